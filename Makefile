@@ -5,7 +5,7 @@ TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.
 CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 
-.PHONY: build test test-cuda standin standin-quick quick bench samples dist generate clean
+.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
@@ -28,6 +28,12 @@ standin-quick: ## the part of it that CI runs
 
 quick: ## what takes under a minute and needs no torch
 	env -u GMEMTOP_TORCH -u GMEMTOP_TRACES go test -short . ./traces/... ./timeline/... ./managers/plan/... ./capture/standin/...
+
+N ?= 20
+SEED ?= 1
+CORES := ./traces/torchsnapshot ./timeline ./managers/pack ./managers/plan ./managers/joint ./replay/sim
+mutate: ## change one place of the cores' code at a time: their tests must notice (N changes of each package, drawn by SEED)
+	go run ./scripts/mutate -n $(N) -seed $(SEED) $(CORES)
 
 bench: ## every benchmark, with memory
 	go test -run '^$$' -bench . -benchmem ./...

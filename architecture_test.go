@@ -22,7 +22,7 @@ var floors = []struct {
 	{"capture/torchtest", 0}, {"capture/standin", 0}, {"capture/standin/", 0}, {"examples", 0},
 	{"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0}, {"capture", 2}, {"capture/", 3},
-	{"timeline/", 4}, {"timeline", 3},
+	{"timeline/frames", 2}, {"timeline/timelinetest", 4}, {"timeline/", 5}, {"timeline", 3},
 	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
 	{"replay/crew", 8}, {"replay/emit", 8}, {"replay/", 6}, {"replay", 7},

@@ -62,7 +62,7 @@ func enactedOn(t *testing.T, p *plan.Problem, change func(pl *plan.Plan, m *plan
 				planning--
 			case u.Part == 0 && u.Total == 0:
 				planning++
-				time.Sleep(time.Millisecond)
+				time.Sleep(time.Millisecond) // a device that did not wait would begin now
 			}
 		}})
 	if err != nil {

@@ -1,6 +1,8 @@
 package timeline
 
 import (
+	"cmp"
+	"slices"
 	"sort"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -9,7 +11,7 @@ import (
 // AccessesOf returns the accesses to an allocation while it was active, in order; nil where the trace has
 // none. An access belongs to the allocation whose rounded bytes hold its address.
 func (d *Device) AccessesOf(a AllocID) []traces.Access {
-	rows := d.accesses()
+	rows := accesses.Of(d)
 	table := d.tl.Trace.Accesses
 	start, end := d.Allocs.Start[a], d.Allocs.End[a]
 	// An access before event e happens when all events up to e-1 have.
@@ -27,17 +29,15 @@ func (d *Device) AccessesOf(a AllocID) []traces.Access {
 	return out
 }
 
-// accesses returns the rows of the trace's accesses that are the device's, in order, found once.
-func (d *Device) accesses() []int32 {
-	c := &d.lazy
-	c.accessOnce.Do(func() {
-		table := d.tl.Trace.Accesses
-		for i := range table {
-			if table[i].Device == d.ID {
-				c.accesses = append(c.accesses, int32(i))
-			}
+// accesses are the rows of the trace's accesses that are the device's, in order.
+var accesses = NewMemo(func(d *Device) []int32 {
+	table := d.tl.Trace.Accesses
+	var rows []int32
+	for i := range table {
+		if table[i].Device == d.ID {
+			rows = append(rows, int32(i))
 		}
-		sort.SliceStable(c.accesses, func(i, j int) bool { return table[c.accesses[i]].Event < table[c.accesses[j]].Event })
-	})
-	return c.accesses
-}
+	}
+	slices.SortStableFunc(rows, func(i, j int32) int { return cmp.Compare(table[i].Event, table[j].Event) })
+	return rows
+})

@@ -1,44 +1,23 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
 	"errors"
-	"math/rand"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// snapshotDevice reads a snapshot of the shared folder by the pattern of its role.
-func snapshotDevice(t testing.TB, pattern string) *Device {
-	t.Helper()
-	tr, err := torchsnapshot.Read(context.Background(), sharedTrace(t, filepath.Join("torch_snapshot", pattern)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return builtDevice(t, tr)
-}
-
-// allSnapshots runs a test on every snapshot of the shared folder.
-func allSnapshots(t *testing.T, test func(t *testing.T, d *Device)) {
-	dir := os.Getenv("GMEMTOP_TRACES")
-	if dir == "" {
-		t.Skip("needs GMEMTOP_TRACES: traces recorded by others")
-	}
-	found, _ := filepath.Glob(filepath.Join(dir, "torch_snapshot", "*"))
-	for i, f := range found {
-		t.Run(string(rune('a'+i)), func(t *testing.T) { test(t, snapshotDevice(t, filepath.Base(f))) })
-	}
-}
-
 func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		last := Moment(0)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		last := timeline.Moment(0)
 		for _, x := range d.Iterations().List {
-			if x.First < last || x.End < x.First || x.Finish < x.Start || x.PeakAllocated > d.Totals.PeakAllocated {
+			if x.First < last || x.End < x.First || x.Finish < x.Start ||
+				x.PeakAllocated > d.Totals.PeakAllocated {
 				t.Errorf("iteration %+v after event %d", x, last)
 			}
 			if got := d.Allocated.At(x.PeakAt); got != x.PeakAllocated {
@@ -46,7 +25,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 			}
 			last = x.End
 		}
-		end, at := int64(-1<<62), Moment(0)
+		end, at := int64(-1<<62), timeline.Moment(0)
 		for _, p := range d.Phases() {
 			if p.Start < end || p.First < at || p.End < p.Start || p.Last < p.First {
 				t.Errorf("phase %+v after time %d, event %d", p, end, at)
@@ -57,8 +36,8 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 }
 
 func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		a, err := d.Autopsy(context.Background(), IEC)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,8 +61,8 @@ func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
 }
 
 func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
-	allSnapshots(t, func(t *testing.T, d *Device) {
-		x, err := Compare(context.Background(), d, d)
+	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
+		x, err := runs.Compare(context.Background(), d, d)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,26 +76,28 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 				t.Errorf("%+v", m)
 			}
 		}
-		if !strings.HasPrefix(x.Sentence(IEC), "Both peak at") && len(x.Sites) > 0 {
-			t.Errorf("%q", x.Sentence(IEC))
+		if !strings.HasPrefix(x.Sentence(timeline.IEC), "Both peak at") && len(x.Sites) > 0 {
+			t.Errorf("%q", x.Sentence(timeline.IEC))
 		}
 	})
 }
 
 // The rows of a diff are the two peaks, whatever stacks are joined.
 func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
-	a, b := snapshotDevice(t, "*memory_snapshot_200.pickle"), snapshotDevice(t, "*memory_snapshot_200_mixed_precision.pickle")
-	x, err := Compare(context.Background(), a, b)
+	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
+		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")
+	x, err := runs.Compare(context.Background(), a, b)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, rows := range map[string][]DiffRow{"categories": x.Categories, "sites": x.Sites} {
+	for name, rows := range map[string][]runs.DiffRow{"categories": x.Categories, "sites": x.Sites} {
 		var sa, sb int64
 		for _, r := range rows {
 			sa, sb = sa+r.A, sb+r.B
 		}
 		if sa != a.Totals.PeakAllocated || sb != b.Totals.PeakAllocated {
-			t.Errorf("%s add up to %d and %d, peaks %d and %d", name, sa, sb, a.Totals.PeakAllocated, b.Totals.PeakAllocated)
+			t.Errorf("%s add up to %d and %d, peaks %d and %d", name, sa, sb, a.Totals.PeakAllocated,
+				b.Totals.PeakAllocated)
 		}
 	}
 	joined := 0
@@ -128,19 +109,20 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	if joined < 10 {
 		t.Errorf("only %d call sites of %d are in both", joined, len(x.Sites))
 	}
-	if !strings.HasPrefix(x.Sentence(IEC), "The peak goes from 1.15 GiB to 939 MiB") {
-		t.Errorf("%q", x.Sentence(IEC))
+	if !strings.HasPrefix(x.Sentence(timeline.IEC), "The peak goes from 1.15 GiB to 939 MiB") {
+		t.Errorf("%q", x.Sentence(timeline.IEC))
 	}
-	t.Log(x.Sentence(IEC))
+	t.Log(x.Sentence(timeline.IEC))
 }
 
 func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
-	d := snapshotDevice(t, "*oom_snapshot.pickle")
-	a, err := d.Autopsy(context.Background(), IEC)
+	d := timelinetest.Snapshot(t, "*oom_snapshot.pickle")
+	a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.OOM || !a.Inferred || len(a.Causes) == 0 || a.Causes[0].Kind != "capacity" || !a.Causes[0].Main || a.Causes[0].Bytes != -1 {
+	if a.OOM || !a.Inferred || len(a.Causes) == 0 || a.Causes[0].Kind != "capacity" || !a.Causes[0].Main ||
+		a.Causes[0].Bytes != -1 {
 		t.Errorf("oom %v, inferred %v, causes %+v", a.OOM, a.Inferred, a.Causes)
 	}
 	if len(a.Holders) == 0 || a.Holders[0].Bytes < 7<<30 || len(a.Levers) == 0 {
@@ -148,40 +130,17 @@ func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *tes
 	}
 }
 
-func TestWithoutCutsThePeakStaysAndACutOfOneBlockNeverTakesMoreThanTheBlock(t *testing.T) {
-	d := builtDevice(t, unmarkedTrace(20_000))
-	work := make([]int64, d.Len()+2)
-	ctx := context.Background()
-	if p, err := d.peakWithout(ctx, nil, work); err != nil || p != d.Totals.PeakAllocated {
-		t.Errorf("%d, %v, peak %d", p, err, d.Totals.PeakAllocated)
-	}
-	rng := rand.New(rand.NewSource(5))
-	for range 100 {
-		a := AllocID(rng.Intn(d.Allocs.Len()))
-		cuts := []cut{d.life(a, d.Allocs.Size[a])}
-		p, err := d.peakWithout(ctx, cuts, work)
-		// By the definition: the maximum over all moments of what is left.
-		want := int64(0)
-		for m := Start; int(m) < d.Len(); m++ {
-			want = max(want, d.Allocated.At(m)-bytesAt(cuts, m))
-		}
-		if err != nil || p != want || d.Totals.PeakAllocated-p > d.Allocs.Size[a] {
-			t.Fatalf("allocation %d: %d, want %d, %v", a, p, want, err)
-		}
-	}
-}
-
 func TestCancelledAnalysisStops(t *testing.T) {
-	d := builtDevice(t, unmarkedTrace(20_000))
+	d := timelinetest.Built(t, timelinetest.Unmarked(20_000))
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
+	if _, err := runs.Compare(ctx, d, d); !errors.Is(err, context.Canceled) {
 		t.Errorf("compare: %v", err)
 	}
-	if _, err := Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
+	if _, err := runs.Summarise(ctx, d.Timeline(), 0, 0, 8); !errors.Is(err, context.Canceled) {
 		t.Errorf("summarise: %v", err)
 	}
-	if _, err := d.Autopsy(ctx, IEC); err != nil && !errors.Is(err, context.Canceled) {
+	if _, err := autopsy.Of(ctx, d, timeline.IEC); err != nil && !errors.Is(err, context.Canceled) {
 		t.Errorf("autopsy: %v", err)
 	}
 }

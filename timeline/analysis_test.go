@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -9,9 +9,14 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// Cases of analysis: testdata/analysis_*.txtar hold a script (see script_test.go) under "trace", for
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see timelinetest.Script) under "trace", for
 // differences two under "a" and "b", and after them the tables that are wanted; each name says which question
 // is asked.
 func TestAnalysisTables(t *testing.T) {
@@ -26,11 +31,11 @@ func TestAnalysisTables(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			traces := map[string]*Device{}
+			traces := map[string]*timeline.Device{}
 			for i := range ar.Files {
 				f := &ar.Files[i]
 				if f.Name == "trace" || f.Name == "a" || f.Name == "b" {
-					traces[f.Name] = buildScript(t, string(f.Data)).Main()
+					traces[f.Name] = timelinetest.Script(t, string(f.Data)).Main()
 					continue
 				}
 				got := table(t, f.Name, traces)
@@ -50,44 +55,50 @@ func TestAnalysisTables(t *testing.T) {
 }
 
 // table answers one question as text.
-func table(t *testing.T, question string, traces map[string]*Device) string {
+func table(t *testing.T, question string, traces map[string]*timeline.Device) string {
 	var w strings.Builder
 	d := traces["trace"]
 	ctx := context.Background()
 	switch question {
 	case "headline":
-		fmt.Fprintln(&w, d.Headline(IEC))
+		fmt.Fprintln(&w, autopsy.Headline(d, timeline.IEC))
 	case "iterations":
 		it := d.Iterations()
 		fmt.Fprintf(&w, "source %v, steady from %d, differs at %d\n", it.Source, it.Steady, it.Differs)
 		for _, x := range it.List {
-			fmt.Fprintf(&w, "%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites "+
-				"%d", x.Index, x.Name, x.First, x.End,
-				Duration(x.Start), Duration(x.Finish), IEC.Bytes(x.PeakAllocated), x.PeakAt, IEC.Bytes(x.Churn), x.Blocks, IEC.Delta(x.Growth), x.NewSites)
+			fmt.Fprintf(&w,
+				"%d %s [%d, %d) %s to %s: peak %s at %d, churn %s in %d blocks, growth %s, new sites "+
+					"%d", x.Index, x.Name, x.First, x.End,
+				timeline.Duration(x.Start), timeline.Duration(x.Finish), timeline.IEC.Bytes(x.PeakAllocated),
+				x.PeakAt, timeline.IEC.Bytes(x.Churn), x.Blocks, timeline.IEC.Delta(x.Growth), x.NewSites)
 			if x.Odd {
 				fmt.Fprint(&w, ", odd")
 			}
-			if x.Why(IEC) != "" {
-				fmt.Fprintf(&w, " (%s)", x.Why(IEC))
+			if x.Why(timeline.IEC) != "" {
+				fmt.Fprintf(&w, " (%s)", x.Why(timeline.IEC))
 			}
 			fmt.Fprintln(&w)
 		}
 		tr := it.Trend
-		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low, tr.High, tr.Points, tr.Leaking)
+		fmt.Fprintf(&w, "trend %.0f [%.0f, %.0f] bytes an iteration over %d, leaking %v\n", tr.Slope, tr.Low,
+			tr.High, tr.Points, tr.Leaking)
 	case "leaks":
 		for _, l := range d.Leaks() {
-			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack), l.Slope, l.Low, l.High, IEC.Bytes(l.Bytes), l.Blocks)
+			fmt.Fprintf(&w, "%s: %.0f [%.0f, %.0f] bytes an iteration, %s in %d blocks\n", d.Site(l.Stack),
+				l.Slope, l.Low, l.High, timeline.IEC.Bytes(l.Bytes), l.Blocks)
 		}
 	case "phases":
 		for _, p := range d.Phases() {
-			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last, p.Start, p.End, p.Inferred)
+			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last,
+				p.Start, p.End, p.Inferred)
 		}
 	case "autopsy":
-		a, err := d.Autopsy(ctx, IEC)
+		a, err := autopsy.Of(ctx, d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred, a.At, a.Asked, a.Free)
+		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred,
+			a.At, a.Asked, a.Free)
 		for _, c := range a.Causes {
 			mark := "cause"
 			if c.Main {
@@ -96,19 +107,21 @@ func table(t *testing.T, question string, traces map[string]*Device) string {
 			fmt.Fprintf(&w, "%s %s %d: %s\n", mark, c.Kind, c.Bytes, c.Text)
 		}
 		for _, h := range a.Holders {
-			fmt.Fprintf(&w, "holder %s %s in %d\n", d.Site(h.Stack), IEC.Bytes(h.Bytes), h.Blocks)
+			fmt.Fprintf(&w, "holder %s %s in %d\n", d.Site(h.Stack), timeline.IEC.Bytes(h.Bytes), h.Blocks)
 		}
 		for _, l := range a.Levers {
-			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits, l.Text)
+			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits,
+				l.Text)
 		}
 	case "diff":
-		x, err := Compare(ctx, traces["a"], traces["b"])
+		x, err := runs.Compare(ctx, traces["a"], traces["b"])
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintln(&w, x.Sentence(IEC))
-		for _, r := range append(append([]DiffRow{}, x.Categories...), x.Sites...) {
-			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, IEC.Bytes(r.A), r.BlocksA, IEC.Bytes(r.B), r.BlocksB, r.Cause)
+		fmt.Fprintln(&w, x.Sentence(timeline.IEC))
+		for _, r := range append(append([]runs.DiffRow{}, x.Categories...), x.Sites...) {
+			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, timeline.IEC.Bytes(r.A), r.BlocksA,
+				timeline.IEC.Bytes(r.B), r.BlocksB, r.Cause)
 		}
 		for _, m := range x.Metrics {
 			fmt.Fprintf(&w, "metric %s %d %d %s\n", m.Name, m.A, m.B, m.Unit)

@@ -24,7 +24,7 @@ func (l *liveSet) advance(m Moment) {
 		}
 	}
 	l.ids, l.ends, l.sizes = l.ids[:n], l.ends[:n], l.sizes[:n]
-	a, to := &l.d.Allocs, l.d.begun(m)
+	a, to := &l.d.Allocs, l.d.Begun(m)
 	l.fresh = after(a.Requested, a.maxRequested, l.begun, to, m, l.fresh[:0])
 	for _, id := range l.fresh {
 		l.ids, l.ends, l.sizes = append(l.ids, id), append(l.ends, a.Requested[id]), append(l.sizes, a.Rounded[id])

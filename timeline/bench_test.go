@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -21,11 +22,13 @@ func trainingTrace(n int) *traces.Trace {
 	var stacks []traces.StackID
 	for i := range 500 {
 		frames := []traces.FrameID{
-			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("/x/layer%d.py", i%40)), Line: int32(i)}),
+			b.Frame(traces.Frame{Func: b.String("forward"),
+				File: b.String(fmt.Sprintf("/x/layer%d.py", i%40)), Line: int32(i)}),
 			b.Frame(traces.Frame{Func: b.String("train"), File: b.String("/x/train.py"), Line: 9}),
 		}
 		if i%3 == 0 {
-			frames[0] = b.Frame(traces.Frame{Func: b.String("torch::autograd::Engine::thread_main(int)"), Line: int32(i)})
+			frames[0] = b.Frame(traces.Frame{Func: b.String("torch::autograd::Engine::thread_main(int)"),
+				Line: int32(i)})
 		}
 		stacks = append(stacks, b.Stack(frames))
 	}
@@ -88,7 +91,8 @@ func trainingTrace(n int) *traces.Trace {
 		}
 		st.Blocks = append(st.Blocks, blk)
 		st.Segments = append(st.Segments, traces.Segment{
-			Address: s.addr, TotalSize: s.size, FirstBlock: int32(i), EndBlock: int32(i + 1), Device: dev, Stack: s.st,
+			Address: s.addr, TotalSize: s.size, FirstBlock: int32(i), EndBlock: int32(i + 1), Device: dev,
+			Stack: s.st,
 		})
 	}
 	return b.Finish()
@@ -102,7 +106,8 @@ func crowdedTrace(n, alive int) *traces.Trace {
 	b.T.Events.Grow(n)
 	live, next := []uint64{}, uint64(1<<30)
 	for i := range n {
-		e := traces.Event{Time: int64(i) * 1000, Size: 4096, Stack: traces.NoStack, Action: traces.Alloc, Device: dev}
+		e := traces.Event{Time: int64(i) * 1000, Size: 4096, Stack: traces.NoStack, Action: traces.Alloc,
+			Device: dev}
 		if len(live) > alive || len(live) > alive/2 && rng.IntN(2) == 0 {
 			k := rng.IntN(len(live))
 			e.Action, e.Addr = traces.Free, live[k]
@@ -120,12 +125,12 @@ func crowdedTrace(n, alive int) *traces.Trace {
 var (
 	million    = sync.OnceValue(func() *traces.Trace { return trainingTrace(1_000_000) })
 	tenMillion = sync.OnceValue(func() *traces.Trace { return trainingTrace(10_000_000) })
-	bigDevice  = sync.OnceValue(func() *Device { return mustBuild(tenMillion()) })
-	crowd      = sync.OnceValue(func() *Device { return mustBuild(crowdedTrace(1_000_000, 5000)) })
+	bigDevice  = sync.OnceValue(func() *timeline.Device { return mustBuild(tenMillion()) })
+	crowd      = sync.OnceValue(func() *timeline.Device { return mustBuild(crowdedTrace(1_000_000, 5000)) })
 )
 
-func mustBuild(tr *traces.Trace) *Device {
-	tl, err := Build(context.Background(), tr, nil)
+func mustBuild(tr *traces.Trace) *timeline.Device {
+	tl, err := timeline.Build(context.Background(), tr, nil)
 	if err != nil {
 		panic(err)
 	}
@@ -144,13 +149,13 @@ func BenchmarkBuild1M(b *testing.B)  { benchmarkBuild(b, million()) }
 func BenchmarkBuild10M(b *testing.B) { benchmarkBuild(b, tenMillion()) }
 
 // zooms are windows of a recording: all of it, a thousandth and a hundred-thousandth around its middle.
-func zooms(d *Device) map[string]Window {
-	full := d.Full(AxisTime)
-	out := map[string]Window{}
+func zooms(d *timeline.Device) map[string]timeline.Window {
+	full := d.Full(timeline.AxisTime)
+	out := map[string]timeline.Window{}
 	for name, part := range map[string]int64{"all": 1, "thousandth": 1000, "hundredthousandth": 100_000} {
 		width := max((full.To-full.From)/part, 1)
 		from := full.From + (full.To-full.From-width)/2
-		out[name] = Window{AxisTime, from, from + width}
+		out[name] = timeline.Window{timeline.AxisTime, from, from + width}
 	}
 	return out
 }
@@ -159,7 +164,7 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 	d := bigDevice()
 	for name, w := range zooms(d) {
 		b.Run(name, func(b *testing.B) {
-			var dst []Column
+			var dst []timeline.Column
 			for b.Loop() {
 				dst = d.Columns(d.Allocated, w, 240, dst[:0])
 			}
@@ -169,7 +174,10 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 
 func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 	d := bigDevice()
-	d.categoryMarks()
+	if _, err := d.CategoryColumns(context.Background(), d.Full(timeline.AxisTime),
+		1); err != nil { // what is computed once
+		b.Fatal(err)
+	}
 	for name, w := range zooms(d) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
@@ -182,7 +190,7 @@ func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 }
 
 func BenchmarkBands240(b *testing.B) {
-	for name, d := range map[string]*Device{"10M": bigDevice(), "crowd5000": crowd()} {
+	for name, d := range map[string]*timeline.Device{"10M": bigDevice(), "crowd5000": crowd()} {
 		for zoom, w := range zooms(d) {
 			b.Run(name+"/"+zoom, func(b *testing.B) {
 				least := d.Totals.PeakAllocated / 200
@@ -197,9 +205,9 @@ func BenchmarkBands240(b *testing.B) {
 }
 
 func BenchmarkLiveAt(b *testing.B) {
-	for name, d := range map[string]*Device{"10M": bigDevice(), "crowd5000": crowd()} {
+	for name, d := range map[string]*timeline.Device{"10M": bigDevice(), "crowd5000": crowd()} {
 		b.Run(name, func(b *testing.B) {
-			var dst []AllocID
+			var dst []timeline.AllocID
 			rng := rand.New(rand.NewPCG(1, 1))
 			for b.Loop() {
 				dst = d.LiveAt(randomMoment(rng, d), dst[:0])
@@ -211,7 +219,7 @@ func BenchmarkLiveAt(b *testing.B) {
 
 func BenchmarkBreakdown10M(b *testing.B) {
 	d := bigDevice()
-	for by := range NumBy {
+	for by := range timeline.NumBy {
 		b.Run(by.String(), func(b *testing.B) {
 			for b.Loop() {
 				d.Breakdown(d.Totals.PeakAt, by)
@@ -233,7 +241,7 @@ func BenchmarkSearch10M(b *testing.B) {
 	d := bigDevice()
 	for _, text := range []string{"layer7 size>1MiB", "sort:-size", "size>1MiB sort:life"} {
 		b.Run(text, func(b *testing.B) {
-			q, err := ParseQuery(text)
+			q, err := timeline.ParseQuery(text)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -63,6 +63,19 @@ func (d *Device) Breakdown(m Moment, by By) []Group {
 	return groups
 }
 
+// Words returns the group's name as a part of a sentence.
+func (g *Group) Words() string {
+	switch g.Name {
+	case noStackName:
+		return "blocks without a recorded stack"
+	case earlierName:
+		return "blocks allocated before the recording"
+	case unattributedName:
+		return "bytes of which only the source's total tells"
+	}
+	return g.Name
+}
+
 // add counts an allocation into the group.
 func (g *Group) add(a *Allocs, id AllocID) {
 	g.Bytes += a.Rounded[id]
@@ -138,30 +151,23 @@ func (d *Device) stackName(key int64) string {
 	if key == earlierStack {
 		return earlierName
 	}
-	return orElse(d.Site(traces.StackID(key)), noStackName)
+	return cmp.Or(d.Site(traces.StackID(key)), noStackName)
 }
 
 // bySite groups by the site of stacks; what has no site is grouped as by stack.
 func (d *Device) bySite() grouping {
-	f := d.tl.named()
+	f := Sites(d.tl)
 	return grouping{func(id AllocID) int64 {
-		if site := f.siteOf(d.Origin(id)); site >= 0 {
+		if site := f.Number(d.Origin(id)); site >= 0 {
 			return int64(site)
 		}
 		return min(d.stackKey(id), noStackKey)
 	}, func(k int64) string {
 		if k >= 0 {
-			return f.siteNames[k]
+			return f.Names[k]
 		}
 		return d.stackName(k)
 	}}
-}
-
-func orElse(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 func handleSuffix(tr *traces.Trace, k int64) string {
@@ -180,7 +186,7 @@ func (d *Device) byModule() grouping {
 		if k, ok := of[s]; ok {
 			return k
 		}
-		name := orElse(d.Module(s), "outside of modules")
+		name := cmp.Or(d.Module(s), "outside of modules")
 		k, ok := keys[name]
 		if !ok {
 			k = int64(len(names))

@@ -129,9 +129,9 @@ type phaseChange struct {
 // track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
 // of the thread that calls backward and waits for it: with that the backward is over, and what follows
 // belongs to no phase until another begins.
-func (d *Device) track(kinds *stackFacts, pythonic bool) *phaseTrack {
+func (d *Device) track(kinds *stackKinds, pythonic bool) *phaseTrack {
 	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
-	for i := d.begun(Start); int(i) < a.Len(); i++ {
+	for i := d.Begun(Start); int(i) < a.Len(); i++ {
 		k := kinds.of(a.Stack[i])
 		p, ends := phaseOfKind(k), false
 		switch {
@@ -155,7 +155,7 @@ func (d *Device) track(kinds *stackFacts, pythonic bool) *phaseTrack {
 // categorise fills the category columns.
 func (d *Device) categorise() {
 	recorded := d.recordedCategories()
-	kinds := d.tl.kinds()
+	kinds := kinds.Of(d.tl)
 	pythonic := d.pythonic(kinds)
 	if !pythonic && !anyKind(kinds.stacks, frameEngine|frameAccumulate) {
 		return
@@ -233,7 +233,7 @@ func (d *Device) recordedCategories() []bool {
 
 // pythonic says whether most of the device's allocations have Python frames: then one without a frame says
 // something.
-func (d *Device) pythonic(kinds *stackFacts) bool {
+func (d *Device) pythonic(kinds *stackKinds) bool {
 	n := 0
 	for _, s := range d.Allocs.Stack {
 		if kinds.of(s)&framePython != 0 {
@@ -255,7 +255,7 @@ func anyKind(stacks []frameKind, k frameKind) bool {
 // categoriser walks the allocations in their order, with one position in each list of phases.
 type categoriser struct {
 	d                  *Device
-	kinds              *stackFacts
+	kinds              *stackKinds
 	track              *phaseTrack
 	pythonic, lifeless bool
 

@@ -94,26 +94,21 @@ func (d *Device) Columns(s *Series, w Window, n int, dst []Column) []Column {
 // categoryEvery is how many events lie between two checkpoints of the bytes by category.
 const categoryEvery = 4096
 
-// categoryMarks returns the allocated bytes by category before events 0, categoryEvery, 2·categoryEvery...,
-// computed once.
-func (d *Device) categoryMarks() [][NumCategories]int64 {
-	c := &d.lazy
-	c.categoryOnce.Do(func() {
-		var sum [NumCategories]int64
-		a := &d.Allocs
-		for _, id := range d.LiveAt(Start, nil) {
-			sum[a.Category[id]] += a.Rounded[id]
-		}
-		sum[Unknown] += d.Totals.Unattributed
-		marks := make([][NumCategories]int64, 0, d.n/categoryEvery+1)
-		for m := Moment(0); int(m) <= d.n; m += categoryEvery {
-			marks = append(marks, sum)
-			d.addCategories(&sum, m, min(m+categoryEvery, Moment(d.n)))
-		}
-		c.categoryMarks = marks
-	})
-	return c.categoryMarks
-}
+// categoryMarks are the allocated bytes by category before events 0, categoryEvery, 2·categoryEvery...
+var categoryMarks = NewMemo(func(d *Device) [][NumCategories]int64 {
+	var sum [NumCategories]int64
+	a := &d.Allocs
+	for _, id := range d.LiveAt(Start, nil) {
+		sum[a.Category[id]] += a.Rounded[id]
+	}
+	sum[Unknown] += d.Totals.Unattributed
+	marks := make([][NumCategories]int64, 0, d.n/categoryEvery+1)
+	for m := Moment(0); int(m) <= d.n; m += categoryEvery {
+		marks = append(marks, sum)
+		d.addCategories(&sum, m, min(m+categoryEvery, Moment(d.n)))
+	}
+	return marks
+})
 
 // addCategories adds what events [from, to) change.
 func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
@@ -141,7 +136,7 @@ func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
 
 // categoriesAt returns the allocated bytes by category at m, in at most categoryEvery steps.
 func (d *Device) categoriesAt(m Moment) [NumCategories]int64 {
-	marks := d.categoryMarks()
+	marks := categoryMarks.Of(d)
 	next := min(max(m+1, 0), Moment(d.n))
 	sum := marks[next/categoryEvery]
 	d.addCategories(&sum, next/categoryEvery*categoryEvery, next)
@@ -159,4 +154,14 @@ func (d *Device) CategoryColumns(ctx context.Context, w Window, n int) ([][NumCa
 		out = append(out, d.categoriesAt(c.MaxAt))
 	}
 	return out, nil
+}
+
+// HasLifetimes reports whether the device has an event at which allocated bytes change.
+func (d *Device) HasLifetimes() bool {
+	for i := d.first; i < d.first+d.n; i++ {
+		if a := d.tl.Trace.Events.Action[i]; a == traces.Alloc || a.IsFreeRequest() {
+			return true
+		}
+	}
+	return false
 }

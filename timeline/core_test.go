@@ -1,19 +1,22 @@
-package timeline
+package timeline_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // TestTables runs testdata/core*.txtar: a trace as text, and the tables that the timeline makes of it.
 func TestTables(t *testing.T) {
 	eachArchive(t, "core*.txtar", func(t *testing.T, trace, section string) string {
-		tl := built(t, trace)
+		tl := timelinetest.Text(t, trace)
 		d := tl.Devices[0]
 		name, arg, _ := strings.Cut(section, " ")
 		switch name {
@@ -54,43 +57,45 @@ func TestTables(t *testing.T) {
 	})
 }
 
-func printMoment(m Moment) string {
+func printMoment(m timeline.Moment) string {
 	switch m {
-	case Start:
+	case timeline.Start:
 		return "start"
-	case Never:
+	case timeline.Never:
 		return "never"
 	}
 	return fmt.Sprint(int(m))
 }
 
-func allocTable(d *Device) string {
+func allocTable(d *timeline.Device) string {
 	var b strings.Builder
 	a := &d.Allocs
-	for i := range AllocID(a.Len()) {
+	for i := range timeline.AllocID(a.Len()) {
 		inferred := ""
 		if a.Inferred[i] {
 			inferred = "~"
 		}
-		fmt.Fprintf(&b, "%-10s %5s %5s %5s %6d %6d s%d stack=%d %s%s\n", d.Name(i), printMoment(a.Start[i]), printMoment(a.Requested[i]),
+		fmt.Fprintf(&b, "%-10s %5s %5s %5s %6d %6d s%d stack=%d %s%s\n", d.Name(i), printMoment(a.Start[i]),
+			printMoment(a.Requested[i]),
 			printMoment(a.End[i]), a.Size[i], a.Rounded[i], a.Stream[i], a.Stack[i], inferred, a.Category[i])
 	}
 	return b.String()
 }
 
-func seriesTable(d *Device) string {
+func seriesTable(d *timeline.Device) string {
 	var b strings.Builder
-	for m := Start; int(m) < d.Len(); m++ {
+	for m := timeline.Start; int(m) < d.Len(); m++ {
 		action := "-"
 		if m >= 0 {
 			action = d.Event(m).Action.String()
 		}
-		fmt.Fprintf(&b, "%5s %-14s %6d %6d %6d\n", printMoment(m), action, d.Allocated.At(m), d.Active.At(m), d.Reserved.At(m))
+		fmt.Fprintf(&b, "%5s %-14s %6d %6d %6d\n", printMoment(m), action, d.Allocated.At(m), d.Active.At(m),
+			d.Reserved.At(m))
 	}
 	return b.String()
 }
 
-func totalsTable(d *Device) string {
+func totalsTable(d *timeline.Device) string {
 	t := d.Totals
 	return fmt.Sprintf(`events %d allocations %d ooms %d streams %d segments %d
 start allocated %d (%d requested) active %d (%d requested) reserved %d unattributed %d
@@ -99,28 +104,33 @@ peak  allocated %d at %s (%d requested) active %d at %s (%d requested) reserved 
 law   %d %d %d, requested %d %d
 begins empty %v, complete %v, %s: %s
 `, t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments,
-		t.StartAllocated, t.StartAllocatedRequested, t.StartActive, t.StartActiveRequested, t.StartReserved, t.Unattributed,
+		t.StartAllocated, t.StartAllocatedRequested, t.StartActive, t.StartActiveRequested, t.StartReserved,
+		t.Unattributed,
 		t.EndAllocated, t.EndAllocatedRequested, t.EndActive, t.EndActiveRequested, t.EndReserved,
-		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested, t.PeakActive, printMoment(t.PeakActiveAt), t.PeakActiveRequested,
+		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested, t.PeakActive,
+		printMoment(t.PeakActiveAt), t.PeakActiveRequested,
 		t.PeakReserved, printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
 		t.LawAllocatedRequested, t.LawActiveRequested,
 		t.BeginsEmpty, t.Complete, t.Exactness, t.Reason)
 }
 
-func stateTable(t *testing.T, d *Device) string {
+func stateTable(t *testing.T, d *timeline.Device) string {
 	var b strings.Builder
-	for m := Start; int(m) < d.Len(); m++ {
+	for m := timeline.Start; int(m) < d.Len(); m++ {
 		s, err := d.StateAt(context.Background(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "%s: active %d internal %d stranded %d cached %d = reserved %d; pending %d hole %d unplaced %d; %s\n", printMoment(m),
-			s.ActiveRequested, s.Internal, s.Stranded, s.Cached, s.Reserved, s.PendingFree, s.LargestFree, s.Unplaced, s.Exactness)
+		fmt.Fprintf(&b,
+			"%s: active %d internal %d stranded %d cached %d = reserved %d; pending %d hole %d unplaced "+
+				"%d; %s\n", printMoment(m),
+			s.ActiveRequested, s.Internal, s.Stranded, s.Cached, s.Reserved, s.PendingFree, s.LargestFree,
+			s.Unplaced, s.Exactness)
 		for _, g := range s.Segments {
 			fmt.Fprintf(&b, "  %x+%d:", g.Addr, g.Size)
 			for _, p := range g.Pieces {
 				who := "hole"
-				if p.Alloc != NoAlloc {
+				if p.Alloc != timeline.NoAlloc {
 					who = d.Name(p.Alloc)
 				}
 				if p.State == traces.BlockPendingFree {
@@ -134,21 +144,21 @@ func stateTable(t *testing.T, d *Device) string {
 	return b.String()
 }
 
-func momentAndBy(arg string) (Moment, By) {
+func momentAndBy(arg string) (timeline.Moment, timeline.By) {
 	at, name, _ := strings.Cut(arg, " ")
 	m, err := strconv.Atoi(at)
 	if err != nil {
 		panic(err)
 	}
-	for by := range NumBy {
+	for by := range timeline.NumBy {
 		if by.String() == name {
-			return Moment(m), by
+			return timeline.Moment(m), by
 		}
 	}
 	panic(name)
 }
 
-func breakdownTable(d *Device, arg string) string {
+func breakdownTable(d *timeline.Device, arg string) string {
 	m, by := momentAndBy(arg)
 	var b strings.Builder
 	for _, g := range d.Breakdown(m, by) {
@@ -156,16 +166,17 @@ func breakdownTable(d *Device, arg string) string {
 		if g.Inferred {
 			inferred = "~"
 		}
-		if g.Largest != NoAlloc {
+		if g.Largest != timeline.NoAlloc {
 			largest = d.Name(g.Largest)
 		}
-		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Requested, g.Blocks, inferred, g.Name, largest)
+		fmt.Fprintf(&b, "%6d %6d %3d %s%s, largest %s\n", g.Bytes, g.Requested, g.Blocks, inferred, g.Name,
+			largest)
 	}
 	return b.String()
 }
 
-func searchTable(t *testing.T, d *Device, arg string) string {
-	q, err := ParseQuery(arg)
+func searchTable(t *testing.T, d *timeline.Device, arg string) string {
+	q, err := timeline.ParseQuery(arg)
 	if err != nil {
 		return err.Error() + "\n"
 	}
@@ -181,20 +192,20 @@ func searchTable(t *testing.T, d *Device, arg string) string {
 	return b.String()
 }
 
-func writeNode(b *strings.Builder, n *Node, depth int) {
-	fmt.Fprintf(b, "%s%s %d in %d\n", strings.Repeat("  ", depth), orElse(n.Name, "all"), n.Bytes, n.Blocks)
+func writeNode(b *strings.Builder, n *timeline.Node, depth int) {
+	fmt.Fprintf(b, "%s%s %d in %d\n", strings.Repeat("  ", depth), cmp.Or(n.Name, "all"), n.Bytes, n.Blocks)
 	for _, c := range n.Children {
 		writeNode(b, c, depth+1)
 	}
 }
 
-func bandTable(t *testing.T, d *Device, arg string) string {
+func bandTable(t *testing.T, d *timeline.Device, arg string) string {
 	var n int
 	var least int64
 	if _, err := fmt.Sscan(arg, &n, &least); err != nil {
 		t.Fatal(err)
 	}
-	cols, err := d.Bands(context.Background(), d.Full(AxisEvents), n, least)
+	cols, err := d.Bands(context.Background(), d.Full(timeline.AxisEvents), n, least)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +213,7 @@ func bandTable(t *testing.T, d *Device, arg string) string {
 	for _, c := range cols {
 		for _, band := range c {
 			who := "-"
-			if band.Alloc != NoAlloc {
+			if band.Alloc != timeline.NoAlloc {
 				who = d.Name(band.Alloc)
 			}
 			fmt.Fprintf(&b, " [%d,%d) %s ×%d", band.Bottom, band.Top, who, band.Count)

@@ -1,6 +1,6 @@
-// Package timeline answers every question that a trace allows: lifetimes, usage over time, high-water mark,
-// breakdowns, the allocator's state, iterations, leaks, the out-of-memory autopsy, the difference of two
-// runs, a run of many ranks.
+// Package timeline answers the questions to a trace: lifetimes, usage over time, high-water mark, breakdowns,
+// the allocator's state, iterations, leaks. Packages autopsy and runs, which stand on it, explain a peak and
+// compare recordings.
 //
 // [Build] turns a frozen traces.Trace into a Timeline: columnar, pointer-free, immutable, shared between
 // goroutines without locks. It does no IO and knows no terminal. Everything that takes longer than a few

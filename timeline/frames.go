@@ -4,7 +4,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -39,7 +38,7 @@ const (
 	frameOp       // a C++ frame that names a node of the autograd graph
 	framePackage  // in a folder of installed packages
 	framePlumbing // the allocator and the tensor library below an operator
-	frameMain     // the stack begins where those of the forward or the optimizer do: see stackFacts.begin
+	frameMain     // the stack begins where those of the forward or the optimizer do: see stackKinds.begin
 )
 
 // noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
@@ -199,7 +198,7 @@ func constructorKind(file string) frameKind {
 }
 
 // madeBy says whether a stack's innermost frame of the user's is a constructor: what that makes are weights.
-func (f *stackFacts) madeBy(frames []traces.FrameID) frameKind {
+func (f *stackKinds) madeBy(frames []traces.FrameID) frameKind {
 	for _, id := range frames {
 		k := f.frames[id]
 		if k&framePython == 0 || k&(frameLibrary|frameWrapper) != 0 {
@@ -243,54 +242,44 @@ func isOneOf(s string, list []string) bool {
 	return false
 }
 
-// stackFacts are what frames and stacks say, computed once for a trace and shared by its devices.
-type stackFacts struct {
-	frameOnce, siteOnce sync.Once
-
+// stackKinds are the kinds of a trace's frames and stacks.
+type stackKinds struct {
 	frames []frameKind // by FrameID
 	stacks []frameKind // by StackID: those of its frames, see join
-
-	sites     []int32  // by StackID: the place in siteNames, -1 for none
-	siteNames []string // each once
-	modules   []string // by StackID
 }
 
-// kinds returns the kinds of frames and stacks.
-func (t *Timeline) kinds() *stackFacts {
-	f := &t.stacks
-	f.frameOnce.Do(func() {
-		tr := t.places
-		files := make(map[string]frameKind)
-		f.frames = make([]frameKind, len(tr.Frames))
-		for i := range tr.Frames {
-			fn, file, _ := tr.FrameText(traces.FrameID(i))
-			name := strings.ReplaceAll(file, "\\", "/")
-			if !strings.HasPrefix(name, "/") {
-				name = "/" + name // profilers cut paths off before the package's name
-			}
-			k, ok := files[name]
-			if !ok {
-				k = fileKind(name)
-				files[name] = k
-			}
-			f.frames[i] = k | funcKind(fn, k, name)
+// kinds are found once for a trace and shared by its devices.
+var kinds = NewMemo(func(t *Timeline) *stackKinds {
+	tr := t.places
+	files := make(map[string]frameKind)
+	f := &stackKinds{frames: make([]frameKind, len(tr.Frames)), stacks: make([]frameKind, tr.Stacks.Len())}
+	for i := range tr.Frames {
+		fn, file, _ := tr.FrameText(traces.FrameID(i))
+		name := strings.ReplaceAll(file, "\\", "/")
+		if !strings.HasPrefix(name, "/") {
+			name = "/" + name // profilers cut paths off before the package's name
 		}
-		f.stacks = make([]frameKind, tr.Stacks.Len())
-		for i := range f.stacks {
-			f.stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
-			if f.stacks[i]&frameConstructor != 0 {
-				f.stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
-			}
+		k, ok := files[name]
+		if !ok {
+			k = fileKind(name)
+			files[name] = k
 		}
-		f.begin(tr)
-	})
+		f.frames[i] = k | funcKind(fn, k, name)
+	}
+	for i := range f.stacks {
+		f.stacks[i] = f.join(tr.Stacks.At(traces.StackID(i)))
+		if f.stacks[i]&frameConstructor != 0 {
+			f.stacks[i] |= f.madeBy(tr.Stacks.At(traces.StackID(i)))
+		}
+	}
+	f.begin(tr)
 	return f
-}
+})
 
 // begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer.
 // The thread that runs these waits while the backward pass runs on threads of its own, whose stacks begin
 // elsewhere: with a hook, or with no frame at all.
-func (f *stackFacts) begin(tr *traces.Trace) {
+func (f *stackKinds) begin(tr *traces.Trace) {
 	type function struct{ name, file traces.StringID }
 	outermost := func(i int) (function, bool) {
 		for _, id := range slices.Backward(tr.Stacks.At(traces.StackID(i))) {
@@ -317,7 +306,7 @@ func (f *stackFacts) begin(tr *traces.Trace) {
 
 // join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's
 // step runs, as a closure, is not the optimizer's.
-func (f *stackFacts) join(frames []traces.FrameID) frameKind {
+func (f *stackKinds) join(frames []traces.FrameID) frameKind {
 	var all frameKind
 	for _, id := range frames {
 		k := f.frames[id]
@@ -330,38 +319,9 @@ func (f *stackFacts) join(frames []traces.FrameID) frameKind {
 }
 
 // of returns the kind of a stack, 0 for NoStack.
-func (f *stackFacts) of(s traces.StackID) frameKind {
+func (f *stackKinds) of(s traces.StackID) frameKind {
 	if s < 0 || int(s) >= len(f.stacks) {
 		return 0
 	}
 	return f.stacks[s]
-}
-
-// siteOf returns the number of a stack's site, -1 for none. Only of named facts.
-func (f *stackFacts) siteOf(s traces.StackID) int32 {
-	if s < 0 || int(s) >= len(f.sites) {
-		return -1
-	}
-	return f.sites[s]
-}
-
-// siteName returns the name of a stack's site, "" for none. Only of named facts.
-func (f *stackFacts) siteName(s traces.StackID) string {
-	if i := f.siteOf(s); i >= 0 {
-		return f.siteNames[i]
-	}
-	return ""
-}
-
-// named returns the facts with sites and modules.
-func (t *Timeline) named() *stackFacts {
-	f := t.kinds()
-	f.siteOnce.Do(func() {
-		t.nameSites(f)
-		f.modules = make([]string, len(f.stacks))
-		for i := range f.stacks {
-			f.modules[i] = t.moduleOf(f, traces.StackID(i))
-		}
-	})
-	return f
 }

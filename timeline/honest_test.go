@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -15,7 +16,8 @@ func fullGPU(t *testing.T, more func(b *traces.Builder, d traces.DeviceID)) *tim
 	b := traces.NewBuilder()
 	d := b.Device(traces.DeviceGPU, 0)
 	add := func(a traces.Action, addr uint64, size int64) {
-		b.Event(traces.Event{Time: int64(b.T.Events.Len()), Action: a, Addr: addr, Size: size, Stack: traces.NoStack, Device: d})
+		b.Event(traces.Event{Time: int64(b.T.Events.Len()), Action: a, Addr: addr, Size: size,
+			Stack: traces.NoStack, Device: d})
 	}
 	add(traces.SegmentAlloc, 0x1000000, 1<<30)
 	add(traces.Alloc, 0x1000000, 1<<30)
@@ -24,9 +26,11 @@ func fullGPU(t *testing.T, more func(b *traces.Builder, d traces.DeviceID)) *tim
 	}
 	b.T.Final = traces.State{
 		Known: true,
-		Segments: []traces.Segment{{Address: 0x1000000, TotalSize: 1 << 30, AllocatedSize: 1 << 30, ActiveSize: 1 << 30, Wanted: 1 << 30,
+		Segments: []traces.Segment{{Address: 0x1000000, TotalSize: 1 << 30, AllocatedSize: 1 << 30,
+			ActiveSize: 1 << 30, Wanted: 1 << 30,
 			EndBlock: 1, Device: d, Stack: traces.NoStack}},
-		Blocks: []traces.Block{{Address: 0x1000000, Size: 1 << 30, Requested: 1 << 30, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack}},
+		Blocks: []traces.Block{{Address: 0x1000000, Size: 1 << 30, Requested: 1 << 30,
+			State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack}},
 	}
 	tl, err := timeline.Build(context.Background(), b.Finish(), nil)
 	if err != nil {
@@ -42,8 +46,10 @@ func TestWhatTheSourceLostMakesFiguresInexact(t *testing.T) {
 	d := fullGPU(t, func(b *traces.Builder, _ traces.DeviceID) {
 		b.Lose("chunk_damaged", traces.DataLoss, 1, "a chunk is missing")
 	})
-	if d.Totals.Exactness != timeline.Inferred || d.Totals.Complete || !strings.Contains(d.Totals.Reason, "chunk_damaged") {
-		t.Errorf("a damaged recording is %s (%s), complete %v", d.Totals.Exactness, d.Totals.Reason, d.Totals.Complete)
+	if d.Totals.Exactness != timeline.Inferred || d.Totals.Complete ||
+		!strings.Contains(d.Totals.Reason, "chunk_damaged") {
+		t.Errorf("a damaged recording is %s (%s), complete %v", d.Totals.Exactness, d.Totals.Reason,
+			d.Totals.Complete)
 	}
 }
 
@@ -52,14 +58,16 @@ func TestADeathByOutOfMemoryIsSaidWithoutTheFailedRequest(t *testing.T) {
 	for _, died := range []bool{false, true} {
 		d := fullGPU(t, func(b *traces.Builder, _ traces.DeviceID) {
 			if died {
-				b.Lose(traces.LossOutOfMemory, traces.Info, 1, "the process died of an allocation that failed")
+				b.Lose(traces.LossOutOfMemory, traces.Info, 1,
+					"the process died of an allocation that failed")
 			}
 		})
-		a, err := d.Autopsy(context.Background(), timeline.IEC)
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if says := strings.HasPrefix(a.Sentence, "The process died of an out-of-memory, and this recording does not hold the request"); says != died {
+		if says := strings.HasPrefix(a.Sentence,
+			"The process died of an out-of-memory, and this recording does not hold the request"); says != died {
 			t.Errorf("died %v: %q", died, a.Sentence)
 		}
 		if strings.Contains(a.Sentence, "No out-of-memory") == died {
@@ -68,12 +76,13 @@ func TestADeathByOutOfMemoryIsSaidWithoutTheFailedRequest(t *testing.T) {
 	}
 }
 
-func oomOf(t *testing.T, free int64) *timeline.Autopsy {
+func oomOf(t *testing.T, free int64) *autopsy.Result {
 	t.Helper()
 	d := fullGPU(t, func(b *traces.Builder, d traces.DeviceID) {
-		b.Event(traces.Event{Time: 9, Action: traces.OOM, Addr: uint64(free), Size: 1 << 29, Stack: traces.NoStack, Device: d})
+		b.Event(traces.Event{Time: 9, Action: traces.OOM, Addr: uint64(free), Size: 1 << 29,
+			Stack: traces.NoStack, Device: d})
 	})
-	a, err := d.Autopsy(context.Background(), timeline.IEC)
+	a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,7 +96,8 @@ func TestARefusalWithMemoryToSpareIsALimitAndNoLeverClaimsToHelp(t *testing.T) {
 	}
 	for _, l := range a.Levers {
 		if l.Fits == 1 {
-			t.Errorf("%s claims that the request would have fit under a limit that the trace does not tell", l.Name)
+			t.Errorf("%s claims that the request would have fit under a limit that the trace does not tell",
+				l.Name)
 		}
 	}
 }

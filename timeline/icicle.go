@@ -94,7 +94,7 @@ func (d *Device) icicleNames(key int64, by By) []string {
 		}
 		return []string{"outside of modules"}
 	}
-	frames, f := d.tl.places.Stacks.At(s), d.tl.kinds()
+	frames, f := d.tl.places.Stacks.At(s), kinds.Of(d.tl)
 	names := make([]string, 0, len(frames))
 	within := "" // the module above, whose path begins those of its own
 	for i := len(frames) - 1; i >= 0; i-- {

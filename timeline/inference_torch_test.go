@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -27,7 +28,7 @@ import (
 // trained is one training, twice.
 type trained struct {
 	name            string
-	truth, inferred *Device
+	truth, inferred *timeline.Device
 }
 
 // trainings are run once for all tests, by one Python.
@@ -41,7 +42,8 @@ var trainings struct {
 func training(t *testing.T) ([]trained, string) {
 	t.Helper()
 	trainings.Do(func() {
-		trainings.all, trainings.torch = train(t, slices.Concat(lookedAt, measured, []string{"leaks", "tidy"}))
+		trainings.all, trainings.torch = train(t,
+			slices.Concat(lookedAt, measured, []string{"leaks", "tidy"}))
 	})
 	if trainings.all == nil {
 		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch, and a training that ends")
@@ -57,14 +59,15 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(python, "../capture/pytorch/testdata/history.py", agent, dir, strings.Join(scenarios, ","))
+	cmd := exec.Command(python, "../capture/pytorch/testdata/history.py", agent, dir,
+		strings.Join(scenarios, ","))
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "STEPS=10")
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	_, torch, _ := strings.Cut(string(out), "\ntorch ")
-	main := func(path string, read func(b []byte) (*Timeline, error)) *Device {
+	main := func(path string, read func(b []byte) (*timeline.Timeline, error)) *timeline.Device {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -79,19 +82,19 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 	var all []trained
 	for _, name := range scenarios {
 		x := trained{name: name}
-		x.truth = main(filepath.Join(dir, name+".jsonl"), func(b []byte) (*Timeline, error) {
+		x.truth = main(filepath.Join(dir, name+".jsonl"), func(b []byte) (*timeline.Timeline, error) {
 			tr, err := described.Read(ctx, bytes.NewReader(b), nil)
 			if err != nil {
 				return nil, err
 			}
-			return Build(ctx, tr, nil)
+			return timeline.Build(ctx, tr, nil)
 		})
-		x.inferred = main(filepath.Join(dir, name+".pickle"), func(b []byte) (*Timeline, error) {
+		x.inferred = main(filepath.Join(dir, name+".pickle"), func(b []byte) (*timeline.Timeline, error) {
 			tr, err := torchsnapshot.Read(ctx, bytes.NewReader(b), nil)
 			if err != nil {
 				return nil, err
 			}
-			return Build(ctx, tr, nil)
+			return timeline.Build(ctx, tr, nil)
 		})
 		a, b := &x.truth.Allocs, &x.inferred.Allocs
 		if a.Len() != b.Len() {
@@ -99,7 +102,8 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 		}
 		for i := range a.Size {
 			if a.Size[i] != b.Size[i] || a.Addr[i] != b.Addr[i] {
-				t.Fatalf("%s: allocation %d is %d bytes at %x in truth, %d at %x in the history", name, i, a.Size[i], a.Addr[i], b.Size[i], b.Addr[i])
+				t.Fatalf("%s: allocation %d is %d bytes at %x in truth, %d at %x in the history", name, i,
+					a.Size[i], a.Addr[i], b.Size[i], b.Addr[i])
 			}
 		}
 		all = append(all, x)
@@ -108,7 +112,7 @@ func train(t *testing.T, scenarios []string) ([]trained, string) {
 }
 
 // confusion counts bytes by what they are (row) and what they are taken for (column).
-type confusion [NumCategories][NumCategories]float64
+type confusion [timeline.NumCategories][timeline.NumCategories]float64
 
 // share returns the matrix with its sum made 1.
 func (c confusion) share() confusion {
@@ -143,10 +147,10 @@ func (c *confusion) add(o confusion, weight float64) {
 
 // table prints a matrix in hundredths, rows and columns that hold nothing left out.
 func (c confusion) table() string {
-	var used []Category
-	for i := range NumCategories {
+	var used []timeline.Category
+	for i := range timeline.NumCategories {
 		sum := 0.0
-		for j := range NumCategories {
+		for j := range timeline.NumCategories {
 			sum += c[i][j] + c[j][i]
 		}
 		if sum > 0 {
@@ -180,8 +184,8 @@ func (c confusion) worst(least float64) []string {
 		text  string
 	}
 	var cells []cell
-	for i := range NumCategories {
-		for j := range NumCategories {
+	for i := range timeline.NumCategories {
+		for j := range timeline.NumCategories {
 			if i != j && c[i][j] >= least {
 				cells = append(cells, cell{c[i][j], fmt.Sprintf("%s taken for %s | %.1f", i, j, 100*c[i][j])})
 			}
@@ -201,7 +205,7 @@ func (x *trained) confused() (lives, peak confusion) {
 	a, b := &x.truth.Allocs, &x.inferred.Allocs
 	at := x.truth.Totals.PeakAt
 	for i := range a.Size {
-		end := min(a.Requested[i], Moment(x.truth.Len()))
+		end := min(a.Requested[i], timeline.Moment(x.truth.Len()))
 		lives[a.Category[i]][b.Category[i]] += float64(a.Size[i]) * float64(end-a.Start[i])
 		if a.Start[i] <= at && at < a.Requested[i] {
 			peak[a.Category[i]][b.Category[i]] += float64(a.Size[i])
@@ -213,7 +217,8 @@ func (x *trained) confused() (lives, peak confusion) {
 // The rules were written with the first in view, and the others only measured.
 var (
 	lookedAt = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "accumulate", "gan"}
-	measured = []string{"plain-mlp", "plain-convnet", "plain-gpt", "plain-checkpoint", "plain-amp", "plain-accumulation"}
+	measured = []string{"plain-mlp", "plain-convnet", "plain-gpt", "plain-checkpoint", "plain-amp",
+		"plain-accumulation"}
 )
 
 const (
@@ -223,25 +228,30 @@ const (
 
 func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
 	all, torch := training(t)
-	all = slices.DeleteFunc(slices.Clone(all), func(x trained) bool { return x.name == "leaks" || x.name == "tidy" })
+	all = slices.DeleteFunc(slices.Clone(all),
+		func(x trained) bool { return x.name == "leaks" || x.name == "tidy" })
 	var lives, peaks confusion
 	var rows, confused strings.Builder
 	for _, x := range all {
 		life, peak := x.confused()
 		if life.right() < leastOfOne || peak.right() < leastAtPeakOfOne {
-			t.Errorf("%s: %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", x.name, 100*life.right(), 100*peak.right(), 100*leastOfOne, 100*leastAtPeakOfOne)
+			t.Errorf("%s: %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", x.name,
+				100*life.right(), 100*peak.right(), 100*leastOfOne, 100*leastAtPeakOfOne)
 		}
 		lives.add(life, 1/float64(len(all)))
 		peaks.add(peak, 1/float64(len(all)))
-		fmt.Fprintf(&rows, "| %s | %d | %.1f | %.1f |\n", x.name, x.truth.Allocs.Len(), 100*life.right(), 100*peak.right())
+		fmt.Fprintf(&rows, "| %s | %d | %.1f | %.1f |\n", x.name, x.truth.Allocs.Len(), 100*life.right(),
+			100*peak.right())
 		for _, cell := range life.worst(0.005) {
 			fmt.Fprintf(&confused, "| %s | %s |\n", x.name, cell)
 		}
 	}
 	if lives.right() < leastOfAll || peaks.right() < leastAtPeakOfAll {
-		t.Errorf("on average %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f", 100*lives.right(), 100*peaks.right(), 100*leastOfAll, 100*leastAtPeakOfAll)
+		t.Errorf("on average %.1f %% agree, %.1f %% at the peak; the floors are %.0f and %.0f",
+			100*lives.right(), 100*peaks.right(), 100*leastOfAll, 100*leastAtPeakOfAll)
 	}
-	fmt.Fprintf(&rows, "| all, each the same weight | | %.1f | %.1f |\n", 100*lives.right(), 100*peaks.right())
+	fmt.Fprintf(&rows, "| all, each the same weight | | %.1f | %.1f |\n", 100*lives.right(),
+		100*peaks.right())
 	text := fmt.Sprintf(categoriesText, torch, rows.String(), lives.table(), peaks.table(), confused.String())
 	if *update {
 		if err := os.WriteFile("../docs/categories.md", []byte(text), 0o666); err != nil {
@@ -259,12 +269,14 @@ func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 		leaks := x.inferred.Leaks()
 		if x.name != "leaks" {
 			for _, l := range leaks {
-				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name, x.inferred.Site(l.Stack), l.Slope)
+				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name,
+					x.inferred.Site(l.Stack), l.Slope)
 			}
 			continue
 		}
 		const aStep = (32*10*4 + 511) / 512 * 512 // what the allocator gives for the 1,280 bytes that the script keeps
-		if len(leaks) != 1 || leaks[0].Slope != aStep || !strings.HasPrefix(x.inferred.Site(leaks[0].Stack), "leaks train.py:") {
+		if len(leaks) != 1 || leaks[0].Slope != aStep ||
+			!strings.HasPrefix(x.inferred.Site(leaks[0].Stack), "leaks train.py:") {
 			t.Errorf("%d leaks: %+v; the script keeps %d bytes a step at one place", len(leaks), leaks, aStep)
 		}
 	}

@@ -4,57 +4,28 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sort"
 	"strconv"
 	"strings"
-	"sync"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// lazyAnalysis holds what is computed on the first question and kept: each is computed once, by whoever asks
-// first.
-type lazyAnalysis struct {
-	classesOnce    sync.Once
-	classes        stackClasses
-	iterationsOnce sync.Once
-	iterations     *Iterations
-	phasesOnce     sync.Once
-	phases         []PhaseSpan
-	leaksOnce      sync.Once
-	leaks          []Leak
-}
+// StackTraits returns the traits of the stacks of a timeline's Places.
+func StackTraits(t *Timeline) frames.Stacks { return classes.Of(t) }
 
-// classes returns the traits of the trace's stacks.
-func (d *Device) classes() stackClasses {
-	d.analysis.classesOnce.Do(func() { d.analysis.classes = classify(d.tl.places) })
-	return d.analysis.classes
-}
-
-// firstRecorded returns the first allocation whose alloc event is in the recording.
-func (d *Device) firstRecorded() AllocID {
-	return AllocID(sort.Search(d.Allocs.Len(), func(i int) bool { return d.Allocs.Start[i] >= 0 }))
-}
-
-// allocsIn returns the allocations [first, end) made in the events [from, to).
-func (d *Device) allocsIn(from, to Moment) (first, end AllocID) {
-	n := d.Allocs.Len()
-	first = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= max(from, 0) }))
-	end = AllocID(sort.Search(n, func(i int) bool { return d.Allocs.Start[i] >= to }))
-	return first, max(first, end)
-}
+var classes = NewMemo(func(t *Timeline) frames.Stacks { return frames.Classify(t.Places()) })
 
 // Iterations returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
 // result must not be written to.
-func (d *Device) Iterations() *Iterations {
-	d.analysis.iterationsOnce.Do(func() { d.analysis.iterations = d.findIterations() })
-	return d.analysis.iterations
-}
+func (d *Device) Iterations() *Iterations { return iterations.Of(d) }
+
+var iterations = NewMemo(func(d *Device) *Iterations { return d.findIterations() })
 
 func (d *Device) findIterations() *Iterations {
 	it := &Iterations{Differs: -1}
-	if d.n == 0 || d.Info.Kind == traces.DeviceArena {
+	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return it
 	}
 	f := stepFinder{d}
@@ -82,10 +53,10 @@ type stepFinder struct{ *Device }
 
 // fromPeriodicity returns the steps that the detector of this package finds, nil for none.
 func (f stepFinder) fromPeriodicity() []stretch {
-	lo := f.firstRecorded()
+	lo := f.Begun(Start)
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: f.classes(), table: &f.tl.Trace.Stacks,
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.Timeline()), table: &f.Timeline().Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}
 	p, ok := findPeriod(s)
@@ -101,7 +72,7 @@ func (f stepFinder) fromPeriodicity() []stretch {
 		if i < len(at) {
 			return at[i]
 		}
-		return Moment(f.n)
+		return Moment(f.Len())
 	}
 	out := make([]stretch, 0, len(starts))
 	for k, i := range starts {
@@ -152,8 +123,8 @@ type stepComparison struct {
 
 // measure works out the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
-	sites := c.tl.named()
-	seen := make([]bool, len(sites.siteNames))
+	sites := Sites(c.Timeline())
+	seen := make([]bool, len(sites.Names))
 	for i, s := range found {
 		x := Iteration{Index: i, Name: s.name, Start: s.start, Finish: s.finish, First: s.first, End: s.end}
 		if x.Name == "" {
@@ -165,11 +136,11 @@ func (c stepComparison) measure(found []stretch) {
 		r := c.Allocated.Range(s.first, s.end)
 		x.PeakAllocated, x.PeakAt = r.Max, r.MaxAt
 		x.Growth = c.Allocated.At(max(s.end, s.first)-1) - c.Allocated.At(s.first-1)
-		first, end := c.allocsIn(s.first, s.end)
+		first, end := c.AllocsIn(s.first, s.end)
 		x.Blocks = int(end - first)
 		for a := first; a < end; a++ {
 			x.Churn += c.Allocs.Rounded[a]
-			if site := sites.siteOf(c.Origin(a)); site >= 0 && !seen[site] {
+			if site := sites.Number(c.Origin(a)); site >= 0 && !seen[site] {
 				seen[site] = true
 				x.NewSites++
 			}
@@ -218,7 +189,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 		}
 	}
 	var u usual
-	u.set([4]float64{median(columns[0]), median(columns[1]), median(columns[2]), median(columns[3])})
+	u.set([4]float64{Median(columns[0]), Median(columns[1]), Median(columns[2]), Median(columns[3])})
 	if len(whole) <= manyIterations {
 		support := 1
 		for _, i := range whole {
@@ -233,8 +204,8 @@ func (c stepComparison) usualOf(whole []int) usual {
 	if len(late) >= 5 {
 		u.widen(c, late)
 	}
-	u.timed = c.tl.Trace.Clock.HasTime
-	u.time = median(columns[3])
+	u.timed = c.Timeline().Trace.Clock.HasTime
+	u.time = Median(columns[3])
 	return u
 }
 
@@ -260,9 +231,9 @@ func (u *usual) widen(c stepComparison, among []int) {
 			columns[k] = append(columns[k], f[k])
 		}
 	}
-	u.riseTol = max(u.riseTol, 4*spread(columns[0]))
-	u.churnTol = max(u.churnTol, 4*spread(columns[1]))
-	u.blocksTol = max(u.blocksTol, 4*spread(columns[2]))
+	u.riseTol = max(u.riseTol, 4*Spread(columns[0]))
+	u.churnTol = max(u.churnTol, 4*Spread(columns[1]))
+	u.blocksTol = max(u.blocksTol, 4*Spread(columns[2]))
 }
 
 // set takes one iteration's figures for the usual ones: differences of more than 1 %, at least the floors,
@@ -318,15 +289,15 @@ func (c stepComparison) compare(found []stretch) {
 
 // usualSites says of each call site whether the steady iterations allocate from it.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
-	f := c.tl.named()
-	sites := make([]bool, len(f.siteNames))
+	f := Sites(c.Timeline())
+	sites := make([]bool, len(f.Names))
 	for _, i := range whole {
 		if i < c.it.Steady || !same(i) {
 			continue
 		}
-		first, end := c.allocsIn(c.it.List[i].First, c.it.List[i].End)
+		first, end := c.AllocsIn(c.it.List[i].First, c.it.List[i].End)
 		for a := first; a < end; a++ {
-			if site := f.siteOf(c.Origin(a)); site >= 0 {
+			if site := f.Number(c.Origin(a)); site >= 0 {
 				sites[site] = true
 			}
 		}
@@ -402,11 +373,11 @@ func (x *Iteration) Why(u Units) string {
 // unusualSites counts the call sites of an iteration that no steady one has and names the one with the most
 // bytes.
 func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string) {
-	f := c.tl.named()
+	f := Sites(c.Timeline())
 	bytes := map[int32]int64{}
-	first, end := c.allocsIn(x.First, x.End)
+	first, end := c.AllocsIn(x.First, x.End)
 	for a := first; a < end; a++ {
-		if site := f.siteOf(c.Origin(a)); site >= 0 && !u.sites[site] {
+		if site := f.Number(c.Origin(a)); site >= 0 && !u.sites[site] {
 			bytes[site] += c.Allocs.Rounded[a]
 		}
 	}
@@ -419,11 +390,11 @@ func (c stepComparison) unusualSites(x *Iteration, u *usual) (n int, top string)
 	if best < 0 {
 		return 0, ""
 	}
-	return len(bytes), f.siteNames[best]
+	return len(bytes), f.Names[best]
 }
 
-// steadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.
-func (it *Iterations) steadyEnds() []int {
+// SteadyEnds returns the indices of the whole iterations from Steady on: the points of trends and leaks.
+func (it *Iterations) SteadyEnds() []int {
 	var at []int
 	for i := it.Steady; i < len(it.List); i++ {
 		if it.List[i].End > it.List[i].First && !it.List[i].differs.cut {
@@ -436,9 +407,51 @@ func (it *Iterations) steadyEnds() []int {
 // trend fits allocated bytes at the ends of the steady iterations.
 func (c stepComparison) trend() {
 	var y []float64
-	for _, i := range c.it.steadyEnds() {
+	for _, i := range c.it.SteadyEnds() {
 		y = append(y, float64(c.Allocated.At(c.it.List[i].End-1)))
 	}
 	c.it.Trend = fitTrend(y)
 	c.it.Trend.Leaking = c.it.Trend.leaks(y, noiseBytes(len(y), c.Totals.PeakAllocated))
+}
+
+// IterationSource says how iterations were found, best first.
+type IterationSource uint8
+
+// The sources of iterations.
+const (
+	NoIterations IterationSource = iota
+	FromAnnotations
+	FromOptimizer
+	FromPeriodicity
+)
+
+// String returns the name used in reports.
+func (s IterationSource) String() string {
+	return [...]string{"none", "annotation", "optimizer", "periodicity"}[min(s, FromPeriodicity)]
+}
+
+// Iteration is one training step: events [First, End).
+type Iteration struct {
+	Index         int
+	Name          string
+	Start, Finish int64 // nanoseconds
+	First, End    Moment
+	PeakAllocated int64
+	PeakAt        Moment
+	Churn         int64 // bytes allocated within it
+	Blocks        int   // allocations within it
+	Growth        int64 // allocated bytes at its end minus at its start
+	NewSites      int   // call sites that no earlier iteration allocated from
+	Odd           bool  // differs from the steady ones
+
+	differs difference
+}
+
+// Iterations is the list of training steps and how they compare.
+type Iterations struct {
+	Source  IterationSource
+	List    []Iteration
+	Steady  int // index of the first steady iteration, len(List) where none is
+	Differs int // index of the first iteration after Steady that differs from the steady ones, -1 for none
+	Trend   Trend
 }

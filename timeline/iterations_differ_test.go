@@ -1,9 +1,12 @@
-package timeline
+package timeline_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 // step is what a training step of [markedSteps] does: it makes and frees a block of peak bytes, which is its
@@ -15,7 +18,7 @@ type step struct {
 }
 
 // markedSteps builds a recording of steps that the source marks.
-func markedSteps(t *testing.T, steps []step) *Iterations {
+func markedSteps(t *testing.T, steps []step) *timeline.Iterations {
 	t.Helper()
 	var b strings.Builder
 	now := int64(0)
@@ -25,8 +28,8 @@ func markedSteps(t *testing.T, steps []step) *Iterations {
 		fmt.Fprintf(&b, "mark iteration %d %d step %d\n", now, now+s.time, k+1)
 		now += s.time
 	}
-	it := buildScript(t, b.String()).Main().Iterations()
-	if it.Source != FromAnnotations || len(it.List) != len(steps) {
+	it := timelinetest.Script(t, b.String()).Main().Iterations()
+	if it.Source != timeline.FromAnnotations || len(it.List) != len(steps) {
 		t.Fatalf("%d steps by %v, want %d that are marked", len(it.List), it.Source, len(steps))
 	}
 	return it
@@ -45,9 +48,11 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 		{"peak of 1 GiB", step{1024 * mib, 512 * mib, 4, 1e6},
 			step{peak: 10 * mib, churn: -10 * mib}, step{peak: 11 * mib, churn: -11 * mib}, "peak +11.0 MiB"},
 		{"peak of 50 MiB", step{50 * mib, 40 * mib, 4, 1e6},
-			step{peak: mib - 512, churn: 512 - mib}, step{peak: mib + 512, churn: -512 - mib}, "peak +1.00 MiB"},
+			step{peak: mib - 512, churn: 512 - mib}, step{peak: mib + 512, churn: -512 - mib},
+			"peak +1.00 MiB"},
 		{"peak of 10 MiB", step{10 * mib, 8 * mib, 4, 1e6},
-			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10}, "peak +560 KiB"},
+			step{peak: 500 << 10, churn: -500 << 10}, step{peak: 560 << 10, churn: -560 << 10},
+			"peak +560 KiB"},
 		{"churn of 2 GiB", step{1200 * mib, 848 * mib, 4, 1e6},
 			step{churn: 20 * mib}, step{churn: 21 * mib}, "churn +21.0 MiB"},
 		{"churn of 50 MiB", step{30 * mib, 20*mib - 4*512, 4, 1e6},
@@ -78,8 +83,9 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 				if k == 7 {
 					want = off.want
 				}
-				if got := it.List[k].Why(IEC); got != want {
-					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got, want)
+				if got := it.List[k].Why(timeline.IEC); got != want {
+					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got,
+						want)
 				}
 			}
 		}
@@ -96,7 +102,10 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 			d := int64(littles * little)
 			return step{4*gib + d, 2*gib - d, 2, 1e6}
 		},
-		"churn":       func(littles float64) step { return step{4 * gib, gib + int64(littles*little), 2, 1e6} },
+		"churn": func(littles float64) step {
+			return step{4 * gib, gib + int64(littles*little), 2,
+				1e6}
+		},
 		"allocations": func(littles float64) step { return step{4 * gib, gib, 100 + int(littles*6), 1e6} },
 	} {
 		for _, off := range []struct {
@@ -112,7 +121,7 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 			for k := range it.List {
 				if got := it.List[k].Odd; got != (k == 15 && off.odd) {
 					t.Errorf("%s: step 15 is off by %.1f littles, and step %d is odd: %v (%s)", figure,
-						off.littles, k, got, it.List[k].Why(IEC))
+						off.littles, k, got, it.List[k].Why(timeline.IEC))
 				}
 			}
 		}

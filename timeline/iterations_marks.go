@@ -38,7 +38,7 @@ func (f stepFinder) fromMarks() []stretch {
 // marks returns the marks of the device, or all where none names this device: annotations are made by the
 // process.
 func (d *Device) marks() []traces.Mark {
-	all := d.tl.Trace.Marks
+	all := d.Timeline().Trace.Marks
 	var own []traces.Mark
 	for _, m := range all {
 		if m.Device == d.ID {
@@ -54,7 +54,7 @@ func (d *Device) marks() []traces.Mark {
 // stepName returns a mark's name without the number that counts it: "ProfilerStep#12" is one of
 // "profilerstep".
 func (f stepFinder) stepName(m traces.Mark) string {
-	s := strings.TrimRight(strings.ToLower(f.tl.Trace.Text(m.Name)), "0123456789")
+	s := strings.TrimRight(strings.ToLower(f.Timeline().Trace.Text(m.Name)), "0123456789")
 	return strings.TrimRight(s, " #_-:/=[](")
 }
 
@@ -132,7 +132,7 @@ func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []s
 	from, to := f.Span()
 	var out []stretch
 	for i, m := range kept {
-		s := stretch{name: f.tl.Trace.Text(m.Name), start: m.Start, finish: m.End}
+		s := stretch{name: f.Timeline().Trace.Text(m.Name), start: m.Start, finish: m.End}
 		if s.start == traces.NoTime {
 			s.start = from
 			if len(out) > 0 {
@@ -151,7 +151,7 @@ func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []s
 			continue
 		}
 		s.first, s.end = f.MomentAt(s.start-1)+1, f.MomentAt(s.finish-1)+1
-		if f.n == 0 || s.finish <= from && s.end == 0 || s.start >= to {
+		if f.Len() == 0 || s.finish <= from && s.end == 0 || s.start >= to {
 			continue // before or after all of the device's events
 		}
 		out = append(out, s)

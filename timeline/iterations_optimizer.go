@@ -3,6 +3,7 @@ package timeline
 import (
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -32,7 +33,7 @@ func (f stepFinder) fromOptimizer() []stretch {
 		first = end
 	}
 	if f.worksAfter(first) {
-		out = append(out, f.stretchOf(first, Moment(f.n), true))
+		out = append(out, f.stretchOf(first, Moment(f.Len()), true))
 	}
 	return out
 }
@@ -40,7 +41,7 @@ func (f stepFinder) fromOptimizer() []stretch {
 func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 	s := stretch{first: first, end: end, cut: cut}
 	s.start = f.Time(first)
-	if int(end) < f.n {
+	if int(end) < f.Len() {
 		s.finish = f.Time(end)
 	} else {
 		_, s.finish = f.Span()
@@ -50,7 +51,7 @@ func (f stepFinder) stretchOf(first, end Moment, cut bool) stretch {
 
 // optimizerMarks returns the moments after the ranges of the optimizer that the source marks.
 func (f stepFinder) optimizerMarks() (ends []Moment) {
-	tr := f.tl.Trace
+	tr := f.Timeline().Trace
 	count := map[traces.StringID]int{}
 	last := traces.StringID(-1)
 	isStep := func(m traces.Mark) bool {
@@ -74,7 +75,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 			continue
 		}
 		first, end := f.MomentAt(m.Start-1)+1, f.MomentAt(m.End-1)+1
-		if end > 0 && int(first) < f.n && (len(ends) == 0 || end > ends[len(ends)-1]) {
+		if end > 0 && int(first) < f.Len() && (len(ends) == 0 || end > ends[len(ends)-1]) {
 			ends = append(ends, end)
 		}
 	}
@@ -84,7 +85,7 @@ func (f stepFinder) optimizerMarks() (ends []Moment) {
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
 func (f stepFinder) optimizerRuns() []Moment {
-	classes := f.classes()
+	classes := StackTraits(f.Timeline())
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -93,11 +94,11 @@ func (f stepFinder) optimizerRuns() []Moment {
 	var runs []run
 	count := map[traces.FrameID]int{}
 	open := false
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
 		st := f.Allocs.Stack[a]
-		t := classes.of(st)
+		t := classes.Of(st)
 		switch {
-		case t.has(isOptimizer):
+		case t.Has(frames.IsOptimizer):
 			c, ok := callers[st]
 			if !ok {
 				c = f.optimizerCaller(st)
@@ -109,7 +110,7 @@ func (f stepFinder) optimizerRuns() []Moment {
 				open = true
 			}
 			runs[len(runs)-1].last = a
-		case t.has(isModule | isBackward | isForward):
+		case t.Has(frames.IsModule | frames.IsBackward | frames.IsForward):
 			open = false
 		}
 	}
@@ -137,20 +138,20 @@ func (f stepFinder) nextAlloc(a AllocID) Moment {
 	if int(a)+1 < f.Allocs.Len() {
 		return f.Allocs.Start[a+1]
 	}
-	return Moment(f.n)
+	return Moment(f.Len())
 }
 
 // optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the
 // training loop.
 func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
-	tr := f.tl.Trace
-	frames := tr.Stacks.At(s)
-	for i := len(frames) - 1; i >= 0; i-- {
-		fn, file, _ := tr.FrameText(frames[i])
-		if frameTraits(fn, file).has(isOptimizer) {
-			for i++; i < len(frames); i++ {
-				if fn, file, _ := tr.FrameText(frames[i]); frameTraits(fn, file).has(isPython) {
-					return frames[i]
+	tr := f.Timeline().Trace
+	stack := tr.Stacks.At(s)
+	for i := len(stack) - 1; i >= 0; i-- {
+		fn, file, _ := tr.FrameText(stack[i])
+		if frames.TraitsOf(fn, file).Has(frames.IsOptimizer) {
+			for i++; i < len(stack); i++ {
+				if fn, file, _ := tr.FrameText(stack[i]); frames.TraitsOf(fn, file).Has(frames.IsPython) {
+					return stack[i]
 				}
 			}
 			return -1
@@ -163,9 +164,9 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
 func (f stepFinder) firstWork(limit Moment) Moment {
-	classes := f.classes()
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
-		if classes.of(f.Allocs.Stack[a]).has(isModule | isBackward) {
+	classes := StackTraits(f.Timeline())
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
+		if classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule | frames.IsBackward) {
 			return f.Allocs.Start[a]
 		}
 	}
@@ -175,9 +176,9 @@ func (f stepFinder) firstWork(limit Moment) Moment {
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
 func (f stepFinder) worksAfter(m Moment) bool {
-	classes := f.classes()
-	for a := f.firstRecorded(); a < AllocID(f.Allocs.Len()); a++ {
-		if f.Allocs.Start[a] >= m && classes.of(f.Allocs.Stack[a]).has(isModule|isBackward) {
+	classes := StackTraits(f.Timeline())
+	for a := f.Begun(Start); a < AllocID(f.Allocs.Len()); a++ {
+		if f.Allocs.Start[a] >= m && classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule|frames.IsBackward) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@ package timeline
 import (
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -62,14 +63,14 @@ type allocSequence struct {
 	level   func(i int) int64 // bytes allocated just before allocation i
 	sizes   []int64
 	stacks  []traces.StackID
-	classes stackClasses
+	classes frames.Stacks
 	table   *traces.Stacks
 }
 
 // findPeriod returns the stretch that repeats, and false where none passes the rules above.
 func findPeriod(s *allocSequence) (period, bool) {
 	exact := func(i, j int) bool { return s.sizes[i] == s.sizes[j] && s.stacks[i] == s.stacks[j] }
-	if p, ok := s.repetition(exact, func(i int) uint64 { return mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }); ok {
+	if p, ok := s.repetition(exact, func(i int) uint64 { return frames.Mix(uint64(s.sizes[i])) ^ uint64(s.stacks[i]) }); ok {
 		return p, true
 	}
 	if !s.mostHaveStacks() {
@@ -98,7 +99,7 @@ func (s *allocSequence) repetition(equal func(i, j int) bool, hash func(i int) u
 	}
 	hashes := make([]uint64, n)
 	for i := range hashes {
-		hashes[i] = mix(hash(i))
+		hashes[i] = frames.Mix(hash(i))
 	}
 	var best period
 	var all []period
@@ -145,7 +146,7 @@ func (s *allocSequence) isStepOf(p, long period, equal func(i, j int) bool) bool
 	for i := s.lowest(p); i >= p.first; i -= p.length {
 		at = append(at, s.level(i))
 	}
-	return median(at)-low <= (high-low)/50
+	return Median(at)-low <= (high-low)/50
 }
 
 // stacksOf returns the stacks of one period.
@@ -180,27 +181,27 @@ func (s *allocSequence) accept(p period) bool {
 // allocate, a layer's period only the layer.)
 func (s *allocSequence) insideOneCall(p period) bool {
 	all := s.moduleStacks()
-	shared := isModule | isOptimizer | isBackward
+	shared := frames.IsModule | frames.IsOptimizer | frames.IsBackward
 	own := map[traces.StackID]bool{}
 	for i := p.first; i < p.first+p.length; i++ {
-		t := s.classes.of(s.stacks[i])
+		t := s.classes.Of(s.stacks[i])
 		if s.stacks[i] == traces.NoStack && len(all) > 0 {
-			t = isBackward // the autograd engine's threads have no Python stack
+			t = frames.IsBackward // the autograd engine's threads have no Python stack
 		}
 		shared &= t
 		own[s.stacks[i]] = true
 	}
-	if shared.has(isOptimizer | isBackward) {
+	if shared.Has(frames.IsOptimizer | frames.IsBackward) {
 		return true
 	}
-	return shared.has(isModule) && s.commonFrames(own) > s.commonFrames(all)
+	return shared.Has(frames.IsModule) && s.commonFrames(own) > s.commonFrames(all)
 }
 
 // moduleStacks returns the stacks of allocations made inside a call of a module.
 func (s *allocSequence) moduleStacks() map[traces.StackID]bool {
 	set := map[traces.StackID]bool{}
 	for _, id := range s.stacks {
-		if s.classes.of(id).has(isModule) {
+		if s.classes.Of(id).Has(frames.IsModule) {
 			set[id] = true
 		}
 	}
@@ -283,7 +284,7 @@ func (v *ballot) votes(hashes []uint64, k, top int) []int {
 		if i < k-1 {
 			continue
 		}
-		g := mix(roll)
+		g := frames.Mix(roll)
 		sl := &v.table[g>>(64-bits)]
 		if sl.gram == g && sl.last > 0 {
 			v.count[i+1-int(sl.last)]++

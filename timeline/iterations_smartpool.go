@@ -48,7 +48,8 @@ func (d *Device) SmartPoolPeriod() (SmartPoolPeriod, bool) {
 }
 
 func (d *Device) hasAccesses() bool {
-	return slices.ContainsFunc(d.tl.Trace.Accesses, func(a traces.Access) bool { return a.Device == d.ID })
+	here := func(a traces.Access) bool { return a.Device == d.ID }
+	return slices.ContainsFunc(d.Timeline().Trace.Accesses, here)
 }
 
 // opSignatures returns the number of each op of the device, in the order of the source, and whether it is a
@@ -65,19 +66,20 @@ func (d *Device) opSignatures() (rep []int64, malloc []bool) {
 		rep = append(rep, n)
 		malloc = append(malloc, isMalloc)
 	}
-	tr := d.tl.Trace
+	tr := d.Timeline().Trace
 	acc := tr.Accesses
-	for i := d.first; ; i++ {
+	first, end := tr.DeviceEvents(d.ID)
+	for i := first; ; i++ {
 		for ; len(acc) > 0; acc = acc[1:] {
 			if acc[0].Device != d.ID { // before its event is looked at: the events of other devices are numbered apart
 				continue
 			}
-			if int(acc[0].Event) > i && i < d.first+d.n {
+			if int(acc[0].Event) > i && i < end {
 				break
 			}
 			add(acc[0].Addr, acc[0].Size, false)
 		}
-		if i == d.first+d.n {
+		if i == end {
 			return rep, malloc
 		}
 		switch a := tr.Events.Action[i]; {

@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -8,14 +8,16 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 func TestBreakdownsAddUpToUsage(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 10 {
 			m := randomMoment(rng, d)
-			for by := range NumBy {
+			for by := range timeline.NumBy {
 				var bytes int64
 				blocks := 0
 				for _, g := range d.Breakdown(m, by) {
@@ -23,10 +25,11 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 					blocks += g.Blocks
 				}
 				if live := len(d.LiveAt(m, nil)); bytes != d.Allocated.At(m) || blocks != live {
-					t.Fatalf("by %s at %d: %d bytes in %d blocks, want %d in %d", by, m, bytes, blocks, d.Allocated.At(m), live)
+					t.Fatalf("by %s at %d: %d bytes in %d blocks, want %d in %d", by, m, bytes, blocks,
+						d.Allocated.At(m), live)
 				}
 			}
-			for _, by := range []By{ByStack, ByModule} {
+			for _, by := range []timeline.By{timeline.ByStack, timeline.ByModule} {
 				if n := d.Icicle(m, by); n.Bytes != d.Allocated.At(m) {
 					t.Fatalf("icicle by %s at %d: %d bytes, want %d", by, m, n.Bytes, d.Allocated.At(m))
 				}
@@ -36,8 +39,8 @@ func TestBreakdownsAddUpToUsage(t *testing.T) {
 }
 
 func TestCategoryColumnsAndBandsAddUpToTheColumn(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
-		w := d.Full(AxisTime)
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
+		w := d.Full(timeline.AxisTime)
 		const n = 77
 		cols := d.Columns(d.Allocated, w, n, nil)
 		cats, err := d.CategoryColumns(context.Background(), w, n)
@@ -63,7 +66,7 @@ func TestCategoryColumnsAndBandsAddUpToTheColumn(t *testing.T) {
 	})
 }
 
-func checkBands(t *testing.T, d *Device, bands []Band, c Column, least int64) {
+func checkBands(t *testing.T, d *timeline.Device, bands []timeline.Band, c timeline.Column, least int64) {
 	t.Helper()
 	at, merged, blocks := int64(0), false, 0
 	for _, b := range bands {
@@ -83,7 +86,7 @@ func checkBands(t *testing.T, d *Device, bands []Band, c Column, least int64) {
 
 func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 	var stranded, cached int
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 30 {
 			m := randomMoment(rng, d)
 			s, err := d.StateAt(context.Background(), m)
@@ -94,7 +97,7 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 				t.Fatalf("at %d the parts add up to %d, reserved is %d", m, sum, s.Reserved)
 			}
 			checkTiles(t, s)
-			if d.Totals.Exactness != Exact {
+			if d.Totals.Exactness != timeline.Exact {
 				continue
 			}
 			if s.Stranded > 0 {
@@ -103,22 +106,26 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			if s.Cached > segSize { // more than the one that the next event takes a block from
 				cached++
 			}
-			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) || s.Unplaced != 0 {
-				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m, s.Reserved, s.ActiveRequested+s.Internal,
+			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) ||
+				s.Unplaced != 0 {
+				t.Fatalf("at %d reserved %d, active %d, unplaced %d; the series have %d and %d", m,
+					s.Reserved, s.ActiveRequested+s.Internal,
 					s.Unplaced, d.Reserved.At(m), d.Active.At(m))
 			}
 			if requested := d.RequestedActiveSeries(); s.ActiveRequested != requested.At(m) {
-				t.Fatalf("at %d active is %d in requested bytes, the series has %d", m, s.ActiveRequested, requested.At(m))
+				t.Fatalf("at %d active is %d in requested bytes, the series has %d", m, s.ActiveRequested,
+					requested.At(m))
 			}
 		}
 	})
 	if stranded == 0 || cached == 0 {
-		t.Errorf("bytes are stranded at %d moments and cached at %d: the law was hardly tried", stranded, cached)
+		t.Errorf("bytes are stranded at %d moments and cached at %d: the law was hardly tried", stranded,
+			cached)
 	}
 }
 
 // checkTiles says whether the pieces tile their segments and the segments do not overlap.
-func checkTiles(t *testing.T, s *AllocatorState) {
+func checkTiles(t *testing.T, s *timeline.AllocatorState) {
 	t.Helper()
 	var last uint64
 	for _, g := range s.Segments {
@@ -139,29 +146,30 @@ func checkTiles(t *testing.T, s *AllocatorState) {
 }
 
 func TestTheLastStateIsTheFinalOne(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
-		if d.Totals.Exactness != Exact {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
+		if d.Totals.Exactness != timeline.Exact {
 			return
 		}
-		s, err := d.StateAt(context.Background(), Moment(d.Len()-1))
+		s, err := d.StateAt(context.Background(), timeline.Moment(d.Len()-1))
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got, want := s.ActiveRequested+s.Internal, d.Totals.EndActive; got != want {
 			t.Errorf("active %d at the end, the final state has %d", got, want)
 		}
-		if s.Exactness != Exact {
+		if s.Exactness != timeline.Exact {
 			t.Errorf("the final state is %s: %s", s.Exactness, s.Reason)
 		}
 	})
 }
 
 func TestEveryEventOfABlockLeadsToIt(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
-		for m := range Moment(d.Len()) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
+		for m := range timeline.Moment(d.Len()) {
 			ev, id := d.Event(m), d.AllocOf(m)
-			isBlock := ev.Action == traces.Alloc || ev.Action == traces.FreeRequested || ev.Action == traces.FreeCompleted
-			if isBlock != (id != NoAlloc) {
+			isBlock := ev.Action == traces.Alloc || ev.Action == traces.FreeRequested ||
+				ev.Action == traces.FreeCompleted
+			if isBlock != (id != timeline.NoAlloc) {
 				t.Fatalf("event %d, %s: allocation %d", m, ev.Action, id)
 			}
 			if isBlock && d.Allocs.Addr[id] != ev.Addr {
@@ -172,12 +180,12 @@ func TestEveryEventOfABlockLeadsToIt(t *testing.T) {
 }
 
 func TestMomentsAndTimesAgree(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		from, to := d.Span()
 		for range 100 {
 			x := from - 5 + rng.Int64N(to-from+10)
 			m := d.MomentAt(x)
-			if m != Start && d.Time(m) > x || int(m)+1 < d.Len() && d.Time(m+1) <= x {
+			if m != timeline.Start && d.Time(m) > x || int(m)+1 < d.Len() && d.Time(m+1) <= x {
 				t.Fatalf("MomentAt(%d) = %d", x, m)
 			}
 		}
@@ -185,18 +193,20 @@ func TestMomentsAndTimesAgree(t *testing.T) {
 }
 
 func TestSearchEqualsAScan(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 10 {
-			q := Query{MinSize: rng.Int64N(3000), Leaked: rng.IntN(3) == 0, Live: rng.IntN(2) == 0, LiveAt: randomMoment(rng, d), Text: "net3"}
+			q := timeline.Query{MinSize: rng.Int64N(3000), Leaked: rng.IntN(3) == 0, Live: rng.IntN(2) == 0,
+				LiveAt: randomMoment(rng, d), Text: "net3"}
 			got, err := d.Search(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
-			var want []AllocID
-			for i := range AllocID(d.Allocs.Len()) {
+			var want []timeline.AllocID
+			for i := range timeline.AllocID(d.Allocs.Len()) {
 				a := &d.Allocs
 				live := a.Start[i] <= q.LiveAt && q.LiveAt < a.Requested[i]
-				if a.Rounded[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == Never) && (!q.Live || live) && a.Stack[i] >= 0 &&
+				if a.Rounded[i] >= q.MinSize && (!q.Leaked || a.Requested[i] == timeline.Never) &&
+					(!q.Live || live) && a.Stack[i] >= 0 &&
 					d.Site(a.Stack[i]) == "forward net3.py:4" {
 					want = append(want, i)
 				}
@@ -204,19 +214,19 @@ func TestSearchEqualsAScan(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Fatalf("%+v: %v, want %v", q, got, want)
 			}
-			for k := SortStart; k <= SortAddress; k++ {
+			for k := timeline.SortStart; k <= timeline.SortAddress; k++ {
 				q.Sort, q.Descending = k, rng.IntN(2) == 0
 				ordered, err := d.Search(context.Background(), q)
 				if err != nil {
 					t.Fatal(err)
 				}
-				key := d.sortKey(k)
+				key := d.SortKey(k)
 				for i := 1; i < len(ordered); i++ {
 					x, y := key(ordered[i-1]), key(ordered[i])
 					if q.Descending {
 						x, y = y, x
 					}
-					if x > y && k != SortStart {
+					if x > y && k != timeline.SortStart {
 						t.Fatalf("sorted by %d, descending %v: %d stands before %d", k, q.Descending, x, y)
 					}
 				}
@@ -255,15 +265,16 @@ segment_unmap 0x20000000 20971520
 		for i, line := range strings.Split(strings.TrimSpace(events), "\n") {
 			fmt.Fprintf(&text, "%d %s\n", i, line)
 		}
-		d := built(t, text.String()+final).Devices[0]
-		for _, m := range []Moment{Start, 5, 11} {
+		d := timelinetest.Text(t, text.String()+final).Devices[0]
+		for _, m := range []timeline.Moment{timeline.Start, 5, 11} {
 			s, err := d.StateAt(context.Background(), m)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, g := range s.Segments {
 				if want := g.Addr < 0x20000000 || g.Addr >= 0x40000000; g.Small != want {
-					t.Errorf("final state %t, at %d: %d bytes at %#x are small: %t", final != "", m, g.Size, g.Addr, g.Small)
+					t.Errorf("final state %t, at %d: %d bytes at %#x are small: %t", final != "", m, g.Size,
+						g.Addr, g.Small)
 				}
 			}
 			if len(s.Segments) == 0 {

@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -24,7 +25,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	stacks := []traces.StackID{traces.NoStack}
 	for i := range 5 {
 		stacks = append(stacks, b.Stack([]traces.FrameID{
-			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("net%d.py", i)), Line: int32(i + 1)}),
+			b.Frame(traces.Frame{Func: b.String("forward"), File: b.String(fmt.Sprintf("net%d.py", i)),
+				Line: int32(i + 1)}),
 			b.Frame(traces.Frame{Func: b.String("main"), File: b.String("train.py"), Line: 7}),
 		}))
 	}
@@ -41,7 +43,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	now := int64(0)
 	emit := func(a traces.Action, addr uint64, size int64, st traces.StackID) {
 		now += rng.Int64N(50)
-		all = append(all, traces.Event{Time: now, Addr: addr, Size: size, Stack: st, Action: a, Device: dev, Stream: traces.StreamID(0)})
+		all = append(all, traces.Event{Time: now, Addr: addr, Size: size, Stack: st, Action: a, Device: dev,
+			Stream: traces.StreamID(0)})
 	}
 	for len(all) < n {
 		switch k := rng.IntN(10); {
@@ -89,7 +92,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 		if !held[seg] {
 			continue
 		}
-		s := traces.Segment{Address: seg, TotalSize: segSize, Device: dev, FirstBlock: int32(len(st.Blocks)), Stack: traces.NoStack}
+		s := traces.Segment{Address: seg, TotalSize: segSize, Device: dev, FirstBlock: int32(len(st.Blocks)),
+			Stack: traces.NoStack}
 		for _, x := range blocks {
 			if x.addr&^(1<<20-1) != seg {
 				continue
@@ -101,7 +105,8 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 				s.AllocatedSize += rounded
 			}
 			s.ActiveSize += rounded
-			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded, Requested: x.size, State: state, Count: 1, Stack: x.stack})
+			st.Blocks = append(st.Blocks, traces.Block{Address: x.addr, Size: rounded, Requested: x.size,
+				State: state, Count: 1, Stack: x.stack})
 		}
 		s.EndBlock = int32(len(st.Blocks))
 		st.Segments = append(st.Segments, s)
@@ -110,7 +115,7 @@ func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 }
 
 // eachRandom runs f on the device of random traces: whole, begun in the middle, and damaged.
-func eachRandom(t *testing.T, f func(t *testing.T, d *Device, rng *rand.Rand)) {
+func eachRandom(t *testing.T, f func(t *testing.T, d *timeline.Device, rng *rand.Rand)) {
 	for seed := range uint64(12) {
 		for _, c := range []struct {
 			name    string
@@ -119,7 +124,8 @@ func eachRandom(t *testing.T, f func(t *testing.T, d *Device, rng *rand.Rand)) {
 		}{{"whole", 0, false}, {"middle", 300, false}, {"damaged", 300, true}} {
 			t.Run(fmt.Sprintf("%s/%d", c.name, seed), func(t *testing.T) {
 				rng := rand.New(rand.NewPCG(seed, 1))
-				tl, err := Build(context.Background(), randomTrace(rng, 1000+int(seed)*500, c.cut, c.damaged), nil)
+				tl, err := timeline.Build(context.Background(),
+					randomTrace(rng, 1000+int(seed)*500, c.cut, c.damaged), nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -129,23 +135,27 @@ func eachRandom(t *testing.T, f func(t *testing.T, d *Device, rng *rand.Rand)) {
 	}
 }
 
-func randomMoment(rng *rand.Rand, d *Device) Moment { return Moment(rng.IntN(d.Len()+1) - 1) }
+func randomMoment(rng *rand.Rand, d *timeline.Device) timeline.Moment {
+	return timeline.Moment(rng.IntN(d.Len()+1) - 1)
+}
 
 func TestTheLawClosesOnWhatLostNothing(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		tt := d.Totals
-		closes := worst(&tt) == 0
-		if tt.Exactness == Exact && !closes {
-			t.Errorf("exact, yet a law is open by %d bytes", worst(&tt))
+		closes := timeline.Worst(&tt) == 0
+		if tt.Exactness == timeline.Exact && !closes {
+			t.Errorf("exact, yet a law is open by %d bytes", timeline.Worst(&tt))
 		}
-		if len(d.Timeline().Losses) == 0 && (tt.Exactness != Exact || tt.EndAllocated != d.Allocated.Last()) {
+		if len(d.Timeline().Losses) == 0 && (tt.Exactness != timeline.Exact ||
+			tt.EndAllocated != d.Allocated.Last()) {
 			t.Errorf("nothing lost, yet %s: %s", tt.Exactness, tt.Reason)
 		}
 	})
 }
 
 func TestAWholeRecordingBeginsEmpty(t *testing.T) {
-	tl, err := Build(context.Background(), randomTrace(rand.New(rand.NewPCG(1, 2)), 2000, 0, false), nil)
+	tl, err := timeline.Build(context.Background(), randomTrace(rand.New(rand.NewPCG(1, 2)), 2000, 0, false),
+		nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +165,7 @@ func TestAWholeRecordingBeginsEmpty(t *testing.T) {
 }
 
 func TestUsageIsTheSumOfWhatIsAlive(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 50 {
 			m := randomMoment(rng, d)
 			var allocated, active, allocatedRequested, activeRequested int64
@@ -170,10 +180,12 @@ func TestUsageIsTheSumOfWhatIsAlive(t *testing.T) {
 				}
 			}
 			if got := d.RequestedSeries().At(m); got != allocatedRequested {
-				t.Fatalf("allocated at %d is %d in requested bytes, sum of lifetimes %d", m, got, allocatedRequested)
+				t.Fatalf("allocated at %d is %d in requested bytes, sum of lifetimes %d", m, got,
+					allocatedRequested)
 			}
 			if got := d.RequestedActiveSeries().At(m); got != activeRequested {
-				t.Fatalf("active at %d is %d in requested bytes, sum of lifetimes %d", m, got, activeRequested)
+				t.Fatalf("active at %d is %d in requested bytes, sum of lifetimes %d", m, got,
+					activeRequested)
 			}
 			if got := d.Allocated.At(m); got != allocated {
 				t.Fatalf("allocated at %d is %d, sum of lifetimes %d", m, got, allocated)
@@ -186,11 +198,11 @@ func TestUsageIsTheSumOfWhatIsAlive(t *testing.T) {
 }
 
 func TestLiveAtEqualsAScan(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 50 {
 			m := randomMoment(rng, d)
-			var live, active []AllocID
-			for i := range AllocID(d.Allocs.Len()) {
+			var live, active []timeline.AllocID
+			for i := range timeline.AllocID(d.Allocs.Len()) {
 				if d.Allocs.Start[i] <= m && m < d.Allocs.Requested[i] {
 					live = append(live, i)
 				}
@@ -205,7 +217,7 @@ func TestLiveAtEqualsAScan(t *testing.T) {
 				t.Fatalf("ActiveAt(%d) = %v, want %v", m, got, active)
 			}
 			for _, id := range live {
-				if got := d.LiveAtAddr(m, d.Allocs.Addr[id]); got == NoAlloc {
+				if got := d.LiveAtAddr(m, d.Allocs.Addr[id]); got == timeline.NoAlloc {
 					t.Fatalf("no allocation at %d holds %x", m, d.Allocs.Addr[id])
 				}
 			}
@@ -214,23 +226,24 @@ func TestLiveAtEqualsAScan(t *testing.T) {
 }
 
 func TestAllocationsAreOrderedAsDocumented(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		a := &d.Allocs
 		if !slices.IsSorted(a.Start) {
 			t.Error("allocations are not ordered by start")
 		}
-		last := Never
-		for i := 0; i < a.Len() && a.Start[i] == Start; i++ {
-			if a.Requested[i] == Start {
+		last := timeline.Never
+		for i := 0; i < a.Len() && a.Start[i] == timeline.Start; i++ {
+			if a.Requested[i] == timeline.Start {
 				continue
 			}
 			if a.Requested[i] > last {
-				t.Errorf("of those alive before, %d is freed at %d after its predecessor at %d", i, a.Requested[i], last)
+				t.Errorf("of those alive before, %d is freed at %d after its predecessor at %d", i,
+					a.Requested[i], last)
 			}
 			last = a.Requested[i]
 		}
 		names := map[string]bool{}
-		for i := range AllocID(a.Len()) {
+		for i := range timeline.AllocID(a.Len()) {
 			if names[d.Name(i)] {
 				t.Errorf("two allocations are named %s", d.Name(i))
 			}
@@ -243,9 +256,9 @@ func TestAllocationsAreOrderedAsDocumented(t *testing.T) {
 }
 
 // scanned returns the column of events [first, end) by looking at each.
-func scanned(s *Series, first, end Moment) Column {
+func scanned(s *timeline.Series, first, end timeline.Moment) timeline.Column {
 	v := s.At(first - 1)
-	c := Column{Min: v, Max: v, Last: v, First: first, End: end, MaxAt: first - 1}
+	c := timeline.Column{Min: v, Max: v, Last: v, First: first, End: end, MaxAt: first - 1}
 	for m := first; m < end; m++ {
 		v = s.At(m)
 		c.Min, c.Last = min(c.Min, v), v
@@ -260,17 +273,18 @@ func TestRangesEqualAScan(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{0, 1, 63, 64, 65, 4096, 4097, 300_000} {
 		dense := make([]int64, n)
-		var at []Moment
+		var at []timeline.Moment
 		var sparse []int64
 		for i := range dense {
 			dense[i] = rng.Int64N(1000) - 300
 			if rng.IntN(7) == 0 {
-				at, sparse = append(at, Moment(i)), append(sparse, rng.Int64N(9))
+				at, sparse = append(at, timeline.Moment(i)), append(sparse, rng.Int64N(9))
 			}
 		}
-		for name, s := range map[string]*Series{"dense": newSeries(500, nil, dense), "sparse": newSeries(4, append([]Moment{}, at...), sparse)} {
+		for name, s := range map[string]*timeline.Series{"dense": timeline.NewSeries(500, nil, dense),
+			"sparse": timeline.NewSeries(4, append([]timeline.Moment{}, at...), sparse)} {
 			for range 60 {
-				i, j := Moment(rng.IntN(n+1)), Moment(rng.IntN(n+1))
+				i, j := timeline.Moment(rng.IntN(n+1)), timeline.Moment(rng.IntN(n+1))
 				i, j = min(i, j), max(i, j)
 				if got, want := s.Range(i, j), scanned(s, i, j); got != want {
 					t.Fatalf("%s of %d: Range(%d, %d) = %+v, want %+v", name, n, i, j, got, want)
@@ -281,12 +295,12 @@ func TestRangesEqualAScan(t *testing.T) {
 }
 
 func TestColumnsTileTheWindowAndEqualAScan(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
-		for _, axis := range []Axis{AxisTime, AxisEvents} {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
+		for _, axis := range []timeline.Axis{timeline.AxisTime, timeline.AxisEvents} {
 			w := d.Full(axis)
 			for range 5 {
 				n := 1 + rng.IntN(300)
-				next := d.firstAt(axis, w.From)
+				next := d.FirstAt(axis, w.From)
 				for i, c := range d.Columns(d.Active, w, n, nil) {
 					if c.First != next {
 						t.Fatalf("column %d begins at %d, the one before ends at %d", i, c.First, next)
@@ -296,21 +310,21 @@ func TestColumnsTileTheWindowAndEqualAScan(t *testing.T) {
 					}
 					next = c.End
 				}
-				if end := d.firstAt(axis, w.To); next != end {
+				if end := d.FirstAt(axis, w.To); next != end {
 					t.Fatalf("columns end at %d, the window at %d", next, end)
 				}
 				from := w.From + rng.Int64N(w.To-w.From)
-				w = Window{Axis: axis, From: from, To: from + 1 + rng.Int64N(w.To-from)}
+				w = timeline.Window{Axis: axis, From: from, To: from + 1 + rng.Int64N(w.To-from)}
 			}
 		}
 	})
 }
 
 func TestTheHighestColumnIsThePeakAtEveryZoom(t *testing.T) {
-	eachRandom(t, func(t *testing.T, d *Device, rng *rand.Rand) {
+	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for n := 1; n < 500; n = n*3 + 1 {
 			var top int64
-			for _, c := range d.Columns(d.Allocated, d.Full(AxisTime), n, nil) {
+			for _, c := range d.Columns(d.Allocated, d.Full(timeline.AxisTime), n, nil) {
 				top = max(top, c.Max)
 			}
 			if top != d.Totals.PeakAllocated {
@@ -322,13 +336,14 @@ func TestTheHighestColumnIsThePeakAtEveryZoom(t *testing.T) {
 
 func TestBuildingTwiceGivesEqualTimelines(t *testing.T) {
 	tr := randomTrace(rand.New(rand.NewPCG(9, 9)), 5000, 700, true)
-	a, errA := Build(context.Background(), tr, nil)
-	b, errB := Build(context.Background(), tr, nil)
+	a, errA := timeline.Build(context.Background(), tr, nil)
+	b, errB := timeline.Build(context.Background(), tr, nil)
 	if errA != nil || errB != nil {
 		t.Fatal(errA, errB)
 	}
 	x, y := a.Devices[0], b.Devices[0]
-	if !reflect.DeepEqual(x.Allocs, y.Allocs) || !reflect.DeepEqual(x.Totals, y.Totals) || !reflect.DeepEqual(a.Losses, b.Losses) ||
+	if !reflect.DeepEqual(x.Allocs, y.Allocs) || !reflect.DeepEqual(x.Totals, y.Totals) ||
+		!reflect.DeepEqual(a.Losses, b.Losses) ||
 		!reflect.DeepEqual(x.Allocated, y.Allocated) || !reflect.DeepEqual(x.Reserved, y.Reserved) {
 		t.Error("two builds of one trace differ")
 	}
@@ -337,7 +352,7 @@ func TestBuildingTwiceGivesEqualTimelines(t *testing.T) {
 func TestBuildReportsProgressAndStopsWhenCancelled(t *testing.T) {
 	tr := randomTrace(rand.New(rand.NewPCG(9, 9)), 200_000, 0, false)
 	var last, total int64
-	if _, err := Build(context.Background(), tr, func(d, n int64) {
+	if _, err := timeline.Build(context.Background(), tr, func(d, n int64) {
 		if d < last || d > n {
 			t.Errorf("progress goes from %d to %d of %d", last, d, n)
 		}
@@ -349,7 +364,7 @@ func TestBuildReportsProgressAndStopsWhenCancelled(t *testing.T) {
 		t.Errorf("progress ended at %d of %d", last, total)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, err := Build(ctx, tr, func(done, n int64) { cancel() })
+	_, err := timeline.Build(ctx, tr, func(done, n int64) { cancel() })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled, yet %v", err)
 	}
@@ -358,36 +373,37 @@ func TestBuildReportsProgressAndStopsWhenCancelled(t *testing.T) {
 func TestAnEmptyTraceAnswersEveryQuestion(t *testing.T) {
 	b := traces.NewBuilder()
 	b.Device(traces.DeviceCPU, 0)
-	tl, err := Build(context.Background(), b.Finish(), nil)
+	tl, err := timeline.Build(context.Background(), b.Finish(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	d := tl.Main()
 	ctx := context.Background()
-	if c := d.Columns(d.Allocated, d.Full(AxisTime), 10, nil); len(c) != 10 || c[9].Max != 0 {
+	if c := d.Columns(d.Allocated, d.Full(timeline.AxisTime), 10, nil); len(c) != 10 || c[9].Max != 0 {
 		t.Errorf("columns %v", c)
 	}
-	if _, err := d.Bands(ctx, d.Full(AxisEvents), 3, 1); err != nil {
+	if _, err := d.Bands(ctx, d.Full(timeline.AxisEvents), 3, 1); err != nil {
 		t.Error(err)
 	}
-	if c, err := d.CategoryColumns(ctx, d.Full(AxisEvents), 3); err != nil || len(c) != 3 {
+	if c, err := d.CategoryColumns(ctx, d.Full(timeline.AxisEvents), 3); err != nil || len(c) != 3 {
 		t.Error(c, err)
 	}
-	if s, err := d.StateAt(ctx, Start); err != nil || s.Known {
+	if s, err := d.StateAt(ctx, timeline.Start); err != nil || s.Known {
 		t.Error(s, err)
 	}
-	for by := range NumBy {
-		if g := d.Breakdown(Start, by); len(g) != 0 {
+	for by := range timeline.NumBy {
+		if g := d.Breakdown(timeline.Start, by); len(g) != 0 {
 			t.Error(g)
 		}
 	}
-	if n := d.Icicle(Start, ByStack); n.Bytes != 0 {
+	if n := d.Icicle(timeline.Start, timeline.ByStack); n.Bytes != 0 {
 		t.Error(n)
 	}
-	if ids, err := d.Search(ctx, Query{Text: "x"}); err != nil || len(ids) != 0 {
+	if ids, err := d.Search(ctx, timeline.Query{Text: "x"}); err != nil || len(ids) != 0 {
 		t.Error(ids, err)
 	}
-	if d.MomentAt(5) != Start || d.Time(Start) != 0 || d.AllocOf(0) != NoAlloc || d.Totals.PeakReserved != -1 {
+	if d.MomentAt(5) != timeline.Start || d.Time(timeline.Start) != 0 || d.AllocOf(0) != timeline.NoAlloc ||
+		d.Totals.PeakReserved != -1 {
 		t.Error("an empty device has moments")
 	}
 }

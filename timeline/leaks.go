@@ -17,10 +17,9 @@ import (
 // Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where
 // there are too few iterations (three) or nothing grows. It is computed once; the result must not be written
 // to.
-func (d *Device) Leaks() []Leak {
-	d.analysis.leaksOnce.Do(func() { d.analysis.leaks = d.findLeaks() })
-	return d.analysis.leaks
-}
+func (d *Device) Leaks() []Leak { return leaks.Of(d) }
+
+var leaks = NewMemo(func(d *Device) []Leak { return d.findLeaks() })
 
 // held is what one site keeps at the ends of the iterations: first differences, summed at the end.
 type held struct {
@@ -31,7 +30,7 @@ type held struct {
 
 func (d *Device) findLeaks() []Leak {
 	it := d.Iterations()
-	at := it.steadyEnds()
+	at := it.SteadyEnds()
 	if len(at) < 3 {
 		return nil
 	}
@@ -39,8 +38,8 @@ func (d *Device) findLeaks() []Leak {
 	for k, i := range at {
 		ends[k] = it.List[i].End - 1
 	}
-	sites, numbers := map[int32]*held{}, d.tl.named()
-	first, end := d.allocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
+	sites, numbers := map[int32]*held{}, Sites(d.Timeline())
+	first, end := d.AllocsIn(it.List[at[0]].First, it.List[at[len(at)-1]].End)
 	k := 0
 	for a := first; a < end; a++ {
 		for ends[k] < d.Allocs.Start[a] {
@@ -49,7 +48,7 @@ func (d *Device) findLeaks() []Leak {
 		if d.Allocs.Requested[a] <= ends[k] {
 			continue
 		}
-		site := numbers.siteOf(d.Origin(a))
+		site := numbers.Number(d.Origin(a))
 		h := sites[site]
 		if h == nil {
 			h = &held{stack: d.Origin(a), bytes: make([]int64, len(at)+1)}
@@ -79,4 +78,12 @@ func (d *Device) findLeaks() []Leak {
 		return cmp.Or(cmp.Compare(b.Slope, a.Slope), cmp.Compare(a.Stack, b.Stack))
 	})
 	return leaks
+}
+
+// Leak is a call site whose live bytes grow with the iterations; Stack is one of its stacks.
+type Leak struct {
+	Stack            traces.StackID
+	Slope, Low, High float64 // bytes an iteration
+	Bytes            int64   // its bytes at the end that were allocated in the iterations seen
+	Blocks           int
 }

@@ -33,21 +33,28 @@ func pyramid(v []Moment) [][]Moment {
 	return levels
 }
 
-// begun returns how many allocations have begun at m: they are a prefix of Allocs.
-func (d *Device) begun(m Moment) AllocID {
+// Begun returns how many allocations have begun at m: they are a prefix of Allocs. Begun(Start) is the first
+// allocation whose event is in the recording.
+func (d *Device) Begun(m Moment) AllocID {
 	start := d.Allocs.Start
 	return AllocID(sort.Search(len(start), func(i int) bool { return start[i] > m }))
 }
 
+// AllocsIn returns the allocations [first, end) made in the events [from, to).
+func (d *Device) AllocsIn(from, to Moment) (first, end AllocID) {
+	first = d.Begun(max(from, 0) - 1)
+	return first, max(first, d.Begun(to-1))
+}
+
 // LiveAt appends the allocations that are allocated at m to dst, in the order of Allocs, and returns it.
 func (d *Device) LiveAt(m Moment, dst []AllocID) []AllocID {
-	return after(d.Allocs.Requested, d.Allocs.maxRequested, 0, d.begun(m), m, dst)
+	return after(d.Allocs.Requested, d.Allocs.maxRequested, 0, d.Begun(m), m, dst)
 }
 
 // ActiveAt appends the allocations that are active at m, pending frees included, to dst, in the order of
 // Allocs, and returns it.
 func (d *Device) ActiveAt(m Moment, dst []AllocID) []AllocID {
-	return after(d.Allocs.End, d.Allocs.maxEnd, 0, d.begun(m), m, dst)
+	return after(d.Allocs.End, d.Allocs.maxEnd, 0, d.Begun(m), m, dst)
 }
 
 // after appends the ids in [from, to) whose end is after m.

@@ -187,14 +187,12 @@ func (m *originMaker) touched(row int, x *traces.Access) {
 	case x.Mode == traces.Write && name != "":
 		m.set(row, name, module, max(op.Phase, traces.PhaseForward))
 	default:
-		cat, _ := ParseCategory(m.tr.Text(det.Category))
-		m.set(row, keptWords[cat], module, traces.PhaseUnknown)
+		kept := "" // by a step before, or not of this recording's making
+		if cat, _ := ParseCategory(m.tr.Text(det.Category)); cat != Unknown {
+			kept = cat.Words()
+		}
+		m.set(row, kept, module, traces.PhaseUnknown)
 	}
-}
-
-// keptWords name what no op of the recording made.
-var keptWords = [NumCategories]string{
-	"", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries", "autograd's own",
 }
 
 // set gives the allocation of a row the stack of a leaf within a module; both empty give none. A phase says

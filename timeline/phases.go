@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -21,10 +22,9 @@ const strays = 2
 
 // Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred
 // says of each that it was found by stacks. It is computed once; the result must not be written to.
-func (d *Device) Phases() []PhaseSpan {
-	d.analysis.phasesOnce.Do(func() { d.analysis.phases = d.findPhases() })
-	return d.analysis.phases
-}
+func (d *Device) Phases() []PhaseSpan { return phases.Of(d) }
+
+var phases = NewMemo(func(d *Device) []PhaseSpan { return d.findPhases() })
 
 // PhaseAt returns the phase in force at a moment, and whether it was inferred; PhaseUnknown outside of all.
 func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
@@ -40,7 +40,7 @@ func (d *Device) PhaseAt(m Moment) (p traces.Phase, inferred bool) {
 }
 
 func (d *Device) findPhases() []PhaseSpan {
-	if d.n == 0 || d.Info.Kind == traces.DeviceArena {
+	if d.Len() == 0 || d.Info.Kind == traces.DeviceArena {
 		return nil
 	}
 	exact := d.markedPhases()
@@ -67,7 +67,7 @@ func (d *Device) markedPhases() []PhaseSpan {
 		p := m.Phase
 		if m.Kind != traces.MarkPhase {
 			p = traces.PhaseUnknown
-			if strings.HasPrefix(d.tl.Trace.Text(m.Name), "Optimizer.step#") {
+			if strings.HasPrefix(d.Timeline().Trace.Text(m.Name), "Optimizer.step#") {
 				p = traces.PhaseOptimizer
 			}
 		}
@@ -85,7 +85,7 @@ func (d *Device) markedPhases() []PhaseSpan {
 // opPhases returns the stretches of consecutive ops of one phase; ops without a phase do not end one.
 func (d *Device) opPhases() []PhaseSpan {
 	var out []PhaseSpan
-	for _, op := range d.tl.Trace.Ops {
+	for _, op := range d.Timeline().Trace.Ops {
 		if op.Phase == traces.PhaseUnknown {
 			continue
 		}
@@ -113,15 +113,15 @@ type phaseRun struct {
 }
 
 func (d *Device) stackPhases() []PhaseSpan {
-	classes := d.classes()
+	classes := StackTraits(d.Timeline())
 	modules := false
 	for _, t := range classes {
-		modules = modules || t.has(isModule)
+		modules = modules || t.Has(frames.IsModule)
 	}
 	var runs []phaseRun
-	for a := d.firstRecorded(); a < AllocID(d.Allocs.Len()); a++ {
+	for a := d.Begun(Start); a < AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]
-		p := phaseOf(classes.of(st))
+		p := phaseOf(classes.Of(st))
 		if st == traces.NoStack && modules {
 			p = traces.PhaseBackward
 		}
@@ -137,7 +137,7 @@ func (d *Device) stackPhases() []PhaseSpan {
 		if r.phase == traces.PhaseUnknown {
 			continue
 		}
-		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: Moment(d.n), Inferred: true}
+		s := PhaseSpan{Phase: r.phase, First: d.Allocs.Start[r.first], Last: Moment(d.Len()), Inferred: true}
 		_, s.End = d.Span()
 		if i+1 < len(runs) {
 			s.Last = d.Allocs.Start[runs[i+1].first]
@@ -149,13 +149,13 @@ func (d *Device) stackPhases() []PhaseSpan {
 	return out
 }
 
-func phaseOf(t traits) traces.Phase {
+func phaseOf(t frames.Traits) traces.Phase {
 	switch {
-	case t.has(isOptimizer):
+	case t.Has(frames.IsOptimizer):
 		return traces.PhaseOptimizer
-	case t.has(isBackward):
+	case t.Has(frames.IsBackward):
 		return traces.PhaseBackward
-	case t.has(isModule | isForward | isLoss):
+	case t.Has(frames.IsModule | frames.IsForward | frames.IsLoss):
 		return traces.PhaseForward
 	}
 	return traces.PhaseUnknown
@@ -224,4 +224,13 @@ func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 		out[i-1].End = max(min(out[i-1].End, out[i].Start), out[i-1].Start)
 	}
 	return out
+}
+
+// PhaseSpan is a forward, backward or optimizer stretch.
+type PhaseSpan struct {
+	Phase      traces.Phase
+	Start, End int64 // nanoseconds
+	First      Moment
+	Last       Moment // exclusive
+	Inferred   bool
 }

@@ -51,13 +51,16 @@ func TestTheLawClosesOnRecordedSnapshots(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, d *timeline.Device) {
 		tt := d.Totals
 		t.Logf("%+v", tt)
-		if tt.LawAllocated != 0 || tt.LawActive != 0 || tt.LawReserved != 0 || tt.LawAllocatedRequested != 0 || tt.LawActiveRequested != 0 {
+		if tt.LawAllocated != 0 || tt.LawActive != 0 || tt.LawReserved != 0 ||
+			tt.LawAllocatedRequested != 0 || tt.LawActiveRequested != 0 {
 			t.Errorf("the laws are open by %d, %d, %d, in requested bytes by %d, %d: %s",
-				tt.LawAllocated, tt.LawActive, tt.LawReserved, tt.LawAllocatedRequested, tt.LawActiveRequested, tt.Reason)
+				tt.LawAllocated, tt.LawActive, tt.LawReserved, tt.LawAllocatedRequested,
+				tt.LawActiveRequested, tt.Reason)
 		}
 		// Without the allocator's settings, as torch up to 2.2 writes files, the sizes of freed blocks are
 		// inferred.
-		if set := d.Timeline().Trace.Setting("roundup_power2_divisions") != ""; set && tt.Exactness != timeline.Exact {
+		if set := d.Timeline().Trace.Setting("roundup_power2_divisions") != ""; set &&
+			tt.Exactness != timeline.Exact {
 			t.Errorf("%s though the file has the settings: %s", tt.Exactness, tt.Reason)
 		}
 	})
@@ -87,17 +90,22 @@ func TestThePartsOfReservedAddUpOnRecordedSnapshots(t *testing.T) {
 			if !s.Known {
 				continue
 			}
-			if sum := s.ActiveRequested + s.Internal + s.Stranded + s.Cached; sum != s.Reserved || s.Reserved != d.Reserved.At(m) {
-				t.Fatalf("at %d the parts add up to %d, segments to %d, the series says %d", m, sum, s.Reserved, d.Reserved.At(m))
+			if sum := s.ActiveRequested + s.Internal + s.Stranded + s.Cached; sum != s.Reserved ||
+				s.Reserved != d.Reserved.At(m) {
+				t.Fatalf("at %d the parts add up to %d, segments to %d, the series says %d", m, sum,
+					s.Reserved, d.Reserved.At(m))
 			}
 			if s.Unplaced != 0 || s.ActiveRequested+s.Internal != d.Active.At(m) {
-				t.Fatalf("at %d active is %d, the series says %d; %s", m, s.ActiveRequested+s.Internal, d.Active.At(m), s.Reason)
+				t.Fatalf("at %d active is %d, the series says %d; %s", m, s.ActiveRequested+s.Internal,
+					d.Active.At(m), s.Reason)
 			}
 			if requested := d.RequestedActiveSeries(); s.ActiveRequested != requested.At(m) {
-				t.Fatalf("at %d active is %d in requested bytes, the series says %d", m, s.ActiveRequested, requested.At(m))
+				t.Fatalf("at %d active is %d in requested bytes, the series says %d", m, s.ActiveRequested,
+					requested.At(m))
 			}
 			if k == 200 && s.ActiveRequested+s.Internal != d.Totals.EndActive {
-				t.Errorf("the last state has %d active, the final state %d", s.ActiveRequested+s.Internal, d.Totals.EndActive)
+				t.Errorf("the last state has %d active, the final state %d", s.ActiveRequested+s.Internal,
+					d.Totals.EndActive)
 			}
 		}
 	})
@@ -106,14 +114,16 @@ func TestThePartsOfReservedAddUpOnRecordedSnapshots(t *testing.T) {
 func TestCategoriesOfRecordedSnapshots(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, d *timeline.Device) {
 		for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByCategory) {
-			t.Logf("peak: %-16s %10s in %d blocks, largest at %s", g.Name, timeline.IEC.Bytes(g.Bytes), g.Blocks, d.Site(d.Allocs.Stack[g.Largest]))
+			t.Logf("peak: %-16s %10s in %d blocks, largest at %s", g.Name, timeline.IEC.Bytes(g.Bytes),
+				g.Blocks, d.Site(d.Allocs.Stack[g.Largest]))
 			if g.Name != "unknown" && !g.Inferred {
 				t.Errorf("%s is not marked inferred, though the allocator records no category", g.Name)
 			}
 		}
 		for i, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByStack) {
 			if i < 6 {
-				t.Logf("  %10s %4d %s  [%s] %s", timeline.IEC.Bytes(g.Bytes), g.Blocks, g.Name, d.Module(g.Stack), d.Allocs.Category[g.Largest])
+				t.Logf("  %10s %4d %s  [%s] %s", timeline.IEC.Bytes(g.Bytes), g.Blocks, g.Name,
+					d.Module(g.Stack), d.Allocs.Category[g.Largest])
 			}
 		}
 	})

@@ -117,25 +117,26 @@ func (b *deviceBuilder) alwaysSplits() bool {
 
 // RequestedSeries returns the allocated series in requested bytes, which is Allocated itself where the source
 // records nothing else (see RequestedKnown). It is computed on the first call, O(events).
-func (d *Device) RequestedSeries() *Series {
-	c := &d.lazy
-	c.requestedOnce.Do(func() {
-		if c.requested = d.Allocated; !newRounding(d.tl.Trace, d.Info.Kind).none {
-			c.requested = d.sumRequested(d.Allocs.Requested)
-		}
-	})
-	return c.requested
-}
+func (d *Device) RequestedSeries() *Series { return requestedSeries.Of(d) }
 
 // RequestedActiveSeries is RequestedSeries of active bytes.
-func (d *Device) RequestedActiveSeries() *Series {
-	c := &d.lazy
-	c.requestedActiveOnce.Do(func() {
-		if c.requestedActive = d.Active; !newRounding(d.tl.Trace, d.Info.Kind).none {
-			c.requestedActive = d.sumRequested(d.Allocs.End)
-		}
+func (d *Device) RequestedActiveSeries() *Series { return requestedActiveSeries.Of(d) }
+
+var (
+	requestedSeries = NewMemo(func(d *Device) *Series {
+		return d.requested(d.Allocated, d.Allocs.Requested)
 	})
-	return c.requestedActive
+	requestedActiveSeries = NewMemo(func(d *Device) *Series {
+		return d.requested(d.Active, d.Allocs.End)
+	})
+)
+
+// requested returns a series of rounded bytes, of allocations from their start to ends, in requested bytes.
+func (d *Device) requested(rounded *Series, ends []Moment) *Series {
+	if newRounding(d.tl.Trace, d.Info.Kind).none {
+		return rounded
+	}
+	return d.sumRequested(ends)
 }
 
 // RequestedKnown reports whether the source records what was requested, not only what the allocator gave.

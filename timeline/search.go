@@ -3,16 +3,10 @@ package timeline
 import (
 	"context"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
-
-// Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
-func (d *Device) Name(a AllocID) string {
-	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
-}
 
 // Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
 // order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.
@@ -162,19 +156,19 @@ func (d *Device) newSelector(q Query) *selector {
 // readStacks finds the words in the frames of each stack and in its module.
 func (s *selector) readStacks() {
 	tr := s.d.tl.places
-	facts := s.d.tl.named()
+	facts := Sites(s.d.tl)
 	texts := make([]uint64, len(tr.Strings))
 	for i, t := range tr.Strings {
 		texts[i] = s.find(t)
 	}
-	s.stacks = make([]uint64, len(facts.stacks))
+	s.stacks = make([]uint64, len(facts.sites))
 	for i := range s.stacks {
 		for _, f := range tr.Stacks.At(traces.StackID(i)) {
 			if f >= 0 && int(f) < len(tr.Frames) {
 				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
 			}
 		}
-		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.siteName(traces.StackID(i)))
+		s.stacks[i] |= s.find(facts.modules[i]) | s.find(facts.Name(traces.StackID(i)))
 	}
 }
 

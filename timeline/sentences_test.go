@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import (
 	"context"
@@ -7,10 +7,14 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
 // eachScript builds the traces of testdata/analysis_*.txtar.
-func eachScript(t *testing.T, f func(t *testing.T, d *Device)) {
+func eachScript(t *testing.T, f func(t *testing.T, d *timeline.Device)) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no cases: %v", err)
@@ -22,19 +26,22 @@ func eachScript(t *testing.T, f func(t *testing.T, d *Device)) {
 		}
 		for _, part := range ar.Files {
 			if part.Name == "trace" || part.Name == "a" || part.Name == "b" {
-				t.Run(filepath.Base(file), func(t *testing.T) { f(t, buildScript(t, string(part.Data)).Main()) })
+				t.Run(filepath.Base(file), func(t *testing.T) {
+					f(t,
+						timelinetest.Script(t, string(part.Data)).Main())
+				})
 			}
 		}
 	}
 }
 
 func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
-	eachScript(t, func(t *testing.T, d *Device) {
-		a, err := d.Autopsy(context.Background(), SI)
+	eachScript(t, func(t *testing.T, d *timeline.Device) {
+		a, err := autopsy.Of(context.Background(), d, timeline.SI)
 		if err != nil {
 			t.Fatal(err)
 		}
-		said := []string{d.Headline(SI), a.Sentence}
+		said := []string{autopsy.Headline(d, timeline.SI), a.Sentence}
 		for _, c := range a.Causes {
 			said = append(said, c.Text)
 		}
@@ -42,7 +49,7 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 			said = append(said, l.Text)
 		}
 		for i := range d.Iterations().List {
-			said = append(said, d.Iterations().List[i].Why(SI))
+			said = append(said, d.Iterations().List[i].Why(timeline.SI))
 		}
 		for _, s := range said {
 			if strings.Contains(s, "iB") {
@@ -53,16 +60,20 @@ func TestSentencesHaveSizesInTheUnitsAskedFor(t *testing.T) {
 }
 
 func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
-	eachScript(t, func(t *testing.T, d *Device) {
-		_, holder, ok := strings.Cut(d.Headline(IEC), "Largest holder: ")
-		groups := d.Breakdown(d.Totals.PeakAt, BySite)
+	eachScript(t, func(t *testing.T, d *timeline.Device) {
+		_, holder, ok := strings.Cut(autopsy.Headline(d, timeline.IEC), "Largest holder: ")
+		groups := d.Breakdown(d.Totals.PeakAt, timeline.BySite)
 		if !ok || len(groups) == 0 || d.Site(groups[0].Stack) == "" || d.Totals.OOMs > 0 {
 			return
 		}
-		if want := groups[0].Name + ", " + IEC.Bytes(groups[0].Bytes) + blocksWord(groups[0].Blocks); !strings.HasPrefix(holder, want) {
+		want := groups[0].Name + ", " + timeline.IEC.Bytes(groups[0].Bytes)
+		if n := groups[0].Blocks; n > 1 {
+			want += " in " + timeline.Counted(n, "block")
+		}
+		if !strings.HasPrefix(holder, want) {
 			t.Errorf("%q does not begin with %q", holder, want)
 		}
-		a, err := d.Autopsy(context.Background(), IEC)
+		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,13 +84,14 @@ func TestTheLargestHolderOfEverySentenceIsTheFirstRowByCallSite(t *testing.T) {
 }
 
 func TestASearchForACallSiteFindsTheBlocksOfItsRow(t *testing.T) {
-	eachScript(t, func(t *testing.T, d *Device) {
+	eachScript(t, func(t *testing.T, d *timeline.Device) {
 		m := d.Totals.PeakAt
-		for _, g := range d.Breakdown(m, BySite) {
-			if g.Largest == NoAlloc {
+		for _, g := range d.Breakdown(m, timeline.BySite) {
+			if g.Largest == timeline.NoAlloc {
 				continue
 			}
-			found, err := d.Search(context.Background(), Query{Live: true, LiveAt: m, BySite: true, Stack: g.Stack})
+			found, err := d.Search(context.Background(),
+				timeline.Query{Live: true, LiveAt: m, BySite: true, Stack: g.Stack})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -29,18 +30,18 @@ import (
 // innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
 // apart by as many folders as it takes.
 func (d *Device) Site(s traces.StackID) string {
-	return d.tl.named().siteName(s)
+	return Sites(d.tl).Name(s)
 }
 
 // SiteFrame returns the index of the frame that Site names, -1 for none.
 func (d *Device) SiteFrame(s traces.StackID) int {
-	return d.tl.siteFrame(d.tl.kinds(), d.tl.Places().Stacks.At(s))
+	return d.tl.siteFrame(kinds.Of(d.tl), d.tl.Places().Stacks.At(s))
 }
 
 // sameSite says whether two stacks have the same site, or neither has one.
 func (d *Device) sameSite(s, t traces.StackID) bool {
-	f := d.tl.named()
-	return f.siteOf(s) == f.siteOf(t)
+	f := Sites(d.tl)
+	return f.Number(s) == f.Number(t)
 }
 
 // place is a frame by its text: frames that differ in what nobody sees are one place.
@@ -52,7 +53,7 @@ type place struct {
 // label returns "func file.py:123", with what the place lacks left out and the last so many folders of the
 // file.
 func (p place) label(folders int) string {
-	file := pathEnd(p.file, folders+1)
+	file := frames.PathEnd(p.file, folders+1)
 	if file == "" || file == "??" {
 		return p.fn
 	}
@@ -77,19 +78,56 @@ type site struct {
 // siteNamer numbers places and sites in the order in which stacks show them.
 type siteNamer struct {
 	t      *Timeline
-	f      *stackFacts
+	f      *stackKinds
 	places map[place]int32
 	texts  []place
 	sites  map[site]int32
 	list   []site
 }
 
+// SiteTable are the sites and modules of a trace's stacks.
+type SiteTable struct {
+	kinds   *stackKinds
+	sites   []int32  // by StackID: the place in Names, -1 for none
+	Names   []string // by number, each once
+	modules []string // by StackID
+}
+
+// Sites returns the sites of a timeline's stacks.
+func Sites(t *Timeline) *SiteTable { return named.Of(t) }
+
+var named = NewMemo(func(t *Timeline) *SiteTable {
+	f := &SiteTable{kinds: kinds.Of(t)}
+	t.nameSites(f)
+	f.modules = make([]string, len(f.sites))
+	for i := range f.modules {
+		f.modules[i] = t.moduleOf(f.kinds, traces.StackID(i))
+	}
+	return f
+})
+
+// Number returns the number of a stack's site, -1 for none.
+func (f *SiteTable) Number(s traces.StackID) int32 {
+	if s < 0 || int(s) >= len(f.sites) {
+		return -1
+	}
+	return f.sites[s]
+}
+
+// Name returns the name of a stack's site, "" for none.
+func (f *SiteTable) Name(s traces.StackID) string {
+	if i := f.Number(s); i >= 0 {
+		return f.Names[i]
+	}
+	return ""
+}
+
 // nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
 // only where another site has the same place.
-func (t *Timeline) nameSites(f *stackFacts) {
-	n := siteNamer{t: t, f: f, places: make(map[place]int32), sites: make(map[site]int32)}
-	f.sites = make([]int32, len(f.stacks))
-	for i := range f.stacks {
+func (t *Timeline) nameSites(f *SiteTable) {
+	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
+	f.sites = make([]int32, len(f.kinds.stacks))
+	for i := range f.sites {
 		f.sites[i] = n.number(traces.StackID(i))
 	}
 	labels := distinctLabels(n.texts)
@@ -114,7 +152,7 @@ func (t *Timeline) nameSites(f *stackFacts) {
 		if phases[x.place]&(phases[x.place]-1) != 0 {
 			name += siteSuffix[x.phase]
 		}
-		f.siteNames = append(f.siteNames, name)
+		f.Names = append(f.Names, name)
 	}
 }
 
@@ -193,7 +231,7 @@ func distinctLabels(places []place) []string {
 		}
 		more := todo[:0]
 		for _, i := range todo {
-			if users[names[i]] > 1 && pathEnd(places[i].file, folders+1) != pathEnd(places[i].file, folders+2) {
+			if users[names[i]] > 1 && frames.PathEnd(places[i].file, folders+1) != frames.PathEnd(places[i].file, folders+2) {
 				more = append(more, i)
 			}
 		}
@@ -208,7 +246,7 @@ func isUsers(k frameKind) bool {
 }
 
 // siteFrame returns the index of the frame that stands for a stack, -1 for none.
-func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
+func (t *Timeline) siteFrame(f *stackKinds, frames []traces.FrameID) int {
 	tiers := [...]func(k frameKind) bool{
 		isUsers,
 		func(k frameKind) bool { return k&(framePython|frameOp) != 0 && k&(frameWrapper|frameModuleCall) == 0 },
@@ -228,7 +266,7 @@ func (t *Timeline) siteFrame(f *stackFacts, frames []traces.FrameID) int {
 // placeOf returns a frame's text, C++ functions by their short names.
 func (t *Timeline) placeOf(id traces.FrameID) place {
 	fn, file, line := t.places.FrameText(id)
-	if t.stacks.frames[id]&framePython == 0 {
+	if kinds.Of(t).frames[id]&framePython == 0 {
 		fn = cppName(fn)
 	}
 	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
@@ -261,14 +299,14 @@ func cppName(fn string) string {
 // classes: there the path is the chain of forward functions by file, with the line of each but the built-in
 // modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
 func (d *Device) Module(s traces.StackID) string {
-	f := d.tl.named()
+	f := Sites(d.tl)
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}
 	return f.modules[s]
 }
 
-func (t *Timeline) moduleOf(f *stackFacts, s traces.StackID) string {
+func (t *Timeline) moduleOf(f *stackKinds, s traces.StackID) string {
 	if !t.Recorded(s) {
 		return t.origins.sites[s-t.origins.first].module
 	}

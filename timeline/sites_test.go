@@ -1,6 +1,11 @@
-package timeline
+package timeline_test
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
 
 func TestNamesOfNativeFrames(t *testing.T) {
 	for name, want := range map[string]string{
@@ -16,16 +21,20 @@ func TestNamesOfNativeFrames(t *testing.T) {
 		"(unnamed)":                                                         "(unnamed)",
 		"":                                                                  "",
 	} {
-		if got := cppName(name); got != want {
+		if got := timeline.CppName(name); got != want {
 			t.Errorf("cppName(%q) = %q, want %q", name, got, want)
 		}
 	}
 }
 
 func TestABlockIsOfItsLayerAndTheSiteOfAll(t *testing.T) {
-	d := built(t, "alloc 0x1000 8\nop aten::mm forward in=blocks.7.up w=0x1000\nalloc 0x2000 8 cat=parameter name=blocks.7.up.weight\nalloc 0x3000 8\n").Main()
-	for a, want := range [][2]string{{"mm blocks.7.up", "mm blocks.*.up"}, {"blocks.7.up.weight", "blocks.*.up.weight"}, {"", ""}} {
-		if from, site := d.From(AllocID(a)), d.Site(d.Origin(AllocID(a))); from != want[0] || site != want[1] {
+	d := timelinetest.Text(t,
+		"alloc 0x1000 8\nop aten::mm forward in=blocks.7.up w=0x1000\nalloc 0x2000 8 cat=parameter "+
+			"name=blocks.7.up.weight\nalloc 0x3000 8\n").Main()
+	for a, want := range [][2]string{{"mm blocks.7.up", "mm blocks.*.up"},
+		{"blocks.7.up.weight", "blocks.*.up.weight"}, {"", ""}} {
+		if from, site := d.From(timeline.AllocID(a)),
+			d.Site(d.Origin(timeline.AllocID(a))); from != want[0] || site != want[1] {
 			t.Errorf("block %d is from %q of site %q, want %q", a, from, site, want)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -99,13 +100,24 @@ func (b *runBook) add(r run, closed func(piece run)) {
 	b.open = slices.Insert(b.open, b.at(r.addr), r)
 }
 
-// segmentLives returns every run of the device and how many contradictions there were, computed once.
+// segmentRuns are every run of a device and how many contradictions there were, once somebody had the time
+// to find them.
+type segmentRuns struct {
+	sync.Mutex
+	known  bool
+	runs   []run
+	doubts int
+}
+
+var segmentLives = NewMemo(func(*Device) *segmentRuns { return &segmentRuns{} })
+
+// segmentLives returns every run of the device and how many contradictions there were, found once.
 func (d *Device) segmentLives(ctx context.Context) ([]run, int, error) {
-	c := &d.lazy
-	c.runMu.Lock()
-	defer c.runMu.Unlock()
-	if c.runsKnown {
-		return c.runs, c.runDoubts, nil
+	c := segmentLives.Of(d)
+	c.Lock()
+	defer c.Unlock()
+	if c.known {
+		return c.runs, c.doubts, nil
 	}
 	var book runBook
 	var err error
@@ -117,8 +129,8 @@ func (d *Device) segmentLives(ctx context.Context) ([]run, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	c.runs, c.runDoubts, c.runsKnown = book.done, book.doubts, true
-	return c.runs, c.runDoubts, nil
+	c.runs, c.doubts, c.known = book.done, book.doubts, true
+	return c.runs, c.doubts, nil
 }
 
 // eachSegmentEvent calls f with the device's segment events, in order or backwards.

@@ -50,11 +50,11 @@ func WatchSteps(bytes, durations []int64, noise int64) StepReport {
 			times = append(times, durations[i])
 		}
 	}
-	r.Bytes, r.Duration = median(known), median(times)
+	r.Bytes, r.Duration = Median(known), Median(times)
 	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of
 	// the median does not.
-	margin := max(6*spread(known), float64(r.Bytes)/50)
-	late := max(float64(r.Duration), 6*spread(times)) // beyond the median
+	margin := max(6*Spread(known), float64(r.Bytes)/50)
+	late := max(float64(r.Duration), 6*Spread(times)) // beyond the median
 	for i := r.From; i < n; i++ {
 		if len(known) >= 4 && bytes[i] >= 0 && float64(bytes[i]-r.Bytes) > margin {
 			r.Spikes = append(r.Spikes, i)

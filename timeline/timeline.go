@@ -1,7 +1,10 @@
 package timeline
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -13,9 +16,9 @@ type Timeline struct {
 	// Losses are what matching allocations with frees found missing or contradictory, beside Trace.Losses.
 	Losses []traces.Loss
 
-	stacks  stackFacts
 	origins origins
 	places  *traces.Trace
+	memos   sync.Map // answers of every Memo
 }
 
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
@@ -105,6 +108,14 @@ var categoryNames = [NumCategories]string{
 // String returns torch.profiler's name of the category, in lower case.
 func (c Category) String() string { return categoryNames[min(c, NumCategories-1)] }
 
+var categoryWords = [NumCategories]string{
+	"of unknown category", "parameters", "optimizer state", "gradients", "activations", "inputs", "temporaries",
+	"autograd's own",
+}
+
+// Words returns what blocks of the category are called in a sentence.
+func (c Category) Words() string { return categoryWords[min(c, NumCategories-1)] }
+
 // ParseCategory returns the category of a name, in any case, and false where there is none.
 func ParseCategory(s string) (Category, bool) {
 	for i, n := range categoryNames {
@@ -146,9 +157,9 @@ type Device struct {
 	Totals Totals
 
 	tl    *Timeline
-	first int // row of the device's first event in Trace.Events
-	n     int // number of events
-	lazy  lazy
+	first int      // row of the device's first event in Trace.Events
+	n     int      // number of events
+	memos sync.Map // answers of every Memo
 
 	time    []int64   // of each event, never falling
 	allocOf []AllocID // the allocation of each event
@@ -157,8 +168,6 @@ type Device struct {
 	roundChecked, roundWrong int
 	// closings are the allocations that end at an event which is another's, in order.
 	closings []ending
-
-	analysis lazyAnalysis
 }
 
 // Timeline returns the timeline that the device belongs to.
@@ -203,3 +212,21 @@ type Totals struct {
 // PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is
 // unknown.
 func (t *Totals) PeakReservedOrAllocated() int64 { return max(t.PeakReserved, t.PeakAllocated) }
+
+// Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
+func (d *Device) Label() string {
+	switch d.Info.Kind {
+	case traces.DeviceCPU:
+		return "the CPU"
+	case traces.DeviceHost:
+		return "pinned host memory"
+	case traces.DeviceArena:
+		return "the arena"
+	}
+	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
+}
+
+// Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
+func (d *Device) Name(a AllocID) string {
+	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))
+}

@@ -102,9 +102,9 @@ func noiseBytes(points int, peak int64) float64 {
 	return max(512*float64(points), float64(peak)*1e-4)
 }
 
-// median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. v is
+// Median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. v is
 // left as it is.
-func median[T int | int64 | float64](v []T) T {
+func Median[T int | int64 | float64](v []T) T {
 	if len(v) == 0 {
 		return 0
 	}
@@ -116,12 +116,20 @@ func median[T int | int64 | float64](v []T) T {
 	return s[len(s)/2]
 }
 
-// spread returns the median absolute deviation of v, scaled to be the standard deviation where v is normal.
-func spread[T int | int64 | float64](v []T) float64 {
-	m := median(v)
+// Spread returns the median absolute deviation of v, scaled to be the standard deviation where v is normal.
+func Spread[T int | int64 | float64](v []T) float64 {
+	m := Median(v)
 	d := make([]float64, len(v))
 	for i, x := range v {
 		d[i] = math.Abs(float64(x - m))
 	}
-	return 1.4826 * median(d)
+	return 1.4826 * Median(d)
+}
+
+// Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95
+// % interval.
+type Trend struct {
+	Slope, Low, High float64 // bytes an iteration
+	Points           int
+	Leaking          bool // Low is above zero and the growth is above noise
 }

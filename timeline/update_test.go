@@ -1,4 +1,4 @@
-package timeline
+package timeline_test
 
 import "flag"
 

@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -90,7 +91,7 @@ func analyse(d *timeline.Device, u timeline.Units) tea.Cmd {
 		}()
 		d.Iterations()
 		d.Phases()
-		return analysedMsg{device: d, headline: d.Headline(u)}
+		return analysedMsg{device: d, headline: autopsy.Headline(d, u)}
 	}
 }
 

@@ -29,7 +29,7 @@ func (s *said) kinds() []string {
 
 func TestFollowShowsEachNewStepUntilItHolds(t *testing.T) {
 	feed, heard := &jobFeed{}, &said{}
-	f := newFollow(&Options{Feed: feed}, heard.post)
+	f := newFollow(still(), &Options{Feed: feed}, heard.post)
 	f.begin()
 	defer f.end()
 	look := func(change func(l *live.Look)) []string {
@@ -67,7 +67,7 @@ func TestFollowShowsEachNewStepUntilItHolds(t *testing.T) {
 func TestFollowLetsGoOfTheProcessBefore(t *testing.T) {
 	var contexts []context.Context
 	heard := &said{}
-	f := newFollow(&Options{
+	f := newFollow(still(), &Options{
 		Machine: &node{},
 		Attach: func(ctx context.Context, _ int) (live.Feed, error) {
 			contexts = append(contexts, ctx)

@@ -56,10 +56,17 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 	return d
 }
 
-// quick lets a budget rest for no time.
+// quick lets moments pass at once, such as those for which a budget rests, and a second never.
 func quick(m *Model) {
-	if v, ok := m.tabs.of(leaf.Managers).(*managers.View); ok {
-		v.Wait = 0
+	v, ok := m.tabs.of(leaf.Managers).(*managers.View)
+	if !ok {
+		return
+	}
+	v.After = func(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
+		if d >= time.Second {
+			return nil
+		}
+		return func() tea.Msg { return say(time.Time{}) }
 	}
 }
 

@@ -3,6 +3,7 @@ package tui
 import (
 	"context"
 	"fmt"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -18,6 +19,7 @@ import (
 // to the front of all views until the user looks closer at one, as a pager that follows a log stops when one
 // scrolls.
 type follow struct {
+	*clock
 	post     func(tea.Msg) // says something to the others
 	machines machine.Feed  // nil where the machine is not looked at
 	attach   func(ctx context.Context, pid int) (live.Feed, error)
@@ -54,8 +56,12 @@ type attachedMsg struct {
 	err  error
 }
 
-func newFollow(opts *Options, post func(tea.Msg)) follow {
-	f := follow{post: post, machines: opts.Machine, attach: opts.Attach, feed: opts.Feed}
+// betweenLooks is the least time between two looks at the job: what a person can follow, and what keeps a
+// fast job from taking all of the screen's time.
+const betweenLooks = 100 * time.Millisecond
+
+func newFollow(now *clock, opts *Options, post func(tea.Msg)) follow {
+	f := follow{clock: now, post: post, machines: opts.Machine, attach: opts.Attach, feed: opts.Feed}
 	if f.machines != nil {
 		f.machine = machine.New()
 	}
@@ -98,7 +104,8 @@ func (f *follow) update(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 			return nil, true // of a job that is not watched any more
 		}
 		f.look(msg.Look)
-		return live.Await(f.ctx, f.feed, msg.Look.Version), true
+		rest := f.after(betweenLooks, func(time.Time) tea.Msg { return nil })
+		return tea.Sequence(rest, live.Await(f.ctx, f.feed, msg.Look.Version)), true
 	case machine.LookMsg:
 		f.machine.Take(msg.Look)
 		f.post(leaf.ChangedMsg{})

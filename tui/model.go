@@ -44,7 +44,7 @@ func New(opts Options) *Model {
 		screen: newScreen(80, 24, opts.ASCII),
 		opts:   opts, mouse: !opts.NoMouse,
 	}
-	m.follow = newFollow(&opts, m.post)
+	m.follow = newFollow(now, &opts, m.post)
 	m.tabs = newTabs(opts.Planner)
 	m.tabs.lead(m.follow.machine, m.follow.live)
 	switch {

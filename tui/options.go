@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
@@ -17,7 +18,7 @@ type Loaded struct {
 	// compared), none where only Run is set.
 	Timelines []*timeline.Timeline
 	// Run is the folder of ranks that was opened, nil for none.
-	Run *timeline.Run
+	Run *runs.Run
 	// Device is the device of the first timeline that opens, nil for its main one.
 	Device *timeline.Device
 	// First and End are the stretch of the device's events, end excluded, that opens; without any, End is 0,

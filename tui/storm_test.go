@@ -15,6 +15,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -190,11 +191,11 @@ func stormy(t testing.TB) map[string]Options {
 		}},
 		"no events": loads(Loaded{Timelines: []*timeline.Timeline{built(t, traces.NewBuilder())}}),
 	}
-	var ranks []timeline.RankSummary
+	var ranks []runs.RankSummary
 	for i := range 9 {
 		tl := training(t, fmt.Sprintf("runs/rank%d.gmt", i), int64(i/8)<<30)
 		from, to := tl.Main().Span()
-		r, err := timeline.Summarise(t.Context(), tl, from, to, 100)
+		r, err := runs.Summarise(t.Context(), tl, from, to, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +203,8 @@ func stormy(t testing.TB) map[string]Options {
 		ranks = append(ranks, r)
 	}
 	ranks[3].Err = errDamaged
-	out["ranks"] = loads(Loaded{Run: timeline.BuildRun(ranks), Timelines: []*timeline.Timeline{training(t, "runs/rank8.gmt", 1<<30)}})
+	out["ranks"] = loads(Loaded{Run: runs.Build(ranks),
+		Timelines: []*timeline.Timeline{training(t, "runs/rank8.gmt", 1<<30)}})
 	o := out["ranks"]
 	o.Open = func(path string) Loader { return loaderOf(training(t, path, 0)) }
 	out["ranks"] = o

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
@@ -209,7 +210,7 @@ func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
 }
 
 func TestARunOfRanksOpensWithThem(t *testing.T) {
-	run := timeline.BuildRun([]timeline.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
+	run := runs.Build([]runs.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
 	opened := ""
 	d := start(t, Options{
 		Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Run: run}, nil },

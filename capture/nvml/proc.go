@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // processes looks processes up in the system's process table; root is /proc but in tests.
@@ -25,25 +27,11 @@ func (p processes) name(pid int) string {
 	return string(bytes.TrimSpace(comm))
 }
 
-// start returns the start time of pid: field 22 of its stat line. The second field is the name in
-// parentheses, which may itself hold spaces and parentheses, so counting begins at the last one.
+// start returns the start time of pid, in clock ticks since boot.
 func (p processes) start(pid int) Figure {
-	line, err := os.ReadFile(filepath.Join(p.root, strconv.Itoa(pid), "stat"))
-	if err != nil {
+	s, err := procs.ReadStat(filepath.Join(p.root, strconv.Itoa(pid)))
+	if err != nil || s.Started < 0 {
 		return Figure{}
 	}
-	end := bytes.LastIndexByte(line, ')')
-	if end < 0 {
-		return Figure{}
-	}
-	fields := bytes.Fields(line[end+1:])
-	const startTime = 22 - 3 // the field after the name is the third
-	if len(fields) <= startTime {
-		return Figure{}
-	}
-	v, err := strconv.ParseInt(string(fields[startTime]), 10, 64)
-	if err != nil || v < 0 {
-		return Figure{}
-	}
-	return Known(v)
+	return Known(s.Started)
 }

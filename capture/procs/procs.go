@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -92,15 +91,15 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 // number.
 func (l *Lister) Look(pid int) (*Process, error) {
 	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
-	s, err := readStat(dir)
+	s, err := ReadStat(dir)
 	if err != nil {
 		return nil, err
 	}
 	p := l.known[pid]
-	if p == nil || p.Started != s.started {
-		p = &Process{PID: pid, Started: s.started, Parent: s.parent, UID: -1}
+	if p == nil || p.Started != s.Started {
+		p = &Process{PID: pid, Started: s.Started, Parent: s.Parent, UID: -1}
 	}
-	p.RSS, p.Age = s.pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.started)
+	p.RSS, p.Age = s.Pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.Started)
 	// A process may become another program, or load torch late: what it was is asked again as long as torch
 	// is not there.
 	if !p.Torch {
@@ -130,34 +129,6 @@ func (l *Lister) name(uid int) string {
 
 // ticks is the kernel's USER_HZ, which is 100 on every architecture that Go runs Linux on.
 const ticks = 100
-
-// statLine is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3, 4, 22 and
-// 24).
-type statLine struct {
-	state          byte
-	parent         int
-	started, pages int64
-}
-
-// readStat reads that line. The second field is the program's name in parentheses and may itself hold blanks
-// and parentheses.
-func readStat(dir string) (s statLine, err error) {
-	b, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
-		return s, err
-	}
-	i := bytes.LastIndexByte(b, ')')
-	fields := strings.Fields(string(b[i+1:]))
-	if i < 0 || len(fields) < 22 {
-		return s, fmt.Errorf("%s/stat has %d fields: %w", dir, len(fields), fs.ErrInvalid)
-	}
-	var errs [3]error
-	s.state = fields[0][0]
-	s.parent, errs[0] = strconv.Atoi(fields[1])
-	s.started, errs[1] = strconv.ParseInt(fields[19], 10, 64)
-	s.pages, errs[2] = strconv.ParseInt(fields[21], 10, 64)
-	return s, errors.Join(errs[:]...)
-}
 
 func age(root string, started int64) time.Duration {
 	b, err := os.ReadFile(filepath.Join(root, "uptime"))
@@ -207,6 +178,6 @@ func mapsTorch(dir string, argv []string) (torch, known bool) {
 
 // State returns the state of a process as the kernel's letter for it, 0 where there is none.
 func State(pid int) byte {
-	s, _ := readStat(filepath.Join("/proc", strconv.Itoa(pid)))
-	return s.state
+	s, _ := ReadStat(filepath.Join("/proc", strconv.Itoa(pid)))
+	return s.State
 }

@@ -29,7 +29,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bash", "setsid", "sleep"} {
 		if _, err := exec.LookPath(name); err != nil {
-			t.Skipf("needs %s: processes without a parent", name)
+			t.Skipf("needs the program %s: it makes processes without a parent", name)
 		}
 	}
 	for _, apart := range []bool{false, true} {

@@ -36,7 +36,7 @@ func aStranger(t *testing.T, ownFiles bool) stranger {
 	}
 	python, err := exec.LookPath("/usr/bin/python3")
 	if err != nil {
-		t.Skip("needs a Python below /usr, which any user may run")
+		t.Skip("needs a Python below /usr: any user may run that")
 	}
 	const script = `
 import os, socket, struct, sys

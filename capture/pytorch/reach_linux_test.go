@@ -23,7 +23,7 @@ func TestWhoCannotReachTheSocketIsNamed(t *testing.T) {
 	}
 	const python = "/usr/bin/python3"
 	if _, err := os.Stat(python); err != nil {
-		t.Skip("needs a Python below /usr, which any user may run")
+		t.Skip("needs a Python below /usr: any user may run that")
 	}
 	if _, err := exec.LookPath("unshare"); err != nil {
 		t.Skip("needs unshare: it makes a mount namespace")

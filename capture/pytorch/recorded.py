@@ -64,7 +64,9 @@ class History(Recorded):
             self.take()
         snapshot, self.taken = self.taken, None
         self.pools.count(snapshot["segments"], self.device.index or 0)
-        snapshot.setdefault("allocator_settings", {}).update(_rules(self.torch))
+        settings = snapshot.setdefault("allocator_settings", {})
+        for key, value in _rules(self.torch).items():
+            settings.setdefault(key, value)
         whole = pickle.dumps(snapshot, protocol=4)
         self.cost += time.perf_counter_ns() - begin
         for at in range(0, len(whole), 1 << 20):
@@ -72,7 +74,8 @@ class History(Recorded):
 
 
 def _rules(torch):
-    """What the allocator's decisions depend on that a snapshot does not hold: torch's release, and of each device its size and the share of it that the program may have."""
+    """What the allocator's decisions depend on: its settings in the environment, torch's release, and of each
+    device its size and the share of it that the program may have."""
     try:
         cuda, devices = torch.cuda, {}
         major, minor = str(torch.__version__).split(".")[:2]
@@ -80,7 +83,9 @@ def _rules(torch):
             devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
             if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
                 devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
-        return {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
+        confs = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+        rules = {name: os.environ[name] for name in confs if name in os.environ}
+        return dict(rules, gmemtop_torch=[int(major), int(minor)], gmemtop_devices=devices)
     except Exception:
         return {}  # the recording is worth having without
 

@@ -303,7 +303,7 @@ func TestNothingIsLostOfFourThreads(t *testing.T) {
 
 func TestNothingIsLostAt100000PairsASecond(t *testing.T) {
 	if testing.Short() {
-		t.Skip("needs the time of a test without -short: two seconds of events")
+		t.Skip("needs a run without -short: it takes two seconds of events")
 	}
 	p := start(t, "libc10_cuda.so")
 	s, stop := run(t, Options{PID: p.pid})

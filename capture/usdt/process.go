@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // library is a file that a process has mapped.
@@ -87,14 +89,9 @@ func isDriver(name string) bool {
 // the kernel have no executable file.
 func starting(root string, pid int) bool {
 	dir := filepath.Join(root, strconv.Itoa(pid))
-	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
-	if err != nil {
+	if s, err := procs.ReadStat(dir); err != nil || s.Ended() {
 		return false
 	}
-	_, rest, _ := strings.Cut(string(stat[max(strings.LastIndexByte(string(stat), ')'), 0):]), " ")
-	if strings.HasPrefix(rest, "Z") || strings.HasPrefix(rest, "X") {
-		return false
-	}
-	_, err = os.Readlink(filepath.Join(dir, "exe"))
+	_, err := os.Readlink(filepath.Join(dir, "exe"))
 	return err == nil
 }

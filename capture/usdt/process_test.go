@@ -51,8 +51,9 @@ func TestAProcessWithNothingMappedIsStartingOrGone(t *testing.T) {
 	for state, want := range map[string]error{"R": ErrNotLoaded, "Z": ErrNoProcess, "S without a file": ErrNoProcess} {
 		root := t.TempDir()
 		dir := filepath.Join(root, "42")
+		line := "42 (a) b) " + state[:1] + strings.Repeat(" 1", 24)
 		err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "maps"), nil, 0o644),
-			os.WriteFile(filepath.Join(dir, "stat"), []byte("42 (a) b) "+state[:1]+" 1 1"), 0o644))
+			os.WriteFile(filepath.Join(dir, "stat"), []byte(line), 0o644))
 		if len(state) == 1 {
 			err = errors.Join(err, os.Symlink("/bin/true", filepath.Join(dir, "exe")))
 		}

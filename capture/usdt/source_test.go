@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -280,11 +280,10 @@ func TestASourceThatFailsSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer zombie.Wait()
-	for { // until it ended, unwaited for
-		if stat, err := os.ReadFile("/proc/" + strconv.Itoa(zombie.Process.Pid) + "/stat"); err != nil || strings.Contains(string(stat), ") Z ") {
-			break
+	for end := time.Now().Add(time.Minute); procs.State(zombie.Process.Pid) != 'Z'; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the process has not ended within a minute")
 		}
-		time.Sleep(time.Millisecond)
 	}
 	check("ended and not waited for", Options{PID: zombie.Process.Pid}, ErrNoProcess, "has ended")
 

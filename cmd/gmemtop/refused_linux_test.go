@@ -300,7 +300,7 @@ func TestWhoCannotBeWatchedIsRefusedAndLeftAsItWas(t *testing.T) {
 func mayTrace(t *testing.T, said []byte) {
 	t.Helper()
 	if bytes.Contains(said, []byte("kernel.yama.ptrace_scope")) {
-		t.Skipf("needs the right to trace processes of one's own: %s", said)
+		t.Skipf("needs the permission to trace a process of one's own: %s", said)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -186,7 +187,7 @@ func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage strin
 	}
 	spans, apart := runSpans(found)
 	byPath := map[string]*traces.Trace{}
-	var ranks []timeline.RankSummary
+	var ranks []runs.RankSummary
 	var damaged error
 	for i, f := range found {
 		progress("summing up the ranks", int64(i), int64(len(found)))
@@ -195,7 +196,7 @@ func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage strin
 		if err != nil {
 			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
-		r, err := timeline.Summarise(ctx, t, spans[i].from, spans[i].to, stripColumns)
+		r, err := runs.Summarise(ctx, t, spans[i].from, spans[i].to, stripColumns)
 		if err != nil {
 			return tui.Loaded{}, fmt.Errorf("%s: %w", f.Path, err)
 		}
@@ -206,7 +207,7 @@ func (c *replayCommand) loadedRun(ctx context.Context, progress func(stage strin
 		ranks = append(ranks, r)
 		byPath[f.Path] = f.Trace
 	}
-	l := tui.Loaded{Run: timeline.BuildRun(ranks)}
+	l := tui.Loaded{Run: runs.Build(ranks)}
 	l.Run.Apart = apart
 	t, err := timeline.Build(ctx, byPath[l.Run.Ranks[0].Path], nil)
 	if err != nil {

@@ -266,7 +266,7 @@ func TestACancelledSolveReturnsItsBestPointAndTheContextsError(t *testing.T) {
 	for _, s := range solvers {
 		t.Run(s.name, func(t *testing.T) {
 			if s.run == nil {
-				t.Skipf("needs %s: the solver is not on the PATH", s.name)
+				t.Skipf("needs the solver %s: it is not on PATH", s.name)
 			}
 			for _, wait := range []time.Duration{0, 500 * time.Millisecond} {
 				ctx, cancel := context.WithCancel(context.Background())

@@ -139,7 +139,7 @@ func eachSolver(t *testing.T, f func(t *testing.T, p program, solve func(*Model,
 	for _, s := range solvers {
 		t.Run(s.name, func(t *testing.T) {
 			if s.run == nil {
-				t.Skipf("needs %s: the solver is not on the PATH", s.name)
+				t.Skipf("needs the solver %s: it is not on PATH", s.name)
 			}
 			f(t, s.program, func(m *Model, o Options) (Solution, error) { return solveWith(context.Background(), m, o, s.run) })
 		})

@@ -238,7 +238,7 @@ func (s *session) sweep() {
 				_ = p.Kill()
 			}
 		}
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // a killed process is listed until its parent has reaped it
 	}
 }
 

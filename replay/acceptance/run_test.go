@@ -202,7 +202,7 @@ func TestStoppingLeavesNoProcess(t *testing.T) {
 				cancel()
 				return
 			}
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) // between two looks
 		}
 	}()
 	c, _ := Find("doctor")

@@ -21,9 +21,11 @@ import (
 type Choice struct {
 	// Name is what people call the plan.
 	Name string
-	// Make makes the plan of a problem, or reads it; room is the bytes that there are for tensors, 0 where
-	// unknown.
-	Make func(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error)
+	// Budget returns what the plan of a problem is to fit into, of so many bytes of room for tensors, 0 where
+	// that is unknown; nil for a plan that was made before.
+	Budget func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
+	// Make makes the plan of a problem for a budget, or reads it.
+	Make func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error)
 	// Pools says that the plan only chooses addresses.
 	Pools bool
 	// Eager turns a plan into what eager PyTorch can carry out of it, nil where that is nothing.
@@ -77,22 +79,13 @@ func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room int64) (Made, e
 
 // planned makes or reads the plan of a problem.
 func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Made, err error) {
-	if m.Plan, err = c.Make(ctx, p, room); err != nil {
+	m.Plan, err = c.within(ctx, p, room)
+	switch {
+	case err != nil:
 		return m, err
-	}
-	if m.Executor != plan.TorchEager && !c.Pools {
-		of := m.Plan
-		if m.Plan, err = c.Eager(ctx, p, of); err != nil {
-			return m, err
-		}
-		if m.Plan == nil && len(of.Absences) == 0 && of.Footprint <= of.Budget {
-			return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", of.Manager,
-				timeline.IEC.Bytes(of.Budget))
-		}
-		if m.Plan == nil {
-			return m, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager,
-				ErrNothingLeaves)
-		}
+	case len(m.Absences) == 0 && !c.Pools:
+		fits := timeline.IEC.Bytes(m.Budget)
+		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", m.Manager, fits)
 	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
@@ -101,6 +94,48 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 	without, err := replay.KeepAll(ctx, p, replay.Simulated{})
 	m.added = with.StepTime - without
 	return m, err
+}
+
+// within returns the plan for what there is of room, as far as eager PyTorch can carry it out.
+func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
+	plans := func(budget int64) (*plan.Plan, error) {
+		pl, err := c.Make(ctx, p, budget)
+		if err != nil {
+			return nil, err
+		}
+		return c.eager(ctx, p, pl)
+	}
+	if c.Budget == nil {
+		return plans(0)
+	}
+	budget, err := c.Budget(ctx, p, room)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Pools: // an arena has no holes but its plan's own
+		return plans(budget)
+	}
+	return live.InRoom(ctx, p, room, budget, plans)
+}
+
+// eager returns what eager PyTorch can carry out of a plan, and a plan that has nothing to do as it is; an
+// error where nothing of a plan can be carried out.
+func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
+	if of.Executor == plan.TorchEager || c.Pools {
+		return of, nil
+	}
+	pl, err := c.Eager(ctx, p, of)
+	switch {
+	case err != nil || pl != nil:
+		return pl, err
+	case len(of.Absences) == 0 && of.Footprint <= of.Budget:
+		return of, nil
+	case of.SectionBytes > 0:
+		const why = "it cuts tensors, and eager PyTorch moves a tensor as a whole"
+		return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, why)
+	}
+	return nil, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager,
+		ErrNothingLeaves)
 }
 
 // fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it

@@ -133,9 +133,10 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 		panic(err) // a mistake of the test
 	}
 	return &Choice{Name: manager, Hardware: h, Pools: list[0].Info().Family == plan.Pooling,
-		Eager: managers.Eager,
-		Make: func(ctx context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
-			return list[0].Plan(ctx, p, plan.Request{Seed: 1, Evaluator: sim.Simulator{}, Budget: budget(p)})
+		Eager:  managers.Eager,
+		Budget: func(_ context.Context, p *plan.Problem, _ int64) (int64, error) { return budget(p), nil },
+		Make: func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
+			return list[0].Plan(ctx, p, plan.Request{Seed: 1, Evaluator: sim.Simulator{}, Budget: budget})
 		},
 		Caching: func(ctx context.Context, p *plan.Problem) (int64, error) {
 			pl, err := mpool.Baselines()[0].Plan(ctx, p, plan.Request{})

@@ -66,7 +66,7 @@ func TestTheKernelsCompile(t *testing.T) {
 	if ptxas == "" {
 		var err error
 		if ptxas, err = exec.LookPath("ptxas"); err != nil {
-			t.Skip("needs GMEMTOP_PTXAS or ptxas on the path: NVIDIA's assembler")
+			t.Skip("needs GMEMTOP_PTXAS: NVIDIA's assembler, and there is no ptxas on PATH")
 		}
 	}
 	for _, arch := range []string{"sm_60", "sm_75", "sm_80", "sm_90"} {

@@ -12,7 +12,13 @@ import (
 
 func random(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan) {
 	t.Helper()
-	p := plantest.Random(seed, 10+int(seed%60))
+	return sized(t, seed, 10+int(seed%60), share)
+}
+
+// sized is random for n ops.
+func sized(t *testing.T, seed uint64, n int, share float64) (*plan.Problem, *plan.Plan) {
+	t.Helper()
+	p := plantest.Random(seed, n)
 	pl, err := plan.Assemble(p, plantest.RandomDecisions(p, seed, share))
 	if err != nil {
 		t.Fatal(err)
@@ -24,8 +30,12 @@ func random(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan
 }
 
 func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
-	for seed := range uint64(200) {
-		p, pl := random(t, seed, 0.7)
+	for seed := range uint64(3200) {
+		n, share := 10+int(seed%60), 0.7
+		if seed >= 200 { // in a plan this small one block alone may fill the arena
+			n, share = 3+int(seed%8), 1
+		}
+		p, pl := sized(t, seed, n, share)
 		m, err := sim.Run(context.Background(), p, pl, sim.Options{Usage: true})
 		if err != nil {
 			t.Fatal(err)
@@ -35,8 +45,9 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 			t.Errorf("seed %d: simulated %d and %d bytes, planned %d and %d", seed, m.Footprint, m.PeakLive, pl.Footprint, live)
 		}
 		for _, u := range m.Usage {
-			if u.Bytes < 0 || u.Bytes > pl.Footprint {
-				t.Fatalf("seed %d: %d bytes in use at %d ns in an arena of %d", seed, u.Bytes, u.Time, pl.Footprint)
+			if u.Bytes < 0 || u.Bytes > pl.Footprint || u.Time > m.Makespan {
+				t.Fatalf("seed %d: %d bytes in use at %d ns of %d in an arena of %d", seed, u.Bytes, u.Time,
+					m.Makespan, pl.Footprint)
 			}
 		}
 	}
@@ -114,6 +125,11 @@ func TestEventsAndThePassAgreeWhereNothingIsShared(t *testing.T) {
 		alone, err := sim.Run(context.Background(), &q, pl, sim.Options{})
 		if err != nil {
 			t.Fatal(err)
+		}
+		q.Hardware.Together = 0 // nobody measured it
+		unknown, err := sim.Run(context.Background(), &q, pl, sim.Options{})
+		if err != nil || unknown.StepTime != alone.StepTime {
+			t.Errorf("seed %d: step time %d, not %d: %v", seed, unknown.StepTime, alone.StepTime, err)
 		}
 		q.Hardware.Together = 1 - 1e-15
 		shared, err := sim.Run(context.Background(), &q, pl, sim.Options{})

@@ -46,18 +46,11 @@ type host struct {
 }
 
 func newHost(r *run, limit int64) (*host, error) {
-	settings, err := allocator.ParseSettings(r.pl.Policy.Settings)
-	if err != nil {
-		return nil, fmt.Errorf("simulate the allocator %q: %w", r.pl.Policy.Name, err)
-	}
 	capacity := limit
 	if capacity <= 0 {
 		capacity = unlimited
 	}
-	if r.pl.Policy.Name == plan.PolicyAsync {
-		return nil, errors.New("the rules of the driver's own pool are not public, so it is not simulated: --target cuda measures it")
-	}
-	a, err := allocator.New(r.pl.Policy.Name, allocator.Config{Driver: allocator.NewDriver(capacity), Settings: settings})
+	a, err := allocator.New(r.online, allocator.Config{Driver: allocator.NewDriver(capacity), Settings: r.settings})
 	if err != nil {
 		return nil, fmt.Errorf("simulate: %w", err)
 	}
@@ -143,27 +136,27 @@ func (r *run) completes(ctx context.Context, limit int64, n int) (*host, bool, e
 	return h, true, nil
 }
 
-// online simulates a plan whose memory an online allocator serves.
-func (r *run) online(ctx context.Context) error {
+// byPolicy simulates a plan whose memory the online allocator of its policy serves.
+func (r *run) byPolicy(ctx context.Context) error {
+	r.online = r.pl.Policy.Name
+	var err error
+	if r.settings, err = allocator.ParseSettings(r.pl.Policy.Settings); err != nil {
+		return fmt.Errorf("simulate the allocator %q: %w", r.online, err)
+	}
+	if r.online == plan.PolicyAsync {
+		return errors.New("the rules of the driver's own pool are not public, so it is not simulated: " +
+			"--target cuda measures it")
+	}
 	for i := range r.pl.Absences {
 		if r.pl.Absences[i].How == plan.Swap {
-			return fmt.Errorf("simulate: copies under the online allocator %q are not emulated: place the plan", r.pl.Policy.Name)
+			return fmt.Errorf("simulate: copies under the online allocator %q are not emulated: place the plan", r.online)
 		}
 	}
-	free, ok, err := r.completes(ctx, 0, warmUp)
-	switch {
-	case err != nil:
-		return fmt.Errorf("simulate without a cap: %w", err)
-	case !ok:
-		return fmt.Errorf("simulate: the iteration needs more than the %d TiB of the largest device that is simulated, so that no allocator can serve it: %w",
-			unlimited>>40, allocator.ErrOutOfMemory)
-	}
-	held := free.a.Stats().PeakReserved
-	r.m.Reserved = held
-	need, err := r.smallestCap(ctx, held)
+	held, need, err := r.needs(ctx)
 	if err != nil {
 		return err
 	}
+	r.m.Reserved = held
 	limit := int64(0)
 	if r.opt.Cap > 0 && held > r.opt.Cap && r.caches() {
 		limit = max(r.opt.Cap, need) // over the cap it is timed where it just completes
@@ -172,8 +165,35 @@ func (r *run) online(ctx context.Context) error {
 	return r.timed(ctx, limit)
 }
 
+// needs returns what the allocator holds at the most where nothing limits it, and the smallest cap.
+func (r *run) needs(ctx context.Context) (held, smallest int64, err error) {
+	free, ok, err := r.completes(ctx, 0, warmUp)
+	switch {
+	case err != nil:
+		return 0, 0, fmt.Errorf("simulate without a cap: %w", err)
+	case !ok:
+		return 0, 0, fmt.Errorf("simulate: the iteration needs more than the %d TiB of the largest device "+
+			"that is simulated, so that no allocator can serve it: %w", unlimited>>40, allocator.ErrOutOfMemory)
+	}
+	held = free.a.Stats().PeakReserved
+	smallest, err = r.smallestCap(ctx, held)
+	return held, smallest, err
+}
+
+// CachingNeeds returns the smallest memory, in bytes, in which PyTorch's caching allocator with these settings
+// serves iterations of a placed plan, whose addresses it ignores. It takes and gives back memory in the order
+// of the plan's steps: of copies it knows no time, so what one delays on a device is not in it.
+func CachingNeeds(ctx context.Context, p *plan.Problem, pl *plan.Plan, s allocator.Settings) (int64, error) {
+	if pl.SectionBytes != 0 {
+		return 0, errors.New("simulate: PyTorch's allocator has no sections of a tensor: plan without them")
+	}
+	r := &run{p: p, pl: pl, online: "caching", settings: s}
+	_, need, err := r.needs(ctx)
+	return need, err
+}
+
 // caches reports whether the allocator keeps what it could give back under pressure.
-func (r *run) caches() bool { return r.pl.Policy.Name != "direct" && r.pl.Policy.Name != "arena" }
+func (r *run) caches() bool { return r.online != "direct" && r.online != "arena" }
 
 func orOutOfMemory(err error) error {
 	if err == nil {

@@ -8,6 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // serial is a random problem whose hardware has no copy engines, with a random plan.
@@ -52,7 +54,18 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		sum := work(p, pl)
+		sum, copies := work(p, pl), int64(0)
+		for _, s := range pl.Steps {
+			switch s.Kind {
+			case plan.Out:
+				copies += p.Hardware.D2H.Time(pl.Instances[s.Instance].Size)
+			case plan.In:
+				copies += p.Hardware.H2D.Time(pl.Instances[s.Instance].Size)
+			}
+		}
+		if m.CopyTime != copies {
+			t.Errorf("seed %d: copies of %d ns, they take %d", seed, m.CopyTime, copies)
+		}
 		if m.Makespan < sum {
 			t.Errorf("seed %d: a step of %d ns, and its first queue has work for %d", seed, m.Makespan, sum)
 		}
@@ -76,6 +89,84 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 	}
 }
 
+// TestHooksTakeTheirTimeWhereTensorsLeaveAndReturn: once any tensor leaves memory and returns, hooks are
+// called for every one that autograd saves, and where any op runs again they note those of the forward pass.
+func TestHooksTakeTheirTimeWhereTensorsLeaveAndReturn(t *testing.T) {
+	hooked, noted := 0, 0
+	for seed := range uint64(400) {
+		p := plantest.Random(seed, 10+int(seed%60))
+		if p.Streams > 1 {
+			continue
+		}
+		p.Hardware.NoEngines, p.Hardware.LaunchGap = true, 0
+		p.Hardware.SaveTime, p.Hardware.NoteTime, p.Hardware.AgainTime = 5003, 701, 97
+		for i := range p.Ops {
+			p.Ops[i].Phase, p.Ops[i].Module = traces.PhaseForward, "layer"
+			if i%3 == 0 {
+				p.Ops[i].Name = plan.SaveOp
+			}
+		}
+		d := plantest.RandomDecisions(p, seed, 0.8)
+		pl, err := plan.Assemble(p, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		m, err := sim.Run(context.Background(), p, pl, sim.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, again := work(p, pl), int64(0)
+		for _, r := range pl.Reruns {
+			want += int64(len(r.Ops)) * p.Hardware.AgainTime
+			for _, op := range r.Ops {
+				again += p.DurationOf(pl, op) + p.Hardware.AgainTime
+			}
+		}
+		saving, noting := p.Hooks()
+		switch {
+		case len(pl.Reruns) > 0:
+			noted++
+			want += saving + noting
+		case len(pl.Absences) > 0:
+			hooked++
+			want += saving
+		}
+		if m.Makespan != want || m.RecomputeTime != again {
+			t.Errorf("seed %d: a step of %d ns, work and hooks take %d; %d ns of ops run again, not %d", seed,
+				m.Makespan, want, m.RecomputeTime, again)
+		}
+	}
+	if hooked < 5 || noted < 5 {
+		t.Errorf("%d plans have hooks and %d note ops: the law was hardly tried", hooked, noted)
+	}
+}
+
+func TestWhatIsOnlyDiscardedHasNoHooks(t *testing.T) {
+	b := plantest.New()
+	x := b.Buffer("x", 1<<20, timeline.Activation)
+	for range 2 {
+		b.Op(plan.SaveOp, traces.PhaseForward, 1000, nil, []plan.BufferID{x})
+		b.Op("read", traces.PhaseForward, 1000, []plan.BufferID{x}, nil)
+		b.Op("other", traces.PhaseForward, 1000, nil, nil)
+	}
+	p := b.End()
+	p.Hardware.NoEngines, p.Hardware.LaunchGap, p.Hardware.SaveTime = true, 0, 5003
+	gone := plan.Absence{Buffer: x, How: plan.Discard, After: 1, Before: 3, Release: 2, Fetch: 3}
+	pl, err := plan.Assemble(p, plan.Decisions{Absences: []plan.Absence{gone}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := sim.Run(context.Background(), p, pl, sim.Options{}); err != nil || m.Makespan != 6000 {
+		t.Errorf("a step of %d ns, not of 6000: %v", m.Makespan, err)
+	}
+}
+
 func TestWithoutEnginesNothingRunsBesideACopyOfItsQueue(t *testing.T) {
 	for seed := range uint64(100) {
 		p, pl := serial(t, seed)
@@ -85,6 +176,9 @@ func TestWithoutEnginesNothingRunsBesideACopyOfItsQueue(t *testing.T) {
 		}
 		var end int64
 		for _, s := range m.Spans {
+			if s.Stall && s.Start >= s.End {
+				t.Errorf("seed %d: a wait of no time is shown: %+v", seed, s)
+			}
 			if s.Stall || s.Queue != 0 {
 				continue
 			}

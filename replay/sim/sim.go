@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
 // Problem: when is each step of a program done, given that queues run side by side, each in order, that some
@@ -70,6 +71,9 @@ type run struct {
 	held  []int64 // of each queue, how far waits for copies hold it up
 	after []int64 // of each queue, how far waits for compute hold it up
 	hooks bool    // tensors leave memory and return
+
+	online   string // the allocator that serves Alloc and Free steps, "" where instances have addresses
+	settings allocator.Settings
 }
 
 // Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that
@@ -91,7 +95,7 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 	var err error
 	switch {
 	case pl.Policy != nil:
-		err = r.online(ctx)
+		err = r.byPolicy(ctx)
 	case !p.Hardware.NoEngines && p.Hardware.Together > 0 && p.Hardware.Together < 1 && len(pl.Absences) > 0:
 		r.issueAll()
 		err = r.shared(ctx)
@@ -239,9 +243,7 @@ func (r *run) shared(ctx context.Context) error {
 					if !done[st.On] {
 						break
 					}
-					if on := r.pl.Steps[st.On].Kind; on == plan.Out || on == plan.In {
-						r.held[q] = max(r.held[q], r.end[st.On])
-					} else {
+					if on := r.pl.Steps[st.On].Kind; on != plan.Out && on != plan.In {
 						r.after[q] = max(r.after[q], r.end[st.On])
 					}
 					head[q]++

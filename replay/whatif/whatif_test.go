@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/fidelity"
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -26,7 +27,7 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 // failed returns the autopsy's out-of-memory.
 func failed(t testing.TB, d *timeline.Device) timeline.Moment {
 	t.Helper()
-	a, err := d.Autopsy(context.Background(), timeline.IEC)
+	a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,7 @@ func TestParquetHoldsWhatTheCSVHoldsAndPyarrowReadsIt(t *testing.T) {
 		python = "python3"
 	}
 	if err := exec.Command(python, "-c", "import pyarrow.parquet").Run(); err != nil {
-		t.Skipf("needs the Python package pyarrow for %s (GMEMTOP_PYTHON names the interpreter)", python)
+		t.Skipf("needs the Python package %s: %s lacks it (GMEMTOP_PYTHON names another)", "pyarrow", python)
 	}
 	for name, n := range map[string]int{"no rows": 0, "one row": 1, "more than a row group": 1<<17 + 77} {
 		t.Run(name, func(t *testing.T) {

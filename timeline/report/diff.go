@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -58,7 +59,7 @@ func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", b.Trace.Source.Path, err)
 	}
-	cmp, err := timeline.Compare(ctx, da, db)
+	cmp, err := runs.Compare(ctx, da, db)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +107,7 @@ func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
 	return chosen.Main(), nil
 }
 
-func newDiffRow(r timeline.DiffRow, a, b *traces.Trace) DiffRow {
+func newDiffRow(r runs.DiffRow, a, b *traces.Trace) DiffRow {
 	row := DiffRow{Name: r.Name, A: r.A, B: r.B, Delta: r.B - r.A, BlocksA: r.BlocksA, BlocksB: r.BlocksB, Cause: r.Cause}
 	if a != nil {
 		row.StackA = StackText(a, r.StackA)

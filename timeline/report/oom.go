@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -58,7 +59,7 @@ type Books struct {
 	Unallocated *int64 `json:"unallocated_bytes"`
 }
 
-func newBooks(d *timeline.Device, a *timeline.Autopsy) Books {
+func newBooks(d *timeline.Device, a *autopsy.Result) Books {
 	b := Books{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
 	if d.RequestedKnown() {
 		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))
@@ -105,7 +106,7 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 		return nil, err
 	}
 	for _, d := range devices {
-		a, err := d.Autopsy(ctx, o.Units)
+		a, err := autopsy.Of(ctx, d, o.Units)
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +121,7 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 	return r, nil
 }
 
-func newOOMDevice(d *timeline.Device, a *timeline.Autopsy, o Options) OOMDevice {
+func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	row := OOMDevice{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
 		Inferred: a.Inferred,

@@ -5,11 +5,11 @@ import (
 	"io"
 	"path/filepath"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 )
 
 // WriteRun prints a run of many ranks: the answer in a sentence, then a table with the outliers first.
-func WriteRun(w io.Writer, r *timeline.Run, o Options) error {
+func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 	p := &printer{ascii: o.ASCII}
 	p.line("%s", r.Sentence(o.Units))
 	p.line("")

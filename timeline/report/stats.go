@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -259,7 +260,7 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 		return DeviceStats{}, err
 	}
 	ds := DeviceStats{
-		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: d.Headline(o.Units),
+		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Headline: autopsy.Headline(d, o.Units),
 		Law: LawDifference{d.Totals.LawAllocated, d.Totals.LawAllocatedRequested, d.Totals.LawActive, d.Totals.LawActiveRequested,
 			d.Totals.LawReserved},
 		FinalKnown: d.Totals.FinalKnown,

@@ -23,11 +23,11 @@ func python(t *testing.T, modules ...string) string {
 		name = "python3"
 	}
 	if _, err := exec.LookPath(name); err != nil {
-		t.Skipf("needs %s (GMEMTOP_PYTHON names the interpreter)", name)
+		t.Skipf("needs python3: there is no %s (GMEMTOP_PYTHON names another)", name)
 	}
 	for _, m := range modules {
 		if err := exec.Command(name, "-c", "import "+m).Run(); err != nil {
-			t.Skipf("needs the Python package %s for %s (GMEMTOP_PYTHON names the interpreter)", m, name)
+			t.Skipf("needs the Python package %s: %s lacks it (GMEMTOP_PYTHON names another)", m, name)
 		}
 	}
 	return name

@@ -145,10 +145,11 @@ func (p *writer) class(parent track, k int, list []life) {
 	slices.SortStableFunc(list, func(a, b life) int { return cmp.Compare(a.start, b.start) })
 	at := make([]int32, len(list)) // lane of each block, -1 for none
 	free, busy := &lowest{}, &ending{}
+	slots := make([]taken, len(list)) // the heap holds pointers: an interface of one costs no allocation
 	count, over := int32(0), 0
 	for i := range list {
 		for busy.Len() > 0 && (*busy)[0].end <= list[i].start {
-			heap.Push(free, heap.Pop(busy).(taken).lane)
+			heap.Push(free, heap.Pop(busy).(*taken).lane)
 		}
 		switch {
 		case free.Len() > 0:
@@ -161,7 +162,8 @@ func (p *writer) class(parent track, k int, list []life) {
 			over++
 			continue
 		}
-		heap.Push(busy, taken{list[i].end, at[i]})
+		slots[i] = taken{list[i].end, at[i]}
+		heap.Push(busy, &slots[i])
 	}
 	title := fmt.Sprintf("%s and more: %d blocks", sizeText(k), len(list))
 	if over > 0 {
@@ -263,14 +265,14 @@ type taken struct {
 }
 
 // ending is a heap of lanes by when they become free.
-type ending []taken
+type ending []*taken
 
 func (h ending) Len() int { return len(h) }
 func (h ending) Less(i, j int) bool {
 	return cmp.Or(cmp.Compare(h[i].end, h[j].end), cmp.Compare(h[i].lane, h[j].lane)) < 0
 }
 func (h ending) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *ending) Push(x any)   { *h = append(*h, x.(taken)) }
+func (h *ending) Push(x any)   { *h = append(*h, x.(*taken)) }
 func (h *ending) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]

@@ -2,12 +2,13 @@ package perfetto
 
 import (
 	"bufio"
-	"encoding/binary"
 	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // The part of Perfetto's schema (protos/perfetto/trace/trace_packet.proto, track_event/*.proto) that this
-// writer needs, encoded by hand: two dozen fields do not merit the generated code and its runtime.
+// writer needs. Two dozen fields do not merit generated code and its runtime: protowire writes each.
 const (
 	fieldPacket = 1 // Trace
 
@@ -60,23 +61,18 @@ const (
 // message is a protobuf message being built.
 type message []byte
 
-func (m *message) uint(field int, v uint64) {
-	*m = binary.AppendUvarint(*m, uint64(field)<<3)
-	*m = binary.AppendUvarint(*m, v)
+func (m *message) uint(field protowire.Number, v uint64) {
+	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), v)
 }
 
-func (m *message) int(field int, v int64) { m.uint(field, uint64(v)) }
+func (m *message) int(field protowire.Number, v int64) { m.uint(field, uint64(v)) }
 
-func (m *message) bytes(field int, p []byte) {
-	*m = binary.AppendUvarint(*m, uint64(field)<<3|2)
-	*m = binary.AppendUvarint(*m, uint64(len(p)))
-	*m = append(*m, p...)
+func (m *message) bytes(field protowire.Number, p []byte) {
+	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), p)
 }
 
-func (m *message) text(field int, s string) {
-	*m = binary.AppendUvarint(*m, uint64(field)<<3|2)
-	*m = binary.AppendUvarint(*m, uint64(len(s)))
-	*m = append(*m, s...)
+func (m *message) text(field protowire.Number, s string) {
+	*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
 }
 
 // stream writes packets. Its scratch messages are used again for each packet; the first error stays.
@@ -111,8 +107,8 @@ func (s *stream) send() {
 		s.packet.bytes(packetInterned, s.interned)
 		s.interned = s.interned[:0]
 	}
-	s.length = binary.AppendUvarint(s.length[:0], fieldPacket<<3|2)
-	s.length = binary.AppendUvarint(s.length, uint64(len(s.packet)))
+	s.length = protowire.AppendTag(s.length[:0], fieldPacket, protowire.BytesType)
+	s.length = protowire.AppendVarint(s.length, uint64(len(s.packet)))
 	if _, s.err = s.w.Write(s.length); s.err == nil {
 		_, s.err = s.w.Write(s.packet)
 	}
@@ -121,7 +117,7 @@ func (s *stream) send() {
 
 // intern returns the id of a text in one of the sequence's tables, and defines it with the packet being built
 // where it is new.
-func (s *stream) intern(table map[string]uint64, field int, text string) uint64 {
+func (s *stream) intern(table map[string]uint64, field protowire.Number, text string) uint64 {
 	if id, ok := table[text]; ok {
 		return id
 	}

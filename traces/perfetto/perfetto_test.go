@@ -3,7 +3,6 @@ package perfetto_test
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -24,32 +25,29 @@ type field struct {
 	bytes  []byte
 }
 
-// fields decodes a message; this decoder shares nothing with the writer.
+// fields decodes a message.
 func fields(t *testing.T, m []byte) []field {
 	t.Helper()
 	var out []field
 	for len(m) > 0 {
-		tag, n := binary.Uvarint(m)
-		if n <= 0 {
-			t.Fatal("a tag is cut")
+		number, kind, n := protowire.ConsumeTag(m)
+		if n < 0 {
+			t.Fatal(protowire.ParseError(n))
 		}
-		v, k := binary.Uvarint(m[n:])
-		if k <= 0 {
-			t.Fatal("a value is cut")
-		}
-		m = m[n+k:]
-		f := field{number: int(tag >> 3), value: v}
-		switch tag & 7 {
-		case 0:
-		case 2:
-			if uint64(len(m)) < v {
-				t.Fatal("a length runs over the end")
-			}
-			f.bytes, m = m[:v], m[v:]
+		m = m[n:]
+		f := field{number: int(number)}
+		switch kind {
+		case protowire.VarintType:
+			f.value, n = protowire.ConsumeVarint(m)
+		case protowire.BytesType:
+			f.bytes, n = protowire.ConsumeBytes(m)
 		default:
-			t.Fatalf("wire type %d", tag&7)
+			t.Fatalf("wire type %d", kind)
 		}
-		out = append(out, f)
+		if n < 0 {
+			t.Fatal(protowire.ParseError(n))
+		}
+		m, out = m[n:], append(out, f)
 	}
 	return out
 }

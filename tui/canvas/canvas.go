@@ -142,6 +142,9 @@ func (c *Canvas) Bounds() Rect { return Rect{0, 0, c.at.W, c.at.H} }
 // draw with other means.
 func (c *Canvas) ASCII() bool { return c.grid.ascii }
 
+// Profile returns the colours that the terminal knows.
+func (c *Canvas) Profile() Profile { return c.profile }
+
 // SetProfile changes the colours that the terminal knows. It must be followed by Clear.
 func (g *grid) SetProfile(p Profile) {
 	g.profile = p

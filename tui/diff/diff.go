@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/curves"
@@ -19,7 +20,7 @@ import (
 
 // View compares two timelines. It implements leaf.View.
 type View struct {
-	diff   leaf.Query[pair, *timeline.Diff]
+	diff   leaf.Query[pair, *runs.Diff]
 	shapes leaf.Query[shapesKey, *shapes]
 	of     pair
 
@@ -124,7 +125,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	}
 	k := shapesKey{p, v.atPeak}
 	return tea.Batch(
-		v.diff.Ask(p, func(ctx context.Context) (*timeline.Diff, error) { return timeline.Compare(ctx, p.a, p.b) }),
+		v.diff.Ask(p, func(ctx context.Context) (*runs.Diff, error) { return runs.Compare(ctx, p.a, p.b) }),
 		v.shapes.Ask(k, func(context.Context) (*shapes, error) { return shapesOf(k), nil }),
 	)
 }
@@ -140,7 +141,7 @@ func (v *View) settle(s *leaf.State) {
 }
 
 // known returns the difference of the pair in view, nil until it is there.
-func (v *View) known(s *leaf.State) *timeline.Diff {
+func (v *View) known(s *leaf.State) *runs.Diff {
 	if p, x, ok := v.diff.Value(); ok && p == v.pair(s) && p == v.of {
 		return x
 	}
@@ -148,7 +149,7 @@ func (v *View) known(s *leaf.State) *timeline.Diff {
 }
 
 // side returns the device of the pair that is in view elsewhere, and the row's stack in it.
-func (v *View) side(s *leaf.State, r *timeline.DiffRow) (d *timeline.Device, id traces.StackID) {
+func (v *View) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id traces.StackID) {
 	switch s.Device {
 	case v.of.a:
 		return v.of.a, r.StackA
@@ -159,7 +160,7 @@ func (v *View) side(s *leaf.State, r *timeline.DiffRow) (d *timeline.Device, id 
 }
 
 // choose selects the largest block of a row at the peak of the timeline that is in view.
-func (v *View) choose(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
+func (v *View) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	d, id := v.side(s, &x.Sites[row])
 	if d == nil || id == traces.NoStack {
 		return nil
@@ -177,7 +178,7 @@ func (v *View) choose(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
 }
 
 // open shows the row's blocks at the peak of the recording that has more of them.
-func (v *View) open(s *leaf.State, x *timeline.Diff, row int) tea.Cmd {
+func (v *View) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	r, d := &x.Sites[row], v.of.b
 	if r.A > r.B {
 		d = v.of.a

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/curves"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -66,7 +67,7 @@ func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 
 // drawFigures draws categories with their deltas as bars around a middle, and beside them the metrics that a
 // gate can hold.
-func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *timeline.Diff) {
+func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	left, right := at, canvas.Rect{}
 	if at.W >= 96 && len(x.Metrics) > 0 {
 		left, right = at.CutLeft(at.W - min(at.W/2, 64))
@@ -78,7 +79,7 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *t
 	}
 }
 
-func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *timeline.Diff) {
+func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	leaf.Rule(s, c, at.X, at.Y, at.W, "at the peaks")
 	most, largest := int64(1), int64(1)
 	for _, r := range x.Categories {
@@ -153,7 +154,7 @@ func delta(s *leaf.State, d int64) string {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func (v *View) drawMetrics(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *timeline.Diff) {
+func (v *View) drawMetrics(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	leaf.Rule(s, c, at.X, at.Y, at.W, "whole recordings")
 	for i, m := range x.Metrics {
 		y := at.Y + 1 + i
@@ -198,7 +199,7 @@ func change(a, b int64) string {
 }
 
 // drawCategoryLine says the categories' deltas in one row where there is no room for more.
-func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *timeline.Diff) {
+func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *runs.Diff) {
 	at := 0
 	for _, r := range x.Categories {
 		cat, _ := timeline.ParseCategory(r.Name)
@@ -212,7 +213,7 @@ func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *timeline.Dif
 	}
 }
 
-func (v *View) drawSites(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *timeline.Diff) {
+func (v *View) drawSites(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	if len(x.Sites) == 0 {
 		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, "Both peaks are empty.")
 		return

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // sentenceRows is how many rows the answer may take in a view h rows high.
@@ -149,6 +150,13 @@ func Rule(s *State, c *canvas.Canvas, x, y, w int, title string) {
 	if w-n > 0 {
 		c.HLine(x+n, y, w-n, s.Theme.Faint)
 	}
+}
+
+// Ruled returns a section's title followed by a thin rule up to w cells.
+func Ruled(th *theme.Theme, c *canvas.Canvas, w int, title string) string {
+	title = canvas.Truncate(canvas.Plain(title), w)
+	left := max(w-lipgloss.Width(title)-1, 0)
+	return c.Gloss(th.Dim).Render(title+" ") + c.Gloss(th.Faint).Render(strings.Repeat("─", left))
 }
 
 // Frames returns the lines of a stack, innermost frame first, as "func  file:line", at most limit of them.

@@ -11,11 +11,11 @@ import (
 	"context"
 	"io"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
-	"charm.land/bubbles/v2/key"
-
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -61,7 +61,7 @@ type State struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
 	Device    *timeline.Device     // the device in view, nil where the trace has none
-	Run       *timeline.Run        // nil unless a folder was opened
+	Run       *runs.Run            // nil unless a folder was opened
 	Place
 	Filter
 	Units    timeline.Units

@@ -14,6 +14,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -83,7 +84,7 @@ type Look struct {
 	// indices of Ranks.
 	Ranks  []Rank
 	Chosen int
-	Peers  timeline.PeerReport
+	Peers  runs.PeerReport
 }
 
 // Rank is a process of a job of several.
@@ -100,7 +101,7 @@ type Rank struct {
 	Failed bool
 	// Step is the newest step, -1 for none; Typical is what a step of the last ones takes.
 	Step    int64
-	Typical timeline.Peer
+	Typical runs.Peer
 	// Captured is the number of steps that are there captured whole.
 	Captured int
 	// Alerts are what is wrong with it.
@@ -272,21 +273,10 @@ type (
 	}
 )
 
-// pause is the least time between two looks: what a person can follow, and what keeps a fast job from taking
-// all of the screen's time.
-const pause = 100 * time.Millisecond
-
 // Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing
 // when ctx is done.
 func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 	return func() tea.Msg {
-		if version > 0 {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-time.After(pause):
-			}
-		}
 		if f.Wait(ctx, version) != nil {
 			return nil
 		}

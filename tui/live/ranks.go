@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -307,7 +308,8 @@ func (v *View) peersSentence(u timeline.Units) string {
 		return ""
 	}
 	for _, d := range l.Peers.Differences {
-		if d.Figure == timeline.PeerBytes && d.Value > d.Others && d.Peer < len(l.Ranks) && l.Ranks[d.Peer].State != Ended {
+		if d.Figure == runs.PeerBytes && d.Value > d.Others && d.Peer < len(l.Ranks) &&
+			l.Ranks[d.Peer].State != Ended {
 			return fmt.Sprintf("%s holds %s, the others %s", l.Ranks[d.Peer].Name(), u.Bytes(d.Value), u.Bytes(d.Others))
 		}
 	}

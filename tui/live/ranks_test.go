@@ -7,17 +7,18 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // ranked makes a job of n ranks of a look: rank 3 takes 18 ms longer before its backward, which is where the
 // others wait for it, and the last one has died.
 func ranked(l Look, n int) Look {
-	var peers []timeline.Peer
+	var peers []runs.Peer
 	for i := range n {
 		r := Rank{ID: i, Rank: i, PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: 159, Captured: 2,
-			Typical: timeline.Peer{Duration: 58e6, Forward: 14e6, Backward: 39e6, Optimizer: 5e6, Bytes: 2<<30 + int64(i)<<20}}
+			Typical: runs.Peer{Duration: 58e6, Forward: 14e6, Backward: 39e6, Optimizer: 5e6,
+				Bytes: 2<<30 + int64(i)<<20}}
 		switch {
 		case i == 3 || n == 2 && i == 1:
 			r.Typical.Forward, r.Typical.Backward = 32e6, 21e6
@@ -26,11 +27,11 @@ func ranked(l Look, n int) Look {
 		}
 		p := r.Typical
 		if r.State == Ended {
-			p = timeline.TypicalPeer(nil)
+			p = runs.TypicalPeer(nil)
 		}
 		l.Ranks, peers = append(l.Ranks, r), append(peers, p)
 	}
-	l.Chosen, l.Peers = 1, timeline.ComparePeers(peers)
+	l.Chosen, l.Peers = 1, runs.ComparePeers(peers)
 	return l
 }
 
@@ -108,11 +109,11 @@ func TestTheRowUnderTheCursorStaysUnderItWhateverTheRanksDo(t *testing.T) {
 	before, _, _ := strings.Cut(at(), ",")
 	l := ranked(running(t, 161), 64)
 	l.Ranks[40].Typical.Bytes *= 2
-	var peers []timeline.Peer
+	var peers []runs.Peer
 	for _, r := range l.Ranks {
 		peers = append(peers, r.Typical)
 	}
-	l.Peers = timeline.ComparePeers(peers)
+	l.Peers = runs.ComparePeers(peers)
 	v.Take(l)
 	if after, _, _ := strings.Cut(at(), ","); after != before {
 		t.Errorf("%s became %s", before, after)

@@ -2,70 +2,69 @@ package managers
 
 import (
 	"context"
-	"fmt"
 	"io"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// hand is the View as what does what keys ask for.
-type hand struct{ *View }
-
-func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
+func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	k := &v.keys
 	switch {
 	case key.Matches(msg, k.toggle):
-		if r := v.current(); r != nil {
-			ranking(v).follow()
+		if r := v.ranking.current(); r != nil {
+			v.ranking.follow()
 			return v.toggle(s, r.manager), true
 		}
 	case key.Matches(msg, k.all):
-		return v.toggleAll(s), true
+		v.managers.toggleAll()
+		v.planning.stop()
+		return v.goOn(s), true
 	case key.Matches(msg, k.less):
-		return dial(v).step(s, sign(msg)), true
+		return v.setBudget(s, v.budget.next(st, sign(msg)), false), true
 	case key.Matches(msg, k.further):
-		return dial(v).step(s, 5*sign(msg)), true
+		return v.setBudget(s, v.budget.next(st, 5*sign(msg)), false), true
 	case key.Matches(msg, k.budget):
-		return dial(v).askBudget(s), true
-	case key.Matches(msg, k.batch) && batcher(v).able():
-		return batcher(v).ask(s), true
+		return v.budget.ask(s.Units, st), true
+	case key.Matches(msg, k.batch) && v.search.with != nil:
+		return v.askSizes(s), true
 	case key.Matches(msg, k.inside):
-		return v.openRow(s), true
+		return v.look(s), true
 	case key.Matches(msg, k.compare):
 		return v.pickOther(s), true
 	case key.Matches(msg, k.write):
 		return v.write(s), true
 	case key.Matches(msg, k.hardware):
-		return v.pickHardware(), true
+		return v.subject.pick(), true
 	case key.Matches(msg, k.target):
-		return gauge(v).pick(), true
+		return v.measuring.pick(), true
 	case key.Matches(msg, k.train):
-		return toggler(v).toggle(s), true
-	case key.Matches(msg, k.replan) && v.target != "" && !v.stopped:
-		return gauge(v).begin(s), true
+		return v.train(s), true
+	case key.Matches(msg, k.replan) && v.measuring.target != "" && !v.planning.stopped:
+		return v.measure(s), true
 	case key.Matches(msg, k.replan), key.Matches(msg, k.again):
-		return v.replan(s), true
-	case key.Matches(msg, k.stop) && v.run != nil:
-		runner(v).stop()
-		v.stopped = true
-		return ranking(v).refresh(s), true
-	case key.Matches(msg, k.stop) && toggler(v).beginning() != nil:
-		toggler(v).end()
+		v.planning.again(question{st, v.budget.bytes})
+		return tea.Batch(v.refresh(s), v.plan(s)), true
+	case key.Matches(msg, k.stop) && v.planning.run != nil:
+		v.planning.halt()
+		return v.refresh(s), true
+	case key.Matches(msg, k.stop) && v.training.beginning() != nil:
+		v.training.end()
 		return nil, true
-	case key.Matches(msg, k.stop) && gauge(v).running() != nil:
-		gauge(v).stop()
+	case key.Matches(msg, k.stop) && v.measuring.running():
+		v.measuring.stop()
 		return nil, true
-	case key.Matches(msg, k.stop) && batcher(v).searching():
-		batcher(v).stop()
+	case key.Matches(msg, k.stop) && v.search.running():
+		v.search.stop()
 		return nil, true
 	case key.Matches(msg, k.charts):
-		v.pareto = !v.pareto
+		v.charts.pareto = !v.charts.pareto
 		return nil, true
 	default:
 		return nil, false
@@ -73,167 +72,218 @@ func (v hand) onKey(s *leaf.State, msg tea.KeyPressMsg) (tea.Cmd, bool) {
 	return nil, true
 }
 
-func (v hand) toggle(s *leaf.State, i int) tea.Cmd {
+// onMouse handles what is no business of the table: the slider, the switches, the charts.
+func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, bool) {
+	if to, ok := v.budget.mouse(st, msg); ok {
+		return v.setBudget(s, to, false), true
+	}
+	m := msg.Mouse()
+	if _, click := msg.(tea.MouseClickMsg); !click || m.Button != tea.MouseLeft {
+		return nil, false
+	}
+	if x, w, ok := v.ranking.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
+		if i := v.ranking.table.RowAt(m.Y); i >= 0 && i < len(v.ranking.rows) {
+			v.ranking.table.Select(i)
+			v.ranking.follow()
+			return v.toggle(s, v.ranking.rows[i].manager), true
+		}
+	}
+	if k, ok := v.charts.spotAt(m.X, m.Y); ok {
+		v.ranking.choose(k)
+		return nil, true
+	}
+	return nil, false
+}
+
+// toggle switches a manager on or off.
+func (v *View) toggle(s *leaf.State, i int) tea.Cmd {
 	m := &v.managers[i]
 	m.on = !m.on
-	v.version++
-	if v.progressOf(m.Info.Name).planning && !m.on { // it is not waited for any longer: the others go on
-		runner(v).stop()
-	}
 	if m.on {
-		v.stopped = false
+		return v.goOn(s)
 	}
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	if v.planning.progressOf(m.Info.Name).planning { // nobody waits for it: the others go on
+		v.planning.stop()
+	}
+	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
-// toggleAll switches all on, or, where all are, back to those that were on at first.
-func (v hand) toggleAll(s *leaf.State) tea.Cmd {
-	all := true
-	for i := range v.managers {
-		all = all && v.managers[i].on
-	}
-	for i := range v.managers {
-		v.managers[i].on = !all || v.managers[i].On
-	}
-	v.version++
-	runner(v).stop()
-	v.stopped = false
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+// goOn plans where planning was stopped as well.
+func (v *View) goOn(s *leaf.State) tea.Cmd {
+	v.planning.stopped = false
+	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
-// replan forgets the answers to the question in force, or goes on where planning was stopped.
-func (v hand) replan(s *leaf.State) tea.Cmd {
+// measure has the target carry out the plans that are on.
+func (v *View) measure(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
-	if !ok {
+	if !ok || v.measuring.with == nil {
 		return nil
 	}
-	if !v.stopped {
-		runner(v).stop()
-		delete(v.answers, q)
+	live := v.measuring.live()
+	if t := v.training.now(); t != nil && live {
+		return leaf.Send(leaf.ToastMsg{Text: t.name + " is live: T trains without it, then r measures"})
 	}
-	v.stopped = false
-	v.version++
-	return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
+	if v.planning.run != nil || v.budget.moving {
+		return leaf.Send(leaf.ToastMsg{
+			Text: "planning is under way, and what is measured must not share the machine: esc stops planning",
+		})
+	}
+	var rows []*row
+	for i := range v.ranking.rows {
+		if r := &v.ranking.rows[i]; r.planned() && v.managers[r.manager].on {
+			rows = append(rows, r)
+		}
+	}
+	start := v.measuring.begin(q, *v.planning.comparison(q, v.managers), rows)
+	if live && start != nil && v.measuring.running() {
+		return tea.Batch(start, hold(s))
+	}
+	return start
 }
 
-func (v hand) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
-	before := v.table.SortBy
-	switch act := v.table.Update(msg); act.Kind {
-	case table.Sorted:
-		if _, byKey := msg.(tea.KeyPressMsg); byKey && v.table.SortBy < before { // round through all columns leads back to the order of their worth
-			v.table.SortBy, v.table.Descending = -1, false
+// train has the training go on with the plan under the cursor in place of any other, or without it where it
+// is live.
+func (v *View) train(s *leaf.State) tea.Cmd {
+	r := v.ranking.current()
+	if r == nil {
+		return nil
+	}
+	if v.training.elsewhere() != "" {
+		return v.training.takeAway()
+	}
+	m, watched := &v.managers[r.manager], v.training.watched() != ""
+	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would come to nothing
+		text := m.Info.Name + " plans nothing that a training could go on with: choose a manager that does"
+		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
+	}
+	if t := v.training.now(); t != nil {
+		v.training.end()
+		if t.manager == r.manager {
+			return nil
 		}
-		return ranking(v).refresh(s)
-	case table.Moved:
-		ranking(v).follow()
+	}
+	if !watched {
+		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
+	}
+	if v.planning.run != nil || v.budget.moving { // what is measured must not share the machine with planning
+		v.planning.halt()
+		v.budget.moving = false
+	}
+	v.measuring.stop()
+	v.search.stop()
+	v.ranking.follow()
+	hw := v.subject.with.Hardware()[v.subject.hardware]
+	start := v.training.begin(r.manager, m.Info.Name, v.budget.bytes, hw)
+	return tea.Batch(start, hold(s), v.refresh(s))
+}
+
+// hold has the root stay with the captured step that is shown, by a move that moves nothing.
+func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
+
+// askSizes lets the user type what the recordings' sizes are, to look for the largest.
+func (v *View) askSizes(s *leaf.State) tea.Cmd {
+	switch q, ok := v.question(s); {
+	case !ok:
+		return nil
+	case q.budget > 0 && v.planning.answersTo(q).err != nil:
+		text := "nothing fits in this budget, at any batch size that was recorded"
+		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
+	default:
+		return v.search.ask(s, q)
+	}
+}
+
+// findLargest looks for the largest size with the managers that are on and serve the recording.
+func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
+	q, ok := v.question(s)
+	other := otherThan(s)
+	if !ok || len(msg.sizes) == 2 && other == nil { // it was closed meanwhile
+		return nil
+	}
+	planner, hw := v.subject.with, v.subject.with.Hardware()[v.subject.hardware]
+	names := v.managers.serving(q.setup.p)
+	return v.search.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
+		p, _, err := planner.Problem(ctx, other, hw)
+		return p, err
+	})
+}
+
+func (v *View) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
+	switch v.ranking.update(msg) {
+	case table.Sorted:
+		return v.refresh(s)
 	case table.Opened:
-		return v.openRow(s)
+		return v.look(s)
 	}
 	return nil
 }
 
-// openRow looks inside of the selected plan, or says why there is none.
-func (v hand) openRow(s *leaf.State) tea.Cmd {
-	r := v.current()
-	if r == nil {
-		return nil
-	}
-	m := &v.managers[r.manager]
-	switch {
-	case !r.served:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + v.whyNot(s, r), Error: true})
-	case r.result == nil && !m.on:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " is off: space switches it on"})
-	case v.impossible(s):
-		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
-	case r.result == nil || r.stale:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " has no plan for this budget yet"})
-	case !r.result.Available:
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + ": " + r.result.Reason, Error: true})
-	}
-	return v.open(s, v.chosen)
-}
-
-// impossible reports whether nothing can meet the budget in force.
-func (v hand) impossible(s *leaf.State) bool {
-	q, ok := v.question(s)
-	return ok && v.answersTo(q).err != nil
-}
-
-// open looks inside of one plan or two.
-func (v hand) open(s *leaf.State, which ...rowKey) tea.Cmd {
+// selected returns the chosen plan, or the command that says why there is none.
+func (v *View) selected(s *leaf.State) (q question, r *result, why tea.Cmd) {
 	q, ok := v.question(s)
 	if !ok {
-		return nil
+		return q, nil, nil
 	}
-	var plans []planview.Plan
-	for _, k := range which {
-		if r := v.resultOf(q, k); r != nil {
-			plans = append(plans, planview.Plan{Name: v.label(k), Result: r.Result})
+	if r = v.planning.resultOf(q, v.managers, v.ranking.chosen); r != nil {
+		return q, r, nil
+	}
+	if row := v.ranking.current(); row != nil {
+		why = row.noPlan(v.planning.answersTo(q).err != nil)
+	}
+	return q, nil, why
+}
+
+// look looks inside of the chosen plan, and of others beside it.
+func (v *View) look(s *leaf.State, beside ...rowKey) tea.Cmd {
+	q, r, why := v.selected(s)
+	if r == nil {
+		return why
+	}
+	plans := []planview.Plan{{Name: v.managers.label(v.ranking.chosen), Result: r.Result}}
+	for _, k := range beside {
+		if r := v.planning.resultOf(q, v.managers, k); r != nil {
+			plans = append(plans, planview.Plan{Name: v.managers.label(k), Result: r.Result})
 		}
-	}
-	if len(plans) == 0 {
-		return nil
 	}
 	v.inside = planview.New(q.setup.p, q.budget, plans)
 	return v.inside.Ask(s)
 }
 
-// pickOther lets the user choose what the selected plan is laid beside: the fastest first.
-func (v hand) pickOther(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok || v.resultOf(q, v.chosen) == nil {
-		return v.openRow(s)
+// pickOther lets the user choose what the chosen plan is laid beside: the answer first.
+func (v *View) pickOther(s *leaf.State) tea.Cmd {
+	q, r, why := v.selected(s)
+	if r == nil {
+		return why
 	}
+	chosen := v.ranking.chosen
 	var choices []leaf.Choice
-	add := func(k rowKey) {
-		r := v.resultOf(q, k)
-		if r == nil || k == v.chosen {
-			return
+	for _, k := range v.ranking.keys() {
+		r := v.planning.resultOf(q, v.managers, k)
+		if r == nil || k == chosen {
+			continue
 		}
 		detail := s.Units.Bytes(r.Measurement.Footprint)
 		if q.setup.p.HasTimes {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
-		choices = append(choices, leaf.Choice{Title: v.label(k), Detail: detail, Msg: insideMsg{[]rowKey{v.chosen, k}}})
-	}
-	add(v.winner)
-	for _, r := range v.rows {
-		if k := (rowKey{r.manager, r.of}); k != v.winner {
-			add(k)
-		}
+		choices = append(choices, leaf.Choice{Title: v.managers.label(k), Detail: detail, Msg: besideMsg{k}})
 	}
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.label(v.chosen), Choices: choices})
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(chosen), Choices: choices})
 }
 
-// write saves the selected plan.
-func (v hand) write(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok {
-		return nil
-	}
-	r := v.resultOf(q, v.chosen)
+// write saves the chosen plan.
+func (v *View) write(s *leaf.State) tea.Cmd {
+	q, r, why := v.selected(s)
 	if r == nil {
-		return v.openRow(s)
+		return why
 	}
 	pl, p := r.Plan, q.setup.p
-	return leaf.Send(leaf.SaveMsg{What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
-		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) }})
-}
-
-func (v hand) pickHardware() tea.Cmd {
-	var choices []leaf.Choice
-	for i, h := range v.planner.Hardware() {
-		title := "  " + h.Name
-		if i == v.hardware {
-			title = "• " + h.Name
-		}
-		choices = append(choices, leaf.Choice{Title: title, Msg: hardwareMsg{i},
-			Detail: fmt.Sprintf("%.3g GB/s to the host, %.3g from it", h.D2H.BytesPerSecond/1e9, h.H2D.BytesPerSecond/1e9)})
-	}
-	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
-		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
+	return leaf.Send(leaf.SaveMsg{
+		What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
+		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) },
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // The largest batch and the longest sequence, manager by manager.
@@ -106,42 +108,40 @@ func (x extent) String() string {
 	return strconv.Itoa(x.batch)
 }
 
-// batcher is the View as what looks for the largest batch.
-type batcher struct{ *View }
-
-// able reports whether there is something to look for the largest batch with.
-func (v batcher) able() bool {
-	_, ok := v.planner.(Batcher)
-	return ok
+// search looks for the largest batch and keeps what was found. It knows no other part of the view.
+type search struct {
+	with  Batcher // nil where there is nothing to search with
+	found map[question]*batches
+	sizes string // that were typed last
 }
 
-// ask lets the user type the sizes that were recorded, and before that a budget where there is none.
-func (v batcher) ask(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	switch {
-	case !ok:
-		return nil
-	case q.budget <= 0:
-		return v.askRoom(s, q)
-	case v.answersTo(q).err != nil:
-		return leaf.Send(leaf.ToastMsg{Text: "nothing fits in this budget, at any batch size that was recorded", Error: true})
+func newSearch(p Planner) search {
+	with, _ := p.(Batcher)
+	return search{with: with, found: map[question]*batches{}}
+}
+
+// ask lets the user type the sizes that were recorded, of two recordings where a second one is open, and
+// before that a budget where there is none.
+func (x *search) ask(s *leaf.State, q question) tea.Cmd {
+	if q.budget <= 0 {
+		return askRoom(s, q)
 	}
 	open := 1
 	title, hint := "recorded at batch", "32; the answer is inferred (~). Lengths take two: replay A B"
-	if v.other(s) != nil {
+	if otherThan(s) != nil {
 		open = 2
 		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the sequence lengths: 8x512,8x1024"
 	}
-	return leaf.Send(leaf.AskMsg{Title: title, Text: v.sizes, Hint: hint, Answer: func(text string) (tea.Msg, error) {
+	return leaf.Send(leaf.AskMsg{Title: title, Text: x.sizes, Hint: hint, Answer: func(text string) (tea.Msg, error) {
 		sizes, err := parseSizes(text, open)
 		return batchMsg{sizes}, err
 	}})
 }
 
 // askRoom lets the user type how much memory there is: the device's, where that is known.
-func (v batcher) askRoom(s *leaf.State, q question) tea.Cmd {
+func askRoom(s *leaf.State, q question) tea.Cmd {
 	text := ""
-	if n := v.device(s).Info.TotalBytes; n > 0 {
+	if n := q.setup.device.Info.TotalBytes; n > 0 {
 		text = strings.ReplaceAll(s.Units.Bytes(n), " ", "")
 	}
 	return leaf.Send(leaf.AskMsg{Title: "the largest batch that fits in", Text: text, Hint: "the memory of the GPU: 80GiB", Answer: func(text string) (tea.Msg, error) {
@@ -201,11 +201,10 @@ func sizeOf(text string) (int, error) {
 	return n, err
 }
 
-// take looks for what sizes leave to be looked for, or lets the user choose where that is more than one
-// thing.
-func (v batcher) take(s *leaf.State, sizes []extent) tea.Cmd {
+// pickGoal lets the user choose what to look for, where sizes leave more than one thing; else it is nil.
+func pickGoal(sizes []extent, room string) tea.Cmd {
 	if len(sizes) < 2 || sizes[0].length == sizes[1].length {
-		return v.begin(s, sizes, Goal{})
+		return nil
 	}
 	var choices []leaf.Choice
 	offer := func(g Goal, detail string) {
@@ -220,12 +219,12 @@ func (v batcher) take(s *leaf.State, sizes []extent) tea.Cmd {
 	choices = append(choices,
 		leaf.Choice{Title: "the largest batch at another length …", Msg: otherMsg{sizes, false}},
 		leaf.Choice{Title: "the longest sequence at another batch …", Msg: otherMsg{sizes, true}})
-	return leaf.Send(leaf.PickMsg{Title: "What should fit in " + s.Units.Bytes(v.budget) + "?", Choices: choices,
+	return leaf.Send(leaf.PickMsg{Title: "What should fit in " + room + "?", Choices: choices,
 		Footer: "A straight line through two lengths: attention that is not fused grows faster."})
 }
 
 // askOther lets the user type the length or the batch that a goal is at.
-func (v batcher) askOther(msg otherMsg) tea.Cmd {
+func askOther(msg otherMsg) tea.Cmd {
 	title, hint := "sequence length", "tokens in a sample: 4096"
 	if msg.longest {
 		title, hint = "batch", "samples in a batch: 16"
@@ -239,8 +238,8 @@ func (v batcher) askOther(msg otherMsg) tea.Cmd {
 	}})
 }
 
-// other is the second recording's device, nil where one is open.
-func (v batcher) other(s *leaf.State) *timeline.Device {
+// otherThan is the device of the recording beside the one in view, nil where there is none.
+func otherThan(s *leaf.State) *timeline.Device {
 	for _, t := range s.Timelines {
 		if t != s.Timeline {
 			return t.Main()
@@ -249,55 +248,53 @@ func (v batcher) other(s *leaf.State) *timeline.Device {
 	return nil
 }
 
-// begin looks for the largest size with the managers that are on and serve the recording.
-func (v batcher) begin(s *leaf.State, sizes []extent, goal Goal) tea.Cmd {
-	q, ok := v.question(s)
-	with, able := v.planner.(Batcher)
-	if !ok || !able || q.budget <= 0 || len(sizes) == 0 {
-		return nil
-	}
-	other := v.other(s)
-	if len(sizes) == 2 && other == nil { // it was closed meanwhile
+// begin looks for the largest size with the named managers; read makes the problem of the second recording.
+func (x *search) begin(
+	q question, msg goalMsg, names []string, read func(context.Context) (*plan.Problem, error),
+) tea.Cmd {
+	sizes := msg.sizes
+	if x.with == nil || q.budget <= 0 || len(sizes) == 0 {
 		return nil
 	}
 	texts := make([]string, len(sizes))
-	for i, x := range sizes {
-		texts[i] = x.String()
+	for i, size := range sizes {
+		texts[i] = size.String()
 	}
-	v.sizes = strings.Join(texts, ",")
-	v.stop()
-	if len(v.largest) >= kept {
-		clear(v.largest)
+	x.sizes = strings.Join(texts, ",")
+	x.stop()
+	if len(x.found) >= kept {
+		clear(x.found)
 	}
-	b := &batches{goal: goal, by: map[string]BatchNews{}, began: map[string]time.Time{}}
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
-			b.names = append(b.names, m.Info.Name)
-		}
-	}
-	v.largest[q] = b
-	v.version++
+	b := &batches{goal: msg.goal, names: names, by: map[string]BatchNews{}, began: map[string]time.Time{}}
+	x.found[q] = b
+	with := x.with
 	recorded := []Recorded{{Batch: sizes[0].batch, Sequence: sizes[0].length, Problem: q.setup.p}}
-	planner, hw := v.planner, v.planner.Hardware()[v.hardware]
 	return b.start(func(ctx context.Context) error {
 		if len(sizes) == 2 {
-			p, _, err := planner.Problem(ctx, other, hw)
+			p, err := read(ctx)
 			if err != nil {
 				return err
 			}
 			recorded = append(recorded, Recorded{Batch: sizes[1].batch, Sequence: sizes[1].length, Problem: p})
 		}
-		return with.MaxBatch(ctx, recorded, goal, b.names, q.budget, b.tell)
+		return with.MaxBatch(ctx, recorded, msg.goal, names, q.budget, b.tell)
 	})
 }
 
-// onNews takes what a search has to say, unless it was stopped.
-func (v batcher) onNews(msg jobMsg[BatchNews]) tea.Cmd {
+// take takes what a search has to say, unless it was stopped; ok is false for anything else.
+func (x *search) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
+	if msg, ok := msg.(jobMsg[BatchNews]); ok {
+		return x.onNews(msg), true
+	}
+	return nil, false
+}
+
+func (x *search) onNews(msg jobMsg[BatchNews]) tea.Cmd {
 	var of question
 	var b *batches
-	for q, x := range v.largest {
-		if &x.job == msg.job {
-			of, b = q, x
+	for q, found := range x.found {
+		if &found.job == msg.job {
+			of, b = q, found
 		}
 	}
 	if b == nil || b.ended {
@@ -316,22 +313,22 @@ func (v batcher) onNews(msg jobMsg[BatchNews]) tea.Cmd {
 	}
 	b.ended = true
 	if b.err != nil && len(b.by) == 0 {
-		delete(v.largest, of)
+		delete(x.found, of)
 		return leaf.Send(leaf.ToastMsg{Text: "the " + b.goal.String() + ": " + b.err.Error(), Error: true})
 	}
 	return nil
 }
 
 // stop ends the search that is under way; what it found stays.
-func (v batcher) stop() {
-	for _, b := range v.largest {
+func (x *search) stop() {
+	for _, b := range x.found {
 		b.stop()
 	}
 }
 
-// searching reports whether a search is under way.
-func (v batcher) searching() bool {
-	for _, b := range v.largest {
+// running reports whether a search is under way.
+func (x *search) running() bool {
+	for _, b := range x.found {
 		if !b.ended {
 			return true
 		}
@@ -339,13 +336,19 @@ func (v batcher) searching() bool {
 	return false
 }
 
-// text says what the largest batches are, or how far the search for them is; "" where nobody asked.
-func (v batcher) text(s *leaf.State, q question) string {
-	b := v.largest[q]
+// keep forgets what is about anything but a setup.
+func (x *search) keep(st *setup) {
+	maps.DeleteFunc(x.found, func(q question, _ *batches) bool { return q.setup != st })
+}
+
+// text says what the largest batches are, also of the manager that is used today, or how far the search for
+// them is; "" where nobody asked.
+func (x *search) text(u timeline.Units, q question, today string) string {
+	b := x.found[q]
 	if b == nil {
 		return ""
 	}
-	done, best, today := 0, "", ""
+	done, best, its := 0, "", ""
 	most := -1
 	under := ""
 	for _, name := range b.names {
@@ -362,12 +365,12 @@ func (v batcher) text(s *leaf.State, q question) string {
 			if n.Largest > most {
 				most, best = n.Largest, name
 			}
-			if name == v.todayName() {
-				today = size(n)
+			if name == today {
+				its = size(n)
 			}
 		}
 	}
-	goal := fmt.Sprintf("the %s in %s", b.goal, s.Units.Bytes(q.budget))
+	goal := fmt.Sprintf("the %s in %s", b.goal, u.Bytes(q.budget))
 	tokens := ""
 	if b.goal.Longest {
 		tokens = " tokens"
@@ -384,21 +387,13 @@ func (v batcher) text(s *leaf.State, q question) string {
 		return fmt.Sprintf("T%s: none, not even a batch of 1 fits.", goal[1:])
 	}
 	text := fmt.Sprintf("T%s: %s%s, with %s", goal[1:], size(b.by[best]), tokens, best)
-	if today != "" && best != v.todayName() {
-		text += fmt.Sprintf("; %s with %s", today, v.todayName())
+	if its != "" && best != today {
+		text += fmt.Sprintf("; %s with %s", its, today)
 	}
 	if done < len(b.names) {
 		text += fmt.Sprintf(" (of %d managers; the search was stopped)", done)
 	}
 	return text + "."
-}
-
-// todayName is the manager that others are read against.
-func (v batcher) todayName() string {
-	if i := (plotter(v)).baselineOf(); i >= 0 {
-		return v.managers[i].Info.Name
-	}
-	return ""
 }
 
 // size prints a largest batch, marked where it was inferred.
@@ -413,29 +408,40 @@ func size(n BatchNews) string {
 }
 
 // cell is what stands in the column of largest batches.
-func (v batcher) cell(s *leaf.State, q question, r *row) table.Cell {
-	b := v.largest[q]
+func (x *search) cell(th *theme.Theme, q question, r *row) table.Cell {
+	b := x.found[q]
 	if b == nil || r.of != plan.Ideal {
 		return table.Cell{Text: " "}
 	}
-	switch n, known := b.by[v.managers[r.manager].Info.Name]; {
+	switch n, known := b.by[r.m.Info.Name]; {
 	case !known:
 		return table.Cell{Text: " "}
 	case !n.Done && b.ended:
-		return table.Cell{Text: "–", Style: s.Theme.Faint}
+		return table.Cell{Text: "–", Style: th.Faint}
 	case !n.Done:
-		return table.Cell{Text: strconv.Itoa(n.Trying) + "?", Style: s.Theme.Dim}
+		return table.Cell{Text: strconv.Itoa(n.Trying) + "?", Style: th.Dim}
 	case n.Largest == 0:
-		return table.Cell{Text: "0", Style: s.Theme.Bad}
+		return table.Cell{Text: "0", Style: th.Bad}
 	default:
 		return table.Cell{Text: size(n)}
 	}
 }
 
+// title is the head of that column, "" where nobody asked.
+func (x *search) title(q question) string {
+	switch b := x.found[q]; {
+	case b == nil:
+		return ""
+	case b.goal.Longest:
+		return "length"
+	}
+	return "batch"
+}
+
 // of returns a row's largest batch, and whether it is known.
-func (v batcher) of(r *row) (int, bool) {
-	for q, b := range v.largest {
-		if n, ok := b.by[v.managers[r.manager].Info.Name]; ok && n.Done && q.budget == v.budget {
+func (x *search) of(q question, r *row) (int, bool) {
+	if b := x.found[q]; b != nil {
+		if n, ok := b.by[r.m.Info.Name]; ok && n.Done {
 			return n.Largest, r.of == plan.Ideal
 		}
 	}

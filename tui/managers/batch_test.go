@@ -97,7 +97,7 @@ func lengths(t *testing.T) (*viewtest.Screen, *managers.View, leaf.PickMsg) {
 	short, long := watchedStep(t, 1), watchedStep(t, 2)
 	f := &plannertest.Planner{Double: long.Main()}
 	v := managers.New(f)
-	v.Wait = 0
+	v.After = viewtest.AtOnce
 	sc := viewtest.Open(t, v, short, long)
 	sc.Press("B")
 	ask, ok := sc.Sent[len(sc.Sent)-1].(leaf.AskMsg)

@@ -6,7 +6,6 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -22,61 +21,76 @@ const (
 	mostShare  = 150
 )
 
-// dial is the View as what moves the budget.
-type dial struct{ *View }
+// budget is the memory that plans must fit in, and the slider that moves it. It knows no other part of the
+// view.
+type budget struct {
+	bytes  int64            // 0 for none
+	of     *timeline.Device // whose memory it is
+	number int              // of the newest change
+	moving bool             // it has not rested yet
 
-// step moves the budget to the next whole multiple of a step in %.
-func (v dial) step(s *leaf.State, by int) tea.Cmd {
-	st := v.setup(s)
-	if st == nil {
-		return nil
+	slider   canvas.Rect // of the last Draw
+	scale    int64       // bytes at the slider's right end
+	dragging bool
+}
+
+// settledMsg says that the budget has rested since a change.
+type settledMsg struct {
+	budget *budget
+	number int
+}
+
+// settle takes what is planned for, and reports whether that is another training than before: then it is what
+// makes sense there. The budget is the GPU's, and stays with a training from step to step.
+func (b *budget) settle(st *setup) (other bool) {
+	b.moving = false
+	if b.of == st.device {
+		return false
 	}
-	if v.budget <= 0 { // from no budget down to all that is taken today
-		return v.setBudget(s, st.share(100), false)
+	if other = !sameJob(b.of, st.device); other {
+		b.bytes = st.firstBudget()
+	}
+	b.of = st.device
+	return other
+}
+
+// next is the budget at the next whole multiple of a step in %.
+func (b *budget) next(st *setup, by int) int64 {
+	if b.bytes <= 0 { // from no budget down to all that is taken today
+		return st.share(100)
 	}
 	n := float64(max(by, -by))
-	at := float64(v.budget) / float64(st.caching) * 100 / n
+	at := float64(b.bytes) / float64(st.caching) * 100 / n
 	if by > 0 {
 		at = math.Floor(at+1e-6) + 1
 	} else {
 		at = math.Ceil(at-1e-6) - 1
 	}
-	return v.setBudget(s, st.share(int64(min(max(at*n, leastShare), mostShare))), false)
+	return st.share(int64(min(max(at*n, leastShare), mostShare)))
 }
 
-// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
-// rested, at once where it was said for good.
-func (v dial) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
-	st := v.setup(s)
-	if st == nil || bytes == v.budget {
-		return nil
-	}
-	v.budget, v.budgetOn, v.stopped = bytes, st.device, false
-	v.generation++
-	v.version++
-	runner(v).stop()
-	batcher(v).stop()
-	q := question{st, bytes}
-	if v.moving = !now && v.Wait > 0 && len(runner(v).missing(q)) > 0; !v.moving {
-		return tea.Batch(ranking(v).refresh(s), runner(v).plan(s))
-	}
-	msg, wait := settledMsg{v.View, v.generation}, v.Wait
-	return tea.Batch(ranking(v).refresh(s), func() tea.Msg {
-		time.Sleep(wait)
-		return msg
-	})
+// set changes the budget and returns the message that says, where it moves, that it has rested.
+func (b *budget) set(st *setup, bytes int64, moves bool) settledMsg {
+	b.bytes, b.of, b.moving = bytes, st.device, moves
+	b.number++
+	return settledMsg{b, b.number}
 }
 
-// askBudget lets the user type a budget.
-func (v dial) askBudget(s *leaf.State) tea.Cmd {
-	st := v.setup(s)
-	if st == nil {
-		return nil
+// rested takes the news that a budget has rested, and reports whether it is the one in force.
+func (b *budget) rested(msg settledMsg) bool {
+	if msg != (settledMsg{b, b.number}) {
+		return false
 	}
+	b.moving = false
+	return true
+}
+
+// ask lets the user type a budget.
+func (b *budget) ask(u timeline.Units, st *setup) tea.Cmd {
 	text := ""
-	if v.budget > 0 {
-		text = strings.ReplaceAll(s.Units.Bytes(v.budget), " ", "")
-		if n := float64(v.budget) / float64(st.caching) * 100; math.Abs(n-math.Round(n)) < 1e-6 {
+	if b.bytes > 0 {
+		text = strings.ReplaceAll(u.Bytes(b.bytes), " ", "")
+		if n := float64(b.bytes) / float64(st.caching) * 100; math.Abs(n-math.Round(n)) < 1e-6 {
 			text = strconv.Itoa(int(math.Round(n))) + "%"
 		}
 	}
@@ -111,64 +125,44 @@ func parseBudget(text string, whole int64) (int64, error) {
 	return n, nil
 }
 
-// slideTo sets the budget to where the mouse points on the slider, to a whole percent.
-func (v dial) slideTo(s *leaf.State, x int) tea.Cmd {
-	st := v.setup(s)
-	if st == nil || v.slider.W < 2 {
-		return nil
-	}
-	part := float64(x-v.slider.X) / float64(v.slider.W-1)
-	share := math.Round(part * float64(v.scale) / float64(st.caching) * 100)
-	return v.setBudget(s, st.share(int64(min(max(share, leastShare), mostShare))), false)
-}
-
-// onMouse handles what is no business of the table: the slider, the switches, the charts.
-func (v dial) onMouse(s *leaf.State, msg tea.MouseMsg) (tea.Cmd, bool) {
+// mouse handles what is meant for the slider: where it leads to, to a whole percent. ok is false for anything
+// else.
+func (b *budget) mouse(st *setup, msg tea.MouseMsg) (to int64, ok bool) {
 	m := msg.Mouse()
 	switch msg.(type) {
 	case tea.MouseClickMsg:
-		switch {
-		case m.Button != tea.MouseLeft:
-			return nil, false
-		case m.Y == v.slider.Y && v.slider.Contains(m.X, m.Y):
-			v.dragging = true
-			return v.slideTo(s, m.X), true
-		}
-		if x, w, ok := v.table.ColumnAt(colOn); ok && m.X >= x && m.X < x+w {
-			if i := v.table.RowAt(m.Y); i >= 0 && i < len(v.rows) {
-				v.table.Select(i)
-				ranking(v).follow()
-				return hand(v).toggle(s, v.rows[i].manager), true
-			}
-		}
-		if k, ok := (plotter(v)).spotAt(m.X, m.Y); ok {
-			v.choose(k)
-			ranking(v).reselect()
-			return nil, true
-		}
+		b.dragging = m.Button == tea.MouseLeft && b.slider.Contains(m.X, m.Y)
 	case tea.MouseMotionMsg:
-		if v.dragging {
-			return v.slideTo(s, m.X), true
+	default:
+		released := b.dragging
+		if _, release := msg.(tea.MouseReleaseMsg); release {
+			b.dragging = false
+			return b.bytes, released
 		}
-	case tea.MouseReleaseMsg:
-		if v.dragging {
-			v.dragging = false
-			return nil, true
-		}
+		return 0, false
 	}
-	return nil, false
+	if !b.dragging {
+		return 0, false
+	}
+	if b.slider.W < 2 {
+		return b.bytes, true
+	}
+	part := float64(m.X-b.slider.X) / float64(b.slider.W-1)
+	share := math.Round(part * float64(b.scale) / float64(st.caching) * 100)
+	return st.share(int64(min(max(share, leastShare), mostShare))), true
 }
 
-// drawSlider draws the budget on a scale of bytes: one drags it, or moves it with the arrows.
-func (v painter) drawSlider(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
+// draw draws the budget on a scale of bytes: one drags it, or moves it with the arrows. Known are other
+// budgets, at which the slider costs nothing.
+func (b *budget) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup, known []int64) {
 	if at.H == 0 || at.W < 40 {
 		return
 	}
 	th := s.Theme
 	value, note := "no budget", ""
-	if v.budget > 0 {
-		value = s.Units.Bytes(v.budget)
-		note = fmt.Sprintf("%.3g %% of caching", 100*float64(v.budget)/float64(st.caching))
+	if b.bytes > 0 {
+		value = s.Units.Bytes(b.bytes)
+		note = fmt.Sprintf("%.3g %% of caching", 100*float64(b.bytes)/float64(st.caching))
 	} else {
 		note = "caching takes " + s.Units.Bytes(st.caching)
 	}
@@ -180,25 +174,25 @@ func (v painter) drawSlider(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st 
 		note += " · " + floor
 		right = canvas.Width(note) + 1
 	}
-	v.slider = canvas.Rect{X: x, Y: at.Y, W: max(at.X+at.W-x-right, 8), H: 1}
-	c.TextRight(at.X+at.W, at.Y, th.Dim, canvas.Truncate(note, at.X+at.W-x-v.slider.W-1))
+	b.slider = canvas.Rect{X: x, Y: at.Y, W: max(at.X+at.W-x-right, 8), H: 1}
+	c.TextRight(at.X+at.W, at.Y, th.Dim, canvas.Truncate(note, at.X+at.W-x-b.slider.W-1))
 	col := func(bytes int64) int {
-		return v.slider.X + int(float64(min(bytes, v.scale))/float64(v.scale)*float64(v.slider.W-1)+0.5)
+		return b.slider.X + int(float64(min(bytes, b.scale))/float64(b.scale)*float64(b.slider.W-1)+0.5)
 	}
-	c.Fill(v.slider, '─', th.Faint)
-	if v.budget > 0 {
-		c.Fill(canvas.Rect{X: v.slider.X, Y: at.Y, W: max(col(v.budget)-v.slider.X, 0), H: 1}, '━', th.Accent)
+	c.Fill(b.slider, '─', th.Faint)
+	if b.bytes > 0 {
+		c.Fill(canvas.Rect{X: b.slider.X, Y: at.Y, W: max(col(b.bytes)-b.slider.X, 0), H: 1}, '━', th.Accent)
 	}
-	for q, a := range v.answers { // budgets whose answers are kept: there the slider costs nothing
-		if q.setup == st && q.budget > 0 && q.budget != v.budget && len(a.by) > 0 {
-			c.Set(col(q.budget), at.Y, '•', c.Style(th.Dim))
+	for _, bytes := range known {
+		if bytes > 0 && bytes != b.bytes {
+			c.Set(col(bytes), at.Y, '•', c.Style(th.Dim))
 		}
 	}
-	if col(st.floor) > v.slider.X {
+	if col(st.floor) > b.slider.X {
 		c.Set(col(st.floor), at.Y, '┃', c.Style(th.Warn))
 	}
 	c.Set(col(st.caching), at.Y, '│', c.Style(th.Dim))
-	if v.budget > 0 {
-		c.Set(col(v.budget), at.Y, '◆', c.Style(th.Accent.Strong()))
+	if b.bytes > 0 {
+		c.Set(col(b.bytes), at.Y, '◆', c.Style(th.Accent.Strong()))
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/chart"
@@ -27,127 +26,138 @@ type usageArea struct {
 	shapes []*shape
 }
 
-// plotter is the View as what draws the charts.
-type plotter struct{ *View }
+// charts are memory over time and the trade-off, and where things were drawn in them. They know no other
+// part of the view.
+type charts struct {
+	pareto bool // where there is room for one chart, it is the trade-off
+	one    bool // there was room for one at the last Draw
+	spots  []spot
+	usage  usageArea
+}
+
+// picture is what the charts show.
+type picture struct {
+	*leaf.State
+	q              question
+	all            roster
+	rows           []row
+	chosen, winner rowKey
+	trail          []point // where the chosen manager stood under other budgets
+	running        bool    // somebody plans
+}
+
+// clear forgets what was drawn where.
+func (v *charts) clear() { v.spots, v.usage = v.spots[:0], usageArea{} }
 
 // leastChart is the height below which no chart is drawn.
 const leastChart = 5
 
-// drawCharts draws memory over time beside the trade-off, or the one that was chosen where there is room for
+// draw draws memory over time beside the trade-off, or the one that was chosen where there is room for
 // one.
-func (v plotter) drawCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
-	v.oneChart = false
+func (v *charts) draw(c *canvas.Canvas, at canvas.Rect, x *picture) {
+	v.one = false
+	st := x.q.setup
 	switch wide := at.W >= 100 && st.canMove() && st.p.HasTimes; {
 	case at.H < leastChart || at.W < 30:
 		return
 	case wide:
 		left, right := at.CutLeft(at.W * 3 / 5)
-		v.drawUsage(s, c, left, st)
+		v.drawUsage(c, left, x)
 		_, right = right.CutLeft(3)
-		v.drawTradeOff(s, c, right, st)
+		v.drawTradeOff(c, right, x)
 		return
 	case v.pareto && st.p.HasTimes:
-		v.drawTradeOff(s, c, at, st)
+		v.drawTradeOff(c, at, x)
 	default:
-		v.drawUsage(s, c, at, st)
+		v.drawUsage(c, at, x)
 	}
-	v.oneChart = st.p.HasTimes
+	v.one = st.p.HasTimes
 }
 
-// drawn are the rows that have something to draw, the selected one last: it lies over the others.
-func (v plotter) drawn() []*row {
+// drawn are the rows that have something to draw, the chosen one last: it lies over the others.
+func (x *picture) drawn() []*row {
 	var list []*row
-	for i := range v.rows {
-		r := &v.rows[i]
-		if r.result != nil && r.result.Available && r.result.shape != nil && (v.managers[r.manager].on || v.chosen == rowKey{r.manager, r.of}) {
+	for i := range x.rows {
+		r := &x.rows[i]
+		if r.result != nil && r.result.Available && r.result.shape != nil && (r.m.on || x.chosen == r.key()) {
 			list = append(list, r)
 		}
 	}
-	rank := func(r *row) int {
-		switch k := (rowKey{r.manager, r.of}); {
-		case k == v.chosen:
-			return 3
-		case k == v.winner:
-			return 2
-		case r.manager == v.baselineOf():
-			return 1
-		}
-		return 0
-	}
-	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(x.worth(a), x.worth(b)) })
 	return list
 }
 
-// baselineOf is the manager that the others are measured against: the first baseline that is on, -1 for none.
-func (v plotter) baselineOf() int {
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && m.Info.Family == plan.Baseline {
-			return i
-		}
+// worth is greater than 0 for rows that are named, the greater the more they are looked at.
+func (x *picture) worth(r *row) int {
+	switch k := r.key(); {
+	case k == x.chosen:
+		return 3
+	case k == x.winner:
+		return 2
+	case r.manager == x.all.baseline():
+		return 1
 	}
-	return -1
+	return 0
 }
+
+// net is what the budget leaves for the plan, 0 without a budget.
+func (x *picture) net() int64 { return max(x.q.budget-x.q.setup.p.Outside, 0) }
 
 // drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest
 // in their tones, the others quietly behind them, the budget as a line, and below what the selected one
 // copies.
-func (v plotter) drawUsage(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
-	list := v.drawn()
+func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
+	list := x.drawn()
 	if len(list) == 0 {
-		v.drawNoCharts(s, c, at)
+		x.drawNoCharts(c, at)
 		return
 	}
 	top := list[len(list)-1]
 	sh := top.result.shape
-	lanes := 0 // there where any of the plans copies, so that the axes stay where they are when another is selected
-	if at.H >= 9 && slices.ContainsFunc(list, func(r *row) bool { return r.result.shape.out != nil || r.result.shape.in != nil }) {
+	lanes := 0 // where any of the plans copies: the axes stay where they are when another is chosen
+	copies := func(r *row) bool { return r.result.shape.out != nil || r.result.shape.in != nil }
+	if at.H >= 9 && slices.ContainsFunc(list, copies) {
 		lanes = 2
 	}
 	var lanesAt canvas.Rect
 	at, lanesAt = at.CutBottom(lanes)
-	net := int64(0)
-	if v.budget > 0 {
-		net = max(v.budget-st.p.Outside, 0)
-	}
-	plot := curves.Plot{High: net, Events: sh.ops}
+	plot := curves.Plot{High: x.net(), Events: sh.ops}
 	shortest := list[0].result.shape.span
 	for _, r := range list {
 		shortest = min(shortest, r.result.shape.span)
 	}
-	for _, r := range list { // an iteration that takes twice as long must not squeeze the others, unless it is looked at; nor does the axis move with the selection
-		x := r.result.shape
-		plot.High = max(plot.High, slices.Max(x.usage))
-		if k := (rowKey{r.manager, r.of}); x.span <= shortest+shortest/4 || k == v.chosen || k == v.winner || r.manager == v.baselineOf() {
-			plot.Span = max(plot.Span, x.span)
+	// An iteration that takes twice as long does not squeeze the others, unless one looks at it; nor does the
+	// axis move with the choice.
+	for _, r := range list {
+		sh := r.result.shape
+		plot.High = max(plot.High, slices.Max(sh.usage))
+		if sh.span <= shortest+shortest/4 || x.worth(r) > 0 {
+			plot.Span = max(plot.Span, sh.span)
 		}
 	}
 	plot.High += plot.High / 16
 	for _, r := range list {
-		m := &v.managers[r.manager]
-		k := rowKey{r.manager, r.of}
-		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: m.letter, Style: s.Theme.Faint}
-		switch {
-		case r.stale:
-		case k == v.chosen, k == v.winner, r.manager == v.baselineOf():
-			curve.Style, curve.Name = s.Theme.Series(m.series), v.label(k)
+		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: r.m.letter, Style: x.Theme.Faint}
+		if !r.stale && x.worth(r) > 0 {
+			curve.Style = x.Theme.Series(r.m.series)
 		}
-		if k == v.chosen {
-			curve.Name = v.label(k)
+		if k := r.key(); !r.stale && x.worth(r) > 0 || k == x.chosen {
+			curve.Name = x.all.label(k)
 		}
 		plot.Curves = append(plot.Curves, curve)
 	}
-	area := plot.Draw(s, c, at)
+	area := plot.Draw(x.State, c, at)
 	if area.W == 0 {
 		return
 	}
-	v.usageAt = usageArea{area: area, high: plot.High, span: plot.Span}
+	v.usage = usageArea{area: area, high: plot.High, span: plot.Span}
 	for _, r := range list {
-		v.usageAt.curves, v.usageAt.shapes = append(v.usageAt.curves, rowKey{r.manager, r.of}), append(v.usageAt.shapes, r.result.shape)
+		v.usage.curves, v.usage.shapes = append(v.usage.curves, r.key()), append(v.usage.shapes, r.result.shape)
 	}
-	if net > 0 {
-		v.drawBudgetLine(s, c, chart.Frame{Area: area, High: plot.High}, net)
+	if x.net() > 0 {
+		x.drawBudgetLine(c, chart.Frame{Area: area, High: plot.High})
 	}
-	v.drawLanes(s, c, lanesAt, area, sh, plot.Span)
+	x.drawLanes(c, lanesAt, area, sh, plot.Span)
 }
 
 // stretch lays a shape's samples on an axis of another span; beyond its end there is nothing.
@@ -175,29 +185,29 @@ func sampleAt(sh *shape, span int64, i, n int) (from, to int) {
 }
 
 // drawBudgetLine draws the budget through the cells that no curve takes.
-func (v plotter) drawBudgetLine(s *leaf.State, c *canvas.Canvas, f chart.Frame, net int64) {
-	y := f.Area.Y + f.Row(net)
-	id := c.Style(s.Theme.Accent)
-	for x := f.Area.X; x < f.Area.X+f.Area.W; x++ {
-		if r := c.At(x, y).Rune; r == ' ' || r == '·' {
-			c.Set(x, y, '╌', id)
+func (x *picture) drawBudgetLine(c *canvas.Canvas, f chart.Frame) {
+	y := f.Area.Y + f.Row(x.net())
+	id := c.Style(x.Theme.Accent)
+	for at := f.Area.X; at < f.Area.X+f.Area.W; at++ {
+		if r := c.At(at, y).Rune; r == ' ' || r == '·' {
+			c.Set(at, y, '╌', id)
 		}
 	}
 	label := " budget "
-	for x := f.Area.X + f.Area.W - len(label) - 1; x >= f.Area.X; x-- { // where it hides no curve
+	for at := f.Area.X + f.Area.W - len(label) - 1; at >= f.Area.X; at-- { // where it hides no curve
 		free := true
 		for k := range len(label) {
-			free = free && c.At(x+k, y).Rune == '╌' || c.ASCII() && free && c.At(x+k, y).Rune == '-'
+			free = free && c.At(at+k, y).Rune == '╌' || c.ASCII() && free && c.At(at+k, y).Rune == '-'
 		}
 		if free {
-			c.Text(x, y, s.Theme.Accent, label)
+			c.Text(at, y, x.Theme.Accent, label)
 			return
 		}
 	}
 }
 
 // drawLanes draws how busy the copy engines are under the selected plan.
-func (v plotter) drawLanes(s *leaf.State, c *canvas.Canvas, at, area canvas.Rect, sh *shape, span int64) {
+func (x *picture) drawLanes(c *canvas.Canvas, at, area canvas.Rect, sh *shape, span int64) {
 	if at.H < 2 {
 		return
 	}
@@ -205,41 +215,41 @@ func (v plotter) drawLanes(s *leaf.State, c *canvas.Canvas, at, area canvas.Rect
 		name  string
 		share []uint8
 		style canvas.Style
-	}{{"out", sh.out, s.Theme.Warn}, {"in", sh.in, s.Theme.Good}} {
+	}{{"out", sh.out, x.Theme.Warn}, {"in", sh.in, x.Theme.Good}} {
 		y := at.Y + i
-		c.TextRight(area.X-1, y, s.Theme.Dim, lane.name)
+		c.TextRight(area.X-1, y, x.Theme.Dim, lane.name)
 		if lane.share == nil {
 			continue
 		}
 		id := c.Style(lane.style)
-		for x := range area.W {
+		for col := range area.W {
 			var busy uint8
-			from, to := sampleAt(sh, span, x, area.W)
+			from, to := sampleAt(sh, span, col, area.W)
 			for k := from; k < to; k++ {
 				busy = max(busy, lane.share[k])
 			}
 			if busy > 0 {
-				c.Set(area.X+x, y, canvas.Eighth(max(int(busy)*8/255, 1)), id)
+				c.Set(area.X+col, y, canvas.Eighth(max(int(busy)*8/255, 1)), id)
 			}
 		}
 	}
 }
 
-func (v plotter) drawNoCharts(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (x *picture) drawNoCharts(c *canvas.Canvas, at canvas.Rect) {
 	text := "memory over time appears with the first plan"
-	if v.run == nil {
+	if !x.running {
 		text = ""
 	}
-	c.TextCenter(at.X, at.Y+at.H/2, at.W, s.Theme.Faint, text)
+	c.TextCenter(at.X, at.Y+at.H/2, at.W, x.Theme.Faint, text)
 }
 
 // drawTradeOff draws memory against step time: a letter a manager, and for the selected one a dot for every
 // budget that was asked for.
-func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
-	list := v.drawn()
+func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
+	list := x.drawn()
 	if len(list) == 0 {
 		if at.W == c.Width()-2 {
-			v.drawNoCharts(s, c, at)
+			x.drawNoCharts(c, at)
 		}
 		return
 	}
@@ -248,52 +258,53 @@ func (v plotter) drawTradeOff(s *leaf.State, c *canvas.Canvas, at canvas.Rect, s
 	if area.W < 12 || area.H < 3 {
 		return
 	}
-	low, high, slow := v.rangeOf(list, st)
-	base := float64(v.baseline(list))
+	low, high, slow := x.rangeOf(list)
+	base := float64(baselineTime(list))
 	px := func(bytes int64) int {
 		return area.X + min(max(int(float64(bytes-low)/float64(max(high-low, 1))*float64(area.W-1)+0.5), 0), area.W-1)
 	}
 	py := func(overhead float64) int {
 		return area.Y + area.H - 1 - min(max(int(overhead/slow*float64(area.H-1)+0.5), 0), area.H-1)
 	}
-	c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, "step time over memory")
-	c.VLine(area.X-1, area.Y, area.H, s.Theme.Faint)
-	c.HLine(area.X-1, area.Y+area.H, area.W+1, s.Theme.Faint)
-	c.Set(area.X-1, area.Y+area.H, '└', c.Style(s.Theme.Faint))
-	c.TextRight(area.X-2, area.Y, s.Theme.Dim, replay.Percent(slow))
-	c.TextRight(area.X-2, area.Y+area.H-1, s.Theme.Dim, "0 %")
-	left, right := s.Units.Bytes(low), s.Units.Bytes(high)
-	c.Text(area.X, area.Y+area.H, s.Theme.Dim, left+" ")
-	c.TextRight(area.X+area.W, area.Y+area.H, s.Theme.Dim, " "+right)
-	if v.budget > 0 {
-		x := px(max(v.budget-st.p.Outside, 0))
-		id := c.Style(s.Theme.Accent)
+	c.TextMax(at.X, at.Y, at.W, x.Theme.Dim, "step time over memory")
+	c.VLine(area.X-1, area.Y, area.H, x.Theme.Faint)
+	c.HLine(area.X-1, area.Y+area.H, area.W+1, x.Theme.Faint)
+	c.Set(area.X-1, area.Y+area.H, '└', c.Style(x.Theme.Faint))
+	c.TextRight(area.X-2, area.Y, x.Theme.Dim, replay.Percent(slow))
+	c.TextRight(area.X-2, area.Y+area.H-1, x.Theme.Dim, "0 %")
+	left, right := x.Units.Bytes(low), x.Units.Bytes(high)
+	c.Text(area.X, area.Y+area.H, x.Theme.Dim, left+" ")
+	c.TextRight(area.X+area.W, area.Y+area.H, x.Theme.Dim, " "+right)
+	if x.q.budget > 0 {
+		col := px(x.net())
+		id := c.Style(x.Theme.Accent)
 		for y := range area.H {
-			c.Set(x, area.Y+y, '┆', id)
+			c.Set(col, area.Y+y, '┆', id)
 		}
 	}
 	for _, r := range list {
-		if k := (rowKey{r.manager, r.of}); k == v.chosen && base > 0 {
-			for _, p := range v.trails[trailKey{st, v.managers[k.manager].Info.Name, k.executor}] {
-				c.Set(px(p.footprint), py(float64(p.step)/base-1), '·', c.Style(s.Theme.Series(v.managers[k.manager].series)))
-			}
+		if r.key() != x.chosen || base <= 0 {
+			continue
+		}
+		id := c.Style(x.Theme.Series(r.m.series))
+		for _, p := range x.trail {
+			c.Set(px(p.footprint), py(float64(p.step)/base-1), '·', id)
 		}
 	}
+	beyond := ""
 	for _, r := range list {
-		v.drawSpot(s, c, area, r, px(r.result.Measurement.Footprint), py(r.result.Overhead), r.result.Overhead > slow)
-	}
-	v.nameSpot(s, c, area, func(k rowKey) string {
-		if r := v.current(); r != nil && r.result != nil && r.result.Overhead > slow {
-			return " " + replay.Percent(r.result.Overhead)
+		over := r.result.Overhead > slow
+		v.drawSpot(c, area, x, r, px(r.result.Measurement.Footprint), py(r.result.Overhead), over)
+		if over && r.key() == x.chosen {
+			beyond = " " + replay.Percent(r.result.Overhead)
 		}
-		return ""
-	})
+	}
+	v.nameSpot(c, area, x, beyond)
 }
 
 // drawSpot writes a manager's letter; where another has the place, the next free cell beside it.
-func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *row, x, y int, beyond bool) {
-	m := &v.managers[r.manager]
-	k := rowKey{r.manager, r.of}
+func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *row, x, y int, beyond bool) {
+	k := r.key()
 	taken := func(x int) bool {
 		return slices.ContainsFunc(v.spots, func(o spot) bool { return o.x == x && o.y == y })
 	}
@@ -304,31 +315,31 @@ func (v plotter) drawSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, r *
 			break
 		}
 	}
-	style := s.Theme.Series(m.series)
+	style := of.Theme.Series(r.m.series)
 	switch {
 	case r.stale || beyond:
-		style = s.Theme.Faint
-	case v.budget > 0 && !r.result.Fits:
-		style = s.Theme.Dim
+		style = of.Theme.Faint
+	case of.q.budget > 0 && !r.result.Fits:
+		style = of.Theme.Dim
 	}
-	if k == v.chosen {
-		style = s.Theme.OnSelected(s.Theme.Strong)
+	if k == of.chosen {
+		style = of.Theme.OnSelected(of.Theme.Strong)
 	}
-	c.Set(x, y, m.letter, c.Style(style))
+	c.Set(x, y, r.m.letter, c.Style(style))
 	if beyond && x+1 < area.X+area.W {
-		c.Set(x+1, y, '↑', c.Style(s.Theme.Faint))
+		c.Set(x+1, y, '↑', c.Style(of.Theme.Faint))
 	}
 	v.spots = append(v.spots, spot{x, y, k})
 }
 
-// nameSpot writes the name of the selected manager where it hides no letter.
-func (v plotter) nameSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, beyond func(k rowKey) string) {
-	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == v.chosen })
+// nameSpot writes the name of the chosen manager where it hides no letter, and how far beyond the axis it is.
+func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyond string) {
+	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == of.chosen })
 	if i < 0 {
 		return
 	}
 	p := v.spots[i]
-	name := v.label(p.of) + beyond(p.of)
+	name := of.all.label(p.of) + beyond
 	w := canvas.Width(name)
 	middle := min(max(p.x-w/2, area.X), area.X+area.W-w)
 	for _, at := range [][2]int{{p.x + 2, p.y}, {p.x - 1 - w, p.y}, {middle, p.y - 1}, {middle, p.y + 1}, {middle, p.y - 2}} {
@@ -337,27 +348,26 @@ func (v plotter) nameSpot(s *leaf.State, c *canvas.Canvas, area canvas.Rect, bey
 			slices.ContainsFunc(v.spots, func(o spot) bool { return o.y == y && o.x >= x-1 && o.x <= x+w }) {
 			continue
 		}
-		c.Text(x, y, s.Theme.Strong, name)
+		c.Text(x, y, of.Theme.Strong, name)
 		return
 	}
 }
 
 // rangeOf is what the axes of the trade-off show: all footprints, and overheads up to those that anybody
 // would take; slower ones stand at the upper edge.
-func (v plotter) rangeOf(list []*row, st *setup) (low, high int64, slow float64) {
+func (x *picture) rangeOf(list []*row) (low, high int64, slow float64) {
 	low, high = list[0].result.Measurement.Footprint, 0
 	var times []float64
 	for _, r := range list {
 		m := &r.result.Measurement
 		low, high = min(low, m.Footprint), max(high, m.Footprint)
 		times = append(times, r.result.Overhead)
-		if k := (rowKey{r.manager, r.of}); k == v.chosen || k == v.winner {
+		if k := (r.key()); k == x.chosen || k == x.winner {
 			slow = max(slow, r.result.Overhead)
 		}
 	}
-	if v.budget > 0 {
-		net := max(v.budget-st.p.Outside, 0)
-		low, high = min(low, net), max(high, net)
+	if x.q.budget > 0 {
+		low, high = min(low, x.net()), max(high, x.net())
 	}
 	slices.Sort(times)
 	limit := max(slow, 2*times[len(times)*3/4], 0.05)
@@ -370,8 +380,8 @@ func (v plotter) rangeOf(list []*row, st *setup) (low, high int64, slow float64)
 	return max(low-pad, 0), high + pad, max(slow*1.15, 0.01)
 }
 
-// baseline is the step time that overheads are counted from.
-func (v plotter) baseline(list []*row) int64 {
+// baselineTime is the step time that overheads are counted from.
+func baselineTime(list []*row) int64 {
 	for _, r := range list {
 		if m := &r.result.Measurement; m.StepTime > 0 {
 			return int64(float64(m.StepTime) / (1 + r.result.Overhead))
@@ -381,7 +391,7 @@ func (v plotter) baseline(list []*row) int64 {
 }
 
 // spotAt returns the manager that is drawn nearest to a cell of the charts.
-func (v plotter) spotAt(x, y int) (rowKey, bool) {
+func (v *charts) spotAt(x, y int) (rowKey, bool) {
 	for _, d := range []int{0, 1, 2} {
 		for i := len(v.spots) - 1; i >= 0; i-- {
 			if p := v.spots[i]; max(p.x-x, x-p.x) <= d && max(p.y-y, y-p.y) <= d/2 {
@@ -389,7 +399,7 @@ func (v plotter) spotAt(x, y int) (rowKey, bool) {
 			}
 		}
 	}
-	u := &v.usageAt
+	u := &v.usage
 	if !u.area.Contains(x, y) || u.span <= 0 {
 		return rowKey{}, false
 	}

@@ -1,16 +1,6 @@
 package managers
 
 import (
-	"cmp"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
-	"time"
-
-	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -18,58 +8,55 @@ import (
 
 // Draw implements leaf.View.
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
-	v.spots, v.usageAt, v.slider = v.spots[:0], usageArea{}, canvas.Rect{}
+	v.charts.clear()
+	v.budget.slider = canvas.Rect{}
 	if v.inside != nil {
 		v.inside.Draw(s, c)
 		return
 	}
-	st := v.setup(s)
-	if st == nil {
-		painter{v}.drawNoSetup(s, c)
+	q, ok := v.question(s)
+	if !ok {
+		v.subject.draw(s, c)
 		return
 	}
-	_, body := c.Bounds().CutTop(painter{v}.sentence(s, c))
-	body = toggler{v}.draw(s, c, body.Inset(1, 0))
-	rows, slider := painter{v}.tableRows(body.H), 1
+	_, body := c.Bounds().CutTop(v.head.draw(s, c, v.headline(s)))
+	body = v.training.draw(s, c, body.Inset(1, 0), v.budget.bytes)
+	rows, slider := tableRows(len(v.ranking.rows)+1, body.H), 1
 	if body.H < 6 {
 		slider = 0
 	}
 	var tableAt, sliderAt canvas.Rect
 	tableAt, body = body.CutTop(rows)
-	v.scale = painter{v}.barScale(st)
-	painter{v}.drawTable(s, c, tableAt, st)
+	v.budget.scale = v.ranking.scaleOf(q)
+	sheet := v.sheet(s, q)
+	sheet.draw(c, tableAt)
 	if body.H > 12 {
 		_, body = body.CutTop(1)
 	}
 	sliderAt, body = body.CutTop(slider)
-	painter{v}.drawSlider(s, c, sliderAt, st)
+	v.budget.draw(s, c, sliderAt, q.setup, v.planning.budgets(q.setup))
 	if body.H > 8 {
 		_, body = body.CutTop(1)
 	}
-	plotter{v}.drawCharts(s, c, body, st)
-}
-
-// sentence writes the answer and returns the rows that are kept for it: as many as the longest so far took in
-// this room, so that nothing below moves while one drags the budget or results come in.
-func (v painter) sentence(s *leaf.State, c *canvas.Canvas) int {
-	w, h := c.Size()
-	if v.head.w != w || v.head.h != h {
-		v.head = head{w: w, h: h}
-	}
-	v.head.rows = max(v.head.rows, leaf.Sentence(s, c, v.headline(s)))
-	return v.head.rows
+	v.charts.draw(c, body, v.picture(s, q))
 }
 
 // head is the room that the sentence took, in a view of w by h cells.
 type head struct{ w, h, rows int }
 
-// painter is the View as what draws all but the charts: it reads the view and writes where things lie.
-type painter struct{ *View }
+// draw writes the sentence and returns the rows that are kept for it: as many as the longest so far took in
+// this room, so that nothing below moves while one drags the budget or results come in.
+func (x *head) draw(s *leaf.State, c *canvas.Canvas, text string) int {
+	if w, h := c.Size(); x.w != w || x.h != h {
+		*x = head{w: w, h: h}
+	}
+	x.rows = max(x.rows, leaf.Sentence(s, c, text))
+	return x.rows
+}
 
 // tableRows gives the table its rows where there is room, else a bit more than half of it: the charts need
 // the rest.
-func (v painter) tableRows(room int) int {
-	want := len(v.rows) + 1
+func tableRows(want, room int) int {
 	switch {
 	case room < 8:
 		return room
@@ -83,35 +70,25 @@ func (v painter) tableRows(room int) int {
 	return min(want, room*11/20)
 }
 
-func (v painter) drawNoSetup(s *leaf.State, c *canvas.Canvas) {
-	err := v.setups.Err()
-	if v.setups.Pending() || err == nil {
-		leaf.Working(s, c, "taking one training step to plan")
-		return
-	}
-	var u *plan.Unavailable
-	if errors.As(err, &u) {
-		leaf.Empty(s, c, "There is nothing to plan", strings.ToUpper(u.Reason[:min(1, len(u.Reason))])+u.Reason[min(1, len(u.Reason)):]+".", "")
-		return
-	}
-	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
-}
-
 // headline is the one-sentence answer, or how far it is.
 func (v *View) headline(s *leaf.State) string {
 	q, ok := v.question(s)
 	if !ok {
 		return ""
 	}
-	a := v.answersTo(q)
+	a := v.planning.answersTo(q)
 	if a.err != nil {
-		return problemText(s, q, a.err)
+		return problemText(s.Units, q, a.err)
 	}
-	text := v.answer(s, q, a)
-	if of := (batcher{v}).text(s, q); of != "" {
+	names := v.managers.serving(q.setup.p)
+	text, today := v.planning.answer(s.Units, q, names, v.budget.moving), ""
+	if i := v.managers.baseline(); i >= 0 {
+		today = v.managers[i].Info.Name
+	}
+	if of := v.search.text(s.Units, q, today); of != "" {
 		text = of + " " + text
 	}
-	if of := (gauge{v}).text(s); of != "" {
+	if of := v.measuring.text(s.Units, q, v.ranking.rows, v.ranking.winner); of != "" {
 		text += " " + of
 	}
 	if s.UnderPlan {
@@ -120,354 +97,31 @@ func (v *View) headline(s *leaf.State) string {
 	return text
 }
 
-// answer is the sentence about plans, or how far they are.
-func (v *View) answer(s *leaf.State, q question, a *answers) string {
-	on, done := 0, 0
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on && q.setup.p.Serve(m.Info) == nil {
-			on++
-			if _, known := a.by[m.Info.Name]; known {
-				done++
-			}
+// sheet gathers what the table shows of the other parts.
+func (v *View) sheet(s *leaf.State, q question) *sheet {
+	x := &sheet{
+		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
+		batch: v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
+		running: v.planning.run != nil, awaited: v.planning.answersTo(q).err == nil && !v.planning.stopped,
+	}
+	x.more = func(r *row, col int) table.Cell {
+		if col == colBatch {
+			return v.search.cell(s.Theme, q, r)
 		}
+		return v.measuring.cell(s.Theme, q, r, col, x.size)
 	}
-	text := ""
-	if k, known, ok := v.sentence.Value(); ok && k.of == q && k.units == s.Units {
-		text = known
-	}
-	goal := "without a budget"
-	if q.budget > 0 {
-		goal = "for " + s.Units.Bytes(q.budget)
-	}
-	switch {
-	case on == 0 && len(v.managers) > 0:
-		return "No manager is on: space switches the one under the cursor on, A all of them."
-	case done == on && text != "":
-		return text
-	case done == on:
-		return "Comparing " + timeline.Counted(on, "manager") + " …"
-	}
-	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
-	if under := v.underWay(); under != "" {
-		so += ", " + under
-	}
-	switch {
-	case v.stopped:
-		so = "Stopped with " + so + "; r goes on"
-	case v.moving:
-		so = fmt.Sprintf("Budget %s: planning begins when it rests", s.Units.Bytes(q.budget))
-	}
-	if done == 0 || text == "" {
-		return so + "."
-	}
-	return so + ". So far: " + lowerFirst(text)
+	return x
 }
 
-// underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
-func (v *View) underWay() string {
-	type one struct {
-		name string
-		headway
+// picture gathers what the charts show of the other parts.
+func (v *View) picture(s *leaf.State, q question) *picture {
+	k := &v.ranking
+	x := &picture{
+		State: s, q: q, all: v.managers, rows: k.rows, chosen: k.chosen, winner: k.winner,
+		running: v.planning.run != nil,
 	}
-	var list []one
-	for i := range v.managers {
-		name := v.managers[i].Info.Name
-		if h := v.progressOf(name); h.planning && !h.waits {
-			list = append(list, one{name, h})
-		}
+	if i := k.chosen.manager; i >= 0 {
+		x.trail = v.planning.trails[trailKey{q.setup, v.managers[i].Info.Name, k.chosen.executor}]
 	}
-	slices.SortStableFunc(list, func(a, b one) int { return cmp.Compare(b.elapsed, a.elapsed) })
-	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
-		return ""
-	}
-	return strings.TrimSpace(list[0].name + " " + list[0].String())
-}
-
-func lowerFirst(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToLower(s[:1]) + s[1:]
-}
-
-// problemText says why no manager can plan, and from which budget on one can.
-func problemText(s *leaf.State, q question, err error) string {
-	var small *plan.TooSmall
-	if errors.As(err, &small) {
-		of := "the budget is " + s.Units.Bytes(small.Budget)
-		if small.Budget != q.budget {
-			of += " beside what lies outside"
-		}
-		text := fmt.Sprintf("Not possible: %s need %s, and %s.", small.Held, s.Units.Bytes(small.Need), of)
-		if q.setup.floor > small.Need {
-			text += fmt.Sprintf(" Below %s nothing can run.", s.Units.Bytes(q.setup.floor))
-		}
-		return text
-	}
-	if errors.Is(err, replay.ErrTooSmall) {
-		return "Not possible: " + err.Error() + "."
-	}
-	return "Planning failed: " + err.Error() + "."
-}
-
-// barScale is the bytes at the right end of bars and slider.
-func (v painter) barScale(st *setup) int64 {
-	top := max(st.caching, v.budget)
-	for i := range v.rows {
-		if r := v.rows[i].result; r != nil && r.Available {
-			top = max(top, r.Measurement.Footprint+st.p.Outside)
-		}
-	}
-	return top + top/16
-}
-
-func (v painter) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup) {
-	cols := v.table.Columns
-	var footprints []int64
-	eager, timed := false, false
-	for i := range v.rows {
-		if r := v.rows[i].result; r != nil && r.Available {
-			footprints = append(footprints, r.Measurement.Footprint)
-			timed = timed || r.Plan.Planning > 0
-		}
-		eager = eager || v.rows[i].of != plan.Ideal
-	}
-	unit, plain := replay.FootprintColumn(s.Units, footprints)
-	size := func(n int64) string { return strings.TrimSpace(plain(n)) + " " + unit }
-	cols[colExecutor].Hidden = !eager
-	cols[colPlanned].Hidden = !timed
-	cols[colFits].Hidden = v.budget <= 0
-	cols[colStep].Hidden, cols[colOverhead].Hidden = !st.p.HasTimes, !st.p.HasTimes
-	cols[colOut].Hidden, cols[colIn].Hidden, cols[colRecompute].Hidden = !st.canMove(), !st.canMove(), !st.canMove()
-	cols[colStall].Hidden = !st.canMove() || !st.p.HasTimes
-	q, _ := v.question(s)
-	cols[colBatch].Title, cols[colBatch].Hidden = "batch", true
-	if b := v.largest[q]; b != nil {
-		cols[colBatch].Hidden = false
-		if b.goal.Longest {
-			cols[colBatch].Title = "length"
-		}
-	}
-	cols[colMeasured].Hidden, cols[colMeasuredOverhead].Hidden = v.target == "", v.target == "" || !st.p.HasTimes
-	cols[colMeasured].Title = v.target
-	cols[colStep].Title = "step"
-	if st.p.TimesInferred {
-		cols[colStep].Title = "~step"
-	}
-	v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
-	if at.H != v.tableH { // the sentence takes another line, or the window changed: the selection stays in sight
-		v.tableH = at.H
-		ranking(v).show(v.table.Selected())
-		c.Fill(at, ' ', s.Theme.Text)
-		v.table.Draw(c, at, s.Theme, func(row, col int) table.Cell { return v.cell(s, st, row, col, size) })
-	}
-	v.markBars(s, c, st)
-}
-
-// cell is what stands in one cell of the table.
-func (v painter) cell(s *leaf.State, st *setup, i, col int, size func(int64) string) table.Cell {
-	th, r := s.Theme, &v.rows[i]
-	m := &v.managers[r.manager]
-	switch col {
-	case colOn:
-		dot := table.Cell{Text: "○", Style: th.Faint}
-		switch {
-		case !r.served:
-			dot = table.Cell{Text: " "}
-		case m.on:
-			dot = table.Cell{Text: "●", Style: th.Accent}
-		}
-		return toggler(v).cell(s, r, dot)
-	case colName:
-		text := m.Info.Name
-		if _, _, there := v.table.ColumnAt(colExecutor); r.of != plan.Ideal && !there { // it is the first column to go where there is little room
-			text += " eager"
-		}
-		cell := table.Cell{Text: text, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
-		switch {
-		case !r.served:
-			cell.Style, cell.LeadStyle = th.Faint, th.Faint
-		case !m.on:
-			cell.Style, cell.LeadStyle = th.Dim, th.Dim
-		case rowKey{r.manager, r.of} == v.winner:
-			cell.Style = th.Good.Strong()
-		case m.Info.Ours:
-			cell.Style = th.Strong
-		}
-		return cell
-	case colAfter:
-		text := m.Info.After
-		switch {
-		case m.Info.Ours:
-			text = "ours"
-		case text == "":
-			text = m.Info.Family.String()
-		}
-		if !r.served { // why needs the room more than after whom
-			return v.why(s, i)
-		}
-		return table.Cell{Text: text, Style: th.Dim}
-	case colExecutor:
-		return table.Cell{Text: r.of.String(), Style: th.Dim}
-	}
-	if r.result == nil || !r.result.Available {
-		return v.emptyCell(s, i, col)
-	}
-	if q, ok := v.question(s); ok && col == colBatch {
-		return batcher(v).cell(s, q, r)
-	}
-	if col == colMeasured || col == colMeasuredOverhead {
-		return gauge(v).cell(s, r, col, size)
-	}
-	cell := v.figure(s, st, r, col, size)
-	if r.stale || !m.on {
-		cell.Style, cell.LeadStyle = th.Faint, th.Faint
-	}
-	if col == colFits && r.stale {
-		cell = v.waiting(s, m)
-	}
-	return cell
-}
-
-// emptyCell says in the first column of figures why there are none.
-func (v painter) emptyCell(s *leaf.State, i, col int) table.Cell {
-	first := colFits
-	if v.table.Columns[colFits].Hidden {
-		first = colFootprint
-	}
-	if col != first {
-		return table.Cell{Text: " "}
-	}
-	th, r := s.Theme, &v.rows[i]
-	m := &v.managers[r.manager]
-	if v.whyNot(s, r) != "" {
-		return v.why(s, i)
-	}
-	switch h := v.progressOf(m.Info.Name); {
-	case h.waits, m.on && !h.planning && v.run != nil: // what was switched on meanwhile comes after those that are under way
-		return table.Cell{Text: "waits its turn", Style: th.Faint, Span: true}
-	case h.planning && h.String() == "":
-		return table.Cell{Text: "planning …", Style: th.Dim, Span: true}
-	case h.planning:
-		return table.Cell{Text: "planning " + h.String(), Style: th.Dim, Span: true}
-	case !m.on:
-		return table.Cell{Text: "–", Style: th.Faint}
-	}
-	return table.Cell{Text: "not planned", Style: th.Faint, Span: true}
-}
-
-// why says in the rest of a row why its manager has no plan.
-func (v painter) why(s *leaf.State, i int) table.Cell {
-	th, why := s.Theme, v.whyNot(s, &v.rows[i])
-	if i > 0 && i > v.table.Top() && v.whyNot(s, &v.rows[i-1]) == why {
-		return table.Cell{Text: "as above", Style: th.Faint, Span: true}
-	}
-	style := th.Faint
-	if strings.HasPrefix(why, replay.Defect) {
-		style = th.Bad
-	}
-	return table.Cell{Text: why, Style: style, Span: true}
-}
-
-// waiting stands in the column fits while a new answer is on its way.
-func (v painter) waiting(s *leaf.State, m *manager) table.Cell {
-	if h := v.progressOf(m.Info.Name); h.percent > 0 {
-		return table.Cell{Text: fmt.Sprintf("%d%%", h.percent), Style: s.Theme.Dim}
-	}
-	if q, ok := v.question(s); m.on && ok && v.answersTo(q).err == nil && !v.stopped {
-		return table.Cell{Text: "…", Style: s.Theme.Dim}
-	}
-	return table.Cell{Text: "–", Style: s.Theme.Faint}
-}
-
-func (v painter) figure(s *leaf.State, st *setup, r *row, col int, size func(int64) string) table.Cell {
-	th := s.Theme
-	x, m := r.result, &r.result.Measurement
-	dash := table.Cell{Text: "–", Style: th.Faint}
-	bytes := func(n int64) table.Cell {
-		if n == 0 {
-			return dash
-		}
-		return table.Cell{Text: s.Units.Bytes(n), Style: th.Dim}
-	}
-	length := func(n int64) table.Cell {
-		if n == 0 {
-			return dash
-		}
-		return table.Cell{Text: timeline.Duration(n), Style: th.Dim}
-	}
-	switch col {
-	case colFits:
-		if x.Fits {
-			return table.Cell{Text: "✓", Style: th.Good}
-		}
-		return table.Cell{Text: "✗", Style: th.Bad}
-	case colFootprint:
-		return table.Cell{Text: size(m.Footprint)}
-	case colBar:
-		fill := th.Plain()
-		if tone := th.Series(v.managers[r.manager].series).FG; tone != nil {
-			fill.Color, fill.Shade = tone, tone
-		}
-		if r.stale || !v.managers[r.manager].on {
-			fill = th.Other()
-		}
-		return table.Cell{Part: m.Footprint + st.p.Outside, Whole: v.scale, Fill: fill}
-	case colOver:
-		if x.Plan.LowerBound <= 0 {
-			return dash
-		}
-		return table.Cell{Text: fmt.Sprintf("%.2f %%", 100*over(x)), Style: th.Dim}
-	case colStep:
-		return table.Cell{Text: timeline.Duration(m.StepTime), Style: th.Dim}
-	case colOverhead:
-		return table.Cell{Text: replay.Percent(x.Overhead)}
-	case colStall:
-		cell := length(m.Stall)
-		if m.Stall*50 > m.StepTime { // more than 2 % of the step is felt
-			cell.Style = th.Warn
-		}
-		return cell
-	case colOut:
-		return bytes(m.SwappedOut)
-	case colIn:
-		return bytes(m.SwappedIn)
-	case colRecompute:
-		return length(m.RecomputeTime)
-	case colPlanned:
-		return table.Cell{Text: planned(x.Plan.Planning), Style: th.Dim}
-	}
-	return table.Cell{Text: " "}
-}
-
-// planned prints how long planning took, "–" where that was not measured.
-func planned(d time.Duration) string {
-	if d <= 0 {
-		return "–"
-	}
-	return timeline.Duration(d.Round(10 * time.Microsecond).Nanoseconds())
-}
-
-// markBars draws the budget as a line through the bars.
-func (v painter) markBars(s *leaf.State, c *canvas.Canvas, st *setup) {
-	x, w, ok := v.table.ColumnAt(colBar)
-	if !ok || v.budget <= 0 || v.scale <= 0 {
-		return
-	}
-	at := x + int(float64(v.budget)/float64(v.scale)*float64(w))
-	for i := range v.rows {
-		y, seen := v.table.Line(i)
-		if r := v.rows[i].result; !seen || r == nil || !r.Available {
-			continue
-		}
-		cell := c.At(at, y)
-		old := c.StyleOf(cell.Style)
-		style := s.Theme.Cursor
-		style.BG = old.BG
-		if cell.Rune == '█' && !s.Theme.Mono { // within the bar: the line stands on it
-			style.BG = old.FG
-			style.FG = s.Theme.Selected.BG
-		}
-		c.Set(at, y, '┆', c.Style(style))
-	}
+	return x
 }

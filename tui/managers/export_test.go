@@ -11,43 +11,43 @@ import (
 // What tests outside of the package look at.
 
 // Budget returns the budget in force.
-func (v *View) Budget() int64 { return v.budget }
+func (v *View) Budget() int64 { return v.budget.bytes }
 
 // Headline returns the sentence.
 func (v *View) Headline(s *leaf.State) string { return v.headline(s) }
 
 // Chosen returns the name of the selected manager.
 func (v *View) Chosen() string {
-	if v.chosen.manager < 0 {
+	if v.ranking.chosen.manager < 0 {
 		return ""
 	}
-	return v.managers[v.chosen.manager].Info.Name
+	return v.managers[v.ranking.chosen.manager].Info.Name
 }
 
 // Order returns the names in the table's order.
 func (v *View) Order() []string {
 	var names []string
-	for _, r := range v.rows {
+	for _, r := range v.ranking.rows {
 		names = append(names, v.managers[r.manager].Info.Name)
 	}
 	return names
 }
 
 // Running reports whether planning is under way.
-func (v *View) Running() bool { return v.run != nil }
+func (v *View) Running() bool { return v.planning.run != nil }
 
 // Moving reports whether the budget has not rested yet.
-func (v *View) Moving() bool { return v.moving }
+func (v *View) Moving() bool { return v.budget.moving }
 
 // Inside reports whether a plan is being looked into.
 func (v *View) Inside() bool { return v.inside != nil }
 
 // Slider returns where the slider was drawn last.
-func (v *View) Slider() canvas.Rect { return v.slider }
+func (v *View) Slider() canvas.Rect { return v.budget.slider }
 
 // Spot returns where a manager's letter was drawn last in the trade-off.
 func (v *View) Spot(name string) (x, y int, ok bool) {
-	for _, p := range v.spots {
+	for _, p := range v.charts.spots {
 		if v.managers[p.of.manager].Info.Name == name {
 			return p.x, p.y, true
 		}
@@ -62,16 +62,16 @@ var ParseBudget = parseBudget
 const Kept = kept
 
 // Answers returns how many questions' answers there are.
-func (v *View) Answers() int { return len(v.answers) }
+func (v *View) Answers() int { return len(v.planning.answers) }
 
 // Measuring reports whether a device is at work.
-func (v *View) Measuring() bool { return gauge{v}.running() != nil }
+func (v *View) Measuring() bool { return v.measuring.running() }
 
 // Settled is the message that the budget has rested.
-func Settled(v *View) tea.Msg { return settledMsg{v, v.generation} }
+func Settled(v *View) tea.Msg { return settledMsg{&v.budget, v.budget.number} }
 
 // Live returns the line about the training at its longest.
-func (v *View) Live(s *leaf.State) string { return toggler{v}.text(s) }
+func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget.bytes) }
 
 // FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them
 // cannot leave the device.

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
-	"time"
 
 	tea "charm.land/bubbletea/v2"
 )
@@ -33,6 +32,9 @@ type jobMsg[T any] struct {
 	fault any
 	stack []byte
 }
+
+// more reports whether news will follow.
+func (n jobMsg[T]) more() bool { return !n.done }
 
 // Panic implements leaf.Panicked.
 func (n jobMsg[T]) Panic() (value any, stack []byte) { return n.fault, n.stack }
@@ -85,10 +87,16 @@ func (j *job[T]) take() ([]T, error) {
 
 // news waits for news and says so. What went wrong is only to be read once all is done.
 func (j *job[T]) news() tea.Msg {
-	if await(j.wake, j.finished) {
-		return jobMsg[T]{job: j, done: true, fault: j.fault, stack: j.stack}
+	select {
+	case <-j.finished:
+	case <-j.wake:
 	}
-	return jobMsg[T]{job: j}
+	select {
+	case <-j.finished:
+		return jobMsg[T]{job: j, done: true, fault: j.fault, stack: j.stack}
+	default:
+		return jobMsg[T]{job: j}
+	}
 }
 
 // stop ends the work; what it told stays.
@@ -96,32 +104,5 @@ func (j *job[T]) stop() {
 	if !j.ended {
 		j.cancel()
 		j.ended = true
-	}
-}
-
-// newsEvery is how often news of a run reaches the screen at most; stillEvery is when it is told that a run
-// goes on though nothing was heard.
-const (
-	newsEvery  = 100 * time.Millisecond
-	stillEvery = time.Second
-)
-
-// await returns when there is news of background work, at last when it has finished, which it reports. What
-// comes at once comes together.
-func await(wake, finished <-chan struct{}) (done bool) {
-	select {
-	case <-finished:
-	case <-wake:
-		select {
-		case <-finished:
-		case <-time.After(newsEvery):
-		}
-	case <-time.After(stillEvery):
-	}
-	select {
-	case <-finished:
-		return true
-	default:
-		return false
 	}
 }

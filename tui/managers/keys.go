@@ -41,13 +41,13 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	if v.inside != nil {
 		return v.inside.Bindings()
 	}
-	st := v.setup(s)
-	if st == nil {
+	if _, ok := v.question(s); !ok {
 		return nil
 	}
 	k := &v.keys
 	list := []key.Binding{k.toggle, k.inside, k.less, k.budget, k.compare}
-	if live, r := (toggler{v}), v.current(); live.training() != "" && r != nil && v.managers[r.manager].Info.Family != plan.Baseline {
+	live, r := &v.training, v.ranking.current()
+	if live.watched() != "" && r != nil && r.m.Info.Family != plan.Baseline {
 		train := k.train
 		if live.elsewhere() != "" {
 			train.SetHelp("T", "take the plan away")
@@ -56,42 +56,45 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		}
 		list = append([]key.Binding{train}, list...)
 	}
-	if b := (batcher{v}); b.able() {
+	if v.search.with != nil {
 		largest := k.batch
-		if b.other(s) != nil {
+		if otherThan(s) != nil {
 			largest.SetHelp("B", "largest batch, longest sequence")
 		}
 		list = append(list, largest)
 	}
 	switch stop := k.stop; {
-	case v.run != nil:
+	case v.planning.run != nil:
 		list = append([]key.Binding{stop}, list...)
-	case (toggler{v}).beginning() != nil:
+	case v.training.beginning() != nil:
 		stop.SetHelp("esc", "take it back")
 		list = append([]key.Binding{stop}, list...)
-	case (gauge{v}).running() != nil:
+	case v.measuring.running():
 		stop.SetHelp("esc", "stop measuring")
 		list = append([]key.Binding{stop}, list...)
-	case (batcher{v}).searching():
+	case v.search.running():
 		stop.SetHelp("esc", "stop searching")
 		list = append([]key.Binding{stop}, list...)
 	}
 	replan := k.replan
-	if v.stopped {
+	switch target := v.measuring.target; {
+	case v.planning.stopped:
 		replan.SetHelp("r", "go on planning")
+	case target != "":
+		replan.SetHelp("r", "run "+place(target))
 	}
-	if v.target != "" {
+	if v.measuring.target != "" {
 		list = append([]key.Binding{replan, k.again}, list...)
 		list = append(list, k.write, k.hardware, k.all)
 	} else {
 		list = append(list, k.write, k.hardware, k.all, replan)
 	}
-	if v.oneChart {
+	if v.charts.one {
 		list = append(list, k.charts)
 	}
 	list = append(list, k.further, k.target)
-	for _, b := range v.table.Bindings("") {
-		if v.table.SortBy >= 0 && b.Help().Desc == "by "+v.table.Columns[colName].Title { // see onTable
+	for _, b := range v.ranking.table.Bindings("") {
+		if v.ranking.table.SortBy >= 0 && b.Help().Desc == "by "+v.ranking.table.Columns[colName].Title { // see onTable
 			b.SetHelp("s", "best first")
 		}
 		list = append(list, b)

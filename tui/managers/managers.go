@@ -7,21 +7,13 @@
 package managers
 
 import (
-	"context"
-	"strings"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/replay"
-	"github.com/gmemtop/gmemtop/replay/live"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
-	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 // accesses is the poorest kind of recording that serves managers which move buffers.
@@ -29,161 +21,38 @@ const accesses = traces.Accesses
 
 // View compares managers. It implements leaf.View.
 type View struct {
-	// Wait is how long the budget rests before planning for it begins.
-	Wait time.Duration
+	// After is tea.Tick, where tests do not hold the clock.
+	After func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
 
-	planner  Planner
-	managers []manager
-	hardware int
+	managers  roster
+	subject   subject
+	budget    budget
+	planning  planning
+	search    search
+	measuring measuring
+	training  training
 
-	setups   leaf.Query[setupKey, *setup]
-	sentence leaf.Query[sentenceKey, string]
-	answers  map[question]*answers
-	trails   map[trailKey][]point
-	shown    map[string][]result // the latest results of each manager, whatever the budget
-	run      *run
-	largest  map[question]*batches
-	sizes    string // the batch sizes that were typed last
-	target   string // what carries plans out beside the simulator, "" for nothing
-	measured map[measureKey]*measures
-	trial    *trial // the plan that the training is asked to go on with, or was last; nil for none
-	looks    int
-	version  int // grows with every answer and every switch
+	ranking ranking
+	head    head
 
-	budget     int64 // 0 for none
-	budgetOn   *timeline.Device
-	generation int
-	moving     bool // the budget has not rested yet
-	stopped    bool // the user stopped planning
+	charts charts
 
-	table  *table.Table
-	tableH int // of the last Draw
-	head   head
-	rows   []row
-	chosen rowKey
-	picked bool // the user chose it: until then the fastest is chosen
-	winner rowKey
-
-	pareto   bool // where there is room for one chart, it is the trade-off
-	oneChart bool // there was room for one at the last Draw
-	slider   canvas.Rect
-	scale    int64 // bytes at the slider's right end
-	dragging bool
-	spots    []spot
-	usageAt  usageArea
-
-	inside *planview.View
-	keys   keys
+	inside  *planview.View
+	ticking bool // a second is being waited for
+	keys    keys
 }
-
-// manager is a manager as the view treats it.
-type manager struct {
-	Manager
-	on     bool
-	letter rune // its own in charts and in the table
-	series int  // its tone
-}
-
-// row is one line of the table: a manager with one of its results, or none yet.
-type row struct {
-	manager int
-	result  *result // nil where there is none
-	stale   bool    // an answer to another budget
-	served  bool    // the recording serves the manager
-	of      plan.Executor
-}
-
-// rowKey tells rows apart whatever their order.
-type rowKey struct {
-	manager  int
-	executor plan.Executor
-}
-
-type sentenceKey struct {
-	of      question
-	version int
-	units   timeline.Units
-}
-
-// The columns.
-const (
-	colOn = iota
-	colName
-	colAfter
-	colExecutor
-	colFits
-	colFootprint
-	colBar
-	colOver
-	colStep
-	colOverhead
-	colMeasured
-	colMeasuredOverhead
-	colStall
-	colOut
-	colIn
-	colRecompute
-	colBatch
-	colPlanned
-)
 
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
 	v := &View{
-		Wait: 150 * time.Millisecond, planner: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}, largest: map[question]*batches{}, measured: map[measureKey]*measures{}, shown: map[string][]result{},
-		chosen: rowKey{manager: -1}, winner: rowKey{manager: -1},
-		table: table.New(
-			table.Column{Title: "on", Width: 2},
-			table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
-			table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
-			table.Column{Title: "executor", Width: 11, Drop: 10},
-			table.Column{Title: "fits", Width: 4},
-			table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
-			table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
-			table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
-			table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
-			table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
-			table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
-			table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
-			table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
-			table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
-		),
+		After: tea.Tick, subject: subject{with: p}, ranking: newRanking(),
 		keys: newKeys(),
 	}
-	if p == nil {
-		return v
-	}
-	taken := map[rune]bool{}
-	for _, m := range p.Managers() {
-		v.managers = append(v.managers, manager{Manager: m, on: m.On, letter: '*'})
-	}
-	n := 0
-	for _, first := range []func(m *manager) bool{ // whose letter is the name's first, and whose tones are told apart best
-		func(m *manager) bool { return m.On && m.Info.Ours }, func(m *manager) bool { return m.On }, func(*manager) bool { return true },
-	} {
-		for i := range v.managers {
-			if m := &v.managers[i]; first(m) && m.letter == '*' {
-				m.letter, m.series = letterFor(m.Info.Name, taken), n
-				n++
-			}
-		}
+	if p != nil {
+		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
+		v.planning, v.search, v.measuring = newPlanning(p), newSearch(p), newMeasuring(p)
 	}
 	return v
-}
-
-// letterFor returns a letter of the name that no other manager has, or any other.
-func letterFor(name string, taken map[rune]bool) rune {
-	for _, r := range strings.ToLower(name) + "abcdefghijklmnopqrstuvwxyz" + strings.ToUpper(name) + "ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789" {
-		if (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '1' && r <= '9') && !taken[r] {
-			taken[r] = true
-			return r
-		}
-	}
-	return '*'
 }
 
 // ID implements leaf.View.
@@ -204,13 +73,13 @@ func (v *View) Timeless() bool {
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	switch {
-	case v.planner == nil || len(v.managers) == 0:
+	case v.subject.with == nil || len(v.managers) == 0:
 		return false, "This session cannot plan: it was opened without memory managers."
 	case s.Device == nil:
 		return false, leaf.NoDevice
-	case v.device(s) == nil:
+	case deviceOf(s) == nil:
 		return false, "The step in view ran under a plan, and what a plan did already is nothing to plan for. Take the plan away: then r in Live captures one."
-	case v.device(s).Len() == 0:
+	case deviceOf(s).Len() == 0:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
 			leaf.HowToRecord
 	}
@@ -219,11 +88,45 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+	if msg == (tickMsg{v}) {
+		v.ticking = false
+		return v.tick()
+	}
+	return tea.Batch(v.handle(s, msg), v.tick())
+}
+
+// newsEvery is the least time between two pieces of news of one job: some planners have thousands a second,
+// and each is a frame.
+const newsEvery = 100 * time.Millisecond
+
+// pace lets newsEvery pass before what waits for the news behind msg.
+func (v *View) pace(msg tea.Msg, next tea.Cmd) tea.Cmd {
+	if n, ok := msg.(interface{ more() bool }); !ok || !n.more() || next == nil {
+		return next
+	}
+	return tea.Sequence(v.After(newsEvery, func(time.Time) tea.Msg { return nil }), next)
+}
+
+// tickMsg says that a second has passed.
+type tickMsg struct{ view *View }
+
+// tick draws a frame a second for as long as one says how long something takes: nothing else need be heard of
+// it meanwhile.
+func (v *View) tick() tea.Cmd {
+	if v.ticking || v.planning.run == nil && !v.search.running() && !v.training.timed() {
+		return nil
+	}
+	cmd := v.After(time.Second, func(time.Time) tea.Msg { return tickMsg{v} })
+	v.ticking = cmd != nil
+	return cmd
+}
+
+func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
-	case v.setups.Take(msg):
+	case v.subject.setups.Take(msg):
 		v.settle(s)
-		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
-	case v.sentence.Take(msg):
+		return tea.Batch(v.refresh(s), v.plan(s))
+	case v.planning.sentence.Take(msg):
 		return nil
 	}
 	if v.inside != nil {
@@ -231,47 +134,49 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 	}
+	if cmd, ok := v.planning.take(msg); ok {
+		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s))
+	}
+	if cmd, ok := v.training.take(msg); ok {
+		return v.pace(msg, cmd)
+	}
+	if cmd, ok := v.search.take(msg); ok {
+		return v.pace(msg, cmd)
+	}
+	if cmd, ok := v.measuring.take(msg); ok {
+		return v.pace(msg, cmd)
+	}
 	switch msg := msg.(type) {
-	case jobMsg[planNews]:
-		return runner{v}.onNews(s, msg)
-	case jobMsg[BatchNews]:
-		return batcher{v}.onNews(msg)
-	case jobMsg[replay.Progress]:
-		return gauge{v}.onNews(s, msg)
-	case jobMsg[live.News]:
-		return toggler{v}.onNews(msg)
-	case takenMsg:
-		return toggler{v}.onTaken(msg)
-	case targetsMsg:
-		return gauge{v}.offer(msg.list)
 	case targetMsg:
-		return gauge{v}.choose(s, msg.name)
+		return tea.Batch(v.measuring.choose(msg.name), v.refresh(s))
 	case roomMsg:
-		return tea.Batch(dial{v}.setBudget(s, msg.bytes, true), batcher{v}.ask(s))
+		return tea.Batch(v.setBudget(s, msg.bytes, true), v.askSizes(s))
 	case batchMsg:
-		return batcher{v}.take(s, msg.sizes)
+		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
+			return pick
+		}
+		return v.findLargest(s, goalMsg{sizes: msg.sizes})
 	case goalMsg:
-		return batcher{v}.begin(s, msg.sizes, msg.goal)
+		return v.findLargest(s, msg)
 	case otherMsg:
-		return batcher{v}.askOther(msg)
+		return askOther(msg)
 	case settledMsg:
-		if msg.view != v || msg.generation != v.generation {
+		if !v.budget.rested(msg) {
 			return nil
 		}
-		v.moving = false
-		return tea.Batch(ranking{v}.refresh(s), runner{v}.plan(s))
+		return tea.Batch(v.refresh(s), v.plan(s))
 	case budgetMsg:
-		return dial{v}.setBudget(s, msg.bytes, true)
+		return v.setBudget(s, msg.bytes, true)
 	case hardwareMsg:
-		v.hardware = msg.index
-		runner{v}.stop()
-		batcher{v}.stop()
-		gauge{v}.stop()
+		v.subject.hardware = msg.index
+		v.planning.stop()
+		v.search.stop()
+		v.measuring.stop()
 		return v.ask(s)
-	case insideMsg:
-		return hand{v}.open(s, msg.keys...)
+	case besideMsg:
+		return v.look(s, msg.key)
 	case leaf.ChangedMsg:
-		if v.device(s) == nil || v.planner == nil {
+		if deviceOf(s) == nil || v.subject.with == nil {
 			return nil
 		}
 		return v.ask(s)
@@ -281,167 +186,127 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 		v.inside = nil
-		return ranking{v}.refresh(s)
+		return v.refresh(s)
 	}
-	if v.setup(s) == nil {
+	q, ok := v.question(s)
+	if !ok {
 		return nil
 	}
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
-		if cmd, done := (hand{v}).onKey(s, msg); done {
+		if cmd, done := v.onKey(s, q.setup, msg); done {
 			return cmd
 		}
 	case tea.MouseMsg:
-		if cmd, done := (dial{v}).onMouse(s, msg); done {
+		if cmd, done := v.onMouse(s, q.setup, msg); done {
 			return cmd
 		}
 	}
-	return hand{v}.onTable(s, msg)
+	return v.onTable(s, msg)
 }
 
 // ask asks for what is to be planned, and goes on where that is known.
 func (v *View) ask(s *leaf.State) tea.Cmd {
-	k := setupKey{v.device(s), v.hardware}
-	if v.budgetOn != nil && v.budgetOn != k.device { // another device: what was under way is about the old one
-		runner{v}.stop()
-		batcher{v}.stop()
-		gauge{v}.stop()
+	d := deviceOf(s)
+	if v.budget.of != nil && v.budget.of != d { // what was under way is about the old device
+		v.planning.stop()
+		v.search.stop()
+		v.measuring.stop()
 		v.inside = nil
 	}
-	cmd := v.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, v.planner, k) })
-	if v.setup(s) == nil {
+	cmd := v.subject.ask(d)
+	if v.subject.setup(d) == nil {
 		return cmd
 	}
 	if v.inside != nil {
 		return tea.Batch(cmd, v.inside.Ask(s))
 	}
-	return tea.Batch(cmd, ranking{v}.refresh(s), runner{v}.plan(s))
+	return tea.Batch(cmd, v.refresh(s), v.plan(s))
 }
 
-// device is what is planned for: the device in view or, where that step ran under a plan, the same one in a
-// step that did not. What a plan did already is nothing to plan with.
-func (v *View) device(s *leaf.State) *timeline.Device {
-	if !s.UnderPlan || s.Device == nil {
-		return s.Device
-	}
-	if s.Basis == nil {
-		return nil
-	}
-	for _, d := range s.Basis.Devices {
-		if d.Info.Kind == s.Device.Info.Kind && d.Info.Ordinal == s.Device.Info.Ordinal {
-			return d
-		}
-	}
-	return s.Basis.Main()
-}
-
-// sameJob reports whether two devices are one, recorded twice in one process that is watched.
-func sameJob(a, b *timeline.Device) bool {
-	if a == nil || b == nil || a.Info.Kind != b.Info.Kind || a.Info.Ordinal != b.Info.Ordinal {
-		return false
-	}
-	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
-	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
-}
-
-// setup returns what is planned for, nil until it is known.
-func (v *View) setup(s *leaf.State) *setup {
-	if k, st, ok := v.setups.Value(); ok && st != nil && k == (setupKey{v.device(s), v.hardware}) {
-		return st
-	}
-	return nil
+// question is the one in force, and whether there is one.
+func (v *View) question(s *leaf.State) (question, bool) {
+	st := v.subject.setup(deviceOf(s))
+	return question{st, v.budget.bytes}, st != nil
 }
 
 // settle takes a new setup: a budget that makes sense for it, and no answers of another one.
 func (v *View) settle(s *leaf.State) {
-	st := v.setup(s)
+	st := v.subject.setup(deviceOf(s))
 	if st == nil {
 		return
 	}
-	runner{v}.stop()
-	v.stopped, v.moving = false, false
-	if v.budgetOn != st.device {
-		if !sameJob(v.budgetOn, st.device) { // the budget is the GPU's, and stays with the training from step to step, as the cursor does: T is about the row under it
-			v.budget, v.picked = st.firstBudget(), false
-		}
-		v.budgetOn = st.device
+	v.planning.keep(st)
+	v.search.keep(st)
+	v.measuring.keep(st)
+	if v.budget.settle(st) {
+		v.ranking.picked = false
 	}
-	for q := range v.answers {
-		if q.setup != st {
-			delete(v.answers, q)
-		}
-	}
-	for k := range v.trails {
-		if k.setup != st {
-			delete(v.trails, k)
-		}
-	}
-	for q := range v.largest {
-		if q.setup != st {
-			delete(v.largest, q)
-		}
-	}
-	for k := range v.measured {
-		if k.of.setup != st {
-			delete(v.measured, k)
-		}
-	}
-	clear(v.shown)
-	v.version++
+	clear(v.ranking.shown)
 }
 
-// noTime is the overhead up to which a plan counts as costing no time.
-const noTime = 0.0005
-
-// over is how far a footprint lies above the bound that was proven for it.
-func over(r *result) float64 {
-	if r.Plan == nil || r.Plan.LowerBound <= 0 {
-		return 0
+// setBudget asks another question. Kept answers are there at once; else planning begins when the budget has
+// rested, at once where it was said for good.
+func (v *View) setBudget(s *leaf.State, bytes int64, now bool) tea.Cmd {
+	st := v.subject.setup(deviceOf(s))
+	if st == nil || bytes == v.budget.bytes {
+		return nil
 	}
-	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
-}
-
-func (v *View) choose(k rowKey) {
-	v.chosen, v.picked = k, true
-}
-
-// current returns the selected row, nil for none.
-func (v *View) current() *row {
-	if i := v.table.Selected(); i >= 0 && i < len(v.rows) {
-		return &v.rows[i]
+	v.planning.stop()
+	v.planning.stopped = false
+	v.search.stop()
+	if now || len(v.planning.missing(question{st, bytes}, v.managers.serving(st.p))) == 0 {
+		v.budget.set(st, bytes, false)
+		return tea.Batch(v.refresh(s), v.plan(s))
 	}
-	return nil
+	rested := v.budget.set(st, bytes, true)
+	wait := v.After(restsFor, func(time.Time) tea.Msg { return rested })
+	return tea.Batch(v.refresh(s), wait)
 }
+
+// restsFor is how long the budget rests before planning for it begins: while one drags it nobody plans.
+const restsFor = 150 * time.Millisecond
 
 type (
 	// budgetMsg is what was typed as a budget.
 	budgetMsg struct{ bytes int64 }
 	// hardwareMsg is what was chosen to plan for.
 	hardwareMsg struct{ index int }
-	// insideMsg looks inside of plans.
-	insideMsg struct{ keys []rowKey }
+	// besideMsg looks inside of the chosen plan and of another one beside it.
+	besideMsg struct{ key rowKey }
 )
 
-// resultOf returns what a row shows, nil where it has no plan.
-func (v *View) resultOf(q question, k rowKey) *result {
-	if k.manager < 0 {
+// refresh makes the table's rows anew from what is known, and asks for the sentence.
+func (v *View) refresh(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
 		return nil
 	}
-	list := v.answersTo(q).by[v.managers[k.manager].Info.Name]
-	for i := range list {
-		if r := &list[i]; r.Available && r.Executor == k.executor {
-			return r
+	v.ranking.refresh(q, v.planning.answersTo(q), v.managers, func(r *row, col int) (float64, bool) {
+		if col == colBatch {
+			n, ok := v.search.of(q, r)
+			return float64(n), ok
 		}
-	}
-	return nil
+		x, ok := v.measuring.of(q, r)
+		if col == colMeasured {
+			return float64(x.Measurement.Footprint), ok && x.Available
+		}
+		return x.Overhead, ok && x.Available
+	})
+	return v.planning.ask(q, v.managers, s.Units)
 }
 
-func (v *View) label(k rowKey) string {
-	name := v.managers[k.manager].Info.Name
-	if k.executor != plan.Ideal {
-		name += " (" + k.executor.String() + ")"
+// plan plans for the question in force, unless the budget is still moving.
+func (v *View) plan(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok || v.budget.moving {
+		return nil
 	}
-	return name
+	cmd := v.planning.start(q, v.managers.serving(q.setup.p))
+	if cmd != nil {
+		v.measuring.stop() // a device is not measured while processors plan
+	}
+	return cmd
 }
 
 // Status implements leaf.View.
@@ -449,24 +314,25 @@ func (v *View) Status(s *leaf.State) string {
 	if v.inside != nil {
 		return v.inside.Status(s)
 	}
-	r := v.current()
+	r := v.ranking.current()
 	if r == nil {
 		return ""
 	}
-	m := &v.managers[r.manager]
+	m := r.m
 	text := m.Info.Name
 	if m.Info.After != "" {
 		text += ", after " + m.Info.After
 	} else if m.Info.Ours {
 		text += ", ours"
 	}
-	if why := v.whyNot(s, r); why != "" {
-		return text + " · not available: " + why
+	if r.why != "" {
+		return text + " · not available: " + r.why
 	}
-	if trained := (toggler{v}).status(s, r); trained != "" {
+	if trained := v.training.status(s.Units, r); trained != "" {
 		return text + " · " + trained
 	}
-	if measured := (gauge{v}).status(s, r); measured != "" {
+	q, _ := v.question(s)
+	if measured := v.measuring.status(s.Units, q, r); measured != "" {
 		return text + " · " + measured
 	}
 	text += " · " + m.Info.Summary
@@ -482,7 +348,7 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 		return "", ""
 	}
 	text = v.headline(s)
-	if trained := (toggler{v}).text(s); trained != "" {
+	if trained := v.training.text(s.Units, v.budget.bytes); trained != "" {
 		text += "\n" + trained
 	}
 	return text, "the answer"

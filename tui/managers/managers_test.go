@@ -20,7 +20,7 @@ import (
 func show(t *testing.T, f *plannertest.Planner) (*viewtest.Screen, *managers.View) {
 	t.Helper()
 	v := managers.New(f)
-	v.Wait = 0
+	v.After = viewtest.AtOnce
 	sc := viewtest.Open(t, v, viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
 	return sc, v
 }
@@ -356,7 +356,7 @@ func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 
 func BenchmarkDraw(b *testing.B) {
 	v := managers.New(&plannertest.Planner{})
-	v.Wait = 0
+	v.After = viewtest.AtOnce
 	sc := viewtest.Screen{View: v, State: viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(b))}
 	sc.Send(leaf.ChangedMsg{})
 	c := canvas.New(200, 56, canvas.TrueColor, false)

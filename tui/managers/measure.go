@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // Plans on a real device.
@@ -67,23 +68,32 @@ type (
 	targetMsg struct{ name string }
 )
 
-// gauge is the View as what measures on a device.
-type gauge struct{ *View }
+// measuring carries plans out on a target and keeps what was measured. It knows no other part of the view.
+type measuring struct {
+	with   Measurer // nil where nothing can be measured
+	target string   // what carries plans out beside the simulator, "" for nothing
+	found  map[measureKey]*measures
+}
+
+func newMeasuring(p Planner) measuring {
+	with, _ := p.(Measurer)
+	return measuring{with: with, found: map[measureKey]*measures{}}
+}
 
 // pick finds the targets, which may take a moment, and lets the user choose.
-func (v gauge) pick() tea.Cmd {
-	m, able := v.planner.(Measurer)
+func (m *measuring) pick() tea.Cmd {
+	with := m.with
 	return func() tea.Msg {
-		if !able {
+		if with == nil {
 			return targetsMsg{}
 		}
-		return targetsMsg{m.Targets(context.Background())}
+		return targetsMsg{with.Targets(context.Background())}
 	}
 }
 
-func (v gauge) offer(list []Target) tea.Cmd {
+func (m *measuring) offer(list []Target) tea.Cmd {
 	dot := func(name string) string {
-		if name == v.target {
+		if name == m.target {
 			return "• "
 		}
 		return "  "
@@ -107,15 +117,13 @@ func (v gauge) offer(list []Target) tea.Cmd {
 }
 
 // choose takes a target; what is measured on another goes on being kept, but not being made.
-func (v gauge) choose(s *leaf.State, name string) tea.Cmd {
-	v.stop()
-	v.target = name
-	v.keys.replan.SetHelp("r", "plan again")
-	if name != "" {
-		v.keys.replan.SetHelp("r", "run "+place(name))
-		return tea.Batch(ranking(v).refresh(s), leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + place(name) + "; R plans again"}))
+func (m *measuring) choose(name string) tea.Cmd {
+	m.stop()
+	m.target = name
+	if name == "" {
+		return nil
 	}
-	return ranking(v).refresh(s)
+	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + place(name) + "; R plans again"})
 }
 
 // place says where a target carries plans out.
@@ -126,103 +134,93 @@ func place(target string) string {
 	return "on " + target
 }
 
-// begin measures the plans that are on and were not measured yet, all of them anew where all were.
-func (v gauge) begin(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	with, able := v.planner.(Measurer)
-	if !ok || !able || v.target == "" {
+// begin measures the plans of rows, what stands on top first, that were not measured yet, all of them anew
+// where all were. c is the comparison that they come from.
+func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd {
+	key := measureKey{q, m.target}
+	old := m.found[key]
+	if old != nil && !old.ended {
 		return nil
 	}
-	live := v.target == liveTarget
-	if t := (toggler(v)).now(); t != nil && live {
-		return leaf.Send(leaf.ToastMsg{Text: v.managers[t.manager].Info.Name + " is live: T trains without it, then r measures"})
-	}
-	if v.run != nil || v.moving {
-		return leaf.Send(leaf.ToastMsg{Text: "planning is under way: what is measured must not share the machine with it; esc stops planning"})
-	}
-	key := measureKey{q, v.target}
-	m := v.measured[key]
-	if m != nil && !m.ended {
-		return nil
-	}
-	c := *ranking(v).comparison(q, v.answersTo(q))
+	next := &measures{live: m.live(), by: map[resultKey]replay.Result{}, told: map[resultKey]replay.Result{}}
 	c.Results = nil
-	for again := range 2 {
-		for i := range v.rows { // what stands on top first
-			x := &v.rows[i]
-			if x.result == nil || x.stale || !x.result.Available || !v.managers[x.manager].on {
+	for again := 0; again < 2 && len(c.Results) == 0; again++ {
+		for _, r := range rows {
+			if next.live && (!r.stands || len(r.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
 				continue
 			}
-			if live && (!toggler(v).stands(x) || len(x.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
-				continue
+			if _, known := old.of(r); again == 1 || !known {
+				c.Results = append(c.Results, r.result.Result)
 			}
-			if _, known := v.in(m, x); again == 1 || !known {
-				c.Results = append(c.Results, x.result.Result)
-			}
-		}
-		if len(c.Results) > 0 {
-			break
 		}
 	}
 	if len(c.Results) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no plan to run yet: switch a manager on"})
 	}
-	if len(v.measured) >= kept {
-		clear(v.measured)
+	if len(m.found) >= kept {
+		clear(m.found)
 	}
-	next := &measures{total: len(c.Results), live: live, by: map[resultKey]replay.Result{}, told: map[resultKey]replay.Result{}}
-	if m != nil {
-		maps.Copy(next.by, m.by)
-		maps.Copy(next.told, m.told)
+	if old != nil {
+		maps.Copy(next.by, old.by)
+		maps.Copy(next.told, old.told)
 	}
 	for i := range c.Results {
 		delete(next.by, next.key(&c.Results[i]))
 	}
-	v.measured[key] = next
-	v.version++
-	target := v.target
-	start := next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
-	if live {
-		return tea.Batch(start, toggler(v).hold(s))
-	}
-	return start
+	next.total = len(c.Results)
+	m.found[key] = next
+	with, target := m.with, m.target
+	return next.start(func(ctx context.Context) error { return with.Measure(ctx, &c, target, next.tell) })
 }
 
+// live reports whether the target is the training that is watched.
+func (m *measuring) live() bool { return m.target == liveTarget }
+
 // key is what a result is kept by: a training runs what eager PyTorch can, whatever the row stands for.
-func (m *measures) key(r *replay.Result) resultKey {
-	if m.live {
+func (x *measures) key(r *replay.Result) resultKey {
+	if x.live {
 		return resultKey{r.Info.Name, plan.TorchEager}
 	}
 	return resultKey{r.Info.Name, r.Executor}
 }
 
-// onNews takes what a device has to say, unless it was stopped.
-func (v gauge) onNews(s *leaf.State, msg jobMsg[replay.Progress]) tea.Cmd {
-	var m *measures
-	for _, x := range v.measured {
-		if &x.job == msg.job {
-			m = x
+// take takes what targets there are, and what one has to say, unless it was stopped; ok is false for anything
+// else.
+func (m *measuring) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
+	switch msg := msg.(type) {
+	case targetsMsg:
+		return m.offer(msg.list), true
+	case jobMsg[replay.Progress]:
+		return m.onNews(msg), true
+	}
+	return nil, false
+}
+
+func (m *measuring) onNews(msg jobMsg[replay.Progress]) tea.Cmd {
+	var x *measures
+	for _, found := range m.found {
+		if &found.job == msg.job {
+			x = found
 		}
 	}
-	if m == nil || m.ended {
+	if x == nil || x.ended {
 		return nil
 	}
-	fresh, err := m.take()
+	fresh, err := x.take()
 	for _, u := range fresh {
-		m.now = u
+		x.now = u
 		for _, r := range u.Results {
 			if r.Target == u.Target {
-				m.by[m.key(&r)] = r
+				x.by[x.key(&r)] = r
 			} else {
-				m.told[m.key(&r)] = r
+				x.told[x.key(&r)] = r
 			}
 		}
 	}
-	v.version++
 	if !msg.done {
-		return m.news
+		return x.news
 	}
-	m.ended = true
+	x.ended = true
 	if err != nil && !errors.Is(err, context.Canceled) {
 		return leaf.Send(leaf.ToastMsg{Text: err.Error(), Error: true})
 	}
@@ -230,54 +228,48 @@ func (v gauge) onNews(s *leaf.State, msg jobMsg[replay.Progress]) tea.Cmd {
 }
 
 // stop ends what is being measured; what was measured stays.
-func (v gauge) stop() {
-	for _, m := range v.measured {
-		m.stop()
+func (m *measuring) stop() {
+	for _, x := range m.found {
+		x.stop()
 	}
 }
 
-// running returns what is being measured, nil for nothing.
-func (v gauge) running() *measures {
-	for _, m := range v.measured {
-		if !m.ended {
-			return m
+// running reports whether something is being measured.
+func (m *measuring) running() bool {
+	for _, x := range m.found {
+		if !x.ended {
+			return true
 		}
 	}
-	return nil
+	return false
 }
 
-// known returns what was measured for the question and target in force, nil where nobody asked.
-func (v gauge) known() *measures {
-	if v.target == "" {
-		return nil
-	}
-	for k, m := range v.measured {
-		if k.target == v.target && k.of.budget == v.budget { // settle lets go of what is of another setup
-			return m
-		}
-	}
-	return nil
+// keep forgets what is about anything but a setup.
+func (m *measuring) keep(st *setup) {
+	maps.DeleteFunc(m.found, func(k measureKey, _ *measures) bool { return k.of.setup != st })
 }
+
+// known returns what was measured for a question on the target in force, nil where nobody asked.
+func (m *measuring) known(q question) *measures { return m.found[measureKey{q, m.target}] }
 
 // of returns what was measured of a row's plan; ok is false where it was not.
-func (v gauge) of(r *row) (x replay.Result, ok bool) { return v.in(v.known(), r) }
+func (m *measuring) of(q question, r *row) (x replay.Result, ok bool) { return m.known(q).of(r) }
 
-// in is of among what a target made of the plans, nil for nothing.
-func (v gauge) in(m *measures, r *row) (x replay.Result, ok bool) {
-	if m == nil || r.result == nil || r.stale {
-		return x, false
+func (x *measures) of(r *row) (y replay.Result, ok bool) {
+	if x == nil || r.result == nil || r.stale {
+		return y, false
 	}
-	x, ok = m.by[m.key(&r.result.Result)]
-	if m.live {
-		return x, ok && toggler(v).stands(r)
+	y, ok = x.by[x.key(&r.result.Result)]
+	if x.live {
+		return y, ok && r.stands
 	}
-	return x, ok && x.Plan == r.result.Plan
+	return y, ok && y.Plan == r.result.Plan
 }
 
 // predicted is what the simulator says of the plan that was measured for a row.
-func (v gauge) predicted(r *row) *replay.Result {
-	if m := v.known(); m != nil && r.result != nil {
-		if y, ok := m.told[m.key(&r.result.Result)]; ok {
+func (m *measuring) predicted(q question, r *row) *replay.Result {
+	if x := m.known(q); x != nil && r.result != nil {
+		if y, ok := x.told[x.key(&r.result.Result)]; ok {
 			return &y
 		}
 	}
@@ -285,19 +277,18 @@ func (v gauge) predicted(r *row) *replay.Result {
 }
 
 // cell is what stands in the columns of measured figures.
-func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) table.Cell {
-	th := s.Theme
-	m := v.known()
-	x, ok := v.of(r)
+func (m *measuring) cell(th *theme.Theme, q question, r *row, col int, size func(int64) string) table.Cell {
+	now := m.known(q)
+	x, ok := now.of(r)
 	switch {
 	case ok && !x.Available:
 		if col == colMeasured {
 			return table.Cell{Text: "failed", Style: th.Bad}
 		}
 		return table.Cell{Text: " "}
-	case !ok && m != nil && !m.ended && r.result != nil && m.now.Manager == r.result.Info.Name && !m.now.Done && (r.of == plan.Ideal && !m.live || m.live && toggler(v).stands(r)):
+	case !ok && now.busyWith(r):
 		if col == colMeasured {
-			return table.Cell{Text: m.now.Doing, Style: th.Dim, Span: true}
+			return table.Cell{Text: now.now.Doing, Style: th.Dim, Span: true}
 		}
 		return table.Cell{Text: " "}
 	case !ok:
@@ -306,33 +297,42 @@ func (v gauge) cell(s *leaf.State, r *row, col int, size func(int64) string) tab
 		return table.Cell{Text: size(x.Measurement.Footprint)}
 	}
 	cell := table.Cell{Text: replay.Percent(x.Overhead)}
-	if replay.Outside(&x, v.predicted(r)) {
+	if replay.Outside(&x, m.predicted(q, r)) {
 		cell.Style = th.Warn
 	}
 	return cell
 }
 
+// busyWith reports whether a row's plan is what is being measured at this moment.
+func (x *measures) busyWith(r *row) bool {
+	if x == nil || x.ended || x.now.Done || r.result == nil || x.now.Manager != r.m.Info.Name {
+		return false
+	}
+	if x.live {
+		return r.stands
+	}
+	return r.of == plan.Ideal
+}
+
 // status says of a row what was measured, beside what was simulated, and what the counters of the run show
 // where the two differ.
-func (v gauge) status(s *leaf.State, r *row) string {
-	x, ok := v.of(r)
+func (m *measuring) status(u timeline.Units, q question, r *row) string {
+	x, ok := m.of(q, r)
 	if !ok {
 		return ""
 	}
 	if !x.Available {
 		return x.Reason
 	}
-	y := v.predicted(r)
-	m := &x.Measurement
-	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, s.Units.Bytes(m.Footprint), replay.Percent(replay.Off(m.Footprint, replay.Predicted(m, &y.Measurement))),
-		timeline.Duration(m.StepTime))
-	if base := m.KeepAll(); base > 0 {
+	y, by := m.predicted(q, r), &x.Measurement
+	text := fmt.Sprintf("%s: %s (%s), step %s", x.Target, u.Bytes(by.Footprint), replay.Percent(replay.Off(by.Footprint, replay.Predicted(by, &y.Measurement))),
+		timeline.Duration(by.StepTime))
+	if base := by.KeepAll(); base > 0 {
 		text += fmt.Sprintf(", overhead %s beside %s of keeping everything, simulated %s", replay.Percent(x.Overhead), timeline.Duration(base), replay.Percent(y.Overhead))
 	}
-	if m.Verified {
+	if by.Verified {
 		text += ", every byte checked"
 	}
-	q, _ := v.question(s)
 	if replay.Outside(&x, y) {
 		causes := (&replay.Comparison{Problem: q.setup.p}).Causes(&x, y)
 		if len(causes) == 0 {
@@ -343,37 +343,44 @@ func (v gauge) status(s *leaf.State, r *row) string {
 	return text
 }
 
-// text says how far measuring is, or what was measured of the answer; "" where nobody asked.
-func (v gauge) text(s *leaf.State) string {
-	m := v.known()
-	if m == nil {
+// text says how far measuring is, or what was measured of the answer, which is the row of a key; "" where
+// nobody asked.
+func (m *measuring) text(u timeline.Units, q question, rows []row, answer rowKey) string {
+	now := m.known(q)
+	switch {
+	case now == nil:
 		return ""
+	case !now.ended:
+		return now.headway(m.target)
 	}
-	if !m.ended {
-		done := m.now.Part
-		if m.now.Done {
-			done++
-		}
-		so := fmt.Sprintf("Running %s: %d of %d plans", place(v.target), done, m.total)
-		if m.now.Doing != "" {
-			so += fmt.Sprintf(", %s (%s)", m.now.Manager, m.now.Doing)
-		}
-		return so + "."
-	}
-	for i := range v.rows {
-		r := &v.rows[i]
-		if key := (rowKey{r.manager, r.of}); key != v.winner && !(m.live && key == (rowKey{v.winner.manager, plan.TorchEager})) {
+	for i := range rows {
+		r := &rows[i]
+		if k := r.key(); k != answer && !(now.live && k == (rowKey{answer.manager, plan.TorchEager})) {
 			continue
 		}
-		x, ok := v.of(r)
+		x, ok := now.of(r)
 		switch {
 		case !ok:
 		case !x.Available:
 			at := place(x.Target)
 			return fmt.Sprintf("%s %s failed: %s.", strings.ToUpper(at[:1])+at[1:], x.Info.Name, x.Reason)
 		default:
-			return fmt.Sprintf("Measured %s: %s, step %s.", place(x.Target), s.Units.Bytes(x.Measurement.Footprint), replay.Percent(x.Overhead))
+			by := &x.Measurement
+			return fmt.Sprintf("Measured %s: %s, step %s.", place(x.Target), u.Bytes(by.Footprint), replay.Percent(x.Overhead))
 		}
 	}
 	return ""
+}
+
+// headway says how far measuring is.
+func (x *measures) headway(target string) string {
+	done := x.now.Part
+	if x.now.Done {
+		done++
+	}
+	text := fmt.Sprintf("Running %s: %d of %d plans", place(target), done, x.total)
+	if x.now.Doing != "" {
+		text += fmt.Sprintf(", %s (%s)", x.now.Manager, x.now.Doing)
+	}
+	return text + "."
 }

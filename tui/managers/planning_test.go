@@ -19,7 +19,7 @@ func begun(t *testing.T) (*plannertest.Planner, *managers.View, *leaf.State, fun
 	t.Helper()
 	f := &plannertest.Planner{Hold: make(chan struct{})}
 	v := managers.New(f)
-	v.Wait = 0
+	v.After = viewtest.AtOnce
 	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
 	setup := v.Update(s, leaf.ChangedMsg{})
 	news := deliver(v, s, setup)
@@ -50,7 +50,10 @@ func flat(cmd tea.Cmd) []tea.Cmd {
 	go func() { probe <- cmd() }()
 	select {
 	case msg := <-probe:
-		if batch, ok := msg.(tea.BatchMsg); ok {
+		if msg == nil {
+			return nil
+		}
+		if batch, ok := viewtest.Commands(msg); ok {
 			var list []tea.Cmd
 			for _, c := range batch {
 				list = append(list, flat(c)...)
@@ -124,7 +127,7 @@ func waitFor(t *testing.T, what func() bool) {
 func TestWhileTheBudgetMovesNothingIsPlanned(t *testing.T) {
 	f := &plannertest.Planner{}
 	v := managers.New(f)
-	v.Wait = time.Hour
+	v.After = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil } // the budget never rests
 	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 4}.Timeline(t))
 	sc := &viewtest.Screen{T: t, View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})

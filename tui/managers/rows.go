@@ -2,7 +2,6 @@ package managers
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -12,65 +11,159 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// ranking is the View as what puts the rows of its table into an order.
-type ranking struct{ *View }
-
-// refresh makes the table's rows anew from what is known, and asks for the sentence.
-func (v ranking) refresh(s *leaf.State) tea.Cmd {
-	q, ok := v.question(s)
-	if !ok {
-		return nil
-	}
-	a := v.answersTo(q)
-	v.rows = v.rows[:0]
-	for i := range v.managers {
-		v.addRows(i, a, q.setup.p.Serve(v.managers[i].Info) == nil)
-	}
-	v.rank(q.budget > 0)
-	v.sort()
-	v.table.SetRows(len(v.rows))
-	if v.winner = v.findWinner(q, a); !v.picked {
-		switch least := v.least(); {
-		case v.winner.manager >= 0:
-			v.chosen = v.winner
-		case q.budget > 0 && least.manager >= 0:
-			v.chosen = least
-		}
-	}
-	v.reselect()
-	units := s.Units
-	key := sentenceKey{q, v.version, units}
-	c := v.comparison(q, a)
-	if len(c.Results) == 0 {
-		return nil
-	}
-	return v.sentence.Ask(key, func(context.Context) (string, error) { return c.Sentence(units), nil })
+// ranking is the rows of the table in the order of their worth, which of them is chosen, and which is the
+// answer. It knows no other part of the view.
+type ranking struct {
+	table  *table.Table
+	height int // of the last Draw
+	rows   []row
+	shown  map[string][]result // the latest results of each manager, whatever the budget
+	chosen rowKey
+	picked bool // the user chose it: until then the answer is chosen
+	winner rowKey
 }
 
-func (v ranking) addRows(i int, a *answers, served bool) {
-	name := v.managers[i].Info.Name
-	list, known := a.by[name]
+// row is one line of the table: a manager with one of its results, or none yet.
+type row struct {
+	manager int // index in the roster
+	m       *manager
+	result  *result // nil where there is none
+	why     string  // in one clause why there is no plan, "" where there is one or it may come
+	stale   bool    // an answer to another budget
+	served  bool    // the recording serves the manager
+	of      plan.Executor
+	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
+}
+
+// noPlan says why there is nothing to look into; impossible says that nothing meets the budget.
+func (r *row) noPlan(impossible bool) tea.Cmd {
+	name := r.m.Info.Name
+	switch {
+	case r.why != "":
+		return leaf.Send(leaf.ToastMsg{Text: name + ": " + r.why, Error: true})
+	case r.result == nil && !r.m.on:
+		return leaf.Send(leaf.ToastMsg{Text: name + " is off: space switches it on"})
+	case impossible:
+		return leaf.Send(leaf.ToastMsg{Text: "no plan fits into this budget", Error: true})
+	}
+	return leaf.Send(leaf.ToastMsg{Text: name + " has no plan for this budget yet"})
+}
+
+// planned reports whether there is a plan for the budget in force.
+func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Available }
+
+// rowKey tells rows apart whatever their order.
+type rowKey struct {
+	manager  int
+	executor plan.Executor
+}
+
+func (r *row) key() rowKey { return rowKey{r.manager, r.of} }
+
+// The columns.
+const (
+	colOn = iota
+	colName
+	colAfter
+	colExecutor
+	colFits
+	colFootprint
+	colBar
+	colOver
+	colStep
+	colOverhead
+	colMeasured
+	colMeasuredOverhead
+	colStall
+	colOut
+	colIn
+	colRecompute
+	colBatch
+	colPlanned
+)
+
+func newRanking() ranking {
+	nobody := rowKey{manager: -1}
+	return ranking{shown: map[string][]result{}, chosen: nobody, winner: nobody, table: table.New(
+		table.Column{Title: "on", Width: 2},
+		table.Column{Title: "manager", Width: 16, Max: 22, Sortable: true},
+		table.Column{Title: "after", Width: 10, Max: 18, Drop: 9},
+		table.Column{Title: "executor", Width: 11, Drop: 10},
+		table.Column{Title: "fits", Width: 4},
+		table.Column{Title: "footprint", Width: 9, Max: 10, Right: true, Sortable: true},
+		table.Column{Title: "", Width: 8, Max: 30, Drop: 3},
+		table.Column{Title: "over bound", Width: 10, Right: true, Drop: 8, Sortable: true},
+		table.Column{Title: "step", Width: 7, Max: 10, Right: true, Sortable: true},
+		table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+		table.Column{Title: "", Width: 9, Max: 10, Right: true, Sortable: true},
+		table.Column{Title: "overhead", Width: 8, Max: 10, Right: true, Sortable: true},
+		table.Column{Title: "stall", Width: 7, Right: true, Drop: 2, Sortable: true},
+		table.Column{Title: "out", Width: 8, Right: true, Drop: 4, Sortable: true},
+		table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
+		table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
+		table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
+		table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
+	)}
+}
+
+// refresh makes the rows anew from the answers to a question. more returns a figure of a column that others
+// know, for sorting.
+func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, col int) (float64, bool)) {
+	k.rows = k.rows[:0]
+	for i := range all {
+		k.add(i, &all[i], a, q.setup.p.Serve(all[i].Info))
+	}
+	for i := range k.rows {
+		k.rows[i].stands = k.rows[i].of == plan.TorchEager || !slices.ContainsFunc(k.rows, func(r row) bool {
+			return r.manager == k.rows[i].manager && r.of == plan.TorchEager
+		})
+	}
+	k.rank(q.budget > 0)
+	k.sort(more)
+	k.table.SetRows(len(k.rows))
+	if k.winner = findWinner(q, a, all); !k.picked {
+		switch least := k.least(); {
+		case k.winner.manager >= 0:
+			k.chosen = k.winner
+		case q.budget > 0 && least.manager >= 0:
+			k.chosen = least
+		}
+	}
+	k.reselect()
+}
+
+// add adds the rows of a manager, which the recording does not serve where err says why.
+func (k *ranking) add(i int, m *manager, a *answers, err error) {
+	list, known := a.by[m.Info.Name]
 	if known {
-		v.shown[name] = list
-	} else if served {
-		list = v.shown[name]
+		k.shown[m.Info.Name] = list
+	} else if err == nil {
+		list = k.shown[m.Info.Name]
 	}
+	r := row{manager: i, m: m, served: err == nil, stale: !known && len(list) > 0, why: whyNot(err)}
 	if len(list) == 0 {
-		v.rows = append(v.rows, row{manager: i, served: served})
+		k.rows = append(k.rows, r)
 	}
-	for k := range list {
-		v.rows = append(v.rows, row{manager: i, result: &list[k], stale: !known, served: served, of: list[k].Executor})
+	for n := range list {
+		r.result, r.of = &list[n], list[n].Executor
+		if err == nil && !list[n].Available {
+			r.why = list[n].Reason
+		} else {
+			r.why = whyNot(err)
+		}
+		k.rows = append(k.rows, r)
 	}
 }
 
 // rank puts the rows into the order in which somebody who looks for memory reads them: what memory is managed
 // by today, then the results, best first (see [replay.Rank]), then those that are on and have none yet, those
 // that are off, and those that the recording does not serve.
-func (v ranking) rank(budget bool) {
+func (k *ranking) rank(budget bool) {
 	class := func(r *row) int {
-		m := &v.managers[r.manager]
+		m := r.m
 		switch {
 		case !r.served && m.On:
 			return 5
@@ -87,7 +180,7 @@ func (v ranking) rank(budget bool) {
 		}
 		return 4
 	}
-	slices.SortStableFunc(v.rows, func(a, b row) int {
+	slices.SortStableFunc(k.rows, func(a, b row) int {
 		if d := cmp.Compare(class(&a), class(&b)); d != 0 || a.result == nil || b.result == nil {
 			return d
 		}
@@ -95,26 +188,13 @@ func (v ranking) rank(budget bool) {
 	})
 }
 
-// comparison gathers the answers to the question of the managers that are on.
-func (v ranking) comparison(q question, a *answers) *replay.Comparison {
-	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
-	for i := range v.managers {
-		if m := &v.managers[i]; m.on {
-			for _, r := range a.by[m.Info.Name] {
-				c.Results = append(c.Results, r.Result)
-			}
-		}
-	}
-	return c
-}
-
 // findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest
 // that costs no time.
-func (v ranking) findWinner(q question, a *answers) rowKey {
+func findWinner(q question, a *answers, all roster) rowKey {
 	var best *result
 	who := rowKey{manager: -1}
-	for i := range v.managers {
-		m := &v.managers[i]
+	for i := range all {
+		m := &all[i]
 		if !m.on {
 			continue
 		}
@@ -138,11 +218,11 @@ func (v ranking) findWinner(q question, a *answers) rowKey {
 }
 
 // least is the row of the smallest footprint: the one that the sentence names where nothing fits.
-func (v ranking) least() rowKey {
+func (k *ranking) least() rowKey {
 	var best *row
-	for i := range v.rows {
-		r := &v.rows[i]
-		if !v.managers[r.manager].on || r.stale || r.result == nil || !r.result.Available {
+	for i := range k.rows {
+		r := &k.rows[i]
+		if !r.m.on || r.stale || r.result == nil || !r.result.Available {
 			continue
 		}
 		if best == nil || r.result.Measurement.Footprint < best.result.Measurement.Footprint {
@@ -156,8 +236,8 @@ func (v ranking) least() rowKey {
 }
 
 // sort puts the rows into the order that the head of the table shows; what has no value comes last.
-func (v ranking) sort() {
-	if v.table.SortBy < 0 {
+func (k *ranking) sort(more func(r *row, col int) (float64, bool)) {
+	if k.table.SortBy < 0 {
 		return
 	}
 	value := func(r *row) (x float64, ok bool) {
@@ -165,7 +245,7 @@ func (v ranking) sort() {
 			return 0, false
 		}
 		m := &r.result.Measurement
-		switch v.table.SortBy {
+		switch k.table.SortBy {
 		case colFootprint:
 			return float64(m.Footprint), true
 		case colOver:
@@ -174,13 +254,8 @@ func (v ranking) sort() {
 			return float64(m.StepTime), true
 		case colOverhead:
 			return r.result.Overhead, true
-		case colMeasured, colMeasuredOverhead:
-			x, ok := gauge(v).of(r)
-			ok = ok && x.Available
-			if v.table.SortBy == colMeasured {
-				return float64(x.Measurement.Footprint), ok
-			}
-			return x.Overhead, ok
+		case colMeasured, colMeasuredOverhead, colBatch:
+			return more(r, k.table.SortBy)
 		case colStall:
 			return float64(m.Stall), true
 		case colOut:
@@ -189,15 +264,12 @@ func (v ranking) sort() {
 			return float64(m.SwappedIn), true
 		case colRecompute:
 			return float64(m.RecomputeTime), true
-		case colBatch:
-			n, known := batcher(v).of(r)
-			return float64(n), known
 		case colPlanned:
 			return float64(r.result.Plan.Planning), true
 		}
 		return 0, true
 	}
-	slices.SortStableFunc(v.rows, func(a, b row) int {
+	slices.SortStableFunc(k.rows, func(a, b row) int {
 		x, xok := value(&a)
 		y, yok := value(&b)
 		if xok != yok {
@@ -207,10 +279,10 @@ func (v ranking) sort() {
 			return 1
 		}
 		order := cmp.Compare(x, y)
-		if v.table.SortBy == colName {
-			order = strings.Compare(v.managers[a.manager].Info.Name, v.managers[b.manager].Info.Name)
+		if k.table.SortBy == colName {
+			order = strings.Compare(a.m.Info.Name, b.m.Info.Name)
 		}
-		if v.table.Descending {
+		if k.table.Descending {
 			return -order
 		}
 		return order
@@ -218,54 +290,88 @@ func (v ranking) sort() {
 }
 
 // reselect puts the selection on the chosen row, wherever it is now.
-func (v ranking) reselect() {
+func (k *ranking) reselect() {
 	for pass := range 2 {
-		for i := range v.rows {
-			if r := &v.rows[i]; r.manager == v.chosen.manager && (pass == 1 || r.of == v.chosen.executor) {
-				v.show(i)
+		for i := range k.rows {
+			if r := &k.rows[i]; r.manager == k.chosen.manager && (pass == 1 || r.of == k.chosen.executor) {
+				k.show(i)
 				return
 			}
 		}
 	}
-	v.table.Select(0)
-	if r := v.current(); r != nil {
-		v.chosen = rowKey{r.manager, r.of}
+	k.table.Select(0)
+	if r := k.current(); r != nil {
+		k.chosen = r.key()
 	}
 }
 
 // show selects a row. Where nobody scrolled, what is above it is in sight too: today's allocator, as far as
 // there is room.
-func (v ranking) show(row int) {
-	if !v.picked {
-		v.table.Select(0)
+func (k *ranking) show(row int) {
+	if !k.picked {
+		k.table.Select(0)
 	}
-	v.table.Select(row)
+	k.table.Select(row)
 }
 
 // follow chooses the row that is selected.
-func (v ranking) follow() {
-	if r := v.current(); r != nil {
-		v.choose(rowKey{r.manager, r.of})
+func (k *ranking) follow() {
+	if r := k.current(); r != nil {
+		k.choose(r.key())
 	}
 }
 
-// whyNot says in one clause why a row has no plan.
-func (v *View) whyNot(s *leaf.State, r *row) string {
-	st := v.setup(s)
-	if st == nil {
-		return ""
-	}
-	if err := st.p.Serve(v.managers[r.manager].Info); err != nil {
-		var u *plan.Unavailable
-		if errors.As(err, &u) {
-			return commandFirst(u.Reason)
+// choose has the user choose a row.
+func (k *ranking) choose(key rowKey) {
+	k.chosen, k.picked = key, true
+	k.reselect()
+}
+
+// update gives the table a key or the mouse, and says what that did.
+func (k *ranking) update(msg tea.Msg) table.Kind {
+	before := k.table.SortBy
+	act := k.table.Update(msg)
+	switch act.Kind {
+	case table.Sorted:
+		// Round through all columns leads back to the order of their worth.
+		if _, byKey := msg.(tea.KeyPressMsg); byKey && k.table.SortBy < before {
+			k.table.SortBy, k.table.Descending = -1, false
 		}
-		return err.Error()
+	case table.Moved:
+		k.follow()
 	}
-	if r.result != nil && !r.result.Available {
-		return r.result.Reason
+	return act.Kind
+}
+
+// keys are those of all rows, the answer's first.
+func (k *ranking) keys() []rowKey {
+	list := []rowKey{k.winner}
+	for i := range k.rows {
+		if key := k.rows[i].key(); key != k.winner {
+			list = append(list, key)
+		}
 	}
-	return ""
+	return list
+}
+
+// current returns the selected row, nil for none.
+func (k *ranking) current() *row {
+	if i := k.table.Selected(); i >= 0 && i < len(k.rows) {
+		return &k.rows[i]
+	}
+	return nil
+}
+
+// whyNot says in one clause why a manager cannot plan, "" for nil.
+func whyNot(err error) string {
+	var u *plan.Unavailable
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &u):
+		return commandFirst(u.Reason)
+	}
+	return err.Error()
 }
 
 // commandFirst puts the command that helps, where a reason ends with one, before what is wrong: it is what a
@@ -275,4 +381,15 @@ func commandFirst(reason string) string {
 		return command + "; " + wrong
 	}
 	return reason
+}
+
+// noTime is the overhead up to which a plan counts as costing no time.
+const noTime = 0.0005
+
+// over is how far a footprint lies above the bound that was proven for it.
+func over(r *result) float64 {
+	if r.Plan == nil || r.Plan.LowerBound <= 0 {
+		return 0
+	}
+	return float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound) - 1
 }

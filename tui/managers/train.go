@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
-	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 // Plans in the training that is watched.
@@ -55,6 +54,7 @@ const HowToWatch = "no training is watched here: gmemtop attach PID watches one"
 type trial struct {
 	job[live.News]
 	manager int
+	name    string
 	budget  int64
 	last    live.News
 	first   int64     // the median of the steps right behind the switch, in nanoseconds: what is compared with those before it, since a machine's speed drifts
@@ -64,120 +64,101 @@ type trial struct {
 	err     error
 }
 
-// toggler is the View as what has a training go on with plans.
-type toggler struct{ *View }
+// training has the training that is watched go on with plans, one at a time. It knows no other part of the
+// view.
+type training struct {
+	with  Trainer // nil where no training can be asked
+	trial *trial  // the plan that the training is asked to go on with, or was last; nil for none
+}
 
-// training names the training that is watched, "" where there is none.
-func (v toggler) training() string {
-	if t, able := v.planner.(Trainer); able {
-		return t.Training()
+func newTraining(p Planner) training {
+	with, _ := p.(Trainer)
+	return training{with: with}
+}
+
+// watched names the training that is watched, "" where there is none.
+func (t *training) watched() string {
+	if t.with == nil {
+		return ""
 	}
-	return ""
+	return t.with.Training()
 }
 
 // now returns the trial that is live, or on its way there; nil for none.
-func (v toggler) now() *trial {
-	if t := v.trial; t != nil && !t.ended && !t.ending {
-		return t
+func (t *training) now() *trial {
+	if x := t.trial; x != nil && !x.ended && !x.ending {
+		return x
 	}
 	return nil
 }
 
 // beginning returns the trial that is not measured yet; nil for none.
-func (v toggler) beginning() *trial {
-	if t := v.now(); t != nil && t.last.Phase != live.On {
-		return t
+func (t *training) beginning() *trial {
+	if x := t.now(); x != nil && x.last.Phase != live.On {
+		return x
 	}
 	return nil
 }
 
+// timed reports whether the line says how long something takes.
+func (t *training) timed() bool {
+	x := t.trial
+	return x != nil && !x.ended && (x.ending || x.last.Phase != live.On)
+}
+
 // elsewhere says what the training trains with that nobody asked for here, "" for nothing.
-func (v toggler) elsewhere() string {
-	if t, able := v.planner.(Trainer); able && v.now() == nil {
-		return t.Elsewhere()
+func (t *training) elsewhere() string {
+	if t.with == nil || t.now() != nil {
+		return ""
 	}
-	return ""
+	return t.with.Elsewhere()
 }
 
 // takenMsg says what came of taking somebody else's plan away.
 type takenMsg struct{ err error }
 
 // takeAway has the training go on without somebody else's plan.
-func (v toggler) takeAway() tea.Cmd {
-	t := v.planner.(Trainer)
-	return func() tea.Msg { return takenMsg{t.TakeAway(context.Background())} }
+func (t *training) takeAway() tea.Cmd {
+	with := t.with
+	return func() tea.Msg { return takenMsg{with.TakeAway(context.Background())} }
 }
 
-// onTaken says what came of that.
-func (v toggler) onTaken(msg takenMsg) tea.Cmd {
-	if msg.err != nil {
-		return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true})
-	}
-	return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with the one under the cursor"})
+// begin has the training go on with the plan of a manager in place of any other.
+func (t *training) begin(manager int, name string, budget int64, h plan.Hardware) tea.Cmd {
+	with, x := t.with, &trial{manager: manager, name: name, budget: budget, since: time.Now()}
+	t.trial = x
+	return x.start(func(ctx context.Context) error { return with.Train(ctx, name, budget, h, x.tell) })
 }
-
-// toggle has the training go on with the plan under the cursor in place of any other, or without it where it
-// is live.
-func (v toggler) toggle(s *leaf.State) tea.Cmd {
-	r := v.current()
-	if r == nil {
-		return nil
-	}
-	if v.elsewhere() != "" {
-		return v.takeAway()
-	}
-	if m := &v.managers[r.manager]; m.Info.Family == plan.Baseline && v.training() != "" { // describing the training only to find nothing to do would take a while
-		return leaf.Send(leaf.ToastMsg{Text: m.Info.Name + " plans nothing that a training could go on with: choose a manager that does", Error: true})
-	}
-	if t := v.now(); t != nil {
-		v.end()
-		if t.manager == r.manager {
-			return nil
-		}
-	}
-	if v.training() == "" {
-		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
-	}
-	if v.run != nil || v.moving { // what is measured must not share the machine with planning
-		runner(v).stop()
-		v.stopped, v.moving = true, false
-	}
-	gauge(v).stop()
-	batcher(v).stop()
-	ranking(v).follow()
-	with, name, h := v.planner.(Trainer), v.managers[r.manager].Info.Name, v.planner.Hardware()[v.hardware]
-	t := &trial{manager: r.manager, budget: v.budget, since: time.Now()}
-	v.trial = t
-	start := t.start(func(ctx context.Context) error { return with.Train(ctx, name, t.budget, h, t.tell) })
-	return tea.Batch(start, v.hold(s), ranking(v).refresh(s))
-}
-
-// hold has the root stay with the captured step that is shown, by a move that moves nothing.
-func (v toggler) hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
 // end has the training go on without the plan. What it still says is heard: taking it away may fail.
-func (v toggler) end() {
-	if t := v.now(); t != nil {
-		t.ending, t.since = true, time.Now()
-		t.cancel()
+func (t *training) end() {
+	if x := t.now(); x != nil {
+		x.ending, x.since = true, time.Now()
+		x.cancel()
 	}
 }
 
-// onNews takes what a trial has to say.
-func (v toggler) onNews(msg jobMsg[live.News]) tea.Cmd {
+// take takes what a trial has to say, and what came of taking a plan away; ok is false for anything else.
+func (t *training) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
+	switch msg := msg.(type) {
+	case jobMsg[live.News]:
+		return t.onNews(msg), true
+	case takenMsg:
+		if msg.err != nil {
+			return leaf.Send(leaf.ToastMsg{Text: msg.err.Error(), Error: true}), true
+		}
+		return leaf.Send(leaf.ToastMsg{Text: "the plan is taken away: T trains with the one under the cursor"}), true
+	}
+	return nil, false
+}
+
+func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 	fresh, err := msg.job.take()
-	t := v.trial
-	mine := t != nil && msg.job == &t.job
+	x := t.trial
+	mine := x != nil && msg.job == &x.job
 	if mine {
 		for _, n := range fresh {
-			t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
-			if n.Phase.Carried() && !t.last.Phase.Carried() {
-				t.first = n.Step
-			}
-			if n.Phase != t.last.Phase {
-				t.since = time.Now()
-			}
-			t.last = n
+			x.hear(n)
 		}
 	}
 	if !msg.done {
@@ -185,12 +166,24 @@ func (v toggler) onNews(msg jobMsg[live.News]) tea.Cmd {
 	}
 	msg.job.ended = true
 	if mine {
-		t.err = err
+		x.err = err
 	}
 	if err == nil || errors.Is(err, context.Canceled) {
 		return nil
 	}
 	return leaf.Send(leaf.ToastMsg{Text: err.Error(), Error: true})
+}
+
+// hear takes one piece of news.
+func (t *trial) hear(n live.News) {
+	t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
+	if n.Phase.Carried() && !t.last.Phase.Carried() {
+		t.first = n.Step
+	}
+	if n.Phase != t.last.Phase {
+		t.since = time.Now()
+	}
+	t.last = n
 }
 
 // doing says what a trial does before it is on: "measuring steps with it, 4 of 5, 12 s".
@@ -205,20 +198,23 @@ func (t *trial) doing() string {
 	return text
 }
 
-// lines say what a trial has come to, the longest first: the one that has room is shown.
-func (v toggler) lines(s *leaf.State) []string {
-	t := v.trial
-	if other := v.elsewhere(); other != "" {
+// lines say what the training does with a plan, the longest first: the one that has room is shown. A budget is
+// named that is not the one in force.
+func (t *training) lines(u timeline.Units, budget int64) []string {
+	if other := t.elsewhere(); other != "" {
 		return []string{other + " · asked for elsewhere: T takes it away", other}
 	}
-	if t == nil {
+	if t.trial == nil {
 		return nil
 	}
-	name := v.managers[t.manager].Info.Name
-	n := &t.last
+	return t.trial.lines(u, budget)
+}
+
+func (t *trial) lines(u timeline.Units, inForce int64) []string {
+	name, n := t.name, &t.last
 	budget := ""
-	if t.budget != v.budget {
-		budget = " for " + s.Units.Bytes(t.budget)
+	if t.budget != inForce {
+		budget = " for " + u.Bytes(t.budget)
 	}
 	spent := ""
 	if d := time.Since(t.since); d >= time.Second {
@@ -242,18 +238,7 @@ func (v toggler) lines(s *leaf.State) []string {
 	case n.Phase != live.On:
 		return []string{name + budget + " · " + t.doing() + spent, name + " · " + t.doing()}
 	}
-	memory := "peak not measured"
-	if n.Peak > 0 {
-		unit, size := replay.FootprintColumn(s.Units, []int64{n.PeakBefore, n.Peak, n.Predicted})
-		plain := func(b int64) string { return strings.TrimSpace(size(b)) }
-		memory = fmt.Sprintf("%s → %s %s", plain(n.PeakBefore), plain(n.Peak), unit)
-		if n.Predicted > 0 {
-			memory += fmt.Sprintf(" (predicted %s)", plain(n.Predicted))
-		}
-		if n.Highest != "" {
-			memory = n.Highest + " " + memory
-		}
-	}
+	memory := t.memory(u)
 	over, predicted := replay.Percent(replay.Off(t.first, n.Before)), replay.Percent(replay.Off(n.PredictedStep, n.Before))
 	from := span(n.Before, t.first) + ", " + over
 	if n.Before == 0 { // it does not fit without a plan: there is nothing to compare with
@@ -266,6 +251,33 @@ func (v toggler) lines(s *leaf.State) []string {
 		fmt.Sprintf("%s %s · %s · step %s (%s)", name, short, memory, over, predicted),
 		fmt.Sprintf("%s %s · step %s", name, short, over),
 	}
+	if more := t.more(); more != "" {
+		lines = append([]string{lines[0] + more}, lines...)
+	}
+	return lines
+}
+
+// memory says what the plan came to in bytes: "140 → 106 MiB (predicted 106)".
+func (t *trial) memory(u timeline.Units) string {
+	n := &t.last
+	if n.Peak <= 0 {
+		return "peak not measured"
+	}
+	unit, size := replay.FootprintColumn(u, []int64{n.PeakBefore, n.Peak, n.Predicted})
+	plain := func(b int64) string { return strings.TrimSpace(size(b)) }
+	memory := fmt.Sprintf("%s → %s %s", plain(n.PeakBefore), plain(n.Peak), unit)
+	if n.Predicted > 0 {
+		memory += fmt.Sprintf(" (predicted %s)", plain(n.Predicted))
+	}
+	if n.Highest != "" {
+		memory = n.Highest + " " + memory
+	}
+	return memory
+}
+
+// more says what is different from what was promised, "" for nothing.
+func (t *trial) more() string {
+	n := &t.last
 	more := ""
 	if math.Abs(replay.Off(n.Step, t.first)) > drift {
 		more += " · now " + timeline.Duration(n.Step)
@@ -279,10 +291,7 @@ func (v toggler) lines(s *leaf.State) []string {
 	case n.Checked > 0:
 		more += " · the same to the bit"
 	}
-	if more != "" {
-		lines = append([]string{lines[0] + more}, lines...)
-	}
-	return lines
+	return more
 }
 
 // drift is the share by which steps may come to differ from those right behind the switch without a word: it
@@ -299,30 +308,30 @@ func span(from, to int64) string {
 }
 
 // text is the longest line.
-func (v toggler) text(s *leaf.State) string {
-	if lines := v.lines(s); len(lines) > 0 {
+func (t *training) text(u timeline.Units, budget int64) string {
+	if lines := t.lines(u, budget); len(lines) > 0 {
 		return "live: " + lines[0]
 	}
 	return ""
 }
 
 // draw writes the line and returns what is left of the room.
-func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.Rect {
-	lines := v.lines(s)
+func (t *training) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect, budget int64) canvas.Rect {
+	lines := t.lines(s.Units, budget)
 	if len(lines) == 0 || body.H < 4 {
 		return body
 	}
-	th, t := s.Theme, v.trial
+	th, x := s.Theme, t.trial
 	at, rest := body.CutTop(1)
 	lead, style := th.Accent.Strong(), th.Text
 	switch {
-	case v.elsewhere() != "":
+	case t.elsewhere() != "":
 		lead = th.Good.Strong()
-	case t.ended && t.err != nil:
+	case x.ended && x.err != nil:
 		lead, style = th.Bad, th.Bad
-	case t.ended:
+	case x.ended:
 		lead, style = th.Dim, th.Dim
-	case t.last.Phase == live.On && !t.ending:
+	case x.last.Phase == live.On && !x.ending:
 		lead, style = th.Good.Strong(), th.Strong
 	}
 	n := c.TextMax(at.X, at.Y, at.W, lead, "live: ")
@@ -334,7 +343,7 @@ func (v toggler) draw(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.
 		}
 	}
 	c.TextMax(at.X+n, at.Y, at.W-n, style, line)
-	rest = v.drawRanks(s, c, rest, n)
+	rest = t.drawRanks(s, c, rest, n)
 	if rest.H > 20 {
 		_, rest = rest.CutTop(1)
 	}
@@ -350,11 +359,11 @@ const (
 
 // drawRanks writes a row for each rank, in words what the line says of all of them, and returns what is left
 // of the room.
-func (v toggler) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, indent int) canvas.Rect {
-	if v.now() == nil {
+func (t *training) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, indent int) canvas.Rect {
+	if t.now() == nil {
 		return body
 	}
-	ranks := v.trial.last.Ranks
+	ranks := t.trial.last.Ranks
 	room := min(len(ranks), mostRanks, body.H-rowsBesideRanks)
 	if len(ranks) < 2 || room < 2 {
 		return body
@@ -374,62 +383,40 @@ func (v toggler) drawRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect, in
 	return rest
 }
 
-// stands reports whether a row stands for what a training does with its manager: it runs what eager PyTorch
-// can.
-func (v toggler) stands(r *row) bool {
-	if r.of == plan.TorchEager {
-		return true
-	}
-	for i := range v.rows {
-		if v.rows[i].manager == r.manager && v.rows[i].of == plan.TorchEager {
-			return false
-		}
-	}
-	return true
-}
-
 // mark is what stands behind the switch of the row whose plan is live, "" in all others.
-func (v toggler) mark(r *row) string {
-	t := v.now()
+func (t *training) mark(r *row) string {
+	x := t.now()
 	switch {
-	case t == nil || t.manager != r.manager || !v.stands(r):
+	case x == nil || x.manager != r.manager || !r.stands:
 		return ""
-	case t.last.Phase == live.On:
+	case x.last.Phase == live.On:
 		return "▶"
 	}
 	return "▸"
 }
 
-// cell is the switch with the mark.
-func (v toggler) cell(s *leaf.State, r *row, dot table.Cell) table.Cell {
-	if mark := v.mark(r); mark != "" {
-		dot.Text, dot.Style = dot.Text+mark, s.Theme.Good.Strong()
-	}
-	return dot
-}
-
 // status says of the row whose plan is live what the line has no room for.
-func (v toggler) status(s *leaf.State, r *row) string {
-	t := v.trial
-	if t == nil || t.manager != r.manager || !v.stands(r) || t.ending {
+func (t *training) status(u timeline.Units, r *row) string {
+	x := t.trial
+	if x == nil || x.manager != r.manager || !r.stands || x.ending {
 		return ""
 	}
-	n := &t.last
+	n := &x.last
 	switch {
-	case t.ended && t.err != nil:
-		return "live: " + t.err.Error()
-	case t.ended || n.Phase != live.On:
+	case x.ended && x.err != nil:
+		return "live: " + x.err.Error()
+	case x.ended || n.Phase != live.On:
 		return ""
 	}
 	text := "live: "
 	if len(n.Ranks) > 1 {
 		for i := range n.Ranks {
-			text += n.Ranks[i].Line(s.Units) + "; "
+			text += n.Ranks[i].Line(u) + "; "
 		}
 	}
 	text += fmt.Sprintf("the last steps took %s, 95 of 100 within %s", timeline.Duration(n.Step), timeline.Duration(n.P95))
 	if n.Out > 0 {
-		text += fmt.Sprintf(", %s out and %s in with each", s.Units.Bytes(n.Out), s.Units.Bytes(n.In))
+		text += fmt.Sprintf(", %s out and %s in with each", u.Bytes(n.Out), u.Bytes(n.In))
 	}
 	if n.Again > 0 {
 		text += fmt.Sprintf(", %s of ops run again", timeline.Duration(n.Again))

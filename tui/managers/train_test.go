@@ -78,12 +78,14 @@ func (r *rig) turn() {
 	for _, ch := range list {
 		select {
 		case msg := <-ch:
-			switch msg := msg.(type) {
-			case nil:
-			case tea.BatchMsg:
-				for _, c := range msg {
+			if list, ok := viewtest.Commands(msg); ok {
+				for _, c := range list {
 					r.run(c)
 				}
+				continue
+			}
+			switch msg := msg.(type) {
+			case nil:
 			case leaf.ToastMsg, leaf.WindowMsg:
 				r.said = append(r.said, msg)
 			default:

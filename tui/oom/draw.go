@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -35,7 +36,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawTables(s, c, body, a)
 }
 
-func (v *View) barRows(a *timeline.Autopsy, body canvas.Rect) int {
+func (v *View) barRows(a *autopsy.Result, body canvas.Rect) int {
 	switch {
 	case a.State == nil || !a.State.Known || body.H < 10:
 		return 0
@@ -56,7 +57,7 @@ type segment struct {
 
 // segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is
 // unknown.
-func (v *View) segments(s *leaf.State, a *timeline.Autopsy) (parts []segment, whole int64) {
+func (v *View) segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
 	st, th := a.State, s.Theme
 	fill := func(c color.Color, strength int, pattern, mono rune) canvas.Fill {
 		return canvas.Fill{Color: th.Fade(c, strength), Shade: c, Pattern: pattern, Mono: mono, ASCII: mono}
@@ -111,7 +112,7 @@ func cell(c *canvas.Canvas, x, y int, f canvas.Fill) {
 
 // drawBar draws the device's memory as a bar with its parts named under it, and what was asked for on the
 // same scale.
-func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
+func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	parts, whole := v.segments(s, a)
 	scale := max(whole, 1)
@@ -167,7 +168,7 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 
 // causeRows returns the rows that the causes take: with their whole texts where both tables have room below
 // them, else a row each, the first of them.
-func (v *View) causeRows(a *timeline.Autopsy, body canvas.Rect) int {
+func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
 		return 0
@@ -195,7 +196,7 @@ var causeNames = map[string]string{
 	"outside_pytorch": "outside PyTorch", "rounding": "rounding",
 }
 
-func drawCauses(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
+func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	y := 0
 	for i, cause := range a.Causes {
@@ -229,7 +230,7 @@ func drawCauses(s *leaf.State, c *canvas.Canvas, a *timeline.Autopsy) {
 	}
 }
 
-func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *timeline.Autopsy) {
+func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
 	if body.H < 2 {
 		return
 	}
@@ -264,7 +265,7 @@ const (
 )
 
 // drawLevers draws the table of levers and, under it, what the selected one means and its command.
-func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *timeline.Autopsy) {
+func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
 	rows := 0
 	if at.H >= 6 {
 		rows = 4
@@ -300,7 +301,7 @@ func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *ti
 	}
 }
 
-func leverCell(s *leaf.State, l timeline.Lever, col int) table.Cell {
+func leverCell(s *leaf.State, l autopsy.Lever, col int) table.Cell {
 	switch col {
 	case 0:
 		if l.Saves < 0 {
@@ -326,7 +327,7 @@ func leverCell(s *leaf.State, l timeline.Lever, col int) table.Cell {
 	return table.Cell{Text: l.Text}
 }
 
-func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *timeline.Autopsy) {
+func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
 	whole := int64(0)
 	for _, g := range a.Holders {
 		whole += g.Bytes

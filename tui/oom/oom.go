@@ -12,6 +12,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -24,7 +25,7 @@ type asked struct {
 
 // View shows the autopsy. It implements leaf.View.
 type View struct {
-	autopsy leaf.Query[asked, *timeline.Autopsy]
+	autopsy leaf.Query[asked, *autopsy.Result]
 	levers  *table.Table
 	holders *table.Table
 	of      *timeline.Device // whose rows the tables hold
@@ -82,7 +83,10 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return nil
 		}
 		k := asked{s.Device, s.Units}
-		return v.autopsy.Ask(k, func(ctx context.Context) (*timeline.Autopsy, error) { return k.device.Autopsy(ctx, k.units) })
+		return v.autopsy.Ask(k, func(ctx context.Context) (*autopsy.Result,
+			error) {
+			return autopsy.Of(ctx, k.device, k.units)
+		})
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) {
 			if v.levers.Blurred {
@@ -113,7 +117,7 @@ func (v *View) settle(s *leaf.State) {
 }
 
 // known returns the autopsy of the device in view, nil until it is there.
-func (v *View) known(s *leaf.State) *timeline.Autopsy {
+func (v *View) known(s *leaf.State) *autopsy.Result {
 	if k, a, ok := v.autopsy.Value(); ok && k.device == s.Device && v.of == k.device {
 		return a
 	}
@@ -167,7 +171,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	return list
 }
 
-func (v *View) enterOnLever(a *timeline.Autopsy) string {
+func (v *View) enterOnLever(a *autopsy.Result) string {
 	if i := v.levers.Selected(); i >= 0 && a.Levers[i].Command != "" {
 		return "copy the command"
 	}

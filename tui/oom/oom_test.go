@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -144,7 +145,7 @@ func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
 // Where both tables keep their room, why it ran out is said whole, also in a terminal that is not high.
 func TestCausesAreWholeWhereThereIsRoom(t *testing.T) {
 	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 2, Layers: 6, OOM: true}.Timeline(t))
-	a, err := sc.State.Device.Autopsy(t.Context(), sc.State.Units)
+	a, err := autopsy.Of(t.Context(), sc.State.Device, sc.State.Units)
 	if err != nil {
 		t.Fatal(err)
 	}

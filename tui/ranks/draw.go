@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -84,7 +85,7 @@ func (v *View) share(s *leaf.State, rows int) []lane {
 }
 
 // values returns the maxima of a lane's ranks in n equal stretches of the run's clock.
-func values(run *timeline.Run, l lane, n int) []int64 {
+func values(run *runs.Run, l lane, n int) []int64 {
 	out := make([]int64, n)
 	for _, i := range l.ranks {
 		strip := run.Ranks[i].Strip
@@ -195,7 +196,7 @@ func (v *View) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most i
 	c.Text(x+1, at.Y, s.Theme.Dim, s.Units.Bytes(most))
 }
 
-func bounds(run *timeline.Run) (from, to int64) {
+func bounds(run *runs.Run) (from, to int64) {
 	known := false
 	for i := range run.Ranks {
 		r := &run.Ranks[i]
@@ -216,7 +217,8 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	for i := range run.Ranks {
 		peak, reserved = max(peak, run.Ranks[i].Totals.PeakAllocated), max(reserved, run.Ranks[i].Totals.PeakReserved)
 	}
-	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks, func(r timeline.RankSummary) bool { return r.Host != "" })
+	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks,
+		func(r runs.RankSummary) bool { return r.Host != "" })
 	v.table.Columns[colReserved].Hidden = reserved <= 0
 	from, _ := bounds(run)
 	unit, peakText := s.Units.Column(peak)
@@ -264,7 +266,7 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	})
 }
 
-func holder(s *leaf.State, r *timeline.RankSummary) table.Cell {
+func holder(s *leaf.State, r *runs.RankSummary) table.Cell {
 	if r.Err != nil {
 		return table.Cell{Text: r.Err.Error(), Style: s.Theme.Bad}
 	}

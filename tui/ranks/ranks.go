@@ -9,7 +9,7 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -18,7 +18,7 @@ import (
 // View shows the ranks of a run. It implements leaf.View.
 type View struct {
 	table *table.Table
-	of    *timeline.Run
+	of    *runs.Run
 	order []int // rows of the table as indices of the run's ranks
 	strip canvas.Rect
 	lanes []lane
@@ -132,7 +132,7 @@ func (v *View) reorder() {
 	}
 }
 
-func failed(r *timeline.RankSummary) int {
+func failed(r *runs.RankSummary) int {
 	if r.Err != nil {
 		return 1
 	}

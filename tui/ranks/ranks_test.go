@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -14,10 +14,10 @@ import (
 
 // run makes a run of n ranks from few trainings: ranks in odd allocate larger batches, ranks in broken could
 // not be read.
-func run(t testing.TB, n int, odd, broken map[int]bool) *timeline.Run {
+func run(t testing.TB, n int, odd, broken map[int]bool) *runs.Run {
 	t.Helper()
-	summarise := func(o viewtest.Training) timeline.RankSummary {
-		r, err := timeline.Summarise(t.Context(), o.Timeline(t), 0, 0, 128)
+	summarise := func(o viewtest.Training) runs.RankSummary {
+		r, err := runs.Summarise(t.Context(), o.Timeline(t), 0, 0, 128)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -25,21 +25,21 @@ func run(t testing.TB, n int, odd, broken map[int]bool) *timeline.Run {
 	}
 	usual := summarise(viewtest.Training{Iterations: 4, Layers: 6, Scale: 8})
 	other := summarise(viewtest.Training{Iterations: 4, Layers: 6, Scale: 8, Odd: 3})
-	ranks := make([]timeline.RankSummary, n)
+	ranks := make([]runs.RankSummary, n)
 	for i := range ranks {
 		ranks[i] = usual
 		if odd[i] {
 			ranks[i] = other
 		}
 		if broken[i] {
-			ranks[i] = timeline.RankSummary{Err: errors.New("torch_snapshot: byte 17: the file ends early")}
+			ranks[i] = runs.RankSummary{Err: errors.New("torch_snapshot: byte 17: the file ends early")}
 		}
 		ranks[i].Rank, ranks[i].Path, ranks[i].Host = i, fmt.Sprintf("run/rank%d.pickle", i), fmt.Sprintf("node%d", i/8)
 	}
-	return timeline.BuildRun(ranks)
+	return runs.Build(ranks)
 }
 
-func open(t *testing.T, r *timeline.Run) (*viewtest.Screen, *View) {
+func open(t *testing.T, r *runs.Run) (*viewtest.Screen, *View) {
 	t.Helper()
 	v := New().(*View)
 	sc := viewtest.Open(t, v)
@@ -50,7 +50,7 @@ func open(t *testing.T, r *timeline.Run) (*viewtest.Screen, *View) {
 }
 
 func TestGoldens(t *testing.T) {
-	for name, r := range map[string]*timeline.Run{
+	for name, r := range map[string]*runs.Run{
 		"8-ranks":    run(t, 8, map[int]bool{5: true}, nil),
 		"64-ranks":   run(t, 64, map[int]bool{7: true, 40: true}, map[int]bool{9: true}),
 		"1024-ranks": run(t, 1024, map[int]bool{700: true}, nil),

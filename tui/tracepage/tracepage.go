@@ -4,21 +4,32 @@ package tracepage
 
 import (
 	"charm.land/bubbles/v2/key"
+	"charm.land/bubbles/v2/viewport"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // View shows a page about the trace in view. It implements leaf.View.
 type View struct {
-	keys keyMap
-	of   pageKey
-	page *page
-	top  int // first visible row of the page's body
-	body canvas.Rect
-	rows int // rows of the body at the width it was drawn last
+	keys  keyMap
+	of    pageKey
+	page  *page
+	body  canvas.Rect
+	laid  layout
+	lines []string // of the body, as it is laid out
+	view  viewport.Model
+}
+
+// layout is what the page's body is laid out for.
+type layout struct {
+	page    *page
+	width   int
+	theme   *theme.Theme
+	profile canvas.Profile
 }
 
 type pageKey struct {
@@ -26,18 +37,23 @@ type pageKey struct {
 	u  timeline.Units
 }
 
-type keyMap struct{ scroll, page, ends key.Binding }
+type keyMap struct{ scroll, page, top, bottom key.Binding }
 
 // New returns the view.
 func New() leaf.View {
 	bind := func(help, desc string, keys ...string) key.Binding {
 		return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
 	}
-	return &View{keys: keyMap{
+	v := &View{view: viewport.New(), keys: keyMap{
 		scroll: bind("↑↓", "scroll", "up", "k", "down", "j"),
 		page:   bind("pgup/pgdn", "page", "pgup", "ctrl+u", "pgdown", "ctrl+d"),
-		ends:   bind("g/G", "top, bottom", "g", "home", "G", "end"),
+		top:    bind("g/G", "top, bottom", "g", "home"), bottom: bind("", "", "G", "end"),
 	}}
+	v.view.KeyMap = viewport.KeyMap{
+		Up: bind("", "", "up", "k"), Down: bind("", "", "down", "j"),
+		PageUp: bind("", "", "pgup", "ctrl+u"), PageDown: bind("", "", "pgdown", "ctrl+d"),
+	}
+	return v
 }
 
 // ID implements leaf.View.
@@ -60,15 +76,10 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case leaf.ChangedMsg:
 		v.read(s)
 	case tea.KeyPressMsg:
-		v.key(msg)
+		v.onKey(msg)
 	case tea.MouseWheelMsg:
 		if v.body.Contains(msg.X, msg.Y) {
-			switch msg.Button {
-			case tea.MouseWheelUp:
-				v.scrollTo(v.top - 3)
-			case tea.MouseWheelDown:
-				v.scrollTo(v.top + 3)
-			}
+			v.view, _ = v.view.Update(msg)
 		}
 	}
 	return nil
@@ -82,42 +93,28 @@ func (v *View) read(s *leaf.State) {
 		return
 	}
 	if v.of.tl != want.tl {
-		v.top = 0
+		v.view.GotoTop()
 	}
 	v.of, v.page = want, newPage(s)
 }
 
-func (v *View) key(msg tea.KeyPressMsg) {
-	k, page := msg.String(), max(v.body.H-1, 1)
+func (v *View) onKey(msg tea.KeyPressMsg) {
 	switch {
-	case key.Matches(msg, v.keys.scroll):
-		if k == "up" || k == "k" {
-			v.scrollTo(v.top - 1)
-		} else {
-			v.scrollTo(v.top + 1)
-		}
-	case key.Matches(msg, v.keys.page):
-		if k == "pgup" || k == "ctrl+u" {
-			page = -page
-		}
-		v.scrollTo(v.top + page)
-	case key.Matches(msg, v.keys.ends):
-		if k == "g" || k == "home" {
-			v.scrollTo(0)
-		} else {
-			v.scrollTo(v.rows)
-		}
+	case key.Matches(msg, v.keys.top):
+		v.view.GotoTop()
+	case key.Matches(msg, v.keys.bottom):
+		v.view.GotoBottom()
+	default:
+		v.view, _ = v.view.Update(msg)
 	}
 }
 
-func (v *View) scrollTo(top int) { v.top = max(min(top, v.rows-v.body.H), 0) }
-
 // Bindings implements leaf.View.
 func (v *View) Bindings(*leaf.State) []key.Binding {
-	if v.rows <= v.body.H {
+	if v.view.TotalLineCount() <= v.body.H {
 		return nil
 	}
-	return []key.Binding{v.keys.scroll, v.keys.page, v.keys.ends}
+	return []key.Binding{v.keys.scroll, v.keys.page, v.keys.top}
 }
 
 // Status implements leaf.View.

@@ -45,15 +45,15 @@ func TestScrollingReachesTheLastRowAndNoFurther(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Losses: true})
 	sc.Text(80, 16)
 	sc.Press("G")
-	if v.top != v.rows-v.body.H {
-		t.Errorf("the end shows row %d of %d in %d rows", v.top, v.rows, v.body.H)
+	if at, rows := v.view.YOffset(), v.view.TotalLineCount(); at != rows-v.body.H {
+		t.Errorf("the end shows row %d of %d in %d rows", at, rows, v.body.H)
 	}
 	if text := sc.Text(80, 16); !strings.Contains(text, "vendor") {
 		t.Errorf("the last section is not to be seen at the end\n%s", text)
 	}
 	sc.Press("down", "g")
-	if v.top != 0 {
-		t.Errorf("the top shows row %d", v.top)
+	if v.view.YOffset() != 0 {
+		t.Errorf("the top shows row %d", v.view.YOffset())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
@@ -88,10 +89,10 @@ func (sc *Screen) ClickOn(w, h int, text string) {
 }
 
 func (sc *Screen) deliver(msg tea.Msg, depth int) {
-	if depth > 100 {
+	if depth > 1000 {
 		sc.T.Fatalf("the view never comes to rest; last message %T", msg)
 	}
-	if cmds, ok := commands(msg); ok {
+	if cmds, ok := Commands(msg); ok {
 		for _, cmd := range cmds {
 			if cmd != nil {
 				sc.deliver(cmd(), depth+1)
@@ -116,8 +117,8 @@ func (sc *Screen) deliver(msg tea.Msg, depth int) {
 	}
 }
 
-// commands returns the commands of a batch or of a sequence, whose type Bubble Tea keeps to itself.
-func commands(msg tea.Msg) ([]tea.Cmd, bool) {
+// Commands returns the commands of a batch or of a sequence, whose type Bubble Tea keeps to itself.
+func Commands(msg tea.Msg) ([]tea.Cmd, bool) {
 	v := reflect.ValueOf(msg)
 	if !v.IsValid() || v.Kind() != reflect.Slice || v.Type().Elem() != reflect.TypeFor[tea.Cmd]() {
 		return nil, false
@@ -243,6 +244,14 @@ func firstDifference(got, want string) string {
 		}
 	}
 	return "no row differs"
+}
+
+// AtOnce stands for tea.Tick on a clock on which moments pass at once and a second never does.
+func AtOnce(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
+	if d >= time.Second {
+		return nil
+	}
+	return func() tea.Msg { return say(time.Time{}) }
 }
 
 // Key returns the message of a key by its name.

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // Findings say what Inject would do to a process, and what stands in the way. Reading them changes nothing.
@@ -93,12 +95,8 @@ func printable(text string) string {
 }
 
 func startTime(pid int) (uint64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, started, err := parseStat(string(b))
-	return started, err
+	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
+	return uint64(s.Started), err
 }
 
 // examine collects findings until one bars the rest from being looked at.
@@ -142,17 +140,17 @@ func (e *examination) process() *Error {
 	if e.t.pid == os.Getpid() && e.sys.proc == "/proc" {
 		return &Error{Kind: ErrNotPython, Message: "that is gmemtop itself", Fix: "give the pid of a Python process"}
 	}
-	stat, err := e.read("stat")
-	if err != nil {
+	stat, err := procs.ReadStat(e.t.proc)
+	switch {
+	case errors.Is(err, fs.ErrInvalid):
+		return &Error{Kind: ErrFailed, Message: err.Error(), Err: err}
+	case err != nil:
 		if alive := e.sys.alive(e.t.pid); alive == nil || errors.Is(alive, fs.ErrPermission) {
 			return &Error{Kind: ErrNotPermitted, Message: "/proc hides it (mounted with hidepid)", Fix: "run gmemtop with sudo", Err: err}
 		}
 		return gone(e.t.pid)
 	}
-	var state byte
-	if state, e.t.started, err = parseStat(stat); err != nil {
-		return &Error{Kind: ErrFailed, Message: err.Error(), Err: err}
-	}
+	e.t.started = uint64(stat.Started)
 	e.f.Started = e.t.started
 	text, err := e.read("status")
 	if err != nil {
@@ -164,7 +162,7 @@ func (e *examination) process() *Error {
 		e.f.Command = printable(command)
 	}
 	switch {
-	case state == 'Z' || state == 'X':
+	case stat.Ended():
 		return &Error{Kind: ErrGone, Message: "it has ended and waits to be reaped by its parent (a zombie)",
 			Fix: fmt.Sprintf("nothing runs there any more; its parent is process %d", s.ppid)}
 	case s.tgid != 0 && s.tgid != e.t.pid:
@@ -177,8 +175,7 @@ func (e *examination) process() *Error {
 
 // state: can it be stopped and go on?
 func (e *examination) state() *Error {
-	stat, _ := e.read("stat")
-	state, _, _ := parseStat(stat)
+	stat, _ := procs.ReadStat(e.t.proc)
 	switch {
 	case e.t.status.tracer != 0:
 		who := "another process"
@@ -187,7 +184,7 @@ func (e *examination) state() *Error {
 		}
 		return &Error{Kind: ErrBusy, Message: fmt.Sprintf("it is being traced already, by process %d (%s)", e.t.status.tracer, who),
 			Fix: "detach that debugger, or end it"}
-	case state == 'T' || state == 't':
+	case stat.State == 'T' || stat.State == 't':
 		return &Error{Kind: ErrBusy, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", e.t.pid)}
 	}
 	return nil
@@ -339,17 +336,17 @@ func (e *examination) runtimeSection() bool {
 		return false
 	}
 	for _, name := range []string{"root" + p.module.path, "exe"} { // the latter also where the file is deleted
-		file, err := os.Open(filepath.Join(e.t.proc, name))
+		file, err := elf.Open(filepath.Join(e.t.proc, name))
 		if err != nil {
 			continue
 		}
-		addr, size, err := section(file, ".PyRuntime")
+		section := file.Section(".PyRuntime")
 		file.Close()
-		if err != nil || size < 32 {
+		if section == nil || section.Size < 32 {
 			continue
 		}
-		if b, err := readBytes(mem, addr+im.bias, 8); err == nil && string(b) == debugCookie {
-			p.runtime = addr + im.bias
+		if b, err := readBytes(mem, section.Addr+im.bias, 8); err == nil && string(b) == debugCookie {
+			p.runtime = section.Addr + im.bias
 			p.readOffsets(mem)
 		}
 		return true
@@ -418,10 +415,9 @@ func (e *examination) notes() {
 			note("The process is in another mount namespace, as in a container.")
 		}
 	}
-	if stat, err := e.read("stat"); err == nil {
-		if state, _, err := parseStat(stat); err == nil && state == 'D' {
-			note("Its main thread is in an uninterruptible wait (a driver or a network file system); it can only be stopped after that.")
-		}
+	if stat, _ := procs.ReadStat(e.t.proc); stat.State == 'D' {
+		note("Its main thread is in an uninterruptible wait (a driver or a network file system); " +
+			"it can only be stopped after that.")
 	}
 }
 

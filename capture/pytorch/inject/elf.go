@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 )
 
 // Symbols of a loaded object, looked up where its dynamic linker looks them up: in memory, through
@@ -243,37 +242,4 @@ func (im *image) symbol(n uint32, name string) (uint64, error) {
 		return 0, nil
 	}
 	return value + im.bias, nil
-}
-
-// section returns the link-time address and the size of a section, read from the object's file; 0, 0 where
-// there is none.
-func section(file io.ReaderAt, name string) (addr, size uint64, err error) {
-	h, err := readBytes(file, 0, 64)
-	if err != nil {
-		return 0, 0, err
-	}
-	if !bytes.HasPrefix(h, []byte(elf.ELFMAG)) || h[elf.EI_CLASS] != byte(elf.ELFCLASS64) || h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) {
-		return 0, 0, errNotELF
-	}
-	le := binary.LittleEndian
-	off, entsize, num, names := le.Uint64(h[40:]), le.Uint16(h[58:]), int(le.Uint16(h[60:])), int(le.Uint16(h[62:]))
-	if num == 0 || entsize != 64 || names >= num {
-		return 0, 0, nil
-	}
-	sh, err := readBytes(file, off, num*64)
-	if err != nil {
-		return 0, 0, err
-	}
-	strings0 := le.Uint64(sh[names*64+24:])
-	for i := range num {
-		s := sh[i*64:]
-		text, err := readBytes(file, strings0+uint64(le.Uint32(s)), len(name)+1)
-		if err != nil {
-			continue
-		}
-		if strings.TrimSuffix(string(text), "\x00") == name && text[len(name)] == 0 {
-			return le.Uint64(s[16:]), le.Uint64(s[32:]), nil
-		}
-	}
-	return 0, 0, nil
 }

@@ -205,8 +205,8 @@ func TestSignalsSentDuringAnInjectionArrive(t *testing.T) {
 func TestALongCallIsWaitedFor(t *testing.T) {
 	p := start(t, one(t, 8, 14).command("incall"))
 	p.expect("in call")
-	time.Sleep(100 * time.Millisecond) // it says so just before
-	for try := 1; ; try++ {            // one call follows the other, and this may come at the end of one
+	awaitState(t, p.pid, 'S') // it says so just before
+	for try := 1; ; try++ {   // one call follows the other, and this may come at the end of one
 		var phases []Phase
 		r, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Watch: func(ph Phase) { phases = append(phases, ph) }})
 		if err == nil && r.Waited >= 500*time.Millisecond && slices.Equal(phases, []Phase{Queued}) {
@@ -228,7 +228,7 @@ func TestGivingUpTakesTheSourceBack(t *testing.T) {
 			}
 			p := start(t, one(t, from, 14).command("incall"))
 			p.expect("in call")
-			time.Sleep(100 * time.Millisecond) // it says so just before
+			awaitState(t, p.pid, 'S') // it says so just before
 			var r Report
 			var err error
 			before, ran := 0, -1.0
@@ -270,7 +270,7 @@ func TestForkedChildrenDoNotRunTheSource(t *testing.T) {
 func TestAProgramReplacedMeanwhileIsLeftAlone(t *testing.T) {
 	p := start(t, one(t, 8, 13).command("exec"))
 	p.expect("in call")
-	time.Sleep(100 * time.Millisecond) // it says so just before
+	awaitState(t, p.pid, 'S') // it says so just before
 	_, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{Ptrace}})
 	if !errors.Is(err, ErrGone) {
 		t.Errorf("%v", err)
@@ -339,7 +339,7 @@ print('{"sha": "%s", "n": %d}' % (h.hexdigest(), state["n"]))
 			t.Fatal(err)
 		}
 		halted = append(halted, r.Stopped())
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // it trains in between
 	}
 	got := p.end()
 	if got["sha"] != want["sha"] {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // lent is the main thread of a target, halted and lent for remote calls.
@@ -121,14 +123,10 @@ func tracedByAnother(pid int) bool {
 	return err == nil && parseStatus(string(b)).tracer != 0
 }
 
-// over says whether a process has ended, reaped or not. Tracing one that waits to be reaped is not permitted.
+// over reports whether a process has ended. The kernel permits nobody to trace one that waits to be reaped.
 func over(pid int) bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return true
-	}
-	state, _, err := parseStat(string(b))
-	return err != nil || state == 'Z' || state == 'X'
+	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
+	return err != nil || s.Ended()
 }
 
 // pause waits between two attempts.

@@ -144,22 +144,3 @@ func parseStatus(text string) status {
 	}
 	return s
 }
-
-// parseStat returns the state letter and the start time (clock ticks since boot) of /proc/PID/stat. The
-// command name stands in parentheses and may hold anything, parentheses too.
-func parseStat(text string) (state byte, started uint64, err error) {
-	i := strings.LastIndexByte(text, ')')
-	if i < 0 {
-		return 0, 0, errors.New("stat: no command name")
-	}
-	f := strings.Fields(text[i+1:])
-	const startTime = 22 - 3 // fields are counted from 1, and the first two are gone
-	if len(f) <= startTime || len(f[0]) != 1 {
-		return 0, 0, errors.New("stat: too few fields")
-	}
-	started, err = strconv.ParseUint(f[startTime], 10, 64)
-	if err != nil {
-		return 0, 0, fmt.Errorf("stat: start time: %w", err)
-	}
-	return f[0][0], started, nil
-}

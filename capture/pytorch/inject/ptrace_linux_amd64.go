@@ -6,13 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"strconv"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a
@@ -322,9 +323,8 @@ func (s schedule) close() {
 
 // runnable says whether the thread runs or waits for a processor, and for nothing else.
 func (t *tracee) runnable() bool {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/stat", t.pid))
-	i := bytes.LastIndexByte(b, ')')
-	return err == nil && i >= 0 && bytes.HasPrefix(b[i+1:], []byte(" R"))
+	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d/task/%[1]d", t.pid))
+	return err == nil && s.State == 'R'
 }
 
 // note notes where the thread stands, from the status of its stop: a signal, with the event of ptrace above

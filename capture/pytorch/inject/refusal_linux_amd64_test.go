@@ -17,6 +17,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 const (
@@ -186,20 +188,7 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 	if err := syscall.Kill(p.pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	state := func() byte {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.pid))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, _, err := parseStat(string(b))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return s
-	}
-	for state() != 'T' {
-		time.Sleep(time.Millisecond)
-	}
+	awaitState(t, p.pid, 'T')
 	_, err := Inject(within(10*time.Second), p.pid, Bootstrap{Source: count})
 	if !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), fmt.Sprintf("kill -CONT %d", p.pid)) {
 		t.Error(err)
@@ -209,11 +198,9 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 	if !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
-	for state() != 'T' { // the kernel wakes a thread that is let go for it to stop again by itself
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(20 * time.Millisecond)
-	if s := state(); s != 'T' {
+	awaitState(t, p.pid, 'T')         // the kernel wakes a thread that is let go for it to stop again by itself
+	time.Sleep(20 * time.Millisecond) // no event tells that it will not go on: one that did would by now
+	if s := procs.State(p.pid); s != 'T' {
 		t.Errorf("its state is %c", s)
 	}
 	if err := syscall.Kill(p.pid, syscall.SIGCONT); err != nil {
@@ -238,12 +225,7 @@ func TestWhatIsNoPythonIsRefused(t *testing.T) {
 	if err := dead.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for { // until it is a zombie
-		if s, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", dead.Process.Pid)); strings.Contains(string(s), ") Z") {
-			break
-		}
-		time.Sleep(time.Millisecond)
-	}
+	awaitState(t, dead.Process.Pid, 'Z')
 	for _, c := range []struct {
 		pid  int
 		kind error

@@ -17,6 +17,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 //go:embed testdata/target.py
@@ -106,7 +108,7 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 		}
 		if !found {
 			t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-				t.Skipf("needs CPython 3.%d on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
+				t.Skipf("needs CPython 3.%d: none is on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
 			})
 		}
 	}
@@ -188,6 +190,16 @@ func (p *process) end() map[string]any {
 		p.t.Errorf("the target was disturbed: %v", bad)
 	}
 	return found
+}
+
+// awaitState waits until the main thread of a process is in a state: 'S' asleep, 'T' stopped, 'Z' a zombie.
+func awaitState(t *testing.T, pid int, state byte) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); procs.State(pid) != state; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("process %d is in state %q, not in %q, for a minute", pid, procs.State(pid), state)
+		}
+	}
 }
 
 const (

@@ -62,7 +62,7 @@ func Computing(t testing.TB) {
 	var major, minor int
 	_, err := fmt.Sscanf(Library(t).Torch, "%d.%d", &major, &minor)
 	if err != nil || major < 2 || major == 2 && minor < 9 {
-		t.Skip("needs torch 2.9 in GMEMTOP_TORCH: ops compute on the stand-in from there on")
+		t.Skip("needs torch 2.9: ops compute on the stand-in from there on")
 	}
 }
 

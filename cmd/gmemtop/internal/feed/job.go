@@ -10,7 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -125,16 +125,16 @@ func (f *Job) Look() live.Look {
 	if len(list) < 2 {
 		return l
 	}
-	peers := make([]timeline.Peer, len(list))
+	peers := make([]runs.Peer, len(list))
 	for i, p := range list {
 		m := f.of(p)
 		r := m.rank()
 		l.Ranks = append(l.Ranks, r)
 		if peers[i] = r.Typical; r.State == live.Ended {
-			peers[i] = timeline.TypicalPeer(nil)
+			peers[i] = runs.TypicalPeer(nil)
 		}
 	}
-	l.Peers, l.Chosen = timeline.ComparePeers(peers), shown.process.ID
+	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.process.ID
 	if out := Tail(f.job.First().Session.Snapshot()); out != nil {
 		l.Output = out
 	}

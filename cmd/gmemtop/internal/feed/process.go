@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
@@ -37,7 +38,7 @@ type Process struct {
 	back   bool // another process of the job is shown: no timelines are made
 	look   live.Look
 	target capture.Target
-	recent timeline.Peer
+	recent runs.Peer
 	held   int    // windows that the session holds
 	seen   int64  // index of the last step that is in look, -1 for none
 	spans  []span // of steps that were captured whole, those forgotten as well
@@ -73,7 +74,7 @@ func NewProcess(p *job.Process, waiting string) *Process {
 		process: p, books: books.New(p.Session), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
 		seen:    -1,
 		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
-		recent: timeline.TypicalPeer(nil), target: capture.Target{Rank: -1},
+		recent: runs.TypicalPeer(nil), target: capture.Target{Rank: -1},
 	}
 	f.Tell() // that it waits, and for what
 	return f
@@ -277,13 +278,13 @@ func (f *Process) addSteps(v capture.View) {
 			list[i] += base
 		}
 	}
-	lately := l.Steps[max(len(l.Steps)-timeline.PeerSteps, 0):]
-	peers := make([]timeline.Peer, len(lately))
+	lately := l.Steps[max(len(l.Steps)-runs.PeerSteps, 0):]
+	peers := make([]runs.Peer, len(lately))
 	for i, s := range lately {
-		peers[i] = timeline.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward,
+		peers[i] = runs.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward,
 			Optimizer: s.Optimizer, Bytes: s.Bytes}
 	}
-	f.recent = timeline.TypicalPeer(peers)
+	f.recent = runs.TypicalPeer(peers)
 	l.Alerts = live.AlertsOf(l.Steps, &l.Report, excused)
 	l.Capture.Share, l.Capture.Measured = 0, time > 0
 	if time > 0 {

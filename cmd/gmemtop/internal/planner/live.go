@@ -162,13 +162,9 @@ func Choose(m plan.Manager, budget func(ctx context.Context, p *plan.Problem, ro
 	error)) *crew.Choice {
 	c := Terms(m.Info().Name)
 	c.Pools = m.Info().Family == plan.Pooling
-	c.Make = func(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
-		r := plan.Request{Seed: 1, Evaluator: sim.Simulator{}}
-		var err error
-		if r.Budget, err = budget(ctx, p, room); err != nil {
-			return nil, err
-		}
-		return m.Plan(ctx, p, r)
+	c.Budget = budget
+	c.Make = func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
+		return m.Plan(ctx, p, plan.Request{Budget: budget, Seed: 1, Evaluator: sim.Simulator{}})
 	}
 	return c
 }

@@ -1,4 +1,4 @@
-package timeline
+package runs
 
 import (
 	"cmp"
@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -17,7 +19,7 @@ import (
 
 // Compare returns what differs between recordings a and b: at each one's peak by category and by call site,
 // and in the metrics that a gate can hold. It returns the context's error when cancelled.
-func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
+func Compare(ctx context.Context, a, b *timeline.Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -28,16 +30,18 @@ func Compare(ctx context.Context, a, b *Device) (*Diff, error) {
 	return x, nil
 }
 
-func categoryRows(a, b *Device) []DiffRow {
-	rows := make([]DiffRow, NumCategories)
+func categoryRows(a, b *timeline.Device) []DiffRow {
+	rows := make([]DiffRow, timeline.NumCategories)
 	for c := range rows {
-		rows[c] = DiffRow{Name: Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
+		rows[c] = DiffRow{Name: timeline.Category(c).String(), StackA: traces.NoStack, StackB: traces.NoStack}
 	}
-	for _, g := range a.Breakdown(a.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+	for _, g := range a.Breakdown(a.Totals.PeakAt, timeline.ByCategory) {
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, A: g.Bytes, BlocksA: g.Blocks,
+			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
-	for _, g := range b.Breakdown(b.Totals.PeakAt, ByCategory) {
-		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks, StackA: traces.NoStack, StackB: traces.NoStack})
+	for _, g := range b.Breakdown(b.Totals.PeakAt, timeline.ByCategory) {
+		rows[g.Category].merge(&DiffRow{Inferred: g.Inferred, B: g.Bytes, BlocksB: g.Blocks,
+			StackA: traces.NoStack, StackB: traces.NoStack})
 	}
 	rows = slices.DeleteFunc(rows, func(r DiffRow) bool { return r.A == 0 && r.B == 0 })
 	return finishRows(rows)
@@ -46,7 +50,7 @@ func categoryRows(a, b *Device) []DiffRow {
 // siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks
 // are those of most bytes on each side; its name is B's, so that a site of A alone stands beside what its
 // code is called in B.
-func siteRows(a, b *Device) []DiffRow {
+func siteRows(a, b *timeline.Device) []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
 	j.add(a, 0)
 	j.add(b, 1)
@@ -60,7 +64,7 @@ func siteRows(a, b *Device) []DiffRow {
 	var rows []DiffRow
 	for _, x := range j.rows {
 		r := DiffRow{
-			Name: orElse(x[1].name, orElse(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
+			Name: cmp.Or(x[1].name, cmp.Or(inB[x[0].name], x[0].name)), A: x[0].bytes, B: x[1].bytes,
 			BlocksA: x[0].blocks, BlocksB: x[1].blocks, StackA: x[0].stack, StackB: x[1].stack,
 		}
 		if k, ok := at[r.Name]; ok {
@@ -106,9 +110,9 @@ type siteSide struct {
 }
 
 // add adds the breakdown by stack at a device's peak to one side.
-func (j *siteJoin) add(d *Device, side int) {
-	hashes := siteHashes(d.tl.places)
-	for _, g := range d.Breakdown(d.Totals.PeakAt, ByStack) {
+func (j *siteJoin) add(d *timeline.Device, side int) {
+	hashes := frames.Hashes(d.Timeline().Places())
+	for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {
 			key = siteKey{hash: hashes[g.Stack]}
@@ -135,7 +139,8 @@ func finishRows(rows []DiffRow) []DiffRow {
 		rows[i].Cause = causeOf(&rows[i])
 	}
 	slices.SortStableFunc(rows, func(x, y DiffRow) int {
-		return cmp.Or(cmp.Compare(abs(y.B-y.A), abs(x.B-x.A)), cmp.Compare(y.B, x.B), cmp.Compare(x.Name, y.Name))
+		return cmp.Or(cmp.Compare(abs(y.B-y.A), abs(x.B-x.A)), cmp.Compare(y.B, x.B),
+			cmp.Compare(x.Name, y.Name))
 	})
 	return rows
 }
@@ -174,9 +179,9 @@ func causeOf(r *DiffRow) string {
 	case n == 0:
 		return size
 	case size == "":
-		return Counted(n, word+" block")
+		return timeline.Counted(n, word+" block")
 	}
-	return fmt.Sprintf("%s %s, each ×%.3g", Count(int64(n)), word, factor)
+	return fmt.Sprintf("%s %s, each ×%.3g", timeline.Count(int64(n)), word, factor)
 }
 
 // measure fills the metrics. A metric that one side does not have (no iterations, no segments) is left out.
@@ -190,23 +195,23 @@ func (x *Diff) measure(ctx context.Context) error {
 		add("peak_reserved", "bytes", a.PeakReserved, b.PeakReserved)
 	}
 	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
-	if x.A.hasLifetimes() && x.B.hasLifetimes() {
-		add("churn", "bytes", x.A.churn(), x.B.churn())
+	if x.A.HasLifetimes() && x.B.HasLifetimes() {
+		add("churn", "bytes", churn(x.A), churn(x.B))
 		add("blocks", "count", int64(a.Allocations), int64(b.Allocations))
 	}
-	fa, oka, err := x.A.fragmentation(ctx)
+	fa, oka, err := fragmentation(ctx, x.A)
 	if err != nil {
 		return err
 	}
-	fb, okb, err := x.B.fragmentation(ctx)
+	fb, okb, err := fragmentation(ctx, x.B)
 	if err != nil {
 		return err
 	}
 	if oka && okb {
 		add("fragmentation", "bytes", fa, fb)
 	}
-	pa, ta := x.A.usualStep()
-	pb, tb := x.B.usualStep()
+	pa, ta := usualStep(x.A)
+	pb, tb := usualStep(x.B)
 	if pa > 0 && pb > 0 {
 		add("iteration_peak", "bytes", pa, pb)
 		if ta > 0 && tb > 0 {
@@ -217,16 +222,16 @@ func (x *Diff) measure(ctx context.Context) error {
 }
 
 // churn returns the bytes allocated within the recording.
-func (d *Device) churn() int64 {
+func churn(d *timeline.Device) int64 {
 	sum := int64(0)
-	for _, n := range d.Allocs.Rounded[d.firstRecorded():] {
+	for _, n := range d.Allocs.Rounded[d.Begun(timeline.Start):] {
 		sum += n
 	}
 	return sum
 }
 
 // fragmentation returns the stranded and cached bytes at the peak of allocated.
-func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
+func fragmentation(ctx context.Context, d *timeline.Device) (int64, bool, error) {
 	s, err := d.StateAt(ctx, d.Totals.PeakAt)
 	if err != nil || s == nil || !s.Known {
 		return 0, false, err
@@ -236,26 +241,26 @@ func (d *Device) fragmentation(ctx context.Context) (int64, bool, error) {
 
 // usualStep returns the median peak and time of the steady iterations, of all whole ones where none is
 // steady; 0 for none.
-func (d *Device) usualStep() (peak, ns int64) {
+func usualStep(d *timeline.Device) (peak, ns int64) {
 	it := d.Iterations()
-	at := it.steadyEnds()
+	at := it.SteadyEnds()
 	if len(at) == 0 {
 		all := *it
 		all.Steady = 0
-		at = all.steadyEnds()
+		at = all.SteadyEnds()
 	}
 	var peaks, times []int64
 	for _, i := range at {
 		peaks = append(peaks, it.List[i].PeakAllocated)
-		if d.tl.Trace.Clock.HasTime {
+		if d.Timeline().Trace.Clock.HasTime {
 			times = append(times, it.List[i].Finish-it.List[i].Start)
 		}
 	}
-	return median(peaks), median(times)
+	return timeline.Median(peaks), timeline.Median(times)
 }
 
 // Sentence says how the peaks differ and what lies behind most of it, with sizes in units u.
-func (x *Diff) Sentence(u Units) string {
+func (x *Diff) Sentence(u timeline.Units) string {
 	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
 	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
 		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", u.Bytes(a))
@@ -265,18 +270,44 @@ func (x *Diff) Sentence(u Units) string {
 		s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
 	}
 	s += ")"
-	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B && x.Categories[0].Name != Unknown.String() {
+	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B &&
+		x.Categories[0].Name != timeline.Unknown.String() {
 		r := x.Categories[0]
-		c, _ := ParseCategory(r.Name)
+		c, _ := timeline.ParseCategory(r.Name)
 		sign := ""
 		if r.Inferred {
 			sign = "~"
 		}
-		s += fmt.Sprintf(": %s %s%s", categoryWords[c], sign, u.Delta(r.B-r.A))
+		s += fmt.Sprintf(": %s %s%s", c.Words(), sign, u.Delta(r.B-r.A))
 	}
 	if len(x.Sites) > 0 && x.Sites[0].A != x.Sites[0].B {
 		r := x.Sites[0]
 		s += fmt.Sprintf(". Largest difference: %s, %s, %s", r.Name, u.Delta(r.B-r.A), r.Cause)
 	}
 	return s + "."
+}
+
+// Diff is the difference of two recordings at their peaks.
+type Diff struct {
+	A, B       *timeline.Device
+	Categories []DiffRow
+	Sites      []DiffRow // stacks normalised against line shifts; descending |B-A|
+	Metrics    []Metric
+}
+
+// DiffRow is one call site, category or module in two recordings.
+type DiffRow struct {
+	Name             string
+	A, B             int64 // bytes at each peak
+	BlocksA, BlocksB int
+	Cause            string // new, gone, larger blocks, more blocks, ...
+	StackA, StackB   traces.StackID
+	Inferred         bool // of a category: that some of the blocks are of it rests on a rule
+}
+
+// Metric is one figure of two recordings; Name is the word that --fail-if takes.
+type Metric struct {
+	Name string // peak, peak_reserved, churn, blocks, fragmentation, iteration_peak, step
+	Unit string // bytes, ns, count
+	A, B int64
 }

@@ -1,29 +1,27 @@
-package timeline
+package timelinetest
 
 import (
 	"bufio"
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/tools/txtar"
-
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
 // The text form of a trace, for tests. A line is one of
 //
-//	[time] action addr size [sN] [stack=NAME] [cat=NAME] [name=NAME]     an event of gpu 0 (a time in ns, else one more than the last)
+//	[time] action addr size [sN] [stack=NAME] [cat=NAME] [name=NAME]
+//	                                                        an event of gpu 0; time in ns, else last + 1
 //	stack NAME: func file:line | func file:line ...         a stack, innermost first
 //	final addr size [sN] [expandable] [pool=1,0]: state addr size requested [stack=NAME] | ...
 //	final                                                   a known final state without segments
 //	setting key json
 //	counter name value                                      a sample after the last event
-//	op NAME PHASE [in=MODULE] [r=ADDR,ADDR] [w=ADDR]        an op after the last event, with what it reads and writes
+//	op NAME PHASE [in=MODULE] [r=ADDR,ADDR] [w=ADDR]        an op after the last event and what it touches
 //	device kind                                             gpu, cpu, host or arena, before all else
 //	# comment
 type textTrace struct {
@@ -34,10 +32,11 @@ type textTrace struct {
 	now    int64
 }
 
-// parseTrace reads the text form.
-func parseTrace(t testing.TB, text string) *traces.Trace {
+// Parse reads the text form.
+func Parse(t testing.TB, text string) *traces.Trace {
 	t.Helper()
-	p := textTrace{b: traces.NewBuilder(), t: t, stacks: map[string]traces.StackID{"": traces.NoStack}, now: -1}
+	p := textTrace{b: traces.NewBuilder(), t: t, stacks: map[string]traces.StackID{"": traces.NoStack},
+		now: -1}
 	sc := bufio.NewScanner(strings.NewReader(text))
 	kind := traces.DeviceGPU
 	for sc.Scan() {
@@ -94,13 +93,15 @@ func (p *textTrace) stack(s string) {
 			n, _ = strconv.Atoi(file[c+1:])
 			file = file[:c]
 		}
-		ids = append(ids, p.b.Frame(traces.Frame{Func: p.b.String(f[:i]), File: p.b.String(file), Line: int32(n)}))
+		ids = append(ids, p.b.Frame(traces.Frame{Func: p.b.String(f[:i]), File: p.b.String(file),
+			Line: int32(n)}))
 	}
 	p.stacks[name] = p.b.Stack(ids)
 }
 
 func (p *textTrace) counter(words []string) {
-	name := p.b.String(map[string]string{"allocated": traces.CounterAllocated, "reserved": traces.CounterReserved}[words[0]])
+	name := p.b.String(map[string]string{"allocated": traces.CounterAllocated,
+		"reserved": traces.CounterReserved}[words[0]])
 	cs := &p.b.T.Counters
 	at := -1
 	for i := range *cs {
@@ -118,8 +119,10 @@ func (p *textTrace) counter(words []string) {
 }
 
 func (p *textTrace) op(words []string) {
-	phases := map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward, "optimizer": traces.PhaseOptimizer}
-	op := traces.Op{Start: p.now, Duration: 1, Name: p.b.String(words[0]), Phase: phases[words[1]], Stack: traces.NoStack, Parent: traces.NoOp}
+	phases := map[string]traces.Phase{"forward": traces.PhaseForward, "backward": traces.PhaseBackward,
+		"optimizer": traces.PhaseOptimizer}
+	op := traces.Op{Start: p.now, Duration: 1, Name: p.b.String(words[0]), Phase: phases[words[1]],
+		Stack: traces.NoStack, Parent: traces.NoOp}
 	for _, w := range words[2:] {
 		key, value, _ := strings.Cut(w, "=")
 		mode := map[string]traces.AccessMode{"r": traces.Read, "w": traces.Write, "m": traces.Mutate}[key]
@@ -128,8 +131,9 @@ func (p *textTrace) op(words []string) {
 			continue
 		}
 		for _, addr := range strings.Split(value, ",") {
-			p.b.T.Accesses = append(p.b.T.Accesses, traces.Access{Time: p.now, Addr: uint64(p.number(addr)), Size: 1, Mode: mode,
-				Op: traces.OpID(len(p.b.T.Ops)), Event: int32(p.b.T.Events.Len()), Device: p.device})
+			p.b.T.Accesses = append(p.b.T.Accesses,
+				traces.Access{Time: p.now, Addr: uint64(p.number(addr)), Size: 1, Mode: mode,
+					Op: traces.OpID(len(p.b.T.Ops)), Event: int32(p.b.T.Events.Len()), Device: p.device})
 		}
 	}
 	p.b.T.Ops = append(p.b.T.Ops, op)
@@ -139,7 +143,7 @@ func (p *textTrace) number(s string) int64 {
 	p.t.Helper()
 	n, err := strconv.ParseInt(s, 0, 64)
 	if err != nil {
-		if n, err = ParseBytes(s); err != nil {
+		if n, err = timeline.ParseBytes(s); err != nil {
 			p.t.Fatal(err)
 		}
 	}
@@ -147,7 +151,8 @@ func (p *textTrace) number(s string) int64 {
 }
 
 // options reads the words after the fixed ones.
-func (p *textTrace) options(words []string) (stack traces.StackID, stream traces.StreamID, d traces.Detail, expandable bool) {
+func (p *textTrace) options(words []string) (stack traces.StackID, stream traces.StreamID, d traces.Detail,
+	expandable bool) {
 	p.t.Helper()
 	stack, d.ForwardStack = traces.NoStack, traces.NoStack
 	for _, w := range words {
@@ -209,7 +214,8 @@ func (p *textTrace) final(s string) {
 	head, blocks, _ := strings.Cut(s, ":")
 	words := strings.Fields(head)
 	seg := traces.Segment{
-		Address: uint64(p.number(words[0])), TotalSize: p.number(words[1]), Device: p.device, FirstBlock: int32(len(st.Blocks)),
+		Address: uint64(p.number(words[0])), TotalSize: p.number(words[1]), Device: p.device,
+		FirstBlock: int32(len(st.Blocks)),
 	}
 	var d traces.Detail
 	seg.Stack, seg.Stream, d, seg.Expandable = p.options(words[2:])
@@ -242,50 +248,12 @@ func (p *textTrace) final(s string) {
 	st.Segments = append(st.Segments, seg)
 }
 
-// built returns the timeline of a text.
-func built(t testing.TB, text string) *Timeline {
+// Text returns the timeline of a text.
+func Text(t testing.TB, text string) *timeline.Timeline {
 	t.Helper()
-	tl, err := Build(context.Background(), parseTrace(t, text), nil)
+	tl, err := timeline.Build(context.Background(), Parse(t, text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return tl
-}
-
-// eachArchive runs f on each txtar archive that a pattern of testdata names. With -update the answers of f
-// are written into the archive; otherwise they are compared with what it has. f gets the archive's section
-// "trace" and the name of each other section, and returns what that section should be.
-func eachArchive(t *testing.T, pattern string, f func(t *testing.T, trace, section string) string) {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join("testdata", pattern))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no archive testdata/%s: %v", pattern, err)
-	}
-	for _, p := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(p), ".txtar"), func(t *testing.T) {
-			ar, err := txtar.ParseFile(p)
-			if err != nil {
-				t.Fatal(err)
-			}
-			trace := ""
-			for i := range ar.Files {
-				file := &ar.Files[i]
-				if file.Name == "trace" {
-					trace = string(file.Data)
-					continue
-				}
-				got := f(t, trace, file.Name)
-				if *update {
-					file.Data = []byte(got)
-				} else if want := string(file.Data); got != want {
-					t.Errorf("%s of %s:\n%s\nwant\n%s", file.Name, p, got, want)
-				}
-			}
-			if *update {
-				if err := os.WriteFile(p, txtar.Format(ar), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
 }

@@ -1,15 +1,15 @@
-package timeline
+package autopsy
 
 import (
 	"context"
 	"fmt"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The autopsy: why it ran out of memory, or, where it did not, what the peak is made of and what would bring
-// it down.
+// Which moment is explained, and from what.
 //
 // The moment is that of the failed allocation that the program did not recover from. Of several oom events it
 // is the first after the last success: a failure after which an allocation at least as large went through was
@@ -28,11 +28,11 @@ const fullShare = 0.98
 // segments, too.
 const fullBytes = 1 << 30
 
-// Autopsy explains the out-of-memory of the recording, or its peak where there was none, with sizes in units
-// u. It returns the context's error when cancelled.
-func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
-	a := &Autopsy{Asked: -1, Tried: -1, Free: -1, At: d.Totals.PeakAt}
-	if at := d.oomMoment(); at != Start {
+// Of explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It
+// returns the context's error when cancelled.
+func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, error) {
+	a := &Result{Asked: -1, Tried: -1, Free: -1, At: d.Totals.PeakAt}
+	if at := oomMoment(d); at != timeline.Start {
 		e := d.Event(at)
 		a.OOM, a.At, a.Asked = true, at, e.Size
 		if d.Info.Kind == traces.DeviceGPU {
@@ -41,26 +41,26 @@ func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 		if f := e.DeviceFree(); f >= 0 {
 			a.Free = f
 		}
-	} else if d.looksFull() {
-		a.Inferred, a.At = true, d.last()
-	} else if !d.hasLifetimes() {
-		a.At = d.last()
+	} else if looksFull(d) {
+		a.Inferred, a.At = true, timeline.Moment(d.Len()-1)
+	} else if !d.HasLifetimes() {
+		a.At = timeline.Moment(d.Len() - 1)
 	}
 	state, err := d.StateAt(ctx, a.At)
 	if err != nil {
 		return nil, err
 	}
 	a.State = state
-	for _, g := range d.Breakdown(a.At, BySite) {
+	for _, g := range d.Breakdown(a.At, timeline.BySite) {
 		if g.Bytes > 0 {
 			a.Holders = append(a.Holders, g)
 		}
 	}
-	f := d.factsOf(a, u)
+	f := factsOf(d, a, u)
 	if d.Info.Kind == traces.DeviceGPU {
 		a.Causes = f.causes()
 	}
-	if a.Levers, err = d.levers(ctx, a, f); err != nil {
+	if a.Levers, err = levers(ctx, d, a, f); err != nil {
 		return nil, err
 	}
 	a.Sentence = wording{d, u}.autopsy(a, f)
@@ -68,21 +68,22 @@ func (d *Device) Autopsy(ctx context.Context, u Units) (*Autopsy, error) {
 }
 
 // oomMoment returns the failed allocation that was not recovered from, Start where there is none.
-func (d *Device) oomMoment() Moment {
+func oomMoment(d *timeline.Device) timeline.Moment {
 	if d.Totals.OOMs == 0 {
-		return Start
+		return timeline.Start
 	}
-	e := &d.tl.Trace.Events
-	at, largest := Start, int64(0)
-	for i := d.first + d.n - 1; i >= d.first; i-- {
+	e := &d.Timeline().Trace.Events
+	first, end := d.Timeline().Trace.DeviceEvents(d.ID)
+	at, largest := timeline.Start, int64(0)
+	for i := end - 1; i >= first; i-- {
 		switch e.Action[i] {
 		case traces.OOM:
-			if at != Start && largest >= e.Size[i] {
+			if at != timeline.Start && largest >= e.Size[i] {
 				return at // something as large went through in between: this failure was survived
 			}
-			at, largest = Moment(i-d.first), 0
+			at, largest = timeline.Moment(i-first), 0
 		case traces.Alloc:
-			if at != Start {
+			if at != timeline.Start {
 				largest = max(largest, e.Size[i])
 			}
 		}
@@ -92,7 +93,7 @@ func (d *Device) oomMoment() Moment {
 
 // looksFull reports whether nearly all reserved bytes are active at the end, that is also the highest point,
 // and the source says no more about how it came to be.
-func (d *Device) looksFull() bool {
+func looksFull(d *timeline.Device) bool {
 	t := &d.Totals
 	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || t.EndReserved == 0 || t.OOMs > 0 {
 		return false
@@ -103,7 +104,7 @@ func (d *Device) looksFull() bool {
 	if c := d.Info.TotalBytes; c > 0 && float64(t.EndReserved) < 0.8*float64(c) {
 		return false
 	}
-	if !d.hasLifetimes() {
+	if !d.HasLifetimes() {
 		return t.EndReserved >= fullBytes
 	}
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
@@ -112,17 +113,19 @@ func (d *Device) looksFull() bool {
 // full says that, and of what.
 func (w wording) full() string {
 	t := &w.Totals
-	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken after an out-of-memory.",
+	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
+		"after an out-of-memory.",
 		w.units.Bytes(t.EndReserved-t.EndActive), w.units.Bytes(t.EndReserved), w.Label())
 }
 
 // autopsy is the answer in one or two sentences: the main cause with the figures that show it, and the first
 // lever that helps.
-func (w wording) autopsy(a *Autopsy, f *facts) string {
+func (w wording) autopsy(a *Result, f *facts) string {
 	var s, peak string
 	none := "No out-of-memory here."
-	if w.tl.Trace.DiedOutOfMemory() {
-		none = "The process died of an out-of-memory, and this recording does not hold the request that failed."
+	if w.Timeline().Trace.DiedOutOfMemory() {
+		none = "The process died of an out-of-memory, and this recording does not hold the request that " +
+			"failed."
 	}
 	switch {
 	case a.OOM:
@@ -138,7 +141,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 		return w.headline()
 	default:
 		if c := w.loss(a); c != "" {
-			if w.tl.Trace.DiedOutOfMemory() {
+			if w.Timeline().Trace.DiedOutOfMemory() {
 				c = none + " " + c
 			}
 			return c
@@ -154,7 +157,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 	for _, l := range a.Levers {
 		switch {
 		case l.Saves <= 0:
-		case l.needsRanks() && w.tl.Trace.Process.WorldSize < 2:
+		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize < 2:
 			most = " On one GPU most would be saved by " // the table begins with what takes more of them
 		default:
 			return s + most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
@@ -164,7 +167,7 @@ func (w wording) autopsy(a *Autopsy, f *facts) string {
 }
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.
-func (f *facts) oomSentence(a *Autopsy) string {
+func (f *facts) oomSentence(a *Result) string {
 	s := "OOM: asked for " + f.units.Bytes(a.Asked)
 	if !f.known {
 		if a.Free >= 0 {
@@ -189,11 +192,51 @@ func (f *facts) oomSentence(a *Autopsy) string {
 }
 
 // loss is the sentence of a peak that is the logits: "" where it is not.
-func (w wording) loss(a *Autopsy) string {
+func (w wording) loss(a *Result) string {
 	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves <= 0 {
 		return ""
 	}
-	set := w.lossBlocks(a.At)
-	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks takes %s off it.",
-		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), Duration(set.duration), w.units.Bytes(a.Levers[0].Saves))
+	set := lossBlocks(w.Device, a.At)
+	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks "+
+		"takes %s off it.",
+		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), timeline.Duration(set.duration),
+		w.units.Bytes(a.Levers[0].Saves))
+}
+
+// Result is why it ran out of memory, or, where it did not, what the peak is made of.
+type Result struct {
+	OOM      bool // an oom event is in the trace
+	Inferred bool // no event, but the state looks like one (taken after it, or full)
+	At       timeline.Moment
+	Asked    int64 // rounded bytes of the failed request, -1 unknown
+	Tried    int64 // what the allocator then asked the driver for, -1 unknown
+	Free     int64 // bytes the driver had free, -1 unknown
+	State    *timeline.AllocatorState
+	Sentence string
+	Causes   []Cause
+	Holders  []timeline.Group // by stack, descending
+	Levers   []Lever          // what helps most first
+}
+
+// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace
+// cannot show it.
+type Cause struct {
+	Kind  string // capacity, fragmentation, stranded_pool, pending_frees, outside_pytorch, rounding
+	Bytes int64
+	Text  string
+	// Main marks the cause that alone would have been enough.
+	Main bool
+}
+
+// Lever is something that the user can do about the peak.
+type Lever struct {
+	Name    string // expandable_segments, chunked_loss, micro_batch, checkpoint, shard_optimizer...
+	Text    string // what to do, one sentence
+	Command string // the exact setting or line of code, "" for none
+	// Saves is what it takes off this peak (or off reserved), bytes; -1 where the trace cannot show it.
+	Saves     int64
+	Exactness timeline.Exactness
+	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
+	// shown.
+	Fits int
 }

@@ -1,8 +1,10 @@
-package timeline
+package autopsy
 
 import (
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -18,7 +20,7 @@ type blockSet struct {
 
 // member reports whether an allocation is of the set: from one of its stacks and of about the size of its
 // blocks.
-func (b *blockSet) member(d *Device, a AllocID) bool {
+func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	return b.stacks[d.Origin(a)] && logitsSized(d.Allocs.Size[a], b.size)
 }
 
@@ -28,31 +30,32 @@ func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || 
 // lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over
 // classes allocates there, and every block of the same, half or double size. It is empty where the loss holds
 // less than 5 % of what is allocated.
-func (d *Device) lossBlocks(m Moment) blockSet {
+func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
-	classes := d.classes()
+	classes := timeline.StackTraits(d.Timeline())
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Rounded[a]
-		if classes.of(d.Origin(a)).has(isLoss) && d.Allocs.Category[a] != Parameter {
+		if classes.Of(d.Origin(a)).Has(frames.IsLoss) && d.Allocs.Category[a] != timeline.Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
 		}
 	}
 	if set.size*20 < total || set.size == 0 {
 		return blockSet{}
 	}
-	first, last := Start, Never
+	first, last := timeline.Start, timeline.Never
 	for _, a := range live {
 		cat := d.Allocs.Category[a]
-		if d.Origin(a) == traces.NoStack || !logitsSized(d.Allocs.Size[a], set.size) || cat == Parameter || cat == OptimizerState {
+		if d.Origin(a) == traces.NoStack || !logitsSized(d.Allocs.Size[a], set.size) ||
+			cat == timeline.Parameter || cat == timeline.OptimizerState {
 			continue
 		}
 		set.stacks[d.Origin(a)] = true
 		set.bytes += d.Allocs.Rounded[a]
 		first, last = max(first, d.Allocs.Start[a]), min(last, d.Allocs.Requested[a])
 	}
-	set.duration = d.Time(min(last, d.last())) - d.Time(first)
+	set.duration = d.Time(min(last, timeline.Moment(d.Len()-1))) - d.Time(first)
 	return set
 }
 
@@ -60,11 +63,11 @@ func (d *Device) lossBlocks(m Moment) blockSet {
 const lossChunks = 8
 
 func lossLever(c *leverCase) (Lever, bool) {
-	set := c.d.lossBlocks(c.a.At)
+	set := lossBlocks(c.d, c.a.At)
 	if set.bytes == 0 {
 		return Lever{}, false
 	}
-	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
+	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
 		if set.member(c.d, a) {
 			return c.d.Allocs.Rounded[a] / lossChunks * (lossChunks - 1)
 		}
@@ -74,30 +77,33 @@ func lossLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "chunked_loss", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), h, y, use_reentrant=False) for h, y " +
+		Name: "chunked_loss", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), " +
+			"h, y, use_reentrant=False) for h, y " +
 			"in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
-		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that moment are logits and their "+
+		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that "+
+			"moment are logits and their "+
 			"gradients, blocks of %s",
 			lossChunks, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
 	}, true
 }
 
 func microBatchLever(c *leverCase) (Lever, bool) {
-	scales := c.by[Activation] + c.by[Input]
+	scales := c.by[timeline.Activation] + c.by[timeline.Input]
 	if float64(scales) < 0.05*float64(c.total) || scales == 0 {
 		return Lever{}, false
 	}
-	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
-		if cat := c.d.Allocs.Category[a]; cat == Activation || cat == Input {
+	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
+		if cat := c.d.Allocs.Category[a]; cat == timeline.Activation || cat == timeline.Input {
 			return c.d.Allocs.Rounded[a] / 2
 		}
 		return 0
 	}))
 	return Lever{
-		Name: "micro_batch", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Name: "micro_batch", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "batch_size //= 2; accumulation_steps *= 2",
-		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are activations and inputs, "+
+		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
+			"activations and inputs, "+
 			"which scale with it",
 			c.f.units.Bytes(scales)),
 	}, ok
@@ -121,20 +127,24 @@ func (c *leverCase) repeatedBlocks() blocksOfModel {
 		bytes  int64
 		stacks []traces.StackID
 	}
-	sites, named := map[int64]*site{}, d.tl.named()
+	type key struct { // the stack, or the site of what was not recorded
+		stack traces.StackID
+		site  string
+	}
+	sites := map[key]*site{}
 	for _, a := range c.live {
-		if d.Allocs.Category[a] != Activation || d.Origin(a) == traces.NoStack {
+		if d.Allocs.Category[a] != timeline.Activation || d.Origin(a) == traces.NoStack {
 			continue
 		}
 		stack := d.Origin(a)
-		key := int64(stack)
-		if !d.tl.Recorded(stack) {
-			key = -2 - int64(named.siteOf(stack))
+		k := key{stack: stack}
+		if !d.Timeline().Recorded(stack) {
+			k = key{traces.NoStack, d.Site(stack)}
 		}
-		s := sites[key]
+		s := sites[k]
 		if s == nil {
 			s = &site{}
-			sites[key] = s
+			sites[k] = s
 		}
 		s.stacks = append(s.stacks, stack)
 		s.n++
@@ -174,16 +184,17 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	share := 1 - float64(left)/float64(b.bytes)
-	n, ok := c.saves(c.d.cutsOf(func(a AllocID) int64 {
-		if c.d.Allocs.Category[a] == Activation && b.stacks[c.d.Origin(a)] {
+	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
+		if c.d.Allocs.Category[a] == timeline.Activation && b.stacks[c.d.Origin(a)] {
 			return int64(share * float64(c.d.Allocs.Rounded[a]))
 		}
 		return 0
 	}))
 	return Lever{
-		Name: "checkpoint", Saves: n, Exactness: Inferred, Fits: c.fits(n),
+		Name: "checkpoint", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
-		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in them; each would keep its input "+
+		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in "+
+			"them; each would keep its input "+
 			"only, and one at a time be computed again (the time for that is not in the trace)",
 			b.count, c.f.units.Bytes(b.bytes)),
 	}, ok
@@ -193,7 +204,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 // it: outputs and losses that a variable keeps until it is assigned anew.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	var now *Iteration
+	var now *timeline.Iteration
 	list := d.Iterations().List
 	for i := range list {
 		if list[i].First <= c.a.At && c.a.At < list[i].End {
@@ -204,18 +215,18 @@ func heldLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	since := list[0].First
-	held := func(a AllocID) bool {
+	held := func(a timeline.AllocID) bool {
 		switch d.Allocs.Category[a] {
-		case Parameter, OptimizerState, Gradient:
+		case timeline.Parameter, timeline.OptimizerState, timeline.Gradient:
 			return false
 		}
 		return d.Allocs.Start[a] >= since && d.Allocs.Start[a] < now.First && d.Allocs.Requested[a] < now.End
 	}
-	bytes, largest := int64(0), NoAlloc
+	bytes, largest := int64(0), timeline.NoAlloc
 	for _, a := range c.live {
 		if held(a) {
 			bytes += d.Allocs.Rounded[a]
-			if largest == NoAlloc || d.Allocs.Rounded[a] > d.Allocs.Rounded[largest] {
+			if largest == timeline.NoAlloc || d.Allocs.Rounded[a] > d.Allocs.Rounded[largest] {
 				largest = a
 			}
 		}
@@ -226,8 +237,8 @@ func heldLever(c *leverCase) (Lever, bool) {
 	var cuts []cut
 	for i := range list {
 		x := &list[i]
-		first, end := d.allocsIn(since, x.First)
-		for a := max(first, AllocID(0)); a < end && i > 0; a++ {
+		first, end := d.AllocsIn(since, x.First)
+		for a := max(first, timeline.AllocID(0)); a < end && i > 0; a++ {
 			if r := d.Allocs.Requested[a]; r >= x.First && r < x.End && !isKept(d.Allocs.Category[a]) {
 				cuts = append(cuts, cut{x.First, r, d.Allocs.Rounded[a]})
 			}
@@ -235,18 +246,22 @@ func heldLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "del outputs, loss",
-		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still there at that moment, most from %s",
+		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Command: "del outputs, loss",
+		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still "+
+			"there at that moment, most from %s",
 			c.f.units.Bytes(bytes), d.Site(d.Origin(largest))),
 	}, ok
 }
 
-func isKept(c Category) bool { return c == Parameter || c == OptimizerState || c == Gradient }
+func isKept(c timeline.Category) bool {
+	return c == timeline.Parameter || c == timeline.OptimizerState || c == timeline.Gradient
+}
 
 func gradientLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	phase, _ := d.PhaseAt(c.a.At)
-	if phase != traces.PhaseForward || float64(c.by[Gradient]) < worthShowing*float64(c.total) {
+	if phase != traces.PhaseForward || float64(c.by[timeline.Gradient]) < worthShowing*float64(c.total) {
 		return Lever{}, false
 	}
 	var cuts []cut
@@ -255,29 +270,31 @@ func gradientLever(c *leverCase) (Lever, bool) {
 			continue
 		}
 		for _, a := range d.LiveAt(s.First, nil) {
-			if d.Allocs.Category[a] == Gradient {
+			if d.Allocs.Category[a] == timeline.Gradient {
 				cuts = append(cuts, cut{s.First, min(s.Last, d.Allocs.Requested[a]), d.Allocs.Rounded[a]})
 			}
 		}
 	}
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "set_to_none", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
-		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of gradients are there at that "+
+		Name: "set_to_none", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
+		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of "+
+			"gradients are there at that "+
 			"moment, in the forward",
-			c.f.units.Bytes(c.by[Gradient])),
+			c.f.units.Bytes(c.by[timeline.Gradient])),
 	}, ok
 }
 
 // shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
 // own number, else two.
-func (c *leverCase) shard(cat Category) ([]cut, string) {
-	world := int64(c.d.tl.Trace.Process.WorldSize)
+func (c *leverCase) shard(cat timeline.Category) ([]cut, string) {
+	world := int64(c.d.Timeline().Trace.Process.WorldSize)
 	stated := fmt.Sprintf("over the run's %d ranks", world)
 	if world < 2 {
 		world, stated = 2, "over 2 ranks (more save more)"
 	}
-	return c.d.cutsOf(func(a AllocID) int64 {
+	return cutsOf(c.d, func(a timeline.AllocID) int64 {
 		if c.d.Allocs.Category[a] == cat {
 			return c.d.Allocs.Rounded[a] / world * (world - 1)
 		}
@@ -286,38 +303,42 @@ func (c *leverCase) shard(cat Category) ([]cut, string) {
 }
 
 func shardLever(c *leverCase) (Lever, bool) {
-	if float64(c.by[OptimizerState]) < 0.05*float64(c.total) || c.by[OptimizerState] == 0 {
+	if float64(c.by[timeline.OptimizerState]) < 0.05*float64(c.total) || c.by[timeline.OptimizerState] == 0 {
 		return Lever{}, false
 	}
-	cuts, stated := c.shard(OptimizerState)
+	cuts, stated := c.shard(timeline.OptimizerState)
 	n, ok := c.saves(cuts)
 	return Lever{
 		Name: "shard_optimizer", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
-		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)  # or fully_shard(model)",
-		Text:    fmt.Sprintf("shard the optimizer state %s: it holds %s", stated, c.f.units.Bytes(c.by[OptimizerState])),
+		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)  # or " +
+			"fully_shard(model)",
+		Text: fmt.Sprintf("shard the optimizer state %s: it holds %s", stated,
+			c.f.units.Bytes(c.by[timeline.OptimizerState])),
 	}, ok
 }
 
 func shardParametersLever(c *leverCase) (Lever, bool) {
-	if float64(c.by[Parameter]) < 0.25*float64(c.total) || c.by[Parameter] == 0 {
+	if float64(c.by[timeline.Parameter]) < 0.25*float64(c.total) || c.by[timeline.Parameter] == 0 {
 		return Lever{}, false
 	}
-	cuts, stated := c.shard(Parameter)
+	cuts, stated := c.shard(timeline.Parameter)
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n), Command: "fully_shard(model)",
-		Text: fmt.Sprintf("shard the parameters %s: they hold %s; one layer's are gathered at a time, which is not taken off here",
-			stated, c.f.units.Bytes(c.by[Parameter])),
+		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Command: "fully_shard(model)",
+		Text: fmt.Sprintf("shard the parameters %s: they hold %s; one layer's are gathered at a time, "+
+			"which is not taken off here",
+			stated, c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, ok
 }
 
 // foreachLever finds an optimizer that makes temporaries for all parameters at once.
 func foreachLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	classes := d.classes()
-	temporary := func(a AllocID) bool {
+	classes := timeline.StackTraits(d.Timeline())
+	temporary := func(a timeline.AllocID) bool {
 		cat := d.Allocs.Category[a]
-		return classes.of(d.Origin(a)).has(isForeach) && !isKept(cat)
+		return classes.Of(d.Origin(a)).Has(frames.IsForeach) && !isKept(cat)
 	}
 	var bytes, largest int64
 	for _, a := range c.live {
@@ -330,15 +351,17 @@ func foreachLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	share := 1 - float64(largest)/float64(bytes)
-	n, ok := c.saves(d.cutsOf(func(a AllocID) int64 {
+	n, ok := c.saves(cutsOf(d, func(a timeline.AllocID) int64 {
 		if temporary(a) {
 			return int64(share * float64(d.Allocs.Rounded[a]))
 		}
 		return 0
 	}))
 	return Lever{
-		Name: "foreach", Saves: n, Exactness: Inferred, Fits: c.fits(n), Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
-		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries for all parameters at "+
+		Name: "foreach", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
+		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries "+
+			"for all parameters at "+
 			"once", c.f.units.Bytes(bytes)),
 	}, ok
 }
@@ -346,41 +369,47 @@ func foreachLever(c *leverCase) (Lever, bool) {
 // mixedPrecisionLever is offered where nothing in the stacks shows mixed precision; element types are not in
 // a trace, so that no saving is.
 func mixedPrecisionLever(c *leverCase) (Lever, bool) {
-	if float64(c.by[Activation]) < 0.1*float64(c.total) || c.by[Activation] == 0 {
+	if float64(c.by[timeline.Activation]) < 0.1*float64(c.total) || c.by[timeline.Activation] == 0 {
 		return Lever{}, false
 	}
-	for _, t := range c.d.classes() {
-		if t.has(isAutocast) {
+	for _, t := range timeline.StackTraits(c.d.Timeline()) {
+		if t.Has(frames.IsAutocast) {
 			return Lever{}, false
 		}
 	}
 	return Lever{
-		Name: "mixed_precision", Saves: -1, Exactness: Inferred, Fits: -1, Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
-		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 (the trace does not record "+
+		Name: "mixed_precision", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
+		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 "+
+			"(the trace does not record "+
 			"element types)",
-			c.f.units.Bytes(c.by[Activation])),
+			c.f.units.Bytes(c.by[timeline.Activation])),
 	}, true
 }
 
 func smallOptimizerLever(c *leverCase) (Lever, bool) {
-	if float64(c.by[OptimizerState]) < 0.1*float64(c.total) || c.by[OptimizerState] == 0 {
+	if float64(c.by[timeline.OptimizerState]) < 0.1*float64(c.total) || c.by[timeline.OptimizerState] == 0 {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "optimizer_8bit", Saves: -1, Exactness: Inferred, Fits: -1, Command: "bitsandbytes.optim.AdamW8bit(params)",
-		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits (the trace does not record "+
+		Name: "optimizer_8bit", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Command: "bitsandbytes.optim.AdamW8bit(params)",
+		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits "+
+			"(the trace does not record "+
 			"element types)",
-			c.f.units.Bytes(c.by[OptimizerState])),
+			c.f.units.Bytes(c.by[timeline.OptimizerState])),
 	}, true
 }
 
 func smallParametersLever(c *leverCase) (Lever, bool) {
-	if float64(c.by[Parameter]) < 0.5*float64(c.total) || c.by[Parameter] == 0 {
+	if float64(c.by[timeline.Parameter]) < 0.5*float64(c.total) || c.by[timeline.Parameter] == 0 {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "smaller_weights", Saves: -1, Exactness: Inferred, Fits: -1, Command: "model.to(torch.bfloat16)  # or quantise for inference",
-		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record element "+
-			"types)", c.f.units.Bytes(c.by[Parameter])),
+		Name: "smaller_weights", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Command: "model.to(torch.bfloat16)  # or quantise for inference",
+		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record "+
+			"element "+
+			"types)", c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, true
 }

@@ -1,4 +1,4 @@
-package timeline
+package timelinetest
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -26,8 +27,9 @@ import (
 //	snapshot
 //	mark iteration|annotation|forward|backward|optimizer START END NAME
 //	rank N WORLD
-//	empty                                   the final state is known and holds what is live: the recording is complete
-//	repeat N                                the lines up to the matching end, N times; $i is the count from 0
+//	empty                                   the final state is known and holds what is live:
+//	                                        the recording is complete
+//	repeat N                                the lines up to the matching end, N times; $i counts from 0
 //	end
 //
 // Sizes and addresses take k, m and g (binary); BLOCK names may be reused once free.
@@ -44,21 +46,22 @@ type script struct {
 }
 
 func newScript() *script {
-	s := &script{b: traces.NewBuilder(), tick: 1000, next: 0x7f0000000000, stacks: map[string]traces.StackID{"": traces.NoStack}, blocks: map[string]traces.Event{}}
+	s := &script{b: traces.NewBuilder(), tick: 1000, next: 0x7f0000000000,
+		stacks: map[string]traces.StackID{"": traces.NoStack}, blocks: map[string]traces.Event{}}
 	s.dev = s.b.Device(traces.DeviceGPU, 0)
 	s.b.T.Source = traces.Source{Format: "script", Path: "script"}
 	return s
 }
 
-// buildScript runs a script and builds its timeline.
-func buildScript(t testing.TB, text string) *Timeline {
+// Script runs a script and builds its timeline.
+func Script(t testing.TB, text string) *timeline.Timeline {
 	t.Helper()
 	s := newScript()
 	if err := s.run(strings.Split(text, "\n")); err != nil {
 		t.Fatalf("script: %v", err)
 	}
 	s.finish()
-	tl, err := Build(context.Background(), s.b.Finish(), nil)
+	tl, err := timeline.Build(context.Background(), s.b.Finish(), nil)
 	if err != nil {
 		t.Fatalf("build: %v", err)
 	}
@@ -114,7 +117,8 @@ func (s *script) statement(f []string) error {
 	opt := s.options(f)
 	switch f[0] {
 	case "gpu", "cpu", "host", "arena":
-		kind := map[string]traces.DeviceKind{"gpu": traces.DeviceGPU, "cpu": traces.DeviceCPU, "host": traces.DeviceHost, "arena": traces.DeviceArena}[f[0]]
+		kind := map[string]traces.DeviceKind{"gpu": traces.DeviceGPU, "cpu": traces.DeviceCPU,
+			"host": traces.DeviceHost, "arena": traces.DeviceArena}[f[0]]
 		ordinal, _ := strconv.Atoi(f[1])
 		if s.b.T.Events.Len() == 0 && len(s.b.T.Devices) == 1 {
 			old := s.b.T.Devices[0]
@@ -139,11 +143,14 @@ func (s *script) statement(f []string) error {
 	case "stack":
 		s.stack(f[1], strings.Join(f[2:], " "))
 	case "seg":
-		s.emit(traces.Event{Action: traces.SegmentAlloc, Addr: uint64(size(f[1])), Size: size(f[2]), Stack: traces.NoStack, Stream: opt.stream})
-		s.segs = append(s.segs, traces.Segment{Address: uint64(size(f[1])), TotalSize: size(f[2]), Small: opt.small, Pool: opt.pool,
+		s.emit(traces.Event{Action: traces.SegmentAlloc, Addr: uint64(size(f[1])), Size: size(f[2]),
+			Stack: traces.NoStack, Stream: opt.stream})
+		s.segs = append(s.segs, traces.Segment{Address: uint64(size(f[1])), TotalSize: size(f[2]),
+			Small: opt.small, Pool: opt.pool,
 			HasPool: opt.pool != traces.Pool{}, Stream: opt.stream, Device: s.dev, Stack: traces.NoStack})
 	case "unseg":
-		s.emit(traces.Event{Action: traces.SegmentFree, Addr: uint64(size(f[1])), Size: size(f[2]), Stack: traces.NoStack})
+		s.emit(traces.Event{Action: traces.SegmentFree, Addr: uint64(size(f[1])), Size: size(f[2]),
+			Stack: traces.NoStack})
 	case "+":
 		return s.alloc(f, opt)
 	case "-", "-?":
@@ -164,7 +171,8 @@ func (s *script) statement(f []string) error {
 		if len(f) > 3 {
 			st = s.stacks[f[3]]
 		}
-		s.emit(traces.Event{Action: traces.OOM, Size: size(f[1]), Addr: uint64(size(f[2])), Stack: st, Stream: opt.stream})
+		s.emit(traces.Event{Action: traces.OOM, Size: size(f[1]), Addr: uint64(size(f[2])), Stack: st,
+			Stream: opt.stream})
 	case "snapshot":
 		s.emit(traces.Event{Action: traces.Snapshot, Stack: traces.NoStack})
 	case "mark":
@@ -181,7 +189,8 @@ func (s *script) alloc(f []string, opt scriptOptions) error {
 	if _, ok := s.blocks[f[1]]; ok {
 		return fmt.Errorf("block %s is live", f[1])
 	}
-	ev := traces.Event{Action: traces.Alloc, Addr: s.next, Size: size(f[2]), Stack: traces.NoStack, Stream: opt.stream}
+	ev := traces.Event{Action: traces.Alloc, Addr: s.next, Size: size(f[2]), Stack: traces.NoStack,
+		Stream: opt.stream}
 	if opt.addr != 0 {
 		ev.Addr = opt.addr
 	} else {
@@ -195,7 +204,8 @@ func (s *script) alloc(f []string, opt scriptOptions) error {
 		ev.Stack = st
 	}
 	if opt.category != "" {
-		ev.Detail = s.b.Detail(traces.Detail{Category: s.b.String(opt.category), ForwardStack: traces.NoStack})
+		ev.Detail = s.b.Detail(traces.Detail{Category: s.b.String(opt.category),
+			ForwardStack: traces.NoStack})
 	}
 	s.emit(ev)
 	s.blocks[f[1]] = ev
@@ -203,7 +213,8 @@ func (s *script) alloc(f []string, opt scriptOptions) error {
 }
 
 func (s *script) mark(f []string) error {
-	m := traces.Mark{Start: size(f[2]), End: size(f[3]), Name: s.b.String(strings.Join(f[4:], " ")), Device: s.dev, Kind: traces.MarkPhase}
+	m := traces.Mark{Start: size(f[2]), End: size(f[3]), Name: s.b.String(strings.Join(f[4:], " ")),
+		Device: s.dev, Kind: traces.MarkPhase}
 	switch f[1] {
 	case "iteration":
 		m.Kind = traces.MarkIteration
@@ -265,12 +276,14 @@ func (s *script) finish() {
 				}
 			}
 			if next > at {
-				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: int64(next - at), Requested: 0, Stack: traces.NoStack, Count: 1})
+				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: int64(next - at), Requested: 0,
+					Stack: traces.NoStack, Count: 1})
 				at = next
 			}
 			if next < end {
 				n := (found.Size + 511) &^ 511
-				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: n, Requested: found.Size, Stack: found.Stack, Count: 1, State: traces.BlockAllocated})
+				st.Blocks = append(st.Blocks, traces.Block{Address: at, Size: n, Requested: found.Size,
+					Stack: found.Stack, Count: 1, State: traces.BlockAllocated})
 				g.AllocatedSize += n
 				g.ActiveSize += n
 				g.Wanted += found.Size

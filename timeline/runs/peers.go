@@ -1,10 +1,12 @@
-package timeline
+package runs
 
 import (
 	"cmp"
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // Problem: of several processes that train together (ranks of data-parallel training, scripts that share a
@@ -58,9 +60,10 @@ func TypicalPeer(steps []Peer) Peer {
 		if len(known) == 0 {
 			return -1
 		}
-		return median(known)
+		return timeline.Median(known)
 	}
-	return Peer{middle(PeerDuration), middle(PeerForward), middle(PeerBackward), middle(PeerOptimizer), middle(PeerBytes)}
+	return Peer{middle(PeerDuration), middle(PeerForward), middle(PeerBackward), middle(PeerOptimizer),
+		middle(PeerBytes)}
 }
 
 // PeerFigure names a figure of a [Peer].
@@ -96,7 +99,7 @@ type PeerDifference struct {
 }
 
 // Text says the difference: "forward +18.1 ms".
-func (d PeerDifference) Text(u Units) string {
+func (d PeerDifference) Text(u timeline.Units) string {
 	by := d.Value - d.Others
 	if d.Figure == PeerBytes {
 		return d.Figure.String() + " " + u.Delta(by)
@@ -105,7 +108,7 @@ func (d PeerDifference) Text(u Units) string {
 	if by < 0 {
 		sign = "-"
 	}
-	return fmt.Sprintf("%s %s%s", d.Figure, sign, Duration(max(by, -by)))
+	return fmt.Sprintf("%s %s%s", d.Figure, sign, timeline.Duration(max(by, -by)))
 }
 
 // PeerReport is what [ComparePeers] finds.
@@ -122,7 +125,8 @@ type PeerReport struct {
 
 // Of returns the differences of one process.
 func (r *PeerReport) Of(peer int) []PeerDifference {
-	from, _ := slices.BinarySearchFunc(r.Differences, peer, func(d PeerDifference, p int) int { return d.Peer - p })
+	from, _ := slices.BinarySearchFunc(r.Differences, peer,
+		func(d PeerDifference, p int) int { return d.Peer - p })
 	to := from
 	for to < len(r.Differences) && r.Differences[to].Peer == peer {
 		to++
@@ -140,7 +144,7 @@ func ComparePeers(peers []Peer) PeerReport {
 			steps = append(steps, peers[i].Duration)
 		}
 	}
-	usual := median(steps)
+	usual := timeline.Median(steps)
 	others := make([]int64, 0, len(peers))
 	for i := range peers {
 		from := len(r.Differences)
@@ -155,18 +159,19 @@ func ComparePeers(peers []Peer) PeerReport {
 			if v < 0 || len(others) == 0 {
 				continue
 			}
-			m := median(others)
+			m := timeline.Median(others)
 			whole, limit := float64(usual), peerShare*float64(usual)
 			if f == PeerBytes {
 				whole, limit = float64(m), max(peerBytesShare*float64(m), peerBytes)
 			}
 			by := math.Abs(float64(v - m))
-			if whole <= 0 || by <= max(limit, outlierScore*spread(others)) {
+			if whole <= 0 || by <= max(limit, outlierScore*timeline.Spread(others)) {
 				continue
 			}
 			r.Differences = append(r.Differences, PeerDifference{i, f, v, m, by / whole})
 		}
-		slices.SortStableFunc(r.Differences[from:], func(a, b PeerDifference) int { return cmp.Compare(b.share, a.share) })
+		slices.SortStableFunc(r.Differences[from:],
+			func(a, b PeerDifference) int { return cmp.Compare(b.share, a.share) })
 	}
 	r.slowest(peers, usual)
 	return r
@@ -191,13 +196,15 @@ func (r *PeerReport) slowest(peers []Peer, usual int64) {
 				backward = append(backward, x)
 			}
 		}
-		m := median(alone)
+		m := timeline.Median(alone)
 		more := own(&peers[i]) - m
-		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best || float64(more) <= max(peerShare*float64(usual), outlierScore*spread(alone)) {
+		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best ||
+			float64(more) <= max(peerShare*float64(usual), outlierScore*timeline.Spread(alone)) {
 			continue
 		}
 		best = more
 		r.Slow, r.Own, r.OthersOwn = i, own(&peers[i]), m
-		r.Waits = len(backward) > 0 && peers[i].Backward >= 0 && 2*(median(backward)-peers[i].Backward) >= more
+		r.Waits = len(backward) > 0 && peers[i].Backward >= 0 &&
+			2*(timeline.Median(backward)-peers[i].Backward) >= more
 	}
 }

@@ -1,4 +1,4 @@
-package timeline
+package autopsy
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -16,13 +17,13 @@ import (
 
 // leverCase is what every lever sees.
 type leverCase struct {
-	d     *Device
+	d     *timeline.Device
 	ctx   context.Context
-	a     *Autopsy
+	a     *Result
 	f     *facts
-	live  []AllocID // allocated at the moment
-	total int64     // their bytes
-	by    [NumCategories]int64
+	live  []timeline.AllocID // allocated at the moment
+	total int64              // their bytes
+	by    [timeline.NumCategories]int64
 	rough bool // some category was inferred
 	err   error
 	work  []int64 // of peakWithout
@@ -32,7 +33,7 @@ type leverCase struct {
 const worthShowing = 0.01
 
 // levers returns what would help, the largest saving first; those whose saving the trace does not show last.
-func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, error) {
+func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts) ([]Lever, error) {
 	if d.Info.Kind == traces.DeviceArena {
 		return nil, nil
 	}
@@ -45,7 +46,8 @@ func (d *Device) levers(ctx context.Context, a *Autopsy, f *facts) ([]Lever, err
 	all := []Lever{}
 	for _, lever := range []func(*leverCase) (Lever, bool){
 		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
-		lossLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever, shardParametersLever, foreachLever,
+		lossLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
+		shardParametersLever, foreachLever,
 		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
 	} {
 		if l, ok := lever(c); ok {
@@ -69,13 +71,13 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 	}
 	var n int64
 	switch {
-	case c.a.OOM || c.a.Inferred || !c.d.hasLifetimes():
+	case c.a.OOM || c.a.Inferred || !c.d.HasLifetimes():
 		n = bytesAt(cuts, c.a.At)
 	default:
 		if c.work == nil {
-			c.work = make([]int64, c.d.n+2)
+			c.work = make([]int64, c.d.Len()+2)
 		}
-		peak, err := c.d.peakWithout(c.ctx, cuts, c.work)
+		peak, err := peakWithout(c.ctx, c.d, cuts, c.work)
 		if err != nil {
 			c.err = err
 			return 0, false
@@ -89,7 +91,8 @@ func (c *leverCase) saves(cuts []cut) (int64, bool) {
 // that lie together show it.
 func (c *leverCase) fits(extra int64) int {
 	switch {
-	case !c.a.OOM || !c.f.known, c.f.driverFree >= driverBytes(c.a.Asked): // a limit that the trace does not tell
+	case !c.a.OOM ||
+		!c.f.known, c.f.driverFree >= driverBytes(c.a.Asked): // a limit that the trace does not tell
 		return -1
 	case c.f.short() > extra:
 		return 0
@@ -100,9 +103,9 @@ func (c *leverCase) fits(extra int64) int {
 }
 
 // exactness returns that of a figure that rests on categories.
-func (c *leverCase) exactness() Exactness {
+func (c *leverCase) exactness() timeline.Exactness {
 	if c.rough {
-		return Inferred
+		return timeline.Inferred
 	}
 	return c.d.Totals.Exactness
 }
@@ -120,8 +123,10 @@ func expandableLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	l := Lever{
-		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that could go back to the driver, "+
+		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n,
+		Exactness: timeline.Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that "+
+			"could go back to the driver, "+
 			"so that they no longer have to lie together",
 			c.f.units.Bytes(n)),
 	}
@@ -137,9 +142,12 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is
 	// a share; 1.0 will do.
 	return Lever{
-		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: f.cached, Exactness: c.d.Totals.Exactness, Fits: -1,
-		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment (the call does it once; "+
-			"PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8 does it whenever 80 %% are reserved, but only in a process that has called "+
+		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: f.cached,
+		Exactness: c.d.Totals.Exactness, Fits: -1,
+		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment "+
+			"(the call does it once; "+
+			"PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8 does it whenever 80 %% are "+
+			"reserved, but only in a process that has called "+
 			"torch.cuda.set_per_process_memory_fraction(1.0))",
 			c.f.units.Bytes(f.cached)),
 	}, true
@@ -151,8 +159,10 @@ func splitLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1, Exactness: Inferred, Fits: -1,
-		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do not strand them; what it " +
+		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1,
+		Exactness: timeline.Inferred, Fits: -1,
+		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do " +
+			"not strand them; what it " +
 			"saves depends on the order of allocations",
 	}, true
 }
@@ -163,8 +173,10 @@ func pendingLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed but not yet "+
+		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n,
+		Exactness: timeline.Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed "+
+			"but not yet "+
 			"usable", c.f.units.Bytes(n)),
 	}, true
 }
@@ -175,8 +187,10 @@ func poolLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n, Exactness: Inferred, Fits: c.fits(n),
-		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their pools are idle at that "+
+		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n,
+		Exactness: timeline.Inferred, Fits: c.fits(n),
+		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their "+
+			"pools are idle at that "+
 			"moment", c.f.units.Bytes(n)),
 	}, true
 }
@@ -209,12 +223,12 @@ var leverWords = map[string]string{
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.
-func (l *Lever) savesText(u Units) string {
+func (l *Lever) savesText(u timeline.Units) string {
 	sign := ""
 	switch l.Exactness {
-	case Inferred:
+	case timeline.Inferred:
 		sign = "~"
-	case LowerBound:
+	case timeline.LowerBound:
 		sign = "≥ "
 	}
 	switch l.Name {
@@ -225,9 +239,9 @@ func (l *Lever) savesText(u Units) string {
 }
 
 // fitText says of a lever that shows it that the failed request would have been served.
-func (l *Lever) fitText(u Units) string {
+func (l *Lever) fitText(u timeline.Units) string {
 	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), l.savesText(u))
-	if l.Exactness == Inferred {
+	if l.Exactness == timeline.Inferred {
 		s += " (inferred)"
 	}
 	return s + "."

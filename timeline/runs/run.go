@@ -1,17 +1,19 @@
-package timeline
+package runs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A run: many ranks on one clock. Each rank is read once, summarised in some hundred KiB, and let go, so that
-// a thousand fit.
+// Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
 //
 // Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median
 // absolute deviation), by 1 % of it and by 64 MiB: ranks of one run do the same thing, so that their own
@@ -32,7 +34,7 @@ const (
 // Summarise reduces a rank's timeline to what a run keeps of it: its device of the highest peak. [from, to)
 // is the run's clock in absolute nanoseconds, cut into columns equal stretches; from == to takes the
 // recording's own. It returns the context's error when cancelled.
-func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (RankSummary, error) {
+func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, columns int) (RankSummary, error) {
 	p := &t.Trace.Process
 	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
 	d := t.Main()
@@ -47,7 +49,7 @@ func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (R
 	if from == to {
 		from, to = r.From, r.To
 	}
-	for _, g := range d.Breakdown(d.Totals.PeakAt, BySite) {
+	for _, g := range d.Breakdown(d.Totals.PeakAt, timeline.BySite) {
 		r.Top = g
 		r.Top.Name = d.Site(g.Stack)
 		break
@@ -55,14 +57,14 @@ func Summarise(ctx context.Context, t *Timeline, from, to int64, columns int) (R
 	if err := ctx.Err(); err != nil {
 		return r, err
 	}
-	r.Strip = d.strip(from-epoch, to-epoch, columns)
-	r.Sites, r.Steps = d.siteSequence()
+	r.Strip = strip(d, from-epoch, to-epoch, columns)
+	r.Sites, r.Steps = siteSequence(d)
 	return r, nil
 }
 
 // strip returns the most bytes allocated in each of n equal stretches of [from, to), 0 outside of the
 // recording.
-func (d *Device) strip(from, to int64, n int) []int64 {
+func strip(d *timeline.Device, from, to int64, n int) []int64 {
 	if n <= 0 || to <= from {
 		return nil
 	}
@@ -81,14 +83,14 @@ func (d *Device) strip(from, to int64, n int) []int64 {
 
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording
 // where it begins empty or has none, and the places in it at which iterations begin.
-func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
-	first := d.firstRecorded()
+func siteSequence(d *timeline.Device) (sites []SiteSignature, steps []RankStep) {
+	first := d.Begun(timeline.Start)
 	list := d.Iterations().List
 	if len(list) > 0 && !d.Totals.BeginsEmpty {
-		first, _ = d.allocsIn(list[0].First, list[0].End)
+		first, _ = d.AllocsIn(list[0].First, list[0].End)
 	}
-	end := min(first+siteSignatures, AllocID(d.Allocs.Len()))
-	hashes := siteHashes(d.tl.places)
+	end := min(first+siteSignatures, timeline.AllocID(d.Allocs.Len()))
+	hashes := frames.Hashes(d.Timeline().Places())
 	names := map[traces.StackID]string{traces.NoStack: ""}
 	for a := first; a < end; a++ {
 		st := d.Origin(a)
@@ -104,16 +106,16 @@ func (d *Device) siteSequence() (sites []SiteSignature, steps []RankStep) {
 		sites = append(sites, sig)
 	}
 	for _, x := range list {
-		if a, _ := d.allocsIn(x.First, x.End); a >= first && a < end {
+		if a, _ := d.AllocsIn(x.First, x.End); a >= first && a < end {
 			steps = append(steps, RankStep{int32(a - first), strings.Clone(x.Name)})
 		}
 	}
 	return sites, steps
 }
 
-// BuildRun puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first
+// Build puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first
 // outlier leaves the others. The slice is reordered in place and kept.
-func BuildRun(ranks []RankSummary) *Run {
+func Build(ranks []RankSummary) *Run {
 	r := &Run{Ranks: ranks}
 	var peaks []int64
 	for i := range ranks {
@@ -121,8 +123,8 @@ func BuildRun(ranks []RankSummary) *Run {
 			peaks = append(peaks, ranks[i].Totals.PeakAllocated)
 		}
 	}
-	r.Median = median(peaks)
-	limit := max(outlierScore*spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
+	r.Median = timeline.Median(peaks)
+	limit := max(outlierScore*timeline.Spread(peaks), float64(r.Median)/outlierShare, outlierBytes)
 	off := func(s *RankSummary) float64 {
 		if s.Err != nil || len(peaks) < 3 {
 			return 0
@@ -261,13 +263,14 @@ func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
 }
 
 // Text says where the rank leaves the others and what they allocate instead, with sizes in units u.
-func (d *Divergence) Text(u Units) string {
+func (d *Divergence) Text(u timeline.Units) string {
 	at := fmt.Sprintf("allocation %d", d.InIteration+1)
 	if d.Iteration != "" {
 		at = d.Iteration + ", " + at
 	}
-	site := orElse(d.Site, "a call site without a stack")
-	s := fmt.Sprintf("%s, %s: %s where the others allocate %s", at, site, u.Bytes(d.Size), u.Bytes(d.Usual.Size))
+	site := cmp.Or(d.Site, "a call site without a stack")
+	s := fmt.Sprintf("%s, %s: %s where the others allocate %s", at, site, u.Bytes(d.Size),
+		u.Bytes(d.Usual.Size))
 	if d.Elsewhere && d.Usual.Name != "" {
 		s += " in " + d.Usual.Name
 	}
@@ -276,7 +279,7 @@ func (d *Divergence) Text(u Units) string {
 
 // Sentence says what most ranks peak at, which one stands out, and where it leaves the others, with sizes in
 // units u.
-func (r *Run) Sentence(u Units) string {
+func (r *Run) Sentence(u timeline.Units) string {
 	good, bad := 0, 0
 	for i := range r.Ranks {
 		if r.Ranks[i].Err != nil {
@@ -300,7 +303,8 @@ func (r *Run) Sentence(u Units) string {
 		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, u.Bytes(r.Median))
 	default:
 		top := &r.Ranks[0]
-		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, u.Bytes(r.Median), top.Rank, u.Bytes(top.Totals.PeakAllocated))
+		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, u.Bytes(r.Median), top.Rank,
+			u.Bytes(top.Totals.PeakAllocated))
 		if r.Outliers > 1 {
 			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
 		}
@@ -317,4 +321,54 @@ func (r *Run) Sentence(u Units) string {
 		s += fmt.Sprintf(" %d could not be read.", bad)
 	}
 	return s
+}
+
+// Run is many ranks on one clock.
+type Run struct {
+	Ranks      []RankSummary // outliers first, then by rank
+	Apart      bool          // the ranks have no time in common: each is on a clock that begins with it
+	Outliers   int           // how many of Ranks are outliers
+	Median     int64         // median peak
+	Divergence *Divergence   // nil where all agree
+}
+
+// RankSummary is what a run keeps of one rank, so that a thousand ranks fit in memory.
+type RankSummary struct {
+	Rank     int
+	Path     string
+	Host     string
+	Err      error // why the rank could not be read; the rest is zero then
+	Device   traces.Device
+	Totals   timeline.Totals
+	PeakTime int64
+	Top      timeline.Group // largest holder at the peak
+	Strip    []int64        // max allocated bytes in each of len(Strip) equal stretches of the run's clock
+	From, To int64          // absolute nanoseconds (Clock.Epoch + time)
+	Sites    []SiteSignature
+	Steps    []RankStep // the iterations that begin within Sites, in order
+}
+
+// RankStep is an iteration of a rank: the place in Sites at which it begins, and its name.
+type RankStep struct {
+	First int32
+	Name  string
+}
+
+// SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that
+// ignores line numbers.
+type SiteSignature struct {
+	Hash uint64
+	Size int64
+	Name string
+}
+
+// Divergence is the first allocation at which a rank leaves the others.
+type Divergence struct {
+	Rank, Index int
+	Site        string // "" for a call site without a stack
+	Size        int64
+	Usual       SiteSignature // what most ranks allocate there
+	Elsewhere   bool          // the others do so from another call site
+	Iteration   string        // the name of the one in which it lies, "" before the first
+	InIteration int           // its index within the iteration
 }

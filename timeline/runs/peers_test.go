@@ -1,26 +1,29 @@
-package timeline
+package runs_test
 
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline/runs"
 )
 
 const ms = int64(1e6)
 
 // inStep are n ranks of 40 ms a step, each with its own noise of at most 1 ms.
-func inStep(n int) []Peer {
+func inStep(n int) []runs.Peer {
 	rng := rand.New(rand.NewPCG(uint64(n), 3))
-	var out []Peer
+	var out []runs.Peer
 	for range n {
 		noise := rng.Int64N(ms)
-		out = append(out, Peer{Duration: 40 * ms, Forward: 14*ms + noise, Backward: 21*ms - noise, Optimizer: 5 * ms, Bytes: 2<<30 + rng.Int64N(4<<20)})
+		out = append(out, runs.Peer{Duration: 40 * ms, Forward: 14*ms + noise, Backward: 21*ms - noise,
+			Optimizer: 5 * ms, Bytes: 2<<30 + rng.Int64N(4<<20)})
 	}
 	return out
 }
 
 func TestRanksThatDoTheSameDoNotDiffer(t *testing.T) {
 	for n := range 65 {
-		if r := ComparePeers(inStep(n)); len(r.Differences) > 0 || r.Slow >= 0 {
+		if r := runs.ComparePeers(inStep(n)); len(r.Differences) > 0 || r.Slow >= 0 {
 			t.Errorf("of %d ranks: %+v", n, r)
 		}
 	}
@@ -37,7 +40,7 @@ func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) 
 				p[i].Backward += 18 * ms
 			}
 		}
-		r := ComparePeers(p)
+		r := runs.ComparePeers(p)
 		if r.Slow != slow || !r.Waits || r.Own-r.OthersOwn < 17*ms {
 			t.Fatalf("of %d ranks rank %d is slow, not %+v", n, slow, r)
 		}
@@ -54,8 +57,9 @@ func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) 
 func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
 	p := inStep(8)
 	p[5].Bytes = 3 << 30
-	r := ComparePeers(p)
-	if len(r.Differences) != 1 || r.Differences[0].Peer != 5 || r.Differences[0].Figure != PeerBytes || r.Slow != -1 {
+	r := runs.ComparePeers(p)
+	if len(r.Differences) != 1 || r.Differences[0].Peer != 5 ||
+		r.Differences[0].Figure != runs.PeerBytes || r.Slow != -1 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -65,15 +69,15 @@ func TestWhereEveryRankDiffersNoneIsCalledOdd(t *testing.T) {
 	for i := range p {
 		p[i].Bytes = int64(i+1) << 30
 	}
-	if r := ComparePeers(p); len(r.Differences) != 0 {
+	if r := runs.ComparePeers(p); len(r.Differences) != 0 {
 		t.Errorf("%+v", r.Differences)
 	}
 }
 
 func TestAFigureThatIsUnknownDiffersFromNothing(t *testing.T) {
 	p := inStep(3)
-	p[1] = Peer{-1, -1, -1, -1, -1}
-	if r := ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {
+	p[1] = runs.Peer{-1, -1, -1, -1, -1}
+	if r := runs.ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {
 		t.Errorf("%+v", r)
 	}
 }

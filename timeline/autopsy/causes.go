@@ -1,8 +1,9 @@
-package timeline
+package autopsy
 
 import (
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -33,7 +34,7 @@ func driverBytes(asked int64) int64 {
 // failed request could use (its stream, pool and size class); where no request failed, those of the default
 // pool.
 type facts struct {
-	units        Units
+	units        timeline.Units
 	known        bool
 	oom          bool
 	full         bool  // it looks like after an out-of-memory
@@ -54,8 +55,9 @@ type facts struct {
 }
 
 // factsOf sorts the state's inactive bytes by who could use them.
-func (d *Device) factsOf(a *Autopsy, u Units) *facts {
-	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free, capacity: d.Info.TotalBytes}
+func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
+	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free,
+		capacity: d.Info.TotalBytes}
 	s := a.State
 	if s == nil || !s.Known {
 		return f
@@ -67,7 +69,8 @@ func (d *Device) factsOf(a *Autopsy, u Units) *facts {
 		e := d.Event(a.At)
 		stream, anyStream = e.Stream, false
 		small = a.Asked <= smallRequest
-		if det := d.tl.Trace.DetailOf(d.first + int(a.At)); det.HasPool {
+		first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
+		if det := d.Timeline().Trace.DetailOf(first + int(a.At)); det.HasPool {
 			pool = det.Pool
 		}
 	}
@@ -90,7 +93,7 @@ func (d *Device) factsOf(a *Autopsy, u Units) *facts {
 }
 
 // addHoles counts the holes of a usable segment.
-func (f *facts) addHoles(g *SegmentState) {
+func (f *facts) addHoles(g *timeline.SegmentState) {
 	if g.Active == 0 {
 		f.cached += g.Size
 	} else {
@@ -139,7 +142,8 @@ var causeWords = map[string]string{
 func (f *facts) causes() []Cause {
 	if !f.known {
 		return []Cause{{Kind: "capacity", Bytes: -1,
-			Text: "the trace has no segments: record with torch.cuda.memory._record_memory_history() to see the allocator's state"}}
+			Text: "the trace has no segments: record with torch.cuda.memory._record_memory_history() to " +
+				"see the allocator's state"}}
 	}
 	var all []Cause
 	add := func(c Cause, ok bool) {
@@ -178,7 +182,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	if f.full {
 		idle := f.stranded + f.cached + f.otherPools + f.otherStreams
 		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
-			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind it: what was asked for, and "+
+			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind "+
+				"it: what was asked for, and "+
 				"what the driver had left, is not in the trace",
 			f.units.Bytes(idle))}, true
 	}
@@ -187,7 +192,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	}
 	if f.driverFree >= driverBytes(f.asked) {
 		return Cause{Kind: "limit", Bytes: -1, Main: true, Text: fmt.Sprintf(
-			"the driver still had %s free, more than the request needs: a limit set by set_per_process_memory_fraction, or memory that "+
+			"the driver still had %s free, more than the request needs: a limit set by "+
+				"set_per_process_memory_fraction, or memory that "+
 				"another process held at that instant",
 			f.units.Bytes(f.driverFree))}, true
 	}
@@ -197,7 +203,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	}
 	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
 	return Cause{Kind: "capacity", Bytes: short, Main: short > others, Text: fmt.Sprintf(
-		"all that is free together is %s short of the request: tensors alive at that moment need to shrink", f.units.Bytes(short))}, true
+		"all that is free together is %s short of the request: tensors alive at that moment need to shrink",
+		f.units.Bytes(short))}, true
 }
 
 func (f *facts) fragmentationCause() (Cause, bool) {
@@ -208,7 +215,8 @@ func (f *facts) fragmentationCause() (Cause, bool) {
 			return Cause{}, false
 		}
 		return Cause{Kind: "fragmentation", Bytes: holes, Main: main, Text: fmt.Sprintf(
-			"%s lie idle in holes of segments that the request could use, the largest %s", f.units.Bytes(holes), f.units.Bytes(f.largestHole))}, true
+			"%s lie idle in holes of segments that the request could use, the largest %s",
+			f.units.Bytes(holes), f.units.Bytes(f.largestHole))}, true
 	}
 	if f.stranded*50 < f.reserved || f.stranded == 0 {
 		return Cause{}, false
@@ -223,7 +231,8 @@ func (f *facts) poolCause() (Cause, bool) {
 	if n == 0 || n*100 < f.reserved {
 		return Cause{}, false
 	}
-	text := f.units.Bytes(f.otherPools) + " lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
+	text := f.units.Bytes(f.otherPools) +
+		" lie idle in private pools (CUDA graphs, user pools), which nothing else may use"
 	switch {
 	case f.otherPools == 0:
 		text = f.units.Bytes(f.otherStreams) + " lie idle in segments of other streams"
@@ -237,29 +246,36 @@ func (f *facts) pendingCause() (Cause, bool) {
 	if f.pending == 0 || f.pending*100 < f.reserved && !f.enough(f.pending) {
 		return Cause{}, false
 	}
-	return Cause{Kind: "pending_frees", Bytes: f.pending, Main: f.short() > 0 && f.enough(f.pending), Text: fmt.Sprintf(
-		"%s are freed but wait for another stream (record_stream)", f.units.Bytes(f.pending))}, true
+	return Cause{Kind: "pending_frees", Bytes: f.pending, Main: f.short() > 0 && f.enough(f.pending),
+		Text: fmt.Sprintf(
+			"%s are freed but wait for another stream (record_stream)", f.units.Bytes(f.pending))}, true
 }
 
 func (f *facts) outsideCause() (Cause, bool) {
 	if f.capacity == 0 || f.driverFree < 0 {
-		return Cause{Kind: "outside_pytorch", Bytes: -1, Text: "what other processes, NCCL and the CUDA context hold is not in the " +
-				"trace: nvidia-smi shows it while it runs"},
+		return Cause{Kind: "outside_pytorch", Bytes: -1,
+				Text: "what other processes, NCCL and the CUDA context hold is not in the " +
+					"trace: nvidia-smi shows it while it runs"},
 			f.oom || f.full
 	}
 	n := f.capacity - f.reserved - f.driverFree
 	if n <= 0 {
 		return Cause{}, false
 	}
-	return Cause{Kind: "outside_pytorch", Bytes: n, Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity, Text: fmt.Sprintf(
-		"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, other processes",
-		f.units.Bytes(n), f.units.Bytes(f.capacity))}, true
+	return Cause{Kind: "outside_pytorch", Bytes: n, Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity,
+		Text: fmt.Sprintf(
+			"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, "+
+				"other processes",
+			f.units.Bytes(n), f.units.Bytes(f.capacity))}, true
 }
 
 func (f *facts) roundingCause() (Cause, bool) {
 	if f.internal == 0 || f.internal*100 < f.reserved {
 		return Cause{}, false
 	}
-	return Cause{Kind: "rounding", Bytes: f.internal, Main: f.short() > 0 && f.enough(f.internal), Text: fmt.Sprintf(
-		"%s were given beyond what was asked for, by rounding block sizes up", f.units.Bytes(f.internal))}, true
+	return Cause{Kind: "rounding", Bytes: f.internal, Main: f.short() > 0 && f.enough(f.internal),
+			Text: fmt.Sprintf(
+				"%s were given beyond what was asked for, by rounding block sizes up",
+				f.units.Bytes(f.internal))},
+		true
 }

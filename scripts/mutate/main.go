@@ -1,0 +1,210 @@
+// Command mutate tests the tests of packages: it changes one place of their code at a time and runs their
+// tests, which must fail. A change that no test notices survives; it is either explained in survivors.txt or
+// makes the run fail.
+//
+//	go run ./scripts/mutate [-n 20] [-seed 1] ./replay/sim ./managers/pack
+//
+// It changes only places that the tests reach, n of a package, drawn by the seed; -n 0 takes all. The working
+// tree stays as it is: go's -overlay puts the changed file in the place of the true one.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	_ "embed"
+)
+
+//go:embed survivors.txt
+var survivors string
+
+func main() {
+	n := flag.Int("n", 20, "changes of each package; 0 for all")
+	seed := flag.Uint64("seed", 1, "draws the changes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	r := run{n: *n, seed: *seed, explained: explained(survivors), out: os.Stdout}
+	for _, path := range flag.Args() {
+		if err := r.mutate(ctx, path); err != nil {
+			fmt.Fprintln(os.Stderr, "mutate:", err)
+			os.Exit(1)
+		}
+	}
+	if r.survived > 0 {
+		fmt.Fprintf(os.Stderr, "mutate: %d changes survive: %s\n", r.survived,
+			"write a test, or explain them in scripts/mutate/survivors.txt")
+		os.Exit(1)
+	}
+}
+
+// explained returns the survivors of a text: its lines that are neither comments nor indented. The indented
+// ones below each say why it survives.
+func explained(text string) map[string]bool {
+	all := map[string]bool{}
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if line != "" && line[0] != '#' && line[0] != '\t' {
+			all[line] = true
+		}
+	}
+	return all
+}
+
+// run is one run over some packages.
+type run struct {
+	n         int
+	seed      uint64
+	explained map[string]bool
+	out       io.Writer
+	survived  int // and not explained
+}
+
+// pkg is what go list says of a package.
+type pkg struct {
+	Dir, ImportPath string
+	GoFiles         []string
+	Module          struct{ Path, Dir string }
+}
+
+// mutate changes one package.
+func (r *run) mutate(ctx context.Context, path string) error {
+	p, err := list(ctx, path)
+	if err != nil {
+		return err
+	}
+	scratch, err := os.MkdirTemp("", "mutate-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(scratch)
+	t := tests{pkg: p, scratch: scratch, limit: 10 * time.Minute}
+	profile := filepath.Join(scratch, "cover")
+	began := time.Now()
+	if outcome, err := t.run(ctx, nil, "-test.coverprofile", profile); err != nil || outcome != survived {
+		return fmt.Errorf("%s: its tests fail as it is (%v): %w", p.ImportPath, outcome, err)
+	}
+	t.limit = 3*time.Since(began) + 10*time.Second
+	all, err := changes(p, profile)
+	if err != nil {
+		return err
+	}
+	rnd := rand.New(rand.NewPCG(r.seed, 0))
+	rnd.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	var count [outcomes]int
+	for i := range all {
+		if r.n > 0 && count[killed]+count[survived] == r.n {
+			break
+		}
+		outcome, err := t.run(ctx, &all[i])
+		if err != nil {
+			return err
+		}
+		count[outcome]++
+		if outcome != survived {
+			continue
+		}
+		said := "SURVIVES "
+		if r.explained[all[i].String()] {
+			said = "explained"
+		} else {
+			r.survived++
+		}
+		fmt.Fprintf(r.out, "%s  %v (line %d)\n", said, &all[i], all[i].line)
+	}
+	fmt.Fprintf(r.out, "%s: %d of %d changes killed, %d survive, %d do not compile; %d places in all\n",
+		p.rel(), count[killed], count[killed]+count[survived], count[survived], count[broken], len(all))
+	return nil
+}
+
+// rel is the package's path within its module.
+func (p pkg) rel() string {
+	return strings.TrimPrefix(strings.TrimPrefix(p.ImportPath, p.Module.Path), "/")
+}
+
+func list(ctx context.Context, path string) (p pkg, err error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-json=Dir,ImportPath,GoFiles,Module", path).Output()
+	if err != nil {
+		return p, fmt.Errorf("list %s: %w", path, err)
+	}
+	return p, json.Unmarshal(out, &p)
+}
+
+// outcome says what became of a change.
+type outcome int
+
+const (
+	killed   outcome = iota // a test failed, or ran out of time or memory
+	survived                // the tests passed
+	broken                  // it does not compile
+	outcomes
+)
+
+func (o outcome) String() string { return [...]string{"killed", "survived", "broken"}[o] }
+
+// tests runs the tests of a package.
+type tests struct {
+	pkg     pkg
+	scratch string
+	limit   time.Duration
+}
+
+// memory is how much address space tests may take, in KiB: a change may make a loop endless.
+const memory = 12 << 20
+
+// run runs the tests with a change, or without any.
+func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, error) {
+	binary := filepath.Join(t.scratch, "test")
+	build := []string{"test", "-c", "-o", binary}
+	if c == nil {
+		build = append(build, "-cover")
+	} else {
+		overlay, err := t.overlay(c)
+		if err != nil {
+			return broken, err
+		}
+		build = append(build, "-vet=off", "-overlay", overlay)
+	}
+	if err := exec.CommandContext(ctx, "go", append(build, t.pkg.ImportPath)...).Run(); err != nil {
+		return broken, ctx.Err()
+	}
+	limited, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	begin := []string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memory), "sh", binary}
+	cmd := exec.CommandContext(limited, "sh",
+		slices.Concat(begin, []string{"-test.short", "-test.failfast"}, args)...)
+	cmd.Dir, cmd.WaitDelay = t.pkg.Dir, time.Second
+	err := cmd.Run()
+	var exit *exec.ExitError
+	switch {
+	case ctx.Err() != nil:
+		return killed, ctx.Err()
+	case err == nil:
+		return survived, nil
+	case errors.As(err, &exit), errors.Is(err, context.DeadlineExceeded), errors.Is(err, exec.ErrWaitDelay):
+		return killed, nil
+	}
+	return killed, fmt.Errorf("run the tests of %s: %w", t.pkg.ImportPath, err)
+}
+
+// overlay writes the changed file and returns the list that puts it in the place of the true one.
+func (t *tests) overlay(c *change) (string, error) {
+	file, path := filepath.Join(t.scratch, "changed.go"), filepath.Join(t.scratch, "overlay.json")
+	text, err := json.Marshal(map[string]map[string]string{"Replace": {c.path: file}})
+	if err != nil {
+		return "", err
+	}
+	return path, errors.Join(os.WriteFile(file, c.apply(), 0o600), os.WriteFile(path, text, 0o600))
+}

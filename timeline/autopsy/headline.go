@@ -1,0 +1,204 @@
+package autopsy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Headline returns the one sentence on top: when the peak was and what held it, in the words that fit what
+// the trace is. Sizes are in units u; ~ stands before what was inferred, ≥ before what is a lower bound.
+func Headline(d *timeline.Device, u timeline.Units) string { return wording{d, u}.headline() }
+
+// wording puts what is known of a device into sentences, with sizes in its units.
+type wording struct {
+	*timeline.Device
+	units timeline.Units
+}
+
+func (w wording) headline() string {
+	t := &w.Totals
+	switch {
+	case w.Info.Kind == traces.DeviceArena:
+		return w.arena()
+	case t.PeakAllocated == 0 && w.Allocs.Len() == 0 && w.Timeline().Trace.Cut():
+		return "Nothing to show: the file was cut before the first block of " + w.Label() +
+			": copy or record it again."
+	case w.Len() == 0 && w.Allocs.Len() == 0 && t.EndReserved <= 0:
+		return "Nothing to show: the trace has no memory events and no segments for " + w.Label() + "."
+	case oomMoment(w.Device) != timeline.Start:
+		return w.oom()
+	case t.PeakAllocated == 0:
+		return fmt.Sprintf("Nothing was allocated on %s while the trace was recorded.", w.Label())
+	case !w.HasLifetimes():
+		return w.point()
+	}
+	return w.peak()
+}
+
+// bound returns the sign before a figure that may be larger, or that was inferred; "" before an exact one.
+func (w wording) bound() string {
+	switch w.Totals.Exactness {
+	case timeline.LowerBound:
+		return "≥ "
+	case timeline.Inferred:
+		return "~"
+	}
+	return ""
+}
+
+func (w wording) peak() string {
+	t := &w.Totals
+	of := ""
+	if w.Info.Kind != traces.DeviceGPU {
+		of = " of " + strings.TrimPrefix(w.Label(), "the ")
+		if w.Info.Kind == traces.DeviceCPU {
+			of += " memory"
+		}
+	}
+	if !t.BeginsEmpty {
+		of += " since the recording began,"
+	}
+	s := fmt.Sprintf("Peak %s%s%s %s", w.bound(), w.units.Bytes(t.PeakAllocated), of, w.When(t.PeakAt))
+	return s + w.holders(t.PeakAt)
+}
+
+// holders says what is allocated at a moment: the largest category's share and the largest holder. It ends
+// the sentence.
+func (w wording) holders(m timeline.Moment) string {
+	var s string
+	total := int64(0)
+	groups := w.Breakdown(m, timeline.ByCategory)
+	for _, g := range groups {
+		total += g.Bytes
+	}
+	if total == 0 {
+		return "."
+	}
+	if groups[0].Category == timeline.Unknown && groups[0].Largest != timeline.NoAlloc && len(groups) == 1 {
+		s = ": what kind of tensors is not recorded"
+	} else {
+		s = ": " + share(groups[0], total)
+		if groups[0].Category == timeline.Unknown && len(groups) > 1 && groups[1].Bytes*20 >= total {
+			s += ", " + share(groups[1], total)
+		}
+	}
+	if h := w.largestHolder(m); h != "" {
+		s += ". Largest holder: " + h
+	}
+	return s + "."
+}
+
+// share says how much of total a category holds, with ~ where the category was inferred.
+func share(g timeline.Group, total int64) string {
+	sign := ""
+	if g.Inferred {
+		sign = "~"
+	}
+	words := g.Category.Words()
+	if g.Largest == timeline.NoAlloc {
+		words = g.Name
+	}
+	return fmt.Sprintf("%s%d %% %s", sign, (g.Bytes*100+total/2)/total, words)
+}
+
+// largestHolder names the call site that holds most at a moment, else what is known of what has none, else
+// the largest block: "" where nothing is allocated.
+func (w wording) largestHolder(m timeline.Moment) string {
+	groups := w.Breakdown(m, timeline.BySite)
+	if len(groups) == 0 || groups[0].Bytes == 0 {
+		return ""
+	}
+	switch g := groups[0]; {
+	case w.Site(g.Stack) != "":
+		return w.holder(&g)
+	case len(groups) > 1 && groups[1].Bytes > 0:
+		return w.holder(&g) + ", then " + w.holder(&groups[1])
+	case g.Largest == timeline.NoAlloc:
+		return ""
+	default:
+		return w.bufferName(g.Largest) + ", " + w.units.Bytes(w.Allocs.Rounded[g.Largest]) +
+			w.purpose(g.Largest)
+	}
+}
+
+// holder names a row of a breakdown by site, its bytes and its blocks.
+func (w wording) holder(g *timeline.Group) string {
+	return g.Words() + ", " + w.units.Bytes(g.Bytes) + blocksWord(g.Blocks) + w.purpose(g.Largest)
+}
+
+func blocksWord(n int) string {
+	if n <= 1 {
+		return ""
+	}
+	return " in " + timeline.Count(int64(n)) + " blocks"
+}
+
+// purpose says why a block is there, where its category tells.
+func (w wording) purpose(a timeline.AllocID) string {
+	if a != timeline.NoAlloc && w.Allocs.Category[a] == timeline.Activation {
+		return " saved for backward"
+	}
+	return ""
+}
+
+func (w wording) point() string {
+	t := &w.Totals
+	at := timeline.Moment(w.Len() - 1)
+	if looksFull(w.Device) {
+		return w.full() + w.largestAt(at)
+	}
+	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocated))
+	if t.EndReserved > 0 {
+		s += fmt.Sprintf(" of %s reserved on %s", w.units.Bytes(t.EndReserved), w.Label())
+	}
+	return s + w.holders(at)
+}
+
+// largestAt names the largest holder in a sentence of its own.
+func (w wording) largestAt(m timeline.Moment) string {
+	if h := w.largestHolder(m); h != "" {
+		return " Largest holder: " + h + "."
+	}
+	return ""
+}
+
+func (w wording) oom() string {
+	at := oomMoment(w.Device)
+	asked := w.Event(at).Size
+	s := fmt.Sprintf("Out of memory %s: asked for %s with %s allocated", w.When(at), w.units.Bytes(asked),
+		w.units.Bytes(w.Allocated.At(at)))
+	return s + w.holders(at)
+}
+
+// arena is the sentence of a storage-allocation problem: what any packing needs.
+func (w wording) arena() string {
+	t := &w.Totals
+	if w.Allocs.Len() == 0 {
+		return "Nothing to pack: the problem has no buffers."
+	}
+	largest := timeline.AllocID(0)
+	for a := range w.Allocs.Size {
+		if w.Allocs.Rounded[a] > w.Allocs.Rounded[largest] {
+			largest = timeline.AllocID(a)
+		}
+	}
+	s := fmt.Sprintf("%s buffers to pack: no packing can need less than %s, what is live at time %d",
+		timeline.Count(int64(w.Allocs.Len())),
+		w.units.Bytes(t.PeakAllocated), w.Time(t.PeakAt))
+	if c := w.Info.TotalBytes; c > 0 {
+		s += fmt.Sprintf(" (%d %% of the capacity of %s)", (t.PeakAllocated*100+c/2)/c, w.units.Bytes(c))
+	}
+	return s + fmt.Sprintf(". Largest buffer: %s, %s.", w.bufferName(largest),
+		w.units.Bytes(w.Allocs.Rounded[largest]))
+}
+
+// bufferName returns what says where a buffer comes from, its block name where nothing does.
+func (w wording) bufferName(a timeline.AllocID) string {
+	if name := w.Site(w.Origin(a)); name != "" {
+		return name
+	}
+	return "block " + w.Name(a)
+}

@@ -1,0 +1,115 @@
+package runs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
+
+// rankScript is the recording of one rank: three steps; odd makes the third allocate more in another place.
+func rankScript(rank int, odd bool) string {
+	extra := "+ x 8m c\n- x\n"
+	if odd {
+		extra = "+ x 700m d\n- x\n"
+	}
+	step := "+ a 100m a\n+ b 50m b\n- a\n%s- b\n"
+	return fmt.Sprintf("rank %d 64\nstack a forward m.py:1 < main t.py:1\nstack b forward m.py:2 < main "+
+		"t.py:1\nstack c tail m.py:3 < main t.py:1\n"+
+		"stack d dispatch moe.py:9 < main t.py:1\nmark iteration 0 7000 ProfilerStep#8\nmark iteration "+
+		"7000 13000 ProfilerStep#9\nmark iteration 13000 20000 ProfilerStep#10\n", rank) +
+		fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, "+ x 8m c\n- x\n") + fmt.Sprintf(step, extra)
+}
+
+func summaries(t testing.TB, n int, odd func(int) bool) []runs.RankSummary {
+	t.Helper()
+	var all []runs.RankSummary
+	for rank := range n {
+		r, err := runs.Summarise(context.Background(),
+			timelinetest.Script(t, rankScript(rank, odd(rank))), 0, 24000, 8)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing.T) {
+	r := runs.Build(summaries(t, 64, func(rank int) bool { return rank == 7 }))
+	if r.Outliers != 1 || r.Ranks[0].Rank != 7 || r.Ranks[1].Rank != 0 || r.Ranks[8].Rank != 8 {
+		t.Errorf("%d outliers, order %d %d %d", r.Outliers, r.Ranks[0].Rank, r.Ranks[1].Rank, r.Ranks[8].Rank)
+	}
+	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: " +
+		"ProfilerStep#10, allocation 3, dispatch moe.py:9: " +
+		"700 MiB where the others allocate 8.00 MiB in tail m.py:3."
+	if r.Sentence(timeline.IEC) != want {
+		t.Errorf("sentence %q\nwant     %q", r.Sentence(timeline.IEC), want)
+	}
+	if d := r.Divergence; d == nil || d.Rank != 7 || d.Index != 8 || d.Size != 700<<20 {
+		t.Errorf("divergence %+v", d)
+	}
+}
+
+func TestARunWithoutAnOutlierHasNoDivergence(t *testing.T) {
+	r := runs.Build(summaries(t, 8, func(int) bool { return false }))
+	if r.Outliers != 0 || r.Divergence != nil ||
+		r.Sentence(timeline.IEC) != "8 ranks peak at 150 MiB, none stands out." {
+		t.Errorf("%d outliers, %+v, %q", r.Outliers, r.Divergence, r.Sentence(timeline.IEC))
+	}
+}
+
+func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
+	all := summaries(t, 4, func(int) bool { return false })
+	all = append(all, runs.RankSummary{Rank: 4, Err: errors.New("cut")})
+	r := runs.Build(all)
+	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence(timeline.IEC), "1 could not be read.") {
+		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(timeline.IEC))
+	}
+	r = runs.Build([]runs.RankSummary{{Err: errors.New("cut")}})
+	if r.Sentence(timeline.IEC) != "None of the 1 ranks could be read." {
+		t.Errorf("%q", r.Sentence(timeline.IEC))
+	}
+	if r := runs.Build(nil); r.Outliers != 0 || r.Divergence != nil {
+		t.Errorf("empty run: %+v", r)
+	}
+}
+
+// The strip's maximum is the peak, wherever the run's clock puts the recording.
+func TestAStripHoldsThePeakAndNothingOutsideTheRecording(t *testing.T) {
+	r, err := runs.Summarise(context.Background(), timelinetest.Script(t, rankScript(0, true)), -24000,
+		24000, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	high := int64(0)
+	for i, v := range r.Strip {
+		high = max(high, v)
+		if i < 8 && v != 0 {
+			t.Errorf("column %d before the recording has %d bytes", i, v)
+		}
+	}
+	if high != r.Totals.PeakAllocated {
+		t.Errorf("strip's maximum %d, peak %d", high, r.Totals.PeakAllocated)
+	}
+}
+
+func BenchmarkBuildRunOf1024Ranks(b *testing.B) {
+	all := summaries(b, 1024, func(rank int) bool { return rank == 700 })
+	const many = 4096 // signatures that a long recording has
+	for i := range all {
+		for len(all[i].Sites) < many {
+			all[i].Sites = append(all[i].Sites,
+				all[i].Sites[:min(len(all[i].Sites), many-len(all[i].Sites))]...)
+		}
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		runs.Build(all)
+	}
+}

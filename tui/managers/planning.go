@@ -1,0 +1,440 @@
+package managers
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Planning in the background.
+//
+// Problem: planning with a dozen managers takes from a blink to minutes; meanwhile the budget is dragged,
+// managers are switched on and off, the screen wants sixty frames a second, and no answer may ever be shown
+// beside a question that it does not answer.
+//
+// Way chosen: answers are kept by what they answer (problem, budget, manager), and the view draws what is
+// kept for the question in force. There is at most one run at a time, for the managers of the question in
+// force that have no answer yet; a run writes its news under a lock and a command that waits for some
+// brings it to the event loop, ten times a second at most. A run of another budget is cancelled when the
+// budget changes, and what it still says is dropped: its pointer is its generation. While the budget is
+// being dragged nothing is started: a run begins when it has rested for a moment, or at once where all
+// answers are kept. Memory is bounded: of the budgets asked for, those looked at longest ago go.
+//
+// Rejected: one message a progress report (thousands a second from some planners, each a frame); one question
+// for all managers (switching one on would plan with all anew).
+
+// result is one manager's result under one executor, with what charts draw of it.
+type result struct {
+	replay.Result
+	shape *shape
+}
+
+// answers are what is known about a question, by manager.
+type answers struct {
+	by            map[string][]result
+	err           error // concerns all managers: a budget that nothing can meet
+	net, baseline int64
+	used          int // when it was looked at last
+}
+
+// kept is how many questions' answers are kept: a plan and what was measured take up to a few megabytes a
+// manager.
+const kept = 24
+
+// point is what stays of a result when it is forgotten: where it stood in the trade-off.
+type point struct{ footprint, step int64 }
+
+// run is one comparison under way.
+type run struct {
+	job[planNews]
+	of       question
+	names    []string
+	progress map[string]replay.Progress
+}
+
+// planNews is news of one manager; net and baseline are the whole comparison's, and come last, of no manager.
+type planNews struct {
+	replay.Progress
+	digested      []result // what was found, once it is done
+	net, baseline int64
+}
+
+// begin starts a run and returns the command that brings its first news.
+func begin(pl Planner, of question, names []string) (*run, tea.Cmd) {
+	r := &run{of: of, names: names, progress: map[string]replay.Progress{}}
+	return r, r.start(func(ctx context.Context) error {
+		c, err := pl.Compare(ctx, of.setup.p, names, of.budget, func(u replay.Progress) {
+			if ctx.Err() != nil { // what a manager says when it is stopped is no result
+				return
+			}
+			n := planNews{Progress: u}
+			if u.Done {
+				n.digested = digest(of.setup.p, u.Results)
+			}
+			r.tell(n)
+		})
+		if c != nil {
+			r.tell(planNews{net: c.Net, baseline: c.Baseline})
+		}
+		return err
+	})
+}
+
+// planning plans in the background and keeps what came of it. It knows no other part of the view.
+type planning struct {
+	with     Planner
+	answers  map[question]*answers
+	trails   map[trailKey][]point
+	run      *run // nil for none
+	stopped  bool // by the user
+	looks    int
+	version  int // grows with every answer
+	sentence leaf.Query[sentenceKey, string]
+}
+
+type sentenceKey struct {
+	of      question
+	version int
+	among   string // the managers that are compared
+	units   timeline.Units
+}
+
+func newPlanning(p Planner) planning {
+	return planning{with: p, answers: map[question]*answers{}, trails: map[trailKey][]point{}}
+}
+
+// take takes what the run in force has to say; ok is false for anything else.
+func (p *planning) take(msg tea.Msg) (cmd tea.Cmd, ok bool) {
+	news, ok := msg.(jobMsg[planNews])
+	if !ok {
+		return nil, false
+	}
+	r := p.run
+	if r == nil || news.job != &r.job {
+		return nil, true
+	}
+	a := p.answersTo(r.of)
+	fresh, err := r.take()
+	for _, n := range fresh {
+		switch {
+		case n.Manager == "":
+			if n.baseline > 0 {
+				a.net, a.baseline = n.net, n.baseline
+			}
+			continue
+		case n.Done:
+			a.by[n.Manager] = n.digested
+			p.remember(r.of, n.digested)
+		}
+		r.progress[n.Manager] = n.Progress
+	}
+	p.version++
+	if !news.done {
+		return r.news, true
+	}
+	p.run = nil
+	if err != nil && !errors.Is(err, context.Canceled) {
+		a.err = err
+	}
+	return nil, true
+}
+
+// answersTo returns what is kept for a question, and lets the oldest go where there are too many.
+func (p *planning) answersTo(q question) *answers {
+	p.looks++
+	a := p.answers[q]
+	if a == nil {
+		a = &answers{by: map[string][]result{}}
+		p.answers[q] = a
+		for len(p.answers) > kept {
+			var oldest question
+			least := p.looks + 1
+			for k, x := range p.answers {
+				if x.used < least && x != a {
+					oldest, least = k, x.used
+				}
+			}
+			delete(p.answers, oldest)
+		}
+	}
+	a.used = p.looks
+	return a
+}
+
+// remember keeps where a manager stood under a budget, for its curve in the trade-off.
+func (p *planning) remember(q question, list []result) {
+	for i := range list {
+		r := &list[i]
+		if !r.Available {
+			continue
+		}
+		key := trailKey{q.setup, r.Info.Name, r.Executor}
+		at := point{r.Measurement.Footprint, r.Measurement.StepTime}
+		if known := p.trails[key]; len(known) < 256 && !slices.Contains(known, at) {
+			p.trails[key] = append(known, at)
+		}
+	}
+}
+
+type trailKey struct {
+	setup    *setup
+	manager  string
+	executor plan.Executor
+}
+
+// missing are those of the named managers that have no answer to a question yet.
+func (p *planning) missing(q question, names []string) []string {
+	a := p.answersTo(q)
+	if a.err != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		_, known := a.by[name]
+		return known
+	})
+}
+
+// start plans with those of the named managers that have no answer yet, unless that is under way or was
+// stopped.
+func (p *planning) start(q question, names []string) (cmd tea.Cmd) {
+	if p.stopped || p.run != nil && p.run.of == q {
+		return nil
+	}
+	p.stop()
+	if names = p.missing(q, names); len(names) > 0 {
+		p.run, cmd = begin(p.with, q, names)
+	}
+	return cmd
+}
+
+// stop cancels the run under way: what it still says is dropped.
+func (p *planning) stop() {
+	if p.run != nil {
+		p.run.job.stop()
+		p.run = nil
+	}
+}
+
+// halt is stop until the user has it go on.
+func (p *planning) halt() {
+	p.stop()
+	p.stopped = true
+}
+
+// again forgets the answers to a question, or lets planning go on where it was stopped.
+func (p *planning) again(q question) {
+	if !p.stopped {
+		p.stop()
+		delete(p.answers, q)
+	}
+	p.stopped = false
+}
+
+// keep forgets what is about anything but a setup.
+func (p *planning) keep(st *setup) {
+	p.stop()
+	p.stopped = false
+	maps.DeleteFunc(p.answers, func(q question, _ *answers) bool { return q.setup != st })
+	maps.DeleteFunc(p.trails, func(k trailKey, _ []point) bool { return k.setup != st })
+}
+
+// comparison gathers the answers to a question of the managers that are on.
+func (p *planning) comparison(q question, on roster) *replay.Comparison {
+	a := p.answersTo(q)
+	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
+	for i := range on {
+		if m := &on[i]; m.on {
+			for _, r := range a.by[m.Info.Name] {
+				c.Results = append(c.Results, r.Result)
+			}
+		}
+	}
+	return c
+}
+
+// ask asks for the sentence about the answers to a question.
+func (p *planning) ask(q question, on roster, units timeline.Units) tea.Cmd {
+	c := p.comparison(q, on)
+	if len(c.Results) == 0 {
+		return nil
+	}
+	among := ""
+	for i := range c.Results {
+		among += c.Results[i].Info.Name + " "
+	}
+	key := sentenceKey{q, p.version, among, units}
+	return p.sentence.Ask(key, func(context.Context) (string, error) { return c.Sentence(units), nil })
+}
+
+// budgets are those for which answers are kept.
+func (p *planning) budgets(st *setup) []int64 {
+	var list []int64
+	for q, a := range p.answers {
+		if q.setup == st && len(a.by) > 0 {
+			list = append(list, q.budget)
+		}
+	}
+	return list
+}
+
+// resultOf returns what a manager came to under an executor, nil where it has no plan.
+func (p *planning) resultOf(q question, all roster, k rowKey) *result {
+	if k.manager < 0 {
+		return nil
+	}
+	list := p.answersTo(q).by[all[k.manager].Info.Name]
+	for i := range list {
+		if r := &list[i]; r.Available && r.Executor == k.executor {
+			return r
+		}
+	}
+	return nil
+}
+
+// headway is how far planning with one manager is.
+type headway struct {
+	planning bool // it is being planned with, or waits its turn
+	waits    bool
+	percent  int // 0 where that is not said
+	elapsed  time.Duration
+}
+
+// String says it in a few words: "34 %, 12 s".
+func (h headway) String() string {
+	var parts []string
+	if h.percent > 0 {
+		parts = append(parts, strconv.Itoa(h.percent)+" %")
+	}
+	if h.elapsed >= time.Second {
+		parts = append(parts, elapsed(h.elapsed))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// elapsed prints how long something has been going on, to the second.
+func elapsed(d time.Duration) string {
+	n := int(d.Seconds())
+	if n >= 60 {
+		return fmt.Sprintf("%d min %d s", n/60, n%60)
+	}
+	return fmt.Sprintf("%d s", n)
+}
+
+// progressOf returns how far planning with a manager is.
+func (p *planning) progressOf(name string) headway {
+	r := p.run
+	if r == nil || !slices.Contains(r.names, name) {
+		return headway{}
+	}
+	u, begun := r.progress[name]
+	if u.Done {
+		return headway{}
+	}
+	h := headway{planning: true, waits: !begun}
+	if u.Total > 0 {
+		h.percent = int(min(100*float64(u.Part)/float64(u.Total), 99))
+	}
+	if !u.Began.IsZero() {
+		h.elapsed = time.Since(u.Began)
+	}
+	return h
+}
+
+// answer is the sentence about the plans of the named managers, or how far they are.
+func (p *planning) answer(u timeline.Units, q question, names []string, moving bool) string {
+	a, on, done := p.answersTo(q), len(names), 0
+	for _, name := range names {
+		if _, known := a.by[name]; known {
+			done++
+		}
+	}
+	text := ""
+	if k, known, ok := p.sentence.Value(); ok && k.of == q && k.units == u {
+		text = known
+	}
+	goal := "without a budget"
+	if q.budget > 0 {
+		goal = "for " + u.Bytes(q.budget)
+	}
+	switch {
+	case on == 0:
+		return "No manager is on: space switches the one under the cursor on, A all of them."
+	case done == on && text != "":
+		return text
+	case done == on:
+		return "Comparing " + timeline.Counted(on, "manager") + " …"
+	}
+	so := fmt.Sprintf("%d of %d managers planned %s", done, on, goal)
+	if under := p.underWay(names); under != "" {
+		so += ", " + under
+	}
+	switch {
+	case p.stopped:
+		so = "Stopped with " + so + "; r goes on"
+	case moving:
+		so = fmt.Sprintf("Budget %s: planning begins when it rests", u.Bytes(q.budget))
+	}
+	if done == 0 || text == "" {
+		return so + "."
+	}
+	return so + ". So far: " + lowerFirst(text)
+}
+
+// underWay names what is being planned with at this moment, the longest at it first: "joint 34 %, 12 s".
+func (p *planning) underWay(names []string) string {
+	type one struct {
+		name string
+		headway
+	}
+	var list []one
+	for _, name := range names {
+		if h := p.progressOf(name); h.planning && !h.waits {
+			list = append(list, one{name, h})
+		}
+	}
+	slices.SortStableFunc(list, func(a, b one) int { return cmp.Compare(b.elapsed, a.elapsed) })
+	if len(list) == 0 || list[0].elapsed < time.Second { // what takes a blink need not be named
+		return ""
+	}
+	return strings.TrimSpace(list[0].name + " " + list[0].String())
+}
+
+func lowerFirst(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// problemText says why no manager can plan, and from which budget on one can.
+func problemText(u timeline.Units, q question, err error) string {
+	var small *plan.TooSmall
+	if errors.As(err, &small) {
+		of := "the budget is " + u.Bytes(small.Budget)
+		if small.Budget != q.budget {
+			of += " beside what lies outside"
+		}
+		text := fmt.Sprintf("Not possible: %s need %s, and %s.", small.Held, u.Bytes(small.Need), of)
+		if q.setup.floor > small.Need {
+			text += fmt.Sprintf(" Below %s nothing can run.", u.Bytes(q.setup.floor))
+		}
+		return text
+	}
+	if errors.Is(err, replay.ErrTooSmall) {
+		return "Not possible: " + err.Error() + "."
+	}
+	return "Planning failed: " + err.Error() + "."
+}

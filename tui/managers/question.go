@@ -1,0 +1,177 @@
+package managers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// Planner plans for the view, off the event loop. Its methods may be called from several goroutines, and stop
+// when their context is cancelled.
+type Planner interface {
+	// Managers are all managers in the order of the table, baselines first.
+	Managers() []Manager
+	// Hardware are the descriptions of hardware to choose from; the first is in force at first.
+	Hardware() []plan.Hardware
+	// Problem takes one iteration of a device to plan, and the bytes that PyTorch's caching allocator takes
+	// for it with what lies outside, of which budgets in % are. What a recording cannot serve is an error
+	// that wraps a [*plan.Unavailable].
+	Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (
+		p *plan.Problem, caching int64, err error)
+	// Compare is [replay.Compare] with the named managers, measured with usage and spans.
+	Compare(
+		ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress),
+	) (*replay.Comparison, error)
+}
+
+// Manager is one row's manager.
+type Manager struct {
+	Info plan.Info
+	// On says that it is compared at first.
+	On bool
+}
+
+// setup is what is planned for: one iteration on one hardware, with the figures that the view needs and that
+// take longer than a frame.
+type setup struct {
+	device   *timeline.Device
+	hardware string
+	p        *plan.Problem
+	caching  int64 // what 100 % is
+	floor    int64 // what no budget can be below
+	live     int64 // alive at the peak when everything is kept
+}
+
+type setupKey struct {
+	device   *timeline.Device
+	hardware int
+}
+
+// subject is what is planned for: it makes the setup of a device and some hardware.
+type subject struct {
+	with     Planner
+	hardware int // index of the description in force
+	setups   leaf.Query[setupKey, *setup]
+}
+
+// ask asks for a device's setup, unless it is known.
+func (x *subject) ask(d *timeline.Device) tea.Cmd {
+	k, with := setupKey{d, x.hardware}, x.with
+	return x.setups.Ask(k, func(ctx context.Context) (*setup, error) { return makeSetup(ctx, with, k) })
+}
+
+// setup returns that of a device on the hardware in force, nil until it is known.
+func (x *subject) setup(d *timeline.Device) *setup {
+	if k, st, ok := x.setups.Value(); ok && st != nil && k == (setupKey{d, x.hardware}) {
+		return st
+	}
+	return nil
+}
+
+// pick lets the user choose the hardware.
+func (x *subject) pick() tea.Cmd {
+	var choices []leaf.Choice
+	for i, h := range x.with.Hardware() {
+		title := "  " + h.Name
+		if i == x.hardware {
+			title = "• " + h.Name
+		}
+		out, in := h.D2H.BytesPerSecond/1e9, h.H2D.BytesPerSecond/1e9
+		detail := fmt.Sprintf("%.3g GB/s to the host, %.3g from it", out, in)
+		choices = append(choices, leaf.Choice{Title: title, Detail: detail, Msg: hardwareMsg{i}})
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Plan for which hardware?", Choices: choices,
+		Footer: "what copies and allocations cost; durations of ops stay as recorded"})
+}
+
+func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
+	hw := pl.Hardware()[k.hardware]
+	p, caching, err := pl.Problem(ctx, k.device, hw)
+	if err != nil {
+		return nil, err
+	}
+	s := &setup{
+		device: k.device, hardware: p.Hardware.Name, p: p,
+		caching: max(caching, 1), floor: p.MustReside().Total() + p.Outside,
+	}
+	s.live, _ = p.PeakLive()
+	return s, nil
+}
+
+// firstShare is the budget that opens, in % of what the caching allocator takes.
+const firstShare = 70
+
+// firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what
+// cannot be avoided that some should fit, where most of the memory is weights too. Where nothing can leave
+// the device it is none.
+func (s *setup) firstBudget() int64 {
+	if !s.canMove() {
+		return 0
+	}
+	return max(s.share(firstShare), s.floor+(s.caching-s.floor)/2)
+}
+
+// canMove reports whether the recording serves managers that move or drop buffers.
+func (s *setup) canMove() bool {
+	return s.p.Serve(plan.Info{Needs: accesses}) == nil
+}
+
+func (s *setup) share(percent int64) int64 { return int64(float64(s.caching) / 100 * float64(percent)) }
+
+// question is what answers are kept by.
+type question struct {
+	setup  *setup
+	budget int64
+}
+
+// deviceOf is what is planned for: the device in view or, where that step ran under a plan, the same one in a
+// step that did not. What a plan did already is nothing to plan with.
+func deviceOf(s *leaf.State) *timeline.Device {
+	if !s.UnderPlan || s.Device == nil {
+		return s.Device
+	}
+	if s.Basis == nil {
+		return nil
+	}
+	for _, d := range s.Basis.Devices {
+		if d.Info.Kind == s.Device.Info.Kind && d.Info.Ordinal == s.Device.Info.Ordinal {
+			return d
+		}
+	}
+	return s.Basis.Main()
+}
+
+// sameJob reports whether two devices are one, recorded twice in one process that is watched.
+func sameJob(a, b *timeline.Device) bool {
+	if a == nil || b == nil || a.Info.Kind != b.Info.Kind || a.Info.Ordinal != b.Info.Ordinal {
+		return false
+	}
+	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
+	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
+}
+
+// draw says why there is no setup to plan for, or that it is on its way.
+func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
+	err := x.setups.Err()
+	if x.setups.Pending() || err == nil {
+		leaf.Working(s, c, "taking one training step to plan")
+		return
+	}
+	var u *plan.Unavailable
+	if errors.As(err, &u) {
+		first := min(1, len(u.Reason))
+		reason := strings.ToUpper(u.Reason[:first]) + u.Reason[first:] + "."
+		leaf.Empty(s, c, "There is nothing to plan", reason, "")
+		return
+	}
+	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
+}

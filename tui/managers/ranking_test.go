@@ -1,0 +1,96 @@
+package managers
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+)
+
+// came is what a manager came to: its footprint in bytes and its overhead.
+func came(name string, footprint int64, overhead float64) []result {
+	r := replay.Result{Info: plan.Info{Name: name}, Plan: &plan.Plan{}, Available: true, Fits: true}
+	r.Overhead = overhead
+	r.Measurement = plan.Measurement{Footprint: footprint, StepTime: int64(1e6 * (1 + overhead))}
+	return []result{{Result: r}}
+}
+
+func names(k *ranking) (list []string) {
+	for i := range k.rows {
+		list = append(list, k.rows[i].m.Info.Name)
+	}
+	return list
+}
+
+func TestARankingPutsTheBestFirstAndChoosesIt(t *testing.T) {
+	on, p := some() // of caching, swap, swift and re-run, which does not serve
+	on.toggleAll()
+	on[3].on = false
+	k := newRanking()
+	q := question{&setup{p: p}, 900}
+	a := &answers{by: map[string][]result{}}
+	k.refresh(q, a, on, nil)
+	if k.winner.manager >= 0 || k.rows[3].why == "" || k.rows[0].why != "" {
+		t.Errorf("with no answer %d is the answer, and the reasons are %q", k.winner.manager, k.rows[3].why)
+	}
+	a.by = map[string][]result{
+		"caching": came("caching", 800, 0.5),
+		"swap":    came("swap", 700, 0.2),
+		"swift":   came("swift", 750, 0.1),
+	}
+	k.refresh(q, a, on, nil)
+	if got := names(&k); !slices.Equal(got, []string{"caching", "swift", "swap", "re-run"}) {
+		t.Errorf("the order is %v", got)
+	}
+	if k.winner.manager != 2 || k.chosen != k.winner || k.current().m != &on[2] {
+		t.Errorf("%v is the answer, %v is chosen", k.winner, k.chosen)
+	}
+	on[2].on = false
+	if k.refresh(q, a, on, nil); k.winner.manager != 1 || k.chosen != k.winner {
+		t.Errorf("without it %v is the answer, %v is chosen", k.winner, k.chosen)
+	}
+}
+
+func TestARankingKeepsWhatTheUserChose(t *testing.T) {
+	on, p := some()
+	k := newRanking()
+	q := question{&setup{p: p}, 900}
+	a := &answers{by: map[string][]result{"caching": came("caching", 800, 0.5)}}
+	k.refresh(q, a, on, nil)
+	k.choose(rowKey{manager: 0})
+	a.by["swift"] = came("swift", 700, 0)
+	if k.refresh(q, a, on, nil); k.winner.manager != 2 || k.chosen.manager != 0 || k.current().m != &on[0] {
+		t.Errorf("%v is the answer, %v is chosen", k.winner, k.chosen)
+	}
+}
+
+func TestARankingShowsTheLatestUntilThereIsAnAnswer(t *testing.T) {
+	on, p := some()
+	k := newRanking()
+	st := &setup{p: p}
+	k.refresh(question{st, 900}, &answers{by: map[string][]result{"swift": came("swift", 700, 0)}}, on, nil)
+	k.refresh(question{st, 800}, &answers{by: map[string][]result{}}, on, nil)
+	for i := range k.rows {
+		if r := &k.rows[i]; r.m == &on[2] && (!r.stale || r.planned() || r.result == nil) {
+			t.Errorf("an answer to another budget stands as %v", r)
+		}
+	}
+	if k.winner.manager >= 0 {
+		t.Error("it is taken for the answer")
+	}
+}
+
+func TestARankingSortsByWhatOthersKnow(t *testing.T) {
+	on, p := some()
+	on[1].on = true
+	k := newRanking()
+	a := &answers{by: map[string][]result{"swap": came("swap", 750, 0.2), "swift": came("swift", 700, 0.1)}}
+	k.table.SortBy, k.table.Descending = colBatch, true
+	k.refresh(question{&setup{p: p}, 900}, a, on, func(r *row, col int) (float64, bool) {
+		return float64(r.result.Measurement.Footprint), col == colBatch
+	})
+	if got := names(&k); !slices.Equal(got, []string{"swap", "swift", "caching", "re-run"}) {
+		t.Errorf("the order is %v", got)
+	}
+}
