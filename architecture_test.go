@@ -27,7 +27,7 @@ var floors = []struct {
 	{"timeline/sites", 4}, {"timeline/steps", 4}, {"timeline/timelinetest", 4}, {"timeline/", 5},
 	{"managers/plan/", 5}, {"managers/plan", 5}, {"managers/pack", 5}, {"managers/milp", 5},
 	{"managers/place", 6}, {"managers/chain", 6}, {"managers/", 7}, {"managers", 8},
-	{"replay/", 6}, {"replay", 7},
+	{"replay/crew", 8}, {"replay/emit", 8}, {"replay/", 6}, {"replay", 7},
 	{"tui/", 9}, {"tui", 10},
 	{"cmd/", 11}, {"scripts/", 11},
 }

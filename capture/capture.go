@@ -22,6 +22,7 @@ package capture
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -100,6 +101,17 @@ type Target struct {
 
 // Command returns the command line as one line of text.
 func (t Target) Command() string { return strings.Join(t.Argv, " ") }
+
+// Name is what a process of several is called.
+func (t Target) Name() string {
+	if t.Rank >= 0 {
+		return fmt.Sprintf("rank %d", t.Rank)
+	}
+	return fmt.Sprintf("process %d", t.PID)
+}
+
+// IsRank reports whether the process trains with others.
+func (t Target) IsRank() bool { return t.Rank >= 0 && t.WorldSize > 1 }
 
 // Step is one training step. Times are nanoseconds; sizes are bytes; a figure that was not taken is Unknown.
 type Step struct {

@@ -51,8 +51,10 @@ type View struct {
 	// Output is the tail of what the command wrote; OutputCut is the number of bytes that stood before it.
 	Output    []byte
 	OutputCut int64
-	Ended     bool
-	End       End
+	// Severed says why nothing comes from the source although the job goes on, "" as long as it may.
+	Severed string
+	Ended   bool
+	End     End
 	// Version grows with every change.
 	Version uint64
 }
@@ -141,7 +143,12 @@ func (s *Session) change(f func(v *View)) {
 
 // Begin implements Sink.
 func (s *Session) Begin(t Target) {
-	s.change(func(v *View) { v.Target, v.Began = t, true })
+	s.change(func(v *View) { v.Target, v.Began, v.Severed = t, true, "" })
+}
+
+// Sever says why nothing comes from the source any more, until it begins again.
+func (s *Session) Sever(why string) {
+	s.change(func(v *View) { v.Severed = why })
 }
 
 // Step implements Sink.
@@ -199,6 +206,16 @@ func (v *View) Answered(id OrderID) (a Answer, ok bool) {
 		}
 	}
 	return Answer{}, false
+}
+
+// Said returns the notice of a key, "" for none.
+func (v *View) Said(key string) string {
+	for _, n := range v.Notices {
+		if n.Key == key {
+			return n.Text
+		}
+	}
+	return ""
 }
 
 // Lose implements Sink.

@@ -32,15 +32,18 @@ func fakeProc(t *testing.T, of map[string]map[string]string) string {
 }
 
 func stat(pid, name, started string) string {
-	return pid + " (" + name + ") S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 5 0 " + started + " 9999 250 18446744073709551615 1 1\n"
+	return pid + " (" + name + ") S 1 7 7 0 -1 4194304 1 2 3 4 5 6 7 8 20 0 5 0 " + started +
+		" 9999 250 18446744073709551615 1 1\n"
 }
 
-const torchMap = "7f00-7f01 r-xp 0000 08:01 99 /venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so\n"
+const torchMap = "7f00-7f01 r-xp 0000 08:01 99 " +
+	"/venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so\n"
 
 func TestOnlyWhatHasTorchLoadedIsListed(t *testing.T) {
 	root := fakeProc(t, map[string]map[string]string{
 		"10": {"stat": stat("10", "python", "90000"), "cmdline": "python\x00train.py\x00", "maps": torchMap},
-		"11": {"stat": stat("11", "a) S (b", "95000"), "cmdline": "python\x00tool.py\x00", "maps": "7f00-7f01 r-xp 0000 08:01 99 /lib/libc.so\n"},
+		"11": {"stat": stat("11", "a) S (b", "95000"), "cmdline": "python\x00tool.py\x00",
+			"maps": "7f00-7f01 r-xp 0000 08:01 99 /lib/libc.so\n"},
 		"12": {"stat": stat("12", "kworker", "1"), "cmdline": "", "maps": ""},
 		"13": {"stat": "nonsense"},
 		"99": {},
@@ -51,7 +54,8 @@ func TestOnlyWhatHasTorchLoadedIsListed(t *testing.T) {
 		t.Fatalf("%+v, %v", list, err)
 	}
 	p := list[0]
-	if p.PID != 10 || p.Started != 90000 || p.Parent != 1 || p.Command() != "python train.py" || p.RSS != 250*int64(os.Getpagesize()) || p.Age.Seconds() != 100.5 {
+	if p.PID != 10 || p.Started != 90000 || p.Parent != 1 || p.Command() != "python train.py" ||
+		p.RSS != 250*int64(os.Getpagesize()) || p.Age.Seconds() != 100.5 {
 		t.Errorf("%+v, age %v", p, p.Age)
 	}
 	q, err := l.Look(11)
@@ -61,7 +65,8 @@ func TestOnlyWhatHasTorchLoadedIsListed(t *testing.T) {
 }
 
 func TestAProcessThatLoadsTorchLateIsFound(t *testing.T) {
-	root := fakeProc(t, map[string]map[string]string{"10": {"stat": stat("10", "python", "1"), "cmdline": "python\x00a.py\x00", "maps": "nothing\n"}})
+	root := fakeProc(t, map[string]map[string]string{"10": {"stat": stat("10", "python", "1"),
+		"cmdline": "python\x00a.py\x00", "maps": "nothing\n"}})
 	l := Lister{Root: root}
 	if list, _ := l.Torch(t.Context()); len(list) != 0 {
 		t.Fatalf("%+v", list)
@@ -75,12 +80,14 @@ func TestAProcessThatLoadsTorchLateIsFound(t *testing.T) {
 }
 
 func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
-	root := fakeProc(t, map[string]map[string]string{"10": {"stat": stat("10", "python", "1"), "cmdline": "python\x00a.py\x00", "maps": torchMap}})
+	root := fakeProc(t, map[string]map[string]string{"10": {"stat": stat("10", "python", "1"),
+		"cmdline": "python\x00a.py\x00", "maps": torchMap}})
 	l := Lister{Root: root}
 	if list, _ := l.Torch(t.Context()); len(list) != 1 {
 		t.Fatal("not found")
 	}
-	for name, text := range map[string]string{"stat": stat("10", "sh", "500"), "cmdline": "sh\x00", "maps": "nothing\n"} {
+	for name, text := range map[string]string{"stat": stat("10", "sh", "500"), "cmdline": "sh\x00",
+		"maps": "nothing\n"} {
 		if err := os.WriteFile(filepath.Join(root, "10", name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -94,13 +101,15 @@ func TestThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux: processes are read from /proc")
 	}
-	time.Sleep(20 * time.Millisecond) // ages are told in hundredths of a second, and this may be the first of them
+	// ages are told in hundredths of a second, and this may be the first of them
+	time.Sleep(20 * time.Millisecond)
 	var l Lister
 	p, err := l.Look(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.UID != os.Getuid() || p.Torch || !p.Known || p.Parent != os.Getppid() || p.RSS < 1<<20 || !strings.Contains(p.Command(), "procs") || p.Age <= 0 {
+	if p.UID != os.Getuid() || p.Torch || !p.Known || p.Parent != os.Getppid() || p.RSS < 1<<20 ||
+		!strings.Contains(p.Command(), "procs") || p.Age <= 0 {
 		t.Errorf("%+v", p)
 	}
 	if s := State(os.Getpid()); !strings.ContainsRune("RSD", rune(s)) {

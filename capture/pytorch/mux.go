@@ -52,12 +52,22 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 			p := &process{mux: m, session: s}
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
 				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+				m.tell(func(f Family) { f.Severed(s.Target(), err) })
 			}
 			m.job.hungUp(s)
 			m.mu.Lock()
 			m.open--
 			m.mu.Unlock()
 		})
+	}
+}
+
+// tell has f use a sink that wants to know of the processes one by one.
+func (m *mux) tell(f func(Family)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if s, ok := m.sink.(Family); ok {
+		f(s)
 	}
 }
 
@@ -212,10 +222,13 @@ func (p *process) Lose(n string, k int64, d string) {
 	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
 }
 
-// EndOfOne is a sink of a job that wants to know how the process that is shown ended, beside the end of the
-// job itself.
-type EndOfOne interface {
+// Family is a sink of a job that wants to know what becomes of its processes one by one.
+type Family interface {
+	// Ended says how the process that is shown ended, or how the agent left it. The end of the job itself
+	// comes to the sink.
 	Ended(capture.Target, capture.End)
+	// Severed says that the connection to a process is lost, although it goes on.
+	Severed(capture.Target, error)
 }
 
 // End keeps the last word of the process that is shown: the job's own end comes when the command has ended.
@@ -232,11 +245,7 @@ func (p *process) End(e capture.End) {
 	}
 	j.mu.Unlock()
 	if shown {
-		if s, ok := p.mux.sink.(EndOfOne); ok {
-			p.mux.mu.Lock()
-			s.Ended(p.target, e)
-			p.mux.mu.Unlock()
-		}
+		p.mux.tell(func(f Family) { f.Ended(p.target, e) })
 		if e.Reason != capture.Exited {
 			p.mux.notice(capture.Notice{Key: "agent", Text: strings.TrimSuffix("the agent is gone ("+e.Reason+"): "+e.Detail, ": ")})
 		}

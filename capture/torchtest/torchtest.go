@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -59,4 +60,16 @@ func Folder(t testing.TB) string {
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	return dir
+}
+
+// Learned returns the lines of a training's output that say what it learned.
+func Learned(out []byte) string {
+	var lines []string
+	for l := range strings.Lines(string(out)) {
+		if strings.HasPrefix(l, "losses") || strings.HasPrefix(l, "digest") {
+			lines = append(lines, l)
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }

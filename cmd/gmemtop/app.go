@@ -14,6 +14,7 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -26,8 +27,8 @@ import (
 // common stands between: planning under compare and plan, watcher under attach, run and record.
 // newRootCommand lists them all.
 //
-// What lives for as long as a training is watched (watching, jobFeed, crew, trainer, livePlanner) knows
-// neither app nor flags: commands hand it what it needs.
+// What lives for as long as a training is watched knows neither app nor flags: capture/job and replay/crew
+// below, and here the feeds that show it.
 
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
@@ -116,9 +117,12 @@ func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "gmemtop",
 		Short: "Shows where GPU memory goes during training",
-		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and what would bring it down. It watches trainings " +
-			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by content.\n\n" +
-			"Without a command it shows this machine's GPUs and who uses them; where there is none, the embedded sample.",
+		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and " +
+			"what would bring it down. It watches trainings " +
+			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
+			"content.\n\n" +
+			"Without a command it shows this machine's GPUs and who uses them; where there is none, the " +
+			"embedded sample.",
 		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
 			"  gmemtop attach 4242                        watch one that runs already\n" +
 			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
@@ -126,7 +130,8 @@ func newRootCommand(a *app) *cobra.Command {
 			"  gmemtop oom snapshot.pickle                why it ran out of memory\n" +
 			"  gmemtop diff old.pickle new.pickle         what changed; with --fail-if a gate in CI\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would make of it\n" +
-			"  gmemtop doctor                             what works on this machine, and what would fix the rest",
+			"  gmemtop doctor                             what works on this machine, and what would fix " +
+			"the rest",
 		SilenceErrors: true, SilenceUsage: true,
 		Args: rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -145,7 +150,9 @@ func newRootCommand(a *app) *cobra.Command {
 	wide := helpWidth(a)
 	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
 	root.SetHelpTemplate(helpTemplate)
-	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"}, &cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport, Title: "Report"},
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"},
+		&cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport,
+			Title: "Report"},
 		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
 	a.flags.persistent(root)
 	a.flags.screen(root)
@@ -168,9 +175,9 @@ func newRootCommand(a *app) *cobra.Command {
 // start shows the machine where it has a GPU, the embedded sample otherwise.
 func start(ctx context.Context, a *app) error {
 	if a.hasScreen() {
-		f, closing := newMachineFeed()
+		f, closing := feed.OpenMachine()
 		defer closing()
-		if f.sampler != nil && len(f.sampler.View().Devices) > 0 {
+		if f.HasDevices() {
 			return (&watcher{app: a}).showMachine(ctx, f)
 		}
 	}
@@ -186,7 +193,8 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
 	}
 	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
-		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of that number", args[0], args[0])
+		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of "+
+			"that number", args[0], args[0])
 	}
 	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
@@ -206,7 +214,8 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 			}
 			return err
 		case len(args) > len(names):
-			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(), strings.Join(names, " and "), args[len(names)])
+			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(),
+				strings.Join(names, " and "), args[len(names)])
 		}
 		return nil
 	}

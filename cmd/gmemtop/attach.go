@@ -10,17 +10,21 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
 // attachCommand watches a process that runs already.
 type attachCommand struct {
 	watcher
-	wish wishFlags
-	dry  bool
+	choice choiceFlags
+	dry    bool
 }
 
 func newAttachCommand(a *app) *cobra.Command {
@@ -28,20 +32,26 @@ func newAttachCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a PyTorch training that runs already",
-		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys capture a step whole, op by op. The process needs no change\n" +
-			"and stands still for less than a millisecond or two. When the screen is left the agent is taken out again and nothing of it remains.\n" +
+		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys " +
+			"capture a step whole, op by op. The process needs no change\n" +
+			"and stands still for less than a millisecond or two. When the screen is left the agent is " +
+			"taken out again and nothing of it remains.\n" +
 			"With --manager and --budget, or --plan, it trains with that plan for as long as it is watched.\n" +
-			"Without a number it lists the GPUs and the processes of this machine to choose from. With --dry-run it says what it would do, and does nothing.",
-		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
+			"Without a number it lists the GPUs and the processes of this machine to choose from. With " +
+			"--dry-run it says what it would do, and does nothing.",
+		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
+			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := c.wish.wish()
+			x, err := c.choice.choice()
 			switch {
 			case err != nil:
 				return err
 			case x != nil && c.probes != "":
-				return usageError{errors.New("--probes only look, and carry no plan out: leave them or --manager and --plan away")}
+				return usageError{errors.New("--probes only look, and carry no plan out: leave them or " +
+					"--manager and --plan away")}
 			case x != nil && len(args) == 0:
-				return usageError{errors.New("name the process that is to train with a plan: gmemtop attach 4242 --plan plan.json")}
+				return usageError{errors.New("name the process that is to train with a plan: gmemtop " +
+					"attach 4242 --plan plan.json")}
 			case c.probes != "":
 				return c.attachProbes(cmd, args)
 			}
@@ -58,7 +68,7 @@ func newAttachCommand(a *app) *cobra.Command {
 			return c.run(cmd.Context(), pid, x)
 		},
 	}
-	c.wish.add(cmd)
+	c.choice.add(cmd)
 	c.live.add(cmd)
 	c.flags.writing(cmd)
 	c.flags.screen(cmd)
@@ -79,45 +89,50 @@ func processNumber(word string) (int, error) {
 // errNoScreen is the answer where a screen is asked for and there is none.
 var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
-// run shows one process, and with a wish has it train so meanwhile.
-func (c *attachCommand) run(ctx context.Context, pid int, x *wish) error {
-	found, err := attachable(pid)
+// run shows one process, and and with a choice has it train with that plan meanwhile.
+func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error {
+	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
 	}
 	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	w, err := c.watch("", fmt.Sprintf("for process %d to take the agent in", pid))
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.connect(run, pid, found.Started)
-	o, planner := c.screen(), newLivePlanner()
-	o.Feed, o.Planner = w.feed, planner
-	leave := planner.watch(w.crew)
+	w.Connect(run, pid, found.Started)
+	o, live := c.screen(), planner.NewLive()
+	o.Feed, o.Planner = f, live
+	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(w) })
 	taken := c.trainMeanwhile(run, w, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	left := w.letGo()
+	left := w.LetGo()
 	stop()
-	return errors.Join(shown, left, w.close())
+	return errors.Join(shown, left, w.Close())
 }
 
-// trainMeanwhile has a wish, where there is one, carried out in the training that is watched until the
+// trainMeanwhile has a choice, where there is one, carried out in the training that is watched until the
 // function that it returns is called.
-func (c *attachCommand) trainMeanwhile(ctx context.Context, w *watching, x *wish) (taken func()) {
+func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *crew.Choice) (taken func()) {
 	if x == nil {
 		return func() {}
 	}
 	ctx, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	work.Go(func() {
-		all := w.crew()
-		if err := all.lead.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err == nil {
+		all := crew.OfWatch(w)
+		if err := all.Lead.Until(ctx, func(v *capture.View) (bool, error) {
+			return len(v.Steps) > 0,
+				nil
+		}); err == nil {
 			c.trainWith(ctx, all, x, false)
 		}
 	})
@@ -132,20 +147,20 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 	if !c.hasScreen() {
 		return usageError{errNoScreen}
 	}
-	f, closing := newMachineFeed()
+	f, closing := feed.OpenMachine()
 	defer closing()
 	return c.showMachine(ctx, f)
 }
 
 // showMachine shows the machine and the process that is chosen there.
-func (c *watcher) showMachine(ctx context.Context, f *machineFeed) error {
+func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var letting sync.WaitGroup
 	defer letting.Wait() // a process that was watched is let go of before this one ends
-	go f.run(run)
-	o, planner := c.screen(), newLivePlanner()
-	o.Machine, o.Attach, o.Planner = f, c.attachFeed(planner, &letting), planner
+	go f.Run(run)
+	o, live := c.screen(), planner.NewLive()
+	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
 	return tui.Run(ctx, o)
 }
 
@@ -162,7 +177,8 @@ func (c *attachCommand) attachDry(pid int) error {
 		return err
 	}
 	if pytorch.Lives(pid) {
-		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with whoever watches it; the process is not stopped")
+		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with "+
+			"whoever watches it; the process is not stopped")
 		return nil
 	}
 	for _, s := range f.Plan {
@@ -178,7 +194,8 @@ func (c *attachCommand) attachDry(pid int) error {
 	}
 	var l procs.Lister
 	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
-		fmt.Fprintln(c.out, "note: torch is not loaded in it: the agent would say so and go; attach once the program has imported it, or name the process that trains")
+		fmt.Fprintln(c.out, "note: torch is not loaded in it: the agent would say so and go; attach once "+
+			"the program has imported it, or name the process that trains")
 	}
 	return f.Err()
 }

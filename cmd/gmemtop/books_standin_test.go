@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,10 +13,12 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
-	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -32,9 +35,11 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	)
 	if os.Getenv(watchedOnStandin) == "" {
 		lib := standintest.Library(t)
-		m := standin.Machine{Devices: 2, Memory: "40GiB", Context: "300MiB", Others: []string{"10GiB", "1GiB"}, Board: filepath.Join(t.TempDir(), "board")}
+		m := standin.Machine{Devices: 2, Memory: "40GiB", Context: "300MiB",
+			Others: []string{"10GiB", "1GiB"}, Board: filepath.Join(t.TempDir(), "board")}
 		cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^"+t.Name()+"$")
-		cmd.Env = append(lib.Environ(m), watchedOnStandin+"=1", "OMP_NUM_THREADS=1", "CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
+		cmd.Env = append(lib.Environ(m), watchedOnStandin+"=1", "OMP_NUM_THREADS=1",
+			"CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil {
@@ -43,19 +48,32 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		return
 	}
 
-	l := launchLive(t, pytorch.Launch{Argv: []string{"../../examples/mlp.py", "--device", "cuda", "--steps", "1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
-	v := l.session.Snapshot()
+	command, err := pytorch.Start(pytorch.Launch{Argv: []string{torchtest.Python(t), "../../examples/mlp.py",
+		"--device", "cuda", "--steps", "1000000", "--batch", "1024", "--inputs", "64", "--width", "64"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session := capture.NewSession(capture.Limits{})
+	watching, unwatch := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		_ = command.Signal(os.Kill)
+		_, _ = command.Wait(context.Background())
+		unwatch()
+	})
+	go command.Run(watching, session)
+	appears(t, "three steps", func() bool { return len(session.Snapshot().Steps) >= 3 })
+	v := session.Snapshot()
 	pid := v.Target.PID
 
 	// The split of the watched job's GPU.
-	b := newBooks(l.session)
-	var parts []live.Part
-	var whole live.Part
+	b := books.New(session)
+	var parts []books.Part
+	var whole books.Part
 	var last capture.Step
 	appears(t, "the split of the GPU", func() (ok bool) {
-		steps := l.session.Snapshot().Steps
+		steps := session.Snapshot().Steps
 		last = steps[len(steps)-1]
-		parts, whole, ok = b.parts(pid, &last)
+		parts, whole, ok = b.Parts(pid, &last)
 		// The context's bound is known when a reading was taken between two steps that reserve as much.
 		return ok && has(parts, "CUDA context and libraries")
 	})
@@ -78,23 +96,26 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 			ours += p.Bytes
 		}
 	}
-	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved || last.Reserved <= 0 {
-		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes, ours, last.Reserved)
+	if sum != whole.Bytes || whole.Bytes != other+contexts+last.Reserved || ours != last.Reserved ||
+		last.Reserved <= 0 {
+		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %d", sum, whole.Bytes,
+			ours, last.Reserved)
 	}
-	if !slices.ContainsFunc(parts, func(p live.Part) bool { return strings.Contains(p.Name, "process") }) || !strings.Contains(whole.Name, "GPU 0") {
+	if !slices.ContainsFunc(parts, func(p books.Part) bool { return strings.Contains(p.Name, "process") }) ||
+		!strings.Contains(whole.Name, "GPU 0") {
 		t.Errorf("%+v of %q", parts, whole.Name)
 	}
 
 	// The machine's screen.
-	feed, closing := newMachineFeed()
+	machines, closing := feed.OpenMachine()
 	defer closing()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	go feed.run(ctx)
+	go machines.Run(ctx)
 	var look machine.Look
 	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes != machine.Unknown }
 	appears(t, "the machine", func() bool {
-		look = feed.Look()
+		look = machines.Look()
 		return len(look.Devices) == 2 && slices.ContainsFunc(look.Processes, mine)
 	})
 	held := map[int]int64{}
@@ -104,12 +125,15 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		}
 	}
 	for i, used := range []int64{other + contexts + last.Reserved, 1 << 30} {
-		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used || !strings.Contains(d.Name, "H100") {
-			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want %d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
+		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used ||
+			!strings.Contains(d.Name, "H100") {
+			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want "+
+				"%d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
 		}
 	}
 	p := look.Processes[slices.IndexFunc(look.Processes, mine)]
-	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" || !strings.Contains(p.Command, "mlp.py") {
+	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" ||
+		!strings.Contains(p.Command, "mlp.py") {
 		t.Errorf("the training: %+v", p)
 	}
 	if look.NoDevices != "" || look.Driver == "" {
@@ -117,6 +141,21 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	}
 }
 
-func has(parts []live.Part, name string) bool {
-	return slices.ContainsFunc(parts, func(p live.Part) bool { return p.Name == name })
+func has(parts []books.Part, name string) bool {
+	return slices.ContainsFunc(parts, func(p books.Part) bool { return p.Name == name })
+}
+
+func table(parts []books.Part, whole books.Part) string {
+	var s strings.Builder
+	for _, p := range append(parts, whole) {
+		fmt.Fprintf(&s, "%s: %.3g", p.Name, float64(p.Bytes)/(1<<30))
+		if p.Derived {
+			s.WriteString(" derived")
+		}
+		if p.Unexplained {
+			s.WriteString(" unexplained")
+		}
+		s.WriteByte('\n')
+	}
+	return s.String()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -41,22 +42,31 @@ func newCompareCommand(a *app) *cobra.Command {
 			return c.plan.tracesOrNetwork(4)(cmd, args)
 		},
 		Short: "What each memory manager would make of this training, side by side",
-		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their combinations), checks every\n" +
-			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve is listed with the reason.\n" +
+		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their " +
+			"combinations), checks every\n" +
+			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve " +
+			"is listed with the reason.\n" +
 			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
-			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and kernels that do as much work as\n" +
+			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and " +
+			"kernels that do as much work as\n" +
 			"the recorded ones: checked byte for byte, then timed, and shown beside what was simulated.\n" +
-			"With --target live:PID a running training is described, and what eager PyTorch can carry out of the plans is carried out in it,\n" +
-			"one after the other, each measured between steps without a plan; it learns the same, and is left as it was. Managers that only\n" +
-			"choose addresses (smartpool, stalloc, exact) are carried out where they are named, in a table of their own.\n" +
+			"With --target live:PID a running training is described, and what eager PyTorch can carry out " +
+			"of the plans is carried out in it,\n" +
+			"one after the other, each measured between steps without a plan; it learns the same, and is " +
+			"left as it was. Managers that only\n" +
+			"choose addresses (smartpool, stalloc, exact) are carried out where they are named, in a table " +
+			"of their own.\n" +
 			"Exits with 3 where nothing can fit in the budget, with 5 where there is no GPU to measure on.",
-		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
-			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint --json\n" +
+		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB " +
+			"--managers all\n" +
+			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
+			"--json\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
 			"  gmemtop compare --target live:4242 --budget 80%\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
-			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 --budget 24GiB --max-batch",
+			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 " +
+			"--budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.devices.live() {
 				return c.runLive(cmd.Context())
@@ -66,13 +76,18 @@ func newCompareCommand(a *app) *cobra.Command {
 		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&c.names, "managers", "", "names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
+	p.StringVar(&c.names, "managers", "",
+		"names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
 	c.plan.add(cmd)
 	c.devices.add(cmd)
-	p.DurationVar(&c.limit, "limit", 0, "the most time for planning with one manager; it then gives the best it has (default none)")
-	p.BoolVar(&c.maxBatch, "max-batch", false, "also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, as two at different\n"+
-		"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
-	p.IntVar(&c.plan.atSequence, "at-sequence", 0, "the sequence length that --max-batch is looked for at (default that of the first file)")
+	p.DurationVar(&c.limit, "limit", 0,
+		"the most time for planning with one manager; it then gives the best it has (default none)")
+	p.BoolVar(&c.maxBatch, "max-batch", false,
+		"also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, "+
+			"as two at different\n"+
+			"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
+	p.IntVar(&c.plan.atSequence, "at-sequence", 0,
+		"the sequence length that --max-batch is looked for at (default that of the first file)")
 	p.BoolVar(&c.notes, "notes", false, "print what should be known about each result")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
@@ -115,17 +130,19 @@ func (c *compareCommand) run(ctx context.Context) error {
 		return usageError{err}
 	}
 	if c.plan.atSequence != 0 && !c.maxBatch && c.plan.network == "" {
-		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the length that it was made with")}
+		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the " +
+			"length that it was made with")}
 	}
 	if len(c.paths) > 1 && !c.maxBatch {
-		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, which they tell how sizes grow", c.paths[1])}
+		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, "+
+			"which they tell how sizes grow", c.paths[1])}
 	}
 	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
 		return deviceErr
 	}
 	if len(devices) > 0 && c.plan.hardware == "" {
-		h, err := c.calibrated(ctx, &devices[0])
+		h, err := c.calibrated(ctx, devices[0])
 		if err != nil {
 			return err
 		}
@@ -144,11 +161,13 @@ func (c *compareCommand) run(ctx context.Context) error {
 		return usageError{errors.New("--max-batch needs --budget: the memory that the batch has to fit in")}
 	}
 	for i := range devices {
-		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].target, About: aboutDevice(devices[i].info)})
+		opt.Devices = append(opt.Devices, replay.Device{Target: devices[i].Target,
+			About: planner.About(devices[i].Info)})
 	}
 	for i := range devices {
-		if d := &devices[i]; opt.Budget > d.info.Total {
-			c.note("the budget is above the %s of %s: what takes more is simulated and not measured there", c.flags.report.Units.Bytes(d.info.Total), d.target.Name())
+		if d := devices[i]; opt.Budget > d.Info.Total {
+			c.note("the budget is above the %s of %s: what takes more is simulated and not measured there",
+				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
 	}
 	made, err := c.compared(ctx, p, list, opt)
@@ -175,10 +194,26 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	}
 	return c.answer(func(w io.Writer) error {
 		for _, made := range list {
-			if err := made.WriteText(w, replay.TextOptions{Units: c.flags.report.Units, Width: c.width(), ASCII: c.flags.ascii, Notes: c.notes}); err != nil {
+			if err := made.WriteText(w, replay.TextOptions{Units: c.flags.report.Units, Width: c.width(),
+				ASCII: c.flags.ascii, Notes: c.notes}); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// calibrated returns the figures of a GPU, and says where they were measured and kept.
+func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
+	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
+	var unkept *planner.Unkept
+	switch {
+	case errors.As(err, &unkept):
+		c.note("the calibration of %s could not be kept: %v", d.Target.Name(), unkept)
+		return h, nil
+	case err == nil && path != "":
+		c.note("measured what copies, launches and allocations cost on %s (%s): kept in %s, and simulated "+
+			"with from now on", d.Target.Name(), d.Info.Name, path)
+	}
+	return h, err
 }

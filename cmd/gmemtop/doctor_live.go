@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 )
 
 // checkNVML opens the library that GPU counters come from, and asks it for its devices.
@@ -33,7 +34,8 @@ func checkNVML() finding {
 		return f
 	}
 	if f.Available = len(devices) > 0; !f.Available {
-		f.Why, f.Fix = "the driver counts no GPU", "run nvidia-smi -L, which should count none either; start the container with --gpus all"
+		f.Why, f.Fix = "the driver counts no GPU",
+			"run nvidia-smi -L, which should count none either; start the container with --gpus all"
 	}
 	for _, x := range devices {
 		f.Detail += "; " + x.String()
@@ -50,7 +52,8 @@ func checkRun() finding {
 	f := finding{Name: "run"}
 	dir, err := pytorch.Folder()
 	if err != nil {
-		f.Detail, f.Why, f.Fix = "a started training cannot be watched", err.Error(), "set XDG_RUNTIME_DIR to a folder that only you can enter"
+		f.Detail, f.Why, f.Fix = "a started training cannot be watched", err.Error(),
+			"set XDG_RUNTIME_DIR to a folder that only you can enter"
 		return f
 	}
 	f.Available, f.Detail = true, "gmemtop run -- python train.py; its agent connects through "+dir
@@ -80,7 +83,8 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) fi
 		f.Why = "attaching needs Linux on x86-64; this is " + system + " on " + architecture
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
 	case scope >= 3: // which no capability lifts
-		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is booted with another setting", scope)
+		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is "+
+			"booted with another setting", scope)
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
 	case scope == 2 && !capable:
 		f.Why = "kernel.yama.ptrace_scope is 2: only an administrator may trace"
@@ -90,7 +94,8 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) fi
 		f.Why = "kernel.yama.ptrace_scope is 1: only a parent may trace a process"
 		f.Fix = "sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"
 	default:
-		f.Available, f.Detail = true, whose+": by ptrace, from Python 3.14 on by its own remote debugging as well"
+		f.Available, f.Detail = true, whose+": by ptrace, from Python 3.14 on by its own remote debugging "+
+			"as well"
 		if gdb {
 			f.Detail += ", and by gdb as the last resort"
 		} else {
@@ -161,7 +166,7 @@ func checkTrainings(ctx context.Context) finding {
 	var names []string
 	for i := range list {
 		if list[i].Torch {
-			names = append(names, fmt.Sprintf("%d (%s)", list[i].PID, scriptOf(list[i].Argv)))
+			names = append(names, fmt.Sprintf("%d (%s)", list[i].PID, feed.Script(list[i].Argv)))
 		}
 	}
 	if len(names) > 0 {

@@ -8,64 +8,71 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
 // label says at which size.
-func (x *estimated) label() string {
+func label(x *fit.Estimate) string {
 	var words []string
-	if x.batch > 0 {
-		words = append(words, "batch "+strconv.Itoa(x.batch))
+	if x.Batch > 0 {
+		words = append(words, "batch "+strconv.Itoa(x.Batch))
 	}
-	if x.sequence > 0 {
-		words = append(words, "sequence "+strconv.Itoa(x.sequence))
+	if x.Sequence > 0 {
+		words = append(words, "sequence "+strconv.Itoa(x.Sequence))
 	}
 	return strings.Join(words, ", ")
 }
 
-func (e *estimateCommand) writeText(w io.Writer, all []*estimated, largest *largestFit) {
+func (e *estimateCommand) writeText(w io.Writer, all []*fit.Estimate, largest *fit.LargestBatch) {
 	u := e.flags.report.Units
 	for i, x := range all {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
 		verdict := "fits"
-		if !x.fits {
+		if !x.Fits {
 			verdict = "does not fit"
 		}
-		head := "~ " + verdict + ": " + u.Bytes(x.reserved+e.outside) + " of " + u.Bytes(e.budget) + ", " + e.hardware.Name
-		if l := x.label(); l != "" {
+		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
+			e.Hardware.Name
+		if l := label(x); l != "" {
 			head += ", " + l
 		}
 		fmt.Fprintln(w, head)
-		if x.fits && x.reserved+e.outside > e.budget {
-			fmt.Fprintln(w, "  only by giving cached memory back to the driver within steps, which costs time")
+		if x.Fits && x.Reserved+e.Outside > e.Budget {
+			fmt.Fprintln(w, "  only by giving cached memory back to the driver within steps, "+
+				"which costs time")
 		}
 		when := "before the first step"
-		if x.step > 0 {
-			when = "in step " + strconv.Itoa(x.step)
+		if x.PeakStep > 0 {
+			when = "in step " + strconv.Itoa(x.PeakStep)
 		}
-		fmt.Fprintf(w, "  %-28s %12s  %s\n", "peak allocated", u.Bytes(x.peak), when)
-		for _, g := range sites.Breakdown(x.device, x.device.Totals.PeakAt, sites.ByCategory) {
+		fmt.Fprintf(w, "  %-28s %12s  %s\n", "peak allocated", u.Bytes(x.Peak), when)
+		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
 			fmt.Fprintf(w, "    %-26s %12s\n", g.Name, u.Bytes(g.Bytes))
 		}
-		fmt.Fprintf(w, "  %-28s %12s  PyTorch's caching allocator, emulated\n", "reserved", u.Bytes(x.reserved))
-		fmt.Fprintf(w, "  %-28s %12s  CUDA context and libraries, assumed: --outside\n", "outside of tensors", u.Bytes(e.outside))
-		if n := len(x.result.Trace.Marks); n > 0 {
-			fmt.Fprintf(w, "  %-28s %12s  from %s's figures\n", "step "+strconv.Itoa(n), "~"+timeline.Duration(x.stepTime), e.hardware.Name)
+		fmt.Fprintf(w, "  %-28s %12s  PyTorch's caching allocator, emulated\n", "reserved",
+			u.Bytes(x.Reserved))
+		fmt.Fprintf(w, "  %-28s %12s  CUDA context and libraries, assumed: --outside\n", "outside of tensors",
+			u.Bytes(e.Outside))
+		if n := len(x.Result.Trace.Marks); n > 0 {
+			fmt.Fprintf(w, "  %-28s %12s  from %s's figures\n", "step "+strconv.Itoa(n),
+				"~"+timeline.Duration(x.StepTime), e.Hardware.Name)
 		}
 	}
 	if largest != nil {
 		how := "run at that size"
-		if largest.inferred {
-			how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows with it"
+		if largest.Inferred {
+			how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows " +
+				"with it"
 		}
-		if largest.batch == 0 {
+		if largest.Batch == 0 {
 			fmt.Fprintf(w, "\n~ no batch fits\n")
 		} else {
-			fmt.Fprintf(w, "\n~ largest batch that fits: %d (%s)\n", largest.batch, how)
+			fmt.Fprintf(w, "\n~ largest batch that fits: %d (%s)\n", largest.Batch, how)
 		}
 	}
 	fmt.Fprintln(w)
@@ -75,7 +82,7 @@ func (e *estimateCommand) writeText(w io.Writer, all []*estimated, largest *larg
 }
 
 // notes are what the figures leave out, each once.
-func (e *estimateCommand) notes(all []*estimated) []string {
+func (e *estimateCommand) notes(all []*fit.Estimate) []string {
 	var notes []string
 	add := func(n string) {
 		if !slices.Contains(notes, n) {
@@ -83,19 +90,19 @@ func (e *estimateCommand) notes(all []*estimated) []string {
 		}
 	}
 	for _, x := range all {
-		if n := x.result.Asked(); n > 0 {
+		if n := x.Result.Asked(); n > 0 {
 			var of []string
-			for _, m := range x.result.MadeUp {
+			for _, m := range x.Result.MadeUp {
 				of = append(of, fmt.Sprintf("%s %d", m.Op, m.Count))
 			}
 			add(fmt.Sprintf("values made up: %d (%s)", n, strings.Join(of, ", ")))
 		}
-		if x.result.Steps == 0 {
+		if x.Result.Steps == 0 {
 			add("no optimizer of torch stepped: the peak is that of all the script did")
-		} else if x.result.Steps < 2 {
+		} else if x.Result.Steps < 2 {
 			add("one step alone was seen: later ones hold the optimizer's state from their beginning")
 		}
-		for _, n := range x.result.Notes {
+		for _, n := range x.Result.Notes {
 			add(n)
 		}
 	}
@@ -135,18 +142,21 @@ type estimateCategoryJSON struct {
 	Requested int64  `json:"requested_bytes"`
 }
 
-func (e *estimateCommand) writeJSON(w io.Writer, all []*estimated, largest *largestFit) error {
-	j := estimateJSON{Schema: report.SchemaVersion, Budget: e.budget, Outside: e.outside, Hardware: e.hardware.Name, Torch: all[0].result.Torch, Notes: e.notes(all)}
+func (e *estimateCommand) writeJSON(w io.Writer, all []*fit.Estimate, largest *fit.LargestBatch) error {
+	j := estimateJSON{Schema: report.SchemaVersion, Budget: e.Budget, Outside: e.Outside,
+		Hardware: e.Hardware.Name, Torch: all[0].Result.Torch, Notes: e.notes(all)}
 	for _, x := range all {
-		s := estimateSizeJSON{Batch: x.batch, Sequence: x.sequence, Fits: x.fits, Peak: x.peak, Requested: x.device.Totals.PeakAllocatedRequested, PeakStep: x.step, Reserved: x.reserved,
-			StepTime: x.stepTime, Steps: x.result.Steps, MadeUp: x.result.Asked(), ByCategory: []estimateCategoryJSON{}}
-		for _, g := range sites.Breakdown(x.device, x.device.Totals.PeakAt, sites.ByCategory) {
+		s := estimateSizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits, Peak: x.Peak,
+			Requested: x.Device.Totals.PeakAllocatedRequested, PeakStep: x.PeakStep, Reserved: x.Reserved,
+			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
+			ByCategory: []estimateCategoryJSON{}}
+		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
 			s.ByCategory = append(s.ByCategory, estimateCategoryJSON{g.Name, g.Bytes, g.Requested})
 		}
 		j.Results = append(j.Results, s)
 	}
 	if largest != nil {
-		j.MaxBatch, j.Inferred = &largest.batch, largest.inferred
+		j.MaxBatch, j.Inferred = &largest.Batch, largest.Inferred
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // gated trains by hand-made steps: it says that it is at a gate, and waits for a file of that name in a
@@ -56,7 +58,7 @@ type gatedTraining struct {
 // closed.
 func newGatedTraining(t testing.TB, after int) *gatedTraining {
 	t.Helper()
-	python := torch(t)
+	python := torchtest.Python(t)
 	folder, err := os.MkdirTemp("", "gm") // not t.TempDir: a socket's path has to be short
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +150,7 @@ func (g *gatedTraining) close() {
 // TestTheScreenShowsWhatItKnowsWhileTheJobStands holds a training before its first step, and behind the first
 // one that can be told: what there is to show then is shown without anything further happening in the job.
 func TestTheScreenShowsWhatItKnowsWhileTheJobStands(t *testing.T) {
-	torch(t)
+	torchtest.Python(t)
 	for name, attach := range map[string]bool{"run": false, "attach": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -185,7 +187,7 @@ func TestTheScreenShowsWhatItKnowsWhileTheJobStands(t *testing.T) {
 //
 //	go test ./cmd/gmemtop -run '^$' -bench FirstFrame -benchtime 20x
 func BenchmarkFirstFrame(b *testing.B) {
-	torch(b)
+	torchtest.Python(b)
 	for _, how := range []string{"run", "attach"} {
 		b.Run(how, func(b *testing.B) {
 			var state, step []float64

@@ -14,13 +14,14 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
-	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
 // torchrun is the command of a training on two GPUs, one rank each, over NCCL.
 func torchrun(t *testing.T, wrap string, steps int) []string {
 	t.Helper()
-	return []string{torch(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "testdata/ranks.py", wrap, fmt.Sprint(steps)}
+	return []string{torchtest.Python(t), "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2",
+		"testdata/ranks.py", wrap, fmt.Sprint(steps)}
 }
 
 // learnedAlone returns what the ranks of a training learn without gmemtop.
@@ -35,7 +36,7 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 	if err != nil {
 		t.Fatalf("%v\n%s%s", err, out, trouble.Bytes())
 	}
-	learned := results(out)
+	learned := torchtest.Learned(out)
 	if strings.Count(learned, "\n") != 4 {
 		t.Fatalf("two ranks learned\n%s", learned)
 	}
@@ -46,7 +47,7 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 // alone.
 func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	standintest.Computing(t)
-	env, ended := onStandin(t, standin.Machine{Devices: 2, Order: standin.Late})
+	env, ended := standintest.Environ(t, standin.Machine{Devices: 2, Order: standin.Late})
 	dir := t.TempDir()
 	gmemtop := func(arguments ...string) (stdout string) {
 		t.Helper()
@@ -65,8 +66,11 @@ func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	}
 	const steps = 12
 	file := filepath.Join(dir, "run.gmt")
-	got := results([]byte(gmemtop(slices.Concat([]string{"record", "-o", file, "--"}, torchrun(t, "ddp", steps))...)))
-	learntTheSame(t, got, learnedAlone(t, env, "ddp", steps))
+	got := torchtest.Learned([]byte(gmemtop(slices.Concat([]string{"record", "-o", file, "--"},
+		torchrun(t, "ddp", steps))...)))
+	if want := learnedAlone(t, env, "ddp", steps); got != want {
+		t.Errorf("it learned\n%s\nand without gmemtop\n%s", got, want)
+	}
 
 	files, err := filepath.Glob(filepath.Join(dir, "*"))
 	if err != nil || len(files) != 2 {
@@ -95,31 +99,4 @@ func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 		t.Errorf("the ranks' files show GPUs %v, not one each", devices)
 	}
 	ended()
-}
-
-// A plan that a person asks for is carried out in all ranks of a training over NCCL and taken away from all,
-// while streams do their work as late as they may; the ranks learn the same to the bit as alone.
-func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
-	standintest.Computing(t)
-	for wrap, manager := range map[string]string{"ddp": "capuchin", "fsdp": "vdnn-all"} {
-		t.Run(wrap, func(t *testing.T) {
-			const steps = 150
-			env, ended := onStandin(t, standin.Machine{Devices: 2, Order: standin.Late})
-			ranks := startRanksIn(t, env, 2, torchrun(t, wrap, steps)...)
-			var last live.News
-			err := ranks.beside(manager, func(n live.News) bool {
-				last = n
-				return ranked(n) == "rank 0 on, rank 1 on"
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if last.Peak <= 0 || last.Step == 0 || last.Differ != 0 || last.Checked == 0 || last.Peak >= last.PeakBefore {
-				t.Errorf("%+v", last)
-			}
-			ranks.unplanned(ranks.until(2))
-			learntTheSame(t, ranks.end(), learnedAlone(t, env, wrap, steps))
-			ended()
-		})
-	}
 }

@@ -8,17 +8,16 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// scaled makes the problem at a batch size.
-type scaled func(batch int) (*plan.Problem, error)
-
 // maxBatches finds, for every manager of a comparison, the largest batch whose plan fits in the budget.
-func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager, opt replay.Options) error {
+func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
+	opt replay.Options) error {
 	at, inferred, err := c.scaling(ctx, made.Problem)
 	if err != nil {
 		return err
@@ -35,7 +34,8 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 		}
 		head := fmt.Sprintf("max batch: %d of %d managers · %s", i, len(list), m.Info().Name)
 		bar.say(head)
-		largest, err := largestBatch(ctx, m, at, opt, func(n int) { bar.say(fmt.Sprintf("%s at %d", head, n)) })
+		largest, err := planner.LargestBatch(ctx, m, at, opt,
+			func(n int) { bar.say(fmt.Sprintf("%s at %d", head, n)) })
 		if err != nil {
 			return err
 		}
@@ -50,25 +50,9 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 	return nil
 }
 
-// largestBatch finds the largest batch whose plan by one manager fits; asked is told each size that is tried.
-func largestBatch(ctx context.Context, m plan.Manager, at scaled, opt replay.Options, asked func(batch int)) (int, error) {
-	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
-	problem := func(n int) (*plan.Problem, error) {
-		asked(n)
-		return at(n)
-	}
-	return batch.MaxBatch(ctx, problem, func(p *plan.Problem) (bool, error) {
-		one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
-		if errors.Is(err, replay.ErrTooSmall) {
-			return false, nil
-		}
-		return err == nil && one.Results[0].Available && one.Results[0].Fits, err
-	})
-}
-
 // batchNotes say what sizes at other batches rest on: the recordings, and what the problem at some other size
 // says about itself beside what p says.
-func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]string, error) {
+func (f *planFlags) batchNotes(p *plan.Problem, at planner.Scaled, largest int) ([]string, error) {
 	notes := []string{}
 	if n := len(f.batch); n > 1 {
 		var from []string
@@ -85,7 +69,8 @@ func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]strin
 		return nil, err
 	}
 	for _, n := range q.Notes {
-		if strings.HasPrefix(n, "~") && !slices.Contains(p.Notes, n) && !strings.HasPrefix(n, "~ sizes and times at batch") {
+		if strings.HasPrefix(n, "~") && !slices.Contains(p.Notes, n) &&
+			!strings.HasPrefix(n, "~ sizes and times at batch") {
 			notes = append(notes, n)
 		}
 	}
@@ -94,7 +79,8 @@ func (f *planFlags) batchNotes(p *plan.Problem, at scaled, largest int) ([]strin
 
 // scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to
 // recordings.
-func (c *compareCommand) scaling(ctx context.Context, p *plan.Problem) (at scaled, inferred bool, err error) {
+func (c *compareCommand) scaling(ctx context.Context, p *plan.Problem) (at planner.Scaled, inferred bool,
+	err error) {
 	if c.plan.network != "" {
 		return c.plan.made, false, nil
 	}
@@ -134,15 +120,20 @@ func (c *compareCommand) points(ctx context.Context, p *plan.Problem) ([]batch.P
 	example := strings.Join([]string{"32", "64", "32", "32"}[:len(c.paths)], ",")
 	switch {
 	case len(c.plan.batch) != len(c.paths):
-		return nil, usageError{fmt.Errorf("--max-batch needs the batch size that each file was recorded at: --batch %s", example)}
+		return nil, usageError{fmt.Errorf("--max-batch needs the batch size that each file was recorded "+
+			"at: --batch %s", example)}
 	case len(c.plan.sequence) == 0 && c.plan.atSequence != 0:
-		return nil, usageError{errors.New("--at-sequence needs the sequence length of each recording: --sequence 512,512,1024")}
+		return nil, usageError{errors.New("--at-sequence needs the sequence length of each recording: " +
+			"--sequence 512,512,1024")}
 	case len(c.plan.sequence) == 0 && len(c.paths) > 2:
-		return nil, usageError{fmt.Errorf("batch and sequence length are told apart by %d recordings with --sequence, one length a file; two suffice for the batch alone", len(c.paths))}
+		return nil, usageError{fmt.Errorf("batch and sequence length are told apart by %d recordings with "+
+			"--sequence, one length a file; two suffice for the batch alone", len(c.paths))}
 	case c.plan.atSequence != 0 && len(c.paths) < 3 && c.plan.atSequence != c.plan.sequence[0]:
-		return nil, usageError{errors.New("--at-sequence needs three recordings or four, at two batch sizes and two sequence lengths, to know how sizes grow with each")}
+		return nil, usageError{errors.New("--at-sequence needs three recordings or four, at two batch " +
+			"sizes and two sequence lengths, to know how sizes grow with each")}
 	case len(c.plan.sequence) != 0 && len(c.plan.sequence) != len(c.paths):
-		return nil, usageError{fmt.Errorf("--sequence gives %d lengths for %d files: one a file, in their order", len(c.plan.sequence), len(c.paths))}
+		return nil, usageError{fmt.Errorf("--sequence gives %d lengths for %d files: one a file, in "+
+			"their order", len(c.plan.sequence), len(c.paths))}
 	}
 	var points []batch.Point
 	for i, path := range c.paths {

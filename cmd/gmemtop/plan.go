@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
@@ -10,8 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/replay/emit"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
+
+// emitTorch is what --emit takes.
+const emitTorch = "torch"
 
 // planCommand writes one manager's plan.
 type planCommand struct {
@@ -25,7 +31,8 @@ type planCommand struct {
 func newPlanCommand(a *app) *cobra.Command {
 	c := planCommand{planning: planning{app: a}}
 	cmd := &cobra.Command{
-		Use: "plan FILE --manager M --budget B -o plan.json", GroupID: groupReport, DisableFlagsInUseLine: true,
+		Use: "plan FILE --manager M --budget B -o plan.json", GroupID: groupReport,
+		DisableFlagsInUseLine: true,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if c.target != "" {
 				return cobra.NoArgs(cmd, args)
@@ -33,10 +40,13 @@ func newPlanCommand(a *app) *cobra.Command {
 			return c.plan.tracesOrNetwork(1)(cmd, args)
 		},
 		Short: "Write one manager's plan: what leaves memory when, and where everything lies",
-		Long: "Plans one iteration of a trace with one manager, checks the plan, and writes it as JSON (docs/plan.md): what is swapped,\n" +
+		Long: "Plans one iteration of a trace with one manager, checks the plan, and writes it as JSON " +
+			"(docs/plan.md): what is swapped,\n" +
 			"recomputed or discarded between which ops and why, and the address of every buffer.\n" +
-			"With --target live:PID the step that a running training runs is planned, for eager PyTorch: gmemtop run --plan has that carried out,\n" +
-			"and --emit torch writes it as a Python file that does the same in your own script, without gmemtop.\n" +
+			"With --target live:PID the step that a running training runs is planned, for eager PyTorch: " +
+			"gmemtop run --plan has that carried out,\n" +
+			"and --emit torch writes it as a Python file that does the same in your own script, without " +
+			"gmemtop.\n" +
 			"Exits with 3 where the plan does not fit in the budget; it is written all the same.",
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
@@ -105,12 +115,12 @@ func (c *planCommand) runLive(ctx context.Context) error {
 	pooled := pools(c.manager)
 	c.eager = !pooled || c.emit != ""
 	var p *plan.Problem
-	if err := c.training(ctx, pid, func(w *crew) error {
-		target, err := w.lead.target(ctx, pooled, live.Options{})
+	if err := c.training(ctx, pid, func(w *crew.Crew) error {
+		target, err := w.Lead.Target(ctx, pooled, live.Options{})
 		if err != nil {
 			return err
 		}
-		p, err = c.describedNow(ctx, target, pooled, w.lead)
+		p, err = c.describedNow(ctx, target, pooled, w.Lead)
 		return err
 	}); err != nil {
 		return err
@@ -140,7 +150,8 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	case c.eager && len(made.Results) > 1:
 		r = made.Results[1]
 	case c.eager && r.Available && len(r.Plan.Absences) > 0:
-		return unsupportedError{fmt.Errorf("%s: eager PyTorch can run nothing of this plan; without --eager it is written as it is", r.Info.Name)}
+		return unsupportedError{fmt.Errorf("%s: eager PyTorch can run nothing of this plan; without "+
+			"--eager it is written as it is", r.Info.Name)}
 	}
 	if !r.Available {
 		return unsupportedError{fmt.Errorf("%s: %s", r.Info.Name, r.Reason)}
@@ -149,7 +160,10 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	c.note("%s", planned(p, &r, u.Bytes(r.Measurement.Footprint)))
 	write := func(w io.Writer) error { return r.Plan.WriteJSON(w, p) }
 	if c.emit != "" {
-		text, err := emitted(p, &r, u)
+		text, err := emit.Python(p, &r, u)
+		if errors.As(err, new(*emit.Refused)) {
+			return unsupportedError{err}
+		}
 		if err != nil {
 			return err
 		}
@@ -162,7 +176,8 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 		return err
 	}
 	if !r.Fits && readErr == nil {
-		c.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint), u.Bytes(made.Net))
+		c.complain("the plan takes %s and the budget is %s", u.Bytes(r.Measurement.Footprint),
+			u.Bytes(made.Net))
 		return errFinding
 	}
 	return readErr

@@ -9,10 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -35,16 +35,24 @@ type planFlags struct {
 
 func (f *planFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.budget, "budget", "", "the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
+	p.StringVar(&f.budget, "budget", "",
+		"the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
 	p.StringVar(&f.margin, "margin", "", "memory to keep free within the budget (default none)")
-	p.StringVar(&f.outside, "outside", "", "memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
-	p.StringVar(&f.hardware, "hardware", "", "what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
-	p.StringVar(&f.network, "network", "", "plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
-	p.IntSliceVar(&f.batch, "batch", nil, "samples in a batch: of --network, or of the recorded files in their order")
-	p.IntSliceVar(&f.sequence, "sequence", nil, "tokens in a sample: of --network, or of the recorded files in their order")
-	p.StringVar(&f.iteration, "iteration", "", "the iteration to plan on, by its number (default the steady one of the highest peak)")
+	p.StringVar(&f.outside, "outside", "",
+		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
+	p.StringVar(&f.hardware, "hardware", "",
+		"what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
+	p.StringVar(&f.network, "network", "",
+		"plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
+	p.IntSliceVar(&f.batch, "batch", nil,
+		"samples in a batch: of --network, or of the recorded files in their order")
+	p.IntSliceVar(&f.sequence, "sequence", nil,
+		"tokens in a sample: of --network, or of the recorded files in their order")
+	p.StringVar(&f.iteration, "iteration", "",
+		"the iteration to plan on, by its number (default the steady one of the highest peak)")
 	p.Uint64Var(&f.seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
-	p.Int64Var(&f.work, "work", 0, "how much each manager may search, in its own counted units (default its own)")
+	p.Int64Var(&f.work, "work", 0,
+		"how much each manager may search, in its own counted units (default its own)")
 }
 
 // tracesOrNetwork takes up to most files, or none where --network is given.
@@ -106,9 +114,6 @@ func hardwareNames() []string {
 	return names
 }
 
-// defaultHardware is what is planned for where nobody says.
-const defaultHardware = "A100"
-
 // chosenHardware reads --hardware. Where nobody says, it is what was measured on a GPU of this machine, and
 // else the default.
 func (f *planFlags) chosenHardware() (plan.Hardware, error) {
@@ -118,10 +123,10 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	case f.measured != nil:
 		return *f.measured, nil
 	default:
-		if h, ok := calibratedHere(); ok {
+		if h, ok := planner.CalibratedHere(); ok {
 			return h, nil
 		}
-		name = defaultHardware
+		name = planner.DefaultHardware
 	}
 	if strings.HasSuffix(name, ".json") {
 		return hardware.Load(name)
@@ -133,20 +138,10 @@ func (f *planFlags) chosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
-// that name on this machine, or a preset.
-func hardwareOf(name string) (plan.Hardware, bool) {
-	if h, ok := calibratedHere(); ok && h.Name == name {
-		return h, true
-	}
-	h, err := hardware.ByName(name)
-	return h, err == nil
-}
-
 // liveHardware reads --hardware for a training that runs.
 func (f *planFlags) liveHardware() (live.Hardware, error) {
 	h, err := f.chosenHardware()
-	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: hardwareOf}, err
+	return live.Hardware{Hardware: h, Chosen: f.hardware != "", Of: planner.HardwareOf}, err
 }
 
 // planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a
@@ -176,7 +171,8 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if c.plan.iteration != "" {
 		n, err := strconv.Atoi(strings.TrimPrefix(c.plan.iteration, "it"))
 		if err != nil || n < 0 {
-			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2", c.plan.iteration)}
+			return nil, nil, usageError{fmt.Errorf("--iteration %q is no iteration: write 2, or it2",
+				c.plan.iteration)}
 		}
 		o.Iteration = n
 	}
@@ -195,7 +191,8 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		}
 	}
 	if d == nil {
-		return nil, nil, firstError(readErr, errors.New("this trace has no device whose memory could be planned"))
+		return nil, nil, firstError(readErr,
+			errors.New("this trace has no device whose memory could be planned"))
 	}
 	if c.plan.iteration != "" {
 		it := steps.Of(d)
@@ -208,11 +205,12 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 		}
 		o.Iteration = i
 	}
-	if h, ok := hardwareOf(d.Info.Name); ok && c.plan.hardware == "" && c.plan.measured == nil {
+	if h, ok := planner.HardwareOf(d.Info.Name); ok && c.plan.hardware == "" && c.plan.measured == nil {
 		o.Hardware = h
 	}
 	p, err := plan.FromDevice(ctx, d, o)
-	if errors.Is(err, plan.ErrInvalid) { // what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+	// what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+	if errors.Is(err, plan.ErrInvalid) {
 		return nil, nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
 	}
 	if err != nil {
@@ -265,16 +263,16 @@ func (f *planFlags) budgetBytes(ctx context.Context, p *plan.Problem) (int64, er
 	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
 		return 0, usageError{fmt.Errorf("--budget %q is no share: write 50%%", s)}
 	}
-	base := pool.Baselines()[0]
-	pl, err := base.Plan(ctx, p, plan.Request{})
-	if err != nil {
-		return 0, err
-	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
+	all, err := planner.Caching(ctx, p)
 	if err != nil {
 		return 0, fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", s, err)
 	}
-	return int64(float64(m.Footprint+p.Outside) * percent / 100), nil
+	return int64(float64(all) * percent / 100), nil
+}
+
+// budgetIn is budgetBytes for a training, whose room does not matter.
+func (f *planFlags) budgetIn(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
+	return f.budgetBytes(ctx, p)
 }
 
 // options are those of planning for a problem: the budget and what of it is kept free, and how the managers
@@ -297,7 +295,8 @@ func (c *planning) tooSmall(err error, budget int64) error {
 	u := c.flags.report.Units
 	of := "the budget is " + u.Bytes(small.Budget)
 	if small.Budget != budget {
-		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget), u.Bytes(small.Budget))
+		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget),
+			u.Bytes(small.Budget))
 	}
 	c.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
 	return errFinding

@@ -7,13 +7,14 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -26,27 +27,20 @@ import (
 // the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
 
 // probeKinds are the values of --probes.
-var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver, "both": usdt.PyTorch | usdt.Driver}
+var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver,
+	"both": usdt.PyTorch | usdt.Driver}
 
 // probing adds --probes to a command that watches a process.
 func (c *watcher) probing(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.probes, "probes", "", "watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver (segments) or both")
+	cmd.Flags().StringVar(&c.probes, "probes", "",
+		"watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver "+
+			"(segments) or both")
 	cmd.Flags().Lookup("probes").NoOptDefVal = "auto"
-}
-
-// probeJob is a process that is watched by probes. It implements job: it is let go of like any other, and
-// asked for nothing, since everything comes unasked.
-type probeJob struct {
-	source *usdt.Source
-
-	mu   sync.Mutex
-	stop context.CancelFunc // nil until it runs
-	done chan struct{}
 }
 
 // probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as
 // notices; a process that has not loaded CUDA yet is waited for.
-func (c *watcher) probeSource(pid int) (*probeJob, error) {
+func (c *watcher) probeSource(pid int) (job.Source, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
 		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", c.probes)}
@@ -54,17 +48,19 @@ func (c *watcher) probeSource(pid int) (*probeJob, error) {
 	for _, text := range c.live.triggers {
 		name, _, _ := strings.Cut(strings.ReplaceAll(text, " ", ""), ">")
 		if !slices.Contains([]string{"allocated", "reserved", "held", "oom"}, name) {
-			return nil, usageError{fmt.Errorf("trigger %q: probes see neither steps nor resident memory; those on allocated, reserved, held and oom work with --probes", text)}
+			return nil, usageError{fmt.Errorf("trigger %q: probes see neither steps nor resident memory; "+
+				"those on allocated, reserved, held and oom work with --probes", text)}
 		}
 	}
 	if err := usdt.Check(); err != nil {
 		return nil, unsupportedError{err}
 	}
 	// Asked beforehand, so that what stands in the way is said before a file is begun or a screen opened.
-	if _, err := usdt.Plan(usdt.Options{PID: pid, Probes: kind}); err != nil && !errors.Is(err, usdt.ErrNotLoaded) {
+	if _, err := usdt.Plan(usdt.Options{PID: pid, Probes: kind}); err != nil &&
+		!errors.Is(err, usdt.ErrNotLoaded) {
 		return nil, refusedProbes(err)
 	}
-	return &probeJob{source: usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true}), done: make(chan struct{})}, nil
+	return job.Whole(usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true})), nil
 }
 
 // refusedProbes gives an error its exit code: what this machine or process does not allow is not a failure.
@@ -75,58 +71,19 @@ func refusedProbes(err error) error {
 	return unsupportedError{err}
 }
 
-// Run implements capture.Source. A Detach ends it without an error.
-func (j *probeJob) Run(ctx context.Context, sink capture.Sink) error {
-	run, stop := context.WithCancel(ctx)
-	defer close(j.done)
-	defer stop()
-	j.mu.Lock()
-	j.stop = stop
-	j.mu.Unlock()
-	err := j.source.Run(run, sink)
-	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
-		return nil
-	}
-	return err
-}
-
-// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is
-// carried out.
-func (j *probeJob) Order(_ context.Context, o capture.Order) error {
-	if o.Do == capture.Carry || o.Do == capture.Keep {
-		return capture.ErrNoOrders
-	}
-	return nil
-}
-
-// Detach implements capture.Controller.
-func (j *probeJob) Detach(ctx context.Context) error {
-	j.mu.Lock()
-	stop := j.stop
-	j.mu.Unlock()
-	if stop == nil {
-		return errNotConnected
-	}
-	stop()
-	select {
-	case <-j.done:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // probedProcess reads the number of the process, refuses what goes with steps, and prepares to watch it.
-func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source *probeJob, err error) {
+func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source job.Source, err error) {
 	if cmd.ArgsLenAtDash() >= 0 {
-		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command first, then give its number; one that has not loaded CUDA yet is waited for")}
+		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command " +
+			"first, then give its number; one that has not loaded CUDA yet is waited for")}
 	}
 	if len(args) != 1 {
 		return 0, nil, usageError{errors.New("name the process: --probes PID")}
 	}
 	for _, name := range []string{"every", "steps"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-			return 0, nil, usageError{fmt.Errorf("--%s: probes see no steps, and everything is captured whole; leave it out", name)}
+			return 0, nil, usageError{fmt.Errorf("--%s: probes see no steps, and everything is captured "+
+				"whole; leave it out", name)}
 		}
 	}
 	c.live.every = 0
@@ -154,18 +111,20 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	w, err := c.watch("", fmt.Sprintf("for probes on process %d", pid))
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", pid))
+	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.run(run, source)
+	w.Run(run, source)
 	o := c.screen()
-	o.Feed = &probeFeed{sessionFeed: w.feed}
+	o.Feed = feed.NewProbes(f)
 	shown := tui.Run(cmd.Context(), o)
 	stop()
-	return errors.Join(shown, w.close())
+	return errors.Join(shown, w.Close())
 }
 
 // probeDry says where probes would be put.
@@ -179,7 +138,8 @@ func (c *attachCommand) probeDry(pid int) error {
 		if !s.Emulated {
 			slow = ", stepped over"
 		}
-		fmt.Fprintf(c.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name, oneLine(errors.New(s.Library)), s.Offset, slow)
+		fmt.Fprintf(c.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name,
+			oneLine(errors.New(s.Library)), s.Offset, slow)
 	}
 	_, unseen := usdt.Explain(sites)
 	fmt.Fprintln(c.out, "note:", unseen)
@@ -199,40 +159,41 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	ctx, interrupted := context.WithCancel(cmd.Context())
 	defer interrupted()
 	c.signals(func(os.Signal) { interrupted() })
-	w, err := c.watch("", "for the probes")
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.run(run, source)
+	w.Run(run, source)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
 	end, ended := c.followProbes(ctx, w)
 	stop()
-	err = w.close()
-	rows := w.session.Snapshot().Steps
+	err = w.Close()
+	rows := w.Session.Snapshot().Steps
+	files, _ := w.Files()
 	failed := ended && end.Reason == capture.Refused
 	switch {
 	case len(rows) > 0:
-		c.note("%s", probeSummary(rows, w.recorder.Files(), c.flags.report.Units))
+		c.note("%s", probeSummary(rows, files, c.flags.report.Units))
 	case failed:
-		_ = w.abandon()
+		_ = w.Abandon()
 	default:
 		c.note("nothing was seen of process %d, and %s holds nothing of it", pid, c.flags.output)
 	}
 	if failed {
-		return errors.Join(errors.New(endWord(end)), err)
+		return errors.Join(errors.New(feed.HowEnded(end)), err)
 	}
 	return err
 }
 
 // followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
-func (c *recordCommand) followProbes(ctx context.Context, w *watching) (capture.End, bool) {
+func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (capture.End, bool) {
 	p := c.newProgress()
 	defer p.done()
 	said := map[string]string{}
 	for {
-		v := w.session.Snapshot()
+		v := w.Session.Snapshot()
 		for _, n := range v.Notices {
 			if said[n.Key] != n.Text {
 				said[n.Key] = n.Text
@@ -247,7 +208,8 @@ func (c *recordCommand) followProbes(ctx context.Context, w *watching) (capture.
 			return v.End, true
 		}
 		if n := len(v.Steps); n > 0 {
-			p.tell(fmt.Sprintf("%d intervals, written", n), sizeOf(w.recorder.Files()), 0)
+			files, _ := w.Files()
+			p.tell(fmt.Sprintf("%d intervals, written", n), sizeOf(files), 0)
 		}
 		select { // asked now and then: the feed has the session's own channel
 		case <-ctx.Done():

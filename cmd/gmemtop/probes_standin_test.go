@@ -16,6 +16,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
@@ -63,6 +64,9 @@ type probedDevice struct {
 	PeakReserved  int64 `json:"peak_reserved_bytes"`
 }
 
+// patient is how long something is waited for that comes in seconds where there is a processor for it.
+const patient = 5 * time.Minute
+
 // appears waits until a condition holds.
 func appears(t *testing.T, what string, holds func() bool) {
 	t.Helper()
@@ -82,7 +86,7 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	}
 	standintest.Computing(t)
 	lib := standintest.Library(t)
-	env, ended := onStandin(t, standin.Machine{Order: standin.Late})
+	env, ended := standintest.Environ(t, standin.Machine{Order: standin.Late})
 	// Segments of this kind are made by the driver's functions, which PyTorch calls by itself.
 	env = append(env, "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
 	dir := t.TempDir()
@@ -131,7 +135,7 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	}
 
 	watched := append(asTheDriver(t, lib, env), "STANDIN_REPORT="+dir)
-	training := start("training", watched, torch(t), "testdata/probed.py", dir)
+	training := start("training", watched, torchtest.Python(t), "testdata/probed.py", dir)
 	appears(t, "the training", exists("ready"))
 	recorder := start("recorder", os.Environ(), program, "record", "--probes=both", "-o", at("run.gmt"), strconv.Itoa(training.Process.Pid))
 	appears(t, "the probes", func() bool { return said("recorder", "a row is a second") })
@@ -192,11 +196,13 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	reports[0].Leaks = slices.DeleteFunc(reports[0].Leaks, func(l standin.Leak) bool { return l.Kind == "handle of physical memory" && l.Library == "" })
 	standintest.Result{Reports: reports}.Check(t)
 
-	unwatched := wait("unwatched", start("unwatched", env, torch(t), "testdata/probed.py", dir)) // which finds all files that it waits for
-	if want := results(unwatched); want == "" {
+	unwatched := wait("unwatched", start("unwatched", env, torchtest.Python(t), "testdata/probed.py", dir)) // which finds all files that it waits for
+	if want := torchtest.Learned(unwatched); want == "" {
 		t.Errorf("unwatched it learned nothing:\n%s", unwatched)
 	} else {
-		learntTheSame(t, results(output), want)
+		if got := torchtest.Learned(output); got != want {
+			t.Errorf("it learned\n%s\nand alone\n%s", got, want)
+		}
 	}
 	ended()
 }

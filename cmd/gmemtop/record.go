@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -31,17 +33,22 @@ func newRecordCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Record a training to a file, without a screen",
-		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that can be replayed while it grows. What was written stays readable\n" +
-			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
-			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process goes on. The end of the terminal ends nothing, and meanwhile\n" +
+		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that " +
+			"can be replayed while it grows. What was written stays readable\n" +
+			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around " +
+			"them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
+			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process " +
+			"goes on. The end of the terminal ends nothing, and meanwhile\n" +
 			"gmemtop attach shows what is recorded, as often as you like.",
-		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 -- python train.py",
+		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 " +
+			"-- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name a process, or a command after --")
 			}
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 1 {
-				return fmt.Errorf("%q is too much: one process is recorded; a command stands after --", args[1])
+				return fmt.Errorf("%q is too much: one process is recorded; a command stands after --",
+					args[1])
 			}
 			return nil
 		},
@@ -71,7 +78,9 @@ func newRecordCommand(a *app) *cobra.Command {
 	c.live.add(cmd)
 	c.flags.writing(cmd)
 	c.probing(cmd)
-	cmd.Flags().Int64Var(&c.steps, "steps", 0, "end after so many steps of a process, and what is being captured then (default: with the process, or on Ctrl-C)")
+	cmd.Flags().Int64Var(&c.steps, "steps", 0,
+		"end after so many steps of a process, and what is being captured then (default: with the process, "+
+			"or on Ctrl-C)")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
@@ -103,7 +112,7 @@ func (c *runCommand) streams(l *pytorch.Launch) {
 // run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were
 // seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
-	found, err := attachable(pid)
+	found, err := job.Attachable(pid)
 	if err != nil {
 		return err
 	}
@@ -113,23 +122,26 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	ctx, interrupted := context.WithCancel(ctx)
 	defer interrupted()
 	c.signals(func(os.Signal) { interrupted() })
-	w, err := c.watch("", "for the agent")
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
+	f := feed.NewProcess(w.Process, "for the agent")
+	stopFeed := f.Start()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	w.connect(run, pid, found.Started)
+	w.Connect(run, pid, found.Started)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
-	end, reason := c.follow(ctx, w)
-	left := w.letGo()
+	end, reason := c.follow(ctx, w, f)
+	left := w.LetGo()
 	stop()
-	w.source.Wait()
-	if v := w.session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
-		err = errors.Join(left, w.close())
-		c.summary(w)
+	w.Wait()
+	stopFeed()
+	if v := w.Session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
+		err = errors.Join(left, w.Close())
+		c.summary(w.Process, f)
 	} else { // an empty file would only stand in the way of the next recording
-		err = errors.Join(left, w.abandon())
+		err = errors.Join(left, w.Abandon())
 		if !end {
 			err = errors.Join(err, context.Canceled)
 		}
@@ -138,7 +150,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 		}
 	}
 	if end && reason.Reason != capture.Exited && reason.Reason != capture.Detached {
-		err = errors.Join(errors.New(endWord(reason)), err)
+		err = errors.Join(errors.New(feed.HowEnded(reason)), err)
 	}
 	return err
 }
@@ -147,29 +159,30 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
-func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.End) {
+func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Process) (bool, capture.End) {
 	p := c.newProgress()
 	defer p.done()
 	said := map[string]bool{}
 	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
-		_ = w.feed.Wait(patient, version)
+		_ = f.Wait(patient, version)
 		done()
 		if ctx.Err() != nil {
 			return false, capture.End{}
 		}
-		l := w.feed.Look()
+		l := f.Look()
 		if l.Word != word {
 			word, since = l.Word, time.Now()
 		}
-		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard && l.State == live.Waiting && !said[text] {
+		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard &&
+			l.State == live.Waiting && !said[text] {
 			said[text] = true
 			p.done()
 			c.note("%s", text)
 		}
 		version = l.Version
-		v := w.session.Snapshot()
+		v := w.Session.Snapshot()
 		for _, n := range v.Notices {
 			if !n.State && !said[n.Text] {
 				said[n.Text] = true
@@ -181,7 +194,9 @@ func (c *recordCommand) follow(ctx context.Context, w *watching) (bool, capture.
 			return true, v.End
 		}
 		if n := len(l.Steps); n > 0 {
-			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index, len(l.Windows)+l.Forgotten), sizeOf(w.recorder.Files()), 0)
+			files, _ := w.Files()
+			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
+				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
 			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}
 			}

@@ -17,7 +17,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -25,7 +30,7 @@ import (
 // runCommand starts a command and watches it.
 type runCommand struct {
 	watcher
-	wish wishFlags
+	choice choiceFlags
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -33,15 +38,23 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
-		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept and shown with o. The command itself is not changed: two\n" +
-			"variables of its environment are, which its children inherit, so that torchrun's ranks are found as well: the screen lists them, and -o writes a file for\n" +
-			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the foreground. The exit code is the command's; trouble in gmemtop\n" +
-			"never changes it. With --headless there is no screen and the command keeps the terminal: use it with -o in jobs.\n" +
-			"With --manager and --budget it trains with that manager's plan from its first steps on: two of them are described, the plan is made and carried out in the\n" +
-			"process itself, and what it costs and saves is measured and shown. What is learnt is the same to the last bit. What does not fit trains as well: until there\n" +
+		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept " +
+			"and shown with o. The command itself is not changed: two\n" +
+			"variables of its environment are, which its children inherit, so that torchrun's ranks are " +
+			"found as well: the screen lists them, and -o writes a file for\n" +
+			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the " +
+			"foreground. The exit code is the command's; trouble in gmemtop\n" +
+			"never changes it. With --headless there is no screen and the command keeps the terminal: use " +
+			"it with -o in jobs.\n" +
+			"With --manager and --budget it trains with that manager's plan from its first steps on: two " +
+			"of them are described, the plan is made and carried out in the\n" +
+			"process itself, and what it costs and saves is measured and shown. What is learnt is the same " +
+			"to the last bit. What does not fit trains as well: until there\n" +
 			"is a plan, what autograd saves waits on the host.",
-		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- torchrun --nproc-per-node 8 train.py\n" +
-			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget 12GiB -- python train.py",
+		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- " +
+			"torchrun --nproc-per-node 8 train.py\n" +
+			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget " +
+			"12GiB -- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("name the command to start: gmemtop run -- python train.py")
@@ -49,15 +62,15 @@ func newRunCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			x, err := c.wish.wish()
+			x, err := c.choice.choice()
 			if err != nil {
 				return err
 			}
-			return c.run(cmd.Context(), args, x, c.wish.offloads())
+			return c.run(cmd.Context(), args, x, c.choice.offloads())
 		},
 	}
-	c.wish.add(cmd)
-	c.wish.addUnplanned(cmd)
+	c.choice.add(cmd)
+	c.choice.addUnplanned(cmd)
 	c.live.add(cmd)
 	c.flags.writing(cmd)
 	c.flags.screen(cmd)
@@ -72,11 +85,12 @@ const (
 	exitNotFound      = 127
 )
 
-// run starts a command and watches it, with a wish has it train so, with what it saves on devices of some
-// types on the host until then; its error carries the command's exit code.
-func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []string) error {
+// run starts a command and watches it, with a choice has it train with that plan, with what it saves on
+// devices of some types on the host until then; its error carries the command's exit code.
+func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
 	headless := c.live.headless || !c.hasScreen()
-	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: firstSteps, Depth: c.live.depth, Offload: offload}
+	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: job.FirstSteps,
+		Depth: c.live.depth, Offload: offload}
 	if headless {
 		c.streams(&launch)
 	}
@@ -85,34 +99,34 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 			return err
 		}
 	}
-	w, err := c.watch("", "for the command to load torch")
+	w, err := c.watch()
 	if err != nil {
 		return err
 	}
-	ranks := newJobFeed(w)
-	if w.recorder != nil {
-		ranks.record = c.recordRank(c.flags.force)
+	ranks := job.New(w)
+	if w.Recorded() {
+		ranks.Record = c.recordRank(c.flags.force)
 		c.flags.force = false // what stands at -o from now on is this recording
 	}
-	if headless && (x == nil || c.live.depth != "") { // what plans are made of is asked for by whoever makes them, and told there
-		ranks.notice = c.tellRefusals()
+	// what plans are made of is asked for by whoever makes them, and told there
+	if headless && (x == nil || c.live.depth != "") {
+		ranks.Heard = c.tellRefusals()
 	}
-	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.add(s.Target(), s) }
-	launch.Reach = c.reach(w, headless)
-	var job *pytorch.Job
+	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
+	launch.Reach = c.reach(ranks, headless)
+	var command *pytorch.Job
 	started := make(chan struct{})
 	c.signals(func(s os.Signal) {
 		<-started // one that comes before is for the command as well
 		// A command that shares the terminal gets what is typed there from the terminal itself.
-		if job != nil && (!headless || s != os.Interrupt) {
-			_ = job.Signal(s)
+		if command != nil && (!headless || s != os.Interrupt) {
+			_ = command.Signal(s)
 		}
 	})
-	job, err = pytorch.Start(launch)
+	command, err = pytorch.Start(launch)
 	close(started)
 	if err != nil {
-		_ = ranks.close()
-		_ = w.abandon()
+		_ = errors.Join(ranks.Close(), w.Abandon())
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -126,30 +140,33 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	ranks.share, w.sink = job.ShareProcess, ranks
-	w.run(run, job)
-	reapOrphans(run, job.PID())
+	f := feed.NewJob(ranks, "for the command to load torch")
+	ranks.Run(run, command)
+	procs.ReapOrphans(run, command.PID())
+	var training sync.WaitGroup
 	if x != nil {
-		w.source.Go(func() { c.trainWith(run, ranks.crew(true), x, headless) })
+		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, headless) })
 	}
 	if !headless {
-		o, planner := c.screen(), newLivePlanner()
-		o.Feed, o.Planner = ranks, planner
-		leave := planner.watch(func() *crew { return ranks.crew(false) })
+		o, live := c.screen(), planner.NewLive()
+		o.Feed, o.Planner = f, live
+		leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
 			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
 		}
 		leave()
-		if !ranks.isOver() {
-			c.note("the command goes on as process %d; interrupt it with Ctrl-C", job.PID())
+		if _, over := ranks.Over(); !over {
+			c.note("the command goes on as process %d; interrupt it with Ctrl-C", command.PID())
 		}
-		c.stream(run, w.session, ranks)
+		c.stream(run, ranks)
 	}
-	failed := childResult(job)
-	if err := errors.Join(w.close(), ranks.close()); err != nil {
+	failed := childResult(command)
+	training.Wait()
+	if err := ranks.Close(); err != nil {
 		fmt.Fprintf(c.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
-	c.summary(w)
+	f.Close()
+	c.summary(w.Process, f.First)
 	c.summaryOfRanks(ranks)
 	return failed
 }
@@ -157,10 +174,11 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *wish, offload []
 // recordRank returns how another process of the job is written, beside the file of the first one:
 // run-rank1.gmt beside run.gmt, so that both are found as one run. Where a file is there already it stays,
 // unless overwriting was asked for.
-func (c *runCommand) recordRank(force bool) func(who capture.Target, control capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
+func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	taken := map[string]bool{}
 	var mu sync.Mutex
-	return func(who capture.Target, control capture.Controller, relay *pytorch.Relay) (*capture.Recorder, error) {
+	return func(p *job.Process) error {
+		who := p.Target()
 		mu.Lock()
 		defer mu.Unlock()
 		ext := filepath.Ext(c.flags.output)
@@ -170,15 +188,15 @@ func (c *runCommand) recordRank(force bool) func(who capture.Target, control cap
 			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true
-		o, err := c.recordOptions(path, force, rankName(who), control, relay)
+		o, err := c.recordOptions(path, force, who.Name(), p)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		r, err := capture.NewRecorder(o)
+		err = p.Record(o)
 		if errors.Is(err, fs.ErrExist) {
-			return nil, fmt.Errorf("not written, since %s is there already: --force overwrites it", path)
+			return fmt.Errorf("not written, since %s is there already: --force overwrites it", path)
 		}
-		return r, err
+		return err
 	}
 }
 
@@ -188,12 +206,12 @@ func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
 	said := map[string]bool{}
 	var mu sync.Mutex
 	return func(t capture.Target, n capture.Notice) {
-		if _, ok := means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
+		if _, ok := feed.Means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
 			return
 		}
 		text := n.Text
-		if isRank(t) {
-			text = rankName(t) + ": " + text
+		if t.IsRank() {
+			text = t.Name() + ": " + text
 		}
 		mu.Lock()
 		defer mu.Unlock()
@@ -205,8 +223,8 @@ func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
 }
 
 // childResult waits for the command and returns its exit code as an error, nil for 0.
-func childResult(job *pytorch.Job) error {
-	code, err := job.Wait(context.Background())
+func childResult(command *pytorch.Job) error {
+	code, err := command.Wait(context.Background())
 	switch {
 	case err != nil:
 		return err
@@ -217,11 +235,12 @@ func childResult(job *pytorch.Job) error {
 }
 
 // stream writes what the command prints to the terminal from where the screen was left, until it ends.
-func (c *runCommand) stream(ctx context.Context, s *capture.Session, job *jobFeed) {
+func (c *runCommand) stream(ctx context.Context, j *job.Job) {
+	s := j.First().Session
 	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
-	if job.isOver() { // what it said last is why it ended
-		lines := tail(v)
+	if _, over := j.Over(); over { // what it said last is why it ended
+		lines := feed.Tail(v)
 		for _, l := range lines[max(len(lines)-20, 0):] {
 			fmt.Fprintln(c.out, l)
 		}
@@ -230,11 +249,12 @@ func (c *runCommand) stream(ctx context.Context, s *capture.Session, job *jobFee
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		over := job.isOver() // asked first: what was printed last is there then
+		_, over := j.Over() // asked first: what was printed last is there then
 		v := s.Snapshot()
 		if end := v.OutputCut + int64(len(v.Output)); end > at {
 			from := max(at-v.OutputCut, 0)
-			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrClosedPipe) {
+			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) ||
+				errors.Is(err, io.ErrClosedPipe) {
 				return
 			}
 			at = end
@@ -261,16 +281,16 @@ func peakAllocated(steps []capture.Step) int64 {
 }
 
 // summary says in one line what was seen, on a terminal or where a file was written.
-func (c *watcher) summary(w *watching) {
-	if c.flags.quiet || w.recorder == nil && !isTerminal(c.err) {
+func (c *watcher) summary(p *job.Process, f *feed.Process) {
+	if c.flags.quiet || !p.Recorded() && !isTerminal(c.err) {
 		return
 	}
-	l := w.feed.Look()
+	l := f.Look()
 	n := len(l.Steps)
 	if n == 0 {
 		why := ""
 		switch {
-		case w.session.Snapshot().Target.Torch != "":
+		case p.Session.Snapshot().Target.Torch != "":
 			why = ": the command did not step an optimizer of torch"
 		case len(l.Notices) == 0:
 			why = ": the command did not load torch, or ended before it was heard of"
@@ -286,40 +306,38 @@ func (c *watcher) summary(w *watching) {
 		text += ", " + timeline.Duration(l.Report.Duration) + " a step"
 	}
 	if l.Report.Top >= 0 {
-		text += fmt.Sprintf(", %s at most %s", l.Figure, c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
-		if peak := peakAllocated(w.session.Snapshot().Steps); peak > 0 {
+		text += fmt.Sprintf(", %s at most %s", l.Figure,
+			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
+		if peak := peakAllocated(p.Session.Snapshot().Steps); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
 		}
 	}
-	if w.recorder != nil {
-		for _, f := range w.recorder.Files() {
-			text += "; gmemtop replay " + f
-		}
+	files, _ := p.Files()
+	for _, f := range files {
+		text += "; gmemtop replay " + f
 	}
 	c.note("%s", text)
 }
 
 // summaryOfRanks says the same of the other processes of a job of several; that one could not be written is
 // said however quiet one wants it.
-func (c *runCommand) summaryOfRanks(f *jobFeed) {
-	list := f.stepping()
+func (c *runCommand) summaryOfRanks(j *job.Job) {
+	list := j.Processes()
 	if len(list) < 2 {
 		return
 	}
 	var files, steps []string
-	for _, m := range list {
-		r := m.feed.rank()
-		steps = append(steps, fmt.Sprintf("%s %d", r.Name(), len(m.session.Snapshot().Steps)))
-		if m.unsaved != nil {
-			c.complain("%s was not recorded: %s", r.Name(), oneLine(m.unsaved))
-		}
-		if m.recorder == nil {
-			continue
-		}
-		if first := m.recorder.Files(); m.id == 0 {
-			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(first, ", "), r.Name())}, files...)
-		} else {
-			files = append(files, first...)
+	for _, p := range list {
+		name := p.Target().Name()
+		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.Session.Snapshot().Steps)))
+		own, unsaved := p.Files()
+		switch {
+		case unsaved != nil:
+			c.complain("%s was not recorded: %s", name, oneLine(unsaved))
+		case p.ID == 0 && len(own) > 0:
+			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(own, ", "), name)}, files...)
+		default:
+			files = append(files, own...)
 		}
 	}
 	if c.flags.quiet || len(files) == 0 && !isTerminal(c.err) {
@@ -328,9 +346,11 @@ func (c *runCommand) summaryOfRanks(f *jobFeed) {
 	text := fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
 	if len(files) > 1 {
 		ext := filepath.Ext(c.flags.output)
-		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), filepath.Dir(c.flags.output))
+		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files),
+			filepath.Dir(c.flags.output))
 		if len(files) > 2 {
-			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " + strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
+			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " +
+				strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
 		}
 	}
 	c.note("%s", text)

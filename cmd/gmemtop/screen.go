@@ -8,6 +8,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -20,8 +21,10 @@ func (a *app) hasScreen() bool { return isTerminal(a.out) && a.env("TERM") != "d
 // screen are the options that every screen has, with a planner that plans for recordings.
 func (a *app) screen() tui.Options {
 	return tui.Options{
-		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(), NoMouse: a.flags.noMouse,
-		Units: a.flags.report.Units, Exporters: screenExporters(a.flags.report.Units), Environ: a.environ, Input: keyboard(a.in), Planner: newScreenPlanner(),
+		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(),
+		NoMouse: a.flags.noMouse,
+		Units:   a.flags.report.Units, Exporters: screenExporters(a.flags.report.Units), Environ: a.environ,
+		Input: keyboard(a.in), Planner: planner.New(),
 	}
 }
 

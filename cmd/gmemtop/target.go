@@ -4,18 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
-	"github.com/gmemtop/gmemtop/timeline"
 )
 
 // deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
@@ -29,11 +27,18 @@ type deviceFlags struct {
 
 func (f *deviceFlags) add(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.target, "target", "sim", "what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, or\nlive:PID, a training that runs, instead of FILE")
-	p.IntVar(&f.iterations, "iterations", 20, "how many iterations a GPU or a training is timed for, behind three that are not counted")
-	p.StringVar(&f.results, "results", resultsSame, "turn a plan in a training off where a tensor returns that is not the same to the bit (same), or count it and go on (any)")
-	p.StringVar(&f.margin, "device-margin", "", "how much of a GPU's free memory is left alone (default 512MiB)")
-	p.BoolVar(&f.calibrate, "calibrate", false, "measure again what copies, launches and allocations cost on the GPU, though it is known")
+	p.StringVar(&f.target, "target", "sim",
+		"what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, "+
+			"or\nlive:PID, a training that runs, instead of FILE")
+	p.IntVar(&f.iterations, "iterations", 20,
+		"how many iterations a GPU or a training is timed for, behind three that are not counted")
+	p.StringVar(&f.results, "results", resultsSame,
+		"turn a plan in a training off where a tensor returns that is not the same to the bit (same), or "+
+			"count it and go on (any)")
+	p.StringVar(&f.margin, "device-margin", "",
+		"how much of a GPU's free memory is left alone (default 512MiB)")
+	p.BoolVar(&f.calibrate, "calibrate", false,
+		"measure again what copies, launches and allocations cost on the GPU, though it is known")
 }
 
 // allDevices stands for every GPU that there is.
@@ -47,7 +52,8 @@ func (f *deviceFlags) ordinals() ([]int, error) {
 		switch {
 		case name == "sim":
 		case strings.HasPrefix(name, "live"):
-			return nil, usageError{fmt.Errorf("--target %q is none: write live:PID, and no other target beside it", f.target)}
+			return nil, usageError{fmt.Errorf("--target %q is none: write live:PID, and no other target "+
+				"beside it", f.target)}
 		case name == "cuda":
 			list = append(list, 0)
 		case name == "cuda:all":
@@ -55,7 +61,8 @@ func (f *deviceFlags) ordinals() ([]int, error) {
 		default:
 			n, err := strconv.Atoi(number)
 			if !device || err != nil || n < 0 {
-				return nil, usageError{fmt.Errorf("--target %q is none: write sim, cuda, cuda:1, cuda:all, or several separated by commas", name)}
+				return nil, usageError{fmt.Errorf("--target %q is none: write sim, cuda, cuda:1, cuda:all, "+
+					"or several separated by commas", name)}
 			}
 			list = append(list, n)
 		}
@@ -67,30 +74,16 @@ func (f *deviceFlags) ordinals() ([]int, error) {
 // options returns how a GPU is measured.
 func (f *deviceFlags) options(ordinal int) (cuda.Options, error) {
 	if f.iterations < 1 || f.iterations > 10_000 {
-		return cuda.Options{}, usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", f.iterations)}
+		return cuda.Options{}, usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them",
+			f.iterations)}
 	}
 	margin, err := optionalBytes("device-margin", f.margin)
 	return cuda.Options{Ordinal: ordinal, Iterations: f.iterations, Margin: margin}, err
 }
 
-// device is a GPU that was opened once.
-type device struct {
-	target *cuda.Target
-	info   driver.Info
-}
-
-// aboutDevice says what a GPU is: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
-func aboutDevice(i driver.Info) string {
-	s := fmt.Sprintf("%s, %s", i.Name, timeline.IEC.Bytes(i.Total))
-	if i.CUDA > 0 {
-		s += fmt.Sprintf(", driver for CUDA %d.%d", i.CUDA/1000, i.CUDA%1000/10)
-	}
-	return s
-}
-
 // devices opens the GPUs that --target names, one after the other, and gives them back. Those that can be
 // used come back beside the error of those that cannot.
-func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
+func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
 	ordinals, err := f.ordinals()
 	if err != nil {
 		return nil, err
@@ -98,63 +91,34 @@ func (f *deviceFlags) devices(ctx context.Context) ([]device, error) {
 	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")
 		if err != nil {
-			return nil, deviceError("cuda:all", err)
+			return nil, deviceError(fmt.Errorf("cuda:all: %w", err))
 		}
 		ordinals = ordinals[:0]
 		for _, i := range all {
 			ordinals = append(ordinals, i.Ordinal)
 		}
 	}
-	var list []device
+	var list []*planner.Device
 	var failed error
 	for _, n := range ordinals {
 		o, err := f.options(n)
 		if err != nil {
 			return nil, err
 		}
-		_, info, err := cuda.Open(ctx, o)
+		d, err := planner.Open(ctx, o)
 		if err != nil {
-			failed = errors.Join(failed, deviceError(fmt.Sprintf("cuda:%d", n), err))
+			failed = errors.Join(failed, deviceError(err))
 			continue
 		}
-		o.Used = usedBy(os.Getpid(), func(uuid string) bool { return uuid == info.UUID })
-		list = append(list, device{cuda.New(o), info})
+		list = append(list, d)
 	}
 	return list, failed
 }
 
-// usedBy returns what NVML counts for a process on the GPUs that are chosen by their UUIDs, nil where it
-// cannot be asked. The library stays open: it is asked once or twice a plan.
-func usedBy(pid int, chosen func(uuid string) bool) func() (int64, bool) {
-	lib, err := nvml.Open(nvml.Options{})
-	if err != nil {
-		return nil
-	}
-	devices, err := lib.Devices()
-	devices = slices.DeleteFunc(devices, func(d nvml.Device) bool { return !chosen(strings.TrimPrefix(d.UUID, "GPU-")) })
-	if err != nil || len(devices) == 0 {
-		lib.Close()
-		return nil
-	}
-	return func() (sum int64, known bool) {
-		for _, d := range devices {
-			r, err := lib.Read(d.Index)
-			if err != nil {
-				continue
-			}
-			p, found := r.Process(pid)
-			if n, ok := p.Used.Value(); found && ok {
-				sum, known = sum+n, true
-			}
-		}
-		return sum, known
-	}
-}
-
 // deviceError gives the error of a GPU that cannot be used its exit code.
-func deviceError(name string, err error) error {
-	err = fmt.Errorf("%s: %w", name, err)
-	for _, why := range []error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice, driver.ErrTooOld, driver.ErrBusy} {
+func deviceError(err error) error {
+	for _, why := range []error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice, driver.ErrTooOld,
+		driver.ErrBusy} {
 		if errors.Is(err, why) {
 			return unsupportedError{err}
 		}
@@ -172,7 +136,7 @@ func checkDevice() finding {
 	}
 	f.Available = true
 	for _, d := range devices {
-		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, aboutDevice(d))
+		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, planner.About(d))
 	}
 	return f
 }
@@ -201,7 +165,8 @@ func unmeasured(c *replay.Comparison) error {
 	}
 	switch {
 	case failed == 0 && done == 0 && len(c.Measured) > 0:
-		return fmt.Errorf("nothing could be measured on %s: its memory does not suffice for any of these plans", c.Devices[0].Name())
+		return fmt.Errorf("nothing could be measured on %s: its memory does not suffice for any of "+
+			"these plans", c.Devices[0].Name())
 	case failed == 0:
 		return nil
 	}

@@ -97,8 +97,11 @@ func NewTarget(t Trainer, o Options) *Target {
 	return &Target{trainer: t, opt: o, next: time.Now().UnixMilli()}
 }
 
+// Name is the name of a running training as a target.
+const Name = "live"
+
 // Name implements replay.Target.
-func (*Target) Name() string { return "live" }
+func (*Target) Name() string { return Name }
 
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off
 // afterwards. Footprint and PeakLive are the peak of what is allocated on the device within a step, which a

@@ -101,7 +101,8 @@ func (r Result) Check(t testing.TB) {
 
 // Start prepares a command on a machine; a board and a folder for reports of the test's own are added where
 // the machine names none. The returned function collects the result after the command has ended.
-func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd, func(error) Result) {
+func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd,
+	func(error) Result) {
 	t.Helper()
 	dir := t.TempDir()
 	if m.Board == "" {
@@ -151,4 +152,28 @@ func Python(t testing.TB, m standin.Machine, script string, args ...string) stri
 	r := TryPython(t, m, script, args...)
 	r.Check(t)
 	return r.Stdout
+}
+
+// Environ returns the environment of processes on a machine of the test's own whose ops compute, and a
+// function that looks through what they reported when they have ended.
+func Environ(t *testing.T, m standin.Machine) (env []string, ended func()) {
+	t.Helper()
+	lib := Library(t)
+	t.Setenv("GMEMTOP_TORCH", Interpreter(t))
+	dir := t.TempDir()
+	m.Board, m.Report, m.Compute = filepath.Join(dir, "board"), filepath.Join(dir, "reports"), true
+	if err := os.Mkdir(m.Report, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	env = append(lib.Environ(m), "OMP_NUM_THREADS=1", "PYTHONDONTWRITEBYTECODE=1",
+		// or the 32 MiB of an H100 would be most of what a small model takes
+		"CUBLAS_WORKSPACE_CONFIG=:16:8", "CUBLASLT_WORKSPACE_SIZE=128")
+	return env, func() {
+		t.Helper()
+		reports, err := standin.ReadReports(m.Report)
+		if err != nil || len(reports) == 0 {
+			t.Errorf("%d processes reported: %v", len(reports), err)
+		}
+		Result{Reports: reports}.Check(t)
+	}
 }

@@ -1,0 +1,379 @@
+// Package books splits up the memory of a whole GPU.
+//
+// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. [Books]
+// puts the two together as nvml.Reconcile does: the parts add up to what NVML says is used. What nobody can
+// name is unexplained, and fewer than no bytes where the two were read at different moments.
+//
+// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0
+// is the first of the devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus.
+// So the number is translated only where NVML lists the process on several devices or, as inside a container,
+// on none, and not at all where the translation is not certain. A wrong device would show a sum that closes
+// and means nothing.
+//
+// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks
+// and shown when it is there. Nothing runs while nobody looks, so there is nothing to end.
+//
+// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the
+// allocator held as much in the steps before and after it; a cache that is emptied and filled again within a
+// step escapes that.
+package books
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/nvml"
+)
+
+// readAgain is how old a reading is when another is begun.
+const readAgain = time.Second
+
+// manyOthers is how many other processes are named; more are one part.
+const manyOthers = 3
+
+// Part is a part of the memory.
+type Part struct {
+	Name  string
+	Bytes int64
+	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere.
+	Derived bool
+	// Unexplained says that nobody knows what the bytes are. They may be fewer than none, since figures of
+	// different moments are added up.
+	Unexplained bool
+}
+
+// Books splits up the memory of the device that a process is on. Its methods are safe for concurrent use.
+type Books struct {
+	target func() capture.Target
+	open   func() (nvml.Source, error)
+	root   string // of the proc file system
+	now    func() time.Time
+
+	mu       sync.Mutex
+	reading  bool // one is under way
+	began    time.Time
+	source   nvml.Source
+	failed   error
+	devices  []nvml.Device
+	readings map[int]*nvml.Reading // by index
+	own      map[int]*account      // by process
+}
+
+// account is what is remembered of a process.
+type account struct {
+	device   int // -1 where not known
+	bound    nvml.ContextBound
+	least    nvml.Figure // what bound came to
+	reserved int64       // as of the last step
+	since    int64       // the end of the first step with as much, in Unix time
+	observed time.Time   // of the last reading that bound has seen
+}
+
+// New returns the books of a session's process. NVML is opened when they are first asked for; where
+// there is none they tell nothing.
+func New(s *capture.Session) *Books {
+	return &Books{
+		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
+		readings: map[int]*nvml.Reading{}, own: map[int]*account{},
+		open: func() (nvml.Source, error) {
+			l, err := nvml.Open(nvml.Options{}) // for as long as this program runs
+			if err != nil {
+				return nil, err
+			}
+			return l, nil
+		},
+	}
+}
+
+// Parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
+// reading say. ok is false where the step has no figures of a device's allocator, there is no NVML, or no
+// reading yet.
+func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
+	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
+		return nil, Part{}, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	a := b.own[pid]
+	if a == nil {
+		a = &account{device: -1}
+		b.own[pid] = a
+	}
+	if s.Reserved != a.reserved || a.since == 0 {
+		a.reserved, a.since = s.Reserved, s.End
+	}
+	b.refresh()
+	at, certain := b.deviceOf(pid)
+	a.device = at
+	r := b.readings[at]
+	if r == nil {
+		return nil, Part{}, false
+	}
+	used, known := r.Memory.Used.Value()
+	if !known || !certain && used < s.Reserved {
+		return nil, Part{}, false
+	}
+	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
+		if p, listed := r.Process(pid); listed {
+			a.least = a.bound.Observe(p.Used, nvml.Known(s.Reserved))
+		}
+		a.observed = r.Time
+	}
+	told := allocatorBooks(pid, s)
+	told.ContextBound = a.least
+	out := nvml.Reconcile(r, told)
+	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)),
+		Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+}
+
+// OfStep splits what the device's allocator holds, or, without one, resident memory. What is not known to be
+// anything is shown as such.
+func OfStep(s *capture.Step) ([]Part, Part) {
+	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
+		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
+		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: s.Reserved}
+	}
+	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS}
+	parts := []Part{{Name: "parameters", Bytes: s.Parameters},
+		{Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state",
+			Bytes: max(s.OptimizerState, 0)}}
+	var sum int64
+	for _, p := range parts {
+		sum += p.Bytes
+	}
+	if rest := s.RSS - sum; rest > 0 {
+		parts = append(parts, Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
+	}
+	whole.Bytes = max(whole.Bytes, sum) // figures of different moments
+	return parts, whole
+}
+
+// allocatorBooks is what a step tells of its device's allocator.
+func allocatorBooks(pid int, s *capture.Step) nvml.Books {
+	told := nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved)}
+	if s.Requested > 0 {
+		told.Requested = nvml.Known(s.Requested)
+	}
+	if s.Active > 0 {
+		told.Active = nvml.Known(s.Active)
+	}
+	if s.PoolsAt > 0 {
+		told.PrivatePools = nvml.Known(s.PoolsFree)
+	}
+	return told
+}
+
+// refresh begins a reading unless one is under way or young.
+func (b *Books) refresh() {
+	if b.reading || b.failed != nil || b.now().Sub(b.began) < readAgain {
+		return
+	}
+	b.reading, b.began = true, b.now()
+	wanted := map[int]bool{} // the devices of all processes, or all devices as long as one's is not known
+	for _, a := range b.own {
+		if wanted[a.device] = true; a.device < 0 {
+			wanted = nil
+			break
+		}
+	}
+	go b.read(b.source, b.devices, wanted)
+}
+
+// read reads devices, those that are wanted or all.
+func (b *Books) read(source nvml.Source, devices []nvml.Device, wanted map[int]bool) {
+	var err error
+	if source == nil {
+		if source, err = b.open(); err == nil {
+			devices, err = source.Devices()
+		}
+	}
+	readings := map[int]*nvml.Reading{}
+	for _, d := range devices {
+		if err != nil || d.Err != nil || wanted != nil && !wanted[d.Index] {
+			continue
+		}
+		// one that does not answer has no reading: an old one says nothing of now
+		if r, err := source.Read(d.Index); err == nil {
+			readings[d.Index] = &r
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.source, b.devices, b.failed, b.readings, b.reading = source, devices, err, readings, false
+}
+
+func (b *Books) lists(r *nvml.Reading, pid int) bool {
+	_, ok := r.Process(pid)
+	return ok
+}
+
+// deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML
+// itself says so.
+func (b *Books) deviceOf(pid int) (index int, certain bool) {
+	var listed []int
+	for _, d := range b.devices {
+		if r := b.readings[d.Index]; r != nil && b.lists(r, pid) {
+			listed = append(listed, d.Index)
+		}
+	}
+	if len(listed) == 1 {
+		return listed[0], true
+	}
+	t := b.target()
+	kind, text, _ := strings.Cut(t.Device, ":")
+	ordinal, err := strconv.Atoi(text)
+	if text == "" {
+		ordinal, err = 0, nil
+	}
+	if t.PID != pid || kind != "cuda" || err != nil || ordinal < 0 {
+		return -1, false
+	}
+	index = visibleDevice(b.devices, ordinal, environOf(b.root, pid))
+	for _, i := range listed {
+		if i == index {
+			return index, true
+		}
+	}
+	if len(listed) > 0 {
+		return -1, false
+	}
+	return index, false
+}
+
+// visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1
+// where that is not certain.
+func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
+	// CUDA's own order is by speed; of equal devices it is by bus as well
+	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+	if !alike {
+		alike = true
+		for _, d := range devices {
+			alike = alike && d.Name == devices[0].Name
+		}
+	}
+	list, limited := env["CUDA_VISIBLE_DEVICES"]
+	if !limited {
+		if ordinal < len(devices) && (alike || len(devices) == 1) {
+			return devices[ordinal].Index
+		}
+		return -1
+	}
+	words := strings.Split(list, ",")
+	if ordinal >= len(words) {
+		return -1
+	}
+	word := strings.TrimSpace(words[ordinal])
+	if n, err := strconv.Atoi(word); err == nil {
+		if n >= 0 && n < len(devices) && alike {
+			return devices[n].Index
+		}
+		return -1
+	}
+	for _, d := range devices { // a beginning of the name is enough for CUDA
+		if strings.HasPrefix(word, "GPU-") && strings.HasPrefix(d.UUID, word) {
+			return d.Index
+		}
+	}
+	return -1
+}
+
+// environOf returns the environment that a process was started with, nil where it cannot be read.
+func environOf(root string, pid int) map[string]string {
+	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
+	if err != nil {
+		return nil
+	}
+	env := map[string]string{}
+	for _, line := range bytes.Split(text, []byte{0}) {
+		if name, value, ok := strings.Cut(string(line), "="); ok {
+			env[name] = value
+		}
+	}
+	return env
+}
+
+// namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed
+// says that NVML counts the process by itself.
+func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
+	var parts []Part
+	add := func(name string, bytes int64, derived, unexplained bool) {
+		if bytes != 0 {
+			parts = append(parts, Part{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(r.Parts),
+		func(p nvml.Part) bool { return p.Name != nvml.OtherProcesses })
+	total, _ := r.Part(nvml.OtherProcesses)
+	for _, p := range r.Parts {
+		switch p.Name {
+		case nvml.Tensors:
+			rest, name := p.Bytes, "other tensors and rounding"
+			if s.Requested > 0 { // then rounding is a part of its own
+				name = "other tensors"
+			}
+			for _, t := range []Part{{Name: "parameters", Bytes: s.Parameters},
+				{Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
+				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than there is now
+				add(t.Name, n, false, false)
+				rest -= n
+			}
+			add(name, rest, true, false)
+		case nvml.OtherProcesses: // the first stands for all
+			if total == 0 {
+				continue
+			}
+			shown := others
+			if len(others) > manyOthers {
+				shown = others[:manyOthers-1]
+			}
+			for _, o := range shown {
+				add(otherName(o), o.Bytes, false, false)
+				total -= o.Bytes
+			}
+			add(fmt.Sprintf("%d other processes", len(others)-len(shown)), total, false, false)
+			total = 0
+		case nvml.Unexplained:
+			name := string(p.Name)
+			if !listed {
+				name = "context, other processes, unexplained"
+			}
+			add(name, p.Bytes, true, true)
+		case nvml.OutsidePyTorch:
+			add("CUDA context and libraries", p.Bytes, true, false)
+		case nvml.PrivatePool:
+			add(poolsName(s), p.Bytes, false, false)
+		case nvml.Cached:
+			name := string(p.Name)
+			if s.PoolsAt <= 0 {
+				name += " and private pools"
+			}
+			add(name, p.Bytes, false, false)
+		default:
+			add(string(p.Name), p.Bytes, p.Derived, false)
+		}
+	}
+	return parts
+}
+
+// poolsName names what private pools hold, with its age where it was not counted at the step's end.
+func poolsName(s *capture.Step) string {
+	if s.PoolsAt >= s.Start {
+		return string(nvml.PrivatePool)
+	}
+	return fmt.Sprintf("%s, %d s ago", nvml.PrivatePool, (s.End-s.PoolsAt)/int64(time.Second))
+}
+
+func otherName(p nvml.Part) string {
+	if p.Process == "" {
+		return fmt.Sprintf("process %d", p.PID)
+	}
+	return fmt.Sprintf("%s (%d)", filepath.Base(p.Process), p.PID)
+}

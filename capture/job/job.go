@@ -1,0 +1,317 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io/fs"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+)
+
+// A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside
+// each other or one after the other.
+//
+// The source sends what one of them says to one sink, that of the job, and asks for a sink for every other;
+// when the one ends another may take its place in the job's sink. Here each process has a session and, where
+// the job is recorded, a file of its own from its first step on; what has not stepped, a launcher that
+// imports torch, is not in the list. Job is the job's sink and hands every message on to the process that it
+// comes from.
+
+// Job is a command with all of its processes. It is the sink of its source.
+type Job struct {
+	// Changes come when a process takes its first step and when the command has ended. What becomes of a
+	// process is a change of its session.
+	capture.Changes
+	// Record, where not nil, has a process that is not the first written to a file of its own.
+	Record func(p *Process) error
+	// Heard, where not nil, is told what processes have to say.
+	Heard func(t capture.Target, n capture.Notice)
+
+	main *Watch
+	ctx  context.Context
+	stop context.CancelFunc
+	work sync.WaitGroup
+
+	mu      sync.Mutex
+	share   func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
+	list    []*Process                      // the first is the one that the job's output is kept with
+	current *Process                        // whose messages come to the job's sink
+	over    bool                            // the command has ended, as end says
+	end     capture.End
+	counted int // first steps and ends of processes
+}
+
+var _ pytorch.Family = (*Job)(nil)
+
+// Limits of what is kept of a process that is not the first: there may be many.
+const (
+	memberSteps  = 50_000
+	memberWindow = 64 << 20
+)
+
+// lookAfter is the time between two looks at whether the current process is still there.
+const lookAfter = time.Second
+
+// New returns a job whose first process is watched by w.
+func New(w *Watch) *Job {
+	j := &Job{main: w, list: []*Process{w.Process}, current: w.Process}
+	j.ctx, j.stop = context.WithCancel(context.Background())
+	w.job = j
+	j.work.Go(j.watch)
+	return j
+}
+
+// Run begins to follow a command, until it ends or ctx is done.
+func (j *Job) Run(ctx context.Context, command *pytorch.Job) {
+	j.mu.Lock()
+	j.share = command.ShareProcess
+	j.mu.Unlock()
+	j.main.run(ctx, command, j)
+}
+
+// Injector brings the agent into processes of the command that its environment does not reach.
+func (j *Job) Injector() pytorch.Injector { return j.main.injector(j, 0) }
+
+// watch says of a process that is gone that it has ended. The source says so of all processes but the current
+// one, whose end it takes for the job's; of several, the others may go on, or wait for it for ever.
+func (j *Job) watch() {
+	tick := time.NewTicker(lookAfter)
+	defer tick.Stop()
+	var lister procs.Lister
+	for {
+		select {
+		case <-j.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		j.mu.Lock()
+		p, several := j.current, len(j.list) > 1
+		j.mu.Unlock()
+		t := p.Target()
+		if !several || !p.hasStepped() || p.hasEnded() || t.Started == 0 {
+			continue
+		}
+		seen, err := lister.Look(t.PID)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && seen.Started != t.Started {
+			p.End(capture.End{Reason: capture.Exited, Code: -1})
+		}
+	}
+}
+
+// Add makes room for a process that comes second or later, and takes orders by c.
+func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
+	p := newProcess(capture.Limits{Steps: memberSteps, WindowBytes: memberWindow})
+	p.job, p.target, p.source, p.wants.every = j, t, c, j.main.options.Every
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p.ID = len(j.list)
+	j.list = append(j.list, p)
+	return p
+}
+
+// admit begins a process's file, with its first step.
+func (j *Job) admit(p *Process) {
+	if p.ID > 0 {
+		if j.Record != nil {
+			if err := j.Record(p); err != nil {
+				p.mu.Lock()
+				p.unsaved = err
+				p.mu.Unlock()
+				p.Session.Notice(capture.Notice{Key: "recording", Text: err.Error()})
+			}
+		}
+		j.mu.Lock()
+		share := j.share
+		j.mu.Unlock()
+		if share != nil {
+			share(p.Target().PID, p.relay)
+		}
+		j.work.Go(func() { p.ask(j.ctx) })
+	}
+	j.Tell()
+}
+
+// Ended implements pytorch.Family: of several processes the others may go on. The end of the only one is the
+// job's, which has an exit code.
+func (j *Job) Ended(t capture.Target, e capture.End) {
+	p := j.sending()
+	if !same(p.Target(), t) {
+		return
+	}
+	if e.Reason != capture.Exited {
+		p.mu.Lock()
+		p.left = true
+		p.mu.Unlock()
+	}
+	if len(j.Processes()) > 1 {
+		p.End(e)
+	}
+}
+
+// Severed implements pytorch.Family.
+func (j *Job) Severed(t capture.Target, err error) {
+	if p := j.find(t); p != nil {
+		p.Session.Sever(err.Error())
+	}
+}
+
+// find returns the process of a target, nil where there is none.
+func (j *Job) find(t capture.Target) *Process {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range slices.Backward(j.list) {
+		if same(p.Target(), t) {
+			return p
+		}
+	}
+	return nil
+}
+
+// same reports whether two targets are one process.
+func same(a, b capture.Target) bool {
+	return a.PID == b.PID && (a.Started == b.Started || a.Started == 0 || b.Started == 0)
+}
+
+// sending returns the process whose messages come to the job's sink.
+func (j *Job) sending() *Process {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.current
+}
+
+// Begin implements capture.Sink: what comes from now on is of that process. Until one has stepped it is not
+// settled which it will be.
+func (j *Job) Begin(t capture.Target) {
+	now := j.sending()
+	next := now
+	if now.hasStepped() && !same(now.Target(), t) {
+		if next = j.find(t); next == nil {
+			next = j.Add(t, j.main.connected())
+		}
+	}
+	if next != now {
+		j.passOn(now, next)
+	}
+	next.Begin(t)
+}
+
+// passOn makes next the process that the job's sink is of: the one before has ended, or its agent has left
+// it.
+func (j *Job) passOn(now, next *Process) {
+	j.mu.Lock()
+	j.current = next
+	j.mu.Unlock()
+	now.mu.Lock()
+	e := capture.End{Reason: capture.Exited, Code: -1}
+	if now.left {
+		e.Reason = capture.Detached
+	}
+	now.source = nil
+	now.mu.Unlock()
+	now.End(e)
+}
+
+// Step implements capture.Sink.
+func (j *Job) Step(s capture.Step) { j.sending().Step(s) }
+
+// Window implements capture.Sink.
+func (j *Job) Window(w capture.Window) { j.sending().Window(w) }
+
+// Notice implements capture.Sink.
+func (j *Job) Notice(n capture.Notice) { j.sending().Notice(n) }
+
+// Answer implements capture.Sink.
+func (j *Job) Answer(a capture.Answer) { j.sending().Answer(a) }
+
+// Lose implements capture.Sink.
+func (j *Job) Lose(name string, n int64, detail string) { j.sending().Lose(name, n, detail) }
+
+// Output implements capture.Sink: what is printed is the job's, and kept with its first process.
+func (j *Job) Output(b []byte) { j.First().Output(b) }
+
+// End implements capture.Sink. A job of one ends as its process does; of several, the exit code is the
+// command's, and what the last of them said, which may be the launcher, is not of any one in the list.
+func (j *Job) End(e capture.End) {
+	list := j.Processes()
+	if len(list) < 2 {
+		j.sending().End(e)
+	}
+	for _, p := range list {
+		p.End(capture.End{Reason: capture.Exited, Code: -1})
+	}
+	j.mu.Lock()
+	j.over, j.end = true, e
+	j.mu.Unlock()
+	j.Tell()
+}
+
+// count counts one of what happens to processes.
+func (j *Job) count() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.counted++
+	return j.counted
+}
+
+// First returns the process that the job's output is kept with.
+func (j *Job) First() *Process { return j.main.Process }
+
+// Processes returns the processes that have stepped, by rank as far as they have one.
+func (j *Job) Processes() []*Process {
+	j.mu.Lock()
+	list := slices.Clone(j.list)
+	j.mu.Unlock()
+	list = slices.DeleteFunc(list, func(p *Process) bool { return !p.hasStepped() })
+	rank := map[*Process]int{}
+	for _, p := range list {
+		if rank[p] = p.Target().Rank; rank[p] < 0 {
+			rank[p] = math.MaxInt
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Process) int { return cmp.Compare(rank[a], rank[b]) })
+	return list
+}
+
+// Members returns the processes that train together with lead: the ranks, where it is one of them. Of the
+// whole job they are those that train with the first, and more may come for as long as the command runs.
+func (j *Job) Members(lead *Process, whole bool) (list []Member, more bool) {
+	ranks := whole || lead.Target().IsRank()
+	for _, p := range j.Processes() {
+		if t := p.Target(); !p.hasEnded() && (p == lead || ranks && t.IsRank()) {
+			list = append(list, Member{Process: p, PID: t.PID, Name: t.Name()})
+		}
+	}
+	_, over := j.Over()
+	return list, whole && !over
+}
+
+// Over returns how the command has ended; ok is false where it has not.
+func (j *Job) Over() (e capture.End, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.end, j.over
+}
+
+// Close waits for the source, and until other viewers know how every process ended, and ends the recordings.
+func (j *Job) Close() error {
+	err := j.main.Close()
+	j.stop()
+	j.work.Wait()
+	j.mu.Lock()
+	list := slices.Clone(j.list[1:])
+	j.mu.Unlock()
+	errs := make([]error, len(list))
+	var closing sync.WaitGroup
+	for i, p := range list {
+		closing.Go(func() { errs[i] = p.close() })
+	}
+	closing.Wait()
+	return errors.Join(err, errors.Join(errs...))
+}

@@ -1,0 +1,104 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// orders takes orders and remembers them.
+type orders struct{ got []capture.Action }
+
+func (o *orders) Order(_ context.Context, x capture.Order) error {
+	o.got = append(o.got, x.Do)
+	return nil
+}
+
+func (o *orders) Detach(context.Context) error { return nil }
+
+func TestWhatIsWantedIsAskedForOnceTheProcessSteps(t *testing.T) {
+	p := NewWatch(Options{Every: 10, Depth: capture.HowHistory}).Process
+	p.wants.first = 2
+	if p.askNow(t.Context()) { // nobody takes orders yet: what is asked for once is asked for in vain
+		t.Error("what nobody has heard is not asked for again")
+	}
+	o := &orders{}
+	p.connect(o)
+	for range 2 {
+		if !p.askNow(t.Context()) {
+			t.Error("what was taken is asked for again")
+		}
+	}
+	if want := []capture.Action{capture.Depth, capture.Every}; !slices.Equal(o.got, want) {
+		t.Errorf("the source got %v, not %v", o.got, want)
+	}
+}
+
+func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
+	p := NewWatch(Options{}).Process
+	p.connect(&orders{})
+	pending := func() bool {
+		v := p.Session.Snapshot()
+		return p.Wants(&v).Pending
+	}
+	p.Window(capture.Window{First: 3, Last: 4})
+	if pending() {
+		t.Error("nobody asked for any")
+	}
+	if err := p.Capture(t.Context(), 1); err != nil || !pending() {
+		t.Errorf("the ones that were there before are taken for those that were asked for: %v", err)
+	}
+	p.Window(capture.Window{First: 9, Last: 9})
+	if pending() {
+		t.Error("they have come")
+	}
+}
+
+// rank is a process of a job that has taken a step.
+func rank(j *Job, n int) *Process {
+	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: n, WorldSize: 3}
+	p := j.First()
+	if n > 0 {
+		p = j.Add(t, &orders{})
+	}
+	p.Begin(t)
+	p.Step(capture.Step{Index: 0})
+	return p
+}
+
+func TestOfAProcessWhoseConnectionIsLostItIsKnownUntilItIsBack(t *testing.T) {
+	j := New(NewWatch(Options{}))
+	first, second := rank(j, 0), rank(j, 1)
+	lost := errors.New("the connection was lost")
+	j.Severed(second.Target(), lost)
+	if a, b := first.Session.Snapshot().Severed, second.Session.Snapshot().Severed; a != "" ||
+		b != lost.Error() {
+		t.Errorf("of the first is said %q, of the second %q", a, b)
+	}
+	second.Begin(second.Target())
+	if why := second.Session.Snapshot().Severed; why != "" {
+		t.Errorf("it is back, and said to be lost: %s", why)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAProcessThatTheAgentLeftIsNotSaidToHaveExited(t *testing.T) {
+	for _, how := range []string{capture.Exited, capture.Detached} {
+		j := New(NewWatch(Options{}))
+		first := rank(j, 0)
+		j.Ended(capture.Target{PID: 999}, capture.End{Reason: capture.Detached}) // another
+		j.Ended(first.Target(), capture.End{Reason: how})
+		j.Begin(capture.Target{PID: 300, Rank: -1}) // whose messages come from now on
+		if v := first.Session.Snapshot(); !v.Ended || v.End.Reason != how {
+			t.Errorf("%s: it ended %+v", how, v.End)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}

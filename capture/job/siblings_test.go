@@ -1,0 +1,81 @@
+package job
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
+	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
+	with := func(target capture.Target, steps int, end *capture.End) *sibling {
+		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}
+		if target.PID != 0 {
+			s.watch.Session.Begin(target)
+		}
+		for i := range steps {
+			s.watch.Session.Step(capture.Step{Index: int64(i)})
+		}
+		if end != nil {
+			s.watch.Session.End(*end)
+		}
+		return s
+	}
+	for _, c := range []struct {
+		what string
+		of   *sibling
+		name string
+		err  string
+	}{
+		{"another rank", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, nil), "rank 1", ""},
+		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
+		{"one that has not joined the others yet", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 0,
+			nil), "", ""},
+		{"one that trains alone", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 1, nil), "", ""},
+		{"a rank of another training", with(capture.Target{PID: 101, Rank: 1, WorldSize: 2}, 1, nil), "", ""},
+		{"the same rank of another training", with(capture.Target{PID: 101, Rank: 0, WorldSize: 3}, 1, nil),
+			"", ""},
+		{"one that has ended", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1,
+			&capture.End{Reason: capture.Exited}), "", ""},
+		{"one that does not take the agent in", with(capture.Target{}, 0,
+			&capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0",
+			"it cannot be attached to: traced by another"},
+		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7",
+			"not permitted"},
+	} {
+		m, ok := c.of.member(of)
+		switch {
+		case ok != (c.name != "") || ok && m.Name != c.name:
+			t.Errorf("%s: %+v", c.what, m)
+		case ok && (m.Err == nil) != (c.err == ""), ok && m.Err != nil && m.Err.Error() != c.err:
+			t.Errorf("%s: %v", c.what, m.Err)
+		}
+		if ok && m.Err == nil && m.rank() != 1 {
+			t.Errorf("%s is rank %d", c.what, m.rank())
+		}
+	}
+}
+
+func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
+	s := &sibling{pid: 101, watch: NewWatch(Options{}), stop: func() {}}
+	s.watch.Session.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
+	out := make(chan struct{})
+	s.watch.running.Go(func() { <-out })
+	if m, ok := s.member(capture.Target{PID: 100, Rank: 0, WorldSize: 3}); ok {
+		t.Fatalf("a rank of another training is %+v", m)
+	}
+	k := siblings{known: map[int]*sibling{101: s}}
+	left := make(chan error, 1)
+	go func() { left <- k.leave() }()
+	select {
+	case <-left:
+		t.Error("it is left before the agent is out")
+	case <-time.After(100 * time.Millisecond):
+		close(out)
+		if err := <-left; err != nil {
+			t.Error(err)
+		}
+	}
+}

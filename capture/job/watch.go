@@ -1,0 +1,230 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+)
+
+// Options say how a process is watched.
+type Options struct {
+	// Every is of how many steps one is captured whole, 0 for none. Unasked says that nobody said so: a
+	// viewer that only looks along with another then leaves that to the other.
+	Every   int
+	Unasked bool
+	// Depth is by what means steps are captured, "" for the agent's choice.
+	Depth string
+	// Attached says for people how the agent came in; nil for nothing.
+	Attached func(inject.Report) string
+}
+
+// Watch is the process that watching begins with: one that was attached to, or the first of a command.
+type Watch struct {
+	*Process
+	options Options
+	kin     siblings
+
+	running sync.WaitGroup // ends with the source
+	agent   sync.Mutex     // guards attach
+	attach  *pytorch.Session
+}
+
+// patience is how long a job may take to answer that it was let go of.
+const patience = 5 * time.Second
+
+// FirstSteps is how many steps of a process that was attached to are captured whole as soon as it steps, so
+// that there is something to look at: two, so that what is carried from one to the next is seen. A command
+// that was started captures as many unasked.
+const FirstSteps = 2
+
+// NewWatch prepares to watch a process.
+func NewWatch(o Options) *Watch {
+	w := &Watch{Process: newProcess(capture.Limits{}), options: o}
+	w.wants.every, w.wants.depth = o.Every, o.Depth
+	return w
+}
+
+// Source is a source that takes orders.
+type Source interface {
+	capture.Source
+	capture.Controller
+}
+
+// Run begins to follow a source, until it ends or ctx is done.
+func (w *Watch) Run(ctx context.Context, source Source) { w.run(ctx, source, w.Process) }
+
+// run has a source speak to a sink.
+func (w *Watch) run(ctx context.Context, source Source, sink capture.Sink) {
+	w.connect(source)
+	if s, ok := source.(interface{ Share(r *pytorch.Relay) }); ok {
+		s.Share(w.relay)
+	}
+	w.running.Go(func() { w.ask(ctx) })
+	w.running.Go(func() {
+		if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
+			sink.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+		}
+	})
+}
+
+// Wait waits until the source has ended.
+func (w *Watch) Wait() { w.running.Wait() }
+
+// Close waits for the source, and until other viewers know how it ended, and ends the recording.
+func (w *Watch) Close() error {
+	w.Wait()
+	return w.close()
+}
+
+// Abandon closes the recording of a job that never began, and removes it.
+func (w *Watch) Abandon() error {
+	err := w.Close()
+	files, _ := w.Files()
+	for _, f := range files {
+		_ = os.Remove(f)
+	}
+	return err
+}
+
+// injector brings the agent into processes, of which started is the start time where that is not 0, and tells
+// sink how it went.
+func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
+	return func(ctx context.Context, pid int, source string) error {
+		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
+			Watch: func(p inject.Phase) {
+				if p == inject.Queued {
+					sink.Notice(capture.Notice{Key: "state", State: true,
+						Text: "for the interpreter: its main thread is in a long call outside of Python, " +
+							"or asleep"})
+				}
+			}})
+		if err == nil && w.options.Attached != nil {
+			sink.Notice(capture.Notice{Key: "attached", Text: w.options.Attached(r)})
+		}
+		return err
+	}
+}
+
+// Connect brings the agent into a running process and follows it until ctx is done. What it comes to is told
+// to the session. It returns at once.
+func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
+	w.running.Go(func() {
+		s, err := pytorch.Attach(ctx, pid, w.injector(w.Process, started))
+		if err != nil {
+			if ctx.Err() == nil {
+				w.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+			}
+			return
+		}
+		if s.Host() == 0 {
+			w.mu.Lock()
+			w.wants.first = FirstSteps
+			w.mu.Unlock()
+		}
+		w.has(ctx, s)
+		err = s.Run(ctx, w.Process)
+		for s.Host() != 0 && errors.Is(err, pytorch.ErrLost) && ctx.Err() == nil {
+			next, lost := pytorch.Connect(ctx, s.Target().PID)
+			if lost != nil {
+				break
+			}
+			if next.Host() == 0 { // or it says itself with whom it looks along
+				w.Notice(capture.Notice{Key: pytorch.KeyAlong,
+					Text: fmt.Sprintf("process %d, which watched this job, is gone; this viewer has the "+
+						"agent now", s.Host())})
+			}
+			s = next
+			w.has(ctx, s)
+			err = s.Run(ctx, capture.Resume(w.Session, w.Process))
+		}
+		if err != nil && ctx.Err() == nil {
+			w.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
+		}
+	})
+}
+
+// has takes a session over, by which orders go to the agent from now on: its own, or one by way of another
+// viewer.
+func (w *Watch) has(ctx context.Context, s *pytorch.Session) {
+	w.mu.Lock()
+	w.host = s.Host()
+	switch {
+	case w.host == 0: // an agent that has lost its viewer captures nothing by itself
+		w.wants.every, w.wants.told = cmp.Or(w.wants.every, w.options.Every), false
+	case w.options.Unasked: // it is shown what was captured already
+		w.wants.every = 0
+	}
+	w.mu.Unlock()
+	w.agent.Lock()
+	w.attach = s
+	w.agent.Unlock()
+	w.connect(s)
+	s.Share(w.relay)
+	w.running.Go(func() { w.ask(ctx) })
+}
+
+// LetGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be
+// running still.
+func (w *Watch) LetGo() error { return errors.Join(w.letGo(), w.kin.leave()) }
+
+func (w *Watch) letGo() error {
+	w.agent.Lock()
+	s := w.attach
+	w.agent.Unlock()
+	v := w.Session.Snapshot()
+	if s == nil || v.Ended {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.Detach(ctx); err != nil {
+		return fmt.Errorf("the agent did not answer within %s and stays in process %d until it does; "+
+			"it costs next to nothing, and `gmemtop attach %d` finds it: %w", patience, v.Target.PID,
+			v.Target.PID, err)
+	}
+	return nil
+}
+
+// Members returns the ranks of the training that is watched, or the process alone where it has none. No
+// others come unless they are asked for again.
+func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
+	v := w.Session.Snapshot()
+	if !v.Ended {
+		list = append(list, w.member())
+	}
+	if v.Target.IsRank() {
+		list = append(list, w.kin.look(ctx, v.Target)...)
+		slices.SortStableFunc(list, func(a, b Member) int { return cmp.Compare(a.rank(), b.rank()) })
+	}
+	return list, false
+}
+
+// rank is the process's number among the ranks, behind all others where it is not known.
+func (m *Member) rank() int {
+	if m.Process == nil {
+		return 1 << 30
+	}
+	return m.Session.Snapshot().Target.Rank
+}
+
+// Attachable says what stands in the way of attaching to a process. Where an agent lives there already
+// nothing does: it is not touched.
+func Attachable(pid int) (inject.Findings, error) {
+	found := inject.Check(pid)
+	if err := pytorch.OtherVersion(pid); err != nil {
+		return found, err
+	}
+	if err := found.Err(); err != nil && !pytorch.Lives(pid) {
+		return found, err
+	}
+	return found, nil
+}

@@ -1,0 +1,62 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// Whole returns a source that captures everything whole, as probes do, as one that takes orders: it is let go
+// of like any other, and asked for nothing, since everything comes unasked.
+func Whole(s capture.Source) Source { return &whole{source: s, done: make(chan struct{})} }
+
+type whole struct {
+	source capture.Source
+
+	mu   sync.Mutex
+	stop context.CancelFunc // nil until it runs
+	done chan struct{}
+}
+
+// Run implements capture.Source. A Detach ends it without an error.
+func (w *whole) Run(ctx context.Context, sink capture.Sink) error {
+	run, stop := context.WithCancel(ctx)
+	defer close(w.done)
+	defer stop()
+	w.mu.Lock()
+	w.stop = stop
+	w.mu.Unlock()
+	err := w.source.Run(run, sink)
+	if errors.Is(err, context.Canceled) && ctx.Err() == nil {
+		return nil
+	}
+	return err
+}
+
+// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is
+// carried out.
+func (w *whole) Order(_ context.Context, o capture.Order) error {
+	if o.Do == capture.Carry || o.Do == capture.Keep {
+		return capture.ErrNoOrders
+	}
+	return nil
+}
+
+// Detach implements capture.Controller.
+func (w *whole) Detach(ctx context.Context) error {
+	w.mu.Lock()
+	stop := w.stop
+	w.mu.Unlock()
+	if stop == nil {
+		return ErrNotConnected
+	}
+	stop()
+	select {
+	case <-w.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+func TestTheTermsOfAChoiceHoldForAManagersPlanAndForAFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "mine.json")
+	if err := os.WriteFile(file, []byte(`{"schema_version":1,"format":"gmemtop plan"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []choiceFlags{{manager: "joint"}, {file: file}} {
+		f.most, f.results, f.unplanned = "10%", "any", unplannedOffload
+		c, err := f.choice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.MostOverhead != 0.1 || c.Results != live.Any || !c.Offload || c.Make == nil ||
+			c.Hardware.Name == "" {
+			t.Errorf("%+v", c)
+		}
+		if want := map[bool]string{true: "joint", false: "mine.json"}[f.manager != ""]; c.Name != want {
+			t.Errorf("it is called %q, not %q", c.Name, want)
+		}
+	}
+}

@@ -1,0 +1,227 @@
+package feed
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// Run waits: the source is the test.
+func (o *orders) Run(ctx context.Context, _ capture.Sink) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// startJob makes the feed of a job whose source is the test.
+func startJob(t *testing.T) *Job {
+	t.Helper()
+	w := job.NewWatch(job.Options{})
+	f := NewJob(job.New(w), "for the command to load torch")
+	ctx, stop := context.WithCancel(context.Background())
+	w.Run(ctx, &orders{})
+	t.Cleanup(func() {
+		stop()
+		if err := f.job.Close(); err != nil {
+			t.Error(err)
+		}
+		f.Close()
+	})
+	return f
+}
+
+func rankOf(n int) capture.Target {
+	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
+		Rank: n, WorldSize: 4, Device: "cpu"}
+}
+
+// untilJob waits for a look of which something holds.
+func untilJob(t *testing.T, f *Job, what string, ok func(l live.Look) bool) live.Look {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for l := f.Look(); ; l = f.Look() {
+		if ok(l) {
+			return l
+		}
+		if f.Wait(ctx, l.Version) != nil {
+			t.Fatalf("never came: %s; ranks %+v, state %v %q", what, l.Ranks, l.State, l.Word)
+		}
+	}
+}
+
+// train has the first rank and n-1 others take steps. What the others are asked is in the orders of the same
+// index.
+func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
+	j.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
+	j.Begin(rankOf(0))
+	list, asked := []*job.Process{j.First()}, []*orders{nil}
+	for r := 1; r < n; r++ {
+		asked = append(asked, &orders{})
+		p := j.Add(rankOf(r), asked[r])
+		p.Begin(rankOf(r))
+		list = append(list, p)
+	}
+	for i := range steps {
+		j.Step(stepOf(i))
+		for _, p := range list[1:] {
+			p.Step(stepOf(i))
+		}
+	}
+	return list, asked
+}
+
+func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
+	f := startJob(t)
+	train(f.job, 1, 20)
+	l := untilJob(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
+	if l.Ranks != nil || l.Title != "train.py" {
+		t.Errorf("%+v", l.Ranks)
+	}
+	f.job.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
+	f := startJob(t)
+	list, asked := train(f.job, 4, 20)
+	f.job.Add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
+	list[2].Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+	l := untilJob(t, f, "four ranks", func(l live.Look) bool {
+		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == 19
+	})
+	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 ||
+		l.Ranks[3].Typical.Duration != 40e6 {
+		t.Errorf("%+v", l)
+	}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: l.Ranks[2].ID}); err != nil {
+		t.Fatal(err)
+	}
+	if l = f.Look(); l.Chosen != l.Ranks[2].ID || len(l.Windows) != 1 || len(l.Steps) != 20 {
+		t.Errorf("rank 2 was chosen and %d is shown with %d windows", l.Chosen, len(l.Windows))
+	}
+	if err := f.Order(t.Context(), live.Order{Kind: live.Describe, Steps: 1}); err != nil {
+		t.Error(err)
+	}
+	if got := asked[2].got; len(got) != 1 || got[0] != "describe" {
+		t.Errorf("rank 2 was asked %v", got)
+	}
+}
+
+func TestOutputIsTheJobsWhicheverRankIsShown(t *testing.T) {
+	f := startJob(t)
+	list, _ := train(f.job, 2, 10)
+	f.job.Output([]byte("epoch 1\n"))
+	if err := f.Order(t.Context(), live.Order{Kind: live.Choose, Rank: list[1].ID}); err != nil {
+		t.Fatal(err)
+	}
+	if l := f.Look(); len(l.Output) != 1 || l.Output[0] != "epoch 1" {
+		t.Errorf("%q", l.Output)
+	}
+}
+
+func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
+	f := startJob(t)
+	list, _ := train(f.job, 4, 20)
+	list[1].End(capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	l := untilJob(t, f, "rank 1 has died", func(l live.Look) bool {
+		return len(l.Ranks) == 4 &&
+			l.Ranks[1].State == live.Ended
+	})
+	if !l.Ranks[1].Failed || !strings.Contains(l.Ranks[1].Word, "boom") || l.State == live.Ended {
+		t.Errorf("%+v", l.Ranks[1])
+	}
+	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool {
+		return l.State == live.Ended &&
+			l.Ranks[3].State == live.Ended
+	})
+	if !l.Failed || !strings.HasPrefix(l.Word, "exit code 1; rank ") {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
+	f := startJob(t)
+	train(f.job, 3, 20)
+	untilJob(t, f, "three ranks", func(l live.Look) bool { return len(l.Ranks) == 3 })
+	f.job.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
+	f.job.Step(stepOf(20))
+	l := untilJob(t, f, "rank 1 goes on", func(l live.Look) bool {
+		return l.Ranks[1].Step == 20 &&
+			l.Ranks[0].State == live.Ended
+	})
+	if l.Ranks[0].Step != 19 || l.Chosen != 0 {
+		t.Errorf("%+v", l.Ranks)
+	}
+}
+
+func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
+	f := startJob(t)
+	train(f.job, 3, 20)
+	f.job.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
+	f.job.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	l := untilJob(t, f, "rank 0 has died", func(l live.Look) bool {
+		return len(l.Ranks) == 3 &&
+			l.Ranks[0].State == live.Ended
+	})
+	if l.Ranks[0].Word != "RuntimeError: boom" || l.Ranks[2].State == live.Ended {
+		t.Errorf("%+v", l.Ranks)
+	}
+	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
+	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 1; rank 0: RuntimeError: boom" {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
+	f := startJob(t)
+	train(f.job, 1, 20)
+	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}, Rank: -1}
+	f.job.Begin(second)
+	f.job.Step(stepOf(0))
+	l := untilJob(t, f, "the second script", func(l live.Look) bool {
+		return len(l.Ranks) == 2 &&
+			l.Chosen != 0 && l.Ranks[0].State == live.Ended
+	})
+	if len(l.Steps) != 1 || l.Ranks[0].State != live.Ended || l.Ranks[0].Failed ||
+		l.Ranks[1].Title != "finetune.py" {
+		t.Errorf("%d steps, %+v", len(l.Steps), l.Ranks)
+	}
+}
+
+func BenchmarkLookAt64Ranks(b *testing.B) {
+	f := NewJob(job.New(job.NewWatch(job.Options{})), "")
+	train(f.job, 64, 600)
+	f.First.take(b.Context())
+	for b.Loop() {
+		if l := f.Look(); len(l.Ranks) != 64 {
+			b.Fatal(len(l.Ranks))
+		}
+	}
+	b.StopTimer()
+	if err := f.job.Close(); err != nil {
+		b.Fatal(err)
+	}
+	f.Close()
+}
+
+func BenchmarkBringingAFeedUpToDate(b *testing.B) {
+	w := job.NewWatch(job.Options{})
+	f := NewProcess(w.Process, "")
+	f.show(false)
+	for i := range int64(600) {
+		w.Step(stepOf(i))
+	}
+	for b.Loop() {
+		f.take(b.Context())
+	}
+}

@@ -1,0 +1,268 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui/machine"
+)
+
+// Machine is the machine as the screen sees it: NVML's devices and processes, and those of /proc that
+// have torch loaded. It implements machine.Feed.
+type Machine struct {
+	sampler *nvml.Sampler // nil where there is no NVML
+	driver  nvml.Driver
+	without string // why there is none
+	lister  procs.Lister
+	checked map[checkedProcess]string // why a process cannot be attached to
+
+	resident map[checkedProcess][]int64 // of processes without a GPU, at every look
+
+	capture.Changes
+	mu   sync.Mutex
+	look machine.Look
+}
+
+// checkedProcess names one process for good.
+type checkedProcess struct {
+	pid     int
+	started int64
+}
+
+// machineEvery is how often the machine is looked at.
+const machineEvery = time.Second
+
+// shownReadings bounds the history that the screen has at hand: more than the widest terminal's columns.
+const shownReadings = 600
+
+// OpenMachine opens NVML where there is one. Closing it lets go of the driver.
+func OpenMachine() (f *Machine, closing func()) {
+	f = &Machine{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]int64{}}
+	f.look.Host, _ = os.Hostname()
+	lib, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		f.without = strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": ")
+		return f, func() {}
+	}
+	f.driver = lib.Driver()
+	if f.sampler, err = nvml.NewSampler(lib, nvml.SamplerOptions{Interval: machineEvery}); err != nil {
+		f.without = err.Error()
+	}
+	return f, func() { lib.Close() }
+}
+
+// Run looks at the machine until ctx is done.
+func (f *Machine) Run(ctx context.Context) {
+	if f.sampler != nil {
+		go f.sampler.Run(ctx)
+	}
+	tick := time.NewTicker(machineEvery)
+	defer tick.Stop()
+	for {
+		var v nvml.View
+		if f.sampler != nil {
+			v = f.sampler.View()
+		}
+		list, err := f.lister.Torch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !errors.Is(err, procs.ErrNotLinux) {
+			f.without = err.Error()
+		}
+		f.take(v, list)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// take makes a look of what NVML and /proc say.
+func (f *Machine) take(v nvml.View, torch []procs.Process) {
+	l := machine.Look{Host: f.look.Host, Driver: f.driver.Version, NoDevices: f.without}
+	byPID := map[int]*machine.Process{}
+	var order []int
+	add := func(pid int) *machine.Process {
+		p := byPID[pid]
+		if p == nil {
+			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown,
+				Busy: machine.Unknown, Every: machineEvery}
+			byPID[pid], order = p, append(order, pid)
+		}
+		return p
+	}
+	for i := range v.Devices {
+		d := &v.Devices[i]
+		l.Devices = append(l.Devices, gpuOf(d))
+		for _, h := range d.Processes {
+			if !h.Gone.IsZero() {
+				continue
+			}
+			p := add(h.Key.PID)
+			p.Command = cmp.Or(p.Command, h.Process.Name)
+			if !slices.Contains(p.Devices, d.Device.Index) {
+				p.Devices = append(p.Devices, d.Device.Index)
+			}
+			if used, ok := h.Process.Used.Value(); ok {
+				p.Bytes = max(p.Bytes, 0) + used
+			}
+			p.History = addHistory(p.History, h.Points)
+			p.Busy = max(p.Busy, h.Process.SM.Or(machine.Unknown))
+		}
+	}
+	for i := range torch {
+		add(torch[i].PID).Torch = torch[i].Torch
+	}
+	resident := map[checkedProcess][]int64{} // of those that are still there
+	for _, pid := range order {
+		p := byPID[pid]
+		if q, err := f.lister.Look(pid); err == nil {
+			p.User, p.Host, p.Age, p.Torch = q.User, q.RSS, q.Age, q.Torch
+			p.Command = report.Printable(cmp.Or(q.Command(), p.Command))
+			p.No = f.obstacle(q, len(p.Devices) > 0)
+			if p.Bytes == machine.Unknown {
+				p.History = f.addResident(q, resident)
+			}
+		} else {
+			p.No = "it is not visible from here: it runs on the host or in another container"
+		}
+		l.Processes = append(l.Processes, *p)
+	}
+	f.resident = resident
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.look = l
+	f.look.Version = f.Tell()
+}
+
+// addResident adds a process's resident memory to what is known of it, and keeps that in kept.
+func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]int64) []int64 {
+	key := checkedProcess{p.PID, p.Started}
+	list := append(f.resident[key], p.RSS)
+	if len(list) >= 2*shownReadings { // the screen may still read the old one
+		list = slices.Clone(list[len(list)-shownReadings:])
+	}
+	kept[key] = list
+	return slices.Clip(list)
+}
+
+// addHistory adds the points of a process on one device to those on others; all end now.
+func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
+	points = points[max(len(points)-shownReadings, 0):]
+	if n := len(points) - len(sum); n > 0 {
+		sum = append(slices.Repeat([]int64{machine.Unknown}, n), sum...)
+	}
+	at := len(sum) - len(points)
+	for i, p := range points {
+		if used, ok := p.Used.Value(); ok {
+			sum[at+i] = max(sum[at+i], 0) + used
+		}
+	}
+	return sum
+}
+
+// obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the
+// process.
+func (f *Machine) obstacle(p *procs.Process, gpu bool) string {
+	switch {
+	case p.Known && !p.Torch && gpu:
+		return fmt.Sprintf("it has no torch loaded; gmemtop attach --probes %d watches its CUDA memory",
+			p.PID)
+	case p.Known && !p.Torch:
+		return "it has no torch loaded"
+	}
+	key := checkedProcess{p.PID, p.Started}
+	why, ok := f.checked[key]
+	if !ok {
+		if err := inject.Check(p.PID).Err(); err != nil {
+			why = err.Error()
+		}
+		f.checked[key] = why
+	}
+	if why != "" && pytorch.Lives(p.PID) { // what stands in the way of bringing an agent in is no matter then
+		return ""
+	}
+	return why
+}
+
+func gpuOf(d *nvml.DeviceHistory) machine.Device {
+	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Used: machine.Unknown,
+		Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
+		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown,
+		Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown,
+		MemoryClock: machine.Unknown, LinkReceived: machine.Unknown, LinkSent: machine.Unknown,
+		ECC: machine.Unknown, Corrected: machine.Unknown, MIG: d.Device.MIG}
+	if d.Err != nil {
+		x.Alarm = d.Err.Error()
+	}
+	if r := d.Last; r != nil {
+		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(machine.Unknown), r.Memory.Total.Or(x.Total),
+			r.Memory.Reserved.Or(machine.Unknown)
+		x.Busy, x.Celsius, x.Watts = r.Busy.Or(machine.Unknown), r.Temperature.Or(machine.Unknown),
+			milli(r.Power)
+		x.Received, x.Sent, x.Clock = r.PCIeReceived.Or(machine.Unknown), r.PCIeSent.Or(machine.Unknown),
+			r.SMClock.Or(machine.Unknown)
+		x.MemoryClock, x.Slowed = r.MemoryClock.Or(machine.Unknown), strings.Join(r.Slowed(), " and ")
+		x.ECC, x.Corrected = r.ECC.Or(machine.Unknown), r.Corrected.Or(machine.Unknown)
+		if n := len(d.Readings); n > 1 {
+			sent, received := r.NVLinkRate(&d.Readings[n-2])
+			x.LinkSent, x.LinkReceived = sent.Or(machine.Unknown), received.Or(machine.Unknown)
+		}
+		for _, part := range r.Instances {
+			x.Instances = append(x.Instances, machine.Instance{Name: part.Name,
+				Used: part.Memory.Used.Or(machine.Unknown), Total: part.Memory.Total.Or(machine.Unknown)})
+		}
+		x.Alarm = cmp.Or(x.Alarm, alarm(r))
+	}
+	readings := d.Readings[max(len(d.Readings)-shownReadings, 0):]
+	for i := range readings {
+		x.History = append(x.History, readings[i].Memory.Used.Or(machine.Unknown))
+	}
+	return x
+}
+
+func milli(f nvml.Figure) int64 {
+	if v, ok := f.Value(); ok {
+		return (v + 500) / 1000
+	}
+	return machine.Unknown
+}
+
+// alarm says what a person should know about a device before trusting it.
+func alarm(r *nvml.Reading) string {
+	var list []string
+	if n := r.Uncorrected.Or(0); n > 0 {
+		list = append(list, fmt.Sprintf("%d uncorrected memory errors", n))
+	}
+	if r.RemapFailed.Or(0) > 0 {
+		list = append(list, "a row of memory could not be remapped: the device should be replaced")
+	} else if r.RemapPending.Or(0) > 0 {
+		list = append(list, "a remapped row waits for a reset of the device")
+	}
+	return strings.Join(list, "; ")
+}
+
+// HasDevices reports whether the machine has a GPU whose counters can be read.
+func (f *Machine) HasDevices() bool { return f.sampler != nil && len(f.sampler.View().Devices) > 0 }
+
+// Look implements machine.Feed.
+func (f *Machine) Look() machine.Look {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.look
+}

@@ -1,0 +1,124 @@
+package feed
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/tui/machine"
+)
+
+func reading(used int64) nvml.Reading {
+	return nvml.Reading{Memory: nvml.Memory{Total: nvml.Known(80 << 30), Used: nvml.Known(used)},
+		Power: nvml.Known(512_400), Uncorrected: nvml.Known(2), RemapPending: nvml.Known(1)}
+}
+
+func TestWhatTheDriverCountsBecomesTheMachine(t *testing.T) {
+	last := reading(71 << 30)
+	h := nvml.DeviceHistory{
+		Device: nvml.Device{Index: 3, Name: "H100", Total: nvml.Known(80 << 30),
+			PowerLimit: nvml.Known(700_000)}, Last: &last, Readings: []nvml.Reading{reading(1 << 30), last},
+		Processes: []nvml.ProcessHistory{
+			{Key: nvml.ProcessKey{PID: 1 << 30}, Process: nvml.Process{PID: 1 << 30, Name: "python",
+				Used: nvml.Known(61 << 30)},
+				Points: []nvml.ProcessPoint{{Used: nvml.Known(5)}, {}, {Used: nvml.Known(61 << 30)}}},
+			{Key: nvml.ProcessKey{PID: 1<<30 + 1}, Process: nvml.Process{PID: 1<<30 + 1, Name: "gone"},
+				Gone: time.Now()},
+		},
+	}
+	f := &Machine{checked: map[checkedProcess]string{}}
+	f.take(nvml.View{Devices: []nvml.DeviceHistory{h}}, nil)
+	l := f.Look()
+	if l.Version != 1 || len(l.Devices) != 1 || len(l.Processes) != 1 {
+		t.Fatalf("%+v", l)
+	}
+	d, p := l.Devices[0], l.Processes[0]
+	if d.Index != 3 || d.Used != 71<<30 || d.Watts != 512 || d.Limit != 700 || d.Busy != machine.Unknown ||
+		len(d.History) != 2 || d.History[0] != 1<<30 {
+		t.Errorf("%+v", d)
+	}
+	if !strings.Contains(d.Alarm, "2 uncorrected") || !strings.Contains(d.Alarm, "waits for a reset") {
+		t.Errorf("alarm %q", d.Alarm)
+	}
+	// The process is the host's and is not visible from here: that is said, and it cannot be chosen.
+	if want := []int64{5, machine.Unknown, 61 << 30}; !slices.Equal(p.History, want) ||
+		p.Every != machineEvery {
+		t.Errorf("history %v every %v, want %v", p.History, p.Every, want)
+	}
+	if p.Bytes != 61<<30 || p.Command != "python" || !strings.Contains(p.No, "not visible from here") ||
+		len(p.Devices) != 1 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func TestAMachineWithoutAGPUListsWhatHasTorch(t *testing.T) {
+	f := &Machine{checked: map[checkedProcess]string{}, without: "no library"}
+	f.take(nvml.View{}, []procs.Process{{PID: 1 << 30, Torch: true, Known: true}})
+	if l := f.Look(); len(l.Devices) != 0 || l.NoDevices != "no library" || len(l.Processes) != 1 ||
+		l.Processes[0].Bytes != machine.Unknown {
+		t.Errorf("%+v", l)
+	}
+}
+
+func TestTheHistoryOfAProcessIsTheSumOverItsDevicesAndEndsNow(t *testing.T) {
+	known := func(list ...int64) (points []nvml.ProcessPoint) {
+		for _, n := range list {
+			points = append(points, nvml.ProcessPoint{Used: nvml.Known(n)})
+		}
+		return points
+	}
+	sum := addHistory(addHistory(nil, known(1, 2)), known(10, 20, 30))
+	if !slices.Equal(sum, []int64{10, 21, 32}) {
+		t.Errorf("%v", sum)
+	}
+	if sum = addHistory(sum, known(100)); !slices.Equal(sum, []int64{10, 21, 132}) {
+		t.Errorf("%v", sum)
+	}
+}
+
+func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeeps(t *testing.T) {
+	f := &Machine{checked: map[checkedProcess]string{}}
+	self := []procs.Process{{PID: os.Getpid()}}
+	f.take(nvml.View{}, self)
+	first := f.Look().Processes[0].History
+	for range 2*shownReadings + 5 {
+		f.take(nvml.View{}, self)
+	}
+	last := f.Look().Processes[0].History
+	if len(first) != 1 || first[0] <= 0 || len(last) < shownReadings || len(last) > 2*shownReadings {
+		t.Errorf("%v at first, %d in the end", first, len(last))
+	}
+	f.take(nvml.View{}, nil)
+	if len(f.resident) != 0 {
+		t.Errorf("%d processes are remembered that nobody sees", len(f.resident))
+	}
+}
+
+func TestWhatElseTheDriverTellsOfADeviceIsShown(t *testing.T) {
+	now := time.Now()
+	before := nvml.Reading{Time: now.Add(-time.Second), NVLinkSent: nvml.Known(1 << 30),
+		NVLinkReceived: nvml.Known(0)}
+	last := nvml.Reading{Time: now, NVLinkSent: nvml.Known(3 << 30), NVLinkReceived: nvml.Known(1 << 30),
+		SMClock: nvml.Known(1410), MemoryClock: nvml.Known(1215),
+		ECC: nvml.Known(1), Corrected: nvml.Known(7), Throttle: nvml.Known(0x24),
+		Instances: []nvml.Instance{{Name: "MIG 1g.5gb", Memory: nvml.Memory{Used: nvml.Known(2 << 30),
+			Total: nvml.Known(5 << 30)}}}}
+	d := gpuOf(&nvml.DeviceHistory{Device: nvml.Device{MIG: true}, Last: &last,
+		Readings: []nvml.Reading{before, last}})
+	if d.LinkSent != 2<<30 || d.LinkReceived != 1<<30 || d.Clock != 1410 || d.MemoryClock != 1215 ||
+		d.ECC != 1 || d.Corrected != 7 || d.Slowed != "power limit and thermal" {
+		t.Errorf("%+v", d)
+	}
+	if !d.MIG || len(d.Instances) != 1 || d.Instances[0] != (machine.Instance{Name: "MIG 1g.5gb",
+		Used: 2 << 30, Total: 5 << 30}) {
+		t.Errorf("%+v", d.Instances)
+	}
+	if d := gpuOf(&nvml.DeviceHistory{Last: &nvml.Reading{}}); d.LinkSent != machine.Unknown ||
+		d.ECC != machine.Unknown || d.MemoryClock != machine.Unknown || d.Corrected != machine.Unknown {
+		t.Errorf("what is not told: %+v", d)
+	}
+}

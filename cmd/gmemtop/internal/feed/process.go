@@ -1,0 +1,479 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/books"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// Process is a watched process as the screen sees it: captured stretches become timelines, off the event
+// loop, and steps get the one figure that is drawn. It implements live.Feed.
+type Process struct {
+	capture.Changes
+	process *job.Process
+	books   *books.Books
+	ids     *atomic.Int64 // of the last window, shared by the feeds of a job
+	poke    chan struct{} // receives when the feed came to the front
+
+	taking  sync.Mutex // a look is made by one at a time
+	windows map[*traces.Trace]live.Window
+
+	mu     sync.Mutex
+	back   bool // another process of the job is shown: no timelines are made
+	look   live.Look
+	target capture.Target
+	recent runs.Peer
+	held   int    // windows that the session holds
+	seen   int64  // index of the last step that is in look, -1 for none
+	spans  []span // of steps that were captured whole, those forgotten as well
+	rises  risingCounts
+	// allocator says that a device's allocator reports what is allocated.
+	allocator bool
+}
+
+// risingCounts are counts since the process began, from which those of a step are told.
+type risingCounts struct{ retries, ooms int64 }
+
+// shownOutput is how many lines of a command's output the screen has at hand.
+const shownOutput = 500
+
+// How long a feed rests after it was brought up to date: what is shown needs no more, and the processes that
+// are not shown less.
+const (
+	restShown = 40 * time.Millisecond
+	restBack  = 800 * time.Millisecond
+)
+
+// residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C
+// allocator.
+const residentNoise = 16 << 20
+
+// silenceLook is the time between two looks at a job from which nothing comes.
+const silenceLook = 2 * time.Second
+
+// NewProcess returns the feed of a process; waiting says what is waited for before anything comes. NVML
+// is asked only about a process whose steps have figures of a device's allocator.
+func NewProcess(p *job.Process, waiting string) *Process {
+	f := &Process{
+		process: p, books: books.New(p.Session), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
+		seen:    -1,
+		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
+		recent: runs.TypicalPeer(nil), target: capture.Target{Rank: -1},
+	}
+	f.Tell() // that it waits, and for what
+	return f
+}
+
+// Start brings the feed up to date from now on, until stop is called, and once more then.
+func (f *Process) Start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { f.run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// run brings the feed up to date until ctx is done, and once more then, though what was captured whole is not
+// waited for.
+func (f *Process) run(ctx context.Context) {
+	defer func() {
+		f.show(false)
+		f.take(ctx)
+	}()
+	for ctx.Err() == nil {
+		v := f.take(ctx)
+		rest := restShown
+		if f.isBack() {
+			rest = restBack
+		}
+		select { // many changes are one: a fast job does not keep the viewer busy
+		case <-ctx.Done():
+			return
+		case <-f.poke:
+		case <-time.After(rest):
+		}
+		patient, cancel := ctx, func() {}
+		if !v.Ended { // silence is shown as well
+			patient, cancel = context.WithTimeout(ctx, silenceLook)
+		}
+		_, _ = f.process.Session.Wait(patient, v.Version)
+		cancel()
+	}
+}
+
+// show says whether the feed is the one that is shown.
+func (f *Process) show(shown bool) {
+	f.mu.Lock()
+	f.back = !shown
+	f.mu.Unlock()
+	if shown {
+		select {
+		case f.poke <- struct{}{}:
+		default:
+		}
+	}
+}
+
+func (f *Process) isBack() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.back
+}
+
+// take makes a look of what the session holds. Timelines are built before the lock is taken.
+func (f *Process) take(ctx context.Context) capture.View {
+	f.taking.Lock()
+	defer f.taking.Unlock()
+	v := f.process.Session.Snapshot()
+	back := f.isBack()
+	var windows []live.Window
+	var lost int
+	if !back {
+		windows, lost = f.timelines(ctx, v.Windows)
+	}
+	defer f.Tell()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &f.look
+	f.target, f.held = v.Target, len(v.Windows)
+	if !back {
+		l.Windows, l.Forgotten = windows, l.Forgotten+lost
+		l.Output = Tail(v)
+	}
+	f.addSteps(v)
+	f.markPlans()
+	f.describe(v)
+	w := f.process.Wants(&v)
+	l.Capture.Every, l.Capture.Pending, l.Capture.Along = w.Every, w.Pending, w.Host
+	l.Capture.Connected = w.Connected && v.Began && !v.Ended
+	l.Notices, l.Dropped = nil, 0
+	for _, n := range v.Notices {
+		if n.State {
+			if !v.Ended && len(l.Steps) == 0 {
+				l.Word = n.Text
+			}
+			continue
+		}
+		l.Notices = append(l.Notices, n.Text)
+	}
+	for _, lost := range v.Losses {
+		if lost.Name == "steps" {
+			l.Dropped += lost.Count
+			continue
+		}
+		l.Notices = append(l.Notices, fmt.Sprintf("%d %s: %s", lost.Count,
+			strings.ReplaceAll(lost.Name, "_", " "), lost.Detail))
+	}
+	l.Silence = ""
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End),
+			time.Duration(f.recent.Duration), v.Target.PID, procs.State)
+	}
+	switch {
+	case v.Ended:
+		l.State, l.Word, l.Failed = live.Ended, HowEnded(v.End), failed(v.End)
+	case len(l.Steps) > 0:
+		l.State = live.Running
+	}
+	return v
+}
+
+// timelines returns the session's windows with their timelines, and how many of those that were shown before
+// are gone.
+func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
+	gone int) {
+	kept := map[*traces.Trace]live.Window{}
+	for _, w := range list {
+		known, ok := f.windows[w.Trace]
+		if !ok {
+			t, err := timeline.Build(ctx, w.Trace, nil)
+			if err != nil {
+				f.process.Session.Lose("windows", 1, "a captured step could not be read: "+err.Error())
+				continue
+			}
+			known = live.Window{ID: f.ids.Add(1), First: w.First, Last: w.Last, How: howCaptured(w),
+				Timeline: t, Cost: w.Cost}
+		}
+		kept[w.Trace] = known
+		windows = append(windows, known)
+	}
+	for t := range f.windows {
+		if _, ok := kept[t]; !ok {
+			gone++
+		}
+	}
+	f.windows = kept
+	return windows, gone
+}
+
+func howCaptured(w capture.Window) string {
+	text := Means[w.How]
+	if w.Partial {
+		text += ", cut"
+	}
+	return text
+}
+
+// addSteps appends the steps that are new.
+func (f *Process) addSteps(v capture.View) {
+	l := &f.look
+	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step,
+		at int64) int {
+		return int(s.Index - at)
+	})
+	for _, s := range v.Steps[from:] {
+		l.Steps = append(l.Steps, f.step(s))
+		f.seen = s.Index
+		f.allocator = f.allocator || s.Allocated != capture.Unknown
+	}
+	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
+		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
+	}
+	// Not every step has totals, least of all the last one: which figure it is has been settled by those that
+	// have.
+	l.Figure = "resident memory"
+	if f.allocator {
+		l.Figure = "allocated memory"
+	}
+	last := l.Steps[max(len(l.Steps)-steps.Watched, 0):]
+	held, took := make([]int64, len(last)), make([]int64, len(last))
+	var cost, time int64
+	for i := range last {
+		held[i], took[i] = last[i].Bytes, last[i].Duration
+		if last[i].Cost >= 0 && last[i].Duration > 0 {
+			cost, time = cost+last[i].Cost, time+last[i].Duration
+		}
+	}
+	noise := int64(0)
+	if n := len(v.Steps); n > 0 && !f.allocator {
+		noise = max(residentNoise, v.Steps[n-1].RSS/100)
+	}
+	l.Report = steps.Watch(held, took, noise)
+	excused := f.excused(v)
+	base := len(l.Steps) - len(last)
+	l.Report.From += base
+	if l.Report.Top >= 0 {
+		l.Report.Top += base
+	}
+	for _, list := range [][]int{l.Report.Spikes, l.Report.Slow} {
+		for i := range list {
+			list[i] += base
+		}
+	}
+	lately := l.Steps[max(len(l.Steps)-runs.PeerSteps, 0):]
+	peers := make([]runs.Peer, len(lately))
+	for i, s := range lately {
+		peers[i] = runs.Peer{Duration: s.Duration, Forward: s.Forward, Backward: s.Backward,
+			Optimizer: s.Optimizer, Bytes: s.Bytes}
+	}
+	f.recent = runs.TypicalPeer(peers)
+	l.Alerts = live.AlertsOf(l.Steps, &l.Report, excused)
+	l.Capture.Share, l.Capture.Measured = 0, time > 0
+	if time > 0 {
+		l.Capture.Share = float64(cost) / float64(time)
+	}
+}
+
+// markPlans says of each window whether a plan was carried out in it. A window may come before its last step
+// does.
+func (f *Process) markPlans() {
+	l := &f.look
+	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
+	for i := range l.Windows {
+		w := &l.Windows[i]
+		first, _ := slices.BinarySearchFunc(l.Steps, w.First,
+			func(s live.Step, at int64) int { return cmp.Compare(s.Index, at) })
+		for _, s := range l.Steps[first:] {
+			w.UnderPlan = w.UnderPlan || s.Index <= w.Last && s.UnderPlan
+			if s.Index >= w.Last {
+				break
+			}
+		}
+	}
+}
+
+// excused says of which steps it is no news that they took long: the first ones, those that were captured
+// whole and the one after them, in which what was captured is packed up, and the newest ones, of which it is
+// not known yet whether they were.
+func (f *Process) excused(v capture.View) func(step int64) bool {
+	for _, w := range v.Windows {
+		if n := len(f.spans); n == 0 || f.spans[n-1].last < w.Last+1 {
+			f.spans = append(f.spans, span{w.First, w.Last + 1})
+		}
+	}
+	settled := int64(math.MaxInt64)
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		settled = v.Steps[n-1].End - int64(settling)
+	}
+	return func(step int64) bool {
+		i, ok := slices.BinarySearchFunc(f.spans, step, func(s span,
+			at int64) int {
+			return cmp.Compare(s.last, at)
+		})
+		if ok || i < len(f.spans) && f.spans[i].first <= step || step < firstSlow {
+			return true
+		}
+		i, ok = slices.BinarySearchFunc(v.Steps, step, func(s capture.Step,
+			at int64) int {
+			return cmp.Compare(s.Index, at)
+		})
+		return ok && v.Steps[i].End > settled
+	}
+}
+
+// span is the steps [first, last].
+type span struct{ first, last int64 }
+
+const (
+	// firstSlow is the first step of which it is news that it took long.
+	firstSlow = 8
+	// settling is how long a captured step may take to come here.
+	settling = 2 * time.Second
+)
+
+// step reads a step as the screen shows it. What the allocator holds when a step is over says most of what
+// can be had without disturbing the program's own peak marks; where there is no such allocator, resident
+// memory has to do.
+func (f *Process) step(s capture.Step) live.Step {
+	x := live.Step{
+		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
+		Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),
+	}
+	if s.Start > 0 && s.End > s.Start {
+		x.Duration = s.End - s.Start
+	}
+	if s.Allocated != capture.Unknown {
+		x.Bytes = s.Allocated
+	}
+	rise := func(now int64, before *int64) int64 {
+		if now < 0 {
+			return 0
+		}
+		n := max(now-*before, 0)
+		*before = now
+		return n
+	}
+	x.UnderPlan = s.Carried.Plan != 0
+	x.Retries, x.OOMs = rise(s.Retries, &f.rises.retries), rise(s.OOMs, &f.rises.ooms)
+	return x
+}
+
+// describe says who is watched and what his memory consists of.
+func (f *Process) describe(v capture.View) {
+	l := &f.look
+	if !v.Began {
+		return
+	}
+	t := v.Target
+	l.Facts = nil
+	fact := func(name, value string) {
+		if value != "" {
+			l.Facts = append(l.Facts, live.Fact{Name: name, Value: report.Printable(value)})
+		}
+	}
+	if t.PID > 0 {
+		fact("pid", fmt.Sprint(t.PID))
+	}
+	fact("command", t.Command())
+	fact("python", t.Python)
+	fact("torch", t.Torch)
+	fact("device", t.Device)
+	if t.Rank >= 0 {
+		fact("rank", fmt.Sprintf("%d of %d", t.Rank, t.WorldSize))
+	}
+	fact("host", t.Host)
+	if len(t.Argv) > 0 {
+		l.Title = Script(t.Argv)
+	}
+	l.Capture.Depths, l.Capture.Depth = depths(v), t.Depth
+	l.Capture.Lean = ""
+	if n := len(v.Steps); v.Target.Offloads {
+		l.Capture.Lean = "what it saves on the host"
+	} else if n > 0 && v.Steps[n-1].Carried.Plan != 0 {
+		l.Capture.Lean = "a plan"
+	}
+	l.Parts, l.Whole = nil, live.Part{}
+	// some figures are taken less often than every step
+	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- {
+		s := &v.Steps[i]
+		if s.Parameters == capture.Unknown || s.Allocated == capture.Unknown && s.RSS == capture.Unknown {
+			continue
+		}
+		var parts []books.Part
+		var whole books.Part
+		ok := false
+		if !f.back { // the driver is asked about what is shown
+			parts, whole, ok = f.books.Parts(t.PID, s)
+		}
+		if !ok {
+			parts, whole = books.OfStep(s)
+		}
+		for _, p := range parts {
+			l.Parts = append(l.Parts, live.Part(p))
+		}
+		l.Whole = live.Part(whole)
+		break
+	}
+}
+
+// Look implements live.Feed.
+func (f *Process) Look() live.Look {
+	version := f.Now() // read first: a look is never newer than it says
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := f.look
+	l.Version = version
+	l.Steps = slices.Clip(l.Steps)
+	return l
+}
+
+// rank returns the feed's job as a row of the list of a job's processes.
+func (f *Process) rank() live.Rank {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l := &f.look
+	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
+		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
+		Step: -1, Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
+	if n := len(l.Steps); n > 0 {
+		r.Step = l.Steps[n-1].Index
+	}
+	if r.Word == exitedWord {
+		r.Word = ""
+	}
+	return r
+}
+
+// Order implements live.Feed.
+func (f *Process) Order(ctx context.Context, o live.Order) error {
+	switch o.Kind {
+	case live.Describe:
+		return f.process.Capture(ctx, o.Steps)
+	case live.Every:
+		return f.process.CaptureEvery(ctx, o.Steps)
+	case live.Deepen:
+		return f.process.Order(ctx, capture.Order{Do: capture.Depth, How: o.How})
+	case live.Detach:
+		return f.process.Detach(ctx)
+	}
+	return nil
+}

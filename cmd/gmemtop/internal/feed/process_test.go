@@ -1,0 +1,253 @@
+package feed
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/samples"
+	"github.com/gmemtop/gmemtop/tui/live"
+)
+
+// orders is a source that takes orders and remembers them.
+type orders struct {
+	got []string
+	err error
+}
+
+func (o *orders) Order(_ context.Context, x capture.Order) error {
+	o.got = append(o.got, strings.TrimSpace(string(x.Do)+" "+x.How))
+	return o.err
+}
+func (o *orders) Detach(context.Context) error { o.got = append(o.got, "detach"); return o.err }
+
+func sampleTrace(t *testing.T) *traces.Trace {
+	t.Helper()
+	data, err := samples.Open(samples.List()[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr, err := gmt.Read(t.Context(), bytes.NewReader(data), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
+}
+
+// follow runs a feed until the test ends.
+func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
+	w := job.NewWatch(job.Options{})
+	f := NewProcess(w.Process, "for the first training step")
+	ctx, cancel := context.WithCancel(context.Background())
+	stop := f.Start()
+	if source != nil {
+		w.Run(ctx, source)
+	}
+	t.Cleanup(func() { cancel(); stop(); w.Wait() })
+	return f, w.Process
+}
+
+// until waits for a look of which something holds.
+func until(t *testing.T, f *Process, what string, ok func(l live.Look) bool) live.Look {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for l := f.Look(); ; l = f.Look() {
+		if ok(l) {
+			return l
+		}
+		if f.Wait(ctx, l.Version) != nil {
+			t.Fatalf("never came: %s; last look %+v", what, l)
+		}
+	}
+}
+
+func stepOf(i int64) capture.Step {
+	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, Forward: -1, Backward: -1,
+		Optimizer: -1, Allocated: -1, Reserved: -1, PeakAllocated: -1,
+		PeakReserved: -1, RSS: 2 << 30, Parameters: 1 << 20, Gradients: 1 << 20, OptimizerState: 2 << 20,
+		Ops: -1, Retries: -1, OOMs: -1, Cost: 40 * time.Microsecond}
+}
+
+func TestASessionBecomesAFeed(t *testing.T) {
+	f, s := follow(t, nil)
+	until(t, f, "what is waited for", func(l live.Look) bool {
+		return l.State == live.Waiting &&
+			l.Word == "for the first training step"
+	})
+	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1", Rank: -1})
+	for i := range int64(20) {
+		s.Step(stepOf(i))
+	}
+	l := until(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
+	if l.State != live.Running || l.Title != "train.py" || l.Figure != "resident memory" ||
+		l.Steps[3].Bytes != 2<<30 || l.Steps[3].Duration != 40e6 {
+		t.Errorf("%+v", l)
+	}
+	if l.Report.Duration != 40e6 || !l.Capture.Measured || l.Capture.Share != 0.001 {
+		t.Errorf("report %+v, capture %+v", l.Report, l.Capture)
+	}
+	var sum int64
+	for _, p := range l.Parts {
+		sum += p.Bytes
+	}
+	if sum != l.Whole.Bytes || sum != 2<<30 {
+		t.Errorf("parts %+v do not add up to %+v", l.Parts, l.Whole)
+	}
+	s.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "RuntimeError: boom"})
+	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	if l.Word != "exit code 1: RuntimeError: boom" || len(l.Steps) != 20 {
+		t.Errorf("%q", l.Word)
+	}
+}
+
+// Totals are taken as often as they cost little: the last step of a job may have none.
+func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
+	f, s := follow(t, nil)
+	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
+	for i := range int64(5) {
+		step := stepOf(i)
+		step.RSS = capture.Unknown
+		if i < 2 {
+			step.RSS, step.Allocated, step.PeakAllocated = 9<<30, 3<<30+i, 4<<30+i
+		}
+		s.Step(step)
+	}
+	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
+	if l.Figure != "allocated memory" || l.Report.Top < 0 || l.Steps[l.Report.Top].Bytes>>30 != 3 {
+		t.Errorf("%s, at most in step %d of %+v", l.Figure, l.Report.Top, l.Steps)
+	}
+}
+
+func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
+	f, s := follow(t, &orders{})
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Step(stepOf(0))
+	s.Window(capture.Window{Trace: sampleTrace(t), First: 0, Last: 0, How: capture.HowOps})
+	first := until(t, f, "a window", func(l live.Look) bool { return len(l.Windows) == 1 }).Windows[0]
+	if first.Timeline.Main() == nil || first.How != "op by op" {
+		t.Errorf("%+v", first)
+	}
+	s.Step(stepOf(1))
+	second := until(t, f, "a step more", func(l live.Look) bool { return len(l.Steps) == 2 }).Windows[0]
+	if second.Timeline != first.Timeline || second.ID != first.ID {
+		t.Error("the window was read twice")
+	}
+}
+
+func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
+	f, s := follow(t, nil)
+	s.Begin(capture.Target{PID: 7})
+	under := func(i int64) capture.Step {
+		x := stepOf(i)
+		x.Carried.Plan = 3
+		return x
+	}
+	s.Step(stepOf(0))
+	s.Step(stepOf(1))
+	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Step(under(2))
+	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: sampleTrace(t)})
+	// its step is said of after it
+	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Step(stepOf(3))
+	s.Step(under(4))
+	l := until(t, f, "three windows and five steps", func(l live.Look) bool {
+		return len(l.Windows) == 3 &&
+			len(l.Steps) == 5
+	})
+	for i, want := range []bool{false, true, true} {
+		if l.Windows[i].UnderPlan != want {
+			t.Errorf("window %d is said to be under a plan: %v", i, l.Windows[i].UnderPlan)
+		}
+	}
+	for i, want := range []bool{false, false, true, false, true} {
+		if l.Steps[i].UnderPlan != want {
+			t.Errorf("step %d is said to be under a plan: %v", i, l.Steps[i].UnderPlan)
+		}
+	}
+	if l.Capture.Lean != "a plan" {
+		t.Errorf("whoever lets go of it hears that it trains with %q", l.Capture.Lean)
+	}
+	s.Begin(capture.Target{PID: 7, Rank: -1, Offloads: true})
+	s.Step(stepOf(5))
+	until(t, f, "what waits on the host",
+		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Step(stepOf(6))
+	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
+}
+
+func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
+	o := &orders{}
+	f, s := follow(t, o)
+	s.Begin(capture.Target{PID: 7, Rank: -1})
+	for _, kind := range []live.OrderKind{live.Describe, live.Every, live.Detach} {
+		if err := f.Order(t.Context(), live.Order{Kind: kind, Steps: 10}); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(o.got, " "); got != "describe every detach" {
+		t.Errorf("the source got %s", got)
+	}
+	s.Step(stepOf(0))
+	until(t, f, "the order in force", func(l live.Look) bool {
+		return l.Capture.Every == 10 &&
+			l.Capture.Pending && l.Capture.Connected
+	})
+	o.err = errors.New("the job has ended")
+	if err := f.Order(t.Context(), live.Order{Kind: live.Describe}); err == nil {
+		t.Error("a refusal is not told")
+	}
+}
+
+// What a means of capturing costs is what its last window took longer, by step; one that the agent does not
+// have is not offered.
+func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
+	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps,
+		capture.HowProfile}}, Windows: []capture.Window{
+		{First: 2, Last: 3, How: capture.HowOps, Cost: 90 * time.Millisecond},
+		{First: 10, Last: 11, How: capture.HowOps, Cost: 60 * time.Millisecond},
+		{First: 12, Last: 12, How: capture.HowProbes, Cost: time.Second}}}
+	list := depths(v)
+	if len(list) != 2 || list[0].How != capture.HowOps || list[0].Cost != 30*time.Millisecond ||
+		list[1].How != capture.HowProfile || list[1].Cost != 0 {
+		t.Errorf("%+v", list)
+	}
+}
+
+func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
+	f, s := follow(t, nil)
+	if l := f.Look(); l.Output != nil {
+		t.Error("a job that was not started here has output")
+	}
+	s.Output([]byte("loading\nepoch 1:  10%\repoch 1:  20%\r\nloss \x1b[31m3.2\n"))
+	l := until(t, f, "output", func(l live.Look) bool { return len(l.Output) == 3 })
+	if l.Output[0] != "loading" || l.Output[1] != "epoch 1:  20%" || strings.Contains(l.Output[2], "\x1b") {
+		t.Errorf("%q", l.Output)
+	}
+}
+
+func TestCountsSinceTheBeginningBecomeCountsOfAStep(t *testing.T) {
+	f, s := follow(t, nil)
+	for i, ooms := range []int64{0, 0, 2, 2, 3} {
+		x := stepOf(int64(i))
+		x.Allocated, x.Reserved, x.OOMs = 1<<30, 2<<30, ooms
+		s.Step(x)
+	}
+	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
+	var got []int64
+	for _, st := range l.Steps {
+		got = append(got, st.OOMs)
+	}
+	if got[2] != 2 || got[3] != 0 || got[4] != 1 || l.Figure != "allocated memory" {
+		t.Errorf("%v %s", got, l.Figure)
+	}
+}

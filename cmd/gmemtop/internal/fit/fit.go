@@ -1,0 +1,241 @@
+// Package fit says what a training takes on a GPU that need not be there, and whether that fits.
+package fit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/managers/batch"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Places in the command's words that each size of --batch and --sequence is put into.
+const (
+	BatchPlace    = "{batch}"
+	SequencePlace = "{sequence}"
+)
+
+// Training is a command that trains, and the device that it is to fit.
+type Training struct {
+	// Options say how the command is run; its device is made of the fields below.
+	Options estimate.Options
+	// Argv is the command. Sizes are put into its places.
+	Argv     []string
+	Hardware plan.Hardware
+	// Budget is the memory that it has to fit in, and Outside what of it no tensor accounts for.
+	Budget, Outside int64
+}
+
+// Estimate is what a training takes at one size.
+type Estimate struct {
+	// Batch and Sequence are 0 where the command has no place for them.
+	Batch, Sequence int
+	Result          *estimate.Result
+	Device          *timeline.Device
+	// Peak is what is allocated at most, in step PeakStep, counted from 1, 0 before the first and after the
+	// last.
+	Peak     int64
+	PeakStep int
+	// Reserved is what PyTorch's caching allocator would reserve, and Fits whether that fits.
+	Reserved int64
+	Fits     bool
+	// StepTime is that of the last step, in nanoseconds.
+	StepTime int64
+}
+
+// capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
+// begin; what is not among them is told to scripts as an A100.
+var capabilities = []struct {
+	prefix     string
+	capability [2]int
+	processors int
+}{
+	{"TITAN X (Maxwell)", [2]int{5, 2}, 24}, {"P100", [2]int{6, 0}, 56}, {"V100", [2]int{7, 0}, 80},
+	{"A100", [2]int{8, 0}, 108},
+	{"H100", [2]int{9, 0}, 132}, {"H200", [2]int{9, 0}, 132}, {"GH200", [2]int{9, 0}, 132},
+}
+
+// At runs the command at a size.
+func (t *Training) At(ctx context.Context, size, sequence int) (*Estimate, error) {
+	hw := t.Hardware
+	o := t.Options
+	o.Argv = nil
+	o.Device = estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: t.Budget,
+		FlopsPerSecond: hw.FlopsPerSecond,
+		FlopsType:      hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap,
+		Capability: [2]int{8, 0}, Processors: 108}
+	for _, c := range capabilities {
+		if strings.HasPrefix(hw.Name, c.prefix) {
+			o.Device.Capability, o.Device.Processors = c.capability, c.processors
+		}
+	}
+	for _, word := range t.Argv {
+		word = strings.ReplaceAll(word, BatchPlace, strconv.Itoa(size))
+		o.Argv = append(o.Argv, strings.ReplaceAll(word, SequencePlace, strconv.Itoa(sequence)))
+	}
+	r, err := estimate.Run(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	tl, err := timeline.Build(ctx, r.Trace, nil)
+	if err != nil {
+		return nil, err
+	}
+	x := &Estimate{Batch: size, Sequence: sequence, Result: r, Device: tl.Main()}
+	if x.Device == nil {
+		return nil, fmt.Errorf("%w: the script allocated nothing", estimate.ErrUnsupported)
+	}
+	x.Peak = x.Device.Totals.PeakAllocated
+	at := x.Device.Time(x.Device.Totals.PeakAt)
+	for i, m := range r.Trace.Marks {
+		if at >= m.Start && at <= m.End && x.PeakStep == 0 {
+			x.PeakStep = i + 1
+		}
+		x.StepTime = m.End - m.Start
+	}
+	return x, t.reserve(ctx, x)
+}
+
+// reserve emulates the caching allocator over everything that the script did: without a limit for what it
+// would reserve, and where that does not fit, with the budget for the limit, where it gives its cache back
+// before it runs out.
+func (t *Training) reserve(ctx context.Context, x *Estimate) error {
+	reserved, _, err := emulate(ctx, x.Device, 1<<50)
+	if err != nil {
+		return err
+	}
+	x.Reserved, x.Fits = reserved, reserved+t.Outside <= t.Budget
+	if !x.Fits && t.Budget > t.Outside {
+		if _, x.Fits, err = emulate(ctx, x.Device, t.Budget-t.Outside); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory.
+// It returns the most that was reserved, and whether all requests could be met.
+func emulate(ctx context.Context, d *timeline.Device, capacity int64) (reserved int64, met bool, err error) {
+	driver := allocator.NewDriver(capacity)
+	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver})
+	if err != nil {
+		return 0, false, err
+	}
+	blocks := map[uint64]allocator.Block{}
+	for m := range timeline.Moment(d.Len()) {
+		if m%4096 == 0 && ctx.Err() != nil {
+			return 0, false, ctx.Err()
+		}
+		ev := d.Event(m)
+		switch ev.Action {
+		case traces.Alloc:
+			b, err := alloc.Malloc(ev.Size, 0)
+			if errors.Is(err, allocator.ErrOutOfMemory) {
+				return driver.Peak(), false, nil
+			}
+			if err != nil {
+				return 0, false, err
+			}
+			blocks[ev.Addr] = b
+		case traces.Free:
+			if err := alloc.Free(blocks[ev.Addr]); err != nil {
+				return 0, false, err
+			}
+			delete(blocks, ev.Addr)
+		}
+	}
+	return driver.Peak(), true, nil
+}
+
+// LargestBatch is the largest batch that fits, 0 where none does.
+type LargestBatch struct {
+	Batch int
+	// Inferred says that it is computed from one batch and what the categories say.
+	Inferred bool
+}
+
+// Largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where
+// the border is, and runs there confirm it or move it; a command without a place for the batch is run once,
+// and what its categories say grows is planner.Scaled.
+func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
+	one := all[0]
+	p, err := t.problem(ctx, one)
+	if err != nil {
+		return nil, err
+	}
+	points := []batch.Point{{Batch: one.Batch, Problem: p}}
+	canRun := strings.Contains(strings.Join(t.Argv, " "), BatchPlace)
+	if canRun {
+		other := (*Estimate)(nil)
+		if len(all) > 1 {
+			other = all[len(all)-1]
+		} else if other, err = t.At(ctx, 2*one.Batch, one.Sequence); err != nil {
+			return nil, err
+		}
+		q, err := t.problem(ctx, other)
+		if err != nil {
+			return nil, err
+		}
+		if other.Batch != one.Batch {
+			points = append(points, batch.Point{Batch: other.Batch, Problem: q})
+		}
+	}
+	model, err := batch.Fit(points...)
+	if err != nil {
+		return nil, err
+	}
+	n, err := batch.MaxBatch(ctx, model.Scaled, t.fits(ctx))
+	if err != nil || !canRun {
+		return &LargestBatch{Batch: n, Inferred: model.Inferred()}, err
+	}
+	var best *LargestBatch
+	for tries := 0; n > 0 && tries < 8; tries++ {
+		if best != nil && n == best.Batch {
+			break
+		}
+		x, err := t.At(ctx, n, one.Sequence)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case x.Fits:
+			best = &LargestBatch{Batch: n}
+			n++
+		case best != nil:
+			return best, nil // the one below was run and fits
+		default:
+			n -= max(1, n/64)
+		}
+	}
+	if best == nil {
+		best = &LargestBatch{}
+	}
+	return best, nil
+}
+
+// problem makes the problem of the steady step.
+func (t *Training) problem(ctx context.Context, x *Estimate) (*plan.Problem, error) {
+	p, err := plan.FromDevice(ctx, x.Device, plan.BuildOptions{Iteration: -1, Hardware: t.Hardware,
+		Name: "the script"})
+	if err != nil {
+		return nil, err
+	}
+	p.Outside = t.Outside
+	return p, nil
+}
+
+// fits asks the emulated caching allocator about a problem.
+func (t *Training) fits(ctx context.Context) func(p *plan.Problem) (bool, error) {
+	return func(p *plan.Problem) (bool, error) {
+		all, err := planner.Caching(ctx, p)
+		return err == nil && all-p.Outside+t.Outside <= t.Budget, err
+	}
+}

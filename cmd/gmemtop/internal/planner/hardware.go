@@ -1,0 +1,118 @@
+package planner
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/cuda"
+	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Unkept says why a calibration was not saved; it was made all the same.
+type Unkept struct{ err error }
+
+func (e *Unkept) Error() string { return e.err.Error() }
+
+// Calibrate returns the figures of a GPU: those that were measured and saved, or measured now where there are
+// none or again is set; path is where they were saved now, "" where nothing was measured. The error is an
+// [*Unkept] where they could not be saved.
+func (d *Device) Calibrate(ctx context.Context, again bool) (h plan.Hardware, path string, err error) {
+	path, unkept := cuda.CalibrationPath(d.Info)
+	if unkept == nil && !again {
+		if h, err := hardware.Load(path); err == nil {
+			return h, "", nil
+		}
+	}
+	base, err := hardware.ByName(d.Info.Name)
+	if err != nil {
+		if base, err = hardware.ByName(DefaultHardware); err != nil {
+			return base, "", err
+		}
+	}
+	if h, err = d.Target.Calibrate(ctx, base); err != nil {
+		return h, "", err
+	}
+	if unkept == nil {
+		unkept = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
+	if unkept == nil {
+		unkept = hardware.Save(path, h)
+	}
+	if unkept != nil {
+		return h, "", &Unkept{unkept}
+	}
+	return h, path, nil
+}
+
+// CalibratedHere returns the figures that were measured on the first GPU of this machine that any were
+// measured on; ok is false where there are none.
+func CalibratedHere() (h plan.Hardware, ok bool) {
+	folder, err := cuda.CalibrationFolder()
+	if err != nil {
+		return h, false
+	}
+	if saved, err := filepath.Glob(filepath.Join(folder, "*.json")); err != nil || len(saved) == 0 {
+		return h, false // the driver's counters take a moment to open
+	}
+	lib, err := nvml.Open(nvml.Options{})
+	if err != nil {
+		return h, false
+	}
+	defer lib.Close()
+	devices, err := lib.Devices()
+	if err != nil {
+		return h, false
+	}
+	for _, d := range devices {
+		h, err := hardware.Load(filepath.Join(folder, strings.TrimPrefix(d.UUID, "GPU-")+".json"))
+		if err == nil {
+			return h, true
+		}
+	}
+	return h, false
+}
+
+// DefaultHardware is what is planned for where nobody says.
+const DefaultHardware = "A100"
+
+// HardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
+// that name on this machine, or a preset.
+func HardwareOf(name string) (plan.Hardware, bool) {
+	if h, ok := CalibratedHere(); ok && h.Name == name {
+		return h, true
+	}
+	h, err := hardware.ByName(name)
+	return h, err == nil
+}
+
+// Device is a GPU that was opened.
+type Device struct {
+	Target *cuda.Target
+	Info   driver.Info
+}
+
+// About says what a GPU is: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
+func About(i driver.Info) string {
+	s := fmt.Sprintf("%s, %s", i.Name, timeline.IEC.Bytes(i.Total))
+	if i.CUDA > 0 {
+		s += fmt.Sprintf(", driver for CUDA %d.%d", i.CUDA/1000, i.CUDA%1000/10)
+	}
+	return s
+}
+
+// Open opens a GPU.
+func Open(ctx context.Context, o cuda.Options) (*Device, error) {
+	_, info, err := cuda.Open(ctx, o)
+	if err != nil {
+		return nil, fmt.Errorf("cuda:%d: %w", o.Ordinal, err)
+	}
+	o.Used = nvml.UsedBy(os.Getpid(), func(uuid string) bool { return uuid == info.UUID })
+	return &Device{cuda.New(o), info}, nil
+}

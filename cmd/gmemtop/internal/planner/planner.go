@@ -1,0 +1,233 @@
+package planner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/batch"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/pool"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/cuda"
+	"github.com/gmemtop/gmemtop/timeline"
+	screen "github.com/gmemtop/gmemtop/tui/managers"
+)
+
+// New hands the managers to the screen.
+func New() *Planner {
+	return &Planner{hardware: sync.OnceValue(screenHardware)}
+}
+
+// Planner plans for the screen on the simulator. One processor is left to the screen itself, so that it
+// stays quick while a dozen managers search.
+type Planner struct {
+	hardware func() []plan.Hardware // the same in all of a session
+}
+
+// Managers implements screen.Planner.
+func (*Planner) Managers() []screen.Manager {
+	on := map[string]bool{}
+	for _, m := range managers.Default() {
+		on[m.Info().Name] = true
+	}
+	var list []screen.Manager
+	for _, m := range managers.All() {
+		list = append(list, screen.Manager{Info: m.Info(), On: on[m.Info().Name]})
+	}
+	return list
+}
+
+// Hardware implements screen.Planner.
+func (s *Planner) Hardware() []plan.Hardware { return s.hardware() }
+
+// ownHardware is what the screen calls the hardware that a recording or a training itself names.
+const ownHardware = "its own GPU"
+
+// screenHardware is the recording's own hardware, then what was measured on a GPU of this machine, then the
+// presets.
+func screenHardware() []plan.Hardware {
+	list := hardware.Presets()
+	if h, ok := CalibratedHere(); ok {
+		list = slices.Insert(list, 0, h)
+	}
+	own := recordedHardware("")
+	own.Name, own.Origin = ownHardware,
+		"the GPU that the recording or the training names; where it names none, "+own.Name
+	return slices.Insert(list, 0, own)
+}
+
+// recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of
+// this machine, or the default.
+func recordedHardware(name string) plan.Hardware {
+	if h, ok := HardwareOf(name); ok {
+		return h
+	}
+	if h, ok := CalibratedHere(); ok {
+		return h
+	}
+	h, err := hardware.ByName(DefaultHardware)
+	if err != nil {
+		return hardware.Presets()[0]
+	}
+	return h
+}
+
+// Problem implements screen.Planner.
+func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64,
+	error) {
+	if h.Name == ownHardware {
+		h = recordedHardware(d.Info.Name)
+	}
+	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
+		Name: named(d.Timeline().Trace.Source.Path)})
+	if err != nil {
+		return nil, 0, err
+	}
+	all, err := Caching(ctx, p)
+	if err != nil {
+		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
+	}
+	return p, all, nil
+}
+
+// Compare implements screen.Planner.
+func (*Planner) Compare(ctx context.Context, p *plan.Problem, names []string, budget int64,
+	update func(replay.Progress)) (*replay.Comparison, error) {
+	list := quickFirst(names)
+	return replay.Compare(ctx, p, list, replay.Options{Eager: managers.Eager,
+		Budget: budget, Seed: 1, Targets: []replay.Target{replay.Simulated{Charts: true}},
+		Parallel: max(runtime.GOMAXPROCS(0)-1, 1), Update: update,
+	})
+}
+
+// Targets implements screen.Measurer.
+func (*Planner) Targets(context.Context) []screen.Target {
+	devices, err := cuda.Devices("")
+	if err != nil {
+		return []screen.Target{{Name: "cuda:0", Why: err.Error()}}
+	}
+	var list []screen.Target
+	for _, d := range devices {
+		list = append(list, screen.Target{Name: fmt.Sprintf("cuda:%d", d.Ordinal), About: About(d)})
+	}
+	return list
+}
+
+// Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next
+// session.
+func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string,
+	update func(replay.Progress)) error {
+	var ordinal int
+	if _, err := fmt.Sscanf(target, "cuda:%d", &ordinal); err != nil {
+		return fmt.Errorf("%s is no GPU", target)
+	}
+	x, err := Open(ctx, cuda.Options{Ordinal: ordinal, Iterations: 20})
+	if err != nil {
+		return err
+	}
+	if len(c.Results) > 0 {
+		update(replay.Progress{Manager: c.Results[0].Info.Name, Target: target, Doing: "calibrate",
+			Total: int64(len(c.Results))})
+	}
+	if _, _, err := x.Calibrate(ctx, false); err != nil && !errors.As(err, new(*Unkept)) {
+		return err
+	}
+	return c.Measure(ctx, replay.Device{Target: x.Target, About: About(x.Info)}, update)
+}
+
+// slow are the managers that search for many seconds where the others take a blink, the quickest of them
+// first: their turn comes last, so that nothing waits behind a solver.
+var slow = []string{"home", "joint", "tvdnn-ilp", "checkmate-lp", "checkmate", "portfolio"}
+
+// quickFirst returns the named managers, those that search for long at the end.
+func quickFirst(names []string) []plan.Manager {
+	var list []plan.Manager
+	for _, m := range managers.All() {
+		if slices.Contains(names, m.Info().Name) {
+			list = append(list, m)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b plan.Manager) int {
+		return cmp.Compare(slices.Index(slow, a.Info().Name), slices.Index(slow, b.Info().Name))
+	})
+	return list
+}
+
+// MaxBatch implements screen.Batcher.
+func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal screen.Goal,
+	names []string, budget int64, update func(screen.BatchNews)) error {
+	var points []batch.Point
+	for _, r := range recorded {
+		points = append(points, batch.Point{Batch: r.Batch, Sequence: r.Sequence, Problem: r.Problem})
+	}
+	scale, err := batch.Scaling(points...)
+	if err != nil {
+		return err
+	}
+	at := func(n int) (*plan.Problem, error) {
+		if goal.Longest {
+			return scale.At(goal.At, n)
+		}
+		return scale.At(n, goal.At)
+	}
+	for _, m := range quickFirst(names) {
+		news := screen.BatchNews{Manager: m.Info().Name, Inferred: scale.Inferred()}
+		news.Largest, err = LargestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
+			u := news
+			u.Trying = n
+			update(u)
+		})
+		if err != nil {
+			return err
+		}
+		news.Done = true
+		update(news)
+	}
+	return nil
+}
+
+// Scaled makes the problem at a batch size.
+type Scaled func(batch int) (*plan.Problem, error)
+
+// LargestBatch finds the largest batch whose plan by one manager fits; asked is told each size that is tried.
+func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
+	asked func(batch int)) (int, error) {
+	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
+	problem := func(n int) (*plan.Problem, error) {
+		asked(n)
+		return at(n)
+	}
+	return batch.MaxBatch(ctx, problem, func(p *plan.Problem) (bool, error) {
+		one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
+		if errors.Is(err, replay.ErrTooSmall) {
+			return false, nil
+		}
+		return err == nil && one.Results[0].Available && one.Results[0].Fits, err
+	})
+}
+
+// Caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
+func Caching(ctx context.Context, p *plan.Problem) (int64, error) {
+	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
+	if err != nil {
+		return 0, err
+	}
+	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
+	return m.Footprint + p.Outside, err
+}
+
+// named returns what a file is called in a sentence.
+func named(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return filepath.Base(path)
+}

@@ -1,0 +1,208 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// Crew is the processes of a training.
+type Crew struct {
+	// Lead is the process that is watched by itself, or shown.
+	Lead *Member
+
+	look func(ctx context.Context) (list []*Member, more bool)
+	gate live.Gate
+}
+
+// OfWatch returns the ranks of the training that is watched, or the process alone where it has none.
+func OfWatch(w *job.Watch) *Crew {
+	return New(NewMember(w.Session, w.Process), func(ctx context.Context) ([]*Member, bool) {
+		list, more := w.Members(ctx)
+		return membersOf(list), more
+	})
+}
+
+// OfJob returns the processes that train together with lead. Of the whole job they are those that train with
+// the first, for as long as the command runs.
+func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
+	return New(NewMember(lead.Session, lead), func(context.Context) ([]*Member, bool) {
+		list, more := j.Members(lead, whole)
+		return membersOf(list), more
+	})
+}
+
+// New returns a crew of which look returns the processes that train now, lead with them, in the order in
+// which they are shown, and whether others may still come. It is asked now and then for as long as a plan is
+// on.
+func New(lead *Member, look func(ctx context.Context) (list []*Member, more bool)) *Crew {
+	return &Crew{Lead: lead, look: look}
+}
+
+// crewLook is the time between two looks at which processes there are.
+const crewLook = 500 * time.Millisecond
+
+// keyTraining is the key of the notice that says how a plan goes.
+const keyTraining = "training"
+
+// Tell shows all who watch one of the processes how a plan goes.
+func (c *Crew) Tell(ctx context.Context, text string) {
+	n := capture.Notice{Key: keyTraining, Text: text}
+	c.Lead.Session.Notice(n)
+	list, _ := c.look(ctx)
+	for _, m := range list {
+		if m.Err == nil && m.Session != c.Lead.Session {
+			m.Session.Notice(n)
+		}
+	}
+}
+
+// Offloads says whether what one of the processes saves waits on the host where there is no plan.
+func (c *Crew) Offloads(ctx context.Context) bool {
+	list, _ := c.look(ctx)
+	return slices.ContainsFunc(list, func(m *Member) bool { return m.Err == nil && m.offloads() })
+}
+
+// patience is how long processes may take to end a plan.
+const patience = 5 * time.Second
+
+// TakeAway ends the plan in every process, whoever started it. That viewer sees that its plan was turned off.
+func (c *Crew) TakeAway(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	list, _ := c.look(ctx)
+	errs := make([]error, len(list))
+	var work sync.WaitGroup
+	for i, h := range list {
+		if h.Err != nil {
+			continue
+		}
+		work.Go(func() {
+			err := h.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Carry})
+			if errors.Is(err, context.DeadlineExceeded) {
+				err = fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was "+
+					"asked for: %w", h.Name, err)
+			}
+			errs[i] = err
+		})
+	}
+	work.Wait()
+	return errors.Join(errs...)
+}
+
+// muster is what a plan comes to in the ranks of a training, told as one.
+type muster struct {
+	tell  func(live.News)
+	mu    sync.Mutex
+	ranks []live.Rank
+}
+
+// add makes room for a rank and returns what takes its news. One that was started anew takes the place of the
+// one that ended.
+func (p *muster) add(name string) func(f func(r *live.Rank)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := slices.IndexFunc(p.ranks, func(r live.Rank) bool { return r.Gone && r.Name == name })
+	if at < 0 {
+		p.ranks, at = append(p.ranks, live.Rank{}), len(p.ranks)
+	}
+	p.ranks[at] = live.Rank{Name: name}
+	return func(f func(r *live.Rank)) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		f(&p.ranks[at])
+		p.say()
+	}
+}
+
+// say tells what there is to say now.
+func (p *muster) say() {
+	if len(p.ranks) == 1 {
+		p.tell(p.ranks[0].News)
+		return
+	}
+	p.tell(live.Together(slices.Clone(p.ranks)))
+}
+
+// gone reports whether a rank that ended with err has ended with its process.
+func gone(err error) bool { return errors.Is(err, ErrEnded) }
+
+// Train has a choice carried out in every process until ctx is done, in those as well that come later. tell
+// hears of every change, one at a time. The error says why it is carried out in none of them any more.
+func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	p := &muster{tell: tell}
+	known := map[int]bool{}
+	over := make(chan error)
+	running := 0
+	for tick := time.NewTicker(crewLook); ; {
+		list, more := c.look(ctx)
+		var seats []*live.Seat
+		var fresh []*Member
+		for _, h := range list {
+			if !known[h.PID] {
+				known[h.PID] = true
+				seat := c.gate.Seat()
+				seat.Begin() // before any of those who begin now goes on
+				seats, fresh = append(seats, seat), append(fresh, h)
+			}
+		}
+		for i, h := range fresh {
+			running++
+			news := p.add(h.Name)
+			go func() { over <- h.join(ctx, w, seats[i], news) }()
+		}
+		if running == 0 && !(more && allGone(p.ranks)) {
+			tick.Stop()
+			if len(p.ranks) == 0 {
+				return ErrEnded
+			}
+			return live.Failed(p.ranks)
+		}
+		select {
+		case err := <-over:
+			if running--; errors.Is(err, live.ErrTakenAway) { // who takes it away from one means all
+				end(live.ErrTakenAway)
+			}
+		case <-tick.C:
+		case <-ctx.Done():
+			for ; running > 0; running-- {
+				<-over
+			}
+			tick.Stop()
+			if why := context.Cause(ctx); errors.Is(why, live.ErrTakenAway) {
+				return why
+			}
+			return nil
+		}
+	}
+}
+
+// allGone reports whether all of some ranks have ended.
+func allGone(ranks []live.Rank) bool {
+	return !slices.ContainsFunc(ranks, func(r live.Rank) bool { return !r.Gone })
+}
+
+// join has a choice carried out in one process of several.
+func (m *Member) join(ctx context.Context, w *Choice, seat *live.Seat, news func(func(r *live.Rank))) error {
+	err := m.Err
+	if err == nil {
+		err = m.reachable(ctx, func(ctx context.Context) error {
+			return m.train(ctx, w, seat,
+				func(n live.News) { news(func(r *live.Rank) { r.News = n }) })
+		})
+	}
+	seat.Leave()
+	if err != nil && ctx.Err() == nil {
+		news(func(r *live.Rank) { r.Err, r.Gone = err, gone(err) })
+	}
+	return err
+}

@@ -1,0 +1,238 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// rankedJob is a rank that has taken a step, and takes orders without carrying any out.
+func rankedJob(rank int) *Member {
+	t := capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}
+	h := &Member{Session: capture.NewSession(capture.Limits{}), Control: deaf{}, PID: t.PID, Name: t.Name()}
+	h.Session.Begin(t)
+	h.Session.Step(capture.Step{Index: 0})
+	return h
+}
+
+func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
+	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
+	defer off()
+	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
+	refused := &Member{PID: 200, Name: "process 200",
+		Err: errors.New("it cannot be attached to: not permitted")}
+	came := make(chan struct{})
+	c := &Crew{Lead: first, look: func(context.Context) ([]*Member, bool) {
+		list := []*Member{first, second, refused}
+		select {
+		case <-came:
+			list = append(list, late)
+		default:
+		}
+		return list, false
+	}}
+	stage := 0
+	err := c.Train(ctx, managed("vdnn-all", anyHardware, ninety), func(n live.News) {
+		switch said := ranked(n); {
+		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be "+
+			"attached to: not permitted":
+			stage = 1
+			second.Session.End(capture.End{Reason: capture.Exited})
+		case stage == 1 && strings.HasPrefix(said, "rank 0 describing, rank 1 has ended, "):
+			stage = 2
+			close(came)
+		case stage == 2 && strings.HasSuffix(said, ", rank 2 describing"):
+			stage = 3
+			off()
+		}
+	})
+	if err != nil || stage != 3 {
+		t.Errorf("it ended with %v at %d", err, stage)
+	}
+}
+
+func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
+	deadline, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	no := errors.New("no")
+	of := func(list ...*Member) *Crew {
+		return &Crew{Lead: rankedJob(0), look: func(context.Context) ([]*Member, bool) {
+			return list,
+				false
+		}}
+	}
+	quiet := func(live.News) {}
+	if err := of(&Member{PID: 1, Name: "rank 0", Err: no}, &Member{PID: 2, Name: "rank 1",
+		Err: no}).Train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); err != no {
+		t.Errorf("%v", err)
+	}
+	gone := rankedJob(1)
+	gone.Session.End(capture.End{Reason: capture.Exited})
+	err := of(&Member{PID: 1, Name: "rank 0", Err: no}, gone).Train(deadline,
+		managed("vdnn-all", anyHardware, ninety), quiet)
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: no; rank 1: the training ended") {
+		t.Errorf("%v", err)
+	}
+	if err := of().Train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err,
+		ErrEnded) {
+		t.Errorf("%v", err)
+	}
+	// Of a job that goes on, ranks that ended may be started anew, and those that refused are not waited for.
+	c := of(gone)
+	look := c.look
+	looks := 0
+	c.look = func(ctx context.Context) ([]*Member, bool) {
+		list, _ := look(ctx)
+		if looks++; looks > 3 {
+			list = append(list, &Member{PID: 9, Name: "rank 1", Err: no})
+		}
+		return list, true
+	}
+	var last live.News
+	if err := c.Train(deadline, managed("vdnn-all", anyHardware, ninety),
+		func(n live.News) { last = n }); err != no || len(last.Ranks) != 0 {
+		t.Errorf("%v, %+v", err, last)
+	}
+}
+
+func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
+	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
+		return nil, errors.New("nobody plans")
+	}
+	list := []*Member{rankedJob(0), {PID: 7, Name: "process 7",
+		Err: errors.New("it cannot be attached to: not permitted")}}
+	c := &Crew{Lead: list[0], look: func(context.Context) ([]*Member, bool) { return list, false }}
+	if _, err := c.Target(false, live.Options{}, none).Problem(t.Context(), anyHardware); err == nil ||
+		err.Error() != "process 7: it cannot be attached to: not permitted" {
+		t.Errorf("%v", err)
+	}
+	taken := rankedJob(1)
+	for i := range int64(freeWithin + 2) {
+		taken.Session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
+	}
+	go func() {
+		for i := int64(10); t.Context().Err() == nil; i++ { // however late it is looked at
+			time.Sleep(20 * time.Millisecond)
+			taken.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
+		}
+	}()
+	gone := rankedJob(0)
+	gone.Session.End(capture.End{Reason: capture.Exited})
+	list = []*Member{gone, taken}
+	_, err := c.Target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
+	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") ||
+		!strings.Contains(err.Error(), "; rank 1: "+errTaken.Error()) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
+	for _, c := range []struct {
+		answer capture.Answer
+		want   error
+	}{
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonTakenAway}, live.ErrTakenAway},
+		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonSuperseded}, live.ErrTakenAway},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonGivenUp,
+			Text: "off: it does not fit"}, errGivenUp},
+		{capture.Answer{State: capture.OrderRefused, Reason: capture.ReasonNotBegun,
+			Text: "not begun: no room"}, errGivenUp},
+		{capture.Answer{State: capture.OrderEnded, Reason: capture.ReasonDiffers, Text: "off: a bit differs"},
+			errDiffer},
+	} {
+		w := rankedJob(0)
+		heard := make(chan capture.Order, 1)
+		w.Control = deaf{heard: heard}
+		h := w
+		if err := h.Carry(t.Context(), 7, nil); err != nil {
+			t.Fatal(err)
+		}
+		o := <-heard
+		over := make(chan error, 1)
+		go func() {
+			_, err := h.Steps(t.Context(), 7, 1000)
+			over <- err
+		}()
+		for i := range int64(50) { // however many steps come before and behind it
+			w.Session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
+		}
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
+		w.Session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
+			Reason: capture.ReasonDiffers, Text: "another"})
+		w.Session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
+		select {
+		case err := <-over:
+			t.Fatalf("%s: it ends before it is said: %v", c.answer.Reason, err)
+		default:
+		}
+		c.answer.Order = o.ID
+		w.Session.Answer(c.answer)
+		if err := <-over; !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), c.answer.Text) {
+			t.Errorf("%s: %v", c.answer.Reason, err)
+		}
+	}
+}
+
+func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
+	w := rankedJob(0)
+	heard := make(chan capture.Order)
+	w.Control = deaf{heard: heard}
+	w.Session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
+	w.Session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
+	h := w
+	over := make(chan error, 1)
+	traced := make(chan *traces.Trace, 1)
+	describe := func(number int64) capture.Order {
+		go func() {
+			tr, err := h.Describe(t.Context(), number)
+			traced <- tr
+			over <- err
+		}()
+		return <-heard
+	}
+	refused := func(reason capture.Reason, text string) error {
+		o := describe(7)
+		w.Session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
+		<-traced
+		return <-over
+	}
+	if err := refused(capture.ReasonSavesUnseen, "off: it does not fit"); !errors.Is(err, errGivenUp) ||
+		!strings.HasSuffix(err.Error(), "off: it does not fit") {
+		t.Errorf("a plan that ends while it is described: %v", err)
+	}
+	if err := refused(capture.ReasonNotCaptured, "torch.compile is in use"); err == nil ||
+		err.Error() != "its steps cannot be described: torch.compile is in use" {
+		t.Errorf("%v", err)
+	}
+	mine, others := &traces.Trace{}, &traces.Trace{}
+	at := int64(1)
+	done := func(number, under int64) (*traces.Trace, error) {
+		o := describe(number)
+		at++
+		w.Session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
+		w.Session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
+			Orders: []capture.OrderID{1, o.ID}})
+		w.Session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
+			Orders: []capture.OrderID{o.ID + 1}})
+		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
+		return <-traced, <-over
+	}
+	if tr, err := done(7, 7); tr != mine || err != nil {
+		t.Errorf("%p of %p and %p: %v", tr, mine, others, err)
+	}
+	// The last step that is known ran under plan 7, which has ended since: steps as they come are described.
+	if tr, err := done(0, 0); tr != mine || err != nil {
+		t.Errorf("of no plan: %v", err)
+	}
+	if _, err := done(7, 0); !errors.Is(err, errGivenUp) {
+		t.Errorf("the plan ended before the steps that came: %v", err)
+	}
+}

@@ -1,0 +1,498 @@
+package crew
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// torch returns the interpreter that has torch.
+var torch = torchtest.Python
+
+// learntTheSame compares what a training learnt with what it learns without plans, to the bit.
+func learntTheSame(t *testing.T, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+	}
+}
+
+// training is a scenario that runs under the agent.
+type liveTraining struct {
+	*Member
+	t    *testing.T
+	job  *pytorch.Job
+	done chan error
+	hold *hold
+}
+
+// Scripts that train, and take the name of a scenario and a number of steps.
+const (
+	scenarios = "../../capture/pytorch/testdata/train.py"
+	awkward   = "../../capture/pytorch/testdata/awkward.py"
+)
+
+func startLive(t *testing.T, argv ...string) *liveTraining {
+	t.Helper()
+	return startLiveWith(t, []string{"PACE=0.02"}, argv...)
+}
+
+// startLiveWith has words of its own in the environment.
+func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
+	t.Helper()
+	return launchLive(t, pytorch.Launch{Argv: argv, Env: env})
+}
+
+// launchLive starts a script in the interpreter that has torch, with words of the launch's own in the
+// environment.
+func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
+	t.Helper()
+	launch.Argv = append([]string{torch(t)}, launch.Argv...)
+	hold := newHold(t)
+	launch.Env = slices.Concat(os.Environ(), []string{"PYTHONDONTWRITEBYTECODE=1", hold.environ()},
+		launch.Env)
+	job, err := pytorch.Start(launch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &liveTraining{Member: NewMember(capture.NewSession(capture.Limits{}), job), t: t, job: job,
+		done: make(chan error, 1), hold: hold}
+	ctx, stop := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		_ = job.Signal(os.Kill)
+		_, _ = job.Wait(context.Background())
+		stop()
+	})
+	go func() { l.done <- job.Run(ctx, l.Session) }()
+	l.wait(3)
+	return l
+}
+
+// wait waits for so many further steps.
+func (l *liveTraining) wait(n int) {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	first := l.Session.Snapshot()
+	if err := l.Until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) >= len(first.Steps)+n,
+			nil
+	}); err != nil {
+		v := l.Session.Snapshot()
+		l.t.Fatalf("%v; notices %v; output:\n%s", err, v.Notices, v.Output)
+	}
+}
+
+// end waits for the end and returns what was learnt.
+func (l *liveTraining) end() string {
+	l.t.Helper()
+	select {
+	case err := <-l.done:
+		if err != nil {
+			l.t.Fatal(err)
+		}
+	case <-time.After(3 * time.Minute):
+		l.t.Fatal("the training does not end")
+	}
+	v := l.Session.Snapshot()
+	if v.End.Code != 0 {
+		l.t.Fatalf("it ended with code %d: %s\n%s", v.End.Code, v.End.Detail, v.Output)
+	}
+	return torchtest.Learned(v.Output)
+}
+
+// alone returns what scenarios learn without gmemtop, by scenario. They are trained in one process, since
+// nothing takes as long as to import torch.
+func alone(t *testing.T, script string, scenarios ...string) map[string]string {
+	t.Helper()
+	cmd := exec.Command(torch(t), script, strings.Join(scenarios, ","))
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	var trouble bytes.Buffer
+	cmd.Stderr = &trouble
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, trouble.Bytes())
+	}
+	learnt := map[string]string{}
+	for _, s := range scenarios {
+		var lines []byte
+		rank, _, _ := strings.Cut(s, "@")
+		for l := range bytes.Lines(out) {
+			if words := bytes.Fields(l); len(words) > 1 && (string(words[1]) == s ||
+				strings.HasPrefix(string(words[1]), s+"-") || strings.HasPrefix(string(words[1]), rank+"-")) {
+				lines = append(lines, l...)
+			}
+		}
+		if learnt[s] = torchtest.Learned(lines); learnt[s] == "" {
+			t.Fatalf("%s learnt nothing", s)
+		}
+	}
+	return learnt
+}
+
+// problem describes the training until it has two steps of which neither was an odd one: of equal number of
+// ops.
+func (l *liveTraining) problem() *plan.Problem {
+	l.t.Helper()
+	for {
+		p, err := live.NewTarget(l.Member, live.Options{}).Problem(context.Background(), anyHardware)
+		if err == nil {
+			return p
+		}
+		if !errors.Is(err, live.ErrUneven) {
+			l.t.Fatal(err)
+		}
+	}
+}
+
+// plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by
+// name.
+func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
+	l.t.Helper()
+	defer l.hold.still()()
+	all, _ := p.PeakLive()
+	ms, err := managers.Select(names)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	words := map[string][]byte{}
+	for _, m := range ms {
+		for _, share := range []int64{95, 80} {
+			var small *plan.TooSmall
+			pl, err := m.Plan(context.Background(), p, plan.Request{Budget: all * share / 100,
+				Evaluator: sim.Simulator{}, Work: 2000})
+			if errors.As(err, &small) {
+				continue
+			}
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			eager, err := managers.Eager(context.Background(), p, pl)
+			if err != nil {
+				l.t.Fatal(err)
+			}
+			if eager == nil {
+				continue
+			}
+			if err := plan.Validate(p, eager); err != nil {
+				l.t.Fatal(err)
+			}
+			name := fmt.Sprintf("%s %d", m.Info().Name, share)
+			if words[name], err = live.Encode(p, eager, live.Same); err != nil {
+				l.t.Fatal(err)
+			}
+		}
+	}
+	return words
+}
+
+// anyHardware is what plans are made for where only what they change is looked at.
+var anyHardware = live.Hardware{Hardware: hardware.Presets()[0], Chosen: true}
+
+func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	trainings := []struct{ scenario, managers string }{
+		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"},
+		{"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
+		{"checkpoint@150", "dtr,capuchin"},
+	}
+	var all []string
+	for _, x := range trainings {
+		all = append(all, x.scenario)
+	}
+	want := alone(t, scenarios, all...)
+	for _, x := range trainings {
+		name, count, _ := strings.Cut(x.scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			l := startLive(t, scenarios, x.scenario)
+			p := l.problem()
+			words := l.plans(p, x.managers)
+			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil),
+				[]byte(`batch_norm",`)) {
+				t.Error("under no plan a normalisation runs again")
+			}
+			toggles, freed, missed := l.toggle(words, steps-40, 5)
+			if toggles < 5 || freed == 0 || missed > 0 {
+				t.Errorf("%d toggles, %d bytes and nanoseconds, %d tensors stayed that were to leave",
+					toggles, freed, missed)
+			}
+			learntTheSame(t, l.end(), want[x.scenario])
+		})
+	}
+}
+
+// A viewer asks for steps of its own accord while another asks for some to plan on: both get theirs.
+func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	l := startLive(t, scenarios, "mlp@100000")
+	for range 3 {
+		var both sync.WaitGroup
+		both.Go(func() {
+			w, err := l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 1, Saves: true})
+			if err != nil || !slices.Contains(w.Trace.Strings, plan.SaveOp) {
+				t.Errorf("a step with what is saved: %v", err)
+			}
+		})
+		both.Go(func() {
+			if w, err := l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil ||
+				w.Last <= w.First {
+				t.Errorf("two steps: %+v, %v", w, err)
+			}
+		})
+		both.Wait()
+	}
+}
+
+// index returns how many steps there were.
+func (l *liveTraining) index() int64 {
+	v := l.Session.Snapshot()
+	return v.Steps[len(v.Steps)-1].Index + 1
+}
+
+// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many
+// steps are over, or the training is. It returns how many it had carried out, what they moved in bytes and
+// ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts
+// as one.
+func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
+	missed int64) {
+	l.t.Helper()
+	names := slices.Sorted(maps.Keys(words))
+	if len(names) == 0 {
+		l.t.Fatal("no manager made a plan that can be carried out")
+	}
+	r := rand.New(rand.NewPCG(1, 2))
+	for l.index() < until {
+		toggles++
+		name := names[r.IntN(len(names))]
+		under, err := l.under(toggles, words[name], 1+r.IntN(steps))
+		if errors.Is(err, errGivenUp) {
+			missed++
+			continue
+		}
+		for _, s := range under {
+			freed, missed = freed+s.Out+s.Again, missed+s.Missed
+		}
+		if err == nil && r.IntN(3) == 0 {
+			_, err = l.under(0, nil, 1+r.IntN(steps))
+		}
+		if l.over(err) {
+			return toggles, freed, missed
+		}
+		if err != nil {
+			v := l.Session.Snapshot()
+			l.t.Fatalf("%s: %v; notices %v; output:\n%s", name, err, v.Notices, v.Output)
+		}
+	}
+	if err := l.Carry(l.t.Context(), 0, nil); err != nil && !l.over(err) {
+		l.t.Fatal(err)
+	}
+	return toggles, freed, missed
+}
+
+// under has a plan carried out, or none, and returns the next steps that ran so.
+func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step, error) {
+	if err := l.Carry(l.t.Context(), number, words); err != nil {
+		return nil, err
+	}
+	return l.Steps(l.t.Context(), number, steps)
+}
+
+// over reports whether an error is that of a training that is over, which may come while a plan is on.
+func (l *liveTraining) over(err error) bool {
+	return err != nil && (errors.Is(err, ErrEnded) || l.Session.Snapshot().Ended)
+}
+
+func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250",
+		"looks@200", "changed@250", "beside@350",
+		"effects@250", "mixed@250", "maps@250", "starves@400"}
+	want := alone(t, awkward, all...)
+	for _, scenario := range all {
+		name, count, _ := strings.Cut(scenario, "@")
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			steps, _ := strconv.ParseInt(count, 10, 64)
+			l := startLive(t, awkward, scenario)
+			p := l.problem()
+			if name == "beside" {
+				forwardComesFirst(t, p)
+			}
+			words := l.plans(p, "sqrt,dtr,capuchin,vdnn-all")
+			toggles, freed, missed := l.toggle(words, steps*4/5-40, 12)
+			t.Logf("%d toggles, %d, %d missed", toggles, freed, missed)
+			if freed == 0 {
+				t.Error("nothing left memory")
+			}
+			learntTheSame(t, l.end(), want[scenario])
+		})
+	}
+}
+
+// forwardComesFirst checks that no op up to the last that autograd saves is taken for one of the backward
+// pass.
+func forwardComesFirst(t *testing.T, p *plan.Problem) {
+	t.Helper()
+	last := 0
+	for i, op := range p.Ops {
+		if op.Name == plan.SaveOp {
+			last = i
+		}
+	}
+	for i, op := range p.Ops[:last] {
+		if op.Phase == traces.PhaseBackward {
+			t.Fatalf("op %d of %d in the forward pass, %s, is taken for one of the backward pass", i, last,
+				op.Name)
+		}
+	}
+}
+
+func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	const scenario, half = "wrapped@600", 300
+	l := startLive(t, awkward, scenario)
+	words := l.plans(l.problem(), "vdnn-all,sqrt")
+	ctx, number := t.Context(), int64(0)
+	for _, name := range slices.Sorted(maps.Keys(words)) {
+		number++
+		if err := l.Carry(ctx, number, words[name]); err != nil {
+			t.Fatal(err)
+		}
+		list, err := l.Steps(ctx, number, 3)
+		if err != nil || list[2].Out+list[2].Again == 0 {
+			t.Fatalf("%s in the first half, which ends in step %d: %v, %v", name, half, list, err)
+		}
+	}
+	if at := l.index(); at >= half {
+		t.Fatalf("the first half was over before its plans were, in step %d", at)
+	}
+	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) ||
+		!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+		t.Errorf("it ended with %v", err)
+	}
+	for range 2 {
+		_, err := l.Describe(ctx, 0)
+		if err == nil || !strings.Contains(err.Error(),
+			"cannot be described: what autograd saves was not seen up to step ") ||
+			!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+			t.Errorf("it is described: %v", err)
+		}
+	}
+	learntTheSame(t, l.end(), alone(t, awkward, scenario)[scenario])
+}
+
+// compiledUnseen is why a test that compiles needs a newer torch.
+const compiledUnseen = "torch.compile of an older one takes the hooks off the steps of all optimizers, so " +
+	"that no step is seen"
+
+func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
+	torchtest.Needs(t, 206, compiledUnseen)
+	t.Parallel()
+	const scenario = "compiles@500"
+	want := alone(t, awkward, scenario)[scenario]
+	for _, manager := range []string{"vdnn-all", "sqrt"} {
+		t.Run(manager, func(t *testing.T) {
+			l := startLive(t, awkward, scenario)
+			words, ctx := l.plans(l.problem(), manager), t.Context()
+			name := slices.Sorted(maps.Keys(words))[0]
+			if err := l.Carry(ctx, 1, words[name]); err != nil {
+				t.Fatal(err)
+			}
+			if list, err := l.Steps(ctx, 1, 3); err != nil || list[2].Out+list[2].Again == 0 {
+				t.Fatalf("before it is compiled: %v, %v", list, err)
+			}
+			if _, err := l.Steps(ctx, 1, 1000); !errors.Is(err, errGivenUp) ||
+				!strings.Contains(err.Error(), "torch.compile is in use") {
+				t.Errorf("it ended with %v", err)
+			}
+			if err := l.Carry(ctx, 2, words[name]); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := l.Steps(ctx, 2, 1); !errors.Is(err, errGivenUp) ||
+				!strings.Contains(err.Error(), "torch.compile is in use") {
+				t.Errorf("once it is compiled: %v", err)
+			}
+			learntTheSame(t, l.end(), want)
+		})
+	}
+}
+
+func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	l := startLive(t, awkward, "wobbles@100000")
+	p := l.problem()
+	ms, err := managers.Select("sqrt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := p.PeakLive()
+	pl, err := ms[0].Plan(context.Background(), p, plan.Request{Budget: all * 9 / 10,
+		Evaluator: sim.Simulator{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pl, err = managers.Eager(context.Background(), p, pl); err != nil || pl == nil {
+		t.Fatal(pl, err)
+	}
+	if !slices.ContainsFunc(pl.Reruns, func(r plan.Rerun) bool {
+		return slices.ContainsFunc(r.Ops, func(o plan.OpID) bool { return p.Ops[o].Name == "aten::sigmoid" })
+	}) {
+		t.Fatal("no sigmoid runs again")
+	}
+	words, err := live.Encode(p, pl, live.Same)
+	if err != nil {
+		t.Fatal(err)
+	}
+	greedy := strings.Replace(string(words), `"slab":0`, `"slab":1125899906842624`, 1)
+	if err := l.Carry(context.Background(), 5, []byte(greedy)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) ||
+		!strings.Contains(err.Error(), "of host memory, of which") {
+		t.Errorf("a plan that takes a pebibyte of the host ends with %v", err)
+	}
+	tell := func(live.News) {}
+	if err := live.NewTarget(l.Member, live.Options{}).Hold(context.Background(), p, pl, 0,
+		tell); !errors.Is(err, errDiffer) {
+		t.Errorf("it ended with %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var last live.News
+	err = live.NewTarget(l.Member, live.Options{Results: live.Any}).Hold(ctx, p, pl, 0, func(n live.News) {
+		if last = n; n.Phase == live.On {
+			cancel()
+		}
+	})
+	if err != nil || last.Differ == 0 || last.Checked < last.Differ {
+		t.Errorf("it ended with %v, and %d of %d tensors differed", err, last.Differ, last.Checked)
+	}
+}

@@ -1,0 +1,318 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Member is one process of a training.
+type Member struct {
+	// Session is what is known of the process, and Control takes orders for it. They are nil where Err is
+	// not.
+	Session *capture.Session
+	Control capture.Controller
+	// PID and Name are the process's number and what people call it, as far as they are known.
+	PID  int
+	Name string
+	// Err says why the process takes no orders, nil where it does.
+	Err error
+
+	mu     sync.Mutex
+	orders map[int64]capture.OrderID // that began plans, by the plan's number
+}
+
+var _ live.PoolTrainer = (*Member)(nil)
+
+// NewMember returns a process whose session is kept and that takes orders.
+func NewMember(s *capture.Session, c capture.Controller) *Member {
+	t := s.Snapshot().Target
+	return &Member{Session: s, Control: c, PID: t.PID, Name: t.Name()}
+}
+
+// membersOf returns the processes of a job.
+func membersOf(list []job.Member) (members []*Member) {
+	for _, m := range list {
+		x := &Member{PID: m.PID, Name: m.Name, Err: m.Err}
+		if m.Process != nil {
+			x.Session, x.Control = m.Session, m.Process
+		}
+		members = append(members, x)
+	}
+	return members
+}
+
+// describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of
+// them.
+const describedSteps = 2
+
+// ErrEnded is wrapped by errors of a training that has ended.
+var ErrEnded = errors.New("the training ended")
+
+// Why there are no more steps under a plan.
+var (
+	errGivenUp = errors.New("the plan is not carried out")
+	errDiffer  = errors.New("turned off, since what is learnt may not be the same to the bit (--results " +
+		"any allows that)")
+)
+
+// orderError is an order that was refused, or a plan that ended.
+type orderError struct{ capture.Answer }
+
+func (e *orderError) Error() string { return e.Text }
+
+// Until waits until f has what it wants, or says that it cannot be had, or the training ends.
+func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
+	return m.Session.Until(ctx, func(v *capture.View) (bool, error) {
+		if ok, err := f(v); ok || err != nil {
+			return ok, err
+		}
+		if v.Ended {
+			return false, fmt.Errorf("%w: %s", ErrEnded, v.End.Reason)
+		}
+		return false, nil
+	})
+}
+
+// order gives an order and waits until it is done. The error is an orderError where it was refused.
+func (m *Member) order(ctx context.Context, o capture.Order) error {
+	if err := m.Control.Order(ctx, o); err != nil {
+		return err
+	}
+	return m.Until(ctx, func(v *capture.View) (bool, error) {
+		a, _ := v.Answered(o.ID)
+		if a.State == capture.OrderRefused {
+			return false, &orderError{a}
+		}
+		return a.State == capture.OrderDone, nil
+	})
+}
+
+// describe has steps captured and returns the window.
+func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Window, err error) {
+	o.ID = capture.NewOrderID()
+	if err := m.order(ctx, o); err != nil {
+		return w, err
+	}
+	for _, w := range m.Session.Snapshot().Windows {
+		if slices.Contains(w.Orders, o.ID) && !w.Partial {
+			return w, nil
+		}
+	}
+	return w, errors.New("the captured steps were lost on their way: try again")
+}
+
+// offloads says whether what the training saves waits on the host where there is no plan.
+func (m *Member) offloads() bool { return m.Session.Snapshot().Target.Offloads }
+
+// keep has what is saved stay on the device where there is no plan, and waits until it does.
+func (m *Member) keep(ctx context.Context) error {
+	return m.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Keep})
+}
+
+// Describe implements live.Trainer.
+func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
+	w, err := m.describe(ctx, capture.Order{Do: capture.Describe, Steps: describedSteps, How: capture.HowOps,
+		Saves: true})
+	refused := (*orderError)(nil)
+	switch {
+	case err == nil && number != 0 && !m.ranUnder(number, w):
+		return nil, fmt.Errorf("%w: it ended before the steps were described", errGivenUp)
+	case errors.As(err, &refused) && number != 0 && refused.Reason == capture.ReasonSavesUnseen:
+		return nil, fmt.Errorf("%w: %s", errGivenUp, refused.Text)
+	case errors.As(err, &refused):
+		return nil, fmt.Errorf("its steps cannot be described: %s", refused.Text)
+	case err != nil:
+		return nil, err
+	}
+	return w.Trace, nil
+}
+
+// ranUnder reports whether every step of a window ran under a plan.
+func (m *Member) ranUnder(number int64, w capture.Window) bool {
+	return !slices.ContainsFunc(m.Session.Snapshot().Steps, func(s capture.Step) bool {
+		return w.First <= s.Index && s.Index <= w.Last && s.Carried.Plan != number
+	})
+}
+
+// Carry implements live.Trainer.
+func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {
+	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: number, Plan: words}
+	m.mu.Lock()
+	if m.orders == nil {
+		m.orders = map[int64]capture.OrderID{}
+	}
+	m.orders[number] = o.ID
+	m.mu.Unlock()
+	return m.Control.Order(ctx, o)
+}
+
+// liveStep says of a step what plans are judged by.
+func liveStep(s *capture.Step) live.Step {
+	return live.Step{Time: s.End - s.Start, Work: s.Work, OutTime: int64(s.Carried.OutTime),
+		InTime: int64(s.Carried.InTime), Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),
+		Missed: s.Carried.Missed, Checked: s.Carried.Checked, Differ: s.Carried.Differ,
+		Reserved: s.Reserved, Resident: s.RSS}
+}
+
+// Steps implements live.Trainer.
+func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
+	from := int64(-1)
+	if v := m.Session.Snapshot(); len(v.Steps) > 0 {
+		from = v.Steps[len(v.Steps)-1].Index
+	}
+	m.mu.Lock()
+	order := m.orders[number]
+	m.mu.Unlock()
+	var steps []live.Step
+	err := m.Until(ctx, func(v *capture.View) (bool, error) {
+		steps = steps[:0]
+		first, _ := slices.BinarySearchFunc(v.Steps, from+1,
+			func(s capture.Step, at int64) int { return int(s.Index - at) })
+		for _, s := range v.Steps[first:] {
+			if s.Carried.Plan == number && len(steps) < n {
+				steps = append(steps, liveStep(&s))
+			}
+		}
+		if err := planEnded(v, number, order); err != nil {
+			return false, err
+		}
+		return len(steps) == n, nil
+	})
+	return steps, err
+}
+
+// planEnded returns why a plan is not carried out, or no more; nil where it is or may still be.
+func planEnded(v *capture.View, number int64, order capture.OrderID) error {
+	a, ok := v.Answered(order)
+	if number == 0 || !ok || a.State != capture.OrderRefused && a.State != capture.OrderEnded {
+		return nil
+	}
+	switch a.Reason {
+	case capture.ReasonTakenAway, capture.ReasonSuperseded:
+		return live.ErrTakenAway
+	case capture.ReasonDiffers:
+		return fmt.Errorf("%w: %s", errDiffer, a.Text)
+	}
+	return fmt.Errorf("%w: %s", errGivenUp, a.Text)
+}
+
+// RecordedSteps is how many steps of the allocator a plan is made of: what is alive across a step's end shows
+// in the next but one.
+const RecordedSteps = 3
+
+// Target returns the process as a target of plans that choose addresses, or of those that move and drop what
+// is saved.
+func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live.Target, error) {
+	if !pooled {
+		return live.NewTarget(m, o), nil
+	}
+	library, err := pool.Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return live.NewPoolTarget(m, library, o), nil
+}
+
+// DescribeEvents implements live.PoolTrainer. The memory of a GPU is recorded by torch itself.
+func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
+	v := m.Session.Snapshot()
+	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
+		return nil, errors.New("the agent in the process is of an older gmemtop, which knows no pool: " +
+			"restart the job, or detach the viewer that put it there")
+	}
+	o := capture.Order{Do: capture.Describe, Steps: RecordedSteps, How: capture.HowEvents, Library: library}
+	if strings.HasPrefix(v.Target.Device, "cuda") {
+		o.How, o.Library = capture.HowHistory, ""
+	}
+	w, err := m.describe(ctx, o)
+	if refused := (*orderError)(nil); errors.As(err, &refused) {
+		return nil, fmt.Errorf("its allocator cannot be recorded: %s", refused.Text)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return w.Trace, nil
+}
+
+// reachable has f use a process, once nobody else's plan is on, for as long as it is connected.
+func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) error) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	go m.severed(ctx, end)
+	err := m.free(ctx)
+	if err == nil {
+		err = f(ctx)
+	}
+	// it was once, since it is known
+	if errors.Is(err, pytorch.ErrNotConnected) || errors.Is(err, job.ErrNotConnected) {
+		return ErrEnded
+	}
+	return ended(ctx, err)
+}
+
+// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for
+// comes any more, and no step says that it ended.
+func (m *Member) severed(ctx context.Context, end context.CancelCauseFunc) {
+	_ = m.Session.Until(ctx, func(v *capture.View) (bool, error) {
+		if v.Severed != "" {
+			end(errors.New(v.Severed))
+		}
+		return v.Severed != "", nil
+	})
+}
+
+// ended returns nil where the end was asked for, and why it was not where the connection was lost.
+func ended(ctx context.Context, err error) error {
+	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
+		return why
+	}
+	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+		return nil
+	}
+	return err
+}
+
+// errTaken says that somebody else's plan is carried out.
+var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in " +
+	"the Managers view of gmemtop attach takes that away")
+
+// under returns the number of the plan that the last step ran under, 0 for none.
+func (m *Member) under() int64 {
+	v := m.Session.Snapshot()
+	if n := len(v.Steps); n > 0 && !v.Ended {
+		return v.Steps[n-1].Carried.Plan
+	}
+	return 0
+}
+
+// freeWithin is how many steps may end until one has run without a plan.
+const freeWithin = 3
+
+// free waits until steps run without a plan.
+func (m *Member) free(ctx context.Context) error {
+	before := m.Session.Snapshot()
+	return m.Until(ctx, func(v *capture.View) (bool, error) {
+		n := len(v.Steps)
+		switch {
+		case n == 0:
+			return false, nil
+		case v.Steps[n-1].Carried.Plan == 0:
+			return true, nil
+		case len(before.Steps) > 0 &&
+			v.Steps[n-1].Index >= before.Steps[len(before.Steps)-1].Index+freeWithin:
+			return false, errTaken
+		}
+		return false, nil
+	})
+}

@@ -1,0 +1,146 @@
+package crew
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// A training that does not fit trains from its first step on with what it saves on the host, until there is a
+// plan that fits, and again when that has gone; a plan that was made meanwhile is that of a training that
+// keeps everything, and nothing of all this changes a bit of what is learnt.
+func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	argv := []string{"testdata/exactly.py", "../../examples/gpt2.py", "--device", "cpu", "--steps", "1000000",
+		"--batch", "8", "--sequence", "64", "--layers", "2", "--width", "128", "--heads", "2", "--vocabulary",
+		"100"}
+	stop := filepath.Join(t.TempDir(), "stop")
+	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"},
+		Offload: []string{"cpu"}})
+	if !l.offloads() {
+		t.Errorf("it is not said that what is saved waits on the host: %v", l.Session.Snapshot().Notices)
+	}
+	offloaded := l.problem()
+	for _, s := range l.Session.Snapshot().Steps {
+		if s.Carried.Plan != 0 || s.Carried.Out == 0 || s.Carried.In == 0 || s.Carried.Differ != 0 {
+			t.Fatalf("step %d: %+v", s.Index, s.Carried)
+		}
+	}
+	x := managed("joint", anyHardware, share(80))
+	x.Offload = true
+	on := l.trainOn(x)
+	if on.Before != 0 || on.Peak == 0 || on.Peak >= on.PeakBefore {
+		t.Errorf("under a plan: %+v", on)
+	}
+	if s := l.unplanned(); s.Carried.Out == 0 {
+		t.Errorf("when the plan has gone: %+v", s.Carried)
+	}
+	// on a processor nothing is won by that
+	if on := l.trainOn(managed("joint", anyHardware, share(80))); on.Before == 0 {
+		t.Errorf("under a plan for what fits: %+v", on)
+	}
+	if s := l.unplanned(); s.Carried.Out != 0 || l.offloads() {
+		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.Session.Snapshot().Notices)
+	}
+	kept := l.problem()
+	a, _ := offloaded.PeakLive()
+	b, _ := kept.PeakLive()
+	if a != b || len(offloaded.Buffers) != len(kept.Buffers) {
+		t.Errorf("described while it is offloaded: %d buffers, %d bytes at the peak; otherwise %d and %d",
+			len(offloaded.Buffers), a, len(kept.Buffers), b)
+	}
+	if err := os.WriteFile(stop, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := l.end()
+	cmd := exec.Command(torch(t), argv...)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "OMP_NUM_THREADS=1",
+		fmt.Sprintf("STEPS=%d", strings.Count(got, "\n")))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if want := torchtest.Learned(out); got != want {
+		t.Error("some steps computed something else than without gmemtop")
+	}
+}
+
+func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	for name, x := range map[string]struct{ script, names string }{
+		// which ends it
+		"usual": {scenarios, "mlp@12,convnet@12,gpt@12,amp@12,accumulate@12,checkpoint@12,compiled@12"},
+		"ranks": {scenarios, "ddp@12,fsdp@12"},
+		"awkward": {awkward,
+			"twice@12,penalty@12,varied@12,trips@12,stops@12,hooked@12,looks@12,changed@12,beside@12"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if name == "ranks" {
+				torchtest.Needs(t, 207, "fully_shard on a CPU")
+			}
+			l := launchLive(t, pytorch.Launch{Argv: []string{x.script, x.names}, Offload: []string{"cpu"}})
+			got := l.end()
+			learnt := alone(t, x.script, strings.Split(x.names, ",")...)
+			if want := torchtest.Learned([]byte(strings.Join(slices.Collect(maps.Values(learnt)),
+				""))); got != want {
+				t.Errorf("it learnt\n%s\nand without gmemtop\n%s", got, want)
+			}
+			var out int64
+			for _, s := range l.Session.Snapshot().Steps {
+				out += s.Carried.Out
+			}
+			if out == 0 {
+				t.Errorf("nothing was moved: %v", l.Session.Snapshot().Notices)
+			}
+		})
+	}
+}
+
+// share is the budget of so many percent of what is alive at the peak.
+func share(percent int64) func(*plan.Problem) int64 {
+	return func(p *plan.Problem) int64 {
+		all, _ := p.PeakLive()
+		return all * percent / 100
+	}
+}
+
+// trainOn has a choice carried out until it is on, and returns what was said then; afterwards the plan is
+// taken away.
+func (l *liveTraining) trainOn(w *Choice) (on live.News) {
+	l.t.Helper()
+	ctx, cancel := context.WithCancel(l.t.Context())
+	defer cancel()
+	if err := l.train(ctx, w, nil, func(n live.News) {
+		if n.Phase == live.On {
+			on = n
+			cancel()
+		}
+	}); err != nil && ctx.Err() == nil {
+		l.t.Fatal(err)
+	}
+	return on
+}
+
+// unplanned returns the newest step, once one has run without a plan.
+func (l *liveTraining) unplanned() capture.Step {
+	l.t.Helper()
+	if _, err := l.Steps(l.t.Context(), 0, 2); err != nil {
+		l.t.Fatal(err)
+	}
+	steps := l.Session.Snapshot().Steps
+	return steps[len(steps)-1]
+}

@@ -1,0 +1,177 @@
+package crew
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Target is a training of several processes as one target of plans.
+type Target struct {
+	crew   *Crew
+	pooled bool
+	opt    live.Options
+	// plan makes the plan that a manager has for a process that is not like the one that was planned for.
+	plan  func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)
+	ranks []*targetRank
+}
+
+// Target returns the processes as a target of plans that choose addresses, or of those that move and drop
+// what is saved; manage makes a plan by a manager's name for a process that is not like the one that was
+// planned for.
+func (c *Crew) Target(pooled bool, o live.Options, manage func(ctx context.Context, p *plan.Problem,
+	manager string) (*plan.Plan, error)) *Target {
+	return &Target{crew: c, pooled: pooled, opt: o, plan: manage}
+}
+
+// targetRank is one process of it.
+type targetRank struct {
+	name   string
+	of     *Member
+	seat   *live.Seat
+	target *live.Target
+	p      *plan.Problem
+}
+
+var _ replay.Target = (*Target)(nil)
+
+// Ranks returns how many processes were described.
+func (t *Target) Ranks() int { return len(t.ranks) }
+
+// Name implements replay.Target.
+func (*Target) Name() string { return live.Name }
+
+// each has f done for all ranks at once, each for as long as it is connected, and returns their errors by
+// name.
+func (t *Target) each(ctx context.Context, f func(ctx context.Context, i int,
+	r *targetRank) error) error {
+	errs := make([]live.Rank, len(t.ranks))
+	var work sync.WaitGroup
+	for i, r := range t.ranks {
+		errs[i].Name = r.name
+		r.seat.Begin()
+		work.Go(func() {
+			defer r.seat.Leave()
+			errs[i].Err = r.of.reachable(ctx, func(ctx context.Context) error { return f(ctx, i, r) })
+		})
+	}
+	work.Wait()
+	if err := live.Failed(errs); err != nil {
+		return err
+	}
+	return live.Refused(errs)
+}
+
+// Problem describes all processes and returns the problem of the one that holds most.
+func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error) {
+	list, _ := t.crew.look(ctx)
+	for _, x := range list {
+		if x.Err != nil {
+			return nil, fmt.Errorf("%s: %w", x.Name, x.Err)
+		}
+		o := x.onGPUs(t.opt)
+		o.Seat = t.crew.gate.Seat()
+		target, err := x.Target(ctx, t.pooled, o)
+		if err != nil {
+			return nil, err
+		}
+		t.ranks = append(t.ranks, &targetRank{name: x.Name, of: x, seat: o.Seat, target: target})
+	}
+	err := t.each(ctx, func(ctx context.Context, _ int, r *targetRank) (err error) {
+		r.p, err = r.target.Problem(ctx, h)
+		return err
+	})
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil || len(t.ranks) == 0 {
+		return nil, cmp.Or(err, ErrEnded)
+	}
+	var most *plan.Problem
+	var peak int64
+	for _, r := range t.ranks {
+		if b, _ := r.p.PeakLive(); most == nil || b > peak {
+			most, peak = r.p, b
+		}
+	}
+	return most, nil
+}
+
+// Run implements replay.Target: every process carries out the plan, or where it is not like the one that was
+// planned for, its own by the same manager. What is measured is said of the training as a whole: the memory
+// of the process that holds most, the time of the slowest.
+func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
+	o plan.RunOptions) (plan.Measurement, error) {
+	all := make([]plan.Measurement, len(t.ranks))
+	shape := p.Hash()
+	err := t.each(ctx, func(ctx context.Context, i int, r *targetRank) (err error) {
+		own := pl
+		if r.p != p && (r.p.Hash() != shape || plan.Validate(r.p, pl) != nil) {
+			if own, err = t.plan(ctx, r.p, pl.Manager); err != nil {
+				return err
+			}
+		}
+		ro := o
+		if i > 0 { // it is told once what all do
+			ro.Progress = nil
+		}
+		all[i], err = r.target.Run(ctx, r.p, own, ro)
+		return err
+	})
+	if err != nil {
+		return plan.Measurement{Target: t.Name()}, err
+	}
+	m := all[0]
+	if len(all) == 1 {
+		return m, nil
+	}
+	m.Notes = nil
+	for i := range all {
+		x := &all[i]
+		if x.Footprint > m.Footprint {
+			m.Footprint, m.PeakLive, m.Reserved = x.Footprint, x.PeakLive, x.Reserved
+		}
+		if x.Process > m.Process {
+			m.Process, m.ProcessBefore = x.Process, x.ProcessBefore
+		}
+		if x.StepTime > m.StepTime {
+			m.StepTime, m.StepP95 = x.StepTime, x.StepP95
+		}
+		m.KeepAllBefore, m.KeepAllAfter = max(m.KeepAllBefore, x.KeepAllBefore),
+			max(m.KeepAllAfter, x.KeepAllAfter)
+		m.SwappedOut, m.SwappedIn, m.RecomputeTime = max(m.SwappedOut, x.SwappedOut),
+			max(m.SwappedIn, x.SwappedIn), max(m.RecomputeTime, x.RecomputeTime)
+		m.Work, m.WorkBefore, m.WorkAfter = max(m.Work, x.Work), max(m.WorkBefore, x.WorkBefore),
+			max(m.WorkAfter, x.WorkAfter)
+		m.CopyTime = max(m.CopyTime, x.CopyTime)
+		m.Elapsed, m.Verified = max(m.Elapsed, x.Elapsed), m.Verified && x.Verified
+		if i > 0 { // of the one host
+			m.PinnedPeak += x.PinnedPeak
+		}
+	}
+	for i, r := range t.ranks {
+		x := &all[i]
+		m.Notes = append(m.Notes, fmt.Sprintf("%s: %s, step %s instead of %s", r.name,
+			timeline.IEC.Bytes(x.Footprint), timeline.Duration(x.StepTime), timeline.Duration(x.KeepAll())))
+		for _, n := range x.Notes {
+			m.Notes = append(m.Notes, r.name+": "+n)
+		}
+	}
+	return m, nil
+}
+
+// onGPUs adds to options what the driver counts for the process, where it trains on a GPU.
+func (m *Member) onGPUs(o live.Options) live.Options {
+	if who := m.Session.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
+		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
+	}
+	return o
+}

@@ -1,0 +1,149 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// deaf is a source that takes every order and carries none out. It tells of the orders where somebody
+// listens.
+type deaf struct {
+	capture.Controller
+	heard chan capture.Order
+}
+
+func (d deaf) Order(_ context.Context, o capture.Order) error {
+	if d.heard != nil {
+		d.heard <- o
+	}
+	return nil
+}
+
+// watchedJob is a job whose steps run under the plan of a number.
+func watchedJob(under int64, source capture.Controller) *Member {
+	w := &Member{Session: capture.NewSession(capture.Limits{}), Control: source}
+	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
+	if source != nil {
+		t.Capabilities = []string{capture.CapabilityPlans}
+	}
+	w.Session.Begin(t)
+	w.Session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
+	return w
+}
+
+// alone is a crew of one process.
+func (m *Member) alone() *Crew {
+	return New(m, func(context.Context) ([]*Member, bool) {
+		return []*Member{NewMember(m.Session, m.Control)},
+			false
+	})
+}
+
+func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
+	return p.Use(ctx, func(ctx context.Context, c *Crew) error {
+		return c.Train(ctx, managed("joint", anyHardware, func(*plan.Problem) int64 { return 1 << 20 }), tell)
+	})
+}
+
+func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
+	p := &Turns{}
+	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, ErrNoTraining) {
+		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
+	}
+	probed := watchedJob(0, nil)
+	leave := p.Watch(probed.alone)
+	if who := p.Training(); who != "" {
+		t.Errorf("%q is offered, and takes no plans", who)
+	}
+	leave()
+	w := watchedJob(0, deaf{})
+	leave = p.Watch(w.alone)
+	if who := p.Training(); who != "process 4242: python train.py" {
+		t.Errorf("the training is %q", who)
+	}
+	w.Session.End(capture.End{Reason: capture.Exited})
+	if who := p.Training(); who != "" {
+		t.Errorf("%q is offered, and has ended", who)
+	}
+	leave()
+}
+
+func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
+	p := &Turns{}
+	leave := p.Watch(watchedJob(0, deaf{}).alone)
+	began, over := make(chan live.Phase, 8), make(chan error, 2)
+	for range 2 { // the second waits its turn
+		go func() { over <- anyTrain(t.Context(), p, func(n live.News) { began <- n.Phase }) }()
+	}
+	if phase := <-began; phase != live.Describing {
+		t.Errorf("it begins with %s", phase)
+	}
+	leave()
+	for range 2 {
+		select {
+		case err := <-over:
+			if err != nil && !errors.Is(err, ErrNoTraining) { // the second may come too late
+				t.Errorf("it ends with %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("it goes on when the screen is left")
+		}
+	}
+	if len(began) > 0 {
+		t.Error("two plans are carried out at once")
+	}
+	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, ErrNoTraining) {
+		t.Errorf("behind the screen a plan is taken: %v", err)
+	}
+}
+
+func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
+	p := &Turns{}
+	w := watchedJob(0, deaf{})
+	defer p.Watch(w.alone)()
+	w.Session.Sever("an earlier one was lost")
+	w.Session.Begin(w.Session.Snapshot().Target)
+	over := make(chan error, 1)
+	go func() {
+		over <- anyTrain(t.Context(), p, func(live.News) {
+			w.Session.Sever("process 4242: the connection was lost")
+		})
+	}()
+	select {
+	case err := <-over:
+		if err == nil || err.Error() != "process 4242: the connection was lost" {
+			t.Errorf("it ends with %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("it waits for a training that says nothing any more")
+	}
+}
+
+func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
+	p := &Turns{}
+	w := watchedJob(7, deaf{})
+	defer p.Watch(w.alone)()
+	over := make(chan error, 1)
+	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
+	for i := int64(1); ; i++ {
+		w.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
+		select {
+		case err := <-over:
+			if !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "gmemtop run --manager") {
+				t.Errorf("it ends with %v", err)
+			}
+			return
+		case <-time.After(30 * time.Millisecond):
+		}
+		if i > 500 {
+			t.Fatal("it waits for ever")
+		}
+	}
+}
