@@ -213,6 +213,12 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	mine, others := &traces.Trace{}, &traces.Trace{}
+	o := describe(0)
+	w.Session.Window(capture.Window{Trace: mine, Partial: true, Orders: []capture.OrderID{o.ID}})
+	w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
+	if tr, err := <-traced, <-over; tr != nil || !errors.Is(err, ErrEnded) {
+		t.Errorf("a step that runs out of memory while it is captured: %v, %v", tr, err)
+	}
 	at := int64(1)
 	done := func(number, under int64) (*traces.Trace, error) {
 		o := describe(number)

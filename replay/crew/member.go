@@ -105,7 +105,11 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 		return w, err
 	}
 	for _, w := range m.Session.Snapshot().Windows {
-		if slices.Contains(w.Orders, o.ID) && !w.Partial {
+		switch {
+		case !slices.Contains(w.Orders, o.ID):
+		case w.Partial:
+			return w, fmt.Errorf("%w within the steps that were to be captured", ErrEnded)
+		default:
 			return w, nil
 		}
 	}
