@@ -251,3 +251,28 @@ func TestScriptsAreUnpacked(t *testing.T) {
 		}
 	}
 }
+
+func TestAnOverheadThatIsNotKnownIsNoPass(t *testing.T) {
+	for _, c := range []struct {
+		low, high float64
+		tiny      bool
+		want      string
+	}{
+		{-0.001, 0.004, false, ""},
+		{0.001, 0.02, false, ""},
+		{0.006, 0.01, false, "it costs more than half a percent"},
+		{0.006, 0.01, true, "needs networks of ordinary size: a step of a tiny one takes next to nothing"},
+		{-0.33, 0.23, true, "needs a quieter machine: watching costs between -33.0 and 23.0 % of a step"},
+		{-0.01, 0.012, false, "needs a quieter machine: watching costs between -1.0 and 1.2 % of a step"},
+	} {
+		err := costs([2]float64{c.low, c.high}, c.tiny)
+		var skipped skipped
+		switch {
+		case c.want == "" && err == nil:
+		case err == nil || err.Error() != c.want:
+			t.Errorf("%v to %v: %v, not %q", c.low, c.high, err, c.want)
+		case errors.As(err, &skipped) != strings.HasPrefix(c.want, "needs"):
+			t.Errorf("%v to %v: %T", c.low, c.high, err)
+		}
+	}
+}
