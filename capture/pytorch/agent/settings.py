@@ -4,14 +4,13 @@ from __future__ import annotations
 
 
 class Settings:
-    """The one that counts is settings. Lines that set its fields follow the agent in the file that a
-    launched program runs."""
+    """Lines that set these fields follow the agent in the file that a launched program runs. They belong to
+    the class, since an object of ours would outlive the agent's end."""
 
-    def __init__(self) -> None:
-        self.first = 0  # steps that are described unasked
-        self.depth = "ops"  # by what means windows are captured until a viewer says otherwise
-        # types of devices on which what autograd saves waits on the host while there is no plan
-        self.unplanned: tuple[str, ...] = ()
+    first = 0  # steps that are described unasked
+    depth = "ops"  # by what means windows are captured until a viewer says otherwise
+    # types of devices on which what autograd saves waits on the host while there is no plan
+    unplanned: tuple[str, ...] = ()
 
 
-settings = Settings()
+settings = Settings
