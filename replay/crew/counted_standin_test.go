@@ -38,9 +38,10 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 	const context = int64(300 << 20)
 	names := []string{"sqrt", "capuchin", "joint"}
 	lib := standintest.Library(t)
-	program, err := exec.LookPath("gmemtop")
-	if err != nil {
-		t.Fatal(err)
+	program := filepath.Join(t.TempDir(), "gmemtop")
+	build := exec.Command("go", "build", "-o", program, "github.com/gmemtop/gmemtop/cmd/gmemtop")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
 	}
 	stop := filepath.Join(t.TempDir(), "stop")
 	m := standin.Machine{Context: "300MiB", Board: filepath.Join(t.TempDir(), "board")}
