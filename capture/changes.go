@@ -7,7 +7,7 @@ import (
 
 // Changes tells those who look at something that there is more to see than they saw: a number that grows with
 // every change, and a channel that each change closes and makes anew. Unlike a condition variable it can be
-// waited for together with a context, and who looks rarely misses nothing: only the number counts, not how
+// waited for together with a context, and a slow reader misses nothing: only the number counts, not how
 // often it was told. The zero value is ready; version 0 is before any change.
 type Changes struct {
 	mu      sync.Mutex

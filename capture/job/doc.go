@@ -7,6 +7,6 @@
 //     the other ranks of the training where something is to be done in all of them;
 //   - [Job] is a command. It sorts what comes from all of its processes, and says which train.
 //
-// How a process is told of, a table on a screen or a line on standard error, is for those who look: they wait
+// How a process is shown, as a table or as lines on standard error, is up to the caller, which waits
 // for a newer view of a process's session, and for a newer version of the job.
 package job

@@ -31,7 +31,7 @@ type Job struct {
 	capture.Changes
 	// Record, where not nil, has a process that is not the first written to a file of its own.
 	Record func(p *Process) error
-	// Heard, where not nil, is told what processes have to say.
+	// Heard, where not nil, gets what processes report.
 	Heard func(t capture.Target, n capture.Notice)
 
 	main *Watch
@@ -162,7 +162,7 @@ func (j *Job) Severed(t capture.Target, err error) {
 	}
 }
 
-// find returns the process of a target, nil where there is none.
+// find returns the process of a target, or nil.
 func (j *Job) find(t capture.Target) *Process {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -263,7 +263,7 @@ func (j *Job) count() int {
 // First returns the process that the job's output is kept with.
 func (j *Job) First() *Process { return j.main.Process }
 
-// Processes returns the processes that have stepped, by rank as far as they have one.
+// Processes returns the processes that have stepped, by rank if they have one.
 func (j *Job) Processes() []*Process {
 	j.mu.Lock()
 	list := slices.Clone(j.list)

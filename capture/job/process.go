@@ -18,7 +18,7 @@ type Process struct {
 	// ID tells the processes of a job apart. The first has 0.
 	ID int
 
-	job   *Job // nil where it is none of a command's
+	job   *Job // nil unless it belongs to a command
 	relay *pytorch.Relay
 
 	mu       sync.Mutex
@@ -53,14 +53,14 @@ func newProcess(l capture.Limits) *Process {
 	return p
 }
 
-// connect has orders go to c from now on, which is nil for nobody.
+// connect sends orders to c from now on; nil drops them.
 func (p *Process) connect(c capture.Controller) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.source = c
 }
 
-// connected returns who takes the orders, nil for nobody.
+// connected returns what takes the orders, or nil.
 func (p *Process) connected() capture.Controller {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -121,7 +121,7 @@ func (p *Process) Recorded() bool {
 	return p.recorder != nil
 }
 
-// Target returns who it is, as far as that is known.
+// Target returns what is known of the process.
 func (p *Process) Target() capture.Target {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +242,7 @@ func (p *Process) End(e capture.End) {
 	}
 }
 
-// wants is what a process is asked for that nobody has to ask for again.
+// wants is what a process is asked for once, for as long as it runs.
 type wants struct {
 	every  int  // of how many steps one is captured whole, 0 for none
 	told   bool // the source knows

@@ -21,7 +21,7 @@ type Options struct {
 	// viewer that only looks along with another then leaves that to the other.
 	Every   int
 	Unasked bool
-	// Depth is by what means steps are captured, "" for the agent's choice.
+	// Depth says how steps are captured, "" for the agent's choice.
 	Depth string
 	// Attached says for people how the agent came in; nil for nothing.
 	Attached func(inject.Report) string

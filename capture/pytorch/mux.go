@@ -222,7 +222,7 @@ func (p *process) Lose(n string, k int64, d string) {
 	p.to(false, func(s capture.Sink) { s.Lose(n, k, d) })
 }
 
-// Family is a sink of a job that wants to know what becomes of its processes one by one.
+// Family is a sink of a job that follows each of its processes.
 type Family interface {
 	// Ended says how the process that is shown ended, or how the agent left it. The end of the job itself
 	// comes to the sink.

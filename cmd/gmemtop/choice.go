@@ -198,7 +198,7 @@ func (c *watcher) trainWith(ctx context.Context, all *crew.Crew, x *crew.Choice,
 				doing += ": " + why
 			}
 		}
-		if aloud && !ever { // whoever asked for a plan shall not take what was trained for trained under it
+		if aloud && !ever { // or the user would believe that the training ran under the plan
 			c.note("%s was not carried out: the training ended while gmemtop was %s", x.Name, doing)
 		}
 		return

@@ -108,7 +108,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		ranks.Record = c.recordRank(c.flags.force)
 		c.flags.force = false // what stands at -o from now on is this recording
 	}
-	// what plans are made of is asked for by whoever makes them, and told there
+	// planners ask for the windows they need, and report them themselves
 	if headless && (x == nil || c.live.depth != "") {
 		ranks.Heard = c.tellRefusals()
 	}

@@ -96,7 +96,7 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 	return m, err
 }
 
-// within returns the plan for what there is of room, as far as eager PyTorch can carry it out.
+// within returns the part of the plan for this room that eager PyTorch can carry out.
 func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
 	plans := func(budget int64) (*plan.Plan, error) {
 		pl, err := c.Make(ctx, p, budget)

@@ -73,7 +73,8 @@ func (c *Crew) Offloads(ctx context.Context) bool {
 // patience is how long processes may take to end a plan.
 const patience = 5 * time.Second
 
-// TakeAway ends the plan in every process, whoever started it. That viewer sees that its plan was turned off.
+// TakeAway ends the plan in every process, no matter which viewer started it. That viewer sees that its
+// plan was turned off.
 func (c *Crew) TakeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()

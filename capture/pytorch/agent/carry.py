@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
 # what returns is compared in this many iterations, and in one of this many later ones
 COMPARED_FIRST, COMPARED_EVERY = 3, 50
-REPLAYS = "the program replays CUDA graphs, and what they read and write is seen by nobody"
+REPLAYS = "the program replays CUDA graphs, and gmemtop cannot see what they read and write"
 CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
 COMPILED = (
     "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set "
@@ -147,7 +147,7 @@ class Carrier(Again):
             if device.type == "cuda":
                 self.streams = torch.cuda.Stream(device), torch.cuda.Stream(device)
         if device.type == "cuda" and self.entries:
-            # what the plan saves shall be seen from outside, and be there for others
+            # what the plan saves shall be seen from outside, and be free for other processes
             torch.cuda.empty_cache()
         self.thread = threading.get_ident()
         if self.wanted:
@@ -270,7 +270,7 @@ class Carrier(Again):
             self.pushed = False
 
     def _unwind(self) -> None:
-        """An exception that is none of Exception leaves modules without a word."""
+        """An exception that does not derive from Exception leaves modules without a word."""
         if (self.depth or self.entered) and threading.get_ident() == self.thread:
             self.depth = 0
             self._pop()
@@ -340,7 +340,7 @@ class Carrier(Again):
         if entry["how"] == "swap":
             there = self.owners.get(entry["slot"])
             owner = None if there is None else there()
-            if owner is not None and owner.base is None:  # a graph of before is kept: its bytes wait there
+            if owner is not None and owner.base is None:  # an earlier graph still has its bytes there
                 it.missed += 1
                 return Kept(it, t)
             value = value or self._value(it, storage)

@@ -167,7 +167,7 @@ class Again:
             if value is None:
                 value = self._value(it, storage)
             if value.entry is None and value.groups is None and value.base is None:
-                value.base = self._flat(storage, x.dtype)  # whoever reads it again holds it
+                value.base = self._flat(storage, x.dtype)  # what reads it again holds it
             return Handle(None, value, x)  # of no iteration, which holds the calls
         if isinstance(x, (list, tuple)):
             return type(x)(self._held(it, y) for y in x)

@@ -101,7 +101,7 @@ class Sender:
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)
         self.every = 0
         self.unfinished: Window | None = None
-        # by what means windows are captured, whether saved tensors wait on the host, and whether the viewer
+        # how windows are captured, whether saved tensors wait on the host, and whether the viewer
         # knows
         self.how, self.offloads, self.told_who = settings.depth, False, True
         self.lasted = 0  # nanoseconds of the newest step

@@ -8,7 +8,7 @@ class Settings:
     the class, since an object of ours would outlive the agent's end."""
 
     first = 0  # steps that are described unasked
-    depth = "ops"  # by what means windows are captured until a viewer says otherwise
+    depth = "ops"  # how windows are captured until a viewer says otherwise
     # types of devices on which what autograd saves waits on the host while there is no plan
     unplanned: tuple[str, ...] = ()
 

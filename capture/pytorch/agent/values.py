@@ -101,6 +101,6 @@ class Value:
         self.sum: Tensor = None
 
     def __del__(self) -> None:
-        # fetched and never used: whoever takes the memory next has to wait for the copy
+        # fetched and never used: what takes the memory next has to wait for the copy
         if self.arrived is not None:
             self.stream.wait_event(self.arrived)

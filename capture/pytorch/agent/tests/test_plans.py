@@ -1,4 +1,4 @@
-"""What carries plans out, as far as it needs no torch."""
+"""The parts of carrying plans out that need no torch."""
 
 from types import SimpleNamespace
 

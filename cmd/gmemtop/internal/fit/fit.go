@@ -52,7 +52,7 @@ type Estimate struct {
 }
 
 // capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
-// begin; what is not among them is told to scripts as an A100.
+// begin; scripts see any other as an A100.
 var capabilities = []struct {
 	prefix     string
 	capability [2]int

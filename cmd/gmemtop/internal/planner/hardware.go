@@ -79,7 +79,7 @@ func CalibratedHere() (h plan.Hardware, ok bool) {
 	return h, false
 }
 
-// DefaultHardware is what is planned for where nobody says.
+// DefaultHardware is the hardware to plan for by default.
 const DefaultHardware = "A100"
 
 // HardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of

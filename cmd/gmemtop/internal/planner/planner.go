@@ -197,7 +197,8 @@ func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal s
 // Scaled makes the problem at a batch size.
 type Scaled func(batch int) (*plan.Problem, error)
 
-// LargestBatch finds the largest batch whose plan by one manager fits; asked is told each size that is tried.
+// LargestBatch finds the largest batch whose plan by one manager fits.
+// It calls asked with each size it tries.
 func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
 	asked func(batch int)) (int, error) {
 	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
