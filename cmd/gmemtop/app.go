@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -37,7 +39,7 @@ type app struct {
 	environ  []string
 	flags    flags
 	started  bool // a command's own work began; errors before it are mistakes in the command line
-	pending  unfinished
+	files    output.Files
 	onSignal atomic.Pointer[func(os.Signal)] // what a signal does instead of ending the program, nil for that
 }
 
@@ -255,6 +257,14 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
+// newProgress returns a line that says how far work is, where standard error is a terminal.
+func (a *app) newProgress() *progress.Line {
+	if a.flags.quiet || !isTerminal(a.err) || a.env("TERM") == "dumb" {
+		return progress.New(nil, a.flags.report.Units)
+	}
+	return progress.New(a.err, a.flags.report.Units)
+}
+
 // firstError returns the first error that is not nil: a report that was printed whole still ends with its
 // input's error.
 func firstError(errs ...error) error {
@@ -265,9 +275,6 @@ func firstError(errs ...error) error {
 	}
 	return nil
 }
-
-// errTerminal is returned where bytes that are no text would go to a terminal.
-var errTerminal = usageError{errors.New("this format is not text: name a file with -o")}
 
 const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
 

@@ -17,6 +17,7 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
@@ -171,12 +172,12 @@ func checkCache(a *app) finding {
 	})
 	f.Detail = fmt.Sprintf("%s: %d decoded traces, %s", dir, n, a.flags.report.Units.Bytes(size))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		f.Why, f.Fix = "it cannot be made: "+unwrapPath(err).Error(), "set XDG_CACHE_HOME to a folder that you may write"
+		f.Why, f.Fix = "it cannot be made: "+output.Reason(err).Error(), "set XDG_CACHE_HOME to a folder that you may write"
 		return f
 	}
 	probe, err := os.CreateTemp(dir, "doctor-")
 	if err != nil {
-		f.Why, f.Fix = "it cannot be written: "+unwrapPath(err).Error(), "chmod u+rwx "+dir+", or set XDG_CACHE_HOME"
+		f.Why, f.Fix = "it cannot be written: "+output.Reason(err).Error(), "chmod u+rwx "+dir+", or set XDG_CACHE_HOME"
 		return f
 	}
 	probe.Close()
@@ -250,7 +251,7 @@ func checkDriver() finding {
 	}
 	b, err := os.ReadFile("/proc/driver/nvidia/version")
 	if err != nil {
-		f.Why = "/proc/driver/nvidia/version: " + unwrapPath(err).Error()
+		f.Why = "/proc/driver/nvidia/version: " + output.Reason(err).Error()
 		f.Fix = "load the driver (modprobe nvidia), or start the container with --gpus all; saved traces open without it"
 		return f
 	}
@@ -265,7 +266,7 @@ func checkDriver() finding {
 	for _, d := range devices {
 		file, err := os.OpenFile(d, os.O_RDWR, 0)
 		if err != nil {
-			f.Why, f.Fix = d+": "+unwrapPath(err).Error(), "join the group that owns "+d+" (usermod -aG video $USER)"
+			f.Why, f.Fix = d+": "+output.Reason(err).Error(), "join the group that owns "+d+" (usermod -aG video $USER)"
 			return f
 		}
 		file.Close()

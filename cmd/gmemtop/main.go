@@ -36,7 +36,7 @@ func run(args []string) int {
 			}
 			cancel()
 			time.Sleep(graceAfterSignal)
-			a.pending.removeAll()
+			a.files.RemoveUnfinished()
 			os.Exit(exitInterrupted)
 		}
 	}()

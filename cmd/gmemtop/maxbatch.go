@@ -24,7 +24,7 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 	}
 	made.BatchSequence = c.plan.atSequence
 	bar := c.newProgress()
-	defer bar.done()
+	defer bar.Done()
 	for i, m := range list {
 		k := slices.IndexFunc(made.Results, func(r replay.Result) bool {
 			return r.Available && r.Info.Name == m.Info().Name && r.Executor == plan.Ideal
@@ -33,9 +33,9 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 			continue
 		}
 		head := fmt.Sprintf("max batch: %d of %d managers · %s", i, len(list), m.Info().Name)
-		bar.say(head)
+		bar.Say(head)
 		largest, err := planner.LargestBatch(ctx, m, at, opt,
-			func(n int) { bar.say(fmt.Sprintf("%s at %d", head, n)) })
+			func(n int) { bar.Say(fmt.Sprintf("%s at %d", head, n)) })
 		if err != nil {
 			return err
 		}

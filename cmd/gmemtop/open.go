@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
@@ -16,9 +17,9 @@ import (
 // cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
 const cacheGrace = 2 * time.Second
 
-func (a *app) loadOptions(p *progress) load.Options {
+func (a *app) loadOptions(p *progress.Line) load.Options {
 	return load.Options{NoCache: a.flags.noCache, Stdin: a.in, Progress: func(stage string, done, total int64) {
-		p.tell(stageText[stage], done, total)
+		p.Tell(stageText[stage], done, total)
 	}}
 }
 
@@ -31,7 +32,7 @@ func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 			traces.ErrUnsupported, path)
 	}
 	p := a.newProgress()
-	defer p.done()
+	defer p.Done()
 	begun := time.Now()
 	t, err := openTrace(ctx, path, a.loadOptions(p))
 	if t != nil {
@@ -52,9 +53,9 @@ func (a *app) timeline(ctx context.Context, path string) (*timeline.Timeline, er
 // build builds the timeline of a trace that was read with readErr.
 func (a *app) build(ctx context.Context, tr *traces.Trace, readErr error) (*timeline.Timeline, error) {
 	p := a.newProgress()
-	defer p.done()
+	defer p.Done()
 	defer func(begun time.Time) { a.detail("matched allocations with frees in %s", since(begun)) }(time.Now())
-	t, err := timeline.Build(ctx, tr, func(done, total int64) { p.tell("matching allocations with frees", done, total) })
+	t, err := timeline.Build(ctx, tr, func(done, total int64) { p.Tell("matching allocations with frees", done, total) })
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tr.Source.Path, err)
 	}

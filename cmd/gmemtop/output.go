@@ -1,139 +1,48 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
-	"sync"
 
 	"github.com/charmbracelet/x/term"
+
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 )
 
-// unfinished are files that are being written under a name that nobody asked for: they go when the program is
-// told to stop.
-type unfinished struct {
-	mu    sync.Mutex
-	paths map[string]bool
-}
-
-func (u *unfinished) add(path string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.paths == nil {
-		u.paths = map[string]bool{}
-	}
-	u.paths[path] = true
-}
-
-func (u *unfinished) remove(path string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	delete(u.paths, path)
-}
-
-// removeAll removes the files themselves.
-func (u *unfinished) removeAll() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	for path := range u.paths {
-		os.Remove(path)
-	}
-}
-
-// write hands body a writer to the file that -o names, or to standard output. A file appears under its name
-// only when it is whole, and one that is there already is kept unless -f was given. binary says that the
-// bytes are of no use on a terminal.
+// write hands body a writer to the file that -o names, or to standard output. binary says that the bytes are
+// of no use on a terminal.
 func (a *app) write(binary bool, body func(w io.Writer) error) error {
 	return a.writeTo(a.flags.output, binary, body)
 }
 
 func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) error {
-	if path == "" || path == "-" {
-		if binary && isTerminal(a.out) {
-			return errTerminal
-		}
-		w := bufio.NewWriterSize(a.out, 1<<16)
-		if err := body(w); err != nil {
-			w.Flush()
+	if path != "" && path != "-" {
+		if err := a.mayWrite(path); err != nil {
 			return err
 		}
-		return w.Flush()
+		return a.files.Write(path, body)
 	}
-	if err := a.mayWrite(path); err != nil {
-		return err
+	if binary && isTerminal(a.out) {
+		return errTerminal
 	}
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return writeInto(path, body)
-	}
-	if target, err := filepath.EvalSymlinks(path); err == nil { // the file that a link names is replaced, not the link
-		path = target
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))
-	}
-	a.pending.add(f.Name())
-	defer func() { // nothing is left under the temporary name, also where body panics
-		f.Close()
-		os.Remove(f.Name())
-		a.pending.remove(f.Name())
-	}()
-	w := bufio.NewWriterSize(f, 1<<16)
-	err = firstError(body(w), w.Flush(), f.Chmod(newFileMode()), f.Close())
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return output.Stream(a.out, body)
 }
 
-// writeInto writes to what is there and no file, such as a pipe or /dev/null, which a file must not take the
-// place of.
-func writeInto(path string, body func(w io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY, 0)
-	if err != nil {
-		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))
-	}
-	defer f.Close()
-	w := bufio.NewWriterSize(f, 1<<16)
-	return firstError(body(w), w.Flush(), f.Close())
-}
+// errTerminal is returned where bytes that are no text would go to a terminal.
+var errTerminal = usageError{errors.New("this format is not text: name a file with -o")}
 
 // mayWrite refuses to overwrite a file without -f, before any work is done for it.
 func (a *app) mayWrite(path string) error {
 	if path == "" || path == "-" {
 		return nil
 	}
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		if _, err := os.Stat(filepath.Dir(path)); errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("cannot write %s: there is no folder %s: make it, or name another file", path, filepath.Dir(path))
-		}
-		return nil
-	case err != nil:
-		return fmt.Errorf("cannot write %s: %w", path, unwrapPath(err))
-	case info.IsDir():
-		return usageError{fmt.Errorf("-o %s is a directory: name a file in it", path)}
-	case !a.flags.force && info.Mode().IsRegular():
-		return fmt.Errorf("%s is there already: overwrite it with -f or name another file", path)
-	}
-	return nil
-}
-
-// newFileMode is what the process's umask leaves of rw-rw-rw-; CreateTemp's own mode is for secrets.
-func newFileMode() os.FileMode { return 0o666 &^ umask() }
-
-// unwrapPath drops the system call and path of an error that names them itself.
-func unwrapPath(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
-		return p.Err
+	a.files.Force = a.flags.force
+	err := a.files.MayWrite(path)
+	if errors.Is(err, output.ErrFolder) {
+		return usageError{err}
 	}
 	return err
 }

@@ -63,7 +63,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	}
 	t.Problem.Align = c.align
 	bar := c.newProgress()
-	o.Progress = func(best, bound int64) { bar.tell("packing, bound over best", bound, best) }
+	o.Progress = func(best, bound int64) { bar.Tell("packing, bound over best", bound, best) }
 	limited := ctx
 	if c.timeout > 0 {
 		var stop context.CancelFunc
@@ -71,7 +71,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		defer stop()
 	}
 	res, err := pack.Exact(limited, &t.Problem, o)
-	bar.done()
+	bar.Done()
 	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(t.Problem.Items)) {
 		return fmt.Errorf("pack %s: %w", name(path), err)
 	}
@@ -109,7 +109,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 // table reads a problem, plain or compressed.
 func (c *packCommand) table(ctx context.Context, path string) (*pack.Table, error) {
 	bar := c.newProgress()
-	defer bar.done()
+	defer bar.Done()
 	var t *pack.Table
 	err := load.Plain(ctx, path, c.loadOptions(bar), func(r io.Reader) error {
 		var err error

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -300,4 +301,17 @@ func (c *planning) tooSmall(err error, budget int64) error {
 	}
 	c.complain("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of)
 	return errFinding
+}
+
+// compared plans and simulates, with progress; a budget that cannot be met is said in the user's terms.
+func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Manager,
+	opt replay.Options) (*replay.Comparison, error) {
+	bar := progress.NewPlanning(c.newProgress(), len(list))
+	opt.Update = bar.Update
+	made, err := replay.Compare(ctx, p, list, opt)
+	bar.End()
+	if errors.Is(err, replay.ErrTooSmall) {
+		return nil, c.tooSmall(err, opt.Budget)
+	}
+	return made, err
 }

@@ -190,7 +190,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 // followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
 func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (capture.End, bool) {
 	p := c.newProgress()
-	defer p.done()
+	defer p.Done()
 	said := map[string]string{}
 	for {
 		v := w.Session.Snapshot()
@@ -209,7 +209,7 @@ func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (capture
 		}
 		if n := len(v.Steps); n > 0 {
 			files, _ := w.Files()
-			p.tell(fmt.Sprintf("%d intervals, written", n), sizeOf(files), 0)
+			p.Tell(fmt.Sprintf("%d intervals, written", n), sizeOf(files), 0)
 		}
 		select { // asked now and then: the feed has the session's own channel
 		case <-ctx.Done():

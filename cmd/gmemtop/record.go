@@ -161,7 +161,7 @@ const unheard = 3 * time.Second
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
 func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Process) (bool, capture.End) {
 	p := c.newProgress()
-	defer p.done()
+	defer p.Done()
 	said := map[string]bool{}
 	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
 	for version := int64(0); ; {
@@ -178,7 +178,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard &&
 			l.State == live.Waiting && !said[text] {
 			said[text] = true
-			p.done()
+			p.Done()
 			c.note("%s", text)
 		}
 		version = l.Version
@@ -186,7 +186,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 		for _, n := range v.Notices {
 			if !n.State && !said[n.Text] {
 				said[n.Text] = true
-				p.done()
+				p.Done()
 				c.note("%s", n.Text)
 			}
 		}
@@ -195,7 +195,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 		}
 		if n := len(l.Steps); n > 0 {
 			files, _ := w.Files()
-			p.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
+			p.Tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
 				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
 			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
 				return false, capture.End{}

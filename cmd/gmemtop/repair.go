@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
@@ -37,7 +38,7 @@ func repair(ctx context.Context, a *app, path string) error {
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("cannot read %s: %w", path, unwrapPath(err))
+		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
 	}
 	defer f.Close()
 	info, err := f.Stat()

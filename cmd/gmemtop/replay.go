@@ -128,8 +128,8 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 		return stats(ctx, c.app, c.paths[0])
 	}
 	p := c.newProgress()
-	l, err := c.loaded(ctx, p.tell)
-	p.done()
+	l, err := c.loaded(ctx, p.Tell)
+	p.Done()
 	if l.Run == nil {
 		return err
 	}

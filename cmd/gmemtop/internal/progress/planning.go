@@ -1,22 +1,19 @@
-package main
+package progress
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// planningBar shows how far a comparison is: how many managers are done, and which are being planned with,
-// how far and for how long. A manager that says nothing for a minute is still seen to be at work: the line is
-// drawn anew every second.
-type planningBar struct {
-	bar   *progress
+// Planning shows how far a comparison is: how many managers are done, and which are being planned with, how
+// far and for how long. It redraws the line every second, so that a manager which reports nothing for a minute
+// is still seen to be at work.
+type Planning struct {
+	line  *Line
 	total int
 
 	mu    sync.Mutex
@@ -27,9 +24,10 @@ type planningBar struct {
 	ended sync.WaitGroup
 }
 
-func newPlanningBar(bar *progress, total int) *planningBar {
-	b := &planningBar{bar: bar, total: total, stop: make(chan struct{})}
-	if bar.w == nil {
+// NewPlanning shows on a line how far planning with so many managers is.
+func NewPlanning(line *Line, total int) *Planning {
+	b := &Planning{line: line, total: total, stop: make(chan struct{})}
+	if line.w == nil {
 		return b
 	}
 	b.ended.Go(func() {
@@ -47,8 +45,8 @@ func newPlanningBar(bar *progress, total int) *planningBar {
 	return b
 }
 
-// update takes news of one manager.
-func (b *planningBar) update(u replay.Progress) {
+// Update takes news of one manager.
+func (b *Planning) Update(u replay.Progress) {
 	b.mu.Lock()
 	if u.Target != "" {
 		b.on = u
@@ -77,17 +75,18 @@ func (b *planningBar) update(u replay.Progress) {
 	b.show()
 }
 
-func (b *planningBar) show() {
+func (b *Planning) show() {
 	b.mu.Lock()
 	parts := []string{fmt.Sprintf("%d of %d planned", b.done, b.total)}
 	for i := range b.under {
-		parts = append(parts, underWay(&b.under[i], b.bar.now()))
+		parts = append(parts, underWay(&b.under[i], b.line.now()))
 	}
 	if b.on.Target != "" {
-		parts = []string{fmt.Sprintf("%d of %d measured on %s", b.on.Part, b.on.Total, b.on.Target), b.on.Manager, b.on.Doing}
+		parts = []string{fmt.Sprintf("%d of %d measured on %s", b.on.Part, b.on.Total, b.on.Target),
+			b.on.Manager, b.on.Doing}
 	}
 	b.mu.Unlock()
-	b.bar.say(strings.Join(parts, " · "))
+	b.line.Say(strings.Join(parts, " · "))
 }
 
 // underWay says how far one manager is: "joint 34 %, 12 s".
@@ -102,21 +101,9 @@ func underWay(u *replay.Progress, now time.Time) string {
 	return s
 }
 
-// end clears the line.
-func (b *planningBar) end() {
+// End clears the line.
+func (b *Planning) End() {
 	close(b.stop)
 	b.ended.Wait()
-	b.bar.done()
-}
-
-// compared plans and simulates, with progress; a budget that cannot be met is said in the user's terms.
-func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Manager, opt replay.Options) (*replay.Comparison, error) {
-	bar := newPlanningBar(c.newProgress(), len(list))
-	opt.Update = bar.update
-	made, err := replay.Compare(ctx, p, list, opt)
-	bar.end()
-	if errors.Is(err, replay.ErrTooSmall) {
-		return nil, c.tooSmall(err, opt.Budget)
-	}
-	return made, err
+	b.line.Done()
 }

@@ -1,0 +1,79 @@
+// Package progress shows on one line of a terminal how far long work is.
+package progress
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// Line is a line that comes late, is redrawn seldom and goes when the work is done.
+type Line struct {
+	w     io.Writer // nil shows nothing
+	units timeline.Units
+	now   func() time.Time
+
+	mu          sync.Mutex
+	begun, last time.Time
+	shown       bool
+}
+
+const (
+	quietFor    = 100 * time.Millisecond
+	redrawEvery = 80 * time.Millisecond
+)
+
+// New returns a line on w. Where w is nil it shows nothing.
+func New(w io.Writer, units timeline.Units) *Line {
+	return &Line{w: w, units: units, now: time.Now, begun: time.Now()}
+}
+
+// Tell says how much of total a stage has done: a share, or bytes where total is 0.
+func (l *Line) Tell(stage string, done, total int64) {
+	l.draw(func() string {
+		stage = report.Printable(stage) // names the file
+		if total > 0 {
+			return fmt.Sprintf("%s %d %%", stage, min(100*done/total, 100))
+		}
+		return stage + " " + l.units.Bytes(done)
+	})
+}
+
+// Say shows any text, cut to the width of a usual terminal so that it stays one line.
+func (l *Line) Say(text string) {
+	l.draw(func() string {
+		if line := []rune(text); len(line) > 79 {
+			return string(line[:78]) + "…"
+		}
+		return text
+	})
+}
+
+// draw shows a line unless the work, or the line before, has only just begun.
+func (l *Line) draw(line func() string) {
+	if l.w == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if now.Sub(l.begun) < quietFor || now.Sub(l.last) < redrawEvery {
+		return
+	}
+	l.last, l.shown = now, true
+	fmt.Fprint(l.w, "\r\x1b[K"+line())
+}
+
+// Done clears the line.
+func (l *Line) Done() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.shown {
+		fmt.Fprint(l.w, "\r\x1b[K")
+		l.shown = false
+	}
+}

@@ -1,0 +1,42 @@
+package progress
+
+import (
+	"bytes"
+	"testing"
+	"time"
+)
+
+// clock is a line on a buffer whose time stands still until it is moved.
+func clock(b *bytes.Buffer) (l *Line, move func(time.Duration)) {
+	now := time.Unix(0, 0)
+	return &Line{w: b, begun: now, now: func() time.Time { return now }}, func(d time.Duration) { now = now.Add(d) }
+}
+
+func TestProgressComesLateAndSparselyAndGoesAway(t *testing.T) {
+	var b bytes.Buffer
+	l, move := clock(&b)
+	l.Tell("reading", 10, 100)
+	if b.Len() > 0 {
+		t.Errorf("after no time: %q", b.String())
+	}
+	move(quietFor)
+	l.Tell("reading", 50, 100)
+	l.Tell("reading", 51, 100)
+	move(redrawEvery)
+	l.Tell("matching", 5, 0)
+	l.Done()
+	l.Done()
+	if want := "\r\x1b[Kreading 50 %\r\x1b[Kmatching 5 B\r\x1b[K"; b.String() != want {
+		t.Errorf("got  %q\nwant %q", b.String(), want)
+	}
+}
+
+func TestNamesOfFilesDoNotDriveTheTerminal(t *testing.T) {
+	var b bytes.Buffer
+	l, move := clock(&b)
+	move(quietFor)
+	l.Tell("reading a\x1b[31m\nb\u202e", 1, 2)
+	if got := bytes.TrimPrefix(b.Bytes(), []byte("\r\x1b[K")); bytes.ContainsAny(got, "\x1b\n\u202e") {
+		t.Errorf("printed %q", got)
+	}
+}
