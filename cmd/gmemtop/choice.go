@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // choiceFlags say with what plan a command is to train.
@@ -131,7 +132,7 @@ func planIn(path string) (*crew.Choice, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	c := planner.Terms(name(path))
+	c := planner.Terms(load.Name(path))
 	c.Pools = head.Addresses
 	c.Make = func(_ context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
 		pl, err := plan.ReadJSON(bytes.NewReader(text), p)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
 // Exit codes, as the command line's contract names them.
@@ -42,7 +43,7 @@ func exitCode(err error) int {
 		return child.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown):
 		return exitUsage
 	case errors.Is(err, errFinding):
 		return exitFinding

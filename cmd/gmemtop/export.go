@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/traces/perfetto"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -142,7 +143,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		tr = traces.Redact(tr, nil)
 	}
 	if e.name == "snapshot" && len(tr.Ops)+len(tr.Accesses)+len(tr.Counters) > 0 {
-		c.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out", name(path))
+		c.note("PyTorch's snapshots have no room for ops, accesses and counters: those of %s are left out", load.Name(path))
 	}
 	if e.trace != nil {
 		return firstError(c.write(e.binary, func(w io.Writer) error { return e.trace(ctx, w, tr) }), readErr)
@@ -157,7 +158,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 		return selection(err)
 	}
 	if len(devices) == 0 {
-		return firstError(readErr, fmt.Errorf("%s holds no memory of any device: %w", name(path), traces.ErrUnsupported))
+		return firstError(readErr, fmt.Errorf("%s holds no memory of any device: %w", load.Name(path), traces.ErrUnsupported))
 	}
 	if e.devices != nil {
 		return firstError(c.write(e.binary, func(w io.Writer) error { return e.devices(ctx, w, devices, o) }), readErr)

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
@@ -17,26 +15,23 @@ import (
 // cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
 const cacheGrace = 2 * time.Second
 
-func (a *app) loadOptions(p *progress.Line) load.Options {
-	return load.Options{NoCache: a.flags.noCache, Stdin: a.in, Progress: func(stage string, done, total int64) {
-		p.Tell(stageText[stage], done, total)
-	}}
+func (a *app) loadOptions(p input.Progress) load.Options {
+	return input.Options(load.Options{NoCache: a.flags.noCache, Stdin: a.in}, p)
 }
-
-var stageText = map[string]string{load.StageRead: "reading", load.StageCache: "reading the decoded copy"}
 
 // trace reads the trace at path. Beside an error it may return what was sound.
 func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
-	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return nil, fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as a run", path,
-			traces.ErrUnsupported, path)
+	if input.AnyFolder([]string{path}) {
+		return nil, fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as "+
+			"a run", path, traces.ErrUnsupported, path)
 	}
 	p := a.newProgress()
 	defer p.Done()
 	begun := time.Now()
-	t, err := openTrace(ctx, path, a.loadOptions(p))
+	t, err := load.Open(ctx, path, a.loadOptions(p.Tell))
 	if t != nil {
-		a.detail("read %s, %s events of %s in %s", name(path), report.Grouped(t.Events.Len()), t.Source.Format, since(begun))
+		a.detail("read %s, %s events of %s in %s", load.Name(path), report.Grouped(t.Events.Len()),
+			t.Source.Format, since(begun))
 	}
 	return t, err
 }
@@ -54,8 +49,10 @@ func (a *app) timeline(ctx context.Context, path string) (*timeline.Timeline, er
 func (a *app) build(ctx context.Context, tr *traces.Trace, readErr error) (*timeline.Timeline, error) {
 	p := a.newProgress()
 	defer p.Done()
-	defer func(begun time.Time) { a.detail("matched allocations with frees in %s", since(begun)) }(time.Now())
-	t, err := timeline.Build(ctx, tr, func(done, total int64) { p.Tell("matching allocations with frees", done, total) })
+	defer func(begun time.Time) {
+		a.detail("matched allocations with frees in %s", since(begun))
+	}(time.Now())
+	t, err := input.Timeline(ctx, tr, p.Tell)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", tr.Source.Path, err)
 	}
@@ -70,11 +67,3 @@ func (a *app) detail(format string, args ...any) {
 }
 
 func since(t time.Time) string { return timeline.Duration(int64(time.Since(t))) }
-
-// name returns what a file is called in a sentence.
-func name(path string) string {
-	if path == "-" {
-		return "standard input"
-	}
-	return filepath.Base(path)
-}

@@ -73,10 +73,10 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	res, err := pack.Exact(limited, &t.Problem, o)
 	bar.Done()
 	if err != nil && (ctx.Err() != nil || len(res.Offsets) != len(t.Problem.Items)) {
-		return fmt.Errorf("pack %s: %w", name(path), err)
+		return fmt.Errorf("pack %s: %w", load.Name(path), err)
 	}
 	if err := pack.Validate(&t.Problem, res.Offsets); err != nil {
-		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w", name(path), err)
+		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w", load.Name(path), err)
 	}
 	u := c.flags.report.Units
 	say := func(w io.Writer) {
@@ -111,19 +111,19 @@ func (c *packCommand) table(ctx context.Context, path string) (*pack.Table, erro
 	bar := c.newProgress()
 	defer bar.Done()
 	var t *pack.Table
-	err := load.Plain(ctx, path, c.loadOptions(bar), func(r io.Reader) error {
+	err := load.Plain(ctx, path, c.loadOptions(bar.Tell), func(r io.Reader) error {
 		var err error
 		t, err = pack.ReadCSV(r)
 		return err
 	})
 	if errors.As(err, new(*pack.ParseError)) {
-		return nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+		return nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	if err := t.Problem.Check(); err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+		return nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
 	}
 	return t, nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // planFlags are the flags of commands that plan one iteration of a trace.
@@ -168,7 +169,7 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	if err != nil {
 		return nil, nil, err
 	}
-	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: name(path), EagerOnly: c.plan.eagerOnly}
+	o := plan.BuildOptions{Iteration: -1, Hardware: hw, Name: load.Name(path), EagerOnly: c.plan.eagerOnly}
 	if c.plan.iteration != "" {
 		n, err := strconv.Atoi(strings.TrimPrefix(c.plan.iteration, "it"))
 		if err != nil || n < 0 {
@@ -212,7 +213,7 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 	p, err := plan.FromDevice(ctx, d, o)
 	// what was recorded cannot have been: sizes beyond any device, work that no memory was there for
 	if errors.Is(err, plan.ErrInvalid) {
-		return nil, nil, fmt.Errorf("%s: %w: %w", name(path), traces.ErrFormat, err)
+		return nil, nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
 	}
 	if err != nil {
 		return nil, nil, unsupportedPlan(err)

@@ -1,14 +1,19 @@
 package load
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
 // The stages that Options.Progress is told of.
@@ -35,8 +40,28 @@ type Options struct {
 	Stdin io.Reader
 }
 
-// Open opens the trace at path, or on standard input for "-". Source.Path and Source.Bytes of the trace are
-// set.
+// samplePrefix is what the paths of embedded samples begin with.
+const samplePrefix = "sample:"
+
+// Samples returns the paths of the embedded samples.
+func Samples() []string {
+	var paths []string
+	for _, n := range samples.List() {
+		paths = append(paths, samplePrefix+n)
+	}
+	return paths
+}
+
+// Name returns what the file at path is called in a sentence.
+func Name(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return filepath.Base(path)
+}
+
+// Open opens the trace at path, on standard input for "-", or embedded for one of [Samples]. Source.Path and
+// Source.Bytes of the trace are set.
 //
 // Where the input is damaged, Open returns what was sound beside an error that wraps traces.ErrFormat; the
 // trace is nil where nothing was. Inputs that are sound but of no use are traces.ErrUnsupported;
@@ -45,6 +70,9 @@ func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	lim, err := limitsOf(o)
 	if err != nil {
 		return nil, err
+	}
+	if name, ok := strings.CutPrefix(path, samplePrefix); ok {
+		return sample(ctx, path, name)
 	}
 	if path == "-" {
 		in := o.Stdin
@@ -83,6 +111,16 @@ func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	located(t, path, max(src.read, src.total))
 	c.put(t)
 	return t, nil
+}
+
+// sample opens an embedded sample.
+func sample(ctx context.Context, path, name string) (*traces.Trace, error) {
+	b, err := samples.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	t, err := gmt.Read(ctx, bytes.NewReader(b), nil)
+	return located(t, path, int64(len(b))), err
 }
 
 func located(t *traces.Trace, path string, bytes int64) *traces.Trace {

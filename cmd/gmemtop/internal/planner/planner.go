@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/load"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -87,7 +87,7 @@ func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware
 		h = recordedHardware(d.Info.Name)
 	}
 	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
-		Name: named(d.Timeline().Trace.Source.Path)})
+		Name: load.Name(d.Timeline().Trace.Source.Path)})
 	if err != nil {
 		return nil, 0, err
 	}
@@ -223,12 +223,4 @@ func Caching(ctx context.Context, p *plan.Problem) (int64, error) {
 	}
 	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
 	return m.Footprint + p.Outside, err
-}
-
-// named returns what a file is called in a sentence.
-func named(path string) string {
-	if path == "-" {
-		return "standard input"
-	}
-	return filepath.Base(path)
 }

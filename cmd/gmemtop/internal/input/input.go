@@ -1,0 +1,130 @@
+// Package input reads what the screen shows of saved traces: one, two to compare, or a run of many.
+package input
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+// stages are the stages of a load in words.
+var stages = map[string]string{load.StageRead: "reading", load.StageCache: "reading the decoded copy"}
+
+// Progress is told how far work is: total is 0 where it is not known.
+type Progress func(stage string, done, total int64)
+
+// Options returns those of a load that tells p, in words, how far it is.
+func Options(o load.Options, p Progress) load.Options {
+	o.Progress = func(stage string, done, total int64) { p(stages[stage], done, total) }
+	return o
+}
+
+// Timeline builds the timeline of a trace and tells p how far that is.
+func Timeline(ctx context.Context, t *traces.Trace, p Progress) (*timeline.Timeline, error) {
+	return timeline.Build(ctx, t, func(done, total int64) { p("matching allocations with frees", done, total) })
+}
+
+// AnyFolder reports whether there is a folder among paths.
+func AnyFolder(paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool {
+		info, err := os.Stat(p)
+		return err == nil && info.IsDir()
+	})
+}
+
+// Load reads one or two files as timelines, folders and longer lists as a run. Beside an error it may return
+// what was sound.
+func Load(ctx context.Context, paths []string, o load.Options, p Progress) (tui.Loaded, error) {
+	if AnyFolder(paths) || len(paths) > 2 {
+		return loadRun(ctx, paths, o, p)
+	}
+	var l tui.Loaded
+	var first error
+	for _, path := range paths {
+		t, err := loadTimeline(ctx, path, o, p)
+		if t != nil {
+			l.Timelines = append(l.Timelines, t)
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return l, first
+}
+
+func loadTimeline(ctx context.Context, path string, o load.Options, p Progress) (*timeline.Timeline, error) {
+	tr, err := load.Open(ctx, path, Options(o, func(stage string, done, total int64) {
+		p(stage+" "+load.Name(path), done, total)
+	}))
+	if tr == nil {
+		return nil, err
+	}
+	t, buildErr := Timeline(ctx, tr, p)
+	if buildErr != nil {
+		return t, buildErr
+	}
+	return t, err
+}
+
+// stripColumns is how finely a run keeps each rank's usage: as many columns as the widest screen has.
+const stripColumns = 400
+
+// loadRun reads a run: a summary of each rank, and the timeline of the one that stands out most.
+func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (tui.Loaded, error) {
+	o.Progress = func(_ string, done, total int64) { p("reading the run", done, total) }
+	found, err := load.OpenRun(ctx, paths, o)
+	if err != nil {
+		return tui.Loaded{}, err
+	}
+	var members []runs.Member
+	var damaged error
+	for _, f := range found {
+		members = append(members, runs.Member(f))
+		if damaged == nil {
+			damaged = f.Err
+		}
+	}
+	run, err := runs.Together(ctx, members, stripColumns,
+		func(done, total int64) { p("summing up the ranks", done, total) })
+	if err != nil {
+		return tui.Loaded{}, err
+	}
+	l := tui.Loaded{Run: run}
+	outlier := slices.IndexFunc(found, func(f load.Found) bool { return f.Path == run.Ranks[0].Path })
+	t, err := timeline.Build(ctx, found[outlier].Trace, nil)
+	if err != nil {
+		return l, err
+	}
+	l.Timelines = []*timeline.Timeline{t}
+	return l, damaged
+}
+
+// Choose has l open at the first of the devices that o selects, and at its stretch of events. It is called
+// while the trace loads, because finding iterations takes a while in long ones.
+func Choose(l *tui.Loaded, o report.Options) error {
+	t := l.Timelines[0]
+	devices, err := o.Devices.Of(t)
+	if err != nil {
+		return err
+	}
+	d := t.Main()
+	if len(devices) > 0 && !slices.Contains(devices, d) {
+		l.Device, d = devices[0], devices[0]
+	}
+	if d == nil || o.From.IsZero() && o.To.IsZero() {
+		return nil
+	}
+	span, err := report.Resolve(d, o.From, o.To)
+	if err != nil {
+		return err
+	}
+	l.First, l.End = span.First, span.End
+	return nil
+}

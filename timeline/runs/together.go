@@ -1,0 +1,91 @@
+package runs
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Member is one process's recording of a run.
+type Member struct {
+	// Path is the file's.
+	Path string
+	// Rank is the process's rank in the run, -1 where it is not known.
+	Rank int
+	// Trace is what was sound of the file, and Err says what was not.
+	Trace *traces.Trace
+	Err   error
+}
+
+// Together summarises the members of a run and puts them on one clock, cut into columns. Where no moment is in
+// all recordings, the run is Apart and each rank has a clock of its own, which begins with its first event.
+// progress is told how many of the members are done.
+func Together(ctx context.Context, members []Member, columns int,
+	progress func(done, total int64)) (*Run, error) {
+	spans, apart := clocks(members)
+	var ranks []RankSummary
+	for i, m := range members {
+		progress(int64(i), int64(len(members)))
+		t, err := timeline.Build(ctx, m.Trace, nil)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+		r, err := Summarise(ctx, t, spans[i].from, spans[i].to, columns)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", m.Path, err)
+		}
+		if apart {
+			r.From, r.To, r.PeakTime = r.From-spans[i].from, r.To-spans[i].from, r.PeakTime-spans[i].from
+		}
+		r.Path, r.Rank, r.Err = m.Path, m.Rank, m.Err
+		ranks = append(ranks, r)
+	}
+	run := Build(ranks)
+	run.Apart = apart
+	return run, nil
+}
+
+// span is a stretch [from, to) of a clock, in nanoseconds.
+type span struct{ from, to int64 }
+
+// clocks returns the stretch of the clock that each rank is drawn over. It is the same for all, from the first
+// event of any to the last. Where two ranks were not recorded at one time, or on clocks that are hours apart,
+// it begins with each rank's own first event instead, and is as long as the longest.
+func clocks(members []Member) (spans []span, apart bool) {
+	whole, longest := span{math.MaxInt64, math.MinInt64}, int64(1)
+	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end
+	spans = make([]span, len(members))
+	for i, m := range members {
+		own := span{math.MaxInt64, math.MinInt64}
+		t := m.Trace
+		for d := range t.Devices {
+			first, end := t.DeviceEvents(traces.DeviceID(d))
+			if end > first {
+				own.from = min(own.from, t.Clock.Epoch+t.Events.Time[first])
+				own.to = max(own.to, t.Clock.Epoch+t.Events.Time[end-1]+1)
+			}
+		}
+		if own.from > own.to {
+			continue // it has no events
+		}
+		spans[i] = own
+		whole.from, whole.to = min(whole.from, own.from), max(whole.to, own.to)
+		begun, over = max(begun, own.from), min(over, own.to)
+		longest = max(longest, own.to-own.from)
+	}
+	if whole.from > whole.to {
+		whole = span{0, 1}
+	}
+	apart = begun >= over
+	for i := range spans {
+		if apart {
+			spans[i].to = spans[i].from + longest
+		} else {
+			spans[i] = whole
+		}
+	}
+	return spans, apart
+}

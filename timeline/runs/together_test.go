@@ -1,0 +1,59 @@
+package runs
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// member is a recording of two events, from one time to another.
+func member(epoch, from, to int64) Member {
+	b := traces.NewBuilder()
+	d := b.Device(traces.DeviceGPU, 0)
+	b.T.Clock.Epoch = epoch
+	for _, at := range []int64{from, to - 1} {
+		b.Event(traces.Event{Time: at, Device: d, Action: traces.Alloc, Addr: uint64(at), Size: 1,
+			Stack: traces.NoStack})
+	}
+	return Member{Trace: b.Finish()}
+}
+
+func TestRanksThatHaveNoTimeInCommonAreDrawnFromTheirOwnBeginnings(t *testing.T) {
+	spans, apart := clocks([]Member{member(1000, 0, 50), member(1000, 20, 90)})
+	if apart || spans[0] != (span{1000, 1090}) || spans[1] != spans[0] {
+		t.Errorf("together: %v, apart %v", spans, apart)
+	}
+	spans, apart = clocks([]Member{member(1000, 0, 50), member(90000, 0, 70), member(0, 0, 10)})
+	if want := (span{90000, 90070}); !apart || spans[1] != want || spans[0] != (span{1000, 1070}) ||
+		spans[2] != (span{0, 70}) {
+		t.Errorf("hours apart: %v, apart %v", spans, apart)
+	}
+}
+
+func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
+	late, cut := member(90000, 0, 70), errors.New("cut")
+	late.Path, late.Rank, late.Err = "b", 1, cut
+	early := member(1000, 0, 50)
+	early.Path = "a"
+	var told []int64
+	run, err := Together(context.Background(), []Member{early, late}, 8,
+		func(done, total int64) { told = append(told, done, total) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(told) != 4 || told[2] != 1 || told[3] != 2 {
+		t.Errorf("progress %v", told)
+	}
+	if !run.Apart || len(run.Ranks) != 2 {
+		t.Fatalf("%+v", run)
+	}
+	for i, want := range []Member{early, late} {
+		r := run.Ranks[i]
+		if r.Path != want.Path || r.Rank != want.Rank || !errors.Is(r.Err, want.Err) || r.From != 0 ||
+			len(r.Strip) != 8 {
+			t.Errorf("rank %d: %+v", i, r)
+		}
+	}
+}
