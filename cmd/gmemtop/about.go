@@ -3,65 +3,14 @@ package main
 import (
 	"fmt"
 	"io"
-	"runtime"
-	"runtime/debug"
 
 	mango "github.com/muesli/mango-cobra"
 	"github.com/muesli/roff"
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
-
-// build says which build this is, from what the Go toolchain wrote into the binary.
-type build struct {
-	SchemaVersion int    `json:"schema_version"`
-	Version       string `json:"version"`
-	Revision      string `json:"revision"`
-	Time          string `json:"time"`
-	Modified      bool   `json:"modified"`
-	Go            string `json:"go"`
-	OS            string `json:"os"`
-	Arch          string `json:"arch"`
-	Cgo           bool   `json:"cgo"`
-}
-
-func thisBuild() build {
-	b := build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(), OS: runtime.GOOS,
-		Arch: runtime.GOARCH}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
-	}
-	if info.Main.Version != "" {
-		b.Version = info.Main.Version
-	}
-	for _, s := range info.Settings {
-		switch s.Key {
-		case "vcs.revision":
-			b.Revision = s.Value
-		case "vcs.time":
-			b.Time = s.Value
-		case "vcs.modified":
-			b.Modified = s.Value == "true"
-		case "CGO_ENABLED":
-			b.Cgo = s.Value == "1"
-		}
-	}
-	return b
-}
-
-// String returns the build as one line.
-func (b build) String() string {
-	s := fmt.Sprintf("gmemtop %s, %s, %s/%s", b.Version, b.Go, b.OS, b.Arch)
-	if b.Revision != "" {
-		s += ", revision " + b.Revision[:min(len(b.Revision), 12)]
-		if b.Modified {
-			s += " with changes"
-		}
-	}
-	return s
-}
 
 func newVersionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
@@ -69,9 +18,9 @@ func newVersionCommand(a *app) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			return a.write(false, func(w io.Writer) error {
 				if a.flags.json {
-					return report.WriteJSON(w, thisBuild())
+					return report.WriteJSON(w, build.This())
 				}
-				_, err := fmt.Fprintln(w, thisBuild())
+				_, err := fmt.Fprintln(w, build.This())
 				return err
 			})
 		},
@@ -85,11 +34,13 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	shells := []string{"bash", "zsh", "fish", "powershell"}
 	return &cobra.Command{
-		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells, DisableFlagsInUseLine: true,
-		Args:    cobra.MatchAll(exactArgs("a shell's name"), cobra.OnlyValidArgs),
-		Short:   "Shell completion",
-		Long:    "Prints a script that completes gmemtop's commands and flags in your shell.",
-		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > ~/.config/fish/completions/gmemtop.fish",
+		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells,
+		DisableFlagsInUseLine: true,
+		Args:                  cobra.MatchAll(exactArgs("a shell's name"), cobra.OnlyValidArgs),
+		Short:                 "Shell completion",
+		Long:                  "Prints a script that completes gmemtop's commands and flags in your shell.",
+		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > " +
+			"~/.config/fish/completions/gmemtop.fish",
 		RunE: func(_ *cobra.Command, args []string) error {
 			return a.write(false, func(w io.Writer) error {
 				switch args[0] {

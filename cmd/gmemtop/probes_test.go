@@ -2,10 +2,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -60,25 +58,4 @@ func buildWatched(sources, dir string) error {
 		}
 	}
 	return nil
-}
-
-func TestTheDoctorSaysWhyThereAreNoProbesAndWhatToDo(t *testing.T) {
-	f := probesFinding("6.1.0", fmt.Errorf("%w: this needs root; run it with sudo; or not",
-		usdt.ErrPermission))
-	if f.Available || f.Why != "probes are not permitted: this needs root" ||
-		f.Fix != "run it with sudo; or not" {
-		t.Errorf("%+v", f)
-	}
-	if f := probesFinding("6.18.1", nil); !f.Available || !strings.Contains(f.Detail, "Linux 6.18.1") ||
-		f.Why+f.Fix != "" {
-		t.Errorf("%+v", f)
-	}
-	// Whatever this machine answers, it is yes, or no with a reason and a remedy.
-	if f := checkProbes(); f.Available == (f.Why != "") || f.Available == (f.Fix != "") {
-		t.Errorf("%+v", f)
-	}
-	if f := checkProbes(); f.Available && (runtime.GOOS != "linux" || runtime.GOARCH != "amd64" ||
-		os.Geteuid() != 0 && !capable(39)) {
-		t.Errorf("probes by user %d: %+v", os.Geteuid(), f)
-	}
 }

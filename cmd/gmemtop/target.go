@@ -126,21 +126,6 @@ func deviceError(err error) error {
 	return err
 }
 
-// checkDevice asks the CUDA driver for GPUs that plans can be carried out on.
-func checkDevice() finding {
-	f := finding{Name: "replay on a GPU", Detail: "compare --target cuda, and t in the Managers view"}
-	devices, err := cuda.Devices("")
-	if err != nil {
-		f.Why, f.Fix, _ = strings.Cut(err.Error(), ": ")
-		return f
-	}
-	f.Available = true
-	for _, d := range devices {
-		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, planner.About(d))
-	}
-	return f
-}
-
 // stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the
 // simulator still answers.
 func stillSimulated(err error) bool {

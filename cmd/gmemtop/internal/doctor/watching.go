@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"context"
@@ -18,8 +18,8 @@ import (
 )
 
 // checkNVML opens the library that GPU counters come from, and asks it for its devices.
-func checkNVML() finding {
-	f := finding{Name: "nvml", Detail: "none"}
+func checkNVML() Finding {
+	f := Finding{Name: "nvml", Detail: "none"}
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
 		f.Why, f.Fix, _ = strings.Cut(strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": "), "; ")
@@ -48,8 +48,8 @@ func checkNVML() finding {
 }
 
 // checkRun tries the folder that the agent of a started command connects through.
-func checkRun() finding {
-	f := finding{Name: "run"}
+func checkRun() Finding {
+	f := Finding{Name: "run"}
 	dir, err := pytorch.Folder()
 	if err != nil {
 		f.Detail, f.Why, f.Fix = "a started training cannot be watched", err.Error(),
@@ -65,15 +65,15 @@ const capSysPtrace = 19
 
 // checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run
 // PID` says it of one.
-func checkAttach() finding {
+func checkAttach() Finding {
 	_, err := exec.LookPath("gdb")
 	return attachFinding(runtime.GOOS, runtime.GOARCH, yamaScope(), capable(capSysPtrace), err == nil)
 }
 
 // attachFinding says whose processes can be attached to, and by what, under a setting of
 // kernel.yama.ptrace_scope, with or without the capability to trace.
-func attachFinding(system, architecture string, scope int, capable, gdb bool) finding {
-	f := finding{Name: "attach", Detail: "running processes cannot be attached to"}
+func attachFinding(system, architecture string, scope int, capable, gdb bool) Finding {
+	f := Finding{Name: "attach", Detail: "running processes cannot be attached to"}
 	whose := "your own processes"
 	if capable {
 		whose = "any process of this machine that is visible from here"
@@ -107,12 +107,12 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) fi
 
 // checkProbes tries whether the kernel takes the program that probes are made of; `gmemtop attach --probes
 // --dry-run PID` says where they would be put.
-func checkProbes() finding { return probesFinding(usdt.Try()) }
+func checkProbes() Finding { return probesFinding(usdt.Try()) }
 
 // probesFinding makes a finding of the kernel's answer, whose errors say why before the first semicolon and
 // what to do after it.
-func probesFinding(kernel string, err error) finding {
-	f := finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
+func probesFinding(kernel string, err error) Finding {
+	f := Finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
 	if err != nil {
 		f.Why, f.Fix, _ = strings.Cut(err.Error(), "; ")
 		return f
@@ -150,8 +150,8 @@ func capable(bit uint) bool {
 }
 
 // checkTrainings lists what could be watched now.
-func checkTrainings(ctx context.Context) finding {
-	f := finding{Name: "trainings", Detail: "no process here has torch loaded"}
+func checkTrainings(ctx context.Context) Finding {
+	f := Finding{Name: "trainings", Detail: "no process here has torch loaded"}
 	var l procs.Lister
 	list, err := l.Torch(ctx)
 	switch {

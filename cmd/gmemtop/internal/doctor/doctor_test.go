@@ -1,0 +1,112 @@
+package doctor
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/usdt"
+)
+
+// Whatever is not available on this machine, or in an environment that takes more away, has a reason and
+// something to do about it; what is available needs none.
+func TestWhatTheDoctorMissesHasItsReasonAndItsFix(t *testing.T) {
+	for name, set := range map[string]map[string]string{
+		"as it is":      nil,
+		"no programs":   {"PATH": t.TempDir()},
+		"no folders":    {"XDG_CACHE_HOME": "/dev/null", "XDG_RUNTIME_DIR": "/dev/null"},
+		"a poor screen": {"TERM": "dumb", "NO_COLOR": "1", "LC_ALL": "C"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for k, v := range set {
+				t.Setenv(k, v)
+			}
+			d := Diagnose(t.Context(), Terminal{Color: "auto", Environ: os.Environ(), Env: os.Getenv})
+			if len(d.Findings) < 12 {
+				t.Fatalf("%d findings: %+v", len(d.Findings), d)
+			}
+			for _, f := range d.Findings {
+				if f.Detail == "" || f.Available != (f.Why == "") || f.Available != (f.Fix == "") {
+					t.Errorf("%+v", f)
+				}
+			}
+		})
+	}
+}
+
+func TestWhoseProcessesCanBeAttachedTo(t *testing.T) {
+	for _, c := range []struct {
+		system, architecture string
+		scope                int
+		capable, gdb         bool
+		want                 string // the detail, or the reason and the fix
+	}{
+		{"linux", "amd64", 0, false, true, "your own processes: by ptrace, from Python 3.14 on by its " +
+			"own remote debugging as well, and by gdb as the last resort"},
+		{"linux", "amd64", 0, false, false, "your own processes: by ptrace, from Python 3.14 on by its " +
+			"own remote debugging as well; there is no gdb, which is the last resort"},
+		{"linux", "amd64", 2, true, false, "any process of this machine that is visible from here: by " +
+			"ptrace, from Python 3.14 on by its own remote debugging as well; there is no gdb, which is " +
+			"the last resort"},
+		{"linux", "amd64", 1, false, true, "kernel.yama.ptrace_scope is 1: only a parent may trace a " +
+			"process | sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"},
+		{"linux", "amd64", 2, false, true,
+			"kernel.yama.ptrace_scope is 2: only an administrator may trace | sudo gmemtop attach PID"},
+		{"linux", "amd64", 3, true, true, "kernel.yama.ptrace_scope is 3: nobody may trace, until this " +
+			"machine is booted with another setting | gmemtop run -- python train.py watches a training " +
+			"from its start"},
+		{"linux", "arm64", 0, true, true, "attaching needs Linux on x86-64; this is linux on arm64 | " +
+			"gmemtop run -- python train.py watches a training from its start"},
+		{"darwin", "amd64", 0, true, true, "attaching needs Linux on x86-64; this is darwin on amd64 | " +
+			"gmemtop run -- python train.py watches a training from its start"},
+	} {
+		f := attachFinding(c.system, c.architecture, c.scope, c.capable, c.gdb)
+		got := f.Detail
+		if !f.Available {
+			got = f.Why + " | " + f.Fix
+		}
+		if got != c.want {
+			t.Errorf("%s/%s, scope %d, capable %v, gdb %v: %q, want %q", c.system, c.architecture, c.scope,
+				c.capable, c.gdb, got, c.want)
+		}
+	}
+}
+
+func TestWhichTorchCanBeWatched(t *testing.T) {
+	for version, want := range map[string]bool{"1.13.1": false, "2.1.2+cu121": false, "2.2.0": true,
+		"2.15.0a0+git12": true, "3.0": true, "unknown": true} {
+		f := torchFinding(version)
+		if f.Available != want || !strings.Contains(f.Detail, version) || !want &&
+			(f.Why != "trainings are watched from torch 2.2 on" || f.Fix == "") {
+			t.Errorf("%s: %+v", version, f)
+		}
+	}
+	if text := fmt.Sprintf("\nOLDEST = %d, %d ", oldestTorch/100,
+		oldestTorch%100); strings.Count(pytorch.Agent(), text) != 1 {
+		t.Errorf("the agent does not say %q", text)
+	}
+}
+
+func TestTheDoctorSaysWhyThereAreNoProbesAndWhatToDo(t *testing.T) {
+	f := probesFinding("6.1.0", fmt.Errorf("%w: this needs root; run it with sudo; or not",
+		usdt.ErrPermission))
+	if f.Available || f.Why != "probes are not permitted: this needs root" ||
+		f.Fix != "run it with sudo; or not" {
+		t.Errorf("%+v", f)
+	}
+	if f := probesFinding("6.18.1", nil); !f.Available || !strings.Contains(f.Detail, "Linux 6.18.1") ||
+		f.Why+f.Fix != "" {
+		t.Errorf("%+v", f)
+	}
+	// Whatever this machine answers, it is yes, or no with a reason and a remedy.
+	if f := checkProbes(); f.Available == (f.Why != "") || f.Available == (f.Fix != "") {
+		t.Errorf("%+v", f)
+	}
+	if f := checkProbes(); f.Available && (runtime.GOOS != "linux" || runtime.GOARCH != "amd64" ||
+		os.Geteuid() != 0 && !capable(39)) {
+		t.Errorf("probes by user %d: %+v", os.Geteuid(), f)
+	}
+}
