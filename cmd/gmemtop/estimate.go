@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
@@ -30,6 +28,7 @@ type estimateCommand struct {
 	eager     bool
 	cpu       bool
 	maxBatch  bool
+	sizes     fit.Sizes
 
 	fit.Training
 }
@@ -72,9 +71,9 @@ func newEstimateCommand(a *app) *cobra.Command {
 	p.StringVar(&e.plan.budget, "budget", "", "the memory that it has to fit in (default the device's)")
 	p.StringVar(&e.plan.outside, "outside", defaultOutside,
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
-	p.IntSliceVar(&e.plan.batch, "batch", nil,
+	p.IntSliceVar(&e.sizes.Batches, "batch", nil,
 		"batch sizes to put in the place of {batch}; without the place, the one that the script has")
-	p.IntSliceVar(&e.plan.sequence, "sequence", nil, "sequence lengths to put in the place of {sequence}")
+	p.IntSliceVar(&e.sizes.Sequences, "sequence", nil, "sequence lengths to put in the place of {sequence}")
 	p.BoolVar(&e.maxBatch, "max-batch", false, "also find the largest batch that fits")
 	p.IntVar(&e.steps, "steps", 3, "steps to train")
 	p.IntVar(&e.processes, "world-size", 0,
@@ -128,91 +127,48 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		defer null.Close()
 		e.Options.Stdout = null
 	}
-	var all []*fit.Estimate
-	for _, s := range e.sizes() {
-		x, err := e.At(ctx, s[0], s[1])
+	r := fit.Report{Training: &e.Training}
+	for _, x := range e.sizes.All() {
+		at, err := e.At(ctx, x)
 		if err != nil {
 			return e.explain(err)
 		}
-		all = append(all, x)
+		r.Estimates = append(r.Estimates, at)
 	}
-	var largest *fit.LargestBatch
 	if e.maxBatch {
-		if largest, err = e.Largest(ctx, all); err != nil {
+		if r.Largest, err = e.Largest(ctx, r.Estimates); err != nil {
 			return e.explain(err)
 		}
 	}
 	if e.flags.output != "" {
-		err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, all[0].Result.Trace) })
-		if err != nil {
+		trace := r.Estimates[0].Result.Trace
+		if err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, trace) }); err != nil {
 			return err
 		}
 	}
-	w := &strings.Builder{}
-	if e.flags.json {
-		err = e.writeJSON(w, all, largest)
-	} else {
-		e.writeText(w, all, largest)
-	}
-	if err != nil {
-		return err
-	}
-	if err := e.writeTo("", false, func(out io.Writer) error {
-		_, err := io.WriteString(out, w.String())
-		return err
+	if err := e.writeTo("", false, func(w io.Writer) error {
+		if e.flags.json {
+			return r.WriteJSON(w)
+		}
+		return r.WriteText(w, e.flags.report.Units)
 	}); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(x *fit.Estimate) bool { return !x.Fits }) {
+	if !r.Fits() {
 		return errFinding
 	}
 	return nil
 }
 
+// check refuses flags that do not go together.
 func (e *estimateCommand) check() error {
-	text := strings.Join(e.Argv, " ")
 	switch {
 	case e.steps < 1 || e.steps > 100:
 		return fmt.Errorf("--steps %d is not 1 to 100", e.steps)
 	case e.processes < 0 || e.processes > 1<<16:
 		return fmt.Errorf("--world-size %d is not 1 to 65536", e.processes)
-	case slices.ContainsFunc(append(slices.Clone(e.plan.batch), e.plan.sequence...),
-		func(n int) bool { return n < 1 || n > batch.Limit }):
-		return fmt.Errorf("a size of --batch or --sequence is not 1 to %d", batch.Limit)
-	case strings.Contains(text, fit.BatchPlace) && len(e.plan.batch) == 0:
-		return errors.New("the command has a place for {batch}: say which, --batch 8 or --batch 8,16")
-	case strings.Contains(text, fit.SequencePlace) && len(e.plan.sequence) == 0:
-		return errors.New("the command has a place for {sequence}: say which, --sequence 512")
-	case !strings.Contains(text, fit.BatchPlace) && len(e.plan.batch) > 1:
-		return errors.New("several sizes of --batch need their place in the command: -- python train.py " +
-			"--batch-size {batch}")
-	case !strings.Contains(text, fit.SequencePlace) && len(e.plan.sequence) > 0:
-		return errors.New("--sequence needs its place in the command: -- python train.py --length {sequence}")
-	case e.maxBatch && len(e.plan.batch) == 0:
-		return errors.New("--max-batch needs --batch: the size that the script has, or one for {batch} in " +
-			"the command")
-	case e.maxBatch && len(e.plan.sequence) > 1:
-		return errors.New("--max-batch is looked for at one --sequence")
 	}
-	return nil
-}
-
-// sizes are the pairs of batch and sequence to run at, 0 where there is none.
-func (e *estimateCommand) sizes() [][2]int {
-	batches, sequences := e.plan.batch, e.plan.sequence
-	if len(batches) == 0 {
-		batches = []int{0}
-	}
-	if len(sequences) == 0 {
-		sequences = []int{0}
-	}
-	var all [][2]int
-	for _, b := range batches {
-		for _, s := range sequences {
-			all = append(all, [2]int{b, s})
-		}
-	}
-	return all
+	return e.sizes.Check(e.Argv, e.maxBatch)
 }
 
 // explain turns what went wrong into what a user is told and the exit code for it.

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -52,7 +53,8 @@ func (f *flags) window(c *cobra.Command) {
 // reporting adds the flags of commands that print a report.
 func (f *flags) reporting(c *cobra.Command) {
 	p := c.Flags()
-	p.BoolVar(&f.json, "json", false, "print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
+	p.BoolVar(&f.json, "json", false,
+		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
 	f.writing(c)
 }
@@ -102,15 +104,15 @@ func (f *flags) check() error {
 	case "bytes", "b":
 		o.Units = timeline.Raw
 	default:
-		return fmt.Errorf("--units %q is none of iec, si, bytes", f.units)
+		return fmt.Errorf("--units %q is not one of iec, si, bytes", f.units)
 	}
 	switch f.color {
 	case "auto", "always", "never":
 	default:
-		return fmt.Errorf("--color %q is none of auto, always, never", f.color)
+		return fmt.Errorf("--color %q is not one of auto, always, never", f.color)
 	}
 	if f.theme != "" && f.theme != "auto" && !slices.Contains(theme.Names, f.theme) {
-		return fmt.Errorf("--theme %q is none of auto, %s", f.theme, strings.Join(theme.Names, ", "))
+		return fmt.Errorf("--theme %q is not one of auto, %s", f.theme, strings.Join(theme.Names, ", "))
 	}
 	if f.top < 0 {
 		return fmt.Errorf("--top %d is below 0", f.top)
@@ -147,14 +149,15 @@ func (a *app) colored() bool {
 // completions offers the words that flags take to the shell.
 func completions(root *cobra.Command) error {
 	words := map[string][]string{
-		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"}, "theme": append([]string{"auto"}, theme.Names...),
-		"what": {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
+		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"},
+		"theme": append([]string{"auto"}, theme.Names...),
+		"what":  {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
 	}
 	for _, c := range append(root.Commands(), root) {
 		own := maps.Clone(words)
 		switch c.Name() {
 		case "export":
-			own["format"] = exporterNames()
+			own["format"] = export.Names()
 		case "diff":
 			own["format"] = []string{"text", "markdown", "json"}
 		}
@@ -162,7 +165,8 @@ func completions(root *cobra.Command) error {
 			if c.LocalFlags().Lookup(name) == nil {
 				continue
 			}
-			if err := c.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+			if err := c.RegisterFlagCompletionFunc(name,
+				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
 				return err
 			}
 		}

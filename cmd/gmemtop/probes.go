@@ -43,7 +43,7 @@ func (c *watcher) probing(cmd *cobra.Command) {
 func (c *watcher) probeSource(pid int) (job.Source, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
-		return nil, usageError{fmt.Errorf("--probes %q is none of auto, pytorch, driver, both", c.probes)}
+		return nil, usageError{fmt.Errorf("--probes %q is not one of auto, pytorch, driver, both", c.probes)}
 	}
 	for _, text := range c.live.triggers {
 		name, _, _ := strings.Cut(strings.ReplaceAll(text, " ", ""), ">")

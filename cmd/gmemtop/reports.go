@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -15,7 +16,8 @@ func newStatsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Peak, who held it, iterations, fragmentation, losses",
-		Long: "Prints one report of a trace: the peak and who held it, iterations, fragmentation, and what the trace lacks.\n" +
+		Long: "Prints one report of a trace: the peak and who held it, iterations, fragmentation, and " +
+			"what the trace lacks.\n" +
 			"FILE is any supported trace, plain or compressed, or - for standard input.",
 		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
 			"  gmemtop stats - --json < snapshot.pickle",
@@ -63,8 +65,10 @@ func newOOMCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
-		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would help, most first, with\n" +
-			"what each would take off where the trace can show it. Settings of the allocator are tried: the recorded run is played under\n" +
+		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would " +
+			"help, most first, with\n" +
+			"what each would take off where the trace can show it. Settings of the allocator are tried: " +
+			"the recorded run is played under\n" +
 			"them, where the trace allows it. Exits with 3 where the trace has an out-of-memory.",
 		Example: "  gmemtop oom oom_snapshot.pickle",
 		RunE:    func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
@@ -87,7 +91,9 @@ func oom(ctx context.Context, a *app, path string) error {
 	if err != nil {
 		return selection(err)
 	}
-	if err := simulate(ctx, a, t, r); err != nil {
+	if err := whatif.Explain(ctx, t, r, o.Units, func(d *timeline.Device, why error) {
+		a.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
+	}); err != nil {
 		return err
 	}
 	if a.flags.json {
@@ -113,13 +119,20 @@ func newDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
 		Short: "What changed between two traces, as text or as a gate in CI",
-		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts in the source do not count.\n" +
-			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own value).\n" +
+		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts " +
+			"in the source do not count.\n" +
+			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', " +
+			"'peak>40GiB' (B's own value).\n" +
 			"The report names the metrics. Exits with 3 where a condition holds.",
-		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if 'peak>+2%' --format markdown",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0], args[1]) },
+		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if " +
+			"'peak>+2%' --format markdown",
+		RunE: func(cmd *cobra.Command,
+			args []string) error {
+			return c.run(cmd.Context(), args[0], args[1])
+		},
 	}
-	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil, "exit with 3 if this holds; may be given several times")
+	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil,
+		"exit with 3 if this holds; may be given several times")
 	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
@@ -136,7 +149,7 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	case "json":
 		c.flags.json = true
 	default:
-		return usageError{fmt.Errorf("--format %q is none of text, markdown, json", c.format)}
+		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", c.format)}
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err

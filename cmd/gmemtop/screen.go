@@ -2,16 +2,12 @@ package main
 
 import (
 	"cmp"
-	"context"
-	"errors"
 	"io"
 	"os"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/figure"
-	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -23,7 +19,7 @@ func (a *app) screen() tui.Options {
 	return tui.Options{
 		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(),
 		NoMouse: a.flags.noMouse,
-		Units:   a.flags.report.Units, Exporters: screenExporters(a.flags.report.Units), Environ: a.environ,
+		Units:   a.flags.report.Units, Exporters: export.ForScreen(a.flags.report.Units), Environ: a.environ,
 		Input: keyboard(a.in), Planner: planner.New(),
 	}
 }
@@ -54,25 +50,4 @@ func keyboard(in *os.File) io.Reader {
 		return tty
 	}
 	return nil
-}
-
-// screenExporters offers the formats of export on the screen.
-func screenExporters(units timeline.Units) []tui.Exporter {
-	var out []tui.Exporter
-	for _, e := range exporters {
-		out = append(out, tui.Exporter{Name: e.name + ": " + e.about, Extension: e.extension,
-			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
-				o := figure.Options{Options: report.Options{Units: units}}
-				switch {
-				case e.trace != nil:
-					return e.trace(ctx, w, t.Trace)
-				case d == nil:
-					return errors.New("this trace has no device")
-				case e.devices != nil:
-					return e.devices(ctx, w, t.Devices, o)
-				}
-				return e.device(ctx, w, d, o)
-			}})
-	}
-	return out
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
@@ -15,12 +14,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-)
-
-// Places in the command's words that each size of --batch and --sequence is put into.
-const (
-	BatchPlace    = "{batch}"
-	SequencePlace = "{sequence}"
 )
 
 // Training is a command that trains, and the device that it is to fit.
@@ -36,10 +29,9 @@ type Training struct {
 
 // Estimate is what a training takes at one size.
 type Estimate struct {
-	// Batch and Sequence are 0 where the command has no place for them.
-	Batch, Sequence int
-	Result          *estimate.Result
-	Device          *timeline.Device
+	Size
+	Result *estimate.Result
+	Device *timeline.Device
 	// Peak is what is allocated at most, in step PeakStep, counted from 1, 0 before the first and after the
 	// last.
 	Peak     int64
@@ -64,10 +56,10 @@ var capabilities = []struct {
 }
 
 // At runs the command at a size.
-func (t *Training) At(ctx context.Context, size, sequence int) (*Estimate, error) {
+func (t *Training) At(ctx context.Context, size Size) (*Estimate, error) {
 	hw := t.Hardware
 	o := t.Options
-	o.Argv = nil
+	o.Argv = size.command(t.Argv)
 	o.Device = estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: t.Budget,
 		FlopsPerSecond: hw.FlopsPerSecond,
 		FlopsType:      hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap,
@@ -77,19 +69,20 @@ func (t *Training) At(ctx context.Context, size, sequence int) (*Estimate, error
 			o.Device.Capability, o.Device.Processors = c.capability, c.processors
 		}
 	}
-	for _, word := range t.Argv {
-		word = strings.ReplaceAll(word, BatchPlace, strconv.Itoa(size))
-		o.Argv = append(o.Argv, strings.ReplaceAll(word, SequencePlace, strconv.Itoa(sequence)))
-	}
 	r, err := estimate.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
+	return t.estimate(ctx, size, r)
+}
+
+// estimate sums up what the command allocated at a size.
+func (t *Training) estimate(ctx context.Context, size Size, r *estimate.Result) (*Estimate, error) {
 	tl, err := timeline.Build(ctx, r.Trace, nil)
 	if err != nil {
 		return nil, err
 	}
-	x := &Estimate{Batch: size, Sequence: sequence, Result: r, Device: tl.Main()}
+	x := &Estimate{Size: size, Result: r, Device: tl.Main()}
 	if x.Device == nil {
 		return nil, fmt.Errorf("%w: the script allocated nothing", estimate.ErrUnsupported)
 	}
@@ -135,8 +128,8 @@ func emulate(ctx context.Context, d *timeline.Device, capacity int64) (reserved 
 			return 0, false, ctx.Err()
 		}
 		ev := d.Event(m)
-		switch ev.Action {
-		case traces.Alloc:
+		switch {
+		case ev.Action == traces.Alloc:
 			b, err := alloc.Malloc(ev.Size, 0)
 			if errors.Is(err, allocator.ErrOutOfMemory) {
 				return driver.Peak(), false, nil
@@ -145,7 +138,7 @@ func emulate(ctx context.Context, d *timeline.Device, capacity int64) (reserved 
 				return 0, false, err
 			}
 			blocks[ev.Addr] = b
-		case traces.Free:
+		case ev.Action.IsFreeCompletion():
 			if err := alloc.Free(blocks[ev.Addr]); err != nil {
 				return 0, false, err
 			}
@@ -172,12 +165,12 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 		return nil, err
 	}
 	points := []batch.Point{{Batch: one.Batch, Problem: p}}
-	canRun := strings.Contains(strings.Join(t.Argv, " "), BatchPlace)
+	canRun := strings.Contains(strings.Join(t.Argv, " "), batchPlace)
 	if canRun {
 		other := (*Estimate)(nil)
 		if len(all) > 1 {
 			other = all[len(all)-1]
-		} else if other, err = t.At(ctx, 2*one.Batch, one.Sequence); err != nil {
+		} else if other, err = t.At(ctx, Size{2 * one.Batch, one.Sequence}); err != nil {
 			return nil, err
 		}
 		q, err := t.problem(ctx, other)
@@ -196,27 +189,38 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 	if err != nil || !canRun {
 		return &LargestBatch{Batch: n, Inferred: model.Inferred()}, err
 	}
-	var best *LargestBatch
-	for tries := 0; n > 0 && tries < 8; tries++ {
-		if best != nil && n == best.Batch {
-			break
-		}
-		x, err := t.At(ctx, n, one.Sequence)
+	n, err = confirm(n, func(n int) (bool, error) {
+		x, err := t.At(ctx, Size{n, one.Sequence})
 		if err != nil {
-			return nil, err
+			return false, err
 		}
+		return x.Fits, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &LargestBatch{Batch: n}, nil
+}
+
+// mostRuns bounds the runs that confirm a model's answer.
+const mostRuns = 8
+
+// confirm returns the largest batch that was run and fits, near the one that a model says, 0 for none.
+func confirm(n int, run func(batch int) (fits bool, err error)) (int, error) {
+	best := 0
+	for tries := 0; n > 0 && tries < mostRuns; tries++ {
+		fits, err := run(n)
 		switch {
-		case x.Fits:
-			best = &LargestBatch{Batch: n}
+		case err != nil:
+			return 0, err
+		case fits:
+			best = n
 			n++
-		case best != nil:
-			return best, nil // the one below was run and fits
+		case best > 0:
+			return best, nil
 		default:
 			n -= max(1, n/64)
 		}
-	}
-	if best == nil {
-		best = &LargestBatch{}
 	}
 	return best, nil
 }

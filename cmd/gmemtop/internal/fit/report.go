@@ -1,4 +1,4 @@
-package main
+package fit
 
 import (
 	"encoding/json"
@@ -8,27 +8,36 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
-// label says at which size.
-func label(x *fit.Estimate) string {
-	var words []string
-	if x.Batch > 0 {
-		words = append(words, "batch "+strconv.Itoa(x.Batch))
-	}
-	if x.Sequence > 0 {
-		words = append(words, "sequence "+strconv.Itoa(x.Sequence))
-	}
-	return strings.Join(words, ", ")
+// Report is what a training takes at each size.
+type Report struct {
+	Training *Training
+	// Estimates holds at least one.
+	Estimates []*Estimate
+	// Largest is nil where it was not looked for.
+	Largest *LargestBatch
 }
 
-func (e *estimateCommand) writeText(w io.Writer, all []*fit.Estimate, largest *fit.LargestBatch) {
-	u := e.flags.report.Units
-	for i, x := range all {
+// Fits reports whether the training fits at all sizes.
+func (r *Report) Fits() bool {
+	return !slices.ContainsFunc(r.Estimates, func(x *Estimate) bool { return !x.Fits })
+}
+
+// WriteText writes the report for people.
+func (r *Report) WriteText(w io.Writer, u timeline.Units) error {
+	var b strings.Builder
+	r.text(&b, u)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (r *Report) text(w *strings.Builder, u timeline.Units) {
+	e, largest := r.Training, r.Largest
+	for i, x := range r.Estimates {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
@@ -38,7 +47,7 @@ func (e *estimateCommand) writeText(w io.Writer, all []*fit.Estimate, largest *f
 		}
 		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
 			e.Hardware.Name
-		if l := label(x); l != "" {
+		if l := x.Size.String(); l != "" {
 			head += ", " + l
 		}
 		fmt.Fprintln(w, head)
@@ -76,20 +85,20 @@ func (e *estimateCommand) writeText(w io.Writer, all []*fit.Estimate, largest *f
 		}
 	}
 	fmt.Fprintln(w)
-	for _, n := range e.notes(all) {
+	for _, n := range r.notes() {
 		fmt.Fprintln(w, "note: "+n)
 	}
 }
 
 // notes are what the figures leave out, each once.
-func (e *estimateCommand) notes(all []*fit.Estimate) []string {
+func (r *Report) notes() []string {
 	var notes []string
 	add := func(n string) {
 		if !slices.Contains(notes, n) {
 			notes = append(notes, n)
 		}
 	}
-	for _, x := range all {
+	for _, x := range r.Estimates {
 		if n := x.Result.Asked(); n > 0 {
 			var of []string
 			for _, m := range x.Result.MadeUp {
@@ -110,48 +119,50 @@ func (e *estimateCommand) notes(all []*fit.Estimate) []string {
 	return notes
 }
 
-type estimateJSON struct {
-	Schema   int                `json:"schema_version"`
-	Budget   int64              `json:"budget_bytes"`
-	Outside  int64              `json:"outside_bytes"`
-	Hardware string             `json:"hardware"`
-	Torch    string             `json:"torch"`
-	Results  []estimateSizeJSON `json:"results"`
-	MaxBatch *int               `json:"max_batch"`
-	Inferred bool               `json:"max_batch_inferred"`
-	Notes    []string           `json:"notes"`
+type reportJSON struct {
+	Schema   int        `json:"schema_version"`
+	Budget   int64      `json:"budget_bytes"`
+	Outside  int64      `json:"outside_bytes"`
+	Hardware string     `json:"hardware"`
+	Torch    string     `json:"torch"`
+	Results  []sizeJSON `json:"results"`
+	MaxBatch *int       `json:"max_batch"`
+	Inferred bool       `json:"max_batch_inferred"`
+	Notes    []string   `json:"notes"`
 }
 
-type estimateSizeJSON struct {
-	Batch      int                    `json:"batch"`
-	Sequence   int                    `json:"sequence"`
-	Fits       bool                   `json:"fits"`
-	Peak       int64                  `json:"peak_allocated_bytes"`
-	Requested  int64                  `json:"peak_allocated_requested_bytes"`
-	PeakStep   int                    `json:"peak_step"`
-	Reserved   int64                  `json:"reserved_bytes"`
-	StepTime   int64                  `json:"step_time_ns"`
-	Steps      int                    `json:"steps"`
-	MadeUp     int64                  `json:"values_made_up"`
-	ByCategory []estimateCategoryJSON `json:"by_category"`
+type sizeJSON struct {
+	Batch      int            `json:"batch"`
+	Sequence   int            `json:"sequence"`
+	Fits       bool           `json:"fits"`
+	Peak       int64          `json:"peak_allocated_bytes"`
+	Requested  int64          `json:"peak_allocated_requested_bytes"`
+	PeakStep   int            `json:"peak_step"`
+	Reserved   int64          `json:"reserved_bytes"`
+	StepTime   int64          `json:"step_time_ns"`
+	Steps      int            `json:"steps"`
+	MadeUp     int64          `json:"values_made_up"`
+	ByCategory []categoryJSON `json:"by_category"`
 }
 
-type estimateCategoryJSON struct {
+type categoryJSON struct {
 	Name      string `json:"name"`
 	Bytes     int64  `json:"bytes"`
 	Requested int64  `json:"requested_bytes"`
 }
 
-func (e *estimateCommand) writeJSON(w io.Writer, all []*fit.Estimate, largest *fit.LargestBatch) error {
-	j := estimateJSON{Schema: report.SchemaVersion, Budget: e.Budget, Outside: e.Outside,
-		Hardware: e.Hardware.Name, Torch: all[0].Result.Torch, Notes: e.notes(all)}
-	for _, x := range all {
-		s := estimateSizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits, Peak: x.Peak,
+// WriteJSON writes the report for programs.
+func (r *Report) WriteJSON(w io.Writer) error {
+	e, largest := r.Training, r.Largest
+	j := reportJSON{Schema: report.SchemaVersion, Budget: e.Budget, Outside: e.Outside,
+		Hardware: e.Hardware.Name, Torch: r.Estimates[0].Result.Torch, Notes: r.notes()}
+	for _, x := range r.Estimates {
+		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits, Peak: x.Peak,
 			Requested: x.Device.Totals.PeakAllocatedRequested, PeakStep: x.PeakStep, Reserved: x.Reserved,
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
-			ByCategory: []estimateCategoryJSON{}}
+			ByCategory: []categoryJSON{}}
 		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
-			s.ByCategory = append(s.ByCategory, estimateCategoryJSON{g.Name, g.Bytes, g.Requested})
+			s.ByCategory = append(s.ByCategory, categoryJSON{g.Name, g.Bytes, g.Requested})
 		}
 		j.Results = append(j.Results, s)
 	}

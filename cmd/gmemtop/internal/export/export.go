@@ -1,0 +1,121 @@
+// Package export lists the formats that a trace, or a picture of it, can be written in.
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/figure"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/perfetto"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+	"github.com/gmemtop/gmemtop/tui"
+)
+
+// Format is one format: of the whole trace, of one device, or of several. One of the functions is set.
+type Format struct {
+	Name, Extension, About string
+	// Binary says that the bytes are of no use on a terminal.
+	Binary  bool
+	Trace   func(ctx context.Context, w io.Writer, t *traces.Trace) error
+	Device  func(ctx context.Context, w io.Writer, d *timeline.Device, o figure.Options) error
+	Devices func(ctx context.Context, w io.Writer, d []*timeline.Device, o figure.Options) error
+}
+
+// Formats are all of them, in the order in which help lists them.
+var Formats = []Format{
+	{Name: "perfetto", Extension: ".pftrace", About: "for ui.perfetto.dev", Binary: true,
+		Trace: perfetto.Write},
+	{Name: "folded", Extension: ".folded", About: "stacks that hold the peak, for flame graphs",
+		Device: figure.Folded},
+	{Name: "csv", Extension: ".csv", About: "every allocation; --what events or stacks for those",
+		Device: figure.CSV},
+	{Name: "parquet", Extension: ".parquet", About: "every allocation, for DuckDB, pandas and polars",
+		Binary: true, Device: figure.Parquet},
+	{Name: "json", Extension: ".json", About: "the stats and every allocation", Device: figure.JSON},
+	{Name: "snapshot", Extension: ".pickle", About: "for PyTorch's memory_viz", Binary: true,
+		Trace: torchsnapshot.Write},
+	{Name: "gmt", Extension: ".gmt", About: "the native file, an Apache Arrow stream", Binary: true,
+		Trace: gmt.Write},
+	{Name: "svg", Extension: ".svg", About: "usage by category and the peak, as a drawing",
+		Device: figure.SVG},
+	{Name: "png", Extension: ".png", About: "the same as pixels", Binary: true, Device: figure.PNG},
+	{Name: "html", Extension: ".html", About: "a page that needs no network and answers the mouse",
+		Devices: figure.HTML},
+	{Name: "markdown", Extension: ".md", About: "the report for an issue or a pull request",
+		Device: figure.Markdown},
+}
+
+// Names returns the formats' names.
+func Names() []string {
+	var names []string
+	for _, f := range Formats {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// Choose returns the format that is named, or else the one that the output's name ends like. what chooses the
+// rows of csv, "" for allocations.
+func Choose(format, output, what string) (Format, error) {
+	if format == "" {
+		for _, f := range Formats {
+			if strings.HasSuffix(output, f.Extension) {
+				format = f.Name
+				break
+			}
+		}
+	}
+	switch format {
+	case "":
+		return Format{}, fmt.Errorf("--format is needed: one of %s", strings.Join(Names(), ", "))
+	case "md":
+		format = "markdown"
+	}
+	i := slices.IndexFunc(Formats, func(f Format) bool { return f.Name == format })
+	if i < 0 {
+		return Format{},
+			fmt.Errorf("--format %q is not one of %s", format, strings.Join(Names(), ", "))
+	}
+	f := Formats[i]
+	switch {
+	case what == "":
+	case f.Name != "csv":
+		return Format{}, fmt.Errorf("--what chooses the rows of csv and does not apply to %s", f.Name)
+	case what == "events":
+		f.Device = figure.CSVEvents
+	case what == "stacks":
+		f.Device = figure.CSVStacks
+	case what != "allocations":
+		return Format{}, fmt.Errorf("--what %q is not one of allocations, events, stacks", what)
+	}
+	return f, nil
+}
+
+// ForScreen returns the formats as the screen offers them.
+func ForScreen(units timeline.Units) []tui.Exporter {
+	var out []tui.Exporter
+	for _, f := range Formats {
+		out = append(out, tui.Exporter{Name: f.Name + ": " + f.About, Extension: f.Extension,
+			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
+				o := figure.Options{Options: report.Options{Units: units}}
+				switch {
+				case f.Trace != nil:
+					return f.Trace(ctx, w, t.Trace)
+				case d == nil:
+					return errors.New("this trace has no device")
+				case f.Devices != nil:
+					return f.Devices(ctx, w, t.Devices, o)
+				}
+				return f.Device(ctx, w, d, o)
+			}})
+	}
+	return out
+}

@@ -1,0 +1,204 @@
+package fit
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
+
+// twoSteps holds 8 MiB of parameters and peaks in the second step, at 8 + 24 MiB. PyTorch's allocator reserves
+// a segment of 20 MiB for the parameters and one of its own size for each activation: 60 MiB, or 44 where it
+// gives that of a back for b.
+const twoSteps = `
+mark iteration 2000 5000 step0
+mark iteration 6000 9000 step1
++ weight 8m cat=parameter
+at 2000
++ a 16m cat=activation
+- a
+at 6000
++ b 24m cat=activation
+- b
+empty
+`
+
+// estimated returns the estimate of a script that did what is written in the tests' text form.
+func estimated(t *testing.T, x *Training, size Size, script string) *Estimate {
+	t.Helper()
+	tl := timelinetest.Script(t, script)
+	r := &estimate.Result{Trace: tl.Trace, Torch: "2.9.0", Steps: len(tl.Trace.Marks)}
+	e, err := x.estimate(context.Background(), size, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestAnEstimateIsWhatTheScriptAllocatedAndWhatTheAllocatorReserves(t *testing.T) {
+	const mib = 1 << 20
+	const peak = "peak 32 MiB in step 2, reserved 60 MiB, "
+	for _, c := range []struct {
+		name, script    string
+		budget, outside int64
+		want            string
+	}{
+		{"room for all", twoSteps, 100 * mib, 0, peak + "fits true"},
+		{"as much as is reserved", twoSteps, 60 * mib, 0, peak + "fits true"},
+		{"only with the cache given back", twoSteps, 44 * mib, 0, peak + "fits true"},
+		{"less than that", twoSteps, 43 * mib, 0, peak + "fits false"},
+		{"outside leaves enough", twoSteps, 100 * mib, 56 * mib, peak + "fits true"},
+		{"outside leaves too little", twoSteps, 100 * mib, 57 * mib, peak + "fits false"},
+		{"nothing but outside", twoSteps, 10 * mib, 10 * mib, peak + "fits false"},
+		{"before the first step", "mark iteration 9000 9500 s\n+ a 4m\n- a\nat 9000\n+ b 1m\nempty",
+			100 * mib, 0, "peak 4 MiB in step 0, reserved 22 MiB, fits true"},
+	} {
+		x := &Training{Budget: c.budget, Outside: c.outside}
+		e := estimated(t, x, Size{}, c.script)
+		got := fmt.Sprintf("peak %d MiB in step %d, reserved %d MiB, fits %v", e.Peak/mib, e.PeakStep,
+			e.Reserved/mib, e.Fits)
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+func TestAScriptThatAllocatesNothingCannotBeEstimated(t *testing.T) {
+	tl := timelinetest.Script(t, "clock none")
+	tl.Trace.Devices = nil
+	_, err := (&Training{}).estimate(context.Background(), Size{}, &estimate.Result{Trace: tl.Trace})
+	if !errors.Is(err, estimate.ErrUnsupported) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestTheModelsAnswerIsConfirmedByRuns(t *testing.T) {
+	for _, c := range []struct {
+		model, border int // what the model says, and the largest batch that fits
+		want          int
+		runs          []int
+	}{
+		{10, 10, 10, []int{10, 11}},
+		{10, 12, 12, []int{10, 11, 12, 13}},
+		{10, 8, 8, []int{10, 9, 8, 9}},
+		{640, 625, 625, []int{640, 630, 621, 622, 623, 624, 625, 626}},
+		{1, 0, 0, []int{1}},
+		{0, 5, 0, nil},
+	} {
+		var runs []int
+		got, err := confirm(c.model, func(n int) (bool, error) {
+			runs = append(runs, n)
+			return n <= c.border, nil
+		})
+		if err != nil || got != c.want || !slices.Equal(runs, c.runs) {
+			t.Errorf("model %d, border %d: %d after %v, want %d after %v (%v)", c.model, c.border, got, runs,
+				c.want, c.runs, err)
+		}
+	}
+	failed := errors.New("the script failed")
+	if _, err := confirm(3, func(int) (bool, error) { return false, failed }); !errors.Is(err, failed) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestSizesAndTheirPlacesGoTogether(t *testing.T) {
+	for _, c := range []struct {
+		command            string
+		batches, sequences []int
+		maxBatch           bool
+		want               string // the commands, or what the error says
+	}{
+		{"train", nil, nil, false, "train"},
+		{"train --batch {batch}", []int{8, 16}, nil, false, "train --batch 8 | train --batch 16"},
+		{"train {batch}x{sequence}", []int{1, 2}, []int{3, 4}, false,
+			"train 1x3 | train 1x4 | train 2x3 | train 2x4"},
+		{"train", []int{8}, nil, true, "train"},
+		{"train {batch}", nil, nil, false, "the command has a place for {batch}"},
+		{"train {sequence}", nil, nil, false, "the command has a place for {sequence}"},
+		{"train", []int{8, 16}, nil, false, "several sizes of --batch"},
+		{"train", nil, []int{8}, false, "--sequence needs its place"},
+		{"train {batch}", []int{0}, nil, false, "a size of --batch or --sequence is not 1 to"},
+		{"train {sequence}", nil, []int{-1}, false, "a size of --batch or --sequence is not 1 to"},
+		{"train", nil, nil, true, "--max-batch needs --batch"},
+		{"train {batch} {sequence}", []int{1}, []int{2, 3}, true, "--max-batch is looked for at one"},
+	} {
+		s := Sizes{c.batches, c.sequences}
+		argv := strings.Fields(c.command)
+		var got []string
+		if err := s.Check(argv, c.maxBatch); err != nil {
+			got = append(got, err.Error())
+		} else {
+			for _, x := range s.All() {
+				got = append(got, strings.Join(x.command(argv), " "))
+			}
+		}
+		if text := strings.Join(got, " | "); text != c.want && (len(got) != 1 || !strings.HasPrefix(text, c.want) ||
+			strings.HasPrefix(c.want, "train")) {
+			t.Errorf("%s: %s, want %s", c.command, text, c.want)
+		}
+	}
+}
+
+func TestTheReportSaysWhatFitsAndWhatTheFiguresLeaveOut(t *testing.T) {
+	x := &Training{Budget: 46 << 20, Outside: 1 << 20, Hardware: plan.Hardware{Name: "A100"}}
+	small := estimated(t, x, Size{Batch: 8, Sequence: 64}, twoSteps)
+	small.Result.MadeUp = []estimate.Answer{{Op: "item", Count: 2}, {Op: "tolist", Count: 1}}
+	small.Result.Notes = []string{"a stream was made"}
+	large := estimated(t, x, Size{Batch: 16, Sequence: 64}, "+ w 64m cat=parameter\nempty")
+	large.Result.Notes = small.Result.Notes
+	r := Report{Training: x, Estimates: []*Estimate{small, large}, Largest: &LargestBatch{Batch: 9}}
+	var b strings.Builder
+	if err := r.WriteText(&b, timeline.IEC); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+~ fits: 61.0 MiB of 46.0 MiB, A100, batch 8, sequence 64
+  only by giving cached memory back to the driver within steps, which costs time
+  peak allocated                   32.0 MiB  in step 2
+    activation                     24.0 MiB
+    parameter                      8.00 MiB
+  reserved                         60.0 MiB  PyTorch's caching allocator, emulated
+  outside of tensors               1.00 MiB  CUDA context and libraries, assumed: --outside
+  step 2                           ~3.00 µs  from A100's figures
+
+~ does not fit: 65.0 MiB of 46.0 MiB, A100, batch 16, sequence 64
+  peak allocated                   64.0 MiB  before the first step
+    parameter                      64.0 MiB
+  reserved                         64.0 MiB  PyTorch's caching allocator, emulated
+  outside of tensors               1.00 MiB  CUDA context and libraries, assumed: --outside
+
+~ largest batch that fits: 9 (run at that size)
+
+note: values made up: 3 (item 2, tolist 1)
+note: a stream was made
+note: no optimizer of torch stepped: the peak is that of all the script did
+note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it
+`
+	if got := b.String(); got != strings.TrimPrefix(want, "\n") {
+		t.Errorf("%s", got)
+	}
+	if r.Fits() {
+		t.Error("the second size fits")
+	}
+	b.Reset()
+	if err := r.WriteJSON(&b); err != nil {
+		t.Fatal(err)
+	}
+	var j reportJSON
+	if err := json.Unmarshal([]byte(b.String()), &j); err != nil {
+		t.Fatal(err)
+	}
+	if len(j.Results) != 2 || !j.Results[0].Fits || j.Results[0].Reserved != 60<<20 ||
+		j.Results[0].ByCategory[0] != (categoryJSON{"activation", 24 << 20, 24 << 20}) || j.Results[1].Fits ||
+		*j.MaxBatch != 9 || j.Inferred || len(j.Notes) != 4 {
+		t.Errorf("%s", b.String())
+	}
+}
