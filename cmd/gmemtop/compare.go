@@ -15,6 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
@@ -86,7 +88,7 @@ func newCompareCommand(a *app) *cobra.Command {
 		"also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, "+
 			"as two at different\n"+
 			"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
-	p.IntVar(&c.plan.atSequence, "at-sequence", 0,
+	p.IntVar(&c.plan.AtSequence, "at-sequence", 0,
 		"the sequence length that --max-batch is looked for at (default that of the first file)")
 	p.BoolVar(&c.notes, "notes", false, "print what should be known about each result")
 	c.flags.reading(cmd)
@@ -97,7 +99,7 @@ func newCompareCommand(a *app) *cobra.Command {
 // managers are those that were named, and those that only a device can carry out where one is asked and
 // nobody said which.
 func (c *compareCommand) managers() ([]plan.Manager, error) {
-	ordinals, err := c.devices.ordinals()
+	ordinals, err := planner.Ordinals(c.devices.target)
 	if err != nil || len(ordinals) == 0 {
 		return managers.Select(c.names)
 	}
@@ -129,7 +131,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if c.plan.atSequence != 0 && !c.maxBatch && c.plan.network == "" {
+	if c.plan.AtSequence != 0 && !c.maxBatch && c.plan.Network == "" {
 		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the " +
 			"length that it was made with")}
 	}
@@ -141,18 +143,18 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if deviceErr != nil && !stillSimulated(deviceErr) {
 		return deviceErr
 	}
-	if len(devices) > 0 && c.plan.hardware == "" {
+	if len(devices) > 0 && c.plan.Hardware == "" {
 		h, err := c.calibrated(ctx, devices[0])
 		if err != nil {
 			return err
 		}
-		c.plan.measured = &h
+		c.plan.Measured = &h
 	}
 	p, readErr, err := c.problem(ctx, c.paths)
 	if p == nil {
 		return err
 	}
-	opt, err := c.plan.options(ctx, p)
+	opt, err := c.plan.Options(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -184,7 +186,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return firstError(c.writeComparison(made), readErr, deviceErr, unmeasured(made))
+	return firstError(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made))
 }
 
 // writeComparison answers with comparisons, one below the other; as JSON with the first.
@@ -203,6 +205,18 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	})
 }
 
+// maxBatches finds, for every manager of a comparison, the largest batch whose plan fits in the budget.
+func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
+	opt replay.Options) error {
+	bar := c.newProgress()
+	defer bar.Done()
+	more := func(i int) (*plan.Problem, error) {
+		p, readErr, err := c.recorded(ctx, c.paths[i])
+		return p, firstError(err, readErr)
+	}
+	return c.plan.LargestBatches(ctx, made, list, opt, len(c.paths), more, bar.Say)
+}
+
 // calibrated returns the figures of a GPU, and says where they were measured and kept.
 func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
 	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
@@ -216,4 +230,176 @@ func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (pla
 			"with from now on", d.Target.Name(), d.Info.Name, path)
 	}
 	return h, err
+}
+
+// runLive has plans carried out in a training that runs, and leaves it as it was.
+func (c *compareCommand) runLive(ctx context.Context) error {
+	if err := c.mayWrite(c.flags.output); err != nil {
+		return err
+	}
+	pid, err := planner.LivePID(c.devices.target)
+	if err != nil {
+		return err
+	}
+	switch {
+	case c.plan.Network != "" || c.plan.Iteration != "" || c.maxBatch:
+		return usageError{errors.New("--target live:PID plans the step that the training runs: leave " +
+			"--network, --iteration and --max-batch away")}
+	case c.devices.check() != nil:
+		return c.devices.check()
+	}
+	c.live.Steps = c.devices.iterations
+	if c.live.Results, err = planner.Results(c.devices.results); err != nil {
+		return err
+	}
+	list, err := managers.Select(c.names)
+	if err != nil {
+		return usageError{err}
+	}
+	pooling, others := planner.Apart(list, c.names)
+	if c.flags.json && len(pooling) > 0 && len(others) > 0 {
+		return usageError{fmt.Errorf("--json writes one comparison, and %s is planned on another problem "+
+			"than %s: compare them one after the other",
+			pooling[0].Info().Name, others[0].Info().Name)}
+	}
+	var made []*replay.Comparison
+	left := c.training(ctx, pid, func(w *crew.Crew) error {
+		for _, x := range []struct {
+			list   []plan.Manager
+			pooled bool
+		}{{others, false}, {pooling, true}} {
+			if len(x.list) == 0 {
+				continue
+			}
+			one, err := c.comparedLive(ctx, w, x.pooled, x.list)
+			if one != nil {
+				made = append(made, one)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if len(made) == 0 {
+		return left
+	}
+	err = firstError(c.writeComparison(made...), left)
+	for _, one := range made {
+		err = firstError(err, planner.Unmeasured(one))
+	}
+	return err
+}
+
+// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that
+// choose addresses are made of another problem than the others, what its allocator was asked for, and are
+// compared with what allocators do without a plan.
+func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled bool,
+	list []plan.Manager) (*replay.Comparison, error) {
+	if pooled {
+		today, err := managers.Select("caching,expandable")
+		if err != nil {
+			return nil, err
+		}
+		list = append(today, list...)
+	}
+	target := w.Target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan,
+		error) {
+		m, err := planner.Manager(manager)
+		if err != nil {
+			return nil, err
+		}
+		x := planner.Choose(m, c.plan.BudgetIn)
+		x.Hardware = live.Hardware{Hardware: p.Hardware}
+		made, err := x.Plan(ctx, p, 0)
+		return made.Plan, err
+	})
+	p, err := c.describedNow(ctx, target, pooled, w.Lead)
+	if err != nil {
+		return nil, err
+	}
+	about := w.Lead.Session.Snapshot().Target.Command()
+	if n := target.Ranks(); n > 1 {
+		about += fmt.Sprintf(", %d ranks", n)
+	}
+	opt, err := c.plan.Options(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	opt.Limit = c.limit
+	if !pooled {
+		opt.Eager = managers.Eager
+	}
+	opt.Devices = []replay.Device{{Target: target, About: about, Eager: !pooled, Pools: pooled}}
+	return c.compared(ctx, p, list, opt)
+}
+
+// deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
+type deviceFlags struct {
+	target     string
+	results    string
+	margin     string
+	iterations int
+	calibrate  bool
+}
+
+func (f *deviceFlags) add(c *cobra.Command) {
+	p := c.Flags()
+	p.StringVar(&f.target, "target", "sim",
+		"what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, "+
+			"or\nlive:PID, a training that runs, instead of FILE")
+	p.IntVar(&f.iterations, "iterations", 20,
+		"how many iterations a GPU or a training is timed for, behind three that are not counted")
+	p.StringVar(&f.results, "results", planner.SameResults,
+		"turn a plan in a training off where a tensor returns that is not the same to the bit (same), or "+
+			"count it and go on (any)")
+	p.StringVar(&f.margin, "device-margin", "",
+		"how much of a GPU's free memory is left alone (default 512MiB)")
+	p.BoolVar(&f.calibrate, "calibrate", false,
+		"measure again what copies, launches and allocations cost on the GPU, though it is known")
+}
+
+// options returns how a GPU is measured.
+func (f *deviceFlags) options() (cuda.Options, error) {
+	if err := f.check(); err != nil {
+		return cuda.Options{}, err
+	}
+	margin, err := planner.Bytes("device-margin", f.margin)
+	return cuda.Options{Iterations: f.iterations, Margin: margin}, err
+}
+
+func (f *deviceFlags) check() error {
+	if f.iterations < 1 || f.iterations > 10_000 {
+		return usageError{fmt.Errorf("--iterations %d: time between 1 and 10000 of them", f.iterations)}
+	}
+	return nil
+}
+
+// live reports whether --target names a running training.
+func (f *deviceFlags) live() bool {
+	return strings.HasPrefix(f.target, "live") && !strings.Contains(f.target, ",")
+}
+
+// devices opens the GPUs that --target names. Those that can be used come back beside the error of those that
+// cannot.
+func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
+	ordinals, err := planner.Ordinals(f.target)
+	if err != nil || len(ordinals) == 0 {
+		return nil, err
+	}
+	o, err := f.options()
+	if err != nil {
+		return nil, err
+	}
+	list, err := planner.OpenAll(ctx, ordinals, o)
+	if planner.Unusable(err) {
+		err = unsupportedError{err}
+	}
+	return list, err
+}
+
+// stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the
+// simulator still answers.
+func stillSimulated(err error) bool {
+	return exitCode(err) != exitUsage && !errors.Is(err, context.Canceled)
 }

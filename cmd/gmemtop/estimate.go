@@ -66,10 +66,10 @@ func newEstimateCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&e.plan.hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(),
+	p.StringVar(&e.plan.Hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(),
 		", ")+", or a JSON file (default "+planner.DefaultHardware+")")
-	p.StringVar(&e.plan.budget, "budget", "", "the memory that it has to fit in (default the device's)")
-	p.StringVar(&e.plan.outside, "outside", defaultOutside,
+	p.StringVar(&e.plan.Budget, "budget", "", "the memory that it has to fit in (default the device's)")
+	p.StringVar(&e.plan.Outside, "outside", defaultOutside,
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
 	p.IntSliceVar(&e.sizes.Batches, "batch", nil,
 		"batch sizes to put in the place of {batch}; without the place, the one that the script has")
@@ -96,16 +96,16 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	var err error
 	e.Argv = argv
-	if e.Hardware, err = e.plan.chosenHardware(); err != nil {
+	if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
 		return err
 	}
-	if e.Outside, err = optionalBytes("outside", e.plan.outside); err != nil {
+	if e.Outside, err = planner.Bytes("outside", e.plan.Outside); err != nil {
 		return err
 	}
-	if e.cpu && e.plan.outside == defaultOutside {
+	if e.cpu && e.plan.Outside == defaultOutside {
 		e.Outside = 0
 	}
-	if e.Budget, err = optionalBytes("budget", e.plan.budget); err != nil {
+	if e.Budget, err = planner.Bytes("budget", e.plan.Budget); err != nil {
 		return err
 	}
 	if e.Budget == 0 {

@@ -6,6 +6,8 @@ import (
 	"io/fs"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
@@ -43,7 +45,7 @@ func exitCode(err error) int {
 		return child.code
 	case errors.Is(err, context.Canceled):
 		return exitInterrupted
-	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown):
+	case errors.As(err, &usage), errors.Is(err, samples.ErrUnknown), errors.As(err, new(*planner.Mistake)):
 		return exitUsage
 	case errors.Is(err, errFinding):
 		return exitFinding
@@ -51,8 +53,15 @@ func exitCode(err error) int {
 		return exitInput
 	case errors.As(err, &injected) && injected.Refused():
 		return exitUnsupported
-	case errors.As(err, new(unsupportedError)), errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
+	case errors.As(err, new(unsupportedError)), errors.As(err, new(*plan.Unavailable)),
+		errors.Is(err, traces.ErrUnsupported), errors.Is(err, fs.ErrPermission):
 		return exitUnsupported
 	}
 	return exitFailure
 }
+
+// unsupportedError is something that this input or machine does not allow.
+type unsupportedError struct{ err error }
+
+func (e unsupportedError) Error() string { return e.err.Error() }
+func (e unsupportedError) Unwrap() error { return e.err }

@@ -22,8 +22,9 @@ func (a *app) loadOptions(p input.Progress) load.Options {
 // trace reads the trace at path. Beside an error it may return what was sound.
 func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 	if input.AnyFolder([]string{path}) {
-		return nil, fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as "+
-			"a run", path, traces.ErrUnsupported, path)
+		return nil,
+			fmt.Errorf("%s is a folder, which is %w here: gmemtop replay %s shows the traces in it as "+
+				"a run", path, traces.ErrUnsupported, path)
 	}
 	p := a.newProgress()
 	defer p.Done()

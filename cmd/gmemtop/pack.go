@@ -29,11 +29,14 @@ func newPackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: exactArgs("PROBLEM.csv"),
 		Short: "Solve a storage-allocation problem: an address for every buffer",
-		Long: "Reads a storage-allocation problem (MiniMalloc's CSV: id,lower,upper,size), finds an offset for every buffer such that\n" +
-			"buffers alive together never overlap, and writes the rows with an offset column. With --capacity it looks for a packing\n" +
+		Long: "Reads a storage-allocation problem (MiniMalloc's CSV: id,lower,upper,size), finds an " +
+			"offset for every buffer such that\n" +
+			"buffers alive together never overlap, and writes the rows with an offset column. With " +
+			"--capacity it looks for a packing\n" +
 			"within it, without for the lowest top. Exits with 3 where the capacity cannot be met.",
-		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity 1048576 --timeout 60s",
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
+		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity " +
+			"1048576 --timeout 60s",
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.capacity, "capacity", "", "stay within this many bytes (default: as few as possible)")
@@ -50,7 +53,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 	if c.capacity != "" {
 		n, err := timeline.ParseBytes(c.capacity)
 		if err != nil || n <= 0 {
-			return usageError{fmt.Errorf("--capacity %q is no size: write 1048576 or 1MiB", c.capacity)}
+			return usageError{fmt.Errorf("--capacity %q is not a size: write 1048576 or 1MiB", c.capacity)}
 		}
 		o.Capacity = n
 	}
@@ -76,7 +79,8 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		return fmt.Errorf("pack %s: %w", load.Name(path), err)
 	}
 	if err := pack.Validate(&t.Problem, res.Offsets); err != nil {
-		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w", load.Name(path), err)
+		return fmt.Errorf("pack %s: the packing is wrong, which is a defect of this program: %w",
+			load.Name(path), err)
 	}
 	u := c.flags.report.Units
 	say := func(w io.Writer) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
@@ -52,7 +53,7 @@ func newPlanCommand(a *app) *cobra.Command {
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.emit != "" && c.emit != emitTorch {
-				return usageError{fmt.Errorf("--emit %q is none: write torch", c.emit)}
+				return usageError{fmt.Errorf("--emit %q is unknown: write torch", c.emit)}
 			}
 			if c.target != "" {
 				return c.runLive(cmd.Context())
@@ -71,28 +72,16 @@ func newPlanCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// oneManager returns the manager of a name.
-func oneManager(name string) (plan.Manager, error) {
-	list, err := managers.Select(name)
-	if err != nil {
-		return nil, usageError{err}
-	}
-	if len(list) != 1 {
-		return nil, usageError{fmt.Errorf("--manager %s names %d managers: name one", name, len(list))}
-	}
-	return list[0], nil
-}
-
 // run plans an iteration of a trace, or of a network.
 func (c *planCommand) run(ctx context.Context, paths []string) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if _, err := oneManager(c.manager); err != nil {
+	if _, err := planner.Manager(c.manager); err != nil {
 		return err
 	}
 	c.eager = c.eager || c.emit != ""
-	c.plan.eagerOnly = c.emit != ""
+	c.plan.EagerOnly = c.emit != ""
 	p, readErr, err := c.problem(ctx, paths)
 	if p == nil {
 		return err
@@ -105,14 +94,14 @@ func (c *planCommand) runLive(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if _, err := oneManager(c.manager); err != nil {
+	if _, err := planner.Manager(c.manager); err != nil {
 		return err
 	}
-	pid, err := livePID(c.target)
+	pid, err := planner.LivePID(c.target)
 	if err != nil {
 		return err
 	}
-	pooled := pools(c.manager)
+	pooled := planner.Pools(c.manager)
 	c.eager = !pooled || c.emit != ""
 	var p *plan.Problem
 	if err := c.training(ctx, pid, func(w *crew.Crew) error {
@@ -130,11 +119,11 @@ func (c *planCommand) runLive(ctx context.Context) error {
 
 // writePlan plans a problem with the manager that is named, and writes what came of it.
 func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr error) error {
-	m, err := oneManager(c.manager)
+	m, err := planner.Manager(c.manager)
 	if err != nil {
 		return err
 	}
-	opt, err := c.plan.options(ctx, p)
+	opt, err := c.plan.Options(ctx, p)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,8 @@ func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
 		Short: "Make a recording that was cut readable again",
-		Long: "Copies every whole chunk of a recording and counts the rest. Without -o the result stands beside FILE as\n" +
+		Long: "Copies every whole chunk of a recording and counts the rest. Without -o the result stands " +
+			"beside FILE as\n" +
 			"FILE.repaired.gmt; FILE itself is never changed.",
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
 		RunE:    func(cmd *cobra.Command, args []string) error { return repair(cmd.Context(), a, args[0]) },
@@ -55,7 +56,8 @@ func repair(ctx context.Context, a *app, path string) error {
 	})
 	head := make([]byte, 64)
 	if n, _ := f.ReadAt(head, 0); errors.Is(err, traces.ErrFormat) && !gmt.Sniff(head[:n]) {
-		return fmt.Errorf("%s: %w: this is no gmemtop recording (.gmt); files of other formats need no repair: gmemtop replay shows what is sound of them",
+		return fmt.Errorf("%s: %w: this is no gmemtop recording (.gmt); files of other formats need no "+
+			"repair: gmemtop replay shows what is sound of them",
 			path, traces.ErrFormat)
 	}
 	if err != nil {

@@ -27,11 +27,13 @@ func newReplayCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
 		Short: "Look at saved traces in the terminal",
-		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with one " +
+		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with " +
+			"one " +
 			"trace a rank.\n" +
 			"Without a file it opens the embedded sample. Where standard output is no terminal, it prints " +
 			"the report once instead.\n" +
-			"Embedded samples can be named wherever a file is taken: " + strings.Join(load.Samples(), ", ") + ".",
+			"Embedded samples can be named wherever a file is taken: " + strings.Join(load.Samples(), ", ") +
+			".",
 		Example: "  gmemtop replay snapshot.pickle\n" +
 			"  gmemtop replay snapshot.pickle --from it2 --to it4 --device 1\n" +
 			"  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",
@@ -112,5 +114,6 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 	if l.Run == nil {
 		return err
 	}
-	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.flags.report) }), err)
+	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.flags.report) }),
+		err)
 }

@@ -8,7 +8,8 @@ import (
 )
 
 // Explain plays every device's recording under other settings of the allocator and hands the outcomes to the
-// report. What cannot be played leaves the report as it is, and skipped is told why; the error is the context's.
+// report. What cannot be played leaves the report as it is, and skipped is told why; the error is the
+// context's.
 func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timeline.Units,
 	skipped func(d *timeline.Device, why error)) error {
 	for i := range r.Devices {
@@ -51,7 +52,8 @@ func simulation(r *Result, u timeline.Units) *report.Simulation {
 	s := &report.Simulation{
 		Available: true, Emulator: r.Fidelity.Summary(u), Fidelity: r.Fidelity.Score(),
 		CapacityAtLeast: r.CapacityAtLeast,
-		FromStart:       r.FromStart, Settings: []report.SimulatedSettings{}, Notes: append([]string{}, r.Notes...),
+		FromStart:       r.FromStart, Settings: []report.SimulatedSettings{},
+		Notes: append([]string{}, r.Notes...),
 	}
 	if r.Capacity > 0 {
 		s.Capacity = &r.Capacity

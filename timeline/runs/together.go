@@ -20,9 +20,9 @@ type Member struct {
 	Err   error
 }
 
-// Together summarises the members of a run and puts them on one clock, cut into columns. Where no moment is in
-// all recordings, the run is Apart and each rank has a clock of its own, which begins with its first event.
-// progress is told how many of the members are done.
+// Together summarises the members of a run and puts them on one clock, cut into columns. Where no moment is
+// in all recordings, the run is Apart and each rank has a clock of its own, which begins with its first
+// event. progress is told how many of the members are done.
 func Together(ctx context.Context, members []Member, columns int,
 	progress func(done, total int64)) (*Run, error) {
 	spans, apart := clocks(members)
@@ -51,9 +51,9 @@ func Together(ctx context.Context, members []Member, columns int,
 // span is a stretch [from, to) of a clock, in nanoseconds.
 type span struct{ from, to int64 }
 
-// clocks returns the stretch of the clock that each rank is drawn over. It is the same for all, from the first
-// event of any to the last. Where two ranks were not recorded at one time, or on clocks that are hours apart,
-// it begins with each rank's own first event instead, and is as long as the longest.
+// clocks returns the stretch of the clock that each rank is drawn over. It is the same for all, from the
+// first event of any to the last. Where two ranks were not recorded at one time, or on clocks that are hours
+// apart, it begins with each rank's own first event instead, and is as long as the longest.
 func clocks(members []Member) (spans []span, apart bool) {
 	whole, longest := span{math.MaxInt64, math.MinInt64}, int64(1)
 	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end

@@ -135,7 +135,8 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.Open(path)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
-		return nil, nil, fmt.Errorf("no permission to read the file: run as its owner or chmod a+r it: %w", err)
+		return nil, nil,
+			fmt.Errorf("no permission to read the file: run as its owner or chmod a+r it: %w", err)
 	case err != nil:
 		return nil, nil, err
 	}
@@ -146,8 +147,9 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	}
 	if info.IsDir() {
 		f.Close()
-		return nil, nil, fmt.Errorf("load: %s is a folder, which is opened as a run of one trace a rank: %w", path,
-			traces.ErrUnsupported)
+		return nil, nil,
+			fmt.Errorf("load: %s is a folder, which is opened as a run of one trace a rank: %w", path,
+				traces.ErrUnsupported)
 	}
 	return f, info, nil
 }
@@ -179,7 +181,8 @@ func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
 
 // unpackError makes a decoder's error one about the input, as the readers' own are.
 func unpackError(err error) error {
-	if errors.Is(err, traces.ErrFormat) || errors.Is(err, traces.ErrUnsupported) || errors.Is(err, context.Canceled) ||
+	if errors.Is(err, traces.ErrFormat) || errors.Is(err, traces.ErrUnsupported) ||
+		errors.Is(err, context.Canceled) ||
 		errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
@@ -187,6 +190,7 @@ func unpackError(err error) error {
 	if errors.As(err, &path) {
 		return fmt.Errorf("load: %w", err)
 	}
-	return &traces.FormatError{Format: "load", Offset: -1, Reason: "the compressed file is cut or damaged", Err: err,
+	return &traces.FormatError{Format: "load", Offset: -1, Reason: "the compressed file is cut or damaged",
+		Err:    err,
 		Advice: "fetch it again; what was unpacked up to there was read"}
 }

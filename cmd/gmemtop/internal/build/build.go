@@ -24,7 +24,8 @@ type Build struct {
 
 // This returns the build that runs.
 func This() Build {
-	b := Build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(), OS: runtime.GOOS,
+	b := Build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(),
+		OS:   runtime.GOOS,
 		Arch: runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

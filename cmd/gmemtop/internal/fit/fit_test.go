@@ -15,9 +15,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// twoSteps holds 8 MiB of parameters and peaks in the second step, at 8 + 24 MiB. PyTorch's allocator reserves
-// a segment of 20 MiB for the parameters and one of its own size for each activation: 60 MiB, or 44 where it
-// gives that of a back for b.
+// twoSteps holds 8 MiB of parameters and peaks in the second step, at 8 + 24 MiB. PyTorch's allocator
+// reserves a segment of 20 MiB for the parameters and one of its own size for each activation: 60 MiB, or 44
+// where it gives that of a back for b.
 const twoSteps = `
 mark iteration 2000 5000 step0
 mark iteration 6000 9000 step1
@@ -140,8 +140,9 @@ func TestSizesAndTheirPlacesGoTogether(t *testing.T) {
 				got = append(got, strings.Join(x.command(argv), " "))
 			}
 		}
-		if text := strings.Join(got, " | "); text != c.want && (len(got) != 1 || !strings.HasPrefix(text, c.want) ||
-			strings.HasPrefix(c.want, "train")) {
+		if text := strings.Join(got, " | "); text != c.want &&
+			(len(got) != 1 || !strings.HasPrefix(text, c.want) ||
+				strings.HasPrefix(c.want, "train")) {
 			t.Errorf("%s: %s, want %s", c.command, text, c.want)
 		}
 	}

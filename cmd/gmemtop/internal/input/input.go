@@ -28,7 +28,8 @@ func Options(o load.Options, p Progress) load.Options {
 
 // Timeline builds the timeline of a trace and tells p how far that is.
 func Timeline(ctx context.Context, t *traces.Trace, p Progress) (*timeline.Timeline, error) {
-	return timeline.Build(ctx, t, func(done, total int64) { p("matching allocations with frees", done, total) })
+	return timeline.Build(ctx, t,
+		func(done, total int64) { p("matching allocations with frees", done, total) })
 }
 
 // AnyFolder reports whether there is a folder among paths.

@@ -48,8 +48,8 @@ func (f *Files) RemoveUnfinished() {
 	}
 }
 
-// Write hands body a writer to the file at path. The file appears when body has written all of it. One that is
-// there already is kept unless Force is set, and one that a symbolic link names is replaced, not the link.
+// Write hands body a writer to the file at path. The file appears when body has written all of it. One that
+// is there already is kept unless Force is set, and one that a symbolic link names is replaced, not the link.
 func (f *Files) Write(path string, body func(w io.Writer) error) error {
 	if err := f.MayWrite(path); err != nil {
 		return err
@@ -92,7 +92,8 @@ func Stream(f *os.File, body func(w io.Writer) error) error {
 	return w.Flush()
 }
 
-// writeInto writes to a pipe, a device or whatever else is at path and is not a file, and does not replace it.
+// writeInto writes to a pipe, a device or whatever else is at path and is not a file, and does not replace
+// it.
 func writeInto(path string, body func(w io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -105,8 +106,8 @@ func writeInto(path string, body func(w io.Writer) error) error {
 	return f.Close()
 }
 
-// MayWrite returns an error where a file could not be written at path: where one is there already and Force is
-// not set, above all. It is called before any work is done for the file.
+// MayWrite returns an error where a file could not be written at path: where one is there already and Force
+// is not set, above all. It is called before any work is done for the file.
 func (f *Files) MayWrite(path string) error {
 	info, err := os.Stat(path)
 	switch {

@@ -9,7 +9,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
-	"github.com/gmemtop/gmemtop/replay/sim"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -143,33 +142,4 @@ func eagerOf(results []replay.Result, name string) (found replay.Result) {
 		}
 	}
 	return found
-}
-
-// choose returns the choice of a manager's plan for a budget in bytes.
-func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error) {
-	list, err := managers.Select(manager)
-	if err != nil {
-		return nil, err
-	}
-	c := Choose(list[0], func(context.Context, *plan.Problem, int64) (int64, error) { return budget, nil })
-	c.Hardware = h
-	return c, nil
-}
-
-// Choose returns the choice of a manager's plan for what budget returns, of so much room, 0 where that is not
-// known.
-func Choose(m plan.Manager, budget func(ctx context.Context, p *plan.Problem, room int64) (int64,
-	error)) *crew.Choice {
-	c := Terms(m.Info().Name)
-	c.Pools = m.Info().Family == plan.Pooling
-	c.Budget = budget
-	c.Make = func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
-		return m.Plan(ctx, p, plan.Request{Budget: budget, Seed: 1, Evaluator: sim.Simulator{}})
-	}
-	return c
-}
-
-// Terms returns a choice of a name that has yet to be told what makes its plan.
-func Terms(name string) *crew.Choice {
-	return &crew.Choice{Name: name, Eager: managers.Eager, Caching: Caching}
 }

@@ -194,27 +194,6 @@ func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal s
 	return nil
 }
 
-// Scaled makes the problem at a batch size.
-type Scaled func(batch int) (*plan.Problem, error)
-
-// LargestBatch finds the largest batch whose plan by one manager fits.
-// It calls asked with each size it tries.
-func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
-	asked func(batch int)) (int, error) {
-	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
-	problem := func(n int) (*plan.Problem, error) {
-		asked(n)
-		return at(n)
-	}
-	return batch.MaxBatch(ctx, problem, func(p *plan.Problem) (bool, error) {
-		one, err := replay.Compare(ctx, p, []plan.Manager{m}, opt)
-		if errors.Is(err, replay.ErrTooSmall) {
-			return false, nil
-		}
-		return err == nil && one.Results[0].Available && one.Results[0].Fits, err
-	})
-}
-
 // Caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
 func Caching(ctx context.Context, p *plan.Problem) (int64, error) {
 	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})

@@ -9,7 +9,8 @@ import (
 // clock is a line on a buffer whose time stands still until it is moved.
 func clock(b *bytes.Buffer) (l *Line, move func(time.Duration)) {
 	now := time.Unix(0, 0)
-	return &Line{w: b, begun: now, now: func() time.Time { return now }}, func(d time.Duration) { now = now.Add(d) }
+	return &Line{w: b, begun: now, now: func() time.Time { return now }},
+		func(d time.Duration) { now = now.Add(d) }
 }
 
 func TestProgressComesLateAndSparselyAndGoesAway(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 )
 
 // Planning shows how far a comparison is: how many managers are done, and which are being planned with, how
-// far and for how long. It redraws the line every second, so that a manager which reports nothing for a minute
-// is still seen to be at work.
+// far and for how long. It redraws the line every second, so that a manager which reports nothing for a
+// minute is still seen to be at work.
 type Planning struct {
 	line  *Line
 	total int

@@ -1,0 +1,125 @@
+package planner
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces/load"
+)
+
+// Manager returns the one manager of a name.
+func Manager(name string) (plan.Manager, error) {
+	list, err := managers.Select(name)
+	if err != nil {
+		return nil, &Mistake{err}
+	}
+	if len(list) != 1 {
+		return nil, mistake("--manager %s names %d managers: name one", name, len(list))
+	}
+	return list[0], nil
+}
+
+// Pools reports whether this is the name of a manager that only chooses addresses.
+func Pools(name string) bool {
+	m, err := Manager(name)
+	return err == nil && m.Info().Family == plan.Pooling
+}
+
+// Apart takes the managers that only choose addresses out of a list where they were named: a training does
+// not carry them out unasked.
+func Apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
+	if names == "" || names == "all" {
+		return nil, list
+	}
+	for _, m := range list {
+		if m.Info().Family == plan.Pooling {
+			pooling = append(pooling, m)
+		} else {
+			others = append(others, m)
+		}
+	}
+	return pooling, others
+}
+
+// SameResults is the default of --results.
+const SameResults = "same"
+
+// Results reads --results.
+func Results(word string) (live.Results, error) {
+	switch word {
+	case SameResults:
+		return live.Same, nil
+	case "any":
+		return live.Any, nil
+	}
+	return 0, mistake("--results %q is unknown: write same, or any where ops that add in no fixed order are "+
+		"welcome", word)
+}
+
+// choose returns the choice of a manager's plan for a budget in bytes.
+func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error) {
+	m, err := Manager(manager)
+	if err != nil {
+		return nil, err
+	}
+	c := Choose(m, func(context.Context, *plan.Problem, int64) (int64, error) { return budget, nil })
+	c.Hardware = h
+	return c, nil
+}
+
+// A BudgetFunc returns what a plan is to fit into where there is so much room, 0 for not known.
+type BudgetFunc func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
+
+// Choose returns the choice of a manager's plan.
+func Choose(m plan.Manager, budget BudgetFunc) *crew.Choice {
+	c := terms(m.Info().Name)
+	c.Pools = m.Info().Family == plan.Pooling
+	c.Budget = budget
+	c.Make = func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
+		return m.Plan(ctx, p, plan.Request{Budget: budget, Seed: 1, Evaluator: sim.Simulator{}})
+	}
+	return c
+}
+
+// maxPlan bounds a plan's file: some hundred bytes for each of a million buffers.
+const maxPlan = 1 << 30
+
+// FromFile returns the choice of the plan in a file. Without the training, only its head can be checked.
+func FromFile(path string) (*crew.Choice, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxPlan))
+	if err != nil {
+		return nil, err
+	}
+	head, err := plan.ReadHead(bytes.NewReader(text))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	c := terms(load.Name(path))
+	c.Pools = head.Addresses
+	c.Make = func(_ context.Context, p *plan.Problem, _ int64) (*plan.Plan, error) {
+		pl, err := plan.ReadJSON(bytes.NewReader(text), p)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		return pl, nil
+	}
+	return c, nil
+}
+
+// terms returns a choice of a name that has yet to be told what makes its plan.
+func terms(name string) *crew.Choice {
+	return &crew.Choice{Name: name, Eager: managers.Eager, Caching: Caching}
+}

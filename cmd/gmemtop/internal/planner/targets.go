@@ -1,0 +1,115 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/cuda"
+	"github.com/gmemtop/gmemtop/replay/cuda/driver"
+	"github.com/gmemtop/gmemtop/replay/live"
+)
+
+// AllDevices stands for every GPU of this machine.
+const AllDevices = -1
+
+// Ordinals reads the targets that a comparison is measured on and returns the numbers of the GPUs among them,
+// none for the simulator alone.
+func Ordinals(targets string) ([]int, error) {
+	var list []int
+	for _, name := range strings.Split(targets, ",") {
+		number, device := strings.CutPrefix(name, "cuda:")
+		switch {
+		case name == "sim":
+		case strings.HasPrefix(name, "live"):
+			return nil, mistake("--target %q: write live:PID, and no other target beside it", targets)
+		case name == "cuda":
+			list = append(list, 0)
+		case name == "cuda:all":
+			list = append(list, AllDevices)
+		default:
+			n, err := strconv.Atoi(number)
+			if !device || err != nil || n < 0 {
+				return nil, mistake("--target %q is unknown: write sim, cuda, cuda:1, cuda:all, or several "+
+					"separated by commas", name)
+			}
+			list = append(list, n)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// LivePID returns the process that the target names.
+func LivePID(target string) (int, error) {
+	number, ok := strings.CutPrefix(target, live.Name+":")
+	pid, err := strconv.Atoi(number)
+	if !ok || err != nil || pid <= 0 {
+		return 0, mistake("--target %q names no process: write live:PID, with the number of one that trains",
+			target)
+	}
+	return pid, nil
+}
+
+// OpenAll opens GPUs one after the other and gives them back. Those that can be used come back beside the
+// error of those that cannot. Their ordinals stand in place of that of o.
+func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
+	if len(ordinals) > 0 && ordinals[0] == AllDevices {
+		all, err := cuda.Devices("")
+		if err != nil {
+			return nil, fmt.Errorf("cuda:all: %w", err)
+		}
+		ordinals = nil
+		for _, i := range all {
+			ordinals = append(ordinals, i.Ordinal)
+		}
+	}
+	var list []*Device
+	var failed error
+	for _, n := range ordinals {
+		o.Ordinal = n
+		d, err := Open(ctx, o)
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		list = append(list, d)
+	}
+	return list, failed
+}
+
+// Unusable reports whether an error says that this machine has no such GPU, or none that can be used.
+func Unusable(err error) bool {
+	return slices.ContainsFunc([]error{driver.ErrNotBuilt, driver.ErrNoDriver, driver.ErrNoDevice,
+		driver.ErrTooOld, driver.ErrBusy}, func(why error) bool { return errors.Is(err, why) })
+}
+
+// Unmeasured returns what of a comparison's plans could not be carried out on a GPU for another reason than
+// that its memory does not suffice, which is in the report and no failure.
+func Unmeasured(c *replay.Comparison) error {
+	failed, done, first := 0, 0, error(nil)
+	for i := range c.Measured {
+		r := &c.Measured[i]
+		if r.Available {
+			done++
+		}
+		if r.Err != nil && !errors.Is(r.Err, driver.ErrOutOfMemory) {
+			failed++
+			if first == nil {
+				first = r.Err
+			}
+		}
+	}
+	switch {
+	case failed == 0 && done == 0 && len(c.Measured) > 0:
+		return fmt.Errorf("nothing could be measured on %s: its memory does not suffice for any of these "+
+			"plans", c.Devices[0].Name())
+	case failed == 0:
+		return nil
+	}
+	return fmt.Errorf("%d of %d measurements failed, the first with: %w", failed, len(c.Measured), first)
+}

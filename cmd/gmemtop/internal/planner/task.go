@@ -1,0 +1,230 @@
+package planner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+)
+
+// Mistake is the error of a value that cannot be used: another value helps, another try does not.
+type Mistake struct{ err error }
+
+func (m *Mistake) Error() string { return m.err.Error() }
+
+// Unwrap returns what is wrong.
+func (m *Mistake) Unwrap() error { return m.err }
+
+func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
+
+// Task is one iteration to plan, and on what terms, as flags say it. Each field is the value of the flag of
+// its name.
+type Task struct {
+	// Budget is a size, or a share of what PyTorch's caching allocator takes.
+	Budget, Margin, Outside string
+	// Hardware is a name or a JSON file, Network the name of a network to plan instead of a recording.
+	Hardware, Network string
+	// Iteration is the number of the iteration, "" for the steady one of the highest peak.
+	Iteration string
+	// Batch and Sequence are the sizes of the network, or of each recording.
+	Batch, Sequence []int
+	AtSequence      int
+	Seed            uint64
+	Work            int64
+
+	// EagerOnly is that of [plan.BuildOptions].
+	EagerOnly bool
+	// Measured is the hardware of the GPU that measures, nil where none does.
+	Measured *plan.Hardware
+}
+
+// Bytes reads the size that a flag gives, 0 for "".
+func Bytes(flag, text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	n, err := timeline.ParseBytes(text)
+	if err != nil || n < 0 {
+		return 0, mistake("--%s %q is not a size: write 512MiB", flag, text)
+	}
+	return n, nil
+}
+
+// ChosenHardware returns the hardware that is named. Where none is, it is what was measured on a GPU of this
+// machine, or else the default.
+func (t *Task) ChosenHardware() (plan.Hardware, error) {
+	name := t.Hardware
+	switch {
+	case name != "":
+	case t.Measured != nil:
+		return *t.Measured, nil
+	default:
+		if h, ok := CalibratedHere(); ok {
+			return h, nil
+		}
+		name = DefaultHardware
+	}
+	if strings.HasSuffix(name, ".json") {
+		return hardware.Load(name)
+	}
+	h, err := hardware.ByName(name)
+	if err != nil {
+		return h, &Mistake{err}
+	}
+	return h, nil
+}
+
+// LiveHardware returns the hardware to plan with for a training that runs.
+func (t *Task) LiveHardware() (live.Hardware, error) {
+	h, err := t.ChosenHardware()
+	return live.Hardware{Hardware: h, Chosen: t.Hardware != "", Of: HardwareOf}, err
+}
+
+// OfNetwork makes the problem of the network at a batch size; 0 is the one that is given, or the network's
+// usual one.
+func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
+	net, err := networks.ByName(t.Network)
+	if err != nil {
+		return nil, &Mistake{err}
+	}
+	hw, err := t.ChosenHardware()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case size > 0:
+	case len(t.Batch) > 0:
+		size = t.Batch[0]
+	default:
+		size = net.Batches[0]
+	}
+	o := networks.Options{Sequence: t.AtSequence}
+	switch len(t.Sequence) {
+	case 0:
+	case 1:
+		o.Sequence = t.Sequence[0]
+	default:
+		return nil, mistake("--network has one sequence length: --sequence 1024")
+	}
+	p, err := net.Problem(size, hw, o)
+	if err != nil {
+		return nil, &Mistake{err}
+	}
+	p.Outside, err = Bytes("outside", t.Outside)
+	return p, err
+}
+
+// number reads the number of the iteration, -1 where none is named.
+func (t *Task) number() (int, error) {
+	if t.Iteration == "" {
+		return -1, nil
+	}
+	n, err := strconv.Atoi(strings.TrimPrefix(t.Iteration, "it"))
+	if err != nil || n < 0 {
+		return 0, mistake("--iteration %q is not the number of an iteration: write 2, or it2", t.Iteration)
+	}
+	return n, nil
+}
+
+// OfDevice makes the problem of an iteration of a device; name is what the recording is called.
+func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*plan.Problem, error) {
+	o := plan.BuildOptions{Name: name, EagerOnly: t.EagerOnly}
+	var err error
+	if o.Hardware, err = t.ChosenHardware(); err != nil {
+		return nil, err
+	}
+	if o.Iteration, err = t.number(); err != nil {
+		return nil, err
+	}
+	if o.Iteration >= 0 {
+		it := steps.Of(d)
+		i, err := it.Find(strconv.Itoa(o.Iteration))
+		if err == nil && i == len(it.List) {
+			err = fmt.Errorf("the last iteration is %d", o.Iteration-1)
+		}
+		if err != nil {
+			return nil, mistake("--iteration %s: %w", t.Iteration, err)
+		}
+		o.Iteration = i
+	}
+	if h, ok := HardwareOf(d.Info.Name); ok && t.Hardware == "" && t.Measured == nil {
+		o.Hardware = h
+	}
+	p, err := plan.FromDevice(ctx, d, o)
+	if err != nil {
+		return nil, err
+	}
+	p.Outside, err = Bytes("outside", t.Outside)
+	return p, err
+}
+
+// Check returns an error where the task could not be planned for any recording, before one is read.
+func (t *Task) Check() error {
+	if _, err := t.ChosenHardware(); err != nil {
+		return err
+	}
+	_, err := t.number()
+	return err
+}
+
+// BudgetFor returns the budget for a problem, 0 where none is given.
+func (t *Task) BudgetFor(ctx context.Context, p *plan.Problem) (int64, error) {
+	text := strings.TrimSpace(t.Budget)
+	share, isShare := strings.CutSuffix(text, "%")
+	if !isShare {
+		n, err := Bytes("budget", text)
+		if err == nil && text != "" && n == 0 {
+			err = mistake("--budget 0 leaves no room for anything")
+		}
+		return n, err
+	}
+	percent, err := strconv.ParseFloat(strings.TrimSpace(share), 64)
+	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
+		return 0, mistake("--budget %q is not a share: write 50%%", text)
+	}
+	all, err := Caching(ctx, p)
+	if err != nil {
+		return 0,
+			fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", text, err)
+	}
+	return int64(float64(all) * percent / 100), nil
+}
+
+// BudgetIn is BudgetFor, whatever room there is.
+func (t *Task) BudgetIn(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
+	return t.BudgetFor(ctx, p)
+}
+
+// Options returns the budget for a problem, what of it is kept free, and how managers search.
+func (t *Task) Options(ctx context.Context, p *plan.Problem) (o replay.Options, err error) {
+	o.Seed, o.Work = t.Seed, t.Work
+	if o.Budget, err = t.BudgetFor(ctx, p); err != nil {
+		return o, err
+	}
+	o.Margin, err = Bytes("margin", t.Margin)
+	return o, err
+}
+
+// TooSmall says of an error about a budget what must be held in it, in the user's units; ok is false for any
+// other error.
+func TooSmall(err error, budget int64, u timeline.Units) (text string, ok bool) {
+	var small *plan.TooSmall
+	if !errors.As(err, &small) {
+		return "", false
+	}
+	of := "the budget is " + u.Bytes(small.Budget)
+	if small.Budget != budget {
+		of = fmt.Sprintf("of the budget of %s --outside and --margin leave %s", u.Bytes(budget),
+			u.Bytes(small.Budget))
+	}
+	return fmt.Sprintf("not possible: %s need %s, and %s", small.Held, u.Bytes(small.Need), of), true
+}
