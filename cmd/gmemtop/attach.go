@@ -4,16 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 
 	"github.com/spf13/cobra"
 
-	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -36,7 +35,8 @@ func newAttachCommand(a *app) *cobra.Command {
 			"capture a step whole, op by op. The process needs no change\n" +
 			"and stands still for less than a millisecond or two. When the screen is left the agent is " +
 			"taken out again and nothing of it remains.\n" +
-			"With --manager and --budget, or --plan, it trains with that plan for as long as it is watched.\n" +
+			"With --manager and --budget, or --plan, it trains with that plan for as long as it is " +
+			"watched.\n" +
 			"Without a number it lists the GPUs and the processes of this machine to choose from. With " +
 			"--dry-run it says what it would do, and does nothing.",
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
@@ -77,19 +77,7 @@ func newAttachCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// processNumber reads the number of a process.
-func processNumber(word string) (int, error) {
-	pid, err := strconv.Atoi(word)
-	if err != nil || pid <= 0 {
-		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
-	}
-	return pid, nil
-}
-
-// errNoScreen is the answer where a screen is asked for and there is none.
-var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
-
-// run shows one process, and and with a choice has it train with that plan meanwhile.
+// run shows one process. With a choice, that trains with its plan meanwhile.
 func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error {
 	found, err := job.Attachable(pid)
 	if err != nil {
@@ -119,8 +107,8 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	return errors.Join(shown, left, w.Close())
 }
 
-// trainMeanwhile has a choice, where there is one, carried out in the training that is watched until the
-// function that it returns is called.
+// trainMeanwhile has a choice carried out in the training that is watched, until taken is called. Without a
+// choice it does nothing.
 func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *crew.Choice) (taken func()) {
 	if x == nil {
 		return func() {}
@@ -129,10 +117,7 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 	var work sync.WaitGroup
 	work.Go(func() {
 		all := crew.OfWatch(w)
-		if err := all.Lead.Until(ctx, func(v *capture.View) (bool, error) {
-			return len(v.Steps) > 0,
-				nil
-		}); err == nil {
+		if err := all.Lead.Until(ctx, stepped); err == nil {
 			c.trainWith(ctx, all, x, false)
 		}
 	})
@@ -152,18 +137,6 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 	return c.showMachine(ctx, f)
 }
 
-// showMachine shows the machine and the process that is chosen there.
-func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
-	run, stop := context.WithCancel(ctx)
-	defer stop()
-	var letting sync.WaitGroup
-	defer letting.Wait() // a process that was watched is let go of before this one ends
-	go f.Run(run)
-	o, live := c.screen(), planner.NewLive()
-	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
-	return tui.Run(ctx, o)
-}
-
 // attachDry says what attaching to a process would do.
 func (c *attachCommand) attachDry(pid int) error {
 	f := inject.Check(pid)
@@ -177,8 +150,8 @@ func (c *attachCommand) attachDry(pid int) error {
 		return err
 	}
 	if pytorch.Lives(pid) {
-		fmt.Fprintln(c.out, "would: connect to the agent that lives in it already, or look along with "+
-			"whoever watches it; the process is not stopped")
+		fmt.Fprintln(c.out, "would: connect to the agent that is in it already, beside other viewers; "+
+			"the process is not stopped")
 		return nil
 	}
 	for _, s := range f.Plan {
@@ -198,4 +171,68 @@ func (c *attachCommand) attachDry(pid int) error {
 			"the program has imported it, or name the process that trains")
 	}
 	return f.Err()
+}
+
+// showMachine shows the machine and the process that is chosen there.
+func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
+	run, stop := context.WithCancel(ctx)
+	defer stop()
+	var letting sync.WaitGroup
+	defer letting.Wait() // a process that was watched is let go of before this one ends
+	go f.Run(run)
+	o, live := c.screen(), planner.NewLive()
+	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
+	return tui.Run(ctx, o)
+}
+
+// attachProbes shows a process that is watched by probes.
+func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
+	pid, source, err := c.probedProcess(cmd, args)
+	if err != nil {
+		return err
+	}
+	if c.dry {
+		return c.probeDry(pid)
+	}
+	if !c.hasScreen() {
+		return usageError{errNoScreen}
+	}
+	if c.flags.output != "" {
+		if err := c.mayWrite(c.flags.output); err != nil {
+			return err
+		}
+	}
+	w, err := c.watch()
+	if err != nil {
+		return err
+	}
+	f := feed.NewProcess(w.Process, fmt.Sprintf("for probes on process %d", pid))
+	defer f.Start()()
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.Run(run, source)
+	o := c.screen()
+	o.Feed = feed.NewProbes(f)
+	shown := tui.Run(cmd.Context(), o)
+	stop()
+	return errors.Join(shown, w.Close())
+}
+
+// probeDry says where probes would be put.
+func (c *attachCommand) probeDry(pid int) error {
+	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[c.probes]})
+	if err != nil {
+		return refusedProbes(err)
+	}
+	for _, s := range sites {
+		slow := ""
+		if !s.Emulated {
+			slow = ", stepped over"
+		}
+		fmt.Fprintf(c.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name,
+			oneLine(errors.New(s.Library)), s.Offset, slow)
+	}
+	_, unseen := usdt.Explain(sites)
+	fmt.Fprintln(c.out, "note:", unseen)
+	return nil
 }

@@ -303,17 +303,7 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 		}
 		list = append(today, list...)
 	}
-	target := w.Target(pooled, c.live, func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan,
-		error) {
-		m, err := planner.Manager(manager)
-		if err != nil {
-			return nil, err
-		}
-		x := planner.Choose(m, c.plan.BudgetIn)
-		x.Hardware = live.Hardware{Hardware: p.Hardware}
-		made, err := x.Plan(ctx, p, 0)
-		return made.Plan, err
-	})
+	target := w.Target(pooled, c.live, c.plan.Replan)
 	p, err := c.describedNow(ctx, target, pooled, w.Lead)
 	if err != nil {
 		return nil, err

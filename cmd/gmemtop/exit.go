@@ -65,3 +65,12 @@ type unsupportedError struct{ err error }
 
 func (e unsupportedError) Error() string { return e.err.Error() }
 func (e unsupportedError) Unwrap() error { return e.err }
+
+// selection marks an error about what the user chose of a trace as a mistake in the command line, unless it
+// was told to stop.
+func selection(err error) error {
+	if exitCode(err) == exitInterrupted {
+		return err
+	}
+	return usageError{err}
+}

@@ -3,14 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -127,49 +125,5 @@ func (f *flags) check() error {
 		return fmt.Errorf("--to: %w", err)
 	}
 	f.report = o
-	return nil
-}
-
-// colored says whether escape sequences may go to standard output: --color first, then NO_COLOR,
-// CLICOLOR_FORCE, TERM and what standard output is (https://no-color.org, https://bixense.com/clicolors).
-func (a *app) colored() bool {
-	switch {
-	case a.flags.color == "always":
-		return true
-	case a.flags.color == "never", a.env("NO_COLOR") != "":
-		return false
-	case a.env("CLICOLOR_FORCE") != "" && a.env("CLICOLOR_FORCE") != "0":
-		return true
-	case a.env("TERM") == "dumb":
-		return false
-	}
-	return isTerminal(a.out)
-}
-
-// completions offers the words that flags take to the shell.
-func completions(root *cobra.Command) error {
-	words := map[string][]string{
-		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"},
-		"theme": append([]string{"auto"}, theme.Names...),
-		"what":  {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
-	}
-	for _, c := range append(root.Commands(), root) {
-		own := maps.Clone(words)
-		switch c.Name() {
-		case "export":
-			own["format"] = export.Names()
-		case "diff":
-			own["format"] = []string{"text", "markdown", "json"}
-		}
-		for name, values := range own {
-			if c.LocalFlags().Lookup(name) == nil {
-				continue
-			}
-			if err := c.RegisterFlagCompletionFunc(name,
-				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
-				return err
-			}
-		}
-	}
 	return nil
 }

@@ -12,9 +12,6 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
-const cacheGrace = 2 * time.Second
-
 func (a *app) loadOptions(p input.Progress) load.Options {
 	return input.Options(load.Options{NoCache: a.flags.noCache, Stdin: a.in}, p)
 }

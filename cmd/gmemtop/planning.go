@@ -15,7 +15,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
-	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/spf13/cobra"
@@ -152,10 +151,7 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 	w.Connect(run, pid, found.Started)
 	all := crew.OfWatch(w)
 	c.note("waiting for a step of process %d to end", pid)
-	if err = all.Lead.Until(ctx, func(v *capture.View) (bool, error) {
-		return len(v.Steps) > 0,
-			nil
-	}); err == nil {
+	if err = all.Lead.Until(ctx, stepped); err == nil {
 		err = f(all)
 	}
 	left := w.LetGo()
@@ -163,30 +159,19 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 	return errors.Join(err, left, w.Close())
 }
 
-// problemOf is a target that describes what runs on it.
-type problemOf interface {
-	Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error)
-}
-
-// describedNow has a training described and returns the iteration that process t runs.
-func (c *planning) describedNow(ctx context.Context, target problemOf, pooled bool,
+// describedNow has a training described and returns the iteration that process m runs, or what it allocates
+// where pooled is set.
+func (c *planning) describedNow(ctx context.Context, target planner.Describer, pooled bool,
 	m *crew.Member) (*plan.Problem, error) {
-	h, err := c.plan.LiveHardware()
-	if err != nil {
-		return nil, err
-	}
-	name := "process %d"
+	name := fmt.Sprintf("process %d", m.Session.Snapshot().Target.PID)
 	if pooled {
-		name = "what process %d allocates"
+		name = "what " + name + " allocates"
 		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)
 	} else {
 		c.note("describing two of its steps")
 	}
-	p, err := target.Problem(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	p.Name = fmt.Sprintf(name, m.Session.Snapshot().Target.PID)
-	p.Outside, err = planner.Bytes("outside", c.plan.Outside)
-	return p, err
+	return c.plan.Described(ctx, target, name)
 }
+
+// stepped reports whether a training has ended a step since it is watched.
+func stepped(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }

@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -202,6 +203,87 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			}
 		}
 	}
+}
+
+// recordProbes writes what probes see of a process to a file, until it ends or Ctrl-C.
+func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
+	pid, source, err := c.probedProcess(cmd, args)
+	if err != nil {
+		return err
+	}
+	if err := c.mayWrite(c.flags.output); err != nil {
+		return err
+	}
+	outliveTerminal()
+	ctx, interrupted := context.WithCancel(cmd.Context())
+	defer interrupted()
+	c.signals(func(os.Signal) { interrupted() })
+	w, err := c.watch()
+	if err != nil {
+		return err
+	}
+	run, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.Run(run, source)
+	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	end, ended := c.followProbes(ctx, w)
+	stop()
+	err = w.Close()
+	rows := w.Session.Snapshot().Steps
+	files, _ := w.Files()
+	failed := ended && end.Reason == capture.Refused
+	switch {
+	case len(rows) > 0:
+		c.note("%s", probeSummary(rows, files, c.flags.report.Units))
+	case failed:
+		_ = w.Abandon()
+	default:
+		c.note("nothing was seen of process %d, and %s holds nothing of it", pid, c.flags.output)
+	}
+	if failed {
+		return errors.Join(errors.New(feed.HowEnded(end)), err)
+	}
+	return err
+}
+
+// followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
+func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end capture.End, ended bool) {
+	p := c.newProgress()
+	defer p.Done()
+	said := map[string]string{}
+	_ = w.Session.Until(ctx, func(v *capture.View) (bool, error) { // the only error is the context's
+		for _, n := range v.Notices {
+			switch {
+			case said[n.Key] == n.Text:
+			case n.State:
+				c.note("waiting %s", n.Text)
+			default:
+				c.note("%s", n.Text)
+			}
+			said[n.Key] = n.Text
+		}
+		if n := len(v.Steps); n > 0 {
+			files, _ := w.Files()
+			p.Tell(fmt.Sprintf("%d intervals, written", n), sizeOf(files), 0)
+		}
+		end, ended = v.End, v.Ended
+		return ended, nil
+	})
+	return end, ended
+}
+
+// probeSummary says in one line what was recorded.
+func probeSummary(rows []capture.Step, files []string, units timeline.Units) string {
+	most := int64(0)
+	for _, r := range rows {
+		most = max(most, r.PeakAllocated)
+	}
+	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
+	text := fmt.Sprintf("%s, at most %s allocated since attaching", took, units.Bytes(most))
+	for _, f := range files {
+		text += "; gmemtop replay " + f
+	}
+	return text
 }
 
 // sizeOf returns the bytes of files, those that are gone not counted.

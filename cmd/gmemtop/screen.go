@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -13,6 +14,9 @@ import (
 
 // hasScreen reports whether standard output is a terminal that text can be placed on.
 func (a *app) hasScreen() bool { return isTerminal(a.out) && a.env("TERM") != "dumb" }
+
+// errNoScreen is the answer where a screen is asked for and there is none.
+var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
 // screen are the options that every screen has, with a planner that plans for recordings.
 func (a *app) screen() tui.Options {

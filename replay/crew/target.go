@@ -19,17 +19,18 @@ type Target struct {
 	crew   *Crew
 	pooled bool
 	opt    live.Options
-	// plan makes the plan that a manager has for a process that is not like the one that was planned for.
-	plan  func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)
-	ranks []*targetRank
+	plan   Replan
+	ranks  []*targetRank
 }
 
-// Target returns the processes as a target of plans that choose addresses, or of those that move and drop
-// what is saved; manage makes a plan by a manager's name for a process that is not like the one that was
+// A Replan makes the named manager's plan for the problem of a process that differs from the one that was
 // planned for.
-func (c *Crew) Target(pooled bool, o live.Options, manage func(ctx context.Context, p *plan.Problem,
-	manager string) (*plan.Plan, error)) *Target {
-	return &Target{crew: c, pooled: pooled, opt: o, plan: manage}
+type Replan func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)
+
+// Target returns the processes as a target of plans that choose addresses, where pooled is set, or else of
+// plans that move and drop what is saved.
+func (c *Crew) Target(pooled bool, o live.Options, replan Replan) *Target {
+	return &Target{crew: c, pooled: pooled, opt: o, plan: replan}
 }
 
 // targetRank is one process of it.

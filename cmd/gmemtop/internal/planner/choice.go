@@ -75,6 +75,20 @@ func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error)
 	return c, nil
 }
 
+// Replan makes a manager's plan for a problem on the task's terms.
+func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
+	m, err := Manager(manager)
+	if err != nil {
+		return nil, err
+	}
+	x := Choose(m, func(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
+		return t.BudgetFor(ctx, p)
+	})
+	x.Hardware = live.Hardware{Hardware: p.Hardware}
+	made, err := x.Plan(ctx, p, 0)
+	return made.Plan, err
+}
+
 // A BudgetFunc returns what a plan is to fit into where there is so much room, 0 for not known.
 type BudgetFunc func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
 

@@ -119,8 +119,17 @@ func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
 	if err != nil {
 		return nil, &Mistake{err}
 	}
-	p.Outside, err = Bytes("outside", t.Outside)
-	return p, err
+	return t.withOutside(p)
+}
+
+// withOutside says on a problem what lies outside of tensors.
+func (t *Task) withOutside(p *plan.Problem) (*plan.Problem, error) {
+	n, err := Bytes("outside", t.Outside)
+	if err != nil {
+		return nil, err
+	}
+	p.Outside = n
+	return p, nil
 }
 
 // number reads the number of the iteration, -1 where none is named.
@@ -163,14 +172,34 @@ func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*
 	if err != nil {
 		return nil, err
 	}
-	p.Outside, err = Bytes("outside", t.Outside)
-	return p, err
+	return t.withOutside(p)
+}
+
+// Described has a training described and makes the problem of the step that it runs, under a name.
+func (t *Task) Described(ctx context.Context, d Describer, name string) (*plan.Problem, error) {
+	h, err := t.LiveHardware()
+	if err != nil {
+		return nil, err
+	}
+	p, err := d.Problem(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	p.Name = name
+	return t.withOutside(p)
+}
+
+// Describer is a target that describes what runs on it.
+type Describer interface {
+	Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error)
 }
 
 // Check returns an error where the task could not be planned for any recording, before one is read.
 func (t *Task) Check() error {
-	if _, err := t.ChosenHardware(); err != nil {
-		return err
+	if t.Hardware != "" {
+		if _, err := t.ChosenHardware(); err != nil {
+			return err
+		}
 	}
 	_, err := t.number()
 	return err
@@ -197,11 +226,6 @@ func (t *Task) BudgetFor(ctx context.Context, p *plan.Problem) (int64, error) {
 			fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", text, err)
 	}
 	return int64(float64(all) * percent / 100), nil
-}
-
-// BudgetIn is BudgetFor, whatever room there is.
-func (t *Task) BudgetIn(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
-	return t.BudgetFor(ctx, p)
 }
 
 // Options returns the budget for a problem, what of it is kept free, and how managers search.

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/spf13/cobra"
+)
+
+// diffCommand compares two traces.
+type diffCommand struct {
+	*app
+	failIf []string
+	format string
+}
+
+func newDiffCommand(a *app) *cobra.Command {
+	c := diffCommand{app: a}
+	cmd := &cobra.Command{
+		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
+		Short: "What changed between two traces, as text or as a gate in CI",
+		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts " +
+			"in the source do not count.\n" +
+			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', " +
+			"'peak>40GiB' (B's own value).\n" +
+			"The report names the metrics. Exits with 3 where a condition holds.",
+		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if " +
+			"'peak>+2%' --format markdown",
+		RunE: func(cmd *cobra.Command,
+			args []string) error {
+			return c.run(cmd.Context(), args[0], args[1])
+		},
+	}
+	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil,
+		"exit with 3 if this holds; may be given several times")
+	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
+	c.flags.reading(cmd)
+	c.flags.reporting(cmd)
+	return cmd
+}
+
+func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
+	checks, err := report.ParseThresholds(c.failIf)
+	if err != nil {
+		return usageError{err}
+	}
+	switch c.format {
+	case "text", "markdown":
+	case "json":
+		c.flags.json = true
+	default:
+		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", c.format)}
+	}
+	if err := c.mayWrite(c.flags.output); err != nil {
+		return err
+	}
+	if pathA == "-" && pathB == "-" {
+		return usageError{fmt.Errorf("only one of the two traces can be standard input")}
+	}
+	ta, errA := c.timeline(ctx, pathA)
+	if ta == nil {
+		return errA
+	}
+	tb, errB := c.timeline(ctx, pathB)
+	if tb == nil {
+		return errB
+	}
+	o := c.flags.report
+	d, err := report.NewDiff(ctx, ta, tb, checks, o)
+	if err != nil {
+		return selection(err)
+	}
+	switch {
+	case c.flags.json:
+		err = c.write(false, func(w io.Writer) error { return report.WriteJSON(w, d) })
+	case c.format == "markdown":
+		err = c.write(false, func(w io.Writer) error { return d.WriteMarkdown(w, o) })
+	default:
+		err = c.text(func(w io.Writer) error { return d.WriteText(w, o) })
+	}
+	if err = firstError(err, errA, errB); err == nil && d.Failed {
+		return errFinding
+	}
+	return err
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/tui/theme"
+	"github.com/spf13/cobra"
+)
+
+// execute runs the command that args name, reports its error in one line, and returns the exit code.
+func (a *app) execute(ctx context.Context, args []string) int {
+	root := newRootCommand(a)
+	root.SetArgs(args)
+	root.SetIn(a.in)
+	root.SetOut(a.out)
+	root.SetErr(a.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil || ctx.Err() == nil {
+		load.Wait(cacheGrace)
+	}
+	if err != nil && ctx.Err() != nil {
+		err = context.Canceled // whatever failed did so because it was told to stop
+	}
+	if err != nil && !a.started {
+		err = usageError{err}
+	}
+	code := exitCode(err)
+	switch {
+	case code == exitOK, code == exitFinding, code == exitInterrupted, errors.As(err, new(childError)):
+	case code == exitUsage:
+		fmt.Fprintf(a.err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
+		if !strings.Contains(err.Error(), "--help") {
+			fmt.Fprintf(a.err, "see gmemtop %s--help\n", commandPath(root, args))
+		}
+	default:
+		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+	}
+	return code
+}
+
+// parserTalk is what strconv says of a flag's value before it comes to the point.
+var parserTalk = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
+
+func commandPath(root *cobra.Command, args []string) string {
+	c, _, err := root.Find(args)
+	if err != nil || c == nil || c == root {
+		return ""
+	}
+	return c.Name() + " "
+}
+
+// cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
+const cacheGrace = 2 * time.Second
+
+func newRootCommand(a *app) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "gmemtop",
+		Short: "Shows where GPU memory goes during training",
+		Long: "gmemtop shows where GPU memory goes during training: when the peak was, what held it, and " +
+			"what would bring it down. It watches trainings " +
+			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
+			"content.\n\n" +
+			"Without a command it shows this machine's GPUs and who uses them; where there is none, the " +
+			"embedded sample.",
+		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
+			"  gmemtop attach 4242                        watch one that runs already\n" +
+			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
+			"  gmemtop stats snapshot.pickle              the answer on one screen\n" +
+			"  gmemtop oom snapshot.pickle                why it ran out of memory\n" +
+			"  gmemtop diff old.pickle new.pickle         what changed; with --fail-if a gate in CI\n" +
+			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would make of it\n" +
+			"  gmemtop doctor                             what works on this machine, and what would fix " +
+			"the rest",
+		SilenceErrors: true, SilenceUsage: true,
+		Args: rootArgs,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if err := a.flags.fromEnvironment(cmd, a.env); err != nil {
+				return err
+			}
+			if err := a.flags.check(); err != nil {
+				return err
+			}
+			a.started = true
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), a) },
+	}
+	root.CompletionOptions.HiddenDefaultCmd = true
+	wide := helpWidth(a)
+	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
+	root.SetHelpTemplate(helpTemplate)
+	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"},
+		&cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport,
+			Title: "Report"},
+		&cobra.Group{ID: groupFiles, Title: "Files"}, &cobra.Group{ID: groupMachine, Title: "This program"})
+	a.flags.persistent(root)
+	a.flags.screen(root)
+	root.AddCommand(
+		newAttachCommand(a), newRunCommand(a), newRecordCommand(a), newEstimateCommand(a),
+		newReplayCommand(a),
+		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
+		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
+		newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root), newManCommand(a, root),
+	)
+	for _, c := range append(root.Commands(), root) {
+		c.Long = reflow(c.Long, wide)
+	}
+	if err := completions(root); err != nil {
+		panic(err) // a flag was named twice: a mistake in this program that every run shows
+	}
+	return root
+}
+
+// start shows the machine where it has a GPU, the embedded sample otherwise.
+func start(ctx context.Context, a *app) error {
+	if a.hasScreen() {
+		f, closing := feed.OpenMachine()
+		defer closing()
+		if f.HasDevices() {
+			return (&watcher{app: a}).showMachine(ctx, f)
+		}
+	}
+	return (&replayCommand{app: a}).run(ctx)
+}
+
+// rootArgs explains a first word that is no command; a file's name is the likeliest.
+func rootArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if _, err := os.Stat(args[0]); err == nil {
+		return fmt.Errorf("%q is a file, not a command: gmemtop replay %s shows it", args[0], args[0])
+	}
+	if _, err := strconv.ParseUint(args[0], 10, 32); err == nil {
+		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of "+
+			"that number", args[0], args[0])
+	}
+	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: is %s meant?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q, and no file of that name is here", args[0])
+}
+
+// completions offers the words that flags take to the shell.
+func completions(root *cobra.Command) error {
+	words := map[string][]string{
+		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"},
+		"theme": append([]string{"auto"}, theme.Names...),
+		"what":  {"allocations", "events", "stacks"}, "device": {"cuda", "cpu", "host", "0"},
+	}
+	for _, c := range append(root.Commands(), root) {
+		own := maps.Clone(words)
+		switch c.Name() {
+		case "export":
+			own["format"] = export.Names()
+		case "diff":
+			own["format"] = []string{"text", "markdown", "json"}
+		}
+		for name, values := range own {
+			if c.LocalFlags().Lookup(name) == nil {
+				continue
+			}
+			if err := c.RegisterFlagCompletionFunc(name,
+				cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// helpWidth is how wide help is: as the terminal is, and no wider than is well read.
+func helpWidth(a *app) int {
+	const widest = 100
+	if w := a.width(); w > 0 {
+		return min(w, widest)
+	}
+	return widest
+}
+
+// reflow breaks text into lines of at most w cells. A line of its own ends with a full stop or is empty.
+func reflow(text string, w int) string {
+	var out []string
+	for _, line := range strings.Split(text, "\n") {
+		if n := len(out); n > 0 && out[n-1] != "" && !strings.HasSuffix(out[n-1], ".") {
+			out[n-1] += " " + line
+			continue
+		}
+		out = append(out, line)
+	}
+	return ansi.Wrap(strings.Join(out, "\n"), w, " ")
+}
+
+const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+
+{{end}}{{.UsageString}}`
+
+const usageTemplate = `Usage
+{{- if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasExample}}
+
+Examples
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{range $group := .Groups}}
+
+{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
+  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
+
+Flags
+{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+
+Shared flags
+{{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
+
+Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.
+Exit codes: 0 fine, 1 failure, 2 usage, 3 found what was asked about, 4 input damaged,
+5 not supported here, 130 interrupted.
+`

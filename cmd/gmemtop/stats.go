@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+func newStatsCommand(a *app) *cobra.Command {
+	c := &cobra.Command{
+		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
+		Short: "Peak, who held it, iterations, fragmentation, losses",
+		Long: "Prints one report of a trace: the peak and who held it, iterations, fragmentation, and " +
+			"what the trace lacks.\n" +
+			"FILE is any supported trace, plain or compressed, or - for standard input.",
+		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
+			"  gmemtop stats - --json < snapshot.pickle",
+		RunE: func(cmd *cobra.Command, args []string) error { return stats(cmd.Context(), a, args[0]) },
+	}
+	a.flags.reading(c)
+	a.flags.window(c)
+	a.flags.reporting(c)
+	return c
+}
+
+func stats(ctx context.Context, a *app, path string) error {
+	if err := a.mayWrite(a.flags.output); err != nil {
+		return err
+	}
+	t, readErr := a.timeline(ctx, path)
+	if t == nil {
+		return readErr
+	}
+	return firstError(printStats(ctx, a, t), readErr)
+}
+
+func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
+	o := a.flags.report
+	s, err := report.NewStats(ctx, t, o)
+	if err != nil {
+		return selection(err)
+	}
+	if a.flags.json {
+		return a.write(false, func(w io.Writer) error { return report.WriteJSON(w, s) })
+	}
+	return a.text(func(w io.Writer) error { return s.WriteText(w, o) })
+}
