@@ -284,6 +284,10 @@ func TestCtrlCReachesTheProgram(t *testing.T) {
 
 // TestMain lets the test binary be a viewer that can be killed.
 func TestMain(m *testing.M) {
+	if pid, err := strconv.Atoi(os.Getenv(envAttach)); err == nil {
+		fmt.Println(attachUntilKilled(pid))
+		os.Exit(1)
+	}
 	if argv := os.Getenv("TEST_VIEWER"); argv != "" {
 		job, err := pytorch.Start(pytorch.Launch{Argv: strings.Split(argv, " "), Detached: true})
 		if err != nil {

@@ -24,12 +24,13 @@ import (
 // python returns the interpreter that has torch.
 var python = torchtest.Python
 
-// private gives the test folders of its own for sockets, markers and output.
-func private(t *testing.T) {
+// private gives the test a folder of its own for sockets, markers and output.
+func private(t *testing.T) (dir string) {
 	t.Helper()
-	dir := torchtest.Folder(t)
+	dir = torchtest.Folder(t)
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	t.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state"))
+	return dir
 }
 
 // what is printed of a scenario's own tensors.

@@ -1,12 +1,18 @@
 package pytorch_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,49 +25,81 @@ import (
 )
 
 // rounds is how often viewers come and go in [TestViewersComeAndGo].
-var rounds = flag.Int("rounds", 4, "how often viewers come and go")
+var rounds = flag.Int("rounds", 10, "how often viewers come and go")
 
-// roundTime is how long a round may take: longer is a hang.
-const roundTime = time.Minute
+const (
+	// roundTime is how long a round may take: longer is a hang.
+	roundTime = time.Minute
+	// roundsPerTraining is how many rounds one training sees before it is compared with itself alone.
+	roundsPerTraining = 50
+)
 
-// TestViewersComeAndGo attaches to one training again and again: one viewer after the other, two at one
-// instant, a second one beside the first, one that is killed and one that comes behind it. Each round ends
-// with a detach; the training learns the same, and nothing is left.
+// kinds are the kinds of rounds. Each ends with a detach.
+var kinds = []struct {
+	name  string
+	round func(ctx context.Context, pid int, r *rand.Rand) error
+}{
+	{"one", oneComes}, {"two at once", twoCome}, {"one beside another", oneBesideAnother},
+	{"connection cut", oneIsCutOff}, {"viewer killed", oneIsKilled},
+}
+
+// TestViewersComeAndGo attaches to trainings again and again: one viewer after the other, two at one instant,
+// a second one beside the first, one whose connection is cut, one that is killed. After each round no agent,
+// marker or socket is left; the trainings learn the same and are clean in the end.
 func TestViewersComeAndGo(t *testing.T) {
-	private(t)
-	h := torchtest.NewHost(t)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	h.Start(ctx)
-	way := func(ctx context.Context, pid int, source string) error {
-		_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
-		return err
-	}
-	r := rand.New(rand.NewPCG(1, 2))
-	kinds := []func(ctx context.Context, pid int, way pytorch.Injector) error{oneComes, twoCome, aSecondLooksAlong, oneIsKilled}
-	for i := range *rounds {
-		k := i % len(kinds)
-		if i >= len(kinds) {
-			k = r.IntN(len(kinds))
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), roundTime)
-		err := kinds[k](ctx, h.PID(), way)
+	dir := private(t)
+	r := rand.New(rand.NewPCG(1, uint64(*rounds)))
+	took := make([][]time.Duration, len(kinds))
+	for first := 0; first < *rounds; first += roundsPerTraining {
+		h := torchtest.NewHost(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		h.Start(ctx)
 		cancel()
-		if i == 0 && errors.Is(err, inject.ErrNotPermitted) {
-			t.Skip("needs the permission to trace a process of one's own: ", err)
+		for i := first; i < min(first+roundsPerTraining, *rounds); i++ {
+			k := i % len(kinds)
+			if i >= len(kinds) {
+				k = r.IntN(len(kinds))
+			}
+			began := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), roundTime)
+			err := kinds[k].round(ctx, h.PID(), r)
+			cancel()
+			if i == 0 && errors.Is(err, inject.ErrNotPermitted) {
+				t.Skip("needs the permission to trace a process of one's own: ", err)
+			}
+			took[k] = append(took[k], time.Since(began))
+			err = errors.Join(err, nothingLeft(h.PID(), dir))
+			if err != nil {
+				t.Fatalf("round %d, %s: %v\n%s", i, kinds[k].name, err, h.Said())
+			}
 		}
-		if err != nil {
-			t.Fatalf("round %d of kind %d: %v\n%s", i, k, err, h.Said())
-		}
-		if pytorch.Lives(h.PID()) {
-			t.Fatalf("round %d of kind %d: an agent is left behind", i, k)
+		h.Compare()
+	}
+	for k, list := range took {
+		if slices.Sort(list); len(list) > 0 {
+			t.Logf("%s: %d rounds, half within %s, the longest %s", kinds[k].name, len(list),
+				list[len(list)/2].Round(time.Millisecond), list[len(list)-1].Round(time.Millisecond))
 		}
 	}
-	h.Compare()
-	dir, _ := pytorch.Folder()
-	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("files are left: %v", left)
+}
+
+// nothingLeft checks that no agent lives in a process and that a folder holds no file and no socket.
+func nothingLeft(pid int, dir string) error {
+	if pytorch.Lives(pid) {
+		return errors.New("an agent is left behind")
 	}
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			err = fmt.Errorf("%s is left", path)
+		}
+		return err
+	})
+}
+
+// inside brings the agent into a process.
+func inside(ctx context.Context, pid int, source string) error {
+	_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+	return err
 }
 
 // visitor is a viewer that runs.
@@ -73,8 +111,8 @@ type visitor struct {
 }
 
 // visit attaches to a process and watches it until a step has come.
-func visit(ctx context.Context, pid int, way pytorch.Injector) (*visitor, error) {
-	s, err := pytorch.Attach(ctx, pid, way)
+func visit(ctx context.Context, pid int) (*visitor, error) {
+	s, err := pytorch.Attach(ctx, pid, inside)
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
@@ -130,8 +168,8 @@ func (v *visitor) leave(ctx context.Context) error {
 	return nil
 }
 
-func oneComes(ctx context.Context, pid int, way pytorch.Injector) error {
-	v, err := visit(ctx, pid, way)
+func oneComes(ctx context.Context, pid int, _ *rand.Rand) error {
+	v, err := visit(ctx, pid)
 	if err != nil {
 		return err
 	}
@@ -140,12 +178,12 @@ func oneComes(ctx context.Context, pid int, way pytorch.Injector) error {
 
 // twoCome attaches two viewers at the same moment. One of them injects the agent, or both try; each sees
 // steps.
-func twoCome(ctx context.Context, pid int, way pytorch.Injector) error {
+func twoCome(ctx context.Context, pid int, _ *rand.Rand) error {
 	var both [2]*visitor
 	var errs [2]error
 	var work sync.WaitGroup
 	for i := range both {
-		work.Go(func() { both[i], errs[i] = visit(ctx, pid, way) })
+		work.Go(func() { both[i], errs[i] = visit(ctx, pid) })
 	}
 	work.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
@@ -157,12 +195,12 @@ func twoCome(ctx context.Context, pid int, way pytorch.Injector) error {
 	return errors.Join(both[0].leave(ctx), both[1].leave(ctx))
 }
 
-func aSecondLooksAlong(ctx context.Context, pid int, way pytorch.Injector) error {
-	first, err := visit(ctx, pid, way)
+func oneBesideAnother(ctx context.Context, pid int, _ *rand.Rand) error {
+	first, err := visit(ctx, pid)
 	if err != nil {
 		return err
 	}
-	second, err := visit(ctx, pid, way)
+	second, err := visit(ctx, pid)
 	if err != nil {
 		return fmt.Errorf("the second: %w", err)
 	}
@@ -172,19 +210,83 @@ func aSecondLooksAlong(ctx context.Context, pid int, way pytorch.Injector) error
 	return errors.Join(second.describe(ctx), second.leave(ctx), first.describe(ctx), first.leave(ctx))
 }
 
-// oneIsKilled hangs up without a goodbye. The next viewer finds the agent still there.
-func oneIsKilled(ctx context.Context, pid int, way pytorch.Injector) error {
-	v, err := visit(ctx, pid, way)
+// oneIsCutOff hangs up without a goodbye. The next viewer finds the agent still there.
+func oneIsCutOff(ctx context.Context, pid int, _ *rand.Rand) error {
+	v, err := visit(ctx, pid)
 	if err != nil {
 		return err
 	}
 	v.kill()
 	if err := <-v.done; !errors.Is(err, context.Canceled) && !strings.Contains(fmt.Sprint(err), "closed") {
-		return fmt.Errorf("killed, it ends with %w", err)
+		return fmt.Errorf("cut off, it ends with %w", err)
 	}
-	next, err := visit(ctx, pid, way)
+	return oneFollows(ctx, pid)
+}
+
+// oneFollows attaches behind a viewer that left without a goodbye.
+func oneFollows(ctx context.Context, pid int) error {
+	next, err := visit(ctx, pid)
 	if err != nil {
-		return fmt.Errorf("behind the one that was killed: %w", err)
+		return fmt.Errorf("behind the one that has gone: %w", err)
 	}
 	return next.leave(ctx)
+}
+
+// oneIsKilled kills a viewer that is a process of its own: as soon as the agent runs, once it has connected,
+// or while a step is captured, and up to 20 ms later.
+func oneIsKilled(ctx context.Context, pid int, r *rand.Rand) error {
+	at := moments[r.IntN(len(moments))]
+	later := time.Duration(r.IntN(20)) * time.Millisecond
+	viewer := exec.CommandContext(ctx, os.Args[0])
+	viewer.Env = append(os.Environ(), envAttach+"="+strconv.Itoa(pid))
+	out, err := viewer.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := viewer.Start(); err != nil {
+		return err
+	}
+	var said []string
+	lines := bufio.NewScanner(out)
+	for !slices.Contains(said, at) && lines.Scan() {
+		said = append(said, lines.Text())
+	}
+	time.Sleep(later) // so that it is killed at any moment
+	_ = viewer.Process.Kill()
+	_ = viewer.Wait()
+	if !slices.Contains(said, at) {
+		return fmt.Errorf("the viewer to be killed said %q", said)
+	}
+	return oneFollows(ctx, pid)
+}
+
+// moments are what a viewer that will be killed prints.
+var moments = []string{"injected", "attached", "asked"}
+
+// envAttach has the test binary be a viewer: it names the process to attach to.
+const envAttach = "TEST_ATTACH"
+
+// attachUntilKilled is that viewer.
+func attachUntilKilled(pid int) error {
+	way := func(ctx context.Context, pid int, source string) error {
+		err := inside(ctx, pid, source)
+		if err == nil {
+			fmt.Println("injected")
+		}
+		return err
+	}
+	s, err := pytorch.Attach(context.Background(), pid, way)
+	if err != nil {
+		return err
+	}
+	fmt.Println("attached")
+	seen := capture.NewSession(capture.Limits{})
+	go func() {
+		_ = seen.Until(context.Background(), func(v *capture.View) (bool, error) {
+			return len(v.Steps) > 0, nil
+		})
+		_ = s.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2})
+		fmt.Println("asked")
+	}()
+	return s.Run(context.Background(), seen)
 }
