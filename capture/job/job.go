@@ -56,7 +56,8 @@ const (
 	memberWindow = 64 << 20
 )
 
-// lookAfter is the time between two looks at whether the current process is still there.
+// lookAfter is the time between two looks at whether the current process is still there. Before Linux 5.3
+// only its parent is told.
 const lookAfter = time.Second
 
 // New returns a job whose first process is watched by w.
@@ -79,8 +80,8 @@ func (j *Job) Run(ctx context.Context, command *pytorch.Job) {
 // Injector brings the agent into processes of the command that its environment does not reach.
 func (j *Job) Injector() pytorch.Injector { return j.main.injector(j, 0) }
 
-// watch says of a process that is gone that it has ended. The source says so of all processes but the current
-// one, whose end it takes for the job's; of several, the others may go on, or wait for it for ever.
+// watch ends the current process when it is gone. The source ends all others, but takes the end of this one
+// for the job's: of several, the others may go on, or wait for it forever.
 func (j *Job) watch() {
 	tick := time.NewTicker(lookAfter)
 	defer tick.Stop()
@@ -290,6 +291,19 @@ func (j *Job) Members(lead *Process, whole bool) (list []Member, more bool) {
 	}
 	_, over := j.Over()
 	return list, whole && !over
+}
+
+// WaitOver waits until the command has ended, or returns ctx's error when ctx is done.
+func (j *Job) WaitOver(ctx context.Context) error {
+	for {
+		version := j.Now()
+		if _, over := j.Over(); over {
+			return nil
+		}
+		if err := j.Wait(ctx, version); err != nil {
+			return err
+		}
+	}
 }
 
 // Over returns how the command has ended; ok is false where it has not.

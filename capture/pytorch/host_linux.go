@@ -3,6 +3,7 @@ package pytorch
 import (
 	"bytes"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"runtime"
@@ -92,23 +93,28 @@ func environOf(pid int) (env []string, ok bool) {
 	return strings.Split(string(b), "\x00"), err == nil
 }
 
-// awaitEnd returns when a child of this process has ended, and leaves it to be reaped. A child that is waited
-// for by wait(2) cannot be attached to meanwhile: its stops would be taken for its end's by whoever waits.
-func awaitEnd(pid int) {
+// awaitEnd waits until process pid, which is the one that started then where started is not 0, has ended, but
+// not longer than limit, and reports whether it has. A child stays to be reaped: while somebody waits for a
+// child with wait(2), nobody can attach to it.
+func awaitEnd(pid int, started int64, limit time.Duration) bool {
+	late := time.Now().Add(limit)
 	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil { // a kernel before 5.3
-		for alive(pid, 0) {
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	for alive(pid, started) { // asked behind PidfdOpen: the number may be another process's by then
+		left := time.Until(late)
+		switch {
+		case left <= 0:
+			return false
+		case err != nil: // the kernel is older than 5.3 and tells nobody but the parent
 			time.Sleep(20 * time.Millisecond)
-		}
-		return
-	}
-	defer unix.Close(fd)
-	for {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, -1)
-		if n > 0 || err != nil && err != unix.EINTR {
-			return
+		default:
+			wait := int(min(left/time.Millisecond+1, math.MaxInt32))
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, wait)
 		}
 	}
+	return true
 }
 
 // userOf returns with whose rights process pid opens files, this one's where that is not known.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 )
 
 // peer does not know the other end here: the agent's own word counts.
@@ -21,12 +22,23 @@ func alive(pid int, _ int64) bool {
 // pidSpace is one here.
 func pidSpace() string { return "-" }
 
-// everyone, statOf, environOf and awaitEnd serve to attach to what the environment does not reach, which is
-// done on Linux only.
+// everyone, statOf and environOf serve to attach to what the environment does not reach, which is done on
+// Linux only.
 func everyone() map[int]stat         { return nil }
 func statOf(int) (stat, error)       { return stat{}, errors.ErrUnsupported }
 func environOf(int) ([]string, bool) { return nil, false }
-func awaitEnd(int)                   {}
+
+// awaitEnd waits until process pid has ended, but not longer than limit, and reports whether it has. It does
+// not wait forever, as only a command that was started here is waited for, which nobody attaches to.
+func awaitEnd(pid int, started int64, limit time.Duration) bool {
+	for late := time.Now().Add(limit); limit < forever && alive(pid, started); {
+		if time.Now().After(late) {
+			return false
+		}
+		time.Sleep(20 * time.Millisecond) // only the parent is told of a process's end
+	}
+	return true
+}
 
 // Another user's files and another root directory are not reached here.
 func userOf(int) (uid, gid int)              { return os.Getuid(), os.Getgid() }

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 )
@@ -128,6 +130,9 @@ func (l *Launch) agent() string {
 	return Agent() + settings
 }
 
+// forever is longer than any process runs.
+const forever = time.Duration(math.MaxInt64)
+
 func (j *Job) start(base string) error {
 	python := filepath.Join(j.folder, "python")
 	if err := os.Mkdir(python, 0o700); err != nil {
@@ -165,7 +170,7 @@ func (j *Job) start(base string) error {
 	}
 	leaveOwner(j.folder, j.cmd.Process.Pid)
 	go func() {
-		awaitEnd(j.cmd.Process.Pid) // so that nobody waits while Reach attaches to it
+		awaitEnd(j.cmd.Process.Pid, 0, forever) // so that nobody waits while Reach attaches to it
 		_ = j.cmd.Wait()
 		j.state = j.cmd.ProcessState
 		close(j.exited)

@@ -66,14 +66,16 @@ func Listen(path string) (*Listener, error) {
 	return x, nil
 }
 
-// lockPatience is how long others may look at most: the folder may be another user's, who could hold it for
-// ever.
-const lockPatience = 5 * time.Second
+// lockPatience is how long to wait for a folder that another process has locked: another user could hold it
+// forever. A wait for a lock cannot be given up, so lock asks again and again.
+const (
+	lockPatience = 5 * time.Second
+	lockEvery    = 10 * time.Millisecond
+)
 
-// lock keeps others from locking a folder until it is closed. Where somebody keeps it from that for too long
-// it goes without.
+// lock keeps others from locking a folder until it is closed. After lockPatience it goes without.
 func lock(dir *os.File) {
-	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(10 * time.Millisecond) {
+	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(lockEvery) {
 		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
 			return
 		}
@@ -367,7 +369,7 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 		case time.Since(began) > showing:
 			return nil, err
 		}
-		select { // that viewer has gone meanwhile, or has only just come and shows nothing yet
+		select { // nobody tells when that viewer goes, or begins to show what it sees
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(100 * time.Millisecond):
@@ -375,7 +377,7 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 	}
 }
 
-// showing is how long one who watches may take until he shows what he sees.
+// showing is how long a viewer may take from the agent's connection until it shows others what it sees.
 const showing = 2 * time.Second
 
 // Injector has source run on the main thread of a running Python process, and returns once it has.
@@ -407,7 +409,7 @@ func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 		default:
 			return s, err
 		}
-		select { // another viewer has brought one in meanwhile, or one that was there has left
+		select { // nobody tells when another viewer's agent is there, or the one that leaves is gone
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(50 * time.Millisecond):
@@ -433,6 +435,10 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	return s, err
 }
 
+// goneEvery is the time between two looks at whether an agent will still connect: what says so is a file that
+// another process removes, in a container perhaps.
+const goneEvery = 200 * time.Millisecond
+
 // await listens at a socket of a place, which the session takes over, until the agent of process pid has
 // connected, or gone returns that it will not. The listener stays for as long as the session, to tell other
 // viewers who watches; other ranks of the same run that connect to it are hung up on and keep trying.
@@ -448,7 +454,7 @@ func await(ctx context.Context, pid int, at place, name string, begin, gone func
 		}
 	}
 	for {
-		wait, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		wait, cancel := context.WithTimeout(ctx, goneEvery)
 		s, err := l.Accept(wait)
 		cancel()
 		switch {

@@ -21,11 +21,12 @@ import (
 
 // mux brings what several processes and the output send into one sink.
 type mux struct {
-	job  *Job
-	mu   sync.Mutex
-	sink capture.Sink
-	open int // sessions that run
-	met  int // the first process whose agent has connected, 0 for none yet
+	job   *Job
+	ended capture.Changes // tells of each session that ends
+	mu    sync.Mutex
+	sink  capture.Sink
+	open  int // sessions that run
+	met   int // the first process whose agent has connected, 0 for none yet
 }
 
 func (m *mux) notice(n capture.Notice) {
@@ -58,6 +59,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 			m.mu.Lock()
 			m.open--
 			m.mu.Unlock()
+			m.ended.Tell()
 		})
 	}
 }
@@ -71,20 +73,29 @@ func (m *mux) tell(f func(Family)) {
 	}
 }
 
-// drain waits, for two seconds at most, until the sessions have read what the ended processes sent.
+// drainTime is how long sessions may take to read what processes sent before they ended.
+const drainTime = 2 * time.Second
+
+// drain waits until the sessions have ended, for drainTime at most.
 func (m *mux) drain() {
-	for range 100 {
+	ctx, cancel := context.WithTimeout(context.Background(), drainTime)
+	defer cancel()
+	for {
+		version := m.ended.Now()
 		m.mu.Lock()
 		open := m.open
 		m.mu.Unlock()
-		if open == 0 {
+		if open == 0 || m.ended.Wait(ctx, version) != nil {
 			return
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 }
 
-// tail reads along what the command writes, until ctx is done, and then to the end.
+// tailEvery is the time between two looks at the command's output. It is a file, of which not every file
+// system tells when another process writes to it.
+const tailEvery = 100 * time.Millisecond
+
+// tail reads what the command writes, until ctx is done, and then to the end.
 func (m *mux) tail(ctx context.Context) {
 	f, err := os.Open(m.job.output.Name())
 	if err != nil {
@@ -113,7 +124,7 @@ func (m *mux) tail(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			last = true
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(tailEvery):
 		}
 	}
 }

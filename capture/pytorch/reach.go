@@ -36,6 +36,7 @@ import (
 // interpreter, which changes what sys.executable says.
 
 const (
+	// reachEvery is the time between two looks at the processes, of which /proc tells only who asks.
 	reachEvery = time.Second
 	// reachOwn is how long a program that our environment has reached may take: importing torch from a slow
 	// disk is slow.

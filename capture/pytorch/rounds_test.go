@@ -52,7 +52,8 @@ func TestViewersComeAndGo(t *testing.T) {
 	took := make([][]time.Duration, len(kinds))
 	for first := 0; first < *rounds; first += roundsPerTraining {
 		h := torchtest.NewHost(t)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		began := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // importing torch may take long
 		h.Start(ctx)
 		cancel()
 		for i := first; i < min(first+roundsPerTraining, *rounds); i++ {
@@ -74,6 +75,7 @@ func TestViewersComeAndGo(t *testing.T) {
 			}
 		}
 		h.Compare()
+		t.Logf("a training with rounds %d and later took %s", first, time.Since(began).Round(time.Second))
 	}
 	for k, list := range took {
 		if slices.Sort(list); len(list) > 0 {

@@ -22,10 +22,10 @@ import (
 // The way chosen: a guest connects to the very socket at which the agent's viewer listens, says which process
 // it wants to see, and is spoken to as an agent speaks, so that the same code reads both. Nothing is queued
 // for a guest. The viewer keeps steps, windows and notices anyway, under limits; a guest has a goroutine that
-// knows how far it was told, looks ten times a second at what there is by now, and writes the next frame.
-// Whoever does not read blocks his own goroutine, which then holds one frame and at most one window; when he
-// reads again he is told what is still kept, and the count of what is not. The goroutine that the job's data
-// come in on does nothing for guests but add one to a number: it cannot be slowed by them.
+// knows how far it was told, waits until there is more, and writes the next frame. A guest that does not read
+// blocks that goroutine alone, which then holds one frame and at most one window; when it reads again it is
+// told what is still kept, and the count of what is not. The goroutine that the job's data come in on does
+// nothing for guests but add one to a number: they cannot slow it.
 //
 // Rejected: a queue for each guest, since it is either too short for a pause or holds windows that nobody
 // else needs any more; passing the agent's own bytes on, since a guest that comes later needs what was said
@@ -35,8 +35,9 @@ import (
 // Limits of what a guest is given.
 const (
 	maxGuests = 32
-	// guestEvery is the time between two looks at what there is to tell a guest.
-	guestEvery = 100 * time.Millisecond
+	// guestRest is how long a guest rests that was told all there is: what a fast job says meanwhile comes in
+	// one frame.
+	guestRest = 100 * time.Millisecond
 	// guestRows is the number of steps in a frame.
 	guestRows = 1000
 	// guestFirst is how much of the windows, in bytes of memory, one who comes is given of those that were
@@ -56,10 +57,12 @@ type Relay struct {
 	stop    context.CancelFunc
 	done    sync.WaitGroup
 
+	open context.Context // until Close
+	shut context.CancelFunc
+
 	mu     sync.Mutex
 	told   told // what the session was handed in all
 	guests int
-	closed chan struct{}
 }
 
 var _ capture.Sink = (*Relay)(nil)
@@ -70,8 +73,9 @@ type told struct{ steps, windows, answers int64 }
 // NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is
 // asked of control.
 func NewRelay(s *capture.Session, control capture.Controller) *Relay {
-	r := &Relay{session: s, control: control, closed: make(chan struct{})}
+	r := &Relay{session: s, control: control}
 	r.ctx, r.stop = context.WithCancel(context.Background())
+	r.open, r.shut = context.WithCancel(r.ctx)
 	return r
 }
 
@@ -121,17 +125,11 @@ func (r *Relay) snapshot() (capture.View, told) {
 	return r.session.Snapshot(), r.told
 }
 
-// serve takes a connection of one who wants to look along; false means that it does not, since it is closed
-// or has too many.
+// serve takes the connection of a guest. It returns false if it is closed or has too many.
 func (r *Relay) serve(conn net.Conn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	select {
-	case <-r.closed:
-		return false
-	default:
-	}
-	if r.guests >= maxGuests {
+	if r.open.Err() != nil || r.guests >= maxGuests {
 		return false
 	}
 	r.guests++
@@ -139,12 +137,20 @@ func (r *Relay) serve(conn net.Conn) bool {
 	ctx, leave := context.WithCancel(r.ctx)
 	g := &guest{relay: r, conn: conn, losses: map[string]int64{}, notices: map[string]capture.Notice{}}
 	context.AfterFunc(ctx, func() { _ = conn.Close() }) // a write that waits for a reader ends as well
+	forget := context.AfterFunc(r.open, func() { g.more.Tell() })
+	r.done.Go(func() {
+		_ = r.session.Until(ctx, func(*capture.View) (bool, error) {
+			g.more.Tell()
+			return false, nil
+		})
+	})
 	r.done.Go(func() {
 		defer leave()
 		g.hear(ctx)
 	})
 	r.done.Go(func() {
 		defer leave()
+		defer forget()
 		g.speak(ctx)
 		r.mu.Lock()
 		r.guests--
@@ -157,11 +163,7 @@ func (r *Relay) serve(conn net.Conn) bool {
 // seconds. The session stays as it is.
 func (r *Relay) Close() {
 	r.mu.Lock()
-	select {
-	case <-r.closed:
-	default:
-		close(r.closed)
-	}
+	r.shut()
 	r.mu.Unlock()
 	stop := time.AfterFunc(guestGrace, r.stop)
 	r.done.Wait()
@@ -195,6 +197,7 @@ type guest struct {
 	notices map[string]capture.Notice
 	losses  map[string]int64
 
+	more    capture.Changes // there may be more to tell
 	mu      sync.Mutex
 	refused []capture.Answer // to orders that were not passed on
 	left    bool             // it said that it goes
@@ -205,18 +208,25 @@ var errParted = errors.New("the last word was said")
 
 // speak tells the guest what there is, frame by frame, until it goes or there is nothing to come.
 func (g *guest) speak(ctx context.Context) {
-	for {
+	for told := false; ; {
+		version := g.more.Now()
 		sent, err := g.turn(ctx)
-		if err != nil {
+		switch {
+		case err != nil:
 			return
-		}
-		if sent {
+		case sent:
+			told = true
 			continue
+		case told:
+			told = false
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(guestRest):
+			}
 		}
-		select {
-		case <-ctx.Done():
+		if g.more.Wait(ctx, version) != nil {
 			return
-		case <-time.After(guestEvery):
 		}
 	}
 }
@@ -224,13 +234,7 @@ func (g *guest) speak(ctx context.Context) {
 // turn sends the next thing that there is to say, and reports whether there was one. The view that it is
 // taken from is not held meanwhile.
 func (g *guest) turn(ctx context.Context) (bool, error) {
-	closing := false
-	select {
-	case <-g.relay.closed:
-		closing = true
-	default:
-	}
-	b, w, err := g.next(closing)
+	b, w, err := g.next(g.relay.open.Err() != nil)
 	switch {
 	case w != nil:
 		return true, g.sendWindow(ctx, w)

@@ -26,6 +26,7 @@ func (g *guest) hear(ctx context.Context) {
 			g.mu.Lock()
 			g.left = true
 			g.mu.Unlock()
+			g.more.Tell()
 		}
 	}
 }
@@ -36,6 +37,7 @@ const maxRefusals = 16
 // notPassedOn has the guest told that the job never heard its order.
 func (g *guest) notPassedOn(o capture.Order, err error) {
 	text := "the job was not asked: " + err.Error()
+	defer g.more.Tell()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.refused = append(g.refused[max(len(g.refused)-maxRefusals+1, 0):],

@@ -278,17 +278,18 @@ func OutOfMemory(exception string) bool {
 	return false
 }
 
+// dying is how long a process may take to end once it has closed its sockets.
+const dying = 1500 * time.Millisecond
+
 // over is the end of a connection without a goodbye: the process died, or something between us did.
 func (s *Session) over(sink capture.Sink, err error) error {
 	if errors.Is(err, ErrProtocol) {
 		return fmt.Errorf("process %d: %w", s.target.PID, err)
 	}
-	for range 30 { // a process that dies closes its sockets a little before it is gone
-		if !alive(s.target.PID, s.target.Started) {
-			sink.End(capture.End{Reason: capture.Exited, Code: -1, Detail: "the process is gone, without a last word: killed, or ended by os._exit"})
-			return nil
-		}
-		time.Sleep(50 * time.Millisecond)
+	if awaitEnd(s.target.PID, s.target.Started, dying) {
+		sink.End(capture.End{Reason: capture.Exited, Code: -1,
+			Detail: "the process is gone, without a last word: killed, or ended by os._exit"})
+		return nil
 	}
 	if s.host != 0 {
 		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d continues",

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -246,8 +245,12 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 		}
 		return
 	}
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		_ = j.WaitOver(running)
+		stop()
+	}()
 	for {
 		_, over := j.Over() // asked first: what was printed last is there then
 		v := s.Snapshot()
@@ -259,14 +262,10 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 			}
 			at = end
 		}
-		if over {
+		if over || ctx.Err() != nil {
 			return
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+		_, _ = s.Wait(running, v.Version) // ends when the command does, too
 	}
 }
 

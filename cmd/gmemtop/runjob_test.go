@@ -1,10 +1,52 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
+	"testing/synctest"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
 )
+
+func TestWhatACommandPrintsIsPassedOnUntilItEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := job.New(job.NewWatch(job.Options{}))
+		j.Begin(capture.Target{PID: 1})
+		j.Output([]byte("on the screen\n"))
+		out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		printed := func() string {
+			b, _ := os.ReadFile(out.Name())
+			return string(b)
+		}
+		c := runCommand{watcher: watcher{app: &app{out: out}}}
+		streamed := make(chan struct{})
+		go func() {
+			c.stream(t.Context(), j)
+			close(streamed)
+		}()
+		synctest.Wait()
+		j.Output([]byte("one\n"))
+		synctest.Wait()
+		if got := printed(); got != "one\n" {
+			t.Errorf("while it runs: %q", got)
+		}
+		j.Output([]byte("two\n"))
+		j.End(capture.End{Reason: capture.Exited})
+		<-streamed
+		if got := printed(); got != "one\ntwo\n" {
+			t.Errorf("in all: %q", got)
+		}
+		if err := j.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
 
 func TestThePeakIsTheHighestMarkOfAnyStep(t *testing.T) {
 	steps := []capture.Step{{PeakAllocated: 3}, {PeakAllocated: 7}, {PeakAllocated: capture.Unknown}}
