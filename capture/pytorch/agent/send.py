@@ -59,6 +59,14 @@ ALONE = 60  # seconds after which an agent that was brought in and has met nobod
 WAITING = "waiting for the first optimizer step"
 
 
+def number_of(told: dict[str, Any], name: str) -> int:
+    """A number of an order, 0 where it has none. Viewers read 64 bits."""
+    n = int(told.get(name, 0))
+    if not -(1 << 63) <= n < 1 << 63:
+        raise ValueError("%s takes more than 64 bits" % name)
+    return n
+
+
 class Sender:
     """The half of the agent that runs on a thread of its own. Agent is the other half."""
 
@@ -426,6 +434,8 @@ class Sender:
                 return
             payload = bytes(self.unread[5 : 4 + size])
             del self.unread[: 4 + size]
+            if kind not in (WELCOME, ORDER, DETACH):
+                continue  # of a later version
             try:
                 told = json.loads(payload.decode() or "{}")
                 if kind == WELCOME:
@@ -434,7 +444,7 @@ class Sender:
                         return self._lost_viewer()
                 elif kind == ORDER:
                     self._order(told)
-                elif kind == DETACH:
+                else:
                     self.leaving = True
             except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
                 return self._lost_viewer()  # not a gmemtop viewer
@@ -442,10 +452,10 @@ class Sender:
     def _order(self, told: dict[str, Any]) -> None:
         """Take an order. The training thread starts on it when the current step ends."""
         number, do, how, steps = (
-            int(told.get("id", 0)),
+            number_of(told, "id"),
             told.get("do"),
             told.get("how"),
-            int(told.get("steps", 0)),
+            number_of(told, "steps"),
         )
         if do == "describe":
             steps = min(max(steps, 1), 1000)
@@ -481,7 +491,7 @@ class Sender:
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
             self.orders.append(
-                {"order": number, "id": int(told.get("number", 0)), "plan": plan, "keep": do == "keep"}
+                {"order": number, "id": number_of(told, "number"), "plan": plan, "keep": do == "keep"}
             )
             self.hurry = time.monotonic() + 1.0
         else:
