@@ -228,6 +228,8 @@ type Notice struct {
 	// State says that the text is what the source waits for or does now, rather than something that it cannot
 	// see.
 	State bool
+	// Unmet says that the text is why steps are not captured as they were asked to be, or lack figures.
+	Unmet bool
 }
 
 // The ways in which a source ends.

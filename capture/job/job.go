@@ -31,8 +31,9 @@ type Job struct {
 	capture.Changes
 	// Record, where not nil, has a process that is not the first written to a file of its own.
 	Record func(p *Process) error
-	// Heard, where not nil, gets what processes report.
-	Heard func(t capture.Target, n capture.Notice)
+	// Unmet, where not nil, is told why a process's steps are not captured as they were asked to be, or lack
+	// figures.
+	Unmet func(t capture.Target, why string)
 
 	main *Watch
 	ctx  context.Context

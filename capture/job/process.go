@@ -216,8 +216,8 @@ func (p *Process) Window(w capture.Window) {
 
 // Notice implements capture.Sink.
 func (p *Process) Notice(n capture.Notice) {
-	if p.job != nil && p.job.Heard != nil {
-		p.job.Heard(p.Target(), n)
+	if n.Unmet && p.job != nil && p.job.Unmet != nil {
+		p.job.Unmet(p.Target(), n.Text)
 	}
 	p.sink().Notice(n)
 }

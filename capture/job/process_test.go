@@ -37,6 +37,21 @@ func TestWhatIsWantedIsAskedForOnceTheProcessSteps(t *testing.T) {
 	}
 }
 
+func TestAJobIsToldWhatItsProcessesCannotCapture(t *testing.T) {
+	j := New(NewWatch(Options{}))
+	var told []string
+	j.Unmet = func(t capture.Target, why string) { told = append(told, t.Name()+": "+why) }
+	j.Begin(capture.Target{PID: 7, Rank: 1, WorldSize: 2})
+	j.Notice(capture.Notice{Key: "attached", Text: "by ptrace"})
+	j.Notice(capture.Notice{Key: capture.HowOps, Text: "torch.compile is in use", Unmet: true})
+	if want := []string{"rank 1: torch.compile is in use"}; !slices.Equal(told, want) {
+		t.Errorf("the job is told %q, not %q", told, want)
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
 	p := NewWatch(Options{}).Process
 	p.connect(&orders{})

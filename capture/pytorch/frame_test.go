@@ -127,6 +127,21 @@ func TestHistoryWindowsGetTheStepsThatTheAgentSaw(t *testing.T) {
 	}
 }
 
+func TestWhyStepsAreNotCapturedIsToldFromOtherNotices(t *testing.T) {
+	for frame, unmet := range map[string]bool{
+		`{"key":"ops","text":"torch.compile is in use"}`:             true,
+		`{"key":"allocator","text":"RMM counts nothing"}`:            true,
+		`{"key":"ops","text":"describing","state":true}`:             false,
+		`{"key":"plan 3","text":"it does not fit"}`:                  false,
+		`{"key":"asked","text":"waiting","state":true,"unmet":true}`: false,
+	} {
+		v, err := run(t, append(raw(frameNotice, frame), raw(frameBye, `{"reason":"exit"}`)...))
+		if err != nil || len(v.Notices) != 1 || v.Notices[0].Unmet != unmet {
+			t.Errorf("%s: %v, %+v", frame, err, v.Notices)
+		}
+	}
+}
+
 func TestWhatIsNoAgentIsAnErrorAndNeverAPanic(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"a frame of no length":     {0, 0, 0, 0, 1},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -200,7 +201,8 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		if err != nil {
 			return err
 		}
-		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State})
+		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State,
+			Unmet: slices.Contains(unmetKeys, n.Key) && n.Text != "" && !n.State})
 	case frameAnswer:
 		a, err := read[capture.Answer](payload)
 		if err != nil {
@@ -229,6 +231,12 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		return io.EOF
 	}
 	return nil
+}
+
+// unmetKeys are the keys of notices that say why steps are not captured by these means, or why the allocator
+// counts nothing.
+var unmetKeys = []string{
+	capture.HowOps, capture.HowHistory, capture.HowProfile, capture.HowEvents, "allocator",
 }
 
 // keyState is the key of the notice of what a source waits for, KeyAlong that of the one with whom a viewer

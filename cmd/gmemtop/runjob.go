@@ -109,7 +109,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	// planners ask for the windows they need, and report them themselves
 	if headless && (x == nil || c.live.depth != "") {
-		ranks.Heard = c.tellRefusals()
+		ranks.Unmet = c.tellUnmet()
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
 	launch.Reach = c.reach(ranks, headless)
@@ -199,16 +199,11 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	}
 }
 
-// tellRefusals returns what prints, once, why steps are not captured as the command line asks for. A screen
-// shows that itself.
-func (c *runCommand) tellRefusals() func(t capture.Target, n capture.Notice) {
+// tellUnmet returns a function that prints each text once. A screen shows them itself.
+func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 	said := map[string]bool{}
 	var mu sync.Mutex
-	return func(t capture.Target, n capture.Notice) {
-		if _, ok := feed.Means[n.Key]; !ok && n.Key != "allocator" || n.State || n.Text == "" {
-			return
-		}
-		text := n.Text
+	return func(t capture.Target, text string) {
 		if t.IsRank() {
 			text = t.Name() + ": " + text
 		}
