@@ -384,8 +384,12 @@ const showing = 2 * time.Second
 type Injector func(ctx context.Context, pid int, source string) error
 
 // settling is how long to retry when another agent is in the way: one that another viewer has just injected,
-// or one that is leaving.
-const settling = 10 * time.Second
+// or one that is leaving. On a busy machine either takes seconds.
+const settling = 30 * time.Second
+
+// settleEvery is the time between two looks at whether that agent can be found. It is injected again after
+// that time, and each time after twice as long: what is injected takes time from the training.
+const settleEvery = 50 * time.Millisecond
 
 // tracing is how long to retry while another process traces the target: another viewer needs less than that
 // to inject the agent.
@@ -395,7 +399,7 @@ const tracing = 2 * time.Second
 // it is connected to instead.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	var first time.Time // when another agent or tracer was in the way
-	for {
+	for pause := settleEvery; ; pause *= 2 {
 		s, err := Connect(ctx, pid)
 		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
 			s, err = bring(ctx, pid, way)
@@ -409,10 +413,23 @@ func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 		default:
 			return s, err
 		}
-		select { // nobody tells when another viewer's agent is there, or the one that leaves is gone
-		case <-ctx.Done():
+		if !settle(ctx, pid, pause) {
 			return nil, err
-		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// settle waits until the agent in a process can be found, at most for pause. It reports whether ctx is not
+// done. What it looks for is a file that another process writes.
+func settle(ctx context.Context, pid int, pause time.Duration) bool {
+	for late := time.Now().Add(pause); ; {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(settleEvery):
+		}
+		if Lives(pid) || !time.Now().Before(late) {
+			return true
 		}
 	}
 }
