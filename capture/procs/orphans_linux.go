@@ -1,7 +1,6 @@
 package procs
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/signal"
@@ -12,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// As the entry point of a container this program is process 1, which inherits every process whose parent has
-// ended and has to reap it, or the container runs out of process numbers one day. What this program started
-// itself is waited for where it was started, within milliseconds; so only what has been dead for longer is
-// taken.
+// As the entry point of a container this program is process 1. It then inherits every process whose parent
+// has ended and must reap it, or the container runs out of process numbers one day. A process that gmemtop
+// itself started is reaped within milliseconds, so a child that stays dead for longer is an orphan.
 
-// unclaimed is for how long a child is dead before it is taken to be nobody's.
+// unclaimed is how long a child stays dead before it counts as an orphan.
 const unclaimed = time.Second
 
-// ReapOrphans reaps, until ctx is done, what others left to process 1; elsewhere it does nothing. job is
-// never touched.
+// ReapOrphans reaps orphans until ctx is done if this program is process 1, and does nothing otherwise. It
+// never reaps job.
 func ReapOrphans(ctx context.Context, job int) {
 	if os.Getpid() != 1 {
 		return
@@ -49,20 +47,14 @@ func ReapOrphans(ctx context.Context, job int) {
 	}()
 }
 
-// reapDead reaps the dead children that were seen dead before, and returns those that were not.
+// reapDead reaps the children that were dead before and still are, and returns those that are newly dead.
 func reapDead(job int, before map[int]bool) map[int]bool {
 	now := map[int]bool{}
-	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, path := range stats {
-		b, err := os.ReadFile(path)
-		at := bytes.LastIndexByte(b, ')') // the name in front of it may hold anything
-		if err != nil || at < 0 {
-			continue
-		}
-		fields := bytes.Fields(b[at+1:])
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil || pid == job || len(fields) < 2 || string(fields[0]) != "Z" ||
-			string(fields[1]) != "1" {
+	dirs, _ := filepath.Glob("/proc/[0-9]*")
+	for _, dir := range dirs {
+		s, err := ReadStat(dir)
+		pid, notPID := strconv.Atoi(filepath.Base(dir))
+		if err != nil || notPID != nil || pid == job || s.State != 'Z' || s.Parent != 1 {
 			continue
 		}
 		if before[pid] {

@@ -4,6 +4,8 @@ import (
 	"os"
 	"slices"
 	"strconv"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // Whose process is it
@@ -44,16 +46,8 @@ type family struct {
 
 // relative is a process that was looked at. Once it is of the family it stays so.
 type relative struct {
-	stat
+	procs.Stat
 	of bool
-}
-
-// stat is what the kernel says of a process in one line (proc(5), /proc/pid/stat: fields 3 to 6 and 22, the
-// start in clock ticks since boot).
-type stat struct {
-	state                  byte
-	parent, group, session int
-	started                int64
 }
 
 // familyOf returns the family of a job's command.
@@ -61,7 +55,7 @@ func familyOf(j *Job) *family {
 	f := &family{root: j.PID(), mark: envSocket + "=" + j.listener.Path()}
 	root, _ := statOf(f.root)
 	own, _ := statOf(os.Getpid())
-	f.started, f.session, f.group = root.started, own.session, own.group
+	f.started, f.session, f.group = root.Started, own.Session, own.Group
 	if j.output != nil {
 		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd()))) // as the kernel names it to all
 	}
@@ -74,10 +68,10 @@ func (f *family) look() []int {
 	seen := make(map[int]*relative, len(all))
 	for pid, s := range all {
 		r := f.seen[pid]
-		if r == nil || r.started != s.started {
-			r = &relative{of: pid == f.root && s.started == f.started || s.started >= f.started && f.marked(pid)}
+		if r == nil || r.Started != s.Started {
+			r = &relative{of: pid == f.root && s.Started == f.started || s.Started >= f.started && f.marked(pid)}
 		}
-		r.stat = s
+		r.Stat = s
 		seen[pid] = r
 	}
 	f.seen = seen
@@ -86,14 +80,14 @@ func (f *family) look() []int {
 		sessions, groups, grows = sessions[:0], groups[:0], false
 		for _, r := range seen {
 			if r.of {
-				sessions, groups = append(sessions, r.session), append(groups, r.group)
+				sessions, groups = append(sessions, r.Session), append(groups, r.Group)
 			}
 		}
 		slices.Sort(sessions)
 		slices.Sort(groups)
 		for _, r := range seen {
-			if p := seen[r.parent]; !r.of && r.started >= f.started &&
-				(p != nil && p.of || holds(sessions, r.session, f.session) || holds(groups, r.group, f.group)) {
+			if p := seen[r.Parent]; !r.of && r.Started >= f.started &&
+				(p != nil && p.of || holds(sessions, r.Session, f.session) || holds(groups, r.Group, f.group)) {
 				r.of, grows = true, true
 			}
 		}
@@ -118,10 +112,10 @@ func (f *family) marked(pid int) bool {
 func (f *family) list() []int {
 	children, list := map[int][]int{}, []int{}
 	for pid, r := range f.seen {
-		switch p := f.seen[r.parent]; {
+		switch p := f.seen[r.Parent]; {
 		case !r.of || pid == f.root:
 		case p != nil && p.of:
-			children[r.parent] = append(children[r.parent], pid)
+			children[r.Parent] = append(children[r.Parent], pid)
 		default:
 			list = append(list, pid)
 		}

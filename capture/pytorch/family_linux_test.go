@@ -65,7 +65,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			for _, name := range []string{"environment", "output", "nothing", "session", "group", "grandchild"} {
 				until(t, name+" is an orphan", func() bool { // or is inside of one
 					s, err := statOf(pids[name])
-					return err == nil && (name == "grandchild" || !strings.Contains(commandOf(s.parent), "sleep 1000")) // which all of our shells have in their command
+					return err == nil && (name == "grandchild" || !strings.Contains(commandOf(s.Parent), "sleep 1000")) // which all of our shells have in their command
 				})
 				until(t, name+" is another program", func() bool { return strings.HasPrefix(commandOf(pids[name]), "sleep\x00") })
 			}
@@ -78,7 +78,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "its parent has ended", func() bool { s, err := statOf(pids["remembered"]); return err == nil && s.parent != parent.parent })
+			until(t, "its parent has ended", func() bool { s, err := statOf(pids["remembered"]); return err == nil && s.Parent != parent.Parent })
 			found := f.look()
 			if found[0] != job.PID() {
 				t.Errorf("the first is %d, not the command %d", found[0], job.PID())
@@ -138,10 +138,10 @@ func TestAnotherProcessOfTheCommandsNumberIsNotTheCommand(t *testing.T) {
 	for _, c := range []struct {
 		started int64
 		want    bool
-	}{{own.started, true}, {own.started - 1, false}} {
-		f := &family{root: os.Getpid(), started: c.started, session: own.session, group: own.group, mark: "GMEMTOP_NOBODYS=1"}
+	}{{own.Started, true}, {own.Started - 1, false}} {
+		f := &family{root: os.Getpid(), started: c.started, session: own.Session, group: own.Group, mark: "GMEMTOP_NOBODYS=1"}
 		if found := f.look(); slices.Contains(found, os.Getpid()) != c.want {
-			t.Errorf("of a command that started at %d, process %d, which did at %d: %v", c.started, os.Getpid(), own.started, found)
+			t.Errorf("of a command that started at %d, process %d, which did at %d: %v", c.started, os.Getpid(), own.Started, found)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package pytorch
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"net"
@@ -13,6 +12,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // peer returns the process at the other end of a Unix socket, as the kernel knows it; 0 where it does not
@@ -38,7 +39,7 @@ func peer(conn net.Conn) int {
 // alive reports whether process pid runs and, where started is not 0, is the one that started then.
 func alive(pid int, started int64) bool {
 	s, err := statOf(pid)
-	return err == nil && s.state != 'Z' && s.state != 'X' && (started == 0 || s.started == started)
+	return err == nil && !s.Ended() && (started == 0 || s.Started == started)
 }
 
 // pidSpace names the name space that this program's numbers of processes are of.
@@ -50,35 +51,18 @@ func pidSpace() string {
 	return name
 }
 
-func statOf(pid int) (stat, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return stat{}, err
-	}
-	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:])) // the name before may hold anything
-	if len(fields) < 20 {
-		return stat{}, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
-	}
-	s := stat{state: fields[0][0]}
-	for i, to := range []*int{&s.parent, &s.group, &s.session} {
-		if *to, err = strconv.Atoi(fields[1+i]); err != nil {
-			return stat{}, err
-		}
-	}
-	s.started, err = strconv.ParseInt(fields[19], 10, 64)
-	return s, err
-}
+func statOf(pid int) (procs.Stat, error) { return procs.ReadStat(fmt.Sprintf("/proc/%d", pid)) }
 
 // everyone returns all processes that have not ended, by number.
-func everyone() map[int]stat {
+func everyone() map[int]procs.Stat {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	all := make(map[int]stat, len(entries))
+	all := make(map[int]procs.Stat, len(entries))
 	for _, e := range entries {
 		if n, err := strconv.Atoi(e.Name()); err == nil {
-			if s, err := statOf(n); err == nil && s.state != 'Z' && s.state != 'X' {
+			if s, err := statOf(n); err == nil && !s.Ended() {
 				all[n] = s
 			}
 		}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
 // peer does not know the other end here: the agent's own word counts.
@@ -24,8 +26,8 @@ func pidSpace() string { return "-" }
 
 // everyone, statOf and environOf serve to attach to what the environment does not reach, which is done on
 // Linux only.
-func everyone() map[int]stat         { return nil }
-func statOf(int) (stat, error)       { return stat{}, errors.ErrUnsupported }
+func everyone() map[int]procs.Stat   { return nil }
+func statOf(int) (procs.Stat, error) { return procs.Stat{}, errors.ErrUnsupported }
 func environOf(int) ([]string, bool) { return nil, false }
 
 // awaitEnd waits until process pid has ended, but not longer than limit, and reports whether it has. It does

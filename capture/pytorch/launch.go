@@ -236,7 +236,7 @@ const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int) {
 	s, _ := statOf(pid) // 0 where that is not known, by which alive goes by the number alone
-	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.started, pidSpace()), 0o600)
+	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
 }
 
 // sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them.

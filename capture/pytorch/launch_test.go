@@ -18,9 +18,9 @@ func TestOnlyFoldersOfRunsThatAreKnownToHaveEndedAreSwept(t *testing.T) {
 	}
 	const nobody = 1 << 30 // no system has so many
 	for name, text := range map[string]string{
-		"run-lives":    fmt.Sprintf("%d %d %s", os.Getpid(), self.started, pidSpace()),
+		"run-lives":    fmt.Sprintf("%d %d %s", os.Getpid(), self.Started, pidSpace()),
 		"run-ended":    fmt.Sprintf("%d %d %s", nobody, 5, pidSpace()),
-		"run-replaced": fmt.Sprintf("%d %d %s", os.Getpid(), self.started-1, pidSpace()),
+		"run-replaced": fmt.Sprintf("%d %d %s", os.Getpid(), self.Started-1, pidSpace()),
 		"run-inside":   fmt.Sprintf("%d %d %s", nobody, 5, "pid:[1]"),
 		"run-unsaid":   "",
 	} {
