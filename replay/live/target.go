@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // A training changes while it runs: its data differ, the machine is shared, clocks fall. So a plan is
@@ -325,6 +326,5 @@ func spread(steps []Step) (median, p95 int64) {
 	for i, s := range steps {
 		times[i] = s.Time
 	}
-	slices.Sort(times)
-	return times[len(times)/2], times[min(len(times)*95/100, len(times)-1)]
+	return stats.Median(times), stats.Percentile(times, 95)
 }

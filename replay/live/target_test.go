@@ -117,10 +117,12 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 		what      string
 		got, want int64
 	}{
-		{"before", m.KeepAllBefore, 113}, {"with", m.StepTime, 186}, {"95 of 100 with", m.StepP95, 195}, {"after", m.KeepAllAfter, 159}, {"without", m.KeepAll(), 136},
+		{"before", m.KeepAllBefore, 112_500}, {"with", m.StepTime, 185_500},
+		{"the 95th percentile with", m.StepP95, 194_000},
+		{"after", m.KeepAllAfter, 158_500}, {"without", m.KeepAll(), 135_500},
 	} {
-		if x.got != x.want*millisecond {
-			t.Errorf("%s: a step takes %d ns, not %d ms", x.what, x.got, x.want)
+		if x.got != x.want*millisecond/1000 {
+			t.Errorf("%s: a step takes %d ns, not %d µs", x.what, x.got, x.want)
 		}
 	}
 	if m.Process != 700 || m.ProcessBefore != 900 || m.Reserved != 5022 || m.PinnedPeak != slab(p, pl) || m.PinnedPeak == 0 || m.SwappedOut != 7 || m.SwappedIn != 6 || m.RecomputeTime != 5 {
