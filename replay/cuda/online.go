@@ -185,31 +185,6 @@ func (d *deviceDriver) Unmap(addr uint64, size int64) error {
 // MemInfo implements allocator.Driver: of the cap, not of the card.
 func (d *deviceDriver) MemInfo() (free, total int64) { return d.cap - d.held, d.cap }
 
-// close gives everything back; work on it must be done.
-func (d *deviceDriver) close() error {
-	var first error
-	note := func(err error) {
-		if first == nil {
-			first = err
-		}
-	}
-	for p, h := range d.mapped {
-		note(d.led.Unmap(p, d.made[h-1].size))
-	}
-	for i := range d.made {
-		if d.made[i].size > 0 {
-			note(d.led.Release(d.made[i].handle))
-		}
-	}
-	for p, size := range d.reserved {
-		note(d.led.Unreserve(p, size))
-	}
-	for p := range d.allocs {
-		note(d.led.Free(p))
-	}
-	return first
-}
-
 // deviceEvents are the allocator's events on the device. The interface has no errors: the first one is kept,
 // and ends the run.
 type deviceEvents struct {
@@ -343,4 +318,3 @@ func (o *online) turn() {
 
 func (o *online) footprint() (int64, error) { return o.a.Stats().PeakReserved, nil }
 func (o *online) figures() allocator.Stats  { return o.a.Stats() }
-func (o *online) close() error              { return o.device.close() }

@@ -37,10 +37,7 @@ func (x *execution) openStore(limit int64) (store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the allocator %q: %w", x.pl.Policy.Name, err)
 	}
-	var s interface {
-		store
-		close() error
-	}
+	var s store
 	if x.pl.Policy.Name == plan.PolicyAsync || settings.Backend == "cudaMallocAsync" {
 		s = newAsync(x)
 	} else if s, err = newOnline(x, settings, limit); err != nil {
@@ -212,13 +209,3 @@ func (a *async) footprint() (int64, error) {
 }
 
 func (a *async) figures() allocator.Stats { return allocator.Stats{} }
-
-// close gives back what instances still have.
-func (a *async) close() error {
-	for i := range a.addr {
-		if err := a.free(plan.InstanceID(i)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
