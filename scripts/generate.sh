@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes every generated file anew: what go:generate lines in the tree say.
+# Writes every generated file, by the go:generate lines in the tree.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go generate ./...

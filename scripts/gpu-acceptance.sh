@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs every check that needs a GPU, however long that takes, and goes on where an earlier run in the same folder ended.
-# The report is FOLDER/report.json; recordings and logs lie beside it. Exit code 3: a check failed.
+# Runs every check that needs a GPU, however long that takes, and resumes an earlier run in the same folder.
+# The report is FOLDER/report.json, with recordings and logs beside it. Exit code 3: a check failed.
 #
 # usage: scripts/gpu-acceptance.sh GMEMTOP FOLDER [PYTHON]
 set -eu

@@ -2,11 +2,11 @@
 # Builds HiGHS, the solver of integer programs, from its source:
 #
 #   scripts/highs.sh wasm      managers/milp/highs.wasm.zst, which the program embeds
-#   scripts/highs.sh native    bin/highs, twice as fast, which tests and the program use where it is on PATH
+#   scripts/highs.sh native    bin/highs, twice as fast, which tests and the program use if it is on PATH
 #
-# HIGHS_SOURCE names a clone of HiGHS' repository where there is one already. Either way the commit and the hash of
-# its files must be those below. wasm needs git, cmake, Emscripten and zstd (on Debian 12: apt-get install git cmake
-# emscripten node-acorn zstd), native needs git, cmake and a C++ compiler. It takes 20 minutes of two cores.
+# HIGHS_SOURCE may name a clone of HiGHS' repository. The commit and the hash of its files must be those below
+# in any case. wasm needs git, cmake, Emscripten and zstd (on Debian 12: apt-get install git cmake emscripten
+# node-acorn zstd), native needs git, cmake and a C++ compiler. It takes 20 minutes of two cores.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tag=v1.15.1

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Records the embedded samples anew: real training steps on the CPU. PYTHON names an interpreter that has torch (default python3).
+# Records the embedded samples again: real training steps on the CPU. PYTHON names an interpreter with torch
+# (default python3).
 set -euo pipefail
 cd "$(dirname "$0")/../traces/samples"
 tmp=$(mktemp -d)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests that the build tags standin and cuda add, and no others: a plain build has the rest, and
-# scripts/test.sh runs them. One package after the other, since they share the machine's processors.
-# PACKAGES limits it to some: make standin PACKAGES=./replay/... Arguments go to go test.
+# Runs only the tests that the build tags standin and cuda add; scripts/test.sh runs the others. It runs one
+# package after the other, since they share the machine's processors. PACKAGES limits it to some: make standin
+# PACKAGES=./replay/... Arguments go to go test.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 tags=standin,cuda

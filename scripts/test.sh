@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every test: one line a package, every failure in full, and at the end each skipped test with the thing that it missed.
-# RACE=-race turns the race detector on. PACKAGES names what is tested instead of everything. Arguments are handed to go test.
+# Runs every test: one line a package, every failure in full, and at the end each skipped test with what it
+# lacks. RACE=-race turns the race detector on. PACKAGES limits it to some packages. Arguments go to go test.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 status=0

@@ -20,7 +20,7 @@ TABLE = os.path.join(os.path.dirname(__file__), "..", "docs", "torch-names.md")
 STUBS = ["torch/_C/__init__.pyi", "torch/_C/_autograd.pyi", "torch/_C/_VariableFunctions.pyi"]
 LIBRARIES = ["torch/lib/libtorch_python.so", "torch/lib/libtorch_python.dylib"]
 
-# Names of Python: the files that may have one, and what shows it there.
+# Names in Python: the files that may hold one, and what shows it there.
 PYTHON = {
     "torch.autograd._get_sequence_nr": (["torch/autograd/__init__.py"], r"\b_get_sequence_nr\b"),
     "torch.autograd._profiler_enabled": (["torch/autograd/__init__.py"], r"\b_profiler_enabled\b"),
@@ -54,7 +54,7 @@ PYTHON = {
     "__tensor_flatten__": (["torch/utils/_python_dispatch.py"], r"__tensor_flatten__"),
 }
 
-# Names of C++, and those that a release may lack, with what the agent does there.
+# Names in C++, and names that a release may lack, with what the agent does without.
 C = [
     "torch._C._len_torch_dispatch_stack",
     "torch._C._get_dispatch_stack_at",

@@ -16,7 +16,7 @@ import (
 
 const root = "../.."
 
-// generated is the page that this program writes, which needs no claim of its own.
+// generated is the page that this program writes: it needs no claims.
 const generated = "docs/gpu-results.md"
 
 func claims(t *testing.T) *list {
@@ -123,7 +123,7 @@ func (l *list) quotes(page, sentence string) bool {
 		})
 }
 
-// A claim names checks that there are and tests that there are, and the tests run on the stand-in.
+// A claim names only checks and tests that exist, and the tests run on the stand-in.
 func TestEveryClaimNamesOnlyChecksAndTestsThatExist(t *testing.T) {
 	seen, named := map[string]bool{}, map[string]bool{}
 	for _, c := range claims(t).Claims {
@@ -155,8 +155,8 @@ func TestEveryClaimNamesOnlyChecksAndTestsThatExist(t *testing.T) {
 	}
 }
 
-// onStandIn says what is wrong with a test that a claim names, "" for nothing: it has to be there, in a
-// package whose tests use the stand-in GPU.
+// onStandIn says what is wrong with a test that a claim names, "" for nothing: it must exist, in a package
+// whose tests use the stand-in GPU.
 func onStandIn(folder, name string) string {
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
 	if err != nil || len(files) == 0 {
@@ -203,7 +203,7 @@ func TestSentencesOfAPage(t *testing.T) {
 	}
 }
 
-// A report file becomes a row, and only where all checks of the claim are ok in one report does it say so.
+// A report file becomes a row. It confirms a claim only if all checks of the claim are ok in that report.
 func TestAReportBecomesARow(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string, change func(*acceptance.Report)) {
@@ -251,6 +251,6 @@ func TestAReportBecomesARow(t *testing.T) {
 	}
 	put("standin.json", func(r *acceptance.Report) { r.GPU.StandIn = true })
 	if _, err := readReports(dir); err == nil || !strings.Contains(err.Error(), "stand-in") {
-		t.Errorf("a report of the stand-in is taken for one of a GPU: %v", err)
+		t.Errorf("a report of the stand-in counts as one of a GPU: %v", err)
 	}
 }

@@ -1,17 +1,17 @@
-// Command gpuresults writes docs/gpu-results.md: what gmemtop claims about GPUs, and who has seen each claim
-// hold.
+// Command gpuresults writes docs/gpu-results.md: what gmemtop claims about GPUs, and where each claim was
+// confirmed.
 //
-// The problem: gmemtop is developed without a GPU, and its pages make promises about GPUs. A reader has to
-// see which of them a GPU has confirmed, which only the stand-in GPU of our tests has, and which nobody. A
-// page that people keep by hand drifts from both.
+// The problem: gmemtop is developed without a GPU, and its pages make promises about GPUs. A reader must see
+// which of them a GPU has confirmed, which only the stand-in GPU of our tests, and which nothing. A page kept
+// by hand would become stale.
 //
-// The way chosen: docs/gpu-claims.json lists the claims as data. A claim quotes the sentences in which it
-// stands, and names the checks of gmemtop doctor --gpu-report and the tests on the stand-in that bear on it.
-// Reports of users are files in docs/gpu-reports. This program joins the three. Its test holds the list to
-// the pages: every quotation still stands there, every sentence about GPUs is quoted by a claim or named as
-// none, and tests and checks exist.
+// The solution: docs/gpu-claims.json lists the claims as data. A claim quotes the sentences that make it, and
+// names the checks of gmemtop doctor --gpu-report and the tests on the stand-in that support it. Users'
+// reports are files in docs/gpu-reports. This program joins the three. Its test compares the list with the
+// pages: every quotation is still there, every sentence about GPUs is quoted by a claim or listed as none,
+// and tests and checks exist.
 //
-// The way rejected: marks in the pages themselves. They are noise for those who read the pages.
+// Rejected: marks in the pages themselves, which are noise to readers.
 //
 // usage: go run ./scripts/gpuresults [ROOT]
 //
@@ -67,22 +67,22 @@ func write(w io.Writer, root string) error {
 // list is docs/gpu-claims.json.
 type list struct {
 	Claims []claim `json:"claims"`
-	// None are sentences that speak of GPUs and promise nothing about one.
+	// None are sentences that mention GPUs and promise nothing about them.
 	None []none `json:"not_claims"`
 }
 
-// claim is something that gmemtop says of GPUs.
+// claim is something that gmemtop promises about GPUs.
 type claim struct {
 	ID string `json:"id"`
 	// Claim is what is claimed, in one sentence.
 	Claim string `json:"claim"`
-	// Stands are the sentences that say so.
+	// Stands are the sentences that make the claim.
 	Stands []quotation `json:"stands"`
-	// Checks are those of gmemtop doctor --gpu-report, all of which have to be ok on a GPU.
+	// Checks are names of checks of gmemtop doctor --gpu-report. All must be ok on a GPU.
 	Checks []string `json:"checks,omitempty"`
 	// Tests run on the stand-in GPU: a package's folder and a function, "cmd/gmemtop TestX".
 	Tests []string `json:"tests,omitempty"`
-	// Note says what of the claim none of these shows.
+	// Note says which part of the claim none of these shows.
 	Note string `json:"note,omitempty"`
 }
 
@@ -113,8 +113,8 @@ func readClaims(file string) (*list, error) {
 	return &l, nil
 }
 
-// readReports reads the reports of users in order of their files' names. One that was taken on the stand-in
-// is an error: it says nothing about a GPU.
+// readReports reads users' reports in order of their file names. A report from the stand-in is an error: it
+// says nothing about a GPU.
 func readReports(dir string) ([]*acceptance.Report, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -140,7 +140,7 @@ func readReport(file string) (*acceptance.Report, error) {
 	defer f.Close()
 	r, err := acceptance.Read(f)
 	if err == nil && r.GPU.StandIn {
-		err = errors.New("it was taken on the stand-in and not on a GPU: take it out")
+		err = errors.New("it comes from the stand-in, not from a GPU: remove it")
 	}
 	return r, err
 }
@@ -149,8 +149,8 @@ const head = `# On a real GPU
 
 <!-- Written by scripts/generate.sh from docs/gpu-claims.json and docs/gpu-reports: change those. -->
 
-gmemtop is developed without a GPU. This page lists what it claims about GPUs and who has seen each claim hold: a user's GPU, the stand-in GPU of our
-tests (PyTorch's own CUDA code on a machine without a GPU, [capture/standin](../capture/standin)), or nobody. The stand-in is no
+gmemtop is developed without a GPU. This page lists what it claims about GPUs and where each claim was confirmed: on a user's GPU, on the stand-in GPU of our
+tests (PyTorch's own CUDA code on a machine without a GPU, [capture/standin](../capture/standin)), or nowhere yet. The stand-in is no
 evidence about time, about kernels, or about what a driver does.
 
 ## Add your GPU
@@ -159,12 +159,12 @@ evidence about time, about kernels, or about what a driver does.
 gmemtop doctor --gpu-report gpu.json --python ~/venv/bin/python
 ` + "```" + `
 
-It takes up to nine minutes, needs no root, and leaves memory that others use alone. It runs gmemtop and small trainings, shows what is in the file, and sends
+It takes up to nine minutes, needs no root, and does not touch memory that others use. It runs gmemtop and small trainings, shows what is in the file, and sends
 nothing. The file holds the card, versions, and figures; no names, paths or process numbers. Attach it to an issue of the project.
-` + "`--checks list`" + ` lists the checks, ` + "`--all --keep DIR`" + ` runs all of them and goes on where an earlier run ended.
+` + "`--checks list`" + ` lists the checks, ` + "`--all --keep DIR`" + ` runs all of them and resumes an earlier run.
 
 A maintainer reads the file, saves it as ` + "`docs/gpu-reports/CARD-DAY.json`" + `, runs ` + "`scripts/generate.sh`" + ` and commits both. A file that
-holds anything but a report's fields is refused, and so is one that was taken on the stand-in.
+holds anything but a report's fields is refused, and so is one from the stand-in.
 
 `
 
@@ -196,7 +196,7 @@ func page(l *list, reports []*acceptance.Report) string {
 	}
 	b.WriteString("## Reports\n\n")
 	if len(reports) == 0 {
-		b.WriteString("None yet: nothing of gmemtop has run on a GPU.\n\n")
+		b.WriteString("None yet: gmemtop has not run on a GPU.\n\n")
 	}
 	for _, r := range reports {
 		fmt.Fprintf(&b, "- %s: %s, gmemtop %s, %d of %d checks ok, %d failed\n", r.Day, cellText(r.Card()), cellText(r.Gmemtop.Version), count(r, acceptance.OK), len(r.Results), r.Failed())
@@ -209,7 +209,7 @@ func page(l *list, reports []*acceptance.Report) string {
 	for _, row := range rows {
 		b.WriteString(row)
 	}
-	b.WriteString("\nIn the second column, checks of `gmemtop doctor --gpu-report` stand in brackets where no report has them yet.\n")
+	b.WriteString("\nIn the second column, checks of `gmemtop doctor --gpu-report` that no report has yet are in brackets.\n")
 	return b.String()
 }
 
@@ -223,8 +223,8 @@ func count(r *acceptance.Report, o acceptance.Outcome) int {
 	return n
 }
 
-// onGPUs says what GPUs had to say of a claim, and whether one of them confirms it: in one report all of its
-// checks are ok.
+// onGPUs returns what reports say about a claim, and whether one of them confirms it: all checks of the claim
+// are ok in it.
 func (c *claim) onGPUs(reports []*acceptance.Report) (cell string, held bool) {
 	if len(c.Checks) == 0 {
 		return "", false
@@ -269,7 +269,7 @@ func (c *claim) onStandIn() string {
 	return strings.Join(parts, ", ")
 }
 
-// cellText keeps a text from ending a cell of a table, and from being taken for HTML.
+// cellText escapes a text, so that it neither ends a table cell nor reads as HTML.
 func cellText(s string) string {
 	return strings.NewReplacer("|", `\|`, "<", "&lt;", "\n", " ").Replace(s)
 }

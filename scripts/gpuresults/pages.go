@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// about finds the words of sentences that speak of GPUs.
+// about matches words that a sentence about GPUs has.
 var about = regexp.MustCompile(`(?i)\b(?:gpus?|cuda|nvml|nccl|cudnn|cublas|nvidia|nvlink|tensor ?cores?|h100|a100|v100)\b|libcuda|libc10_cuda|torch\.cuda|\bdriver's?\b|pinned`)
 
-// sentences cuts a page of Markdown into what can be quoted: sentences of paragraphs and of list items, rows
-// of tables, lines of code, and headings, each with single spaces.
+// sentences splits a page of Markdown into the parts that can be quoted: sentences of paragraphs and list
+// items, rows of tables, lines of code, and headings, each with single spaces.
 func sentences(page string) []string {
 	var out, paragraph []string
 	flush := func() {
@@ -54,5 +54,5 @@ func sentences(page string) []string {
 // begins one.
 var end = regexp.MustCompile("[.!?] +[A-Z`*\\[(]")
 
-// spaced puts single spaces in place of all white space.
+// spaced replaces all white space with single spaces.
 func spaced(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/tools/cover"
 )
 
-// change is one place of a file and what is put there.
+// change is one place in a file and what replaces it.
 type change struct {
 	path       string // of the file
 	source     []byte
@@ -30,8 +30,8 @@ func (c *change) apply() []byte {
 	return slices.Concat(c.source[:c.start], []byte(c.text), c.source[c.end:])
 }
 
-// String names the change by the lines that it is in and by what they become. It has no line number, so that
-// it is the same change when code above it moves.
+// String names the change by its lines and what they become. It has no line number, so that the name stays
+// when code above it moves.
 func (c *change) String() string {
 	first := bytes.LastIndexByte(c.source[:c.start], '\n') + 1
 	last := c.end + max(0, bytes.IndexByte(c.source[c.end:], '\n'))
@@ -42,7 +42,7 @@ func (c *change) String() string {
 
 func oneLine(text []byte) string { return strings.Join(strings.Fields(string(text)), " ") }
 
-// changes returns all changes of the places that a profile of coverage says are reached.
+// changes returns all changes to places that a coverage profile shows as reached.
 func changes(p pkg, profile string) ([]change, error) {
 	profiles, err := cover.ParseProfiles(profile)
 	if err != nil {
@@ -74,7 +74,7 @@ func changes(p pkg, profile string) ([]change, error) {
 	return all, nil
 }
 
-// swaps says which operator takes another one's place: the nearest that may mean something else.
+// swaps says which operator replaces another: the nearest one with another meaning.
 var swaps = map[token.Token]string{
 	token.LSS: "<=", token.LEQ: "<", token.GTR: ">=", token.GEQ: ">", token.EQL: "!=", token.NEQ: "==",
 	token.ADD: "-", token.SUB: "+", token.MUL: "/", token.QUO: "*", token.REM: "*",
@@ -83,8 +83,8 @@ var swaps = map[token.Token]string{
 	token.BREAK: "continue", token.CONTINUE: "break",
 }
 
-// changesOf returns every change of a file: an operator swapped, half of a condition or one of two
-// bounds left out, a number doubled, a negation taken away.
+// changesOf returns every change of a file: an operator swapped, half of a condition or one of two bounds
+// removed, a number doubled, a negation removed.
 func changesOf(path, rel string, source []byte) ([]change, error) {
 	files := token.NewFileSet()
 	f, err := parser.ParseFile(files, path, source, parser.SkipObjectResolution)

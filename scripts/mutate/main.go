@@ -1,11 +1,11 @@
 // Command mutate tests the tests of packages: it changes one place of their code at a time and runs their
-// tests, which must fail. A change that no test notices survives; it is either explained in survivors.txt or
-// makes the run fail.
+// tests, which must fail. A change that no test notices survives. It must be explained in survivors.txt, or
+// the run fails.
 //
 //	go run ./scripts/mutate [-n 20] [-seed 1] ./replay/sim ./managers/pack
 //
-// It changes only places that the tests reach, n of a package, drawn by the seed; -n 0 takes all. The working
-// tree stays as it is: go's -overlay puts the changed file in the place of the true one.
+// It changes only places that the tests reach, n in each package, drawn by the seed; -n 0 takes all. The
+// working tree is not touched: go's -overlay replaces the file with the changed one.
 package main
 
 import (
@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// explained returns the survivors of a text: its lines that are neither comments nor indented. The indented
-// ones below each say why it survives.
+// explained returns the survivors that a text lists: its lines that are neither comments nor indented. The
+// indented lines below one say why it survives.
 func explained(text string) map[string]bool {
 	all := map[string]bool{}
 	for line := range strings.Lines(text) {
@@ -72,7 +72,7 @@ type run struct {
 	survived  int // and not explained
 }
 
-// pkg is what go list says of a package.
+// pkg is what go list says about a package.
 type pkg struct {
 	Dir, ImportPath string
 	GoFiles         []string
@@ -94,7 +94,7 @@ func (r *run) mutate(ctx context.Context, path string) error {
 	profile := filepath.Join(scratch, "cover")
 	began := time.Now()
 	if outcome, err := t.run(ctx, nil, "-test.coverprofile", profile); err != nil || outcome != survived {
-		return fmt.Errorf("%s: its tests fail as it is (%v): %w", p.ImportPath, outcome, err)
+		return fmt.Errorf("%s: its tests fail without a change (%v): %w", p.ImportPath, outcome, err)
 	}
 	t.limit = 3*time.Since(began) + 10*time.Second
 	all, err := changes(p, profile)
@@ -142,7 +142,7 @@ func list(ctx context.Context, path string) (p pkg, err error) {
 	return p, json.Unmarshal(out, &p)
 }
 
-// outcome says what became of a change.
+// outcome is the result of a change.
 type outcome int
 
 const (
@@ -161,7 +161,7 @@ type tests struct {
 	limit   time.Duration
 }
 
-// memory is how much address space tests may take, in KiB: a change may make a loop endless.
+// memory limits the address space of tests, in KiB: a change may make a loop endless.
 const memory = 12 << 20
 
 // run runs the tests with a change, or without any.
@@ -199,7 +199,7 @@ func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, er
 	return killed, fmt.Errorf("run the tests of %s: %w", t.pkg.ImportPath, err)
 }
 
-// overlay writes the changed file and returns the list that puts it in the place of the true one.
+// overlay writes the changed file and returns the overlay that replaces the original with it.
 func (t *tests) overlay(c *change) (string, error) {
 	file, path := filepath.Join(t.scratch, "changed.go"), filepath.Join(t.scratch, "overlay.json")
 	text, err := json.Marshal(map[string]map[string]string{"Replace": {c.path: file}})

@@ -3,9 +3,9 @@
 //	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-clock virtual]
 //		[-report DIR] [-python PYTHON] PROGRAM ARG...
 //
-// PROGRAM, or PYTHON where it is named, is an interpreter with a torch built for CUDA; the stand-in is
-// compiled for it, once. Without -compute ops allocate what they allocate on a GPU and compute nothing. Each
-// run has the devices to itself.
+// PROGRAM, or PYTHON if given, is an interpreter with a torch built for CUDA; the stand-in is compiled for
+// it, once. Without -compute, ops allocate what they allocate on a GPU and compute nothing. Each run has its
+// own devices.
 package main
 
 import (
@@ -45,8 +45,8 @@ func run(ctx context.Context, args []string, usage io.Writer) error {
 	flags.BoolVar(&m.Compute, "compute", false, "ops compute true numbers, on the CPU")
 	flags.StringVar(&m.Order, "order", "", "when streams do their work: once, late or a seed (default once)")
 	flags.StringVar(&m.Clock, "clock", "", "what events report: real or virtual (default real)")
-	flags.StringVar(&python, "python", "", "the interpreter with torch, where the program is none")
-	flags.StringVar(&m.Report, "report", "", "a folder for reports of what the processes did wrong")
+	flags.StringVar(&python, "python", "", "the interpreter with torch, if the program is not one")
+	flags.StringVar(&m.Report, "report", "", "a folder for reports of the processes' errors")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func run(ctx context.Context, args []string, usage io.Writer) error {
 	}
 	dir, err := os.MkdirTemp("", "onstandin-")
 	if err != nil {
-		return fmt.Errorf("no folder for the board on which processes share the devices: %w", err)
+		return fmt.Errorf("make the folder in which processes share the devices: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	m.Board = filepath.Join(dir, "board")

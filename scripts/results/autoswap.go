@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/swap"
 )
 
-// autoswap is about swapping under AutoSwap's scores.
+// autoswap writes the section on AutoSwap's scores.
 func (b *bench) autoswap(ctx context.Context, p *page) error {
 	p.heading(2, "AutoSwap")
 	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication overhead. Which network that is, and the per-network figures, were not at hand; the card is of " +
@@ -85,7 +85,7 @@ func freeFrom(limits, curve []int64) int64 {
 	return limits[k]
 }
 
-// swapManagers plans the recording with every manager that serves it.
+// swapManagers plans the recording with every manager that can.
 func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem) error {
 	p.heading(3, "By the simulator")
 	live, _ := problem.PeakLive()
@@ -121,7 +121,7 @@ func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem
 		}
 	}
 	var rows [][]string
-	lowest := make([]int64, len(names)) // the least footprint without loss of time
+	lowest := make([]int64, len(names)) // the smallest footprint without overhead
 	for l := len(limits) - 1; l >= 0; l-- {
 		row := []string{mib(limits[l])}
 		for _, k := range columns {

@@ -15,38 +15,38 @@ import (
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
-// Problem: is our planner better than the published ones, at any budget and not only where it suits it?
+// Question: is our planner better than the published ones at every budget, and not only at some?
 //
-// Way chosen: ten budgets a problem, evenly spaced from 95 % of the footprint of PyTorch's caching allocator
-// down to the smallest footprint that any manager reaches when it is asked for the least that is possible.
-// Every manager plans at each. joint wins a budget where its step time is no longer than any other's among
-// the plans that fit, a tie in time being decided by footprint. Managers whose search counts candidates that
-// it measured (capuchin, home) are planned twice, with their own default work and with about as much time as
-// joint's search takes, in candidates, and the better plan is theirs. autoswap counts candidates too, but
-// fits a surrogate to all of them at each, in cubic time: it stays at its published twenty.
+// Method: ten budgets for each problem, evenly spaced from 95 % of the footprint of PyTorch's caching
+// allocator down to the smallest footprint that any manager reaches when asked for the least possible. Every
+// manager plans at each. joint wins a budget if no other plan that fits has a shorter step time; footprint
+// decides ties. Managers whose search counts measured candidates (capuchin, home) plan twice, with their
+// default work and with as many candidates as take about as long as joint's search, and the better plan
+// counts. autoswap counts candidates too, but fits a surrogate to all of them for each one, in cubic time: it
+// keeps its published twenty.
 //
-// Complexity: managers x budgets x problems plans, on all processors. Rejected: a limit in time, which would
+// Complexity: managers x budgets x problems plans, on all processors. Rejected: a time limit, which would
 // make the page depend on the machine.
 
-// budgets is how many there are.
+// budgets is the number of budgets for a problem.
 const budgets = 10
 
-// share is of the baseline's footprint, at the largest budget.
+// share is the largest budget as a share of the baseline's footprint.
 const share = 0.95
 
-// ours are the planners that are compared with all others.
+// These are our planners, which are compared with all others.
 const (
 	jointName     = "joint"
 	portfolioName = "portfolio"
 )
 
-// counted are the managers whose work is in the unit of joint's: candidates measured.
+// counted are the managers whose work is measured in candidates, as joint's is.
 var counted = []string{"capuchin", "home"}
 
-// candidates is how many candidates those are given the second time: ten times home's default, with which
-// home searches for about as long as joint does. One of theirs is assembled anew and simulated whole, and
-// takes as long as many of joint's, which differ from the last in a choice or two; so equal counts would not
-// be equal work.
+// candidates is how many candidates those get the second time: ten times home's default, with which home
+// searches for about as long as joint does. Equal counts would not be equal work: each of theirs is assembled
+// and simulated from scratch, and takes as long as many of joint's, which differ from the last in a choice or
+// two.
 func candidates(p *plan.Problem) int64 {
 	return min(6000, max(120, 5_000_000/int64(len(p.Ops)+len(p.Buffers)+1)))
 }
@@ -54,7 +54,7 @@ func candidates(p *plan.Problem) int64 {
 // unfinished are the managers left out: they solve mixed-integer programs.
 var unfinished = []string{"checkmate", "checkmate-lp", "tvdnn-ilp"}
 
-// sweep is what became of one problem.
+// sweep holds the results for one problem.
 type sweep struct {
 	name, set string
 	p         *plan.Problem
@@ -73,7 +73,7 @@ func (s *sweep) at(budget int, name string) *figure {
 	return nil
 }
 
-// others returns the best of the managers that are not ours at a budget, nil where none fits.
+// others returns the best result of the other managers at a budget, nil if none fits.
 func (s *sweep) others(budget int) *figure {
 	var best *figure
 	for k, n := range s.names {
@@ -88,7 +88,7 @@ func (s *sweep) others(budget int) *figure {
 	return best
 }
 
-// faster reports whether a is the better of two that fit.
+// faster reports whether a is better than b; both fit.
 func faster(a, b *figure) bool {
 	x, y := &a.Measurement, &b.Measurement
 	return x.StepTime < y.StepTime || x.StepTime == y.StepTime && x.Footprint < y.Footprint
@@ -166,8 +166,8 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 	return slices.DeleteFunc(all, func(x problem) bool { return b.problems != "" && !strings.Contains(x.name, b.problems) }), nil
 }
 
-// sweeps plans every problem with every manager at every budget, once a run. It returns the problems whose
-// recordings are absent beside.
+// sweeps plans every problem with every manager at every budget, once a run. It also returns the problems
+// whose recordings are missing.
 func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
 	list, err := b.toSweep(ctx)
 	if err != nil {
@@ -256,7 +256,7 @@ func (s *sweep) won(name string) int {
 }
 
 // plans plans with every manager at every budget; with equal, those that count candidates also with more
-// work. portfolio comes last: its seeds are the plans of the others, which it would only make again.
+// work. portfolio comes last and starts from the others' plans, which it would otherwise make again.
 func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([][]*figure, error) {
 	got := make([][]*figure, len(at))
 	for k := range got {
@@ -296,7 +296,7 @@ func (b *bench) plans(ctx context.Context, s *sweep, at []int64, equal bool) ([]
 	})
 }
 
-// recalled is a manager that gives a plan that it made before.
+// recalled is a manager that returns a plan made before.
 type recalled struct{ f *figure }
 
 // Info implements plan.Manager.
@@ -309,7 +309,7 @@ func (r recalled) Plan(context.Context, *plan.Problem, plan.Request) (*plan.Plan
 	return &pl, nil
 }
 
-// joint sets our planner beside all others.
+// joint compares our planner with all others.
 func (b *bench) joint(ctx context.Context, p *page) error {
 	grid, missing, err := b.sweeps(ctx)
 	if err != nil {
@@ -380,8 +380,8 @@ func yes(v bool) string {
 	return "no"
 }
 
-// monotone reports whether a manager's step time never rises as the budget grows, and that a plan that fits
-// is never lost.
+// monotone reports whether a manager's step time never rises as the budget grows, and no larger budget loses
+// a plan that fits.
 func (s *sweep) monotone(name string) bool {
 	for k := 1; k < len(s.budgets); k++ { // budgets fall
 		larger, smaller := s.at(k-1, name), s.at(k, name)
@@ -392,8 +392,8 @@ func (s *sweep) monotone(name string) bool {
 	return true
 }
 
-// distance returns how far a manager's step times are over its bounds: mean and most, at how many budgets
-// under 5 %, of how many with a bound.
+// distance returns how far a manager's step times are above its bounds: the mean, the maximum, at how many
+// budgets it is under 5 %, and how many have a bound.
 func (s *sweep) distance(name string) (mean, most float64, under, have int) {
 	for k := range s.budgets {
 		f := s.at(k, name)

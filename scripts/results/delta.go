@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// delta is about swapping and recomputing by a director.
+// delta writes the section on DELTA.
 func (b *bench) delta(ctx context.Context, p *page) error {
 	p.heading(2, "DELTA")
 	p.para("Paper (abstract of arXiv 2203.15980): saves 40 to 70 % of memory; largest batch 2.04 times PyTorch's for ResNet-50 and 2.25 times for ResNet-101. The authors' public code names ResNet-50 on " +
@@ -53,7 +53,7 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 	return b.largest(ctx, p)
 }
 
-// largestManagers are asked for the largest batch, the baseline first.
+// largestManagers are the managers of the table of largest batches, the baseline first.
 var largestManagers = []string{"caching", "vdnn-all", "vdnn-dyn", "capuchin", "delta", "home"}
 
 // largest finds the largest batch of each manager.
@@ -143,7 +143,7 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 	return b.multiples(ctx, p, units[:2], hw)
 }
 
-// multiples says what the paper's multiples of the caching allocator's batch cost.
+// multiples writes what the paper's multiples of the caching allocator's batch cost.
 func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Hardware) error {
 	cases := []struct {
 		net   string
@@ -175,7 +175,7 @@ func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Har
 	return nil
 }
 
-// fits returns a question whether a manager's plan fits.
+// fits returns a function that tells whether a manager's plan fits.
 func (b *bench) fits(ctx context.Context, name string, budget int64) func(*plan.Problem) (bool, error) {
 	return func(p *plan.Problem) (bool, error) {
 		if p.CheckBudget(budget) != nil {

@@ -1,10 +1,10 @@
-// Command results writes docs/results.md: what the papers behind the managers report, beside what these
-// managers reach here.
+// Command results writes docs/results.md: what the papers behind the managers report, beside what our
+// managers reach.
 //
 //	go run ./scripts/results > docs/results.md
 //
-// GMEMTOP_TRACES names the folder with the public recordings, which are no part of the repository; without it
-// the sections that need them say so. Progress goes to standard error. Nothing is kept between runs.
+// GMEMTOP_TRACES names the folder with the public recordings, which are not in the repository; without it the
+// sections that need them say so. Progress goes to standard error. Nothing is kept between runs.
 //
 //   - main.go: flags, the order of the sections;
 //   - page.go: Markdown;
@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// section is a part of the page.
+// section is one part of the page.
 type section struct {
 	name  string
 	write func(b *bench, ctx context.Context, p *page) error
@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	return err
 }
 
-// opening writes what holds for the whole page.
+// opening writes what applies to the whole page.
 func (b *bench) opening(p *page) {
 	p.heading(1, "Results")
 	p.para("What the papers behind the managers report, beside what the managers here reach. This page is written by")
@@ -121,7 +121,7 @@ func (b *bench) opening(p *page) {
 	p.item("Managers search with their own default work, counted and not timed, seed 1. Except for the one column that says so, the page holds no wall-clock time.")
 }
 
-// closing lists what broke down while the page was made.
+// closing lists what failed while the page was made.
 func (b *bench) closing(p *page) {
 	if len(b.defects) == 0 {
 		return

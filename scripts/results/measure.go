@@ -26,8 +26,8 @@ type bench struct {
 	began    time.Time
 	defects  []string
 
-	grid []*sweep // made once, used by several sections
-	// The most by which home's largest batch passes PyTorch's and Capuchin's, where it was looked for.
+	grid []*sweep // made once, for several sections
+	// The largest ratios of home's largest batch to PyTorch's and Capuchin's, if they were measured.
 	overPyTorch, overCapuchin float64
 }
 
@@ -76,16 +76,16 @@ func each(ctx context.Context, n int, f func(i int) error) error {
 	return ctx.Err()
 }
 
-// figure is what became of one manager.
+// figure is the result of one manager.
 type figure struct {
 	manager string
-	reason  string // why there is no plan; "" where there is one
+	reason  string // why there is no plan, "" if there is one
 	fits    bool
 	plan    *plan.Plan
 	replay.Result
 }
 
-// step is its step time, 0 where there is no plan that fits.
+// step is its step time, 0 if no plan fits.
 func (f *figure) step() int64 {
 	if f == nil || !f.fits {
 		return 0
@@ -93,7 +93,7 @@ func (f *figure) step() int64 {
 	return f.Measurement.StepTime
 }
 
-// cell is what a table says of it: its overhead where it fits.
+// cell is its text in a table: the overhead, if it fits.
 func (f *figure) cell() string {
 	switch {
 	case f == nil:
@@ -108,7 +108,7 @@ func (f *figure) cell() string {
 
 const seed = 1
 
-// slow is what progress speaks of.
+// slow is how long a manager takes before progress mentions it.
 const slow = 10 * time.Second
 
 // measure plans with one manager and simulates its plan.
@@ -119,7 +119,7 @@ func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budge
 	return &figure{manager: name, reason: "there is no such manager"}, nil
 }
 
-// measureManager is measure for a manager at hand.
+// measureManager is measure of a given manager.
 func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64, charts bool) (*figure, error) {
 	name := m.Info().Name
 	f := &figure{manager: name}
@@ -149,7 +149,7 @@ func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Mana
 	return f, nil
 }
 
-// byName returns a manager, nil where there is none of that name.
+// byName returns a manager, nil if there is none with that name.
 func byName(name string) plan.Manager {
 	for _, m := range managers.All() {
 		if m.Info().Name == name {

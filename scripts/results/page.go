@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// page is Markdown as it grows.
+// page is the Markdown written so far.
 type page struct{ text bytes.Buffer }
 
 // width is where paragraphs are wrapped.
@@ -104,7 +104,7 @@ func signed(v float64) string {
 	return "+" + percent(v)
 }
 
-// reached says whether a claim holds.
+// reached says in words whether a claim holds.
 func reached(yes bool) string {
 	if yes {
 		return "reached"
@@ -112,7 +112,7 @@ func reached(yes bool) string {
 	return "not reached"
 }
 
-// some joins words as a list in a sentence.
+// some joins words into a list.
 func some(words []string) string {
 	switch len(words) {
 	case 0:

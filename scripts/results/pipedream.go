@@ -22,17 +22,17 @@ import (
 // the bytes that it writes and those of its weights, and the edges between layers. A planner needs buffers,
 // accesses and lifetimes.
 //
-// Way chosen: one forward op and one backward op a layer, in topological order and in reverse, with the
+// Solution: one forward op and one backward op for each layer, in topological order and in reverse, with the
 // measured times. What the backward op reads besides the gradient of its output follows from the kind of
 // layer, as in PyTorch: a convolution, a linear layer and a batch normalisation read their input, a rectifier
 // its output, a pooling both, a dropout a mask of a byte an element. A layer marked "inplace" changes its
-// input's buffer where nobody else reads that, a view is its input, and a layer that writes four bytes of
-// sizes is left out. A gradient that comes from several readers is added up in place. Each layer's weight
-// gradient lives to the end of the iteration, where an update of no time, which the profile does not have,
-// uses it.
+// input's buffer if no other layer reads that, a view shares its input's, and a layer that writes four bytes
+// of sizes is left out. A gradient that comes from several readers is added up in place. Each layer's weight
+// gradient lives to the end of the iteration, where an update that takes no time (the profile has none) uses
+// it.
 //
-// What the profile does not say and this leaves out: the device (copies are on a preset's links), optimizer
-// state, workspaces. The first layer's time is that of setting up, once, and counts as nothing.
+// The profile does not say, and this leaves out: the device (copies use a preset's links), optimizer state,
+// workspaces. The first layer's time is that of the setup and does not count.
 //
 // Complexity: linear but for sorting. Rejected: scaling the times to a device, since they were measured.
 
@@ -117,7 +117,7 @@ func readProfile(r io.Reader) ([]profiled, error) {
 	return sorted(layers, at)
 }
 
-// sorted puts layers in topological order, the least number first where several could come.
+// sorted puts layers in topological order; the lowest number breaks ties.
 func sorted(layers []profiled, at map[int]int) ([]profiled, error) {
 	missing := make([]int, len(layers))
 	readers := make([][]int, len(layers))
@@ -158,7 +158,7 @@ func sorted(layers []profiled, at map[int]int) ([]profiled, error) {
 var classes = map[string]plan.Class{"Conv2d": plan.ClassConv, "Linear": plan.ClassLinear, "ReLU": plan.ClassActivation, "MaxPool2d": plan.ClassPool,
 	"AvgPool2d": plan.ClassPool, "BatchNorm2d": plan.ClassNorm, "Dropout": plan.ClassDropout}
 
-// profile is a problem in the making.
+// profile builds a problem.
 type profile struct {
 	p       plan.Problem
 	layers  []profiled
@@ -170,13 +170,13 @@ type profile struct {
 	mask    []plan.BufferID
 }
 
-// problem makes an iteration of a profile's layers.
+// profileProblem makes an iteration from a profile's layers.
 func profileProblem(name string, layers []profiled, hw plan.Hardware) (*plan.Problem, error) {
 	n := len(layers)
 	x := &profile{layers: layers, at: map[int]int{}, readers: make([]int, n), out: make([]plan.BufferID, n), grad: make([]plan.BufferID, n),
 		weight: make([]plan.BufferID, n), mask: make([]plan.BufferID, n),
 		p: plan.Problem{Name: name, Kind: traces.Dataflow, Align: 512, Streams: 1, Hardware: hw, HasTimes: true}}
-	x.p.Hardware.LaunchGap = 0 // measured times hold it
+	x.p.Hardware.LaunchGap = 0 // measured times include it
 	for i := range layers {
 		x.at[layers[i].node] = i
 		x.out[i], x.grad[i], x.weight[i], x.mask[i] = plan.NoBuffer, plan.NoBuffer, plan.NoBuffer, plan.NoBuffer
@@ -216,7 +216,7 @@ func (x *profile) op(i int, what string, time int64, phase traces.Phase, accesse
 		First: first, End: int32(len(x.p.Accesses)), Phase: phase, Class: classes[l.kind], Rerunnable: phase != traces.PhaseOptimizer})
 }
 
-// inputs returns the layers that a layer reads, those left out not counted.
+// inputs returns the layers that a layer reads, without those left out.
 func (x *profile) inputs(i int) []int {
 	var in []int
 	for _, node := range x.layers[i].inputs {
@@ -227,8 +227,8 @@ func (x *profile) inputs(i int) []int {
 	return in
 }
 
-// reusable returns the input whose buffer a layer that works in place may change: nobody else reads it, and
-// its own backward pass does not need it.
+// reusable returns the input whose buffer an in-place layer may change: no other layer reads it, and its own
+// backward pass does not need it.
 func (x *profile) reusable(i int) int {
 	for _, k := range x.inputs(i) {
 		switch x.layers[k].kind {
@@ -337,7 +337,7 @@ func (x *profile) backward(i int) {
 	x.op(i, ".backward", l.backward, traces.PhaseBackward, accesses...)
 }
 
-// lifetimes ends each buffer behind its last touch; those of weights persist.
+// lifetimes ends each buffer after its last access; weights persist.
 func (x *profile) lifetimes(end plan.OpID) {
 	for b := range x.p.Buffers {
 		x.p.Buffers[b].Start = -1
@@ -354,14 +354,14 @@ func (x *profile) lifetimes(end plan.OpID) {
 			b.End = plan.OpID(i) + 1
 		}
 	}
-	for b := range x.p.Buffers { // a weight gradient that nobody made
+	for b := range x.p.Buffers { // a weight gradient that no op made
 		if buf := &x.p.Buffers[b]; buf.Start < 0 {
 			buf.Start, buf.End = end-1, end
 		}
 	}
 }
 
-// pipedream makes the problem of a public profile.
+// pipedream makes a problem from a public profile.
 func (b *bench) pipedream(ctx context.Context, file, network string, batch int, hw plan.Hardware) (*plan.Problem, error) {
 	path, err := b.public("measurements/*pipedream_" + file + "_graph.txt")
 	if err != nil {

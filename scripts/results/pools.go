@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
-// pools is about placing buffers that all stay in memory.
+// pools writes the section on placing buffers that all stay in memory.
 func (b *bench) pools(ctx context.Context, p *page) error {
 	p.heading(2, "SmartPool, and packing in general")
 	if err := b.smartPool(ctx, p); err != nil {
@@ -32,8 +32,8 @@ func (b *bench) pools(ctx context.Context, p *page) error {
 	return b.ownSamples(ctx, p)
 }
 
-// poolTrace is one of SmartPool's recordings: the blocks of an iteration, and what an arena makes of the
-// whole.
+// poolTrace is one of SmartPool's recordings: the blocks of an iteration, and the height of an arena that
+// serves the whole recording.
 type poolTrace struct {
 	items         pack.Problem
 	through, live int64
@@ -93,7 +93,7 @@ func arena(tr *traces.Trace) (int64, error) {
 	return a.HighWater(), nil
 }
 
-// smartPool sets SmartPool's footprints beside its authors'.
+// smartPool compares SmartPool's footprints with its authors'.
 func (b *bench) smartPool(ctx context.Context, p *page) error {
 	p.heading(3, "SmartPool on its authors' recordings")
 	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, CnMem. Its per-network tables were not at hand. Its first author's repository " +
@@ -266,8 +266,7 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 	return nil
 }
 
-// ownSamples compares the pools on the samples that are part of the program, and on the recordings of
-// SmartPool.
+// ownSamples compares the pools on the embedded samples and on SmartPool's recordings.
 func (b *bench) ownSamples(ctx context.Context, p *page) error {
 	p.heading(3, "Pools on the embedded samples")
 	p.para("The samples are real training steps recorded on a CPU by `scripts/samples.sh`; one steady iteration of each. Those that hold lifetimes and no accesses serve pools alone; the others stand also among the problems of the section on joint.")

@@ -31,8 +31,8 @@ func lean(name string, batch int, hw plan.Hardware) (*plan.Problem, error) {
 
 func preset(name string) (plan.Hardware, error) { return hardware.ByName(name) }
 
-// memoryOptimal returns the problem in which each op has only its variant of the least workspace, and no
-// workspace where that is none.
+// memoryOptimal returns the problem in which each op has only its variant with the smallest workspace, if it
+// needs one at all.
 func memoryOptimal(p *plan.Problem) (*plan.Problem, error) {
 	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams, Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside,
 		HasTimes: p.HasTimes, TimesInferred: p.TimesInferred, Ops: slices.Clone(p.Ops), Accesses: slices.Clone(p.Accesses),
@@ -86,7 +86,7 @@ func memoryOptimal(p *plan.Problem) (*plan.Problem, error) {
 	return q, q.Finish()
 }
 
-// rebuilt returns the problem with buffers replaced: merge says of each which buffer holds it (itself where
+// rebuilt returns the problem with buffers replaced: merge gives for each the buffer that holds it (itself if
 // nothing changes), size its bytes.
 func rebuilt(p *plan.Problem, merge []plan.BufferID, size func(i int) int64, note string) (*plan.Problem, error) {
 	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams, Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside,
@@ -129,9 +129,9 @@ func rebuilt(p *plan.Problem, merge []plan.BufferID, size func(i int) int64, not
 	return q, q.Finish()
 }
 
-// inPlace returns the problem in which an activation's backward op puts the gradient that it makes over the
-// one that it reads, wherever nobody needs that any more: what the frameworks of vDNN's and tvDNN's time do,
-// and PyTorch, after which problems are made, does not.
+// inPlace returns the problem in which an activation's backward op writes its gradient over the one that it
+// reads, wherever no other op needs that one. Frameworks did so at the time of vDNN and tvDNN; PyTorch, on
+// which problems are modelled, does not.
 func inPlace(p *plan.Problem) (*plan.Problem, error) {
 	merge := make([]plan.BufferID, len(p.Buffers))
 	for i := range merge {
@@ -162,7 +162,7 @@ func inPlace(p *plan.Problem) (*plan.Problem, error) {
 	return rebuilt(p, merge, func(i int) int64 { return p.Buffers[i].Size }, "gradients of activations in place")
 }
 
-// caffe is inPlace of what another function made.
+// caffe is inPlace of another function's result.
 func caffe(p *plan.Problem, err error) (*plan.Problem, error) {
 	if err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func caffe(p *plan.Problem, err error) (*plan.Problem, error) {
 	return inPlace(p)
 }
 
-// managed returns the problem in which parameters, their gradients and optimizer state take nothing: what is
-// left is what vDNN manages.
+// managed returns the problem in which parameters, their gradients and optimizer state take no memory: the
+// rest is what vDNN manages.
 func managed(p *plan.Problem) (*plan.Problem, error) {
 	merge := make([]plan.BufferID, len(p.Buffers))
 	for i := range merge {

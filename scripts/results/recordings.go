@@ -20,7 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// errAbsent is wrapped by the error for a recording that this run does not have.
+// errAbsent is wrapped by errors about a recording that this run lacks.
 var errAbsent = errors.New("not in this run")
 
 // public returns the file of the public recordings that matches a pattern.
@@ -32,7 +32,7 @@ func (b *bench) public(pattern string) (string, error) {
 	return files[0], nil
 }
 
-// publicAll returns those that do, in alphabetical order.
+// publicAll returns all matching files, in alphabetical order.
 func (b *bench) publicAll(pattern string) ([]string, error) {
 	if b.traces == "" {
 		return nil, fmt.Errorf("%w: GMEMTOP_TRACES is not set", errAbsent)
@@ -44,7 +44,7 @@ func (b *bench) publicAll(pattern string) ([]string, error) {
 	return files, nil
 }
 
-// absent writes that a recording is missing, and reports whether err says so.
+// absent notes on the page that a recording is missing, if err says so, and reports whether it does.
 func (p *page) absent(what string, err error) bool {
 	if !errors.Is(err, errAbsent) {
 		return false
@@ -94,8 +94,8 @@ func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.
 	if len(r.Ops) < 3*r.Period {
 		return nil, nil, fmt.Errorf("AutoSwap's VGG recording: %d ops are no three iterations of %d", len(r.Ops), r.Period)
 	}
-	r.Ops = r.Ops[len(r.Ops)-3*r.Period:] // the reader puts older blocks in front
-	for i := range r.Ops {                // the authors' program kept Unix time in a float64, which is to the next 256 ns
+	r.Ops = r.Ops[len(r.Ops)-3*r.Period:] // the reader puts older blocks first
+	for i := range r.Ops {                // the authors' program kept Unix time in a float64, which is exact to 256 ns
 		r.Ops[i].Time = int64(float64(tr.Clock.Epoch+r.Ops[i].Time)) - int64(float64(tr.Clock.Epoch))
 	}
 	f, err := os.Open(curve)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// tvdnn is about swapping sections.
+// tvdnn writes the section on swapping sections.
 func (b *bench) tvdnn(ctx context.Context, p *page) error {
 	p.heading(2, "tvDNN")
 	p.para("Poster (PPoPP 2018, abstract): Caffe, VGG-16 at batch 256 and 512 \"using a few GB of GPU memory without significant performance degradation\", by swapping sections of memory objects. " +

@@ -24,7 +24,7 @@ func average(m *plan.Measurement) int64 {
 	return int64(sum / float64(m.Makespan))
 }
 
-// vdnn is about offloading inputs layer by layer.
+// vdnn writes the section on offloading inputs layer by layer.
 func (b *bench) vdnn(ctx context.Context, p *page) error {
 	p.heading(2, "vDNN")
 	p.para("Paper (MICRO 2016, abstract and introduction): average memory usage -89 % (AlexNet), -91 % (OverFeat) and -95 % (GoogLeNet) at batch 128 against the network-wide static allocation " +
@@ -86,8 +86,8 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 	return b.titan(ctx, p, titan)
 }
 
-// saved returns by which share of a static allocation a plan's average usage is lower, and what it costs.
-// constant is left out of the usage.
+// saved returns by what share a plan's average usage is below a static allocation, and what that costs.
+// constant does not count as usage.
 func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, static, constant int64) (share, overhead float64, err error) {
 	budget := int64(0)
 	if manager == jointName {
@@ -106,7 +106,7 @@ func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, stat
 // floor is the least that any plan of a problem needs.
 func floor(p *plan.Problem) int64 { return p.MustReside().Total() }
 
-// titan is VGG-16 at batch 256 within 12 GB, under other links and other arithmetic.
+// titan writes VGG-16 at batch 256 within 12 GB, for several links and speeds of arithmetic.
 func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 	p.heading(3, "VGG-16 at batch 256 in 12 GB")
 	made, err := caffe(network("VGG-16", 256, hw))

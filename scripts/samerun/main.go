@@ -3,17 +3,16 @@
 //
 //	go run ./scripts/samerun THEIRS.pickle OURS.pickle
 //
-// It ends with 0 where the two did the same allocations and frees in the same order, and with 1 where they
-// did not.
+// It exits with 0 if the two made the same allocations and frees in the same order, and with 1 otherwise.
 //
-// Addresses differ from run to run, so blocks are named by the order in which they were allocated, and places
-// by their segment's rank in address order and the offset in it. PyTorch keeps some tensors in hash tables
-// ordered by host addresses (autocast's cache of casts is one); frees of such a table come in any order, on a
-// GPU too. A difference that lies only within runs of frees is told apart from others. Sizes in events are
-// what the program asked for; "allocated" rounds them up to 512 bytes, as the allocator does.
+// Addresses differ from run to run, so blocks are named by the order of their allocation, and places by the
+// segment's rank in address order and the offset in it. PyTorch keeps some tensors in hash tables ordered by
+// host addresses, such as autocast's cache of casts; frees of such a table come in any order, on a GPU too. A
+// difference only within runs of frees is reported as such. Sizes in events are what the program asked for;
+// "allocated" rounds them up to 512 bytes, as the allocator does.
 //
-// Everything is linear in the number of events, but for the search for a block's segment, which is
-// logarithmic in that of segments.
+// Everything is linear in the number of events, except that finding a block's segment takes logarithmic time
+// in the number of segments.
 package main
 
 import (
@@ -59,8 +58,8 @@ func run(ctx context.Context, args []string, out io.Writer) (bool, error) {
 	return c.same(), nil
 }
 
-// step is an event without its address. Block is the rank of the allocation that made the block, -1 for one
-// from before the recording, and 0 for events of segments.
+// step is an event without its address. Block is the number of the allocation that made the block, -1 for a
+// block from before the recording, and 0 for events of segments.
 type step struct {
 	action traces.Action
 	size   int64
@@ -74,7 +73,7 @@ type place struct {
 	offset  uint64
 }
 
-// recording is what one snapshot says of its busiest device. Bytes are those at the peak.
+// recording is what one snapshot says about its busiest device. Bytes are those at the peak.
 type recording struct {
 	steps               []step
 	places              []place
@@ -174,7 +173,7 @@ func find(starts []uint64, at uint64) place {
 // comparison is what two recordings have in common.
 type comparison struct {
 	a, b      *recording
-	differ    int // steps that differ at their position, in either's count
+	differ    int // positions at which the steps differ
 	first     int // the first of them, -1 for none
 	freesOnly bool
 	inPlace   int
