@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Builder collects a trace. It is what every source writes to; it is not safe for concurrent use. Fields of
-// the trace that need no interning (Source, Process, Ops, Marks, Final...) are set on T directly; events go
+// Builder collects a trace. Every source writes to one. It is not safe for concurrent use. Fields of the
+// trace that need no interning (Source, Process, Ops, Marks, Final...) are set on T directly; events go
 // through Event so that they can be ordered.
 type Builder struct {
 	T Trace
@@ -64,7 +64,7 @@ func (b *Builder) String(s string) StringID {
 	return id
 }
 
-// Bytes interns the string of p without allocating where it is known already.
+// Bytes interns the string of p, without allocating if it is known already.
 func (b *Builder) Bytes(p []byte) StringID {
 	if id, ok := b.strings[string(p)]; ok {
 		return id
@@ -105,7 +105,7 @@ func (b *Builder) Stack(ids []FrameID) StackID {
 	return id
 }
 
-// Detail interns d. Its ForwardStack must be NoStack where there is none.
+// Detail interns d. Its ForwardStack must be NoStack if there is none.
 func (b *Builder) Detail(d Detail) DetailID {
 	if id, ok := b.details[d]; ok {
 		return id
@@ -165,8 +165,8 @@ func (b *Builder) Lose(name string, s Severity, n int64, detail string) {
 // Finish orders the tables, gives each device its rows and returns the frozen trace. The Builder must not be
 // used after it.
 //
-// Rows of one device keep the order in which they came, also where the clock runs backwards: the source's
-// order is the truth, and a clock that steps back is counted as the loss clock_steps_back.
+// Rows of one device keep the order in which they came, even if the clock goes backwards: the source's order
+// is the truth, and a clock that steps back is counted as the loss clock_steps_back.
 func (b *Builder) Finish() *Trace {
 	t := &b.T
 	b.orderByDevice()
@@ -225,8 +225,8 @@ func (b *Builder) orderByDevice() {
 	b.moveAccesses(order)
 }
 
-// deviceOrder returns the rows ordered by device, those of one device as they came: a counting sort, since
-// there are at most MaxDevices of them and a recording of two interleaves all of its rows.
+// deviceOrder returns the rows ordered by device, stably. It is a counting sort, since there are at most
+// MaxDevices devices, and a recording of two may interleave all of its rows.
 func deviceOrder(device []DeviceID) []int32 {
 	var next [MaxDevices]int32
 	for _, d := range device {
@@ -245,8 +245,8 @@ func deviceOrder(device []DeviceID) []int32 {
 	return order
 }
 
-// moveAccesses makes each access stand before the next event of its own device in the new order. Both tables
-// are in the source's order, so one walk over the two finds how many events of each device came before each
+// moveAccesses places each access before the next event of its own device in the new order. Both tables are
+// in the source's order, so one walk over the two finds how many events of each device came before each
 // access.
 func (b *Builder) moveAccesses(order []int32) {
 	e := &b.T.Events

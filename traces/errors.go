@@ -9,16 +9,16 @@ import (
 // beside a trace of what was sound before, or a nil trace where nothing was.
 var ErrFormat = errors.New("invalid input")
 
-// ErrUnsupported is wrapped by errors that mean the input is sound and of a kind that gmemtop cannot use.
+// ErrUnsupported is wrapped by errors that mean the input is sound, but of a kind that gmemtop cannot use.
 var ErrUnsupported = errors.New("not supported")
 
 // FormatError says where an input is wrong and what to do about it. It unwraps to ErrFormat and to Err.
 type FormatError struct {
-	// Format is the reader's name, "" where no reader knew the input.
+	// Format is the reader's name, "" if no reader knew the input.
 	Format string
 	// Offset is the byte offset in the decompressed input, -1 where Line is known instead.
 	Offset int64
-	// Line is the 1-based line of a text input, 0 where Offset is known instead.
+	// Line is the 1-based line of a text input, 0 if Offset is known instead.
 	Line int
 	// Reason is what is wrong, in lower case.
 	Reason string

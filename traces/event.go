@@ -10,14 +10,13 @@ type Action uint8
 const (
 	// ActionUnknown is an action that this version does not know; its name is kept in the event's Detail.
 	ActionUnknown Action = iota
-	// Alloc hands out a block; Size is the requested size, or the block's where the source records nothing
-	// else.
+	// Alloc hands out a block; Size is the requested size, or the block's if the source records only that.
 	Alloc
 	// FreeRequested is the user's free; the block may still be in use on another stream.
 	FreeRequested
 	// FreeCompleted is the block's return to its pool.
 	FreeCompleted
-	// Free is a free whose request and completion the source does not tell apart.
+	// Free is a free whose request and completion the source does not distinguish.
 	Free
 	// SegmentAlloc is a segment obtained from the driver; Size is its rounded size.
 	SegmentAlloc
@@ -88,7 +87,7 @@ type (
 const (
 	// NoStack is the stack of an event recorded without one.
 	NoStack StackID = -1
-	// NoOp is the op of an access that no op is known for.
+	// NoOp is the op of an access whose op is unknown.
 	NoOp OpID = -1
 )
 
@@ -104,12 +103,12 @@ type Event struct {
 	Action Action
 }
 
-// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative where the source
-// does not say; it has no meaning for other actions.
+// DeviceFree returns the bytes that the driver had free when an OOM event happened, negative if the source
+// does not say. It means nothing for other actions.
 func (e Event) DeviceFree() int64 { return int64(e.Addr) }
 
-// Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and
-// ordered as they happened. Detail is nil where every event has the empty detail.
+// Events holds memory events as parallel columns, one row an event. Rows of one device are contiguous and in
+// the order in which they happened. Detail is nil if every event has the empty detail.
 type Events struct {
 	Time   []int64
 	Addr   []uint64
@@ -158,8 +157,7 @@ func grow[T any](s *[]T, n int) {
 	}
 }
 
-// Append adds an event as the last row. The detail column comes into being with the first event that has a
-// detail.
+// Append adds an event as the last row. The first event with a detail creates the detail column.
 func (e *Events) Append(ev Event) {
 	if e.Detail == nil && ev.Detail != 0 {
 		e.Detail = make([]DetailID, len(e.Time), cap(e.Time))
@@ -180,21 +178,21 @@ func (e *Events) Append(ev Event) {
 // the default pool.
 type Pool struct{ First, Second int64 }
 
-// Detail holds what few events have, interned: events of equal detail share one.
+// Detail holds what only few events have. It is interned: events with equal details share one.
 type Detail struct {
 	// Action is the source's own name of an action that is unknown to this version.
 	Action StringID
 	// CompileContext is torch.compile's region, UserMetadata the user's note (for a storage problem: the
 	// buffer's name).
 	CompileContext, UserMetadata StringID
-	// Category is a torch.profiler category name where the source itself gives one.
+	// Category is the name of a torch.profiler category, if the source gives one.
 	Category StringID
 	// Op is the name of the op that was running.
 	Op StringID
-	// Pool is meaningful where HasPool is set.
+	// Pool means something only if HasPool is set.
 	Pool    Pool
 	HasPool bool
-	// ForwardStack is the stack of the forward op whose backward made the event, NoStack where unknown.
+	// ForwardStack is the stack of the forward op whose backward made the event, NoStack if unknown.
 	ForwardStack StackID
 	// Extra is a JSON object of the source's keys that this version does not know, "" for none.
 	Extra StringID

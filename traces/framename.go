@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// SplitFrameName takes apart torch.profiler's name of a Python frame, "file(line): function". Snapshots made
-// from a profile (torch.cuda._memory_viz.profile_to_snapshot) hold such names, too, beside the file name
-// "none". Of any other name it returns the name as the function, without the address that the name of a
-// built-in ends with: it changes from run to run.
+// SplitFrameName splits torch.profiler's name of a Python frame, "file(line): function". Snapshots made from
+// a profile (torch.cuda._memory_viz.profile_to_snapshot) have such names too, with the file name "none". Any
+// other name is returned as the function, without the address at the end of a built-in's name, which changes
+// from run to run.
 func SplitFrameName(s string) (fn, file string, line int) {
 	if i := strings.Index(s, "): "); i >= 0 {
 		if open := strings.LastIndexByte(s[:i], '('); open > 0 {

@@ -51,8 +51,7 @@ func (t *Trace) Kind() Kind {
 	return Accesses
 }
 
-// Missing says of the trace what Kind.Missing does. A file that was cut before its first event may well have
-// had more.
+// Missing is Kind.Missing for the trace. A file that was cut before its first event may have had more.
 func (t *Trace) Missing() string {
 	switch {
 	case t.Kind() == Point && t.Cut():
@@ -76,20 +75,20 @@ func (t *Trace) Cut() bool {
 // LossTruncated is the loss of a file that ends early.
 const LossTruncated = "truncated"
 
-// LossOutOfMemory is the note in a recording of a process that died of an allocation that failed.
+// LossOutOfMemory is the note in a recording that its process died of a failed allocation.
 const LossOutOfMemory = "out_of_memory"
 
-// DiedOutOfMemory reports whether the recorded process died of an allocation that failed. Whether the trace
-// holds that allocation is another question.
+// DiedOutOfMemory reports whether the recorded process died of a failed allocation, which the trace may or
+// may not hold.
 func (t *Trace) DiedOutOfMemory() bool {
 	return slices.ContainsFunc(t.Losses, func(l Loss) bool { return l.Name == LossOutOfMemory })
 }
 
-// PackingOnly says of a storage-allocation problem what it cannot answer and what serves it: no training
-// stands behind it that could be recorded.
+// PackingOnly says what a storage-allocation problem cannot answer and which command takes it: there is no
+// training to record.
 const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes only; pooling managers and gmemtop pack place its buffers"
 
-// Missing says in one sentence what the kind lacks and what records it; "" for Dataflow.
+// Missing says in one sentence what the kind lacks and which command records that; "" for Dataflow.
 func (k Kind) Missing() string {
 	switch k {
 	case Point:

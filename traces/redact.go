@@ -1,23 +1,23 @@
 package traces
 
-// Redaction: a trace that can be shown to a stranger.
+// Redaction makes a trace that can be shown to a stranger.
 //
 // Problem: a recording holds home paths, user and host names, and the names of a model that is not public, in
 // frames, annotations, notes, settings and keys that this version does not even know. Its structure, sizes
 // and times are what a colleague needs to help.
 //
-// Way: every string that came from the user's program is replaced by a short keyed hash, the same name by the
-// same hash, so that call sites can still be told apart and compared. What is public anyway stays readable,
-// because categories, iterations and modules are inferred from it: frames of well-known packages below
-// site-packages, of Python's own library and of PyTorch's C++, function names that every program has
+// Solution: every string that came from the user's program is replaced by a short keyed hash, equal names by
+// equal hashes, so that call sites can still be distinguished and compared. What is public anyway stays
+// readable, because categories, iterations and modules are inferred from it: frames of well-known packages
+// below site-packages, of Python's own library and of PyTorch's C++, function names that every program has
 // (forward, step, __init__), the annotations of torch.profiler and of PyTorch's optimizers, op names. The
-// string table is built anew from what is still referred to: nothing is left over in it.
+// string table is rebuilt from the strings that are still referred to, so no other is left in it.
 //
-// The key is random for each call unless the caller gives one: a plain hash of "/home/alice/train.py" can be
-// found by trying names.
+// The key is random for each call unless the caller gives one, since a plain hash of "/home/alice/train.py"
+// can be found by trying names.
 //
-// Rejected: keeping directories and hashing parts of paths (depth and common prefixes tell too much), and a
-// deny-list of names (what it does not know it publishes).
+// Rejected: keeping directories and hashing parts of paths (depth and common prefixes reveal too much), and a
+// deny-list of names (it publishes what it does not know).
 
 import (
 	"crypto/hmac"
@@ -57,7 +57,8 @@ func Redact(t *Trace, key []byte) *Trace {
 	return &out
 }
 
-// role says what a string means where it stands: one string can be a file here and an annotation there.
+// role says what a string means where it is used: the same string can be a file in one place and an
+// annotation in another.
 type role uint8
 
 const (
@@ -100,7 +101,7 @@ func (r *redactor) string(s string) StringID {
 	return id
 }
 
-// id returns the new id of an old string in the role it has.
+// id returns the new id of an old string in a role.
 func (r *redactor) id(id StringID, as role) StringID {
 	k := redactKey{id, as}
 	if to, ok := r.done[k]; ok {
@@ -138,7 +139,7 @@ func (r *redactor) redact(s string, as role) string {
 	return r.hash("note", s)
 }
 
-// publicPackages are packages below site-packages whose file and function names everybody can read.
+// publicPackages are packages below site-packages whose file and function names are public.
 var publicPackages = map[string]bool{
 	"torch": true, "torchvision": true, "torchaudio": true, "torchtext": true, "torchtitan": true, "triton": true, "numpy": true,
 	"transformers": true, "accelerate": true, "diffusers": true, "peft": true, "trl": true, "datasets": true, "timm": true,
@@ -155,7 +156,7 @@ var (
 		`built-in[a-z ]*|eval_with_key>\.[0-9]+|ipython-input[-0-9a-f]*)>?)$`)
 )
 
-// publicFile returns the part of a path that everybody knows, and false where there is none.
+// publicFile returns the public part of a path, and false if there is none.
 func publicFile(s string) (string, bool) {
 	s = strings.ReplaceAll(s, "\\", "/")
 	if m := packagePath.FindStringSubmatch(s); m != nil && publicPackages[m[2]] {
@@ -213,7 +214,7 @@ func publicFunction(s string) bool {
 
 func publicOp(s string) bool { return opName.MatchString(s) || profileStep.MatchString(s) }
 
-// annotation keeps the ranges that iterations and phases are found by.
+// annotation keeps the names of ranges that mark iterations and phases.
 func (r *redactor) annotation(s string) string {
 	if profileStep.MatchString(s) || publicMark.MatchString(strings.ToLower(s)) {
 		return s
@@ -299,15 +300,15 @@ func (r *redactor) settings(list []Setting) []Setting {
 
 var plainSetting = regexp.MustCompile(`^[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?(?:,[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?)*$`)
 
-// knownSettings are the words of PYTORCH_CUDA_ALLOC_CONF: a value made of nothing else is no secret.
+// knownSettings are the words of PYTORCH_CUDA_ALLOC_CONF: a value that consists of them is not a secret.
 var knownSettings = map[string]bool{
 	"expandable_segments": true, "max_split_size_mb": true, "garbage_collection_threshold": true, "roundup_power2_divisions": true,
 	"backend": true, "pinned_use_cuda_host_register": true, "pinned_num_register_threads": true, "release_lock_on_cudamalloc": true,
 	"graph_capture_record_stream_reuse": true, "pinned_reserve_segment_size_mb": true, "per_process_memory_fraction": true,
 }
 
-// json hashes every string in a JSON value, and all of what is not JSON. Keys of objects are hashed too:
-// unknown data can hide there.
+// json hashes every string in a JSON value, and the whole text if it is not JSON. It hashes keys of objects
+// too, which may hold unknown data.
 func (r *redactor) json(s string) string {
 	dec := json.NewDecoder(strings.NewReader(s))
 	dec.UseNumber()

@@ -9,14 +9,14 @@ const MinBlock = 512
 // maxRounded is the largest size that is rounded: above it, the next power of two would overflow.
 const maxRounded = 1 << 62
 
-// Rounding is the rule by which PyTorch's caching allocator makes rounded bytes of requested ones (round_size
-// in c10/cuda/CUDACachingAllocator.cpp), as roundup_power2_divisions sets it: into how many equal steps sizes
-// [2^(20+i), 2^(21+i)) are divided, below 2 for none. The first also holds for smaller sizes, the last for
-// larger ones. The zero value is the rule without settings: multiples of 512 bytes.
+// Rounding is the rule by which PyTorch's caching allocator rounds requested bytes (round_size in
+// c10/cuda/CUDACachingAllocator.cpp), as set by roundup_power2_divisions: the number of equal steps into
+// which sizes [2^(20+i), 2^(21+i)) are divided, below 2 for none. The first also applies to smaller sizes,
+// the last to larger ones. The zero value is the rule without settings: multiples of 512 bytes.
 type Rounding [16]int64
 
-// Round returns the rounded size of a request of size bytes. What is not above zero, and what no device can
-// have, stays as it is.
+// Round returns the rounded size of a request of size bytes. Sizes below 1, and those that no device can
+// have, stay unchanged.
 func (r *Rounding) Round(size int64) int64 {
 	if size <= 0 || size > maxRounded {
 		return size

@@ -1,6 +1,7 @@
 package traces
 
-// Trace is one process's recording: see the package comment. It is frozen: readers share it without locks.
+// Trace is the recording of one process: see the package comment. It is frozen: readers share it without
+// locks.
 type Trace struct {
 	Source  Source
 	Process Process
@@ -38,12 +39,12 @@ type Source struct {
 	Format string
 	// Path is as the user gave it; "-" for standard input.
 	Path string
-	// Bytes is the size of the source as stored, compressed where it is.
+	// Bytes is the size of the source as stored, possibly compressed.
 	Bytes int64
-	// Tool is the producer and its version where the source says so.
+	// Tool is the producer and its version, if the source says so.
 	Tool string
-	// SyntheticAddresses says that the source has no addresses and the reader made them up to tell blocks
-	// apart.
+	// SyntheticAddresses says that the source has no addresses and the reader made them up to distinguish
+	// blocks.
 	SyntheticAddresses bool
 }
 
@@ -57,14 +58,14 @@ type Process struct {
 // Clock relates event times to the world. With HasTime false the source has no clock and an event's time is
 // its index.
 type Clock struct {
-	// Epoch is the Unix time in nanoseconds of time 0; 0 where the source's clock has no known epoch.
+	// Epoch is the Unix time in nanoseconds of time 0; 0 if the source's clock has no known epoch.
 	Epoch int64
 	// Resolution is the source's tick in nanoseconds.
 	Resolution int64
 	HasTime    bool
 }
 
-// DeviceKind tells the memories apart that a device can have.
+// DeviceKind is the kind of memory that a device is.
 type DeviceKind uint8
 
 // The kinds of device.
@@ -99,7 +100,7 @@ type Device struct {
 	Kind    DeviceKind
 	Ordinal int
 	Name    string
-	// TotalBytes is the device's capacity, 0 where unknown.
+	// TotalBytes is the device's capacity, 0 if unknown.
 	TotalBytes int64
 }
 
@@ -168,11 +169,11 @@ const (
 	Read AccessMode = iota
 	// Write gives the whole block a new value.
 	Write
-	// Mutate changes a part of the block, or changes it in place.
+	// Mutate changes part of the block, or changes it in place.
 	Mutate
 	// Alias makes another view of the same bytes.
 	Alias
-	// Use is an access of a kind that the source does not tell.
+	// Use is an access whose kind the source does not say.
 	Use
 )
 
@@ -207,10 +208,10 @@ const (
 	MarkPhase
 )
 
-// NoTime stands for a bound of a mark that the source does not have.
+// NoTime is a bound of a mark that the source lacks.
 const NoTime = int64(-1 << 63)
 
-// Mark is a named range of time [Start, End); a bound is NoTime where the source lacks it.
+// Mark is a named range of time [Start, End); a bound is NoTime if the source lacks it.
 type Mark struct {
 	Start, End int64
 	Name       StringID
@@ -219,8 +220,8 @@ type Mark struct {
 	Device     DeviceID
 }
 
-// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event is, where
-// the source ties samples to events, the index in Events of each sample's event; nil otherwise.
+// Counter is a sampled figure of a device, such as PyTorch's own total of allocated bytes. Event is the index
+// in Events of each sample's event, nil if the source does not tie samples to events.
 type Counter struct {
 	Name   StringID
 	Device DeviceID
@@ -242,7 +243,7 @@ type BlockState uint8
 const (
 	// BlockInactive is cached or stranded.
 	BlockInactive BlockState = iota
-	// BlockAllocated is in the user's hands.
+	// BlockAllocated is in use by the program.
 	BlockAllocated
 	// BlockPendingFree is freed by the user and waits for a stream.
 	BlockPendingFree
@@ -253,8 +254,7 @@ func (s BlockState) String() string {
 	return [...]string{"inactive", "active_allocated", "active_pending_free"}[min(s, BlockPendingFree)]
 }
 
-// Block is a part of a segment in the allocator's final state. Size is rounded; Requested is -1 where
-// unknown.
+// Block is a part of a segment in the allocator's final state. Size is rounded; Requested is -1 if unknown.
 type Block struct {
 	Address         uint64
 	Size, Requested int64
@@ -281,7 +281,7 @@ type Segment struct {
 	Extra                                        StringID
 }
 
-// State is the allocator's state at one moment. Known is false where the source has none.
+// State is the allocator's state at one moment. Known is false if the source has none.
 type State struct {
 	Known    bool
 	Segments []Segment
@@ -332,8 +332,8 @@ func (t *Trace) Text(id StringID) string {
 	return t.Strings[id]
 }
 
-// FrameText returns the function, file and line of frame id. A frame whose source put all three into its name
-// is taken apart (see SplitFrameName); the frame itself stays as it was read.
+// FrameText returns the function, file and line of frame id. If the source put all three into the name,
+// FrameText splits it (see SplitFrameName).
 func (t *Trace) FrameText(id FrameID) (fn, file string, line int) {
 	if id < 0 || int(id) >= len(t.Frames) {
 		return "", "", 0
@@ -344,7 +344,7 @@ func (t *Trace) FrameText(id FrameID) (fn, file string, line int) {
 		return fn, file, line
 	}
 	name, in, at := SplitFrameName(fn)
-	if in == "" { // the name holds no place
+	if in == "" { // the name has no file and line
 		return name, "", line
 	}
 	return name, in, at
@@ -358,7 +358,7 @@ func (t *Trace) DetailOf(i int) Detail {
 	return t.Details[t.Events.Detail[i]]
 }
 
-// Setting returns the JSON value of a setting, "" where the source has none of that name.
+// Setting returns the JSON value of a setting, "" if the source has none of that name.
 func (t *Trace) Setting(key string) string {
 	for _, s := range t.Settings {
 		if s.Key == key {

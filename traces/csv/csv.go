@@ -6,9 +6,9 @@
 // come before allocs, and rows keep the file's order. The times are the problem's own unit, not nanoseconds:
 // the trace's Clock has HasTime false, and an event's Time is the problem's figure.
 //
-// The columns stand in any order: id (buffer, buffer_id), lower (start, begin), upper, or end where the last
-// moment is inside the lifetime, size, and optionally offset. Further columns (alignment, gaps, hints) are
-// kept in each event's Extra. A buffer with gaps is taken to live through them.
+// The columns may come in any order: id (buffer, buffer_id), lower (start, begin), upper, or end if the
+// lifetime includes the last moment, size, and optionally offset. Further columns (alignment, gaps, hints)
+// are kept in each event's Extra. A buffer with gaps counts as alive in them.
 package csv
 
 import (
@@ -49,7 +49,7 @@ func clean(head []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf")), " \r\n\t")
 }
 
-// header says where the columns are; -1 stands for one that is not there.
+// header says where the columns are, -1 for a missing one.
 type header struct {
 	id, lower, upper, size, offset int
 	endInside                      bool // upper is the last moment of the lifetime instead of the first after it
@@ -94,7 +94,7 @@ func parseHeader(fields []string) (header, error) {
 	return h, nil
 }
 
-// Limits of a problem: sums of sizes and times stay far from overflow.
+// Limits of a problem: sums of sizes and times do not come near an overflow.
 const maxFigure = 1 << 60
 
 // buffer is one row.
@@ -115,8 +115,8 @@ type reader struct {
 	synthetic bool // the offsets contradict each other
 }
 
-// Read reads a problem. progress, where not nil, is called with the number of bytes read so far. Errors name
-// the line; the rows before a damaged one make the trace that comes with the error.
+// Read reads a problem. progress, if not nil, is called with the number of bytes read so far. Errors name the
+// line; the rows before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	in := csv.NewReader(&lineLimit{r: skipMark(r)})
 	in.ReuseRecord, in.FieldsPerRecord, in.TrimLeadingSpace = true, -1, true
@@ -158,10 +158,10 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 // maxLine is how long a line may be; encoding/csv would hold one of any length.
 const maxLine = 1 << 20
 
-// lineLimit fails where a line is longer than maxLine.
+// lineLimit fails if a line is longer than maxLine.
 type lineLimit struct {
 	r           io.Reader
-	lines, open int // whole lines, and the bytes of the one that is not
+	lines, open int // whole lines, and bytes of the line begun
 }
 
 func (l *lineLimit) Read(p []byte) (int, error) {
@@ -190,7 +190,7 @@ func skipMark(r io.Reader) io.Reader {
 	return io.MultiReader(bytes.NewReader(start), r)
 }
 
-// failing is a reader that only has an error.
+// failing is a reader that only returns an error.
 type failing struct{ err error }
 
 func (f failing) Read([]byte) (int, error) { return 0, f.err }
@@ -293,7 +293,7 @@ func figure(s, name string, into *int64) error {
 	return nil
 }
 
-// extra keeps the columns that the reader has no use for as a JSON object.
+// extra returns the columns that the reader does not use, as a JSON object.
 func (p *reader) extra(fields []string) traces.StringID {
 	if len(p.h.others) == 0 {
 		return 0
@@ -317,9 +317,9 @@ func (p *reader) extra(fields []string) traces.StringID {
 	return p.b.String(string(raw))
 }
 
-// checkOffsets refuses a solution in which two buffers that live at one time share bytes. The live buffers
-// are kept in a slice by offset: O(n log n) comparisons, and moves as many as there are live buffers, which
-// is small against n in real problems.
+// checkOffsets refuses a solution in which two buffers share bytes while both live. The live buffers are in a
+// slice ordered by offset: O(n log n) comparisons, and each change moves at most as many entries as there are
+// live buffers, few compared with n in real problems.
 func (p *reader) checkOffsets(ctx context.Context) error {
 	if p.h.offset < 0 || p.unset > 0 {
 		return nil
@@ -360,7 +360,7 @@ type moment struct {
 	free   bool
 }
 
-// order returns all starts and ends by time, ends first, else as the file has them.
+// order returns all starts and ends by time, ends first, otherwise in the file's order.
 func (p *reader) order() []moment {
 	out := make([]moment, 0, 2*len(p.buffers))
 	for i := range p.buffers {

@@ -1,12 +1,12 @@
-// Package described reads training steps that were described op by op: the files that describe.py, beside
-// this one, writes.
+// Package described reads training steps that were recorded op by op: the files that describe.py, in this
+// folder, writes.
 //
-// They are JSON lines. The first is the head:
+// They consist of JSON lines. The first is the head:
 //
 //	{"gmemtop":"described","version":1,"torch":"2.11.0","device":"cuda:0","pid":1,"rank":-1,"world_size":-1,"epoch_ns":1,"steps":[[begin,end]]}
 //
-// Each other line is one of, in the order in which they happened, times in nanoseconds from the recording's
-// start:
+// Every other line is one of these, in the order in which they happened, with times in nanoseconds since the
+// recording's start:
 //
 //	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage comes into being; what was there before has t 0
 //	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
@@ -14,20 +14,20 @@
 //
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address
 // that stays the same from one recording of a process to the next; without it the reader makes addresses up.
-// Keys that a reader does not know are skipped.
+// Readers skip unknown keys.
 //
-// Ops named gmemtop::save and gmemtop::load, where there are any, are autograd's own touches: it keeps a
-// tensor for the backward pass, and needs it.
+// Ops named gmemtop::save and gmemtop::load are autograd's own accesses: it saves a tensor for the backward
+// pass, and needs it there.
 //
-// A head may carry "rules", what the GPU's allocator goes by:
+// A head may carry "rules", the settings of the GPU's allocator:
 // {"gmemtop_torch":[2,15],"gmemtop_devices":{"0":{"total_bytes":1,"memory_fraction":1.0}}}.
 //
-// A head with "empty":true says that nothing was there before the recording: its storages are all that ever
-// were. Without it, what was there and was not touched may be missing.
+// A head with "empty":true says that the recording begins with nothing and holds every storage. Without it,
+// storages that were there before and that no op touched may be missing.
 //
-// r, w and m are the storages that the op reads, gives a whole new value and changes in place; views touch
-// nothing and are no ops. The trace is of the kind Dataflow: everything can be planned on it. Storages of
-// several devices become devices of their own; an op belongs to the device of what it touches.
+// r, w and m are the storages that the op reads, overwrites and changes in place; views touch nothing and are
+// not ops. The trace is of the kind Dataflow: everything can be planned on it. The storages of each device go
+// to a device of the trace; an op belongs to the device of the storages that it touches.
 package described
 
 import (
@@ -71,14 +71,14 @@ type head struct {
 	Epoch     int64      `json:"epoch_ns"`
 	Empty     bool       `json:"empty"`
 	Steps     [][2]int64 `json:"steps"`
-	// Costs is what carrying plans out was measured to cost there, in the form of [CostsSetting].
+	// Costs are the measured costs of carrying plans out there, in the form of [CostsSetting].
 	Costs json.RawMessage `json:"costs"`
-	// Rules are settings of the trace: what the GPU's allocator goes by, under the keys that an allocator's
+	// Rules become settings of the trace: those of the GPU's allocator, under the keys that an allocator's
 	// history has in our recordings.
 	Rules map[string]json.RawMessage `json:"rules"`
 }
 
-// CostsSetting is the name of the trace's setting with the costs that stood in the recording's head, as JSON.
+// CostsSetting is the name of the trace's setting that holds the costs of the recording's head, as JSON.
 const CostsSetting = "carrying_costs"
 
 type row struct {
@@ -101,7 +101,7 @@ type row struct {
 	Stream   uint64  `json:"stream"`
 }
 
-// storage is what is alive.
+// storage is a live storage.
 type storage struct {
 	addr   uint64
 	size   int64
@@ -111,16 +111,16 @@ type storage struct {
 type reader struct {
 	b    *traces.Builder
 	live map[int64]storage
-	next uint64 // addresses only grow, so that none is used twice
+	next uint64 // addresses only grow, so none is used twice
 	last int64
-	// empty says that the recording begins with nothing; then each device gets, at its first event, the total
-	// that follows from it.
+	// empty says that the recording begins with nothing; each device then gets the total that follows at its
+	// first event.
 	empty bool
 	begun map[traces.DeviceID]bool
 }
 
-// Read reads a recording. progress, where not nil, is called with the number of bytes read so far. Errors
-// name the line; the lines before a damaged one make the trace that comes with the error.
+// Read reads a recording. progress, if not nil, is called with the number of bytes read so far. Errors name
+// the line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	r := &reader{b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20, begun: map[traces.DeviceID]bool{}}
 	err := r.lines(ctx, in, progress)
@@ -303,7 +303,7 @@ func (r *reader) op(x *row) error {
 		for _, k := range touched.ids {
 			s, ok := r.live[k]
 			if !ok {
-				t.Accesses = t.Accesses[:first] // what is returned beside the error holds no access of an op that is not there
+				t.Accesses = t.Accesses[:first] // the trace returned with the error has no access by a missing op
 				return fmt.Errorf("op %.60q touches storage %d, which is not there", x.Name, k)
 			}
 			if s.size > 0 {

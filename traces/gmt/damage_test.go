@@ -78,7 +78,7 @@ func read(data []byte) (*traces.Trace, error) {
 	return Read(context.Background(), bytes.NewReader(data), nil)
 }
 
-// lossCount returns the count of a loss, 0 where there is none.
+// lossCount returns the count of a loss, 0 if there is none.
 func lossCount(t *traces.Trace, name string) int64 {
 	for _, l := range t.Losses {
 		if l.Name == name {

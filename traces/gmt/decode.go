@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// zstdRatio is more than a zstd block can expand: 128 KiB from four bytes.
+// zstdRatio is above the most that a zstd block can expand: 128 KiB from four bytes.
 const zstdRatio = 1 << 15
 
 func newDecoder() (*zstd.Decoder, error) {
@@ -25,8 +25,8 @@ type decoder struct {
 	zstd *zstd.Decoder
 }
 
-// stored returns the bytes of buffer i of c as stored and their uncompressed length; raw says that they are
-// not compressed.
+// stored returns the stored bytes of buffer i of c and their uncompressed length; raw says that they are not
+// compressed.
 func (d *decoder) stored(c *chunk, i int) (b []byte, n int64, raw bool, err error) {
 	s := c.buffers[i]
 	b = d.data[c.body+s.offset : c.body+s.offset+s.length]
@@ -47,7 +47,7 @@ func (d *decoder) stored(c *chunk, i int) (b []byte, n int64, raw bool, err erro
 	return b, n, false, nil
 }
 
-// into decompresses buffer i of c into dst, which must be exactly as long as what is in it.
+// into decompresses buffer i of c into dst, which must have exactly its length.
 func (d *decoder) into(dst []byte, c *chunk, i int) error {
 	b, n, raw, err := d.stored(c, i)
 	if err != nil {
@@ -70,14 +70,14 @@ func (d *decoder) into(dst []byte, c *chunk, i int) error {
 	return nil
 }
 
-// tables are how many rows of each table events may refer to.
+// tableSizes are how many rows of each table events may refer to.
 type tableSizes struct{ stacks, details, streams, devices int }
 
-// scratch is what one goroutine needs beside the columns.
+// scratch is the memory that one goroutine needs besides the columns.
 type scratch struct{ detail []traces.DetailID }
 
 // events decompresses a chunk of events into the rows of ev from first on and checks that their ids are
-// known. The details are left in s, since most traces have none; some says whether any is not the empty one.
+// known. The details stay in s, since most traces have none; some says whether any is not empty.
 func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSizes, s *scratch) (some bool, err error) {
 	end := first + c.rows
 	if cap(s.detail) < c.rows {
@@ -134,8 +134,8 @@ func maxOf[T ~uint8 | ~uint16](s []T) T {
 
 func unknownID(what string) error { return fmt.Errorf("a %s that is not defined before", what) }
 
-// rows decompresses a chunk of definitions or records into r, which is overwritten; budget is what may still
-// be decompressed.
+// rows decompresses a chunk of definitions or records into r, which is overwritten; budget is how many bytes
+// may still be decompressed.
 func (d *decoder) rows(c *chunk, r *rows, budget *int64) error {
 	n := c.rows
 	*r = rows{
@@ -174,7 +174,7 @@ func (d *decoder) rows(c *chunk, r *rows, budget *int64) error {
 	return nil
 }
 
-// rowBytes is about what a row costs in memory.
+// rowBytes is roughly the memory that a row takes.
 const rowBytes = 64
 
 var errExpands = fmt.Errorf("it expands to more than %d times its size: it is not a recording", ratioLimit)

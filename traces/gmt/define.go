@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// define takes in a chunk of definitions.
+// define reads a chunk of definitions.
 func (r *reader) define() error {
 	rs := &r.rows
 	for i := 0; i < rs.len(); i++ {
@@ -29,7 +29,7 @@ func (r *reader) define() error {
 	return nil
 }
 
-// defineStrings takes in the run of strings that begins at row i, which share one allocation, and returns its
+// defineStrings reads the run of strings that begins at row i, which share one allocation, and returns its
 // last row.
 func (r *reader) defineStrings(i int) int {
 	rs := &r.rows
@@ -208,7 +208,7 @@ func (r *reader) defineOpInfo(text []byte) error {
 	return malformed(ok)
 }
 
-// defineLoss replaces loss ref, or adds one where there is no such.
+// defineLoss replaces loss ref, or adds it if it is new.
 func (r *reader) defineLoss(x row, text []byte) error {
 	name, detail, ok := cutAt(text, x.size, ": ")
 	if !ok || x.detail < 0 || x.detail > math.MaxUint8 {
@@ -223,7 +223,7 @@ func (r *reader) defineLoss(x row, text []byte) error {
 	return nil
 }
 
-// record takes in a chunk of records.
+// record reads a chunk of records.
 func (r *reader) record() error {
 	rs := &r.rows
 	for i := range rs.len() {

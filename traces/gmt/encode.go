@@ -23,7 +23,7 @@ const continuation = 0xFFFFFFFF
 
 var endMarker = []byte{0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0}
 
-// errBigEndian is returned on machines whose integers are not as the file has them.
+// errBigEndian is returned on machines whose byte order is not the file's.
 var errBigEndian = fmt.Errorf("gmt: big-endian machines are %w", traces.ErrUnsupported)
 
 func littleEndian() bool {
@@ -31,8 +31,8 @@ func littleEndian() bool {
 	return *(*byte)(unsafe.Pointer(&one)) == 1
 }
 
-// bytesOf returns the memory of a column. The file's columns are the memory's on little-endian machines; the
-// others are refused.
+// bytesOf returns the memory of a column. On little-endian machines the file's columns are those in memory;
+// other machines are refused.
 func bytesOf[T any](s []T) []byte {
 	if len(s) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func bytesOf[T any](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&s[0])), len(s)*int(unsafe.Sizeof(s[0])))
 }
 
-// zeros are the columns that a batch has no values for.
+// zeros is the content of columns for which a batch has no values.
 var zeros [8*MaxRows + 8]byte
 
 // encoder turns rows into messages. Each message is one Write.
@@ -48,7 +48,7 @@ type encoder struct {
 	w       io.Writer
 	zstd    *zstd.Encoder
 	meta    flat
-	out     []byte // message being made
+	out     []byte // the message being written
 	packed  []byte
 	zero    map[int][]byte // compressed runs of zeros by length
 	buffers []span
@@ -72,7 +72,7 @@ func newEncoder(w io.Writer) (*encoder, error) {
 // schema writes the first message.
 func (e *encoder) schema(tool string) error {
 	if tool = escape(tool); len(tool) > maxString {
-		tool = "" // it is whole in the recording's row
+		tool = "" // the recording's row has all of it
 	}
 	crcAt := e.meta.schemaMessage([][2]string{{keyFormat, FormatVersion}, {keyTool, tool}})
 	return e.send(crcAt, nil)
@@ -103,7 +103,7 @@ func frame(b, meta []byte, crcAt int, body []byte) []byte {
 	return b
 }
 
-// columnData is a batch on its way out: a nil column is all zeros, nil offsets are n empty texts.
+// columnData is a batch to be written: a nil column is all zeros, nil offsets are n empty texts.
 type columnData struct {
 	n       int
 	class   batchClass
@@ -141,8 +141,8 @@ func (e *encoder) batch(d columnData) error {
 	return nil
 }
 
-// buffer appends one buffer to the body: the uncompressed length and the zstd frame, or -1 and the bytes
-// where they do not shrink.
+// buffer appends one buffer to the body: the uncompressed length and the zstd frame, or -1 and the bytes if
+// they do not shrink.
 func (e *encoder) buffer(b []byte, size int) {
 	at := len(e.packed)
 	if size > 0 {
@@ -188,7 +188,8 @@ func (e *encoder) flush(r *rows, class batchClass) error {
 	return err
 }
 
-// chunkText is the text at which a batch of definitions is written although it has fewer than MaxRows rows.
+// chunkText is the amount of text at which a batch of definitions is written even with fewer than MaxRows
+// rows.
 const chunkText = 4 << 20
 
 // define adds a definition.
@@ -208,7 +209,7 @@ func (e *encoder) define(x row, text string) error {
 	return nil
 }
 
-// record adds a record that is not an event. Definitions that wait go first.
+// record adds a record that is not an event. Pending definitions go first.
 func (e *encoder) record(x row, text string) error {
 	e.records.add(x, text)
 	if e.records.len() < MaxRows {
@@ -224,7 +225,7 @@ func (e *encoder) flushRecords() error {
 	return e.flush(&e.records, classRecords)
 }
 
-// events writes the rows [first, end) of ev in chunks. Definitions that wait go first.
+// events writes the rows [first, end) of ev in chunks. Pending definitions go first.
 func (e *encoder) events(ctx context.Context, ev *traces.Events, first, end int) error {
 	if err := e.flush(&e.defs, classDefinitions); err != nil {
 		return err
@@ -253,7 +254,7 @@ func (e *encoder) events(ctx context.Context, ev *traces.Events, first, end int)
 	return nil
 }
 
-// end writes what waits and the end marker.
+// end writes what is pending and the end marker.
 func (e *encoder) end() error {
 	if err := e.flushRecords(); err != nil {
 		return err

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// finish makes a trace of what was read and counts what is missing.
+// finish makes a trace from what was read and counts what is missing.
 func (r *reader) finish(l layout) *traces.Trace {
 	t := r.t
 	whole := l.complete && len(l.damaged) == 0 && len(r.failures) == 0
@@ -36,7 +36,7 @@ func (r *reader) finish(l layout) *traces.Trace {
 	return t
 }
 
-// cutEvents drops the rows of chunks that were allocated for and could not be used, in one pass.
+// cutEvents drops the rows that were allocated for unusable chunks, in one pass.
 func (r *reader) cutEvents() {
 	ev := &r.t.Events
 	var bad []gap // rows as allocated
@@ -82,8 +82,8 @@ func keep[T any](s []T, bad []gap, n int) []T {
 	return s[:to]
 }
 
-// translate turns numbers of events and ops as the recorder counted them into those of the trace. A row that
-// was tied to a lost event or to one that the cut took stands before the next one that is there.
+// translate turns the recorder's numbers of events and ops into those of the trace. A row that was tied to a
+// lost event goes before the next event that is left.
 func (r *reader) translate() {
 	t := r.t
 	n, ops := int64(t.Events.Len()), int64(len(t.Ops))
@@ -127,7 +127,7 @@ func (r *reader) op(id traces.OpID, n int64) traces.OpID {
 	return traces.OpID(now)
 }
 
-// checkState drops a final state that is not whole: half of one would be taken for the truth.
+// checkState drops an incomplete final state: half of one would look like the truth.
 func (r *reader) checkState(whole bool) {
 	s := &r.t.Final
 	s.Known = r.hasFinal && r.final.ref == 1
@@ -158,7 +158,7 @@ func mergeLosses(stored, found []traces.Loss) []traces.Loss {
 	return stored
 }
 
-// countLosses says in found what this reading found missing.
+// countLosses adds to found what this reading found missing.
 func (r *reader) countLosses(t *traces.Trace, l layout) {
 	damaged := int64(len(r.failures))
 	for _, x := range l.damaged {

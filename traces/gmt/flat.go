@@ -2,10 +2,10 @@ package gmt
 
 import "encoding/binary"
 
-// flat writes FlatBuffers tables front to back. The format (https://flatbuffers.dev/internals/) lets offsets
-// of children only point forward and lets a vtable stand anywhere, so that writing parents before children
-// with offsets patched later is as valid as the usual back to front, and needs no runtime. The few tables of
-// Arrow's Message.fbs and Schema.fbs that a stream of plain columns needs are written by schemaMessage and
+// flat writes FlatBuffers tables front to back. In the format (https://flatbuffers.dev/internals/) offsets of
+// children point forward and a vtable may be anywhere, so writing parents before children and patching
+// offsets later is as valid as the usual back to front, and needs no runtime. The few tables of Arrow's
+// Message.fbs and Schema.fbs that a stream of plain columns needs are written by schemaMessage and
 // batchMessage; field numbers there are those of the Arrow schema files.
 type flat struct{ b []byte }
 
@@ -100,7 +100,7 @@ const (
 	codecZstd         = 1
 )
 
-// crcZeros stands where the checksum goes while it is being computed.
+// crcZeros is in the checksum's place while it is computed.
 const crcZeros = "00000000"
 
 // message appends a Message table without its header and returns where the header's offset goes and where the
@@ -179,8 +179,8 @@ const (
 	maxString    = 1 << 12
 )
 
-// view reads FlatBuffers with every access checked: an access outside the buffer reads as zero and sets bad,
-// so that malformed metadata can neither panic nor be used, provided that bad is looked at in the end.
+// view reads FlatBuffers and checks every access: one outside the buffer reads as zero and sets bad.
+// Malformed metadata then cannot cause a panic, nor be used, provided that callers check bad in the end.
 // Nothing in it recurses.
 type view struct {
 	b   []byte
@@ -253,7 +253,7 @@ func (v *view) table(at int) table {
 	return table{v, at, int(vt), (n - 4) / 2}
 }
 
-// field returns where field i is, 0 where it is absent.
+// field returns where field i is, 0 if it is absent.
 func (t table) field(i int) int {
 	if i >= t.fields {
 		return 0
@@ -265,7 +265,7 @@ func (t table) field(i int) int {
 	return t.at + off
 }
 
-// ref returns where the child in field i is, 0 where it is absent.
+// ref returns where the child in field i is, 0 if it is absent.
 func (t table) ref(i int) int {
 	at := t.field(i)
 	if at == 0 {
@@ -287,8 +287,8 @@ func (v *view) vec(at, size int) (first, n int) {
 	return at + 4, int(count)
 }
 
-// str returns the string at at; one that no writer would make is malformed, so that metadata cannot make the
-// reader copy the same megabyte again and again.
+// str returns the string at at. A longer one than any writer makes is malformed, so that metadata cannot make
+// the reader copy the same megabyte again and again.
 func (v *view) str(at int) string {
 	first, n := v.vec(at, 1)
 	if n > maxString {

@@ -30,14 +30,13 @@ func Sniff(head []byte) bool {
 	return len(head) >= 8 && bytes.Equal(head[:4], endMarker[:4]) && bytes.Contains(head[:min(len(head), 512)], []byte(keyCRC))
 }
 
-// Read reads a native file: what [Write] or a [Writer] wrote, or what was left of it.
+// Read reads a native file that [Write] or a [Writer] wrote, or what is left of one.
 //
-// The whole of r is read into memory (about 5 bytes an event) and must not be larger than that allows. Where
-// the file is cut or damaged, Read returns what is sound together with a [*traces.FormatError] that says
-// where, and the losses recording_cut and chunk_damaged say how much is missing: a damaged chunk of events
-// costs its events, and one of definitions costs names and stacks, which become empty. The trace is nil where
-// nothing is sound. What a small file can make Read allocate is limited to 512 MiB and 256 times the file's
-// size.
+// Read holds all of r in memory (about 5 bytes an event). If the file is cut or damaged, Read returns the
+// sound part with a [*traces.FormatError] that says where, and the losses recording_cut and chunk_damaged say
+// how much is missing: a damaged chunk of events loses its events, and one of definitions loses names and
+// stacks, which become empty. The trace is nil if nothing is sound. Read allocates at most 512 MiB and 256
+// times the file's size.
 //
 // progress, which may be nil, is called from one goroutine with the bytes done and the bytes in all.
 func Read(ctx context.Context, r io.Reader, progress func(done, total int64)) (*traces.Trace, error) {
@@ -68,7 +67,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done, total int64)) (*
 	return t, firstError(l, rd.failures, int64(len(data)))
 }
 
-// slurp reads r to its end, in one allocation where its size is known.
+// slurp reads r to its end, in one allocation if its size is known.
 func slurp(ctx context.Context, r io.Reader) ([]byte, error) {
 	size := int64(0)
 	switch x := r.(type) {
@@ -104,14 +103,14 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p[:min(len(p), 8<<20)])
 }
 
-// failure is a chunk whose checksum is right and whose content is not: the work of another writer.
+// failure is a chunk whose checksum is right and whose content is wrong: another writer made it.
 type failure struct {
 	chunk *chunk
 	first int // of its rows in the events, for a chunk of events
 	err   error
 }
 
-// firstError returns the error of the damage that comes first, nil for none.
+// firstError returns the error about the first damage, nil for none.
 func firstError(l layout, failures []failure, size int64) error {
 	fe := &traces.FormatError{Format: formatName, Offset: math.MaxInt64, Advice: advice}
 	for _, x := range l.damaged {
@@ -157,10 +156,10 @@ type reader struct {
 	final    row // the row that announces the final state
 	hasFinal bool
 	found    []traces.Loss // what this reading found missing
-	bad      string        // what the row being read refers to in vain
+	bad      string        // the unknown thing that the row being read refers to
 
-	stop     int64 // offset of the chunk before which the reading ended
-	next     int   // row of the events that the next chunk's begin at
+	stop     int64 // offset of the chunk at which reading ended
+	next     int   // row at which the next chunk's events begin
 	mu       sync.Mutex
 	failures []failure
 }
@@ -236,8 +235,8 @@ func (r *reader) chunks(ctx context.Context, chunks []chunk, jobs chan<- job, pr
 	return nil
 }
 
-// readRows takes in a chunk of definitions or records. What is wrong in it stops the reading: what follows
-// may refer to it.
+// readRows reads a chunk of definitions or records. An error in it ends the reading, since what follows may
+// refer to it.
 func (r *reader) readRows(c *chunk) error {
 	if err := r.d.rows(c, &r.rows, &r.budget); err != nil {
 		return err
@@ -249,7 +248,7 @@ func (r *reader) readRows(c *chunk) error {
 	return r.record()
 }
 
-// stopAt ends the reading before a chunk.
+// stopAt ends the reading at a chunk.
 func (r *reader) stopAt(c *chunk, err error) {
 	r.stop = c.offset
 	r.fail(c, r.next, err)
@@ -261,8 +260,7 @@ func (r *reader) fail(c *chunk, first int, err error) {
 	r.failures = append(r.failures, failure{c, first, err})
 }
 
-// work decompresses chunks of events. The column of details comes into being with the first chunk that has
-// one.
+// work decompresses chunks of events. The first chunk with a detail creates the column of details.
 func (r *reader) work(jobs <-chan job) {
 	var s scratch
 	for j := range jobs {
@@ -287,9 +285,8 @@ func (r *reader) details() []traces.DetailID {
 	return ev.Detail
 }
 
-// advance moves to a chunk: rows that should have come before it and did not are lost. Definitions are
-// replaced by empty ones, so that the ids after them keep their meaning; numbers of events and ops are
-// translated in finish.
+// advance moves to a chunk: rows that should have come before it are lost. Empty definitions replace lost
+// ones, so that later ids keep their meaning; finish translates the numbers of events and ops.
 func (r *reader) advance(c *chunk) error {
 	for i, n := range c.before {
 		lost := n - r.have[i]
@@ -348,8 +345,7 @@ func (r *reader) pad(table, n int) {
 	}
 }
 
-// gaps are rows of a table that are lost: the numbers that other rows know the rest by are those before the
-// loss.
+// gaps are lost rows of a table. Other rows still refer to the rest by the numbers from before the loss.
 type gaps []gap
 
 type gap struct{ first, n, lostBefore int64 }

@@ -10,16 +10,16 @@ import (
 
 // Report says what Repair found and kept.
 type Report struct {
-	// Sound says that the file was whole; it was copied as it is.
+	// Sound says that the file was whole; it was copied unchanged.
 	Sound bool
 	// Chunks is how many chunks were kept, Damaged how many stretches of the file were not.
 	Chunks, Damaged int
-	// Events is how many events were kept, LostEvents how many are known to be missing; what a cut took is
-	// not known.
+	// Events is how many events were kept, LostEvents how many are known to be missing, without those cut off
+	// at the end.
 	Events, LostEvents int64
-	// Bytes is the size of what was kept, LostBytes of what was not.
+	// Bytes is the size of the part that was kept, LostBytes that of the rest.
 	Bytes, LostBytes int64
-	// Losses are what was written into the repaired file about it.
+	// Losses are the losses written into the repaired file.
 	Losses []traces.Loss
 }
 
@@ -34,8 +34,8 @@ func (r Report) String() string {
 
 // Repair copies every whole chunk of the size bytes of src to dst, byte for byte, then a chunk that counts
 // what was left out, then the end marker, so that the file opens without complaint here and elsewhere. A
-// sound file is copied as it is. The error is a [*traces.FormatError] where nothing is sound, and that of
-// src, dst or ctx.
+// sound file is copied unchanged. The error is a [*traces.FormatError] if nothing is sound, and that of src,
+// dst or ctx.
 func Repair(ctx context.Context, src io.ReaderAt, size int64, dst io.Writer) (Report, error) {
 	data, err := slurp(ctx, io.NewSectionReader(src, 0, size))
 	if err != nil {
@@ -69,7 +69,7 @@ func Repair(ctx context.Context, src io.ReaderAt, size int64, dst io.Writer) (Re
 	return rep, nil
 }
 
-// copyChunks writes the repaired file. The encoder's own schema stands in for a damaged one.
+// copyChunks writes the repaired file. The encoder's own schema replaces a damaged one.
 func (r *reader) copyChunks(ctx context.Context, l layout, dst io.Writer, rep *Report) error {
 	e, err := newEncoder(dst)
 	if err != nil {

@@ -28,15 +28,15 @@ type damage struct {
 	err         error
 }
 
-// layout is what a file consists of, in order.
+// layout is the parts of a file, in order.
 type layout struct {
-	schema   chunk // its end is 0 where it is damaged
+	schema   chunk // its end is 0 if it is damaged
 	chunks   []chunk
 	damaged  []damage
-	complete bool // the end marker is there
+	complete bool // it has the end marker
 }
 
-// cut reports whether a damage is the end of a file that was cut, not a chunk whose length is damaged.
+// cut reports whether a damage is the end of a cut file rather than a chunk with a damaged length.
 func (l *layout) cut(x damage) bool {
 	return errors.Is(x.err, errCut) && !l.complete && x.offset == l.damaged[len(l.damaged)-1].offset
 }
@@ -49,12 +49,12 @@ var (
 	errChecksum = errors.New("the checksum is wrong")
 )
 
-// scan finds the chunks of a file. Where one is damaged it goes on at the next sound one; the schema may be
+// scan finds the chunks of a file. After a damaged one it goes on at the next sound one. The schema may be
 // damaged too, since there is only one.
 func scan(data []byte) layout {
 	var l layout
 	size := int64(len(data))
-	budget := 8*size + maxMetadata // bytes that may be looked at while looking for the next sound chunk
+	budget := 8*size + maxMetadata // bytes that the search for the next sound chunk may read
 	for pos := int64(0); pos < size; {
 		c, err := parseMessage(data, pos)
 		switch first := pos == 0; {
@@ -116,13 +116,13 @@ func resync(data []byte, pos int64, budget *int64) int64 {
 	return size
 }
 
-// parseMessage reads the message at pos with everything checked but what its buffers hold.
+// parseMessage reads the message at pos and checks everything but the content of its buffers.
 func parseMessage(data []byte, pos int64) (chunk, error) {
 	c, _, err := tryMessage(data, pos)
 	return c, err
 }
 
-// tryMessage is parseMessage that also says how many bytes were looked at.
+// tryMessage is parseMessage that also returns how many bytes it read.
 func tryMessage(data []byte, pos int64) (c chunk, cost int64, err error) {
 	rest := data[pos:]
 	if len(rest) < 8 {
@@ -175,8 +175,8 @@ func sum(message []byte, digits int) uint32 {
 	return crc32.Update(s, castagnoli, message[digits+len(crcZeros):])
 }
 
-// envelope is what a message says about itself. Nothing else in it is looked at before its checksum is known
-// to be right.
+// envelope is what a message says about itself. Nothing else in it is read before its checksum has been
+// verified.
 type envelope struct {
 	v             *view
 	bodyLength    int64
@@ -235,7 +235,7 @@ func (m *envelope) header(c *chunk) (err error) {
 	return fmt.Errorf("a message of type %d, which gmemtop does not write", m.kind)
 }
 
-// parseDigits reads the eight lower-case digits of a crc; capitals are a flipped bit.
+// parseDigits reads the eight lower-case digits of a crc; a capital means a flipped bit.
 func parseDigits(s string) (uint32, error) {
 	if len(s) != len(crcZeros) || strings.ToLower(s) != s || s[0] == '+' {
 		return 0, errors.New("no checksum")
@@ -269,8 +269,7 @@ func parseBefore(s string) (c counts, err error) {
 	return c, nil
 }
 
-// parseSchema checks that the columns are those that this version knows, in their order; later ones may
-// follow.
+// parseSchema checks that the columns are those of this version, in order; further ones may follow.
 func parseSchema(v *view, header int) error {
 	s := v.table(header)
 	format := ""

@@ -4,14 +4,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// FormatVersion is the version in the schema's metadata. It changes only where an old reader would misread a
-// new file.
+// FormatVersion is the version in the schema's metadata. It changes only if an old reader would misread a new
+// file.
 const FormatVersion = "1"
 
 // MaxRows is the number of rows at which a chunk is written.
 const MaxRows = 16384
 
-// Limits of the reader, so that no file makes it allocate beyond reason.
+// Limits of the reader, so that no file makes it allocate too much.
 const (
 	maxMetadata  = 1 << 20 // bytes of one message's metadata
 	maxBatchRows = 1 << 16 // rows of one batch
@@ -33,7 +33,7 @@ const (
 	keyBefore = "gmemtop.before"
 )
 
-// batchClass says what the rows of a batch are.
+// batchClass says what kind of rows a batch has.
 type batchClass uint8
 
 const (
@@ -169,7 +169,7 @@ func tableOf(k uint8) int {
 	return -1
 }
 
-// opInfo is what ops of one site share; it is a definition of its own, so that an op is one numeric row.
+// opInfo is what the ops of one site share. It has its own definition, so that an op is one numeric row.
 type opInfo struct {
 	name, module traces.StringID
 	thread       int32
@@ -210,7 +210,7 @@ func (r *rows) add(x row, text string) {
 	r.end(x)
 }
 
-// end appends a row whose text was appended to r.text already.
+// end appends a row whose text is in r.text already.
 func (r *rows) end(x row) {
 	if len(r.offsets) == 0 {
 		r.offsets = append(r.offsets, 0)

@@ -31,8 +31,8 @@ type recording struct {
 	} `json:"clock"`
 }
 
-// recordingText returns the text of a row of kind 220. Its strings are escaped one by one, since JSON cannot
-// hold other bytes.
+// recordingText returns the text of a row of kind 220. Each string is escaped, since JSON can only hold
+// UTF-8.
 func recordingText(s traces.Source, p traces.Process, c traces.Clock) (string, error) {
 	var r recording
 	r.Source.Format, r.Source.Path, r.Source.Bytes = escape(s.Format), escape(s.Path), s.Bytes
@@ -68,22 +68,22 @@ func (e *encoder) defineRecording(s traces.Source, p traces.Process, c traces.Cl
 	return e.define(row{kind: kindRecording, stack: -1}, text)
 }
 
-// defineSetting writes a setting or an extra key as key=value; size is the key's length in the text, for keys
-// that hold a "=".
+// defineSetting writes a setting or an extra key as key=value; size is the key's length in the text, since a
+// key may hold a "=".
 func (e *encoder) defineSetting(kind uint8, s traces.Setting) error {
 	key := escape(s.Key)
 	return e.define(row{kind: kind, size: int64(len(key)), stack: -1}, key+"="+escape(s.Value))
 }
 
-// defineLoss writes loss number i, or replaces what was written for it; -1 adds one.
+// defineLoss writes loss number i, replacing any earlier row for it; -1 adds one.
 func (e *encoder) defineLoss(i int, l traces.Loss) error {
 	name := escape(l.Name)
 	return e.define(row{kind: kindLoss, size: int64(len(name)), value: l.Count, detail: int32(l.Severity), ref: int32(i), stack: -1},
 		name+": "+escape(l.Detail))
 }
 
-// tables writes the interned tables of t from the rows that were written already, given by done, and moves
-// done. Each definition comes after those it refers to.
+// tables writes the rows of t's interned tables that are new since done, and updates done. Each definition
+// comes after those it refers to.
 func (e *encoder) tables(ctx context.Context, t *traces.Trace, done *counts) error {
 	steps := []struct {
 		table, n int
@@ -159,7 +159,7 @@ func (e *encoder) defineCounter(c traces.Counter) error {
 
 func infoOf(o traces.Op) opInfo { return opInfo{o.Name, o.Module, o.Thread, o.Phase, o.Rerunnable} }
 
-// opInfo returns the number of what ops of one site share, and writes it where it is new.
+// opInfo returns the number of the description that ops of one site share, and writes it if it is new.
 func (e *encoder) opInfo(o traces.Op) (int32, error) {
 	info := infoOf(o)
 	if id, ok := e.opInfos[info]; ok {
@@ -204,8 +204,8 @@ func (e *encoder) sample(counter int, time, value int64, event int32) error {
 	return e.record(row{kind: kindSample, time: time, value: value, ref: int32(counter), detail: event, stack: -1}, "")
 }
 
-// defineState announces the allocator's final state by its numbers of segments and blocks, by which a cut one
-// is known.
+// defineState announces the allocator's final state with its numbers of segments and blocks, so that a reader
+// can tell if part of it was cut off.
 func (e *encoder) defineState(s *traces.State) error {
 	n := row{kind: kindFinal, size: int64(len(s.Segments)), value: int64(len(s.Blocks)), ref: int32(flag(s.Known)), stack: -1}
 	return e.define(n, "")
@@ -213,7 +213,7 @@ func (e *encoder) defineState(s *traces.State) error {
 
 // state writes the segments of a state that was announced, then its blocks.
 func (e *encoder) state(ctx context.Context, s *traces.State) error {
-	owner := make([]int32, len(s.Blocks)) // 1 + the segment of each block, only to show its device and stream in the block's row
+	owner := make([]int32, len(s.Blocks)) // 1 + the segment of each block, for the device and stream of the block's row
 	for i, seg := range s.Segments {
 		if err := e.segment(seg); err != nil {
 			return err

@@ -9,10 +9,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Arrow's utf8 columns must hold UTF-8, and other readers check; a trace's strings are whatever the source
-// had (a file path need not be UTF-8). Bytes that are not UTF-8 are therefore written as the private-use
-// runes U+10FE00 + byte, and so are the bytes of such runes themselves; every other string is written as it
-// is.
+// Arrow's utf8 columns must hold UTF-8, and other readers check that. A trace's strings are whatever the
+// source had, and a file path need not be UTF-8. So bytes that are not UTF-8 are written as the private-use
+// runes U+10FE00 + byte, and so are the bytes of such runes themselves; every other string is written
+// unchanged.
 const escapeBase = 0x10FE00
 
 // escapeMark begins the UTF-8 of every escape rune, and of few others.
@@ -71,8 +71,8 @@ func appendPair(p []byte, key string, v int64) []byte {
 	return strconv.AppendInt(p, v, 10)
 }
 
-// pairs calls each with every "key=number" of a text of such pairs and reports whether the text was well
-// formed. Unknown keys are for later versions and not an error.
+// pairs calls each with every "key=number" of a text and reports whether the text is well formed. Unknown
+// keys come from later versions and are not an error.
 func pairs(text []byte, each func(key string, v int64)) bool {
 	for len(text) > 0 {
 		var p []byte
@@ -101,8 +101,8 @@ func appendStack(p []byte, ids []traces.FrameID) []byte {
 	return p
 }
 
-// parseStack appends the frames of a stack's text to ids; ok is false where the text is not a list of ids
-// below frames.
+// parseStack appends the frames of a stack's text to ids; ok is false unless the text is a list of ids below
+// frames.
 func parseStack(ids []traces.FrameID, text []byte, frames int) (_ []traces.FrameID, ok bool) {
 	if len(text) == 0 {
 		return ids, true

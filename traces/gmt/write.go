@@ -8,10 +8,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Write writes t as a whole to w, with one Write call a chunk, and is the inverse of [Read]: what Read
-// returns equals t in every exported field, the Path and all of t.Source included. It stops between chunks
-// when ctx is cancelled. Errors are those of w, of ctx, and of values that the file has no room for: actions
-// above 99, enumerations above 9, texts above 512 MiB.
+// Write writes all of t to w, with one Write call for each chunk, and is the inverse of [Read]: the trace
+// that Read returns equals t in every exported field, including all of t.Source. It stops between chunks when
+// ctx is cancelled. Errors are those of w and ctx, and about values that do not fit the file: actions above
+// 99, enumerations above 9, texts above 512 MiB.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	if err := checkColumns(t); err != nil {
 		return err
@@ -38,8 +38,7 @@ func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	return e.end()
 }
 
-// checkColumns refuses tables whose columns are of different lengths, which would be written as something
-// else.
+// checkColumns refuses tables whose columns have different lengths, which would be written wrongly.
 func checkColumns(t *traces.Trace) error {
 	ev := &t.Events
 	n := len(ev.Time)
@@ -59,7 +58,7 @@ func checkColumns(t *traces.Trace) error {
 	return nil
 }
 
-// definitions writes all that rows refer to, and what describes the recording.
+// definitions writes everything that rows refer to, and the description of the recording.
 func (e *encoder) definitions(ctx context.Context, t *traces.Trace) error {
 	if err := e.defineRecording(t.Source, t.Process, t.Clock); err != nil {
 		return err

@@ -9,15 +9,15 @@ import (
 )
 
 // Writer records: it interns what events refer to, collects rows, and appends a chunk whenever [MaxRows] rows
-// wait or Flush is called. Call Flush about once a second, so that a recorder that is killed loses at most
-// that. Each chunk is one Write of the underlying writer, so hand it the file itself, unbuffered.
+// are pending or Flush is called. Call Flush about once a second: a recorder that is killed then loses at
+// most that much. Each chunk is one Write of the underlying writer, so pass the file itself, unbuffered.
 //
 // Methods that add rows return nothing: the first error sticks and is returned by Flush and Close, and
 // nothing is written after it. A Writer is not safe for concurrent use; a timer sends to the goroutine that
 // owns it.
 type Writer struct {
 	enc      *encoder
-	b        *traces.Builder // interning only: its tables of rows are emptied as they are written
+	b        *traces.Builder // interns only: its tables of rows are emptied as they are written
 	written  counts
 	losses   []traces.Loss // as written
 	counters []traces.Counter
@@ -48,8 +48,8 @@ func NewWriter(w io.Writer, src traces.Source, p traces.Process, c traces.Clock)
 	return x, x.Flush()
 }
 
-// Describe replaces what NewWriter was told of the source, the process and the clock, as when the rank
-// becomes known later.
+// Describe replaces the source, process and clock given to NewWriter, such as when the rank becomes known
+// later.
 func (w *Writer) Describe(src traces.Source, p traces.Process, c traces.Clock) {
 	if src.Format == "" {
 		src.Format = formatName
@@ -72,7 +72,7 @@ func (w *Writer) keep(err error) {
 // String interns s.
 func (w *Writer) String(s string) traces.StringID { return w.b.String(s) }
 
-// Bytes interns the string of p without allocating where it is known already.
+// Bytes interns the string of p, without allocating if it is known already.
 func (w *Writer) Bytes(p []byte) traces.StringID { return w.b.Bytes(p) }
 
 // Frame interns a frame.
@@ -81,7 +81,7 @@ func (w *Writer) Frame(f traces.Frame) traces.FrameID { return w.b.Frame(f) }
 // Stack interns a stack, innermost frame first; an empty one is NoStack.
 func (w *Writer) Stack(ids []traces.FrameID) traces.StackID { return w.b.Stack(ids) }
 
-// Detail interns d; its ForwardStack must be NoStack where there is none.
+// Detail interns d; its ForwardStack must be NoStack if there is none.
 func (w *Writer) Detail(d traces.Detail) traces.DetailID { return w.b.Detail(d) }
 
 // Stream returns the id of a raw stream handle.
@@ -111,7 +111,7 @@ func (w *Writer) Counter(name traces.StringID, device traces.DeviceID) int {
 	return i
 }
 
-// Event adds a memory event. Its ids are those that the Writer gave out.
+// Event adds a memory event. Its ids must come from the Writer.
 func (w *Writer) Event(e traces.Event) {
 	w.b.T.Events.Append(e)
 	w.events++
@@ -150,7 +150,7 @@ func (w *Writer) Sample(counter int, time, value int64) {
 	w.keep(w.enc.sample(counter, time, value, 0))
 }
 
-// beforeRecord queues the definitions that the next record may refer to, where that record fills its chunk.
+// beforeRecord queues the definitions that the next record may refer to, if that record fills its chunk.
 func (w *Writer) beforeRecord() {
 	if w.enc.records.len() == MaxRows-1 {
 		w.writeDefinitions()
@@ -160,7 +160,7 @@ func (w *Writer) beforeRecord() {
 // Setting adds a setting, its value as JSON.
 func (w *Writer) Setting(s traces.Setting) { w.keep(w.enc.defineSetting(kindSetting, s)) }
 
-// Extra adds a key that this version has no place for, its value as JSON.
+// Extra adds a key that has no place in this version, its value as JSON.
 func (w *Writer) Extra(s traces.Setting) { w.keep(w.enc.defineSetting(kindExtra, s)) }
 
 // Lose counts n losses of one name, as [traces.Builder.Lose] does.
@@ -168,7 +168,7 @@ func (w *Writer) Lose(name string, s traces.Severity, n int64, detail string) {
 	w.b.Lose(name, s, n, detail)
 }
 
-// Flush writes what waits and returns the first error that the Writer met.
+// Flush writes what is pending and returns the Writer's first error.
 func (w *Writer) Flush() error {
 	if w.closed {
 		return errClosed
@@ -182,8 +182,8 @@ func (w *Writer) Flush() error {
 
 var errClosed = errors.New("gmt: the writer is closed")
 
-// Close writes what waits, the allocator's final state where final.Known is set, and the end marker. It does
-// not close the underlying writer.
+// Close writes what is pending, the allocator's final state if final.Known is set, and the end marker. It
+// does not close the underlying writer.
 func (w *Writer) Close(final traces.State) error {
 	if err := w.Flush(); err != nil {
 		return err
@@ -199,7 +199,7 @@ func (w *Writer) Close(final traces.State) error {
 	return w.err
 }
 
-// writeDefinitions queues all that was interned, counted or named since the last time.
+// writeDefinitions queues everything that was interned, counted or named since the last call.
 func (w *Writer) writeDefinitions() {
 	if w.err != nil {
 		return
@@ -219,7 +219,7 @@ func (w *Writer) writeDefinitions() {
 	}
 }
 
-// writeEvents writes the definitions and events that wait.
+// writeEvents writes the pending definitions and events.
 func (w *Writer) writeEvents() {
 	w.writeDefinitions()
 	ev := &w.b.T.Events

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// event is one element of traceEvents as far as memory needs it. Its slices point into the scanner's window
-// and live until the next event is parsed.
+// event is the part of a traceEvents element that matters for memory. Its slices point into the scanner's
+// window and are valid until the next event is parsed.
 type event struct {
 	phase          byte // Chrome's ph: X complete, i instant, B and E begin and end, M metadata, s and f flows
 	cat, name      []byte
@@ -24,7 +24,7 @@ type event struct {
 	stream, device []byte
 }
 
-// parse takes the event object at the cursor.
+// parse reads the event object at the cursor.
 func (e *event) parse(c *cursor) error {
 	*e = event{}
 	return c.eachMember(func(k []byte) (err error) {
@@ -93,7 +93,7 @@ func (e *event) parseArgs(c *cursor) error {
 	})
 }
 
-// integer parses p, with ok false where p is no integer of 64 bits.
+// integer parses p, with ok false if p is no integer of 64 bits.
 func integer(p []byte) (v int64, ok bool) {
 	if len(p) == 0 {
 		return 0, false
@@ -118,7 +118,7 @@ func integer(p []byte) (v int64, ok bool) {
 	return v, true
 }
 
-// address parses an address, which old writers print as a negative number where its top bit is set.
+// address parses an address. Old writers print one with the top bit set as a negative number.
 func address(p []byte) (uint64, bool) {
 	if v, ok := integer(p); ok {
 		return uint64(v), true
@@ -167,7 +167,7 @@ func floatNanoseconds(p []byte) (int64, bool, bool) {
 	return int64(f), true, true
 }
 
-// text decodes a JSON string's content; escapes are rare, so that p itself is returned where it has none.
+// text decodes a JSON string's content. It returns p itself if there are no escapes, which are rare.
 func text(p []byte) []byte {
 	for _, b := range p {
 		if b == '\\' {

@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// finish makes the trace. readErr is what ended the reading early, nil at a sound end.
+// finish makes the trace. readErr is the error that ended the reading early, nil at a sound end.
 func (p *profile) finish(readErr error) (*traces.Trace, error) {
 	if len(p.mem) == 0 {
 		if readErr != nil {
@@ -52,8 +52,8 @@ func (p *profile) epoch(zero int64) int64 {
 	return 0
 }
 
-// orderMemory sorts the events by time. The profile lists them thread by thread, so that at equal times the
-// order between threads is lost; the allocator's running total, where events have it, tells which came first.
+// orderMemory sorts the events by time. The profile lists them thread by thread, so the order between threads
+// is lost at equal times; the allocator's running total, if events have it, tells which came first.
 func (p *profile) orderMemory() {
 	slices.SortStableFunc(p.mem, func(a, b memory) int { return cmp.Compare(a.time, b.time) })
 	totals := map[traces.DeviceID]int64{}
@@ -67,7 +67,7 @@ func (p *profile) orderMemory() {
 	}
 }
 
-// maxTie bounds the events of one time that are put into order at once; chain is quadratic in it.
+// maxTie bounds the number of events of one time that are ordered at once; chain is quadratic in it.
 const maxTie = 256
 
 // chain orders events of one time so that each total is the one before plus the event's bytes, as far as such
@@ -109,7 +109,7 @@ func (p *profile) primaryDevice() traces.DeviceID {
 	return best
 }
 
-// addOps puts the ops into start order; parents keep standing before their children.
+// addOps sorts the ops by start; parents stay before their children.
 func (p *profile) addOps(w *sweep, zero int64, primary traces.DeviceID) {
 	order := make([]int32, len(w.ops))
 	for i := range order {
@@ -142,7 +142,7 @@ func (p *profile) addOps(w *sweep, zero int64, primary traces.DeviceID) {
 	p.b.T.Ops = ops
 }
 
-// addMarks makes marks of annotations. A framework's own range is an op as well.
+// addMarks makes marks from annotations. A framework's own range is an op as well.
 func (p *profile) addMarks(zero int64, primary traces.DeviceID) {
 	for i := range p.spans {
 		sp := &p.spans[i]
@@ -256,9 +256,9 @@ func (p *profile) nameDevices() {
 	}
 }
 
-// addresses makes up addresses where the source has none: a block gets the next free place of an address
-// space that only grows, and a free is taken for the latest live block of its size, which is right for
-// caching frameworks more often than the oldest.
+// addresses makes up addresses if the source has none. A block gets the next address in a space that only
+// grows. A free frees the latest live block of its size, which is right for caching frameworks more often
+// than the oldest.
 type addresses struct {
 	next uint64
 	live map[int64][]uint64

@@ -1,8 +1,8 @@
-// Package kineto reads profiles of torch.profiler: Chrome traces with [memory] events, in the schema of
-// today's PyTorch (address and totals in each event) and in that of 2021 (sizes only), and the raw output of
+// Package kineto reads profiles of torch.profiler: Chrome traces with [memory] events, in PyTorch's present
+// schema (address and totals in each event) and that of 2021 (sizes only), and the raw output of
 // export_memory_timeline.
 //
-// What becomes what:
+// How they are translated:
 //   - [memory] instants: Alloc for positive Bytes, Free for negative ones; a profile does not tell a free's request from its
 //     completion. The totals that stand in them become the counters CounterAllocated and CounterReserved. [OutOfMemory] becomes
 //     OOM.
@@ -10,7 +10,7 @@
 //   - python_function ranges become the frames of stacks, nn.Module ones module paths.
 //   - ProfilerStep#N becomes MarkIteration, Optimizer.step MarkPhase, other annotations MarkAnnotation.
 //
-// A profile does not say which op reads or writes which block, so that the trace's kind stays Lifetimes.
+// A profile does not say which op reads or writes which block, so the trace's kind is Lifetimes.
 package kineto
 
 import (
@@ -25,8 +25,8 @@ import (
 
 const formatName = "kineto"
 
-// topLevel are members of a profile's object of which each is enough to know one by, where no snapshot's
-// members stand beside it.
+// topLevel are members by which a profile's object is recognised; one is enough if there are no members of a
+// snapshot.
 var topLevel = [][]byte{
 	[]byte(`"traceEvents"`), []byte(`"schemaVersion"`), []byte(`"deviceProperties"`), []byte(`"distributedInfo"`),
 	[]byte(`"displayTimeUnit"`), []byte(`"traceName"`), []byte(`"baseTimeNanoseconds"`), []byte(`"torch_profiler_kwargs"`),
@@ -56,8 +56,7 @@ func Sniff(head []byte) bool {
 	return false
 }
 
-// isEvents reports whether an array's first element is an object with a ph member, or the array is empty of
-// anything but one.
+// isEvents reports whether an array's first element is an object with a ph member, or may be one.
 func isEvents(head []byte) bool {
 	c := cursor{b: head}
 	if c.expect('[') != nil {
@@ -71,9 +70,9 @@ func isEvents(head []byte) bool {
 	return found && (err == nil || errors.Is(err, errShort))
 }
 
-// Read reads a profile. progress, where not nil, is called with the number of bytes read so far. Sniff's
-// three kinds are told apart here again. A profile without [memory] events is ErrUnsupported; one that is cut
-// or damaged gives what stood before that place, and an error that wraps ErrFormat.
+// Read reads a profile. progress, if not nil, is called with the number of bytes read so far. It
+// distinguishes Sniff's three kinds again. A profile without [memory] events is ErrUnsupported. A cut or
+// damaged one gives the part before the damage, and an error that wraps ErrFormat.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	s := newScanner(ctx, r, progress)
 	b, err := s.peek()

@@ -9,18 +9,18 @@ import (
 )
 
 // Ranges of one thread nest, but the profile lists them flat, in the order in which each recorder wrote its
-// own. This file rebuilds the nesting by a sweep: a thread's ranges sorted by start (longest first) and its
-// memory events sorted by time are merged, and a stack of open ranges says, at each op and memory event, what
-// it runs inside of. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at most once for
-// each open range that has an event under it.
+// own. This file rebuilds the nesting by a sweep: it merges a thread's ranges, sorted by start (longest
+// first), with its memory events, sorted by time, and keeps a stack of open ranges, which shows what each op
+// and memory event runs inside of. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at
+// most once for each open range that has an event under it.
 //
 // What the nesting gives: an op's parent, module path and phase; and the stack of an event, innermost frame
 // first: the op names and Python frames around it. Autograd's threads have no Python frames; there, PyTorch's
 // sequence numbers lead from the backward op to the forward op that made it, whose stack becomes the event's
 // ForwardStack.
 //
-// Times of old profiles are whole microseconds, with start and duration cut separately, so that a child may
-// seem to end a tick or two after its parent: up to that slack it still counts as inside.
+// Old profiles have whole microseconds, with start and duration truncated separately, so that a child may
+// seem to end a tick or two after its parent. Within that slack it still counts as inside.
 //
 // Rejected: "Python parent id", which nests Python frames alone and agrees with time wherever both exist.
 
@@ -91,7 +91,7 @@ func (p *profile) nest() *sweep {
 	return w
 }
 
-// device adds a kernel; it has no thread and no stack.
+// device adds a kernel, which has no thread and no stack.
 func (w *sweep) device(sp *span) {
 	w.ops = append(w.ops, traces.Op{Start: sp.start, Duration: sp.end - sp.start, Name: sp.name, Stack: traces.NoStack,
 		Parent: traces.NoOp, Thread: -1, Stream: sp.stream, Device: sp.device})
@@ -170,8 +170,8 @@ func (w *sweep) event(m *memory) {
 	}
 }
 
-// top returns the stack of frames of what is open now. It is the same for all that runs directly inside of
-// one range, so that each range keeps it.
+// top returns the stack of the frames that are open now. It is the same for everything directly inside one
+// range, so each range keeps it.
 func (w *sweep) top() traces.StackID {
 	n := len(w.stack)
 	if n == 0 {
@@ -217,8 +217,8 @@ func (w *sweep) join(path, name traces.StringID) traces.StringID {
 	return id
 }
 
-// phaseOf says which phase a range begins by itself. What runs inside of it inherits the phase, so that
-// recomputation in the backward pass stays backward.
+// phaseOf says which phase a range itself begins. What runs inside inherits the phase, so that recomputation
+// in the backward pass stays backward.
 func (w *sweep) phaseOf(sp *span) traces.Phase {
 	if sp.kind == spanPython {
 		if sp.name != 0 {

@@ -50,7 +50,7 @@ type memory struct {
 	hasAddr, oom        bool
 }
 
-// profile collects what the file holds; finish makes the trace of it.
+// profile collects the file's content; finish makes the trace from it.
 type profile struct {
 	s    *scanner
 	b    *traces.Builder
@@ -93,7 +93,7 @@ type deviceProperty struct {
 	Total int64  `json:"totalGlobalMem"`
 }
 
-// maxKept bounds a top-level value that is kept as it is.
+// maxKept bounds a top-level value that is kept unchanged.
 const maxKept = 1 << 20
 
 // readMember reads the value of one top-level member.
@@ -150,8 +150,8 @@ func compact(raw []byte) string {
 	return out.String()
 }
 
-// keep consumes one value and returns its bytes; nil where it is longer than limit, in which case it is
-// skipped as it streams by.
+// keep consumes one value and returns its bytes, or nil if it is longer than limit; then it is skipped
+// without being held in memory.
 func (s *scanner) keep(limit int) ([]byte, error) {
 	for {
 		c := cursor{b: s.buf, i: s.pos}
@@ -314,14 +314,14 @@ func (p *profile) deviceSpan(sp *span, e *event) {
 	}
 	sp.device = unknownDevice
 	if v, ok := integer(e.device); ok && v >= 0 && v < unknownDevice {
-		sp.device = traces.DeviceID(v) // the ordinal; finish turns it into an id
+		sp.device = traces.DeviceID(v) // the ordinal, which finish turns into an id
 	}
 }
 
 // unknownDevice stands for the device of a kernel that does not say it.
 const unknownDevice = traces.MaxDevices - 1
 
-// spanKindOf sorts the categories of both schemas; wanted is false for those that say nothing about memory.
+// spanKindOf maps the categories of both schemas; wanted is false for those without a meaning for memory.
 func spanKindOf(cat, name []byte) (kind spanKind, wanted bool) {
 	switch string(cat) {
 	case "cpu_op", "Operator", "operator":
@@ -342,8 +342,8 @@ func spanKindOf(cat, name []byte) (kind spanKind, wanted bool) {
 	return 0, false
 }
 
-// annotation knows the ranges that PyTorch itself records. Their names say what runs and not which step,
-// ProfilerStep's apart, so that they may stand in stacks without splitting one site into one for each step.
+// annotation recognises the ranges that PyTorch itself records. Except for ProfilerStep, their names say what
+// runs and not in which step, so they can be in stacks without splitting a site by step.
 func annotation(name []byte) (spanKind, bool) {
 	if bytes.HasPrefix(name, []byte(stepPrefix)) {
 		return spanMark, true
@@ -396,5 +396,5 @@ func (p *profile) callStack(raw []byte) traces.StackID {
 	return id
 }
 
-// errNoMemory is what a profile without [memory] events gets.
+// errNoMemory is the error about a profile without [memory] events.
 var errNoMemory = fmt.Errorf("kineto: %w: this profile holds no memory events: record with profile_memory=True", traces.ErrUnsupported)

@@ -10,24 +10,23 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The profiler writes one JSON document of up to several gigabytes, of which each event needs a handful of
-// fields. encoding/json reads some 60 MB/s and wants a whole value in memory, so this file holds a scanner of
-// its own: a window over the input, and a cursor that parses one value out of the window. A value that does
-// not end inside the window is not an error but a reason to read more and to parse that one value again;
-// values are small against the window (a few kilobytes against 64), so nearly nothing is parsed twice and no
-// state has to survive a refill. The cost is one pass over the bytes, with strings skipped by
-// bytes.IndexByte.
+// The profiler writes one JSON document of up to several gigabytes, and only a few fields of each event
+// matter. encoding/json reads some 60 MB/s and needs a whole value in memory, so this file has its own
+// scanner: a window over the input, and a cursor that parses one value in the window. If a value does not end
+// in the window, the scanner reads more and parses that value again. Values are small compared with the
+// window (a few kilobytes in 64), so almost nothing is parsed twice, and no state has to survive a refill.
+// The cost is one pass over the bytes, with strings skipped by bytes.IndexByte.
 //
-// It checks the structure it walks through and not the grammar inside what it skips: a damaged value that
-// nobody needs is not found.
+// It checks the structure that it walks through, but not the grammar of what it skips: damage in an unused
+// value goes unnoticed.
 //
 // Rejected: a token-level state machine that resumes anywhere (three times the code), and finding each
 // event's end before parsing it (every byte looked at twice).
 
 const (
 	firstWindow = 64 << 10
-	// maxValue bounds one event and one top-level value; a longer top-level value that nobody needs is
-	// skipped as it streams by.
+	// maxValue bounds one event and one top-level value; a longer top-level value that is not needed is
+	// skipped without being held in memory.
 	maxValue = 64 << 20
 )
 
@@ -59,7 +58,7 @@ func (s *scanner) fail(reason string) error {
 		Advice: "export the profile again; what stands before this place was read"}
 }
 
-// more drops what was consumed and reads on; the window doubles only when one value fills it.
+// more drops what was consumed and reads more; the window doubles only when one value fills it.
 func (s *scanner) more() error {
 	if err := s.ctx.Err(); err != nil {
 		return err
@@ -95,7 +94,7 @@ func (s *scanner) more() error {
 	}
 }
 
-// parse lets f take one value at the cursor, reading on until it is whole, and consumes what f took.
+// parse lets f parse one value at the cursor, reads more until it is complete, and consumes it.
 func (s *scanner) parse(f func(c *cursor) error) error {
 	for {
 		c := cursor{b: s.buf, i: s.pos}
@@ -151,7 +150,7 @@ func (s *scanner) key() (string, error) {
 	return k, err
 }
 
-// skip consumes one value of any length, giving the window up as it goes.
+// skip consumes one value of any length, and drops the window as it goes.
 func (s *scanner) skip() error {
 	if _, err := s.peek(); err != nil {
 		return err
@@ -173,7 +172,7 @@ func (s *scanner) skip() error {
 	}
 }
 
-// cursor parses one value out of the window b from i on. Its methods return errShort where b ends too early.
+// cursor parses one value of the window b from i on. Its methods return errShort if b ends too early.
 type cursor struct {
 	b []byte
 	i int
@@ -240,8 +239,8 @@ func escaped(p []byte) bool {
 	return n%2 == 1
 }
 
-// scalar takes a string, number or word and returns its text without quotes; a composite value is skipped and
-// gives nil.
+// scalar takes a string, number or word and returns its text without quotes; it skips a composite value and
+// returns nil.
 func (c *cursor) scalar() ([]byte, error) {
 	b, err := c.peek()
 	if err != nil {
@@ -319,8 +318,8 @@ func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 	return false, errShort
 }
 
-// stringTail moves behind the closing quote of the string that the cursor stands in; false where the window
-// ends first, with the cursor before a trailing backslash, so that the next window sees the escape whole.
+// stringTail moves past the closing quote of the string at the cursor. It returns false if the window ends
+// first, with the cursor before a trailing backslash, so that the next window has the whole escape.
 func (c *cursor) stringTail() bool {
 	for c.i < len(c.b) {
 		switch c.b[c.i] {

@@ -13,12 +13,11 @@ import (
 // The raw output of export_memory_timeline (names that end in .raw.json.gz;
 // torch/profiler/_memory_profiler.py): a JSON array of [nanoseconds, action, bytes, category]. Actions are 1
 // preexisting (at time -1), 2 create, 3 increment_version and 4 destroy. A new version of a tensor is two
-// rows, the old version's bytes with a minus and the new one's, which may have another category; nothing is
-// allocated by it. Blocks have no names, so that a row that ends or changes one is taken for the latest live
-// block of its size and category.
+// rows, the old version's bytes with a minus and the new one's, which may have another category; it allocates
+// nothing. Blocks have no names, so a row that ends or changes one applies to the latest live block of its
+// size and category.
 //
-// The same exporter's other outputs hold sums over categories from which no lifetimes can be had; they are
-// refused.
+// The same exporter's other outputs hold sums by category, which have no lifetimes; they are refused.
 
 const timelineFormat = "memory_timeline"
 
@@ -163,8 +162,8 @@ func readRows(s *scanner) ([]row, error) {
 	}
 }
 
-// nested reports whether an array of arrays stands at the scanner's place: the second half of a coalesced
-// timeline of four times.
+// nested reports whether an array of arrays comes next: the second half of a coalesced timeline of four
+// times.
 func nested(s *scanner) bool {
 	c := cursor{b: s.buf, i: s.pos}
 	if c.expect('[') != nil {
@@ -179,7 +178,7 @@ func sortRows(rows []row) []row {
 	return rows
 }
 
-// startOf returns the first real time; preexisting blocks stand at -1 and are shown as there from the start.
+// startOf returns the first real time. Preexisting blocks are at -1 and are shown as alive from the start.
 func startOf(rows []row) int64 {
 	for _, r := range rows {
 		if r.time >= 0 {
@@ -218,7 +217,7 @@ func (t *timeline) add(r row) {
 }
 
 // version moves a block from one category to another: the row with a minus takes it, the next row puts it
-// back, and where the category changed an Annotate event says so.
+// back, and an Annotate event records a change of category.
 func (t *timeline) version(r row, key liveKey, e traces.Event) {
 	if r.bytes < 0 {
 		t.pending = &version{t.pop(key), r.category}

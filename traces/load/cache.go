@@ -21,19 +21,19 @@ import (
 )
 
 // Decoding a large foreign trace takes seconds, reading the same trace as a native file a twentieth of that.
-// So traces that are large when decoded are kept as native files in the user's cache folder, and the next
-// Open reads the copy.
+// So traces that are large when decoded are also kept as native files in the user's cache folder, and the
+// next Open reads that copy.
 //
 // A copy's name is a hash of the file's size, its modification time in nanoseconds, the file's first and last
 // 64 KiB and 64 blocks of 4 KiB spread evenly between, and of the program's own size and modification time,
-// so that another build never sees this one's copies. A hit means that all of these are equal. A file that
-// was changed in place, between those blocks, and given its old length and time back would be taken for the
-// old one; up to 384 KiB every byte counts, and --no-cache reads the file itself.
+// so that another build never sees this one's copies. In a hit all of these are equal. A file that was
+// changed between those blocks and given its old length and time would be mistaken for the old one; up to 384
+// KiB every byte counts, and --no-cache reads the file itself.
 //
-// Copies are written beside their final name and renamed, by a goroutine of their own: readers never see half
-// a copy, and two programs that write the same one do no harm. A failure of the cache is never an error of
-// Open: it only costs the time. Damaged input is not cached, so that its errors are seen each time. The
-// folder is kept under 4 GiB by removing the copies that were not used for longest.
+// A goroutine writes a copy under another name and renames it: readers never see half a copy, and two
+// programs may write the same one. A failure of the cache is never an error of Open: it only costs time.
+// Damaged input is not cached, so that its errors are shown each time. To keep the folder under 4 GiB, the
+// least recently used copies are removed.
 //
 // Rejected: hashing the whole file, which costs as much as decoding it.
 
@@ -43,14 +43,14 @@ const (
 	sampleBlock   = 4 << 10
 	sampleCount   = 64
 	cacheFrom     = 8 << 20   // decoded bytes from which a trace is kept
-	lookFrom      = 256 << 10 // stored bytes from which a copy is looked for
+	lookFrom      = 256 << 10 // stored bytes from which a copy is searched for
 	cacheMost     = 4 << 30
 	cacheSuffix   = ".gmt"
 	partialPrefix = "partial-"
 	partialAge    = time.Hour
 )
 
-// cache is the place of one file's copy; path is "" where there is no caching.
+// cache is the place of one file's copy; path is "" without caching.
 type cache struct{ path string }
 
 var noCache = cache{}
@@ -58,8 +58,8 @@ var noCache = cache{}
 // writes counts the copies being written.
 var writes sync.WaitGroup
 
-// Wait waits until copies that are being written are whole, at most for d. A program that ends without it
-// loses nothing but them.
+// Wait waits until copies in progress are complete, at most for d. A program that ends without it only loses
+// those copies.
 func Wait(d time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -133,7 +133,7 @@ func addInts(h hash.Hash, vs ...int64) {
 	}
 }
 
-// get returns the copy, nil where there is none that is whole. A damaged copy is removed.
+// get returns the copy, nil if there is no complete one. It removes a damaged copy.
 func (c cache) get(ctx context.Context, progress func(stage string, done, total int64)) *traces.Trace {
 	if c.path == "" {
 		return nil
@@ -173,7 +173,7 @@ func (c cache) put(t *traces.Trace) {
 	}()
 }
 
-// decodedBytes is about what the trace's tables take in memory.
+// decodedBytes is roughly the memory of the trace's tables.
 func decodedBytes(t *traces.Trace) int64 {
 	n := int64(t.Events.Len())*40 + int64(len(t.Ops))*64 + int64(len(t.Accesses))*40
 	n += int64(len(t.Stacks.IDs))*4 + int64(len(t.Final.Blocks))*48
@@ -202,8 +202,8 @@ func (c cache) write(t *traces.Trace) error {
 	return err
 }
 
-// evict removes the copies that were not used for longest until the rest is no more than most bytes, and what
-// writers that were killed left behind.
+// evict removes the least recently used copies until at most that many bytes are left, and the leftovers of
+// killed writers.
 func evict(dir string, most int64) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

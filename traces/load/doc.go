@@ -1,8 +1,7 @@
-// Package load opens any supported trace: a file, standard input, or a folder of one trace a rank. It is the
-// one place that knows all readers. What a file is, its content tells; names and extensions are never looked
-// at for that.
+// Package load opens any supported trace: a file, standard input, or a folder with one trace for each rank.
+// Only this package knows all readers. It recognises a file by its content, never by its name or extension.
 //
-// A file goes through four steps: is a decoded copy cached (cache.go); unpack gzip, zstd or zip within limits
-// (unpack.go); recognise the format by its first bytes (formats.go); read. Damaged input gives what was sound
-// together with the error, as the readers do.
+// A file goes through four steps: look for a cached decoded copy (cache.go); unpack gzip, zstd or zip within
+// limits (unpack.go); recognise the format by its first bytes (formats.go); read. For damaged input it
+// returns the sound part with the error, as the readers do.
 package load

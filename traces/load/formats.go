@@ -22,14 +22,14 @@ import (
 // reader is a foreign format's Read.
 type reader func(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error)
 
-// format is one reader and how its files are known.
+// format is one reader and how its files are recognised.
 type format struct {
 	name  string // in the sentence that lists what is understood
 	sniff func(head []byte) bool
 	read  reader
 }
 
-// formats are tried in order: those with a sure sign first.
+// formats are tried in order: those with an unmistakable mark first.
 var formats = []format{
 	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative},
 	{"described steps", described.Sniff, described.Read},
@@ -52,7 +52,7 @@ func readNative(ctx context.Context, r io.Reader, progress func(int64)) (*traces
 // headBytes is how much of a file the readers' Sniffs see.
 const headBytes = 64 << 10
 
-// errNoTrace is wrapped by the error for a file that no reader knows; a folder's such files are passed over.
+// errNoTrace is wrapped by the error about a file that no reader knows; in a folder such files are skipped.
 var errNoTrace = errors.New("not a trace that gmemtop knows")
 
 func recognise(head []byte) (format, error) {

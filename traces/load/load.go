@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
-// The stages that Options.Progress is told of.
+// The stages that Options.Progress reports.
 const (
 	StageRead  = "read"  // done and total are bytes of the file as stored
 	StageCache = "cache" // a decoded copy is being read; done and total are the copy's
@@ -24,7 +24,7 @@ const (
 
 // Options change how Open and OpenRun work. The zero value is what most callers want.
 type Options struct {
-	// Progress, where not nil, is called often, from the goroutine that reads; total is 0 where unknown.
+	// Progress, if not nil, is called often, from the goroutine that reads; total is 0 if unknown.
 	Progress func(stage string, done, total int64)
 	// NoCache neither uses nor writes decoded copies.
 	NoCache bool
@@ -33,8 +33,8 @@ type Options struct {
 	// MaxBytes is how much a compressed file may unpack to. 0 is the value of GMEMTOP_MAX_BYTES or, without
 	// it, 64 GiB and 256 times the file's size.
 	MaxBytes int64
-	// Skipped, where not nil, is called by OpenRun for each file of a folder that is passed over because it
-	// is no trace.
+	// Skipped, if not nil, is called by OpenRun for each file of a folder that it skips because it is not a
+	// trace.
 	Skipped func(path string, why error)
 	// Stdin is what the path "-" reads; nil is os.Stdin.
 	Stdin io.Reader
@@ -63,9 +63,9 @@ func Name(path string) string {
 // Open opens the trace at path, on standard input for "-", or embedded for one of [Samples]. Source.Path and
 // Source.Bytes of the trace are set.
 //
-// Where the input is damaged, Open returns what was sound beside an error that wraps traces.ErrFormat; the
-// trace is nil where nothing was. Inputs that are sound but of no use are traces.ErrUnsupported;
-// os.ErrNotExist and os.ErrPermission are wrapped.
+// For damaged input, Open returns the sound part with an error that wraps traces.ErrFormat; the trace is nil
+// if nothing was sound. Sound input that gmemtop cannot use is traces.ErrUnsupported; os.ErrNotExist and
+// os.ErrPermission are wrapped.
 func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 	lim, err := limitsOf(o)
 	if err != nil {
@@ -130,7 +130,7 @@ func located(t *traces.Trace, path string, bytes int64) *traces.Trace {
 	return t
 }
 
-// openFile opens a file for reading and says what to do where that fails.
+// openFile opens a file for reading; its errors say what to do.
 func openFile(path string) (*os.File, fs.FileInfo, error) {
 	f, err := os.Open(path)
 	switch {
@@ -154,7 +154,7 @@ func openFile(path string) (*os.File, fs.FileInfo, error) {
 	return f, info, nil
 }
 
-// read unpacks, recognises and reads; file is src's plain file, nil where there is none.
+// read unpacks, recognises and reads; file is src's plain file, nil if there is none.
 func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
 	r, closeAll, err := unpack(src, file, lim)
 	defer closeAll()
@@ -179,7 +179,7 @@ func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
 	return t, err
 }
 
-// unpackError makes a decoder's error one about the input, as the readers' own are.
+// unpackError turns a decoder's error into one about the input, like the readers' own.
 func unpackError(err error) error {
 	if errors.Is(err, traces.ErrFormat) || errors.Is(err, traces.ErrUnsupported) ||
 		errors.Is(err, context.Canceled) ||

@@ -7,9 +7,8 @@ import (
 	"os"
 )
 
-// Plain opens the file at path, or standard input for "-", and hands body its bytes without compression,
-// however the file is packed, within the limits of Options. It is for inputs that are no traces. The error is
-// body's, or what was wrong with the file.
+// Plain opens the file at path, or standard input for "-", and passes its uncompressed bytes to body, within
+// the limits of Options. It is for inputs that are not traces. The error is body's, or about the file.
 func Plain(ctx context.Context, path string, o Options, body func(r io.Reader) error) error {
 	lim, err := limitsOf(o)
 	if err != nil {

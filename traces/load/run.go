@@ -25,9 +25,9 @@ type Found struct {
 	// Rank is the process's rank in the run: the trace's own or, where it has none, that of the file's name;
 	// -1 where neither says.
 	Rank int
-	// Trace is what was sound; it is never nil.
+	// Trace is the sound part of the file; it is never nil.
 	Trace *traces.Trace
-	// Err says what was wrong with the file, nil where nothing was.
+	// Err says what is wrong with the file, nil for nothing.
 	Err error
 }
 
@@ -40,10 +40,9 @@ const (
 // OpenRun opens the traces of a run: all files that are traces in the folders among paths, and the files
 // among paths. They come ordered by rank, then by path; traces without a rank come last.
 //
-// Files in folders that are no traces are passed over, see Options.Skipped; a file that was named must be
-// one. A folder without a trace is an error. Files are read on all processors, so that Options.Progress is
-// called from several goroutines, but by one at a time, with done and total summed over the files begun so
-// far.
+// Files in folders that are not traces are skipped, see Options.Skipped; a file that was named must be one. A
+// folder without a trace is an error. Files are read on all processors, so Options.Progress is called from
+// several goroutines, but by one at a time, with done and total summed over the files begun so far.
 func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 	files, err := listRun(paths)
 	if err != nil {
@@ -63,7 +62,7 @@ func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 	return found, nil
 }
 
-// runFile is a file to open; named says that the user gave it himself.
+// runFile is a file to open; named says that the user named it.
 type runFile struct {
 	path  string
 	named bool
@@ -190,7 +189,8 @@ func (s *sums) of() func(stage string, done, total int64) {
 	}
 }
 
-// rankPatterns find the rank in a file's or folder's name, surest first: rank_3, rank3; _r3; trace.3.pickle.
+// rankPatterns find the rank in a file's or folder's name, the most certain first: rank_3, rank3; _r3;
+// trace.3.pickle.
 var rankPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`(?i)(?:^|[^a-z])rank[-_. =]?(\d+)`),
 	regexp.MustCompile(`(?i)(?:^|[-_.])r(\d+)(?:[-_.]|$)`),
@@ -220,5 +220,5 @@ func rankOfName(path string) int {
 	return -1
 }
 
-// IsNoTrace reports whether err says that a file is of no kind that gmemtop knows, as against a damaged one.
+// IsNoTrace reports whether err says that no reader knows the file, rather than that it is damaged.
 func IsNoTrace(err error) bool { return errors.Is(err, errNoTrace) }

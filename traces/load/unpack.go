@@ -19,9 +19,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A few kilobytes of gzip can unpack to gigabytes. Real traces unpack to 5 to 40 times their size, so that
-// more than 256 times is refused once 16 MiB came out, and 64 GiB in any case. The readers themselves stream,
-// so that these limits bound time and what a reader keeps of its input, not a buffer.
+// A few kilobytes of gzip can unpack to gigabytes. Real traces unpack to 5 to 40 times their size, so more
+// than 256 times is refused after 16 MiB, and more than 64 GiB always. The readers stream, so these limits
+// bound time and what a reader keeps of its input, not a buffer.
 const (
 	maxRatio   = 256
 	ratioFrom  = 16 << 20
@@ -55,12 +55,12 @@ func limitsOf(o Options) (limits, error) {
 	return limits{most: n}, nil
 }
 
-// source is the stored input: where it stands says how much of it was read.
+// source is the stored input and counts how much of it was read.
 type source struct {
 	ctx      context.Context
 	r        io.Reader
 	read     int64
-	total    int64 // 0 where unknown
+	total    int64 // 0 if unknown
 	packed   bool  // some compression was found
 	progress func(stage string, done, total int64)
 }
@@ -77,7 +77,7 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// guard bounds what unpacking yields.
+// guard limits the unpacked bytes.
 type guard struct {
 	r    io.Reader
 	src  *source
@@ -96,8 +96,8 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// unpack removes compression, as often as there is some, and returns the plain input with at least headBytes
-// peekable. file is the plain file that src reads, nil where there is none. close frees the decoders.
+// unpack removes all layers of compression and returns the plain input with at least headBytes peekable. file
+// is the plain file that src reads, nil if there is none. close frees the decoders.
 func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll func(), err error) {
 	var closers []func()
 	closeAll = func() {
@@ -127,7 +127,7 @@ func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll f
 	}
 }
 
-// archiveError is a sound archive of which no trace can be taken; the text says what to do.
+// archiveError is about a sound archive without a usable trace; the text says what to do.
 type archiveError string
 
 func (e archiveError) Error() string { return string(e) }
@@ -146,7 +146,7 @@ func cannotUnpack(err error) error {
 		Advice: "the copy may be cut: fetch it again"}
 }
 
-// checksums reads what is left of a compressed input, so that its checksum at the end is seen: a trace may
+// checksums reads the rest of a compressed input, so that the checksum at its end is verified: a trace may
 // end before it.
 func checksums(r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)
@@ -158,7 +158,7 @@ func packed(head []byte) bool {
 		bytes.HasPrefix(head, []byte("PK\x03\x04"))
 }
 
-// open starts the decoder for what head begins.
+// open starts the decoder that head asks for.
 func open(r *bufio.Reader, head []byte, src *source, file *os.File, lim limits) (io.Reader, func(), error) {
 	switch head[0] {
 	case 0x1f:
@@ -174,8 +174,8 @@ func open(r *bufio.Reader, head []byte, src *source, file *os.File, lim limits) 
 	return openZip(r, src, file, lim)
 }
 
-// openZip finds the one trace of an archive. Its directory stands at its end, so that what is no plain file
-// is read into memory first.
+// openZip finds the one trace in an archive. The directory is at the archive's end, so input that is not a
+// plain file is read into memory first.
 func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader, func(), error) {
 	var at io.ReaderAt = file
 	size := src.total
@@ -193,7 +193,7 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 	if err != nil {
 		return nil, nil, err
 	}
-	src.read = max(src.read, size) // the archive is at hand as a whole
+	src.read = max(src.read, size) // the whole archive is available
 	var found []*zip.File
 	for _, m := range z.File {
 		if ok, err := isTrace(m); err != nil {

@@ -1,16 +1,16 @@
 // Package paper reads the traces that the authors of SmartPool and AutoSwap published with their paper (Zhang
-// et al., arXiv 1903.06631; repositories memInfoSwap and onlineColoring), one operation on a device block a
-// line:
+// et al., arXiv 1903.06631; repositories memInfoSwap and onlineColoring). Each line is one operation on a
+// device block:
 //
 //	[index] <Malloc|Free|Read|Mutable|Layer> <address> [size] <timestamp>
 //
-// The index is there in some files; a Free has no size in some. Timestamps are Unix time, in nanoseconds in
-// the traces with accesses and in milliseconds in those without; their magnitude tells which. Read is an
-// access that reads, Mutable one that may write, Layer a use by a whole layer. No line says which operation
-// of the network it belongs to, so that a trace with accesses is of the kind Accesses.
+// Some files have the index, and in some a Free has no size. Timestamps are Unix time, in nanoseconds in the
+// traces with accesses and in milliseconds in the others; their magnitude tells which. Read is an access that
+// reads, Mutable one that may write, Layer a use by a whole layer. No line says which operation of the
+// network it belongs to, so a trace with accesses is of the kind Accesses.
 //
-// Some traces begin in the middle of training. A block that is used or freed before it was allocated, and
-// whose size a line tells, is shown as allocated at the trace's start, and counted.
+// Some traces begin in the middle of training. A block that is used or freed before it is allocated is shown
+// as allocated at the trace's start, if a line gives its size, and counted.
 package paper
 
 import (
@@ -130,8 +130,8 @@ func parseLine(line []byte) (record, error) {
 	return r, nil
 }
 
-// Read reads a trace. progress, where not nil, is called with the number of bytes read so far. Errors name
-// the line; the lines before a damaged one make the trace that comes with the error.
+// Read reads a trace. progress, if not nil, is called with the number of bytes read so far. Errors name the
+// line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	records, err := readRecords(ctx, r, progress)
 	if ctx.Err() != nil {
@@ -223,7 +223,7 @@ func tick(t int64) int64 {
 	return 1
 }
 
-// older allocates, at the trace's start, the blocks that lines use before any Malloc of them.
+// older allocates at the trace's start the blocks that lines use before their Malloc.
 func (w *writer) older(records []record) {
 	const born = -1
 	first := map[uint64]int64{} // size, or born
@@ -291,7 +291,7 @@ func modeOf(v verb) traces.AccessMode {
 	return traces.Use
 }
 
-// at converts a timestamp to nanoseconds from the trace's start, saturating where it would not fit.
+// at converts a timestamp to nanoseconds from the trace's start; it saturates on overflow.
 func (w *writer) at(t int64) int64 {
 	d := t - w.zero // both are at least 0
 	if d > math.MaxInt64/w.scale {

@@ -16,12 +16,12 @@ type life struct {
 	start, end  int64
 	size        int64
 	addr        uint64
-	event       int32 // the row of its alloc, or of its free where the alloc is older than the trace; -1 for neither
-	older, left bool  // it was there before the trace, or still is behind it
+	event       int32 // the row of its alloc, or of its free if the alloc is older than the trace; -1 for neither
+	older, left bool  // it lives from before the trace, or to after its end
 }
 
-// lifetimes pairs the allocs and frees of a device. A free without an alloc, and a block of the final state
-// without one, was there from the start.
+// lifetimes pairs the allocs and frees of a device. A freed block, or one of the final state, that has no
+// alloc lives from the start.
 func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 	first, end := t.DeviceEvents(d)
 	start := last
@@ -66,7 +66,7 @@ func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 	return out
 }
 
-// usage writes allocated bytes, and reserved ones where the final state tells what they began with.
+// usage writes allocated bytes, and reserved bytes if the final state tells what they began with.
 func (p *writer) usage(group track, d traces.DeviceID, lives []life) {
 	allocated := int64(0)
 	for i := range lives {
@@ -140,7 +140,7 @@ func (p *writer) blocks(group track, lives []life) {
 	}
 }
 
-// class puts the blocks of one size class on lanes: each on the lowest one that is free at its start.
+// class puts the blocks of one size class on lanes, each on the lowest one that is free at its start.
 func (p *writer) class(parent track, k int, list []life) {
 	slices.SortStableFunc(list, func(a, b life) int { return cmp.Compare(a.start, b.start) })
 	at := make([]int32, len(list)) // lane of each block, -1 for none
@@ -214,7 +214,7 @@ func (p *writer) block(on track, l *life) {
 	p.event(on, l.end-p.zero, typeEnd, "")
 }
 
-// stack interns a call stack, one line a frame, innermost first. Its id is 0 where there is none.
+// stack interns a call stack, one line for each frame, innermost first. The id of no stack is 0.
 func (p *writer) stack(id traces.StackID) stack {
 	frames := p.t.Stacks.At(id)
 	if len(frames) == 0 {
@@ -258,13 +258,13 @@ func (h *lowest) Pop() any {
 	return last
 }
 
-// taken is a lane that a block holds up to a time.
+// taken is a lane that a block occupies until a time.
 type taken struct {
 	end  int64
 	lane int32
 }
 
-// ending is a heap of lanes by when they become free.
+// ending is a heap of lanes by the time they become free.
 type ending []*taken
 
 func (h ending) Len() int { return len(h) }

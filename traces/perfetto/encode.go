@@ -8,7 +8,7 @@ import (
 )
 
 // The part of Perfetto's schema (protos/perfetto/trace/trace_packet.proto, track_event/*.proto) that this
-// writer needs. Two dozen fields do not merit generated code and its runtime: protowire writes each.
+// writer needs. Two dozen fields do not justify generated code and its runtime: protowire writes each.
 const (
 	fieldPacket = 1 // Trace
 
@@ -75,7 +75,7 @@ func (m *message) text(field protowire.Number, s string) {
 	*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
 }
 
-// stream writes packets. Its scratch messages are used again for each packet; the first error stays.
+// stream writes packets. It reuses its scratch messages for each packet, and keeps the first error.
 type stream struct {
 	w               *bufio.Writer
 	err             error
@@ -91,7 +91,7 @@ func newStream(w io.Writer) *stream {
 	return &stream{w: bufio.NewWriterSize(w, 256<<10), names: map[string]uint64{}, strings: map[string]uint64{}}
 }
 
-// send writes one packet: rest fills its fields, the sequence's are added here. All packets are of one
+// send writes one packet: rest fills its fields, and send adds the sequence's. All packets are in one
 // sequence, whose incremental state, the interned texts, begins with the first.
 func (s *stream) send() {
 	if s.err != nil {
@@ -115,8 +115,8 @@ func (s *stream) send() {
 	s.packet = s.packet[:0]
 }
 
-// intern returns the id of a text in one of the sequence's tables, and defines it with the packet being built
-// where it is new.
+// intern returns the id of a text in one of the sequence's tables, and defines a new one in the packet being
+// built.
 func (s *stream) intern(table map[string]uint64, field protowire.Number, text string) uint64 {
 	if id, ok := table[text]; ok {
 		return id
@@ -139,7 +139,7 @@ type trackKind uint8
 const (
 	plainTrack trackKind = iota
 	bytesTrack           // a counter of bytes
-	groupTrack           // a group whose tracks stand in the order in which they were made
+	groupTrack           // a group whose tracks are in the order in which they were made
 )
 
 // newTrack describes a track under parent; 0 has none.

@@ -1,12 +1,12 @@
-// Package perfetto writes traces for Perfetto (ui.perfetto.dev): its native protobuf, track events on one
-// packet sequence. The native form was chosen over Chrome's JSON because it is smaller, keeps nanoseconds,
-// and gives byte counters their unit.
+// Package perfetto writes traces for Perfetto (ui.perfetto.dev) in its native protobuf format, as track
+// events in one packet sequence. This format is smaller than Chrome's JSON, keeps nanoseconds, and gives byte
+// counters their unit.
 //
-// What it holds, for each device: counters of allocated, reserved and whatever else the trace has samples of;
-// iterations, phases and annotations; out-of-memory events; ops by thread and kernels by stream; and the
-// lifetime of every block as a slice, in a group for each size class, the largest first. Blocks that live at
-// one time stand on lanes below each other, at most 256 for a class: the group's name says how many are left
-// out.
+// For each device it holds counters of allocated and reserved bytes and of everything else that the trace
+// samples; iterations, phases and annotations; out-of-memory events; ops by thread and kernels by stream; and
+// the lifetime of every block as a slice, in a group for each size class, the largest first. Blocks that live
+// at the same time are on lanes below each other, at most 256 for a class; the group's name says how many are
+// left out.
 package perfetto
 
 import (
@@ -37,7 +37,7 @@ type stack struct {
 }
 
 // Write writes t to w. Times count from the trace's first event; a trace without a clock has the problem's
-// unit or the event's index in their place. Errors are those of w and ctx.
+// unit or the event's index instead. Errors are those of w and ctx.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	p := &writer{stream: newStream(w), ctx: ctx, t: t, stacks: map[traces.StackID]stack{}}
 	p.zero, p.last = bounds(t)
@@ -214,7 +214,7 @@ type slice struct {
 	notes      []note
 }
 
-// maxNested is how many tracks ranges that overlap without nesting are spread over.
+// maxNested is the most tracks over which ranges that overlap without nesting are spread.
 const maxNested = 16
 
 // nested writes ranges that mostly nest. One that overlaps another without nesting goes to a further track of
@@ -233,7 +233,7 @@ func (p *writer) nested(parent track, title string, list []slice) {
 		if k < 0 {
 			k = min(len(lanes), maxNested)
 			if k < len(lanes) {
-				continue // deeper than the screen is high: left out
+				continue // nested deeper than a screen can show
 			}
 			lanes = append(lanes, lane{on: p.newTrack(parent, title, plainTrack)})
 		}
@@ -250,7 +250,7 @@ type lane struct {
 	open []int64 // ends, outermost first
 }
 
-// takes reports whether s nests into what is open at its start.
+// takes reports whether s nests in what is open at its start.
 func (l lane) takes(s *slice) bool {
 	for k := len(l.open) - 1; k >= 0; k-- {
 		if l.open[k] > s.start {
@@ -266,7 +266,7 @@ func (l *lane) put(p *writer, s *slice) {
 	l.open = append(l.open, s.end)
 }
 
-// finish ends what ends at or before a time.
+// finish closes the ranges that end at or before a time.
 func (l *lane) finish(p *writer, at int64) {
 	for n := len(l.open); n > 0 && l.open[n-1] <= at; n-- {
 		p.event(l.on, l.open[n-1]-p.zero, typeEnd, "")

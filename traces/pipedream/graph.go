@@ -20,7 +20,7 @@ import (
 // layer is one node of the profile's graph.
 type layer struct {
 	name, desc        string
-	number            int // of nodeN, the order among layers that may run at one time
+	number            int // of nodeN; orders layers that could run at the same time
 	line              int
 	forward, backward int64 // nanoseconds
 	activation        int64 // bytes of its output
@@ -28,7 +28,7 @@ type layer struct {
 	in, out           []int // layers by index
 }
 
-// graph is the profile as the file has it.
+// graph is the profile as in the file.
 type graph struct {
 	layers []layer
 	byName map[string]int
@@ -45,7 +45,7 @@ const (
 )
 
 // readGraph reads lines "nodeN -- description -- name=value, ..." and, indented, "nodeA -- nodeB" for an
-// edge. The lines come in any order. On an error the graph holds the lines before it.
+// edge. The lines may come in any order. After an error the graph holds the lines before it.
 func readGraph(ctx context.Context, r io.Reader, progress func(int64)) (*graph, error) {
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 64<<10), maxLine)
@@ -218,8 +218,7 @@ func (q *queue) Pop() any {
 	return last
 }
 
-// order returns the layers so that each stands behind those it reads; among those that could come next the
-// lowest number does.
+// order returns the layers with each one after those that it reads; the lowest number breaks ties.
 func (g *graph) order() ([]int, error) {
 	waits := make([]int, len(g.layers))
 	q := &queue{g: g}

@@ -6,7 +6,7 @@ import "github.com/gmemtop/gmemtop/traces"
 type writer struct {
 	*model
 	device traces.DeviceID
-	next   uint64 // addresses only grow, so that none is used twice
+	next   uint64 // addresses only grow, so none is used twice
 	now    int64
 	op     traces.OpID
 }
@@ -48,7 +48,7 @@ func (w *writer) mark(name string, start, end int64, kind traces.MarkKind, phase
 		traces.Mark{Start: start, End: end, Name: w.b.String(name), Kind: kind, Phase: phase, Device: w.device})
 }
 
-// step emits op n: what it allocates, what it accesses, and what nothing needs behind it.
+// step emits op n: its allocations, its accesses, and the frees of what nothing needs after it.
 func (w *writer) step(n int, s step) {
 	op := traces.Op{Start: w.now, Stack: traces.NoStack, Parent: traces.NoOp, Device: w.device, Phase: traces.PhaseForward}
 	w.op = traces.OpID(len(w.b.T.Ops))
@@ -104,7 +104,7 @@ func (w *writer) forward(i int) {
 	}
 }
 
-// loss reads what no layer reads, and begins the backward pass with its gradients.
+// loss reads what no layer reads, and starts the backward pass with its gradients.
 func (w *writer) loss() {
 	for t := range w.tensors {
 		if x := &w.tensors[t]; x.unread && x.hasGrad {
@@ -119,7 +119,7 @@ func (w *writer) backward(i int) {
 	input, output := w.g.layers[i].saved()
 	out := &w.tensors[w.of[i]]
 	inputs := w.inputs(i)
-	// First what is allocated, so that the accesses stand behind all of the op's allocations.
+	// Allocations first, so that all of the op's accesses come after them.
 	var fresh []bool
 	for _, t := range inputs {
 		x := &w.tensors[t]
@@ -154,7 +154,7 @@ func (w *writer) backward(i int) {
 	w.access(&w.wgrads[i], traces.Write)
 }
 
-// alloc allocates a buffer that is not live; one of no bytes never is.
+// alloc allocates a buffer unless it is live; an empty one never is.
 func (w *writer) alloc(x *buffer) {
 	if x.live || x.size == 0 {
 		return

@@ -7,18 +7,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// From the graph to one iteration. First every layer gets its tensor: one of its own, or that of the input
-// which it changes in place or views. A tensor is one buffer and, in the backward pass, one gradient, however
-// many layers share it. Then a walk over all ops, forward and backward, notes the last one that touches each
-// tensor; a second walk emits the events, freeing a tensor behind its last op. All of it is linear in layers
-// and edges.
+// From the graph to one iteration. First every layer gets its tensor: a new one, or that of the input which
+// it changes in place or views. A tensor is one buffer and, in the backward pass, one gradient, however many
+// layers share it. Then a walk over all ops, forward and backward, notes the last one that touches each
+// tensor; a second walk emits the events and frees each tensor after its last op. Everything is linear in
+// layers and edges.
 
 // tensor is a layer's output, shared by the layers that change or view it.
 type tensor struct {
 	buffer, grad buffer
 	maker        int  // the layer that allocates it, -1 for the input data
 	hasGrad      bool // the input data has none
-	unread       bool // no layer reads what one of its layers made of it, so that the loss does
+	unread       bool // no layer reads it as one of its layers left it, so the loss does
 	last         int  // index of the last op that touches it
 
 	pending int  // while assigning: readers that have not run
@@ -49,7 +49,7 @@ type model struct {
 	aliased []bool
 	weights []buffer // of each layer
 	wgrads  []buffer
-	seen    []int // stamps for inputs: the layer that a tensor was listed for, plus one
+	seen    []int // for inputs: the last layer that a tensor was listed for, plus one
 	list    []int
 }
 
@@ -74,7 +74,7 @@ func (l *layer) inPlace() bool   { return strings.Contains(l.desc, "inplace") }
 func (l *layer) isView() bool    { return l.kind() == "View" || l.kind() == "Flatten" }
 func (l *layer) isDropout() bool { return strings.HasPrefix(l.kind(), "Dropout") }
 
-// saved says what of a layer the backward pass needs again.
+// saved says whether the backward pass needs a layer's input and output again.
 func (l *layer) saved() (input, output bool) {
 	switch k := l.kind(); {
 	case l.isView(), l.isDropout(), l.isHost(), l.isInput(), k == "Add", k == "Concat":
@@ -131,9 +131,9 @@ func (m *model) newTensor(i int, l *layer, title string) int {
 	return len(m.tensors) - 1
 }
 
-// shared returns the tensor that a view or an in-place layer takes over, -1 where there is none: a view
-// always can take one, a layer that changes its input only one that no later layer reads and the backward
-// pass does not need as it is.
+// shared returns the tensor that a view or an in-place layer takes over, -1 for none. A view can take over
+// any; a layer that changes its input only one that no later layer reads and whose value the backward pass
+// does not need.
 func (m *model) shared(l *layer) int {
 	for _, in := range l.in {
 		t := m.of[in]
@@ -156,7 +156,7 @@ func (m *model) shared(l *layer) int {
 	return -1
 }
 
-// ran notes what layer i, the next in order, means for the tensors that it reads and makes.
+// ran notes the effect of layer i, the next in order, on the tensors that it reads and makes.
 func (m *model) ran(i int, l *layer) {
 	input, output := l.saved()
 	for _, in := range l.in {
@@ -173,7 +173,7 @@ func (m *model) ran(i int, l *layer) {
 	}
 }
 
-// inputs returns the tensors that layer i reads, each once. The slice is used again by the next call.
+// inputs returns the tensors that layer i reads, each once. The next call reuses the slice.
 func (m *model) inputs(i int) []int {
 	m.list = m.list[:0]
 	for _, in := range m.g.layers[i].in {

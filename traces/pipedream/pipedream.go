@@ -2,11 +2,12 @@
 // layers with the milliseconds of their forward and backward pass, the bytes of their output and the bytes of
 // their weights. It becomes a trace of one training iteration with full dataflow.
 //
-// The file says less than a trace needs. What this reader takes for given where the file is silent:
+// The file says less than a trace needs. The reader assumes the rest:
 //   - Layers run one after the other on one stream, forward in topological order (lowest node number first), backward in reverse.
-//   - A first node called Input is the data loader: its time holds one-off set-up work and is dropped, so that it is no op. Its
-//     bytes are a buffer of category input that is there from the start.
-//   - Weights are there from the start and stay. Their gradients are allocated by the layer's backward op and freed at the end.
+//   - A first node called Input is the data loader: its time includes one-off setup work and is dropped, so
+//     it is not an op. Its bytes are a buffer of category input that exists from the start.
+//   - Weights exist from the start and stay. Their gradients are allocated by the layer's backward op and
+//     freed at the end.
 //   - An in-place layer (its description says inplace) changes the first of its inputs whose other readers
 //     have all run and which the backward pass does not need as it was; View and Flatten alias their input. Neither has an output or a gradient of its own. Size yields a number on the host, not a buffer. An
 //     in-place layer of which every input is still needed by a later layer gets a buffer of its own.
@@ -15,9 +16,9 @@
 //     not know needs both.
 //   - The gradient of an output is as large as the output. It is allocated by the first backward op that writes to it, added to
 //     by others, and freed when the op that made the output has run backward.
-//   - The loss is not in the file. An op of no duration stands for it, reads the outputs that no layer reads and writes their
-//     gradients. The optimizer is not in the file and not in the trace.
-//   - Forward ops are rerunnable, Dropout apart.
+//   - The loss is not in the file. An op without duration stands for it, reads the outputs that no layer
+//     reads and writes their gradients. The optimizer is neither in the file nor in the trace.
+//   - Forward ops are rerunnable, except Dropout.
 //
 // Addresses are made up. Times are exact: the file's milliseconds have three decimals.
 package pipedream
@@ -50,7 +51,7 @@ func Sniff(head []byte) bool {
 	return strings.Contains(fields[len(fields)-1], "compute_time=") || strings.HasPrefix(fields[len(fields)-1], "stage_id=")
 }
 
-// Read reads a layer profile. progress, where not nil, is called with the number of bytes read so far. Errors
+// Read reads a layer profile. progress, if not nil, is called with the number of bytes read so far. Errors
 // name the line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	g, err := readGraph(ctx, r, progress)

@@ -30,7 +30,7 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// figure is what a Python script, written from the package comment, says of a real profile.
+// figure is what a Python script, written from the package comment, says about a real profile.
 type figure struct {
 	ops                 int
 	time                int64 // of the whole iteration, ns

@@ -1,13 +1,13 @@
 // Package pprof reads the device memory profiles of JAX and XLA (jax.profiler.save_device_memory_profile):
 // pprof protobufs whose samples have the types allocations and space, one sample for each call site, kind and
-// device. Such a profile is one moment: the trace has no events, and a Final state with one segment a device
-// whose blocks each stand for all live allocations of one site.
+// device. Such a profile shows one moment: the trace has no events, and a Final state with one segment for
+// each device, whose blocks each stand for all live allocations of one site.
 //
-// The profile has no addresses and no segments. Both are made up so that blocks can be told apart: a device's
+// The profile has no addresses and no segments. The reader makes up both, to distinguish blocks. A device's
 // segment is as large as its blocks together, which says nothing about what the allocator holds from the
 // driver.
 //
-// pprof files come compressed with gzip; this package reads the plain protobuf, traces/load unpacks.
+// pprof files are compressed with gzip; traces/load unpacks them, and this package reads the plain protobuf.
 package pprof
 
 import (
@@ -30,9 +30,9 @@ const formatName = "jax_memory_profile"
 const maxBytes = 1 << 30
 
 // Sniff reports whether head begins with the first sample type of a pprof protobuf. It may be a profile of
-// anything: Read says what is wrong with one that is not of memory.
+// anything: Read refuses one that is not of memory.
 func Sniff(head []byte) bool {
-	// Field 1, a message of at most 127 bytes, that begins with field 1 and goes on with field 2, both
+	// Field 1, a message of at most 127 bytes, which begins with field 1 and continues with field 2, both
 	// numbers.
 	if len(head) < 6 || head[0] != 0x0a || head[1] < 4 || head[1] > 22 || head[2] != 0x08 {
 		return false
@@ -44,7 +44,7 @@ func Sniff(head []byte) bool {
 	return i+1 < len(head) && head[i+1] == 0x10
 }
 
-// Read reads a profile. progress, where not nil, is called once with the number of bytes read.
+// Read reads a profile. progress, if not nil, is called once with the number of bytes read.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
@@ -79,8 +79,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	return w.b.Finish(), nil
 }
 
-// parse decodes the protobuf. The library is written for profiles that programs make of themselves; a panic
-// on a hostile one is an error like others.
+// parse decodes the protobuf. The library expects profiles from trusted programs; parse turns a panic on a
+// hostile one into an error.
 func parse(data []byte) (p *profile.Profile, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -113,7 +113,7 @@ func columns(p *profile.Profile) (count, space int, err error) {
 		"save one with jax.profiler.save_device_memory_profile", traces.ErrUnsupported, strings.Join(types, " and "))
 }
 
-// row is a sample on its way to a block.
+// row is a sample that becomes a block.
 type row struct {
 	device traces.DeviceID
 	block  traces.Block
@@ -168,7 +168,7 @@ func label(s *profile.Sample, key string) string {
 	return ""
 }
 
-// extra keeps the labels, kind (buffer or executable) before all, as a JSON object.
+// extra returns the labels, above all kind (buffer or executable), as a JSON object.
 func (w *writer) extra(s *profile.Sample) traces.StringID {
 	m := map[string]string{}
 	for k, v := range s.Label {
@@ -186,9 +186,9 @@ func (w *writer) extra(s *profile.Sample) traces.StringID {
 	return w.b.String(string(raw))
 }
 
-// device makes a device of a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first number
-// is the ordinal. A second label of the same number gets the next free one. Executables of all devices have
-// no label and stand on device 0.
+// device makes a device from a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first
+// number is the ordinal. A second label with the same number gets the next free one. Executables have no
+// label and go to device 0.
 func (w *writer) device(name string) traces.DeviceID {
 	if id, ok := w.devices[name]; ok {
 		return id
@@ -248,7 +248,7 @@ func (w *writer) stack(s *profile.Sample) traces.StackID {
 	return w.b.Stack(ids)
 }
 
-// segments lays each device's blocks one behind the other in a segment of their own.
+// segments puts each device's blocks one after the other into one segment.
 func (w *writer) segments() {
 	slices.SortStableFunc(w.rows, func(a, b row) int { return int(a.device) - int(b.device) })
 	final := &w.b.T.Final

@@ -1,5 +1,5 @@
-// Package samples holds the traces that are part of the program, so that it has something to show on a
-// machine without any. README.md says how each was recorded.
+// Package samples holds the traces embedded in the program, so that it has something to show on a machine
+// without any. README.md says how each was recorded.
 package samples
 
 import (
@@ -14,7 +14,7 @@ import (
 //go:embed *.gmt
 var files embed.FS
 
-// ErrUnknown is wrapped by the error for a name that no sample has.
+// ErrUnknown is wrapped by the error about a name that no sample has.
 var ErrUnknown = errors.New("no such sample")
 
 // List returns the samples' names in alphabetical order.
@@ -29,8 +29,8 @@ func List() []string {
 	return paths
 }
 
-// Open returns the native file of the sample of the given name; the error wraps [ErrUnknown] and lists the
-// names there are.
+// Open returns the native file of the sample with that name; the error wraps [ErrUnknown] and lists the
+// names.
 func Open(name string) ([]byte, error) {
 	b, err := files.ReadFile(name + ".gmt")
 	if err != nil {

@@ -3,8 +3,8 @@ package stats
 
 import "slices"
 
-// Median returns the middle value of v, the mean of the two middle ones where there are two; 0 for none. It
-// leaves v as it is.
+// Median returns the middle value of v, or the mean of the middle two; 0 if v is empty. It leaves v
+// unchanged.
 func Median[T int | int64 | float64](v []T) T {
 	if len(v) == 0 {
 		return 0
@@ -17,8 +17,8 @@ func Median[T int | int64 | float64](v []T) T {
 	return s[n/2]
 }
 
-// Percentile returns the value of v that percent of a hundred of its values do not exceed, by nearest rank; 0
-// for none. It leaves v as it is.
+// Percentile returns a percentile of v by nearest rank: the smallest of its values that at least percent % of
+// them do not exceed, 0 if v is empty. It leaves v unchanged.
 func Percentile(v []int64, percent int) int64 {
 	if len(v) == 0 {
 		return 0

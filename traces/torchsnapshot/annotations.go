@@ -11,7 +11,7 @@ import (
 
 // annotation is one end of a range that record_function, the profiler or an optimizer named.
 type annotation struct {
-	time   int64 // microseconds, traces.NoTime where it has none
+	time   int64 // microseconds, traces.NoTime if it has none
 	name   text
 	device int32
 	stage  text // tStart or tEnd; anything else is dropped and counted
@@ -56,7 +56,7 @@ func (f *fold) setAnnotation(i uint32, items []value) error {
 	return nil
 }
 
-// pending is a mark before its device and its times are final.
+// pending is a mark whose device and times are not final yet.
 type pending struct {
 	start, end int64 // microseconds
 	name       text
@@ -70,9 +70,9 @@ func (p pending) at() int64 {
 	return p.start
 }
 
-// pairAnnotations joins the ends of ranges: of one name on one device they nest, so an end closes the start
-// that was opened last. An end without a start and a start without an end are kept as half a mark. The order
-// is by time and does not depend on how the source interleaves names.
+// pairAnnotations joins starts and ends into ranges. Ranges with one name on one device nest, so an end
+// closes the latest open start. An end without a start, or a start without an end, is kept as half a mark.
+// The order is by time and does not depend on how the source interleaves names.
 func (f *fold) pairAnnotations() []pending {
 	type key struct {
 		device int32
@@ -105,7 +105,7 @@ func (f *fold) pairAnnotations() []pending {
 	return marks
 }
 
-// markKind tells from a range's name what it is.
+// markKind returns the kind of a range by its name.
 func markKind(name string) (traces.MarkKind, traces.Phase) {
 	switch {
 	case strings.HasPrefix(name, "ProfilerStep#"):

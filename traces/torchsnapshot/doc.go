@@ -6,8 +6,8 @@
 //     kept, and what this version does not know is kept as JSON and counted.
 //   - [Write] makes a snapshot of any trace.
 //
-// What of a snapshot goes where: device_traces (and host_traces, on devices of kind host) are the trace's
-// events, segments (and host_segments) its final state, external_annotations its marks, allocator_settings
-// its settings, other keys its extra. Sizes of trace entries are requested bytes, sizes of blocks are rounded
-// bytes, as PyTorch has them. A compile_context of N/A, which PyTorch writes where there is none, is none.
+// device_traces (and host_traces, on devices of kind host) become the trace's events, segments (and
+// host_segments) its final state, external_annotations its marks, allocator_settings its settings, other keys
+// its extra. Sizes of trace entries are requested bytes, sizes of blocks are rounded bytes, as in PyTorch.
+// PyTorch writes a compile_context of N/A if there is none.
 package torchsnapshot

@@ -6,8 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Events wait in chunks until the last is known, then go into columns of exactly their length. Growing
-// columns in place would copy them two dozen times and leave the old ones to the collector.
+// Events are collected in chunks and then copied into columns of exactly the right length. Growing columns in
+// place would copy them two dozen times and leave the old ones to the garbage collector.
 const (
 	chunkBits = 10
 	chunkRows = 1 << chunkBits
@@ -15,7 +15,7 @@ const (
 
 // row is 32 bytes. The detail, which few events have, is kept beside it.
 type row struct {
-	time   int64 // microseconds since 1970, traces.NoTime where the entry has none
+	time   int64 // microseconds since 1970, traces.NoTime if the entry has none
 	addr   uint64
 	size   int64
 	stack  int32
@@ -33,7 +33,7 @@ const (
 
 type eventTable struct {
 	chunks  []*[chunkRows]row
-	details []*[chunkRows]int32 // beside chunks; nil where all are 0
+	details []*[chunkRows]int32 // beside chunks; nil if all are 0
 	n       uint32
 }
 
@@ -67,7 +67,7 @@ func (t *eventTable) add() (*row, error) {
 	return r, nil
 }
 
-// openEvent makes the row of a trace entry. Rows of one trace are consecutive, so only the last trace may
+// openEvent adds the row of a trace entry. Rows of one trace are consecutive, so only the last trace may
 // grow.
 func (f *fold) openEvent(parent value) (value, error) {
 	switch {
@@ -87,7 +87,7 @@ func (f *fold) openEvent(parent value) (value, error) {
 	return value{kind: kEvent, ref: f.events.n - 1}, nil
 }
 
-// repeatEvent makes another row like row i, for an entry that is listed again through the memo.
+// repeatEvent adds a copy of row i, for an entry that is listed again through the memo.
 func (f *fold) repeatEvent(i uint32, parent value) (value, error) {
 	v, err := f.openEvent(parent)
 	if err == nil {
@@ -103,7 +103,7 @@ func (f *fold) repeatEvent(i uint32, parent value) (value, error) {
 func (f *fold) setEvent(ref uint32, items []value) error {
 	r := f.events.at(ref)
 	r.flags |= rowTouched
-	known := f.events.detail(ref) // what d is so long as it is not written
+	known := f.events.detail(ref) // the value of d until it is written
 	d := f.details.list[known]
 	free, hasFree := uint64(0), false
 	var more extra
@@ -193,7 +193,7 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 	return nil
 }
 
-// setText sets a string of a detail. PyTorch writes N/A for no compile context; it means the same as an
+// setText sets a string of a detail. PyTorch writes N/A for no compile context, which means the same as an
 // absent key.
 func (f *fold) setText(dst *traces.StringID, known *int32, v value) bool {
 	t := v.text()
@@ -213,10 +213,10 @@ func (f *fold) setText(dst *traces.StringID, known *int32, v value) bool {
 	return true
 }
 
-// maxBytes is more than any device has; sums of that many bytes stay far from the end of an int64.
+// maxBytes is more than any device has; sums of such sizes do not come near an overflow.
 const maxBytes = 1 << 50
 
-// size returns v as a number of bytes; one that no memory can have is counted and becomes 0.
+// size returns v as a number of bytes; an impossible one is counted as a loss and becomes 0.
 func (f *fold) size(v value) (int64, bool) {
 	n, ok := v.asInt()
 	if v.kind == kUint || v.kind == kBig {
@@ -229,7 +229,7 @@ func (f *fold) size(v value) (int64, bool) {
 	return n, ok
 }
 
-// micros returns v as microseconds since 1970, traces.NoTime where it cannot be.
+// micros returns v as microseconds since 1970, traces.NoTime if it cannot be.
 func (f *fold) micros(v value) (int64, bool) {
 	if v.kind == kNone {
 		return traces.NoTime, true
@@ -272,7 +272,7 @@ func (t *detailTable) intern(d traces.Detail) int32 {
 	return i
 }
 
-// streamTable numbers raw stream handles as they come; 0 is the default stream.
+// streamTable numbers raw stream handles in order of appearance; 0 is the default stream.
 type streamTable struct {
 	handles []uint64
 	index   map[uint64]uint16

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Limits of one value kept as JSON. A shared object under unknown keys would otherwise be written out once
-// for each place it stands in.
+// Limits of one value kept as JSON, since an object that is shared under unknown keys is written out in each
+// place.
 const (
 	maxJSONDepth = 64
 	maxJSONValue = 1 << 20
@@ -31,7 +31,7 @@ func (f *fold) keyText(k value) string {
 // json returns v as JSON, null where it is too large.
 func (f *fold) json(v value) string { return string(f.appendJSON(nil, v)) }
 
-// extra is the JSON object that is being made of unknown keys; its zero value has none.
+// extra is a JSON object of unknown keys under construction; its zero value is empty.
 type extra []byte
 
 // add adds a member.
@@ -44,7 +44,7 @@ func (f *fold) add(x *extra, k, v value) {
 	*x = f.appendJSON(p, v)
 }
 
-// join returns the object of old's members, where there are any, and x's.
+// join returns the object of old's members, if there are any, and x's.
 func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 	if len(x) == 0 {
 		return old
@@ -65,7 +65,7 @@ func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 	return traces.StringID(t)
 }
 
-// maxEncoded bounds the bytes of JSON made from containers: what is shared in the file is written out at each
+// maxEncoded bounds the bytes of JSON made from containers: what the file shares is written out in each
 // place.
 func (f *fold) maxEncoded() int64 { return maxJSONBytes + 16*f.offset() }
 
@@ -173,7 +173,7 @@ func (f *fold) appendScalar(p []byte, v value) []byte {
 	return append(p, "null"...) // None, and rows of tables that stand under an unknown key
 }
 
-// appendFloat writes x so that it reads back as a float, also where it is whole; JSON has no infinities.
+// appendFloat writes x so that it reads back as a float, even if it is whole; JSON has no infinities.
 func appendFloat(p []byte, x float64) []byte {
 	if math.IsNaN(x) || math.IsInf(x, 0) {
 		return append(p, "null"...)

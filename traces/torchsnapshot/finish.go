@@ -8,13 +8,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Finishing turns what was folded into a trace whose tables are in the order of first use (segments, blocks,
-// events, marks), whatever order the source's keys came in: what was interned on the way and is not used
-// falls away, and writing a trace and reading it back gives the same tables.
+// Finishing makes a trace whose tables are in the order of first use (segments, blocks, events, marks),
+// whatever the order of the source's keys. Interned values that nothing uses are dropped, and writing a trace
+// and reading it back gives the same tables.
 
 var errNoSnapshot = errors.New("this is no memory snapshot: it has neither segments nor device_traces")
 
-// end takes the value that the whole input is.
+// end takes the value of the whole input.
 func (f *fold) end(v value) (err error) {
 	switch v.kind {
 	case kDict: // made by DICT
@@ -38,7 +38,7 @@ func (f *fold) end(v value) (err error) {
 	return errNoSnapshot
 }
 
-// cut makes the most of an input that ends early: it leaves out what was only begun.
+// cut keeps what it can of an input that ends early: everything that was complete.
 func (f *fold) cut() {
 	f.taken = f.opened
 	if n := f.events.n; n > 0 && f.events.at(n-1).flags&rowTouched == 0 {
@@ -150,9 +150,9 @@ func compareDevices(a, b traces.Device) int {
 	return a.Ordinal - b.Ordinal
 }
 
-// layState puts the devices' segments before the host's, gives each its blocks in one run after the other,
-// and fills in what old versions leave out: the addresses of blocks, which tile their segment, and the sum of
-// requested sizes.
+// layState puts the devices' segments before the host's, makes each segment's blocks consecutive, and fills
+// in what old versions omit: the addresses of blocks, which tile their segment, and the sum of requested
+// sizes.
 func (f *fold) layState() {
 	tiled := int32(0)
 	for i := range f.segments {
@@ -190,8 +190,7 @@ func (f *fold) layState() {
 	}
 }
 
-// rebuildState copies the state into the order that layState wants, leaving out what stood under unknown
-// keys.
+// rebuildState copies the state into the order that layState needs, without what was under unknown keys.
 func (f *fold) rebuildState() {
 	var segments []traces.Segment
 	var segmentOf []segmentMeta
@@ -216,13 +215,14 @@ func (f *fold) rebuildState() {
 	f.segments, f.segmentOf, f.blocks, f.blockOf = segments, segmentOf, blocks, blockOf
 }
 
-// timing places microseconds on the trace's clock.
+// timing converts microseconds to the trace's clock.
 type timing struct {
 	epoch   int64 // microseconds
 	hasTime bool
 }
 
-// clock finds the earliest time. Where there are events, theirs decide whether the trace has a clock at all.
+// clock finds the earliest time. If there are events, their times decide whether the trace has a clock at
+// all.
 func (f *fold) clock(runs []run, marks []pending) timing {
 	c := timing{epoch: math.MaxInt64}
 	events := false

@@ -6,20 +6,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Folding: a snapshot of ten million trace entries is fifty gigabytes as objects and half a gigabyte as
-// columns, so the objects never come to be. Both front ends (pickle and JSON) name a container's role the
-// moment it is opened, from the role of what it stands in (the key "frames" of a trace entry holds a stack,
-// an element of a stack is a frame), and hand over its items when they are complete. Opening a trace entry
-// makes a row, and setting its items writes into that row; a stack becomes its index, a frame its index. What
-// has no role (settings, unknown keys) becomes a plain object and, where it ends up, JSON.
+// Folding: a snapshot of ten million trace entries takes fifty gigabytes as objects and half a gigabyte as
+// columns, so no objects are made. Both front ends (pickle and JSON) know a container's role as soon as it is
+// opened, from the role of the container around it (the key "frames" of a trace entry holds a stack, an
+// element of a stack is a frame), and pass on its items when they are complete. Opening a trace entry makes a
+// row, and setting its items writes into that row; a stack becomes its index, a frame its index. A container
+// without a role (settings, unknown keys) becomes a plain object and finally JSON.
 //
-// A container can also come without a role: made by LIST or DICT, which know their items first, or shared
-// through the memo with a place that has none. adopt then makes the row from the plain object, once.
+// A container may get its role late: if LIST or DICT make it, which know their items first, or if the memo
+// shares it with a place without a role. adopt then makes the row from the plain object, once.
 //
 // Rejected: building objects and walking them afterwards (memory), and recognising entries by their shape
 // (the order of keys is not fixed, and any of them may be missing).
 
-// limits on what an input may make us keep; real snapshots stay far below each of them.
+// Limits on what an input may make us keep; real snapshots stay far below each of them.
 const (
 	maxObjectBytes = 64 << 20  // of plain objects, and four times what was read on top
 	maxJSONBytes   = 16 << 20  // of JSON made from containers under unknown keys, and 16 times what was read on top
@@ -55,7 +55,7 @@ type fold struct {
 	host     traces.Process
 	noState  bool // our own writer says that its empty list of segments stands for none
 
-	// What the top level holds, by index 0 for devices and 1 for the host.
+	// What the top level has: index 0 is for devices, 1 for the host.
 	opened, taken struct {
 		segments, traces [2]bool
 		annotations      bool
@@ -92,8 +92,8 @@ func (f *fold) lose(name string, s traces.Severity, n int64, detail string) {
 	l.Count += n
 }
 
-// giveLosses hands the losses over in the order of their names, so that it does not depend on the order of
-// the source's keys.
+// giveLosses passes on the losses in the order of their names, so that the order of the source's keys does
+// not matter.
 func (f *fold) giveLosses(b *traces.Builder) {
 	names := make([]string, 0, len(f.losses))
 	for name := range f.losses {
@@ -114,8 +114,8 @@ func (f *fold) wrongType() {
 	f.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
 }
 
-// childOf returns the role of a container that opens as an element of a list of kind parent or under key of a
-// dict of kind parent.
+// childOf returns the role of a container that opens as an element of a list, or under key of a dict, of kind
+// parent.
 func childOf(parent kind, key text, dict bool) kind {
 	if dict {
 		switch parent {
@@ -197,7 +197,7 @@ func (f *fold) open(k kind, parent value, key text) (value, error) {
 	return f.openObject(k, nil)
 }
 
-// openOnce refuses a second non-empty list of one sort: their rows could not be told apart.
+// openOnce refuses a second non-empty list of one sort, since their rows would be mixed.
 func (f *fold) openOnce(k kind, host uint32, seen *bool, filled bool) (value, error) {
 	if *seen && filled {
 		return value{}, limitf("the snapshot has %s twice", k)
@@ -308,8 +308,8 @@ func (f *fold) addToObject(target value, items []value) error {
 	return nil
 }
 
-// adopt returns v as the container want inside parent under key. It makes the rows of a plain object;
-// anything else that is no such container is counted and comes back as None.
+// adopt returns v as the container want inside parent under key. It makes rows from a plain object; anything
+// else that is not such a container is counted and becomes None.
 func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) {
 	switch {
 	case v.kind == want:
@@ -340,7 +340,7 @@ func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) 
 	return made, f.set(made, f.objects[v.ref].items)
 }
 
-// container adopts v as the list that stands under key of parent.
+// container adopts v as the list under key of parent.
 func (f *fold) container(v, parent value, key text) (value, error) {
 	return f.adopt(v, childOf(parent.kind, key, false), parent, key)
 }

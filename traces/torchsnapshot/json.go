@@ -10,9 +10,9 @@ import (
 )
 
 // jsonReader is the other front end: a snapshot as JSON, which memory_viz accepts and some tools write. It
-// reads tokens from the window, and has one thing easier than the pickle machine: a container's role is known
-// from above. With no memo nothing outlives its parent either, so what a trace entry was made of is let go
-// when the entry is done.
+// reads tokens from the window. It is simpler than the pickle machine: a container's role is known from above
+// and, without a memo, nothing outlives its parent, so the parts of a trace entry are freed when the entry is
+// complete.
 type jsonReader struct {
 	w     *window
 	f     *fold
@@ -21,7 +21,7 @@ type jsonReader struct {
 	at    int64
 }
 
-// batch is how many elements are held before they are handed over.
+// batch is how many elements are collected before they are passed on.
 const batch = 512
 
 func (j *jsonReader) run() error {
@@ -98,7 +98,7 @@ func (j *jsonReader) value(parent value, key text, depth int) (value, error) {
 	return j.literal()
 }
 
-// mark is the height of the tables that hold what a container is made of.
+// mark is the height of the tables that hold a container's parts.
 type mark struct {
 	objects, lists, frames int
 	kept                   int64
@@ -302,7 +302,7 @@ func (j *jsonReader) hex4() (rune, error) {
 }
 
 // appendUnit appends a UTF-16 code unit. The first of a surrogate pair is appended as the three bytes it
-// would have by itself, and joined when the second comes; alone it is no UTF-8 and texts replaces it.
+// would have by itself, and joined when the second comes; alone it is not UTF-8 and texts replaces it.
 func appendUnit(p []byte, r rune) []byte {
 	if r >= 0xDC00 && r < 0xE000 && len(p) >= 3 && p[len(p)-3] == 0xED && p[len(p)-2] >= 0xA0 && p[len(p)-2] < 0xB0 {
 		high := 0xD000 | rune(p[len(p)-2]&0x3F)<<6 | rune(p[len(p)-1]&0x3F)
@@ -351,7 +351,7 @@ func (j *jsonReader) number() (value, error) {
 	return j.f.integer(x)
 }
 
-// word takes the bytes up to the next one that ends a number or a literal; more than a few are not kept.
+// word takes the bytes up to the one that ends a number or a literal, and keeps only the first few.
 func (j *jsonReader) word() []byte {
 	j.str = j.str[:0]
 	for {

@@ -1,6 +1,6 @@
 package torchsnapshot
 
-// The stack of the pickle machine, and what containers are made, filled and known by on it.
+// The stack of the pickle machine, and how containers are made, filled and recognised on it.
 
 func (u *unpickler) push(v value) error {
 	if len(u.stack) == cap(u.stack) && len(u.stack) >= maxStack {
@@ -67,8 +67,9 @@ func (u *unpickler) get(i uint32) error {
 	return u.push(v)
 }
 
-// role finds out what a container that opens now is, from what it will be put into: the list or dict below
-// the last mark, or the one on top of the stack where a single element or item follows without a mark.
+// role finds the role of a container that opens now from the container that it will be put into: the list or
+// dict below the last mark, or the one on top of the stack if a single element or item follows without a
+// mark.
 func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 	n, base := len(u.stack), u.base()
 	if n == 0 {
@@ -100,8 +101,8 @@ func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 	return kList, value{}, tEmpty
 }
 
-// open pushes an empty container. Trace entries that follow each other in one list share a stack slot, as
-// some writers leave all elements of a list on the stack before they append them.
+// open pushes an empty container. Consecutive trace entries of one list share a stack slot, since some
+// writers leave all elements of a list on the stack before they append them.
 func (u *unpickler) open(dict bool) error {
 	n, base := len(u.stack), u.base()
 	if dict && base > 0 && u.stack[base-1].kind == kTrace && (n == base || u.stack[n-1].kind == kEvent) { // the way nearly all are made

@@ -1,11 +1,12 @@
 package torchsnapshot
 
-// memo is the pickle machine's table of values to come back to. CPython memoizes every string and every
-// container, a million trace entries make a million entries here, so one is four bytes: the kind and the row
-// or index. The few values that need their 64 bits (only hand-made pickles memoize numbers) live in others.
+// memo is the pickle machine's table of values for later reference. CPython memoizes every string and every
+// container, so that a million trace entries make a million entries here; an entry therefore takes four
+// bytes, the kind and the row or index. The few values that need 64 bits (only hand-made pickles memoize
+// numbers) are in others.
 //
-// Pages keep it from being copied as it grows. Writers number entries one after the other; an index far
-// beyond the count is refused, so that no entry costs more than it takes to write it.
+// It consists of pages, so that growing does not copy it. Writers number entries consecutively. An index far
+// beyond the count is refused, so that an entry cannot cost more memory than bytes of the file.
 type memo struct {
 	pages  []*[memoPage]uint32
 	count  uint32 // entries put so far, which is also the next index that MEMOIZE takes

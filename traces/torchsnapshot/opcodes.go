@@ -1,7 +1,6 @@
 package torchsnapshot
 
-// The opcodes of pickle protocols 2 to 5 that a snapshot is written with (Python's pickletools documents all
-// of them).
+// The opcodes of pickle protocols 2 to 5 that snapshots use (Python's pickletools documents them all).
 const (
 	opMark            = '('
 	opStop            = '.'
@@ -45,8 +44,8 @@ const (
 	opFrame           = 0x95
 )
 
-// refused names the opcodes that no snapshot holds: those that run code or reach outside the file, and those
-// for types that a snapshot never has.
+// refused names the opcodes that no snapshot has: those that run code or reach outside the file, and those
+// for types that a snapshot never holds.
 var refused = map[byte]string{
 	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 'i': "INST", 'o': "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX",
 	'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",

@@ -35,7 +35,7 @@ type unpickler struct {
 
 var errTruncated = errors.New("the file ends in the middle of the snapshot")
 
-// run executes the pickle up to STOP and gives the top level to fold.
+// run executes the pickle up to STOP and passes the top level to fold.
 func (u *unpickler) run() error {
 	u.stack = make([]value, 0, 256)
 	for {
@@ -172,7 +172,7 @@ func (w *window) limit() int {
 	return w.end - opRoom
 }
 
-// rare runs the opcodes that large snapshots have few of. w.pos is after the opcode, and after its argument
+// rare runs the opcodes that are rare in large snapshots. w.pos is after the opcode, and after its argument
 // when rare returns.
 func (u *unpickler) rare(op byte) error {
 	arg := u.w.buf[u.w.pos:]
@@ -254,7 +254,7 @@ func (u *unpickler) text(n int, k kind) error {
 	}
 	p := u.w.take(n, &u.scratch)
 	if len(p) < n {
-		u.w.pos = u.w.end + 1 // found out by run
+		u.w.pos = u.w.end + 1 // run notices
 		return nil
 	}
 	t, err := u.f.texts.intern(p)

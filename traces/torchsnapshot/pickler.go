@@ -12,9 +12,9 @@ import (
 	"strings"
 )
 
-// pickler writes the opcodes of protocol 4, without frames, which readers take as well. Memo entries are
-// numbered by PUT rather than by MEMOIZE so that the keys, which are written millions of times, get the
-// indices that one byte can name; only what is shared (keys, strings, frames, stacks) has an entry.
+// pickler writes the opcodes of protocol 4 without frames, which readers accept. It numbers memo entries by
+// PUT rather than MEMOIZE, so that keys, which are written millions of times, get the indices that fit one
+// byte; only what is shared (keys, strings, frames, stacks) has an entry.
 type pickler struct {
 	w    *bufio.Writer
 	next uint32 // the next free memo index
@@ -22,7 +22,7 @@ type pickler struct {
 	tmp  [16]byte
 }
 
-// firstFree is the first memo index that is not the text of a known key or value.
+// firstFree is the first memo index after the texts of known keys and values.
 const firstFree = 96
 
 func newPickler(w io.Writer) *pickler {
@@ -55,8 +55,8 @@ func (p *pickler) put(i uint32) {
 	p.uint32(opLongBinPut, i)
 }
 
-// shared writes the value of a table's row: by reference where it was written before, else by write, noting
-// it.
+// shared writes the value of a table's row: by reference if it was written before, otherwise by write, which
+// it notes.
 func (p *pickler) shared(entry *uint32, write func()) {
 	if *entry != 0 {
 		p.get(*entry)
@@ -126,7 +126,7 @@ func (p *pickler) int(n int64) {
 	}
 }
 
-// uint writes an unsigned integer; from 2^63 on it takes nine bytes.
+// uint writes an unsigned integer, which takes nine bytes from 2^63 on.
 func (p *pickler) uint(n uint64) {
 	if n <= math.MaxInt64 {
 		p.int(int64(n))
@@ -170,8 +170,7 @@ func (p *pickler) json(s string) error {
 	return p.token(d, tok)
 }
 
-// members writes the keys and values of a JSON object into the dict that is open, without one of them where
-// skip is not empty.
+// members writes the keys and values of a JSON object into the open dict, except the key skip.
 func (p *pickler) members(s string) error {
 	if s == "" {
 		return nil
@@ -184,7 +183,7 @@ func (p *pickler) members(s string) error {
 	return p.rest(d)
 }
 
-// rest writes what is left of the container that d is in, up to and with its end.
+// rest writes the rest of the container that d is in, including its end.
 func (p *pickler) rest(d *json.Decoder) error {
 	for {
 		tok, err := d.Token()

@@ -10,12 +10,12 @@ import (
 )
 
 // Read decodes a snapshot, pickle or JSON, from r, which must be uncompressed. It executes nothing, keeps no
-// object graph, and reads r once, from its beginning, ahead in a goroutine of its own that has ended when
-// Read returns (unless ctx was cancelled).
+// object graph, and reads r once, from its beginning, in a separate goroutine that has ended when Read
+// returns (unless ctx was cancelled).
 //
-// progress, which may be nil, is told now and then how many bytes are done. When ctx is cancelled Read
-// returns nil and its error. For an input that is damaged, cut or hostile Read returns the trace of what came
-// before, or nil where nothing did, and a *traces.FormatError with the byte offset.
+// progress, which may be nil, is called now and then with the number of bytes done. When ctx is cancelled
+// Read returns nil and ctx's error. For damaged, cut or hostile input Read returns a trace of the part
+// before, or nil if there is none, and a *traces.FormatError with the byte offset.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -45,7 +45,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	return t, broken
 }
 
-// decode runs the front end that the first bytes ask for and returns where it stopped.
+// decode runs the front end for the first bytes and returns where it stopped.
 func decode(w *window, f *fold) (at int64, err error) {
 	head := w.buf[w.pos:w.end]
 	switch {
@@ -90,7 +90,7 @@ func advice(err error) string {
 // formatError gives err its place and advice.
 func formatError(w *window, at int64, err error) *traces.FormatError {
 	var inner *traces.FormatError
-	if errors.As(w.err, &inner) { // what unpacks the input knows best what is wrong with it
+	if errors.As(w.err, &inner) { // the unpacker knows best what is wrong
 		return inner
 	}
 	e := &traces.FormatError{Format: Format, Offset: at, Reason: err.Error(), Advice: advice(err)}

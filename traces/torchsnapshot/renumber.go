@@ -14,7 +14,7 @@ type renumber struct {
 	details []traces.DetailID
 }
 
-// unused marks a row that the trace does not have yet.
+// unused marks a row that is not in the trace yet.
 const unused = -1
 
 func newRenumber(f *fold, t *traces.Trace) *renumber {
@@ -107,7 +107,7 @@ func (r *renumber) state(ids map[traces.Device]traces.DeviceID) {
 	}
 }
 
-// events fills the columns, each allocated once. A chunk is let go as soon as its rows are out.
+// events fills the columns, each allocated once. It frees a chunk as soon as its rows are copied.
 func (r *renumber) events(runs []run, ids map[traces.Device]traces.DeviceID, clock timing) {
 	n := 0
 	for _, run := range runs {

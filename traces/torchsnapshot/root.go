@@ -33,7 +33,7 @@ func (f *fold) setRoot(items []value) error {
 	return nil
 }
 
-// take notes that the top level really holds the list v, rather than some dict under an unknown key.
+// take notes that the list v belongs to the top level rather than to a dict under an unknown key.
 func (f *fold) take(v value) {
 	switch v.kind {
 	case kSegments:
@@ -64,7 +64,7 @@ func (f *fold) setSettings(v value) {
 	}
 }
 
-// setOwn takes what Write keeps beside PyTorch's own keys.
+// setOwn reads what Write adds to PyTorch's own keys.
 func (f *fold) setOwn(v value) {
 	if v.kind != kDict {
 		return
@@ -92,7 +92,7 @@ func (f *fold) setOwn(v value) {
 	}
 }
 
-// found names the losses that reading what Write made finds again by itself.
+// found names the losses that reading Write's output finds again.
 var found = map[string]bool{
 	"unknown_keys": true, "unknown_actions": true, "unknown_block_states": true, "events_without_action": true,
 	"history_overflowed": true, "clock_steps_back": true,

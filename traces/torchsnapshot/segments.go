@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// segmentMeta is what finishing needs to know of a segment beside its row.
+// segmentMeta is what finishing needs to know about a segment besides its row.
 type segmentMeta struct {
 	device  int32
 	host    uint8
@@ -16,7 +16,7 @@ type segmentMeta struct {
 
 type blockMeta struct{ touched, addressed bool }
 
-// blockList is the run of blocks that one list holds.
+// blockList is the run of blocks in one list.
 type blockList struct {
 	first, count int32
 	used         bool // a segment has it
@@ -61,7 +61,7 @@ func (f *fold) setSegment(i uint32, items []value) error {
 		case tDevice:
 			var n int64
 			n, ok = v.asInt()
-			if meta.host != 0 && n == -1 { // pinned memory is no device's
+			if meta.host != 0 && n == -1 { // pinned memory belongs to no device
 				n = 0
 			}
 			if ok = ok && n >= 0 && n <= math.MaxInt32; ok {
@@ -198,8 +198,8 @@ func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
 	}
 }
 
-// setHistory takes what PyTorch up to 2.0 writes in place of frames and requested_size: one entry for each
-// allocation that the block still shows, the newest first. The first is what the block holds; where there are
+// setHistory reads what PyTorch up to 2.0 writes instead of frames and requested_size: one entry for each
+// allocation that the block still shows, the newest first. The first is the block's content; if there are
 // more, all are kept as JSON.
 func (f *fold) setHistory(b *traces.Block, more *extra, hasFrames bool, all value) error {
 	entries := f.objects[all.ref].items

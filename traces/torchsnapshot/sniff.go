@@ -4,8 +4,8 @@ import "bytes"
 
 const lfsPrefix = "version https://git-lfs"
 
-// snapshotKeys are the keys of the top level, which come first in a dict, and of a segment, for bare lists of
-// segments.
+// snapshotKeys are the keys of the top level, which come first in its dict, and those of a segment, for bare
+// lists of segments.
 var (
 	snapshotKeys = []string{
 		"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces", "gmemtop",
@@ -15,7 +15,7 @@ var (
 
 // Sniff reports whether head, the first bytes (4 KiB are enough) of an uncompressed input, looks like a
 // snapshot: a pickle of protocol 2 to 5 whose first object is a dict or a list that holds one of a snapshot's
-// keys, or JSON of the same. It looks at nothing but head.
+// keys, or JSON of the same. It reads only head.
 func Sniff(head []byte) bool {
 	if len(head) > 2 && head[0] == opProto && head[1] >= 2 && head[1] <= 5 {
 		return sniffPickle(head[2:])

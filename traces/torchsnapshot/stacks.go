@@ -12,8 +12,8 @@ import (
 )
 
 // stackTable interns call stacks. PyTorch shares the list of frames between the entries of one traceback, and
-// the memo keeps that sharing: a list is its index in lists, and a list seen again costs nothing. Lists that
-// are different objects with equal frames (each traceback makes its own) fall together by content.
+// the memo keeps that sharing: a list is its index in lists, and seeing it again costs nothing. Different
+// lists with equal frames (each traceback makes its own) become one by their content.
 type stackTable struct {
 	offsets []int32
 	ids     []traces.FrameID
@@ -23,8 +23,8 @@ type stackTable struct {
 	// beyond one batch.
 	lists   []int32
 	growing map[uint32][]traces.FrameID
-	// reopened counts the frames copied from lists that grew after they were closed; it is bounded, as each
-	// use would make another stack.
+	// reopened counts the frames copied from lists that grew after they were closed. It is bounded, since
+	// each use would make another stack.
 	reopened int64
 	turned   map[int32]int32
 	scratch  []traces.FrameID
@@ -71,7 +71,7 @@ func (t *stackTable) hash(ids []traces.FrameID) uint64 {
 	return h
 }
 
-// intern returns the stack of ids, which it copies where it is new.
+// intern returns the stack of ids; it copies a new one.
 func (t *stackTable) intern(ids []traces.FrameID) (int32, error) {
 	if len(ids) == 0 {
 		return noStack, nil
@@ -119,7 +119,7 @@ func (t *stackTable) reversed(s int32) int32 {
 	ids := slices.Clone(t.at(s))
 	slices.Reverse(ids)
 	r, err := t.intern(ids)
-	if err != nil { // full: the stack in its own order is better than none
+	if err != nil { // full: the original order is better than no stack
 		r = s
 	}
 	t.turned[s] = r
@@ -178,7 +178,7 @@ func (f *fold) extendStack(i uint32, items []value) error {
 	return err
 }
 
-// stackOf returns the stack that v, standing under key of a parent, is.
+// stackOf returns the stack of v, which is under key of a parent.
 func (f *fold) stackOf(v value, parent kind, key text) (int32, error) {
 	if v.kind != kStack {
 		var err error
@@ -254,8 +254,7 @@ func (f *fold) setFrame(i uint32, items []value) error {
 	return nil
 }
 
-// frameOf returns the frame that v is, and -1 for what is none. Strings are frames that Python has formatted
-// already.
+// frameOf returns the frame of v, -1 if it is not one. A string is a frame that Python has formatted.
 func (f *fold) frameOf(v value) (traces.FrameID, error) {
 	if v.kind == kText {
 		id, ok := f.frames.strings[v.text()]
@@ -269,18 +268,18 @@ func (f *fold) frameOf(v value) (traces.FrameID, error) {
 	if err != nil || v.kind != kFrame {
 		return -1, err
 	}
-	if f.frames.objects[v.ref] < 0 { // an empty dict is a frame of which nothing is known
+	if f.frames.objects[v.ref] < 0 { // an empty dict is an unknown frame
 		f.frames.objects[v.ref] = f.frames.intern(traces.Frame{})
 	}
 	return f.frames.objects[v.ref], nil
 }
 
-// formattedFrame takes apart what Python's traceback.format_stack makes:
+// formattedFrame splits what Python's traceback.format_stack makes:
 //
 //	File "model.py", line 12, in forward
 //	  return self.proj(x)
 //
-// The text is kept in Extra. A string of another form is the name of its frame.
+// The text is kept in Extra. A string in another form becomes the frame's name.
 func (f *fold) formattedFrame(v value) traces.Frame {
 	s := f.texts.string(v.text())
 	var more extra
@@ -304,7 +303,7 @@ func (f *fold) formattedFrame(v value) traces.Frame {
 // formattedKey is the key of Frame.Extra that holds a formatted frame's own text.
 const formattedKey = "formatted"
 
-// word interns s; where the table is full it is the empty string.
+// word interns s, or returns the empty string if the table is full.
 func (f *fold) word(s string) value {
 	t, err := f.texts.intern([]byte(s))
 	if err != nil {

@@ -9,10 +9,10 @@ import (
 )
 
 // text is the index of an interned string in texts. The names below are interned first, in this order, so
-// that telling keys apart is one comparison of integers.
+// that comparing keys is comparing integers.
 type text uint32
 
-// The strings that a snapshot is made of.
+// The strings that snapshots use.
 const (
 	tEmpty text = iota
 	// Keys of the top level.
@@ -86,8 +86,8 @@ const maxTextBytes = 1 << 30
 
 var errTooMuchText = errors.New("more than 1 GiB of distinct strings")
 
-// texts interns byte strings in an open-addressing table over one arena: no pointer a string, and no
-// allocation for one that is known already. The hash is seeded, so that no input can aim at one bucket.
+// texts interns byte strings in an open-addressing table over one arena, without a pointer for each string
+// and without allocating for a known one. The hash is seeded, so that no input can aim at one bucket.
 type texts struct {
 	arena []byte
 	ends  []uint32 // string i is arena[ends[i-1]:ends[i]]
@@ -124,7 +124,7 @@ func (t *texts) at(i text) []byte {
 
 func (t *texts) string(i text) string { return string(t.at(i)) }
 
-// intern returns the index of p. Bytes that are no UTF-8 are replaced, as no view could show them.
+// intern returns the index of p. It replaces bytes that are not UTF-8, which no view could show.
 func (t *texts) intern(p []byte) (text, error) {
 	mask := uint64(len(t.slots) - 1)
 	i := maphash.Bytes(t.seed, p) & mask

@@ -7,15 +7,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// kind tells what a value is. The containers that a snapshot is made of have kinds of their own: what they
-// hold is folded into rows of tables as it comes, and only the row's number stays. Whatever this version does
-// not know is kept as a plain object.
+// kind is the kind of a value. The containers of a snapshot have their own kinds: their content is folded
+// into rows of tables as it comes, and only the row's number stays. A container that this version does not
+// know is kept as a plain object.
 type kind uint8
 
 const (
 	kAbsent kind = iota // the memo's empty entry; never a value
 
-	// Scalars: n holds the value, ref the text where there is one.
+	// Scalars: n holds the value, ref the text if there is one.
 	kNone
 	kBool
 	kInt   // n is an int64
@@ -70,7 +70,7 @@ func (k kind) isDict() bool {
 	return false
 }
 
-// value is 16 bytes without a pointer, so that the collector never looks at the stack or the memo.
+// value is 16 bytes without a pointer, so that the garbage collector skips the stack and the memo.
 type value struct {
 	n    uint64
 	ref  uint32
@@ -90,10 +90,10 @@ func boolValue(b bool) value {
 
 func (v value) text() text { return text(v.ref) }
 
-// object is a plain container: the items of a list or tuple, or keys and values by turns of a dict.
+// object is a plain container: the items of a list or tuple, or the alternating keys and values of a dict.
 type object struct {
 	items []value
-	// as is the snapshot container that the object was made into when a place asked for one, kAbsent before.
+	// as is the snapshot container made from the object when a place needed one, kAbsent before.
 	as value
 }
 
@@ -110,7 +110,7 @@ const (
 	endAction   = traces.Annotate + 1
 )
 
-// asInt returns the integer of v; a float that is whole counts, as JSON writers make some.
+// asInt returns the integer value of v; a whole float counts, since JSON writers make some.
 func (v value) asInt() (int64, bool) {
 	switch v.kind {
 	case kInt, kBool:

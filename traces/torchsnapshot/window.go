@@ -5,20 +5,20 @@ import (
 	"io"
 )
 
-// The input is seen through a window that slides over it. A second goroutine reads ahead, so that copying (or
-// inflating) the next block costs the decoder nothing on a second core. Blocks are small enough to stay in a
-// core's cache.
+// A window slides over the input. A second goroutine reads ahead, so that copying (or inflating) the next
+// block costs the decoder nothing if there is a second core. Blocks are small enough to stay in a core's
+// cache.
 const (
 	blockSize  = 256 << 10
 	blockCount = 4
 	// firstBlock keeps small files cheap.
 	firstBlock = 16 << 10
-	// headroom is the room before a block into which the unread tail of the block before is copied. Refilling
-	// is asked for only when fewer bytes than that are left.
+	// headroom is the space before a block for the unread tail of the previous block. A refill happens only
+	// when fewer bytes than that are left.
 	headroom = 64
 	// padding is the number of zero bytes after the last byte of the input, so that an opcode's fixed
-	// argument can be read without asking for each byte; zero is no opcode, and what was read beyond the end
-	// is found out afterwards.
+	// argument can be read without checking each byte. Zero is not an opcode, and reading beyond the end is
+	// noticed afterwards.
 	padding = 64
 )
 
@@ -54,8 +54,8 @@ func newWindow(ctx context.Context, r io.Reader, progress func(int64)) *window {
 	return w
 }
 
-// readAhead fills blocks until the input ends or the window is closed; it closes w.blocks when it has made
-// its last read.
+// readAhead fills blocks until the input ends or the window is closed; it closes w.blocks after its last
+// read.
 func (w *window) readAhead(r io.Reader) {
 	defer close(w.blocks)
 	for made := 0; ; made++ {
@@ -87,8 +87,8 @@ func (w *window) readAhead(r io.Reader) {
 	}
 }
 
-// close ends the reading ahead. It waits for a read in progress, so that the caller may close its reader
-// afterwards, unless the context was cancelled: then the read may be one that never returns.
+// close ends the reading ahead. It waits for a read in progress, so that the caller may then close its
+// reader, unless the context was cancelled: then the read may never return.
 func (w *window) close() {
 	close(w.stop)
 	if w.ctx.Err() != nil {
@@ -137,7 +137,7 @@ func (w *window) refill() bool {
 	return b.n > 0
 }
 
-// finish makes what is in the window the last of the input.
+// finish makes the content of the window the end of the input.
 func (w *window) finish(err error) {
 	w.atEnd = true
 	w.err = err
@@ -148,8 +148,8 @@ func (w *window) finish(err error) {
 	clear(w.buf[w.end:min(w.end+padding, len(w.buf))])
 }
 
-// take returns the next n bytes, which stay valid until the next call. It allocates no more than twice what
-// the input really held, and returns fewer than n bytes where the input ends.
+// take returns the next n bytes, which are valid until the next call. It allocates at most twice the bytes
+// that the input has, and returns fewer than n bytes if the input ends.
 func (w *window) take(n int, scratch *[]byte) []byte {
 	if w.end-w.pos >= n {
 		p := w.buf[w.pos : w.pos+n]

@@ -12,15 +12,15 @@ import (
 )
 
 // Write writes t as a snapshot that memory_viz loads: a pickle of protocol 4 with PyTorch's keys in PyTorch's
-// order, in which equal frames and stacks are shared objects. A trace that was read from a snapshot reads
-// back equal from it, table by table.
+// order, in which equal frames and stacks are shared objects. A trace read from a snapshot, written and read
+// again is equal, table by table.
 //
-// A snapshot has no place for ops, accesses and counters, and only microseconds for times: they are left out
-// of what other sources know. Memory that is neither an accelerator's nor pinned takes the next free place in
-// device_traces. What PyTorch has no key for (host, rank, the absence of a final state) stands under the key
-// gmemtop, which other readers ignore.
+// A snapshot has no place for ops, accesses and counters, which are left out, and times only to the
+// microsecond. Memory that is neither an accelerator's nor pinned gets the next free place in device_traces.
+// What PyTorch has no key for (host, rank, the absence of a final state) goes under the key gmemtop, which
+// other readers ignore.
 //
-// When ctx is cancelled Write stops with its error; what it has written until then is no whole pickle.
+// When ctx is cancelled Write stops with its error and leaves an incomplete pickle.
 func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	s := &snapshotWriter{
 		pickler: newPickler(w), ctx: ctx, t: t,
@@ -68,8 +68,8 @@ func (s *snapshotWriter) write() error {
 	return nil
 }
 
-// list writes n elements in batches, as Python's own pickler does, so that no reader has to hold them all on
-// its stack.
+// list writes n elements in batches, like Python's own pickler, so that no reader must hold them all on its
+// stack.
 func (s *snapshotWriter) list(n int, element func(i int) error) error {
 	s.op(opEmptyList)
 	for i := 0; i < n; {
@@ -165,7 +165,7 @@ func (s *snapshotWriter) stack(id traces.StackID) (err error) {
 	return err
 }
 
-// forwardStack writes a stack as the strings that autograd keeps of the forward pass, outermost first.
+// forwardStack writes a stack as the strings that autograd keeps from the forward pass, outermost first.
 func (s *snapshotWriter) forwardStack(id traces.StackID) {
 	entry := s.forward[id]
 	if entry == nil {
@@ -183,7 +183,7 @@ func (s *snapshotWriter) forwardStack(id traces.StackID) {
 	})
 }
 
-// segments writes the final state of the host's memory or of all other.
+// segments writes the final state of the host's memory, or of all other memory.
 func (s *snapshotWriter) segments(key text, host bool) error {
 	var of []traces.Segment
 	for _, seg := range s.t.Final.Segments {
@@ -231,7 +231,7 @@ func (s *snapshotWriter) segment(seg *traces.Segment) error {
 	return err
 }
 
-// hasMember reports whether a JSON object of our own writing may have a member of that name.
+// hasMember reports whether a JSON object that we wrote may have a member of that name.
 func hasMember(object string, key text) bool {
 	return object != "" && strings.Contains(object, `"`+name(key)+`":`)
 }
@@ -266,7 +266,7 @@ func (s *snapshotWriter) block(b *traces.Block) error {
 // maxOrdinal is the highest ordinal that gets its own place in a list of lists.
 const maxOrdinal = 1 << 12
 
-// deviceLists gives each device of the accelerators' list its place: its ordinal, or the next free one. An
+// deviceLists gives each device its place in the accelerators' list: its ordinal, or the next free one. An
 // entry of -1 has no events.
 func (s *snapshotWriter) deviceLists() []int {
 	lists := s.ordinals(traces.DeviceGPU)
@@ -364,8 +364,8 @@ func (s *snapshotWriter) event(i int) error {
 	return err
 }
 
-// micros returns a time of the trace in microseconds since 1970, or since the trace's own beginning where it
-// has no epoch.
+// micros returns a time of the trace in microseconds since 1970, or since the trace's beginning if it has no
+// epoch.
 func (s *snapshotWriter) micros(t int64) int64 {
 	return max((s.t.Clock.Epoch+t)/1000, 0)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// settings writes allocator_settings where the trace has any.
+// settings writes allocator_settings if the trace has any.
 func (s *snapshotWriter) settings() error {
 	if len(s.t.Settings) == 0 {
 		return nil
@@ -26,7 +26,7 @@ func (s *snapshotWriter) settings() error {
 	return nil
 }
 
-// host writes the pinned memory where the trace has such a device.
+// host writes the pinned memory if the trace has any.
 func (s *snapshotWriter) host() error {
 	if !slices.ContainsFunc(s.t.Devices, func(d traces.Device) bool { return d.Kind == traces.DeviceHost }) {
 		return nil
@@ -48,7 +48,7 @@ func (s *snapshotWriter) extra() error {
 	return nil
 }
 
-// own writes what PyTorch has no key for, where there is anything of it.
+// own writes what PyTorch has no key for, if there is anything.
 func (s *snapshotWriter) own() error {
 	p := s.t.Process
 	losses := slices.DeleteFunc(slices.Clone(s.t.Losses), func(l traces.Loss) bool { return found[l.Name] })
@@ -83,7 +83,7 @@ func (s *snapshotWriter) own() error {
 	return nil
 }
 
-// losses writes what was not whole when the trace was made, which what is written does not show by itself.
+// losses writes the losses that reading the file would not find again.
 func (s *snapshotWriter) losses(losses []traces.Loss) {
 	s.op(opEmptyList)
 	s.op(opMark)
@@ -106,9 +106,8 @@ type boundary struct {
 	end      bool
 }
 
-// annotations writes the marks as the starts and ends that they were paired from. Marks of one name on one
-// device nest, so each is opened inside those that last longer, and an end is written before a start of the
-// same moment.
+// annotations writes the marks as the starts and ends that make them up. Marks of one name on one device
+// nest, so each is opened inside longer ones, and an end is written before a start at the same moment.
 func (s *snapshotWriter) annotations() error {
 	if len(s.t.Marks) == 0 {
 		return nil
@@ -162,7 +161,7 @@ func (s *snapshotWriter) boundaries(marks []int32) []boundary {
 		last = max(last, t)
 		out = append(out, boundary{last, t, i, end})
 	}
-	// An end without a start comes before a start of the same moment, which it would close otherwise.
+	// An end without a start comes before a start at the same moment, which it would otherwise close.
 	marks = slices.Clone(marks)
 	slices.SortStableFunc(marks, func(a, b int32) int {
 		x, y := s.t.Marks[a], s.t.Marks[b]
