@@ -58,16 +58,16 @@ type Options struct {
 	// Devices carry out every plan too, one after the other and once all are made, so that planning takes
 	// nothing from what is measured.
 	Devices []Device
-	// Eager, where not nil, turns a plan into what eager PyTorch can run, measured beside it; nil where
-	// nothing is left of the plan then.
+	// Eager, if not nil, turns a plan into what eager PyTorch can run, measured beside it; nil if nothing is
+	// left of the plan then.
 	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
 	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the
 	// best that it has.
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
 	Parallel int
-	// Update, where not nil, is told when planning with a manager begins, how far it is (Done false), and
-	// each result as it comes. It is called from one goroutine at a time.
+	// Update, if not nil, is told when planning with a manager begins, how far it is (Done false), and each
+	// result as it comes. It is called from one goroutine at a time.
 	Update func(Progress)
 }
 
@@ -93,7 +93,7 @@ type Result struct {
 	// Available says that the manager serves the problem and made a plan; Reason why not.
 	Available bool
 	Reason    string
-	// Err is what kept the target from carrying the plan out, nil where it did or there was none.
+	// Err is what kept the target from carrying the plan out, nil if it did or there was none.
 	Err error
 	// Impossible says that no manager could meet the budget, because of what has to be resident.
 	Impossible bool
@@ -104,7 +104,7 @@ type Result struct {
 	Measurement plan.Measurement
 	// Fits says that footprint, what lies outside and the margin are within the budget.
 	Fits bool
-	// MaxBatch is the largest batch that fits, 0 where not even one sample does; it was looked for where
+	// MaxBatch is the largest batch that fits, 0 if not even one sample does; it was looked for where
 	// MaxBatchKnown, and sizes at other batches were inferred from one recording where MaxBatchInferred.
 	MaxBatch                        int
 	MaxBatchKnown, MaxBatchInferred bool
@@ -131,11 +131,11 @@ type Comparison struct {
 	// Devices are those that measured.
 	Devices []Device
 	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are
-	// for, 0 where that of the recording.
+	// for, 0 if that of the recording.
 	BatchNotes    []string
 	BatchSequence int
 	Elapsed       time.Duration
-	// Fidelity is nil where nobody asked for it, or the problem is of no recording.
+	// Fidelity is nil if nobody asked for it, or the problem is of no recording.
 	Fidelity *Fidelity
 }
 
@@ -322,7 +322,7 @@ func (c *Comparison) carryOut(ctx context.Context, r *Result, t Target, progress
 }
 
 // Fastest returns the result of the least step time among those that fit, of one executor and target; ties go
-// to the smaller footprint. ok is false where none fits.
+// to the smaller footprint. ok is false if none fits.
 func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 	best := -1
 	for i := range c.Results {
@@ -341,8 +341,8 @@ func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 }
 
 // Best returns the fastest result that fits on a target, whatever runs it: what eager PyTorch can run,
-// anything else can too. Ties go to the smaller footprint and then to the plan as it was made. ok is false
-// where none fits.
+// anything else can too. Ties go to the smaller footprint and then to the plan as it was made. ok is false if
+// none fits.
 func (c *Comparison) Best(target string) (Result, bool) {
 	best, ok := c.Fastest(plan.Ideal, target)
 	if eager, found := c.Fastest(plan.TorchEager, target); found && (!ok || better(&eager, &best)) {

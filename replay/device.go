@@ -67,8 +67,7 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 	return ctx.Err()
 }
 
-// Simulated returns the result that the first target has for the plan of a measured one, nil where it has
-// none.
+// Simulated returns the result that the first target has for the plan of a measured one, nil if it has none.
 func (c *Comparison) Simulated(m *Result) *Result {
 	for i := range c.Results {
 		if r := &c.Results[i]; r.Plan == m.Plan && r.Available && r.Target == c.firstTarget() {
@@ -88,8 +87,7 @@ const (
 	dryTolerance       = 0.05
 )
 
-// Off returns by what share a measured figure exceeds a simulated one, NaN where there is none to compare
-// with.
+// Off returns by what share a measured figure exceeds a simulated one, NaN if there is none to compare with.
 func Off(measured, simulated int64) float64 {
 	if simulated == 0 {
 		return math.NaN()
@@ -117,7 +115,7 @@ func Outside(m, s *Result) bool {
 }
 
 // Causes says what the counters of a measured run show that its simulation has not: nothing that no counter
-// shows. It is empty where they show nothing.
+// shows. It is empty if they show nothing.
 func (c *Comparison) Causes(m, s *Result) []string {
 	var causes []string
 	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
@@ -214,7 +212,7 @@ func checked(rows []*Result) string {
 	return "bytes were not checked there of " + strings.Join(not, ", ")
 }
 
-// measuredOf returns what a device measured of a result's plan, nil where it did not.
+// measuredOf returns what a device measured of a result's plan, nil if it did not.
 func (c *Comparison) measuredOf(r *Result, device string) *Result {
 	for i := range c.Measured {
 		if m := &c.Measured[i]; m.Target == device && m.Plan == r.Plan {
@@ -292,7 +290,7 @@ func rateCell(bytesPerSecond float64, none string) string {
 	return rate(plan.Link{BytesPerSecond: bytesPerSecond})
 }
 
-// writeCauses says of each row that differs from its simulation what the run's counters show.
+// writeCauses says about each row that differs from its simulation what the run's counters show.
 func (c *Comparison) writeCauses(t *text, rows []*Result) {
 	said := false
 	for _, m := range rows {

@@ -11,7 +11,7 @@ import (
 // Fidelity is how far the emulation of PyTorch's allocator, on which footprints of online allocators rest, is
 // proven on the recording that is planned.
 type Fidelity struct {
-	// Report is the proof, nil where the recording cannot be replayed; Refused then says why not.
+	// Report is the proof, nil if the recording cannot be replayed; Refused then says why not.
 	Report  *fidelity.Report
 	Refused string
 }

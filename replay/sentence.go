@@ -46,7 +46,7 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	return b.String()
 }
 
-// largestBatch says which manager fits the largest batch and what today's allocator does, "" where nobody
+// largestBatch says which manager fits the largest batch and what today's allocator does, "" if nobody
 // looked.
 func (c *Comparison) largestBatch(u timeline.Units) string {
 	var best *Result
@@ -104,7 +104,7 @@ func (c *Comparison) eagerClause(best *Result, u timeline.Units) string {
 	return "."
 }
 
-// today returns the result of the allocator that everybody has, nil where it was not compared.
+// today returns the result of the allocator that everybody has, nil if it was not compared.
 func (c *Comparison) today() *Result {
 	for i := range c.Results {
 		if c.isToday(&c.Results[i]) {

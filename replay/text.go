@@ -155,7 +155,7 @@ func footprintCell(o TextOptions, rows []*Result) func(*Result) string {
 	return func(r *Result) string { return print(r.Measurement.Footprint) + " " + unit }
 }
 
-// lengthCell prints nanoseconds, and none where there are none.
+// lengthCell prints nanoseconds, and none if there are none.
 func lengthCell(n int64, none string) string {
 	if n == 0 {
 		return none

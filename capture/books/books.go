@@ -77,8 +77,8 @@ type account struct {
 	observed time.Time   // of the last reading that bound has seen
 }
 
-// New returns the books of a session's process. NVML is opened when they are first asked for; where
-// there is none they tell nothing.
+// New returns the books of a session's process. NVML is opened when they are first asked for; if there is
+// none they tell nothing.
 func New(s *capture.Session) *Books {
 	return &Books{
 		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
@@ -94,7 +94,7 @@ func New(s *capture.Session) *Books {
 }
 
 // Parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
-// reading say. ok is false where the step has no figures of a device's allocator, there is no NVML, or no
+// reading say. ok is false if the step has no figures of a device's allocator, there is no NVML, or no
 // reading yet.
 func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
 	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
@@ -285,7 +285,7 @@ func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) in
 	return -1
 }
 
-// environOf returns the environment that a process was started with, nil where it cannot be read.
+// environOf returns the environment that a process was started with, nil if it cannot be read.
 func environOf(root string, pid int) map[string]string {
 	text, err := os.ReadFile(filepath.Join(root, strconv.Itoa(pid), "environ"))
 	if err != nil {

@@ -28,7 +28,7 @@ type Source interface {
 type Driver struct {
 	Version string // such as 570.86.15; "" where NVML refuses
 	NVML    string
-	// CUDA is the highest CUDA version that the driver supports, such as 12.8; "" where NVML refuses.
+	// CUDA is the highest CUDA version that the driver supports, such as 12.8; "" if NVML refuses.
 	CUDA string
 }
 
@@ -51,7 +51,7 @@ type Device struct {
 	PCIeGeneration, PCIeWidth, NVLinks Figure
 	// MIG says whether multi-instance mode is on; its memory and processes are then those of instances.
 	MIG bool
-	// Err is why the device could not be opened, nil where it was.
+	// Err is why the device could not be opened, nil if it was.
 	Err error
 }
 
@@ -95,10 +95,10 @@ type Process struct {
 	// PID is the process as NVML counts it: in the namespace of the host, which inside a container may be no
 	// process at all.
 	PID int
-	// Name is the program's path or name, "" where neither NVML nor the system tells.
+	// Name is the program's path or name, "" if neither NVML nor the system tells.
 	Name string
 	// Start is when the process started, in clock ticks since the machine did: it tells a process from a
-	// later one of the same number. Unknown where the system does not show the process.
+	// later one of the same number. Unknown if the system does not show the process.
 	Start Figure
 	Kind  ProcessKind
 	// Used is the process's memory in bytes, its context included; many drivers refuse it inside containers.
@@ -152,7 +152,7 @@ type Reading struct {
 	// where a reset is needed for a remapping to take effect, RemapFailed is 1 where one was impossible: the
 	// device should be replaced.
 	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed Figure
-	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false where NVML
+	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false if NVML
 	// refused the list, so that "none" and "not told" are two things.
 	Processes      []Process
 	ProcessesKnown bool
@@ -172,7 +172,7 @@ func (r *Reading) Process(pid int) (Process, bool) {
 }
 
 // NVLinkRate returns the bytes a second between an earlier reading of the same device and this one; unknown
-// where a counter is, or where it went backwards because the driver was reloaded.
+// if a counter is, or where it went backwards because the driver was reloaded.
 func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
 	d := r.Time.Sub(earlier.Time)
 	if d <= 0 {

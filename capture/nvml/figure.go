@@ -15,7 +15,7 @@ type Figure struct {
 // Known returns the figure v.
 func Known(v int64) Figure { return Figure{value: v, known: true} }
 
-// Value returns the number, and whether it is known; it is 0 where it is not.
+// Value returns the number, and whether it is known; it is 0 if it is not.
 func (f Figure) Value() (v int64, known bool) { return f.value, f.known }
 
 // IsKnown reports whether there is a number.
@@ -29,7 +29,7 @@ func (f Figure) Or(v int64) int64 {
 	return v
 }
 
-// Minus returns f − g, unknown where either is.
+// Minus returns f − g, unknown if either is.
 func (f Figure) Minus(g Figure) Figure {
 	if !f.known || !g.known {
 		return Figure{}
@@ -66,7 +66,7 @@ func (f *Figure) UnmarshalJSON(p []byte) error {
 	return nil
 }
 
-// unsigned returns a figure of NVML's that is unknown where it is all ones (NVML_VALUE_NOT_AVAILABLE) or no
+// unsigned returns a figure of NVML's that is unknown if it is all ones (NVML_VALUE_NOT_AVAILABLE) or no
 // int64.
 func unsigned(v uint64) Figure {
 	if v > math.MaxInt64 {
@@ -83,7 +83,7 @@ func unsigned32(v uint32) Figure {
 	return Known(int64(v))
 }
 
-// scaled returns f times unit, unknown where that overflows.
+// scaled returns f times unit, unknown if that overflows.
 func (f Figure) scaled(unit int64) Figure {
 	if !f.known || f.value > math.MaxInt64/unit || f.value < math.MinInt64/unit {
 		return Figure{}

@@ -23,8 +23,8 @@ package nvml
 // Rejected: a table of "typical" context sizes by device and driver. It would make the books close by
 // assumption.
 
-// Books are what the allocator of one process says of one device, in bytes. Unknown figures stay out of the
-// split.
+// Books are what the allocator of one process says about one device, in bytes. Unknown figures stay out of
+// the split.
 type Books struct {
 	// PID is the process as NVML numbers it.
 	PID int

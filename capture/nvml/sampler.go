@@ -55,7 +55,7 @@ type DeviceHistory struct {
 	// Readings are the past readings and the newest, oldest first, without their lists of processes,
 	// instances and absences.
 	Readings []Reading
-	// Err is why the last attempt failed, nil where it did not.
+	// Err is why the last attempt failed, nil if it did not.
 	Err error
 	// Late counts the readings that were due while one was still under way.
 	Late int64

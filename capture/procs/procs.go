@@ -31,7 +31,7 @@ type Process struct {
 	UID     int
 	User    string
 	Argv    []string
-	// Torch says that torch's library is mapped; Known is false where the maps cannot be read.
+	// Torch says that torch's library is mapped; Known is false if the maps cannot be read.
 	Torch, Known bool
 	// RSS is resident memory in bytes, Age how long the process has run.
 	RSS int64
@@ -50,7 +50,7 @@ type Lister struct {
 	users map[int]string
 }
 
-// ErrNotLinux is returned where there is no /proc.
+// ErrNotLinux is returned if there is no /proc.
 var ErrNotLinux = errors.New("processes are listed from /proc, which only Linux has")
 
 // Torch returns the processes that have torch loaded, or may have it, by number. An empty list is no error.
@@ -87,8 +87,7 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 	return list, nil
 }
 
-// Look returns what is known of one process. The error wraps fs.ErrNotExist where there is none of that
-// number.
+// Look returns what is known of one process. The error wraps fs.ErrNotExist if there is none of that number.
 func (l *Lister) Look(pid int) (*Process, error) {
 	dir := filepath.Join(cmp.Or(l.Root, "/proc"), strconv.Itoa(pid))
 	s, err := ReadStat(dir)
@@ -155,7 +154,7 @@ func isPython(argv []string) bool {
 	return len(argv) > 0 && strings.HasPrefix(filepath.Base(argv[0]), "python")
 }
 
-// mapsTorch reports whether torch's Python library is mapped; known is false where the maps cannot be read.
+// mapsTorch reports whether torch's Python library is mapped; known is false if the maps cannot be read.
 // Kernel threads have no command line and are not looked into.
 func mapsTorch(dir string, argv []string) (torch, known bool) {
 	if len(argv) == 0 {
@@ -176,7 +175,7 @@ func mapsTorch(dir string, argv []string) (torch, known bool) {
 	return false, in.Err() == nil
 }
 
-// State returns the state of a process as the kernel's letter for it, 0 where there is none.
+// State returns the state of a process as the kernel's letter for it, 0 if there is none.
 func State(pid int) byte {
 	s, _ := ReadStat(filepath.Join("/proc", strconv.Itoa(pid)))
 	return s.State

@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// owner returns the user that a process runs as, -1 where unknown.
+// owner returns the user that a process runs as, -1 if unknown.
 func owner(dir string) int {
 	info, err := os.Stat(dir)
 	if err != nil {

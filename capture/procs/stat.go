@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// Stat is what the kernel says of a process in one line (proc(5), /proc/PID/stat).
+// Stat is what the kernel says about a process in one line (proc(5), /proc/PID/stat).
 type Stat struct {
 	State                  byte // 'R' for running, 'Z' for a zombie, 'T' and 't' for stopped, ...
 	Parent, Group, Session int

@@ -65,7 +65,7 @@ var _ capture.Source = (*Source)(nil)
 // New returns a source; nothing happens before Run.
 func New(o Options) *Source { return &Source{o.withDefaults()} }
 
-// Check says why no process can be watched here, nil where nothing speaks against it.
+// Check says why no process can be watched here, nil if nothing speaks against it.
 func Check() error {
 	if err := supported(); err != nil {
 		return err
@@ -127,8 +127,7 @@ type tracer interface {
 	lost() [lossKinds]int64
 	// alive reports whether the process still runs.
 	alive() bool
-	// resolver returns what turns the stack of an event into one of a trace, nil where stacks are not
-	// recorded.
+	// resolver returns what turns the stack of an event into one of a trace, nil if stacks are not recorded.
 	resolver() func(*traces.Builder, int32) traces.StackID
 	close() error
 }

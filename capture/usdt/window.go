@@ -321,7 +321,7 @@ func (w *windower) sample(delta, at int64) {
 	w.counter.Time, w.counter.Value = append(w.counter.Time, at), append(w.counter.Value, w.bytes)
 }
 
-// close ends the window and returns its trace, nil where nothing happened in it.
+// close ends the window and returns its trace, nil if nothing happened in it.
 func (w *windower) close() *traces.Trace {
 	b := w.b
 	w.b = nil

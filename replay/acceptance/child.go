@@ -142,7 +142,7 @@ func (e *ended) Error() string {
 }
 
 // limited runs a program to its end, for no longer than limit, and returns what it printed and its exit code.
-// The error is nil where it ended by itself with an exit code of those that are accepted. Exit code 5 of
+// The error is nil if it ended by itself with an exit code of those that are accepted. Exit code 5 of
 // gmemtop, which means that this machine cannot, skips the check.
 func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string, argv ...string) ([]byte, int, error) {
 	limit = t.allow(limit)
@@ -243,7 +243,7 @@ func (s *session) sweep() {
 }
 
 // marked returns the processes of this machine that were started with a variable in their environment. It
-// finds none where there is no /proc.
+// finds none if there is no /proc.
 func marked(variable string) []int {
 	list, _ := filepath.Glob("/proc/[0-9]*/environ")
 	var pids []int

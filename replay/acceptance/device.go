@@ -24,10 +24,10 @@ var scripts embed.FS
 // facts are what is known of the GPU before the first check.
 type facts struct {
 	gpu     GPU
-	torch   *Torch // nil where trainings cannot run
+	torch   *Torch // nil if trainings cannot run
 	noTorch string // why they cannot
 	limit   bool   // torch says what share of the GPU a program allows itself
-	free    int64  // bytes that nobody uses; 0 where unknown
+	free    int64  // bytes that nobody uses; 0 if unknown
 	visible string // CUDA_VISIBLE_DEVICES for children; "" leaves it alone
 }
 
@@ -76,7 +76,7 @@ func (s *session) choose() (string, error) {
 	return one, nil
 }
 
-// askNVML fills in what the driver says of the device with that number or the beginning of that UUID.
+// askNVML fills in what the driver says about the device with that number or the beginning of that UUID.
 func (s *session) askNVML(index string) error {
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {

@@ -1,19 +1,18 @@
 // Package acceptance checks on a user's GPU what gmemtop claims about GPUs, and reports what it found without
 // saying who found it.
 //
-// The problem: gmemtop is developed where there is no GPU. What it claims about one has to be checked where
-// one is, by somebody who did not write it, in minutes, with one command, and the answer has to come back
-// without anything private in it.
+// The problem: gmemtop is developed without a GPU. Users must be able to check what it claims about GPUs on
+// theirs, in minutes, with one command, and send the answer back without anything private in it.
 //
-// The way chosen: a list of checks ([Checks]), each a function that runs gmemtop itself and trainings as
-// child processes and measures. gmemtop is run as its user runs it, so that a check covers flags, exit codes
-// and JSON too, and whatever a driver does to a process, it does to a child. Where a training goes on beside
+// The solution: a list of checks ([Checks]), each a function that runs gmemtop itself and trainings as child
+// processes and measures. gmemtop is run as its user runs it, so that a check covers flags, exit codes and
+// JSON too, and whatever a driver does to a process, it does to a child. Where a training goes on beside
 // gmemtop, the check also asks whether it learns the same to the bit. A check ends ok, failed, or skipped for
 // want of something that it names; figures are typed numbers. [Run] goes down the list, most telling first,
 // until the time is up.
 //
-// The way rejected: a shell script, which this replaced. It parsed JSON with Python, printed prose that no
-// program could read, and needed a checkout.
+// Rejected: a shell script, which this replaced. It parsed JSON with Python, printed prose that no program
+// could read, and needed a checkout.
 //
 // What it leaves behind: nothing. Children run in process groups of their own and carry a token in their
 // environment, by which they are found and ended whatever they did with their session. Memory that others use

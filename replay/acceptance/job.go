@@ -64,8 +64,8 @@ func sameLosses(a, b []stepLine) bool {
 	return len(a) > 0 && slices.EqualFunc(a, b, func(x, y stepLine) bool { return x.number == y.number && x.loss == y.loss })
 }
 
-// learned is what learn.py says of a training that ended: behind which step, and a digest of all parameters,
-// gradients and buffers then.
+// learned is what learn.py says about a training that ended: behind which step, and a digest of all
+// parameters, gradients and buffers then.
 type learned struct {
 	steps  int
 	digest string

@@ -103,7 +103,7 @@ func (t *trial) judgeLive(c *compared) error {
 	return nil
 }
 
-// What gmemtop run says of a plan on standard error, and what these checks wait for.
+// What gmemtop run says about a plan on standard error, and what these checks wait for.
 const (
 	saysOn  = " has been on for "
 	saysOff = " is not carried out"

@@ -14,10 +14,10 @@ import (
 // The problem: a message that a check ends with comes from gmemtop, Python or the driver, and may name files,
 // people and machines. It goes into a file that strangers read.
 //
-// The way chosen: a message is cut into words, and only words of known kinds stay: plain words, short
-// numbers, numbers with a unit, versions, and names of functions and settings of the libraries involved.
-// Anything else becomes a placeholder that says what it looked like. Names of this machine and its user go
-// first, wherever they stand. Linear in the message, which is cut off at its limits.
+// The solution: a message is cut into words, and only words of known kinds stay: plain words, short numbers,
+// numbers with a unit, versions, and names of functions and settings of the libraries involved. Anything else
+// becomes a placeholder that says what it looked like. Names of this machine and its user go first, wherever
+// they stand. Linear in the message, which is cut off at its limits.
 //
 // Rejected: patterns for what must not stay. Each new kind of message would be a new leak.
 

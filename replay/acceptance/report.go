@@ -36,7 +36,7 @@ type Report struct {
 	Gmemtop Build   `json:"gmemtop"`
 	System  System  `json:"system"`
 	GPU     GPU     `json:"gpu"`
-	Torch   *Torch  `json:"torch"` // nil where no Python with torch was named
+	Torch   *Torch  `json:"torch"` // nil if no Python with torch was named
 	Seconds float64 `json:"seconds"`
 	// Networks is the size of the networks that were trained: full, small or tiny.
 	Networks string   `json:"networks"`
@@ -106,7 +106,7 @@ func (r *Result) Figure(name, of string) (float64, bool) {
 	return 0, false
 }
 
-// Result returns how a check ended, false where the report does not have it.
+// Result returns how a check ended, false if the report does not have it.
 func (r *Report) Result(check string) (Result, bool) {
 	i := slices.IndexFunc(r.Results, func(x Result) bool { return x.Check == check })
 	if i < 0 {

@@ -39,7 +39,7 @@ type Options struct {
 	End   func(Result)
 }
 
-// ErrNoGPU is wrapped by the error of [Run] where there is no GPU to check.
+// ErrNoGPU is wrapped by the error of [Run] if there is no GPU to check.
 var ErrNoGPU = errors.New("there is no GPU to check")
 
 // ErrNoCheck is wrapped by the error of [Run] where [Options.Only] names a check that there is not.
@@ -81,7 +81,7 @@ func (t *trial) log(format string, args ...any) {
 }
 
 // Run runs the checks. Where ctx ends it ends every process that it started and returns ctx's error. A check
-// that fails is no error of Run. The error wraps [ErrNoGPU] where there is no GPU, and says then what to do.
+// that fails is no error of Run. The error wraps [ErrNoGPU] if there is no GPU, and says then what to do.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if _, ok := Find(name); !ok {

@@ -19,7 +19,7 @@ import (
 // Problem: the simulator's figures of a device are a data sheet's, or somebody else's. What a copy, a launch
 // or an allocation costs depends on the slot that the card is in, the host's memory and the driver.
 //
-// Way chosen: each figure is measured as the simulator uses it. A link is a line through a small and a large
+// Solution: each figure is measured as the simulator uses it. A link is a line through a small and a large
 // pinned copy: the slope is its rate, what is left at size zero its latency. Together is what each direction
 // keeps of its speed while both copy without a pause. A launch, an allocation, a free and a mapping are times
 // of the host, the median of many. What a plan cannot be simulated with is not asked for: arithmetic stays as

@@ -31,7 +31,7 @@
 // A CUDA context belongs to a thread of the operating system. [Target.Run] locks its goroutine to its thread,
 // opens the device, does everything there, and closes the device before it unlocks: a context a run. That
 // costs a few tenths of a second, and in exchange nothing of one run can be left to the next, and a device
-// that was lost in one is opened anew in the next. Runs on one Target wait for each other.
+// that was lost in one is opened again in the next. Runs on one Target wait for each other.
 //
 // Everything that a run takes from the device or pins on the host goes through a ledger, which gives it back
 // on every way out: error, panic, cancellation.

@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// lib is the stand-in GPU in this process, nil where there is no C++ compiler.
+// lib is the stand-in GPU in this process, nil if there is no C++ compiler.
 var lib *control.Control
 
 func TestMain(m *testing.M) {

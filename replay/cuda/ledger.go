@@ -14,7 +14,7 @@ import (
 // them: by an error of the driver, because somebody pressed Ctrl-C, by a defect of ours. Whatever it took
 // must go back, because other people's processes use the same device.
 //
-// Way chosen: the ledger is a [driver.Device] in front of the real one. It writes down what is taken and
+// Solution: the ledger is a [driver.Device] in front of the real one. It writes down what is taken and
 // strikes out what is given back; close gives back the rest, in the order that the driver wants: work is
 // waited for, memory in stream order, mappings before handles and addresses, host memory last, when the
 // context is gone and nothing can write to it any more. It is also the place that refuses: what would pass

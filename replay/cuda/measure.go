@@ -90,7 +90,7 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 	return err
 }
 
-// keepAllPlan returns the plan of keeping everything, nil where there is no room even for its largest buffer.
+// keepAllPlan returns the plan of keeping everything, nil if there is no room even for its largest buffer.
 // Where the device has less room than it takes, as when somebody looks for a way to fit, blocks come to lie
 // on top of each other: what is computed then is worth nothing, but its time is not changed by where bytes
 // lie.
@@ -119,7 +119,7 @@ func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 
 const arenaAlign = 512
 
-// keepAll returns the step time of keeping everything, 0 where there is no plan for it.
+// keepAll returns the step time of keeping everything, 0 if there is no plan for it.
 func (r *measurer) keepAll(p *plan.Problem, all *plan.Plan) (int64, error) {
 	if all == nil {
 		return 0, nil

@@ -189,7 +189,7 @@ func (d *deviceDriver) MemInfo() (free, total int64) { return d.cap - d.held, d.
 // and ends the run.
 type deviceEvents struct {
 	x     *execution
-	open  []driver.Event // by number - 1, 0 where it has come to pass
+	open  []driver.Event // by number - 1, 0 if it has come to pass
 	spare []driver.Event
 	err   error
 }

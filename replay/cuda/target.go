@@ -24,8 +24,8 @@ type Options struct {
 	Iterations, WarmUp int
 	// SkipVerification leaves out the verification before a plan is timed.
 	SkipVerification bool
-	// Used, where not nil, is another counter of what this process holds of the device, its context included,
-	// such as NVML's; known is false where that one does not tell. It stands in the notes beside what the
+	// Used, if not nil, is another counter of what this process holds of the device, its context included,
+	// such as NVML's; known is false if that one does not tell. It stands in the notes beside what the
 	// executor holds.
 	Used func() (bytes int64, known bool)
 	// Charts records what each queue did.

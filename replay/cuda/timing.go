@@ -16,11 +16,11 @@ import (
 // is to be measured: that copies take the memory's bandwidth from compute and compute from copies, and that
 // two streams share the multiprocessors.
 //
-// Way chosen: a stand-in does an amount of work. It streams the bytes of the buffers that the op touches
-// (each once, the least that any kernel would move), and spends what is left of the recorded time on
-// dependent multiply-adds. What a word and what a multiply-add cost is measured on the device just before,
-// with a grid that fills it; an op whose bytes alone would take longer than it took streams fewer. Run alone
-// it takes the recorded time; beside a copy it takes what the device makes of it.
+// Solution: a stand-in does an amount of work. It streams the bytes of the buffers that the op touches (each
+// once, the least that any kernel would move), and spends what is left of the recorded time on dependent
+// multiply-adds. What a word and what a multiply-add cost is measured on the device just before, with a grid
+// that fills it; an op whose bytes alone would take longer than it took streams fewer. Run alone it takes the
+// recorded time; beside a copy it takes what the device makes of it.
 //
 // Ours, because nothing is recorded about it: bytes move before and after the arithmetic, not among it; every
 // op's grid fills the device.

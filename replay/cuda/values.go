@@ -8,14 +8,14 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 // not known here. What is known is which op wrote them: so every value gets a name, and the name's pattern
 // stands in for the bytes.
 //
-// Way chosen: the recorded order of ops numbers the values of each buffer; an op finds one number and leaves
+// Solution: the recorded order of ops numbers the values of each buffer; an op finds one number and leaves
 // another. What lives within an iteration has values of that iteration; what persists, or is carried into the
 // next, has a number that goes on: number v of iteration k is v + k x (values an iteration). The pattern's
 // seed is a hash of buffer, number and iteration. The numbers come from the problem alone, never from the
 // plan: a plan that forgets a copy, or puts two blocks in one place, makes an op find another pattern than
 // the one that it must find.
 //
-// The numbering is written anew here and shares nothing with plan.Validate's, so that each is a check of the
+// The numbering is written again here and shares nothing with plan.Validate's, so that each is a check of the
 // other.
 
 // values are the numbers of the values in one iteration.

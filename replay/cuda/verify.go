@@ -16,7 +16,7 @@ import (
 // speed. The times of such a plan are worth nothing, and a validator that passes it has the same author as
 // the plan.
 //
-// Way chosen: before a plan is timed the device carries it out with fills and checks in place of the recorded
+// Solution: before a plan is timed the device carries it out with fills and checks in place of the recorded
 // kernels. An op checks the pattern of everything it reads and fills what it writes with the pattern of the
 // value that the recording made there; see values.go. Checks run on the op's own stream, in its order, so
 // that they see what a kernel would have seen. Nothing orders them but what orders the plan.
@@ -55,7 +55,7 @@ type verification struct {
 
 	at      []plan.InstanceID // by buffer: where it is, -1 where it is not in memory
 	fresh   []bool            // by instance: just come into being, nothing touched it yet
-	holds   []uint64          // by instance: the pattern that is in it; valid where known
+	holds   []uint64          // by instance: the pattern that is in it; valid if known
 	known   []bool
 	born    []bool // by buffer: came into being in this iteration
 	onHost  []uint64

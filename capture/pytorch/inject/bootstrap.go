@@ -106,7 +106,7 @@ func (l layout) outcome() uint64 { return l.header() + outcomeAt }
 const unknownAddress = "18446744073709551615"
 
 // writesTo is the Python expression for a function that writes its argument to memory at an address of its
-// own process. It goes through /proc/self/mem, so that ctypes need not be loaded; where there is no /proc the
+// own process. It goes through /proc/self/mem, so that ctypes need not be loaded; if there is no /proc the
 // outcome remains unknown.
 func writesTo(addr string, limit int) string {
 	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`

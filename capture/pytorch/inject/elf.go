@@ -129,7 +129,7 @@ func (im *image) loaded(addr uint64) uint64 {
 	return addr + im.bias
 }
 
-// lookup returns the address of a defined function or object of that name; 0 where there is none.
+// lookup returns the address of a defined function or object of that name; 0 if there is none.
 func (im *image) lookup(name string) (uint64, error) {
 	if im.symtab == 0 || im.strtab == 0 {
 		return 0, nil

@@ -122,7 +122,7 @@ type Stop struct {
 	Took time.Duration // from when the main thread was last seen running until it was let go: an upper bound of the time halted
 	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had
 	// no processor, by the kernel's own count. A thread of a machine that has more to do than it can waits so
-	// whether it is halted or not. 0 where that is not known.
+	// whether it is halted or not. 0 if that is not known.
 	Starved time.Duration
 }
 

@@ -298,8 +298,8 @@ func scheduleOf(thread string) schedule {
 	return schedule(fd)
 }
 
-// read returns for how long the thread has run, and for how long it could have run and had no processor; 0
-// where the kernel does not tell.
+// read returns for how long the thread has run, and for how long it could have run and had no processor; 0 if
+// the kernel does not tell.
 func (s schedule) read() (ran, waited time.Duration) {
 	var b [128]byte
 	n, err := unix.Pread(int(s), b[:], 0)

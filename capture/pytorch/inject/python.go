@@ -70,7 +70,7 @@ type python struct {
 	runtime      uint64 // address of _PyRuntime; 0 unknown
 	runtimeSize  uint64
 
-	addPending, simpleString, isInitialized uint64 // functions; 0 where not exported
+	addPending, simpleString, isInitialized uint64 // functions; 0 if not exported
 	semPost                                 uint64
 }
 
@@ -121,7 +121,7 @@ func findPython(mem io.ReaderAt, mods []module, exe string) (python, error) {
 	return python{}, errNoPython
 }
 
-// inspect fills in what module m says of an interpreter; errNoPython if it holds none.
+// inspect fills in what module m says about an interpreter; errNoPython if it holds none.
 func inspect(mem io.ReaderAt, im *image, m module) (python, error) {
 	p := python{module: m, minor: -1}
 	function := func(name string) uint64 {
@@ -276,7 +276,7 @@ func (p python) findQueue(mem io.ReaderAt) uint64 {
 }
 
 // returned is the address of the variable that a function without arguments returns, where it does nothing
-// else, on amd64; 0 where it does more. Reading the variable takes no help of the process.
+// else, on amd64; 0 if it does more. Reading the variable takes no help of the process.
 func returned(mem io.ReaderAt, function uint64) uint64 {
 	const longest = 4 + 7 + 6 + 1
 	b, err := readBytes(mem, function, longest)

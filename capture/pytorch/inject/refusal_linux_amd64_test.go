@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// attachAs runs this test binary as another user, or without a capability, and returns what it says of
+// attachAs runs this test binary as another user, or without a capability, and returns what it says about
 // attaching to pid.
 func attachAs(t *testing.T, pid int, wrapper ...string) string {
 	t.Helper()

@@ -50,7 +50,7 @@ type Info struct {
 type Driver interface {
 	// Version is the newest CUDA that it supports, 12020 for 12.2.
 	Version() int
-	// Devices lists the GPUs; the error wraps ErrNoDevice where there are none.
+	// Devices lists the GPUs; the error wraps ErrNoDevice if there are none.
 	Devices() ([]Info, error)
 	// Open makes a context on a device and makes it current on the calling thread.
 	Open(ordinal int) (Device, error)

@@ -77,7 +77,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s: %v (%s)", e.Call, e.kind, e.Name)
 }
 
-// Unwrap returns the sentinel that the answer means, nil where none does.
+// Unwrap returns the sentinel that the answer means, nil if none does.
 func (e *Error) Unwrap() error { return e.kind }
 
 // Fatal reports whether the context is of no use any more: whatever is asked of it fails, and what is

@@ -1,4 +1,4 @@
-// Package libcuda makes one binary of a program that calls the CUDA driver: one that starts where there is no
+// Package libcuda makes one binary of a program that calls the CUDA driver: one that starts if there is no
 // libcuda, needs no toolkit to be built, and opens the driver's library on request.
 //
 // Its duties:
@@ -17,10 +17,10 @@
 // on a machine without a driver, and the library's package initialisation ends the process where there is a
 // driver and no GPU.
 //
-// The way chosen: the archive that -lcuda finds is empty (stub/libcuda.a), and every function is defined
-// here, hidden, as one jump through a table. The table is filled with a function that answers
-// CUDA_ERROR_NOT_FOUND until Open fills it from dlsym; what an older driver lacks stays so. cuInit alone is
-// not a jump: it answers success, so that package initialisation passes, and Open calls the real one.
+// The solution: the archive that -lcuda finds is empty (stub/libcuda.a), and every function is defined here,
+// hidden, as one jump through a table. The table is filled with a function that answers CUDA_ERROR_NOT_FOUND
+// until Open fills it from dlsym; what an older driver lacks stays so. cuInit alone is not a jump: it answers
+// success, so that package initialisation passes, and Open calls the real one.
 //
 // Rejected: lazy binding with unresolved symbols (the initialisation jumps to 0); a wrapper in C a function
 // (the same table with 170 bodies instead of 170 jumps, to be written by hand); purego (a second way of

@@ -21,7 +21,7 @@ import (
 // Name is what the driver's library is called; the dynamic linker knows where it lies.
 const Name = "libcuda.so.1"
 
-// ErrNoLibrary is wrapped by Open's error where there is no library to open.
+// ErrNoLibrary is wrapped by Open's error if there is no library to open.
 var ErrNoLibrary = errors.New("no library")
 
 var (
