@@ -11,7 +11,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
-	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bool) {
@@ -25,7 +24,8 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 	case key.Matches(msg, k.all):
 		v.managers.toggleAll()
 		v.planning.stop()
-		return v.goOn(s), true
+		v.planning.stopped = false
+		return tea.Batch(v.refresh(s), v.plan(s)), true
 	case key.Matches(msg, k.less):
 		return v.setBudget(s, v.budget.next(st, sign(msg)), false), true
 	case key.Matches(msg, k.further):
@@ -33,13 +33,22 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 	case key.Matches(msg, k.budget):
 		return v.budget.ask(s.Units, st), true
 	case key.Matches(msg, k.batch) && v.search.with != nil:
-		return v.askSizes(s), true
+		q := question{st, v.budget.bytes}
+		return v.search.ask(s, q, v.planning.answersTo(q).err != nil), true
 	case key.Matches(msg, k.inside):
 		return v.look(s), true
 	case key.Matches(msg, k.compare):
-		return v.pickOther(s), true
+		q, r, why := v.selected(s)
+		if r == nil {
+			return why, true
+		}
+		return v.planning.pickBeside(s.Units, q, v.managers, v.ranking.chosen, v.ranking.keys()), true
 	case key.Matches(msg, k.write):
-		return v.write(s), true
+		q, r, why := v.selected(s)
+		if r == nil {
+			return why, true
+		}
+		return writePlan(q.setup.p, &r.Result), true
 	case key.Matches(msg, k.hardware):
 		return v.subject.pick(), true
 	case key.Matches(msg, k.target):
@@ -99,18 +108,12 @@ func (v *View) onMouse(s *leaf.State, st *setup, msg tea.MouseMsg) (tea.Cmd, boo
 func (v *View) toggle(s *leaf.State, i int) tea.Cmd {
 	m := &v.managers[i]
 	m.on = !m.on
-	if m.on {
-		return v.goOn(s)
-	}
-	if v.planning.progressOf(m.Info.Name).planning { // nobody waits for it: the others go on
+	switch {
+	case m.on:
+		v.planning.stopped = false
+	case v.planning.progressOf(m.Info.Name).planning: // nobody waits for it: the others go on
 		v.planning.stop()
 	}
-	return tea.Batch(v.refresh(s), v.plan(s))
-}
-
-// goOn plans where planning was stopped as well.
-func (v *View) goOn(s *leaf.State) tea.Cmd {
-	v.planning.stopped = false
 	return tea.Batch(v.refresh(s), v.plan(s))
 }
 
@@ -181,19 +184,6 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 // hold has the root stay with the captured step that is shown, by a move that moves nothing.
 func hold(s *leaf.State) tea.Cmd { return leaf.Send(leaf.WindowMsg{Window: s.Window}) }
 
-// askSizes lets the user type what the recordings' sizes are, to look for the largest.
-func (v *View) askSizes(s *leaf.State) tea.Cmd {
-	switch q, ok := v.question(s); {
-	case !ok:
-		return nil
-	case q.budget > 0 && v.planning.answersTo(q).err != nil:
-		text := "nothing fits in this budget, at any batch size that was recorded"
-		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
-	default:
-		return v.search.ask(s, q)
-	}
-}
-
 // findLargest looks for the largest size with the managers that are on and serve the recording.
 func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 	q, ok := v.question(s)
@@ -207,16 +197,6 @@ func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 		p, _, err := planner.Problem(ctx, other, hw)
 		return p, err
 	})
-}
-
-func (v *View) onTable(s *leaf.State, msg tea.Msg) tea.Cmd {
-	switch v.ranking.update(msg) {
-	case table.Sorted:
-		return v.refresh(s)
-	case table.Opened:
-		return v.look(s)
-	}
-	return nil
 }
 
 // selected returns the chosen plan, or the command that says why there is none.
@@ -250,38 +230,9 @@ func (v *View) look(s *leaf.State, beside ...rowKey) tea.Cmd {
 	return v.inside.Ask(s)
 }
 
-// pickOther lets the user choose what the chosen plan is laid beside: the answer first.
-func (v *View) pickOther(s *leaf.State) tea.Cmd {
-	q, r, why := v.selected(s)
-	if r == nil {
-		return why
-	}
-	chosen := v.ranking.chosen
-	var choices []leaf.Choice
-	for _, k := range v.ranking.keys() {
-		r := v.planning.resultOf(q, v.managers, k)
-		if r == nil || k == chosen {
-			continue
-		}
-		detail := s.Units.Bytes(r.Measurement.Footprint)
-		if q.setup.p.HasTimes {
-			detail += ", step " + replay.Percent(r.Overhead)
-		}
-		choices = append(choices, leaf.Choice{Title: v.managers.label(k), Detail: detail, Msg: besideMsg{k}})
-	}
-	if len(choices) == 0 {
-		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
-	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + v.managers.label(chosen), Choices: choices})
-}
-
-// write saves the chosen plan.
-func (v *View) write(s *leaf.State) tea.Cmd {
-	q, r, why := v.selected(s)
-	if r == nil {
-		return why
-	}
-	pl, p := r.Plan, q.setup.p
+// writePlan asks where to save the plan of a result.
+func writePlan(p *plan.Problem, r *replay.Result) tea.Cmd {
+	pl := r.Plan
 	return leaf.Send(leaf.SaveMsg{
 		What: "the plan of " + r.Info.Name, Suffix: "." + r.Info.Name + ".plan.json",
 		Write: func(_ context.Context, w io.Writer) error { return pl.WriteJSON(w, p) },

@@ -121,10 +121,14 @@ func newSearch(p Planner) search {
 }
 
 // ask lets the user type the sizes that were recorded, of two recordings where a second one is open, and
-// before that a budget where there is none.
-func (x *search) ask(s *leaf.State, q question) tea.Cmd {
-	if q.budget <= 0 {
+// before that a budget where there is none; impossible says that nothing fits in it.
+func (x *search) ask(s *leaf.State, q question, impossible bool) tea.Cmd {
+	switch {
+	case q.budget <= 0:
 		return askRoom(s, q)
+	case impossible:
+		text := "nothing fits in this budget, at any batch size that was recorded"
+		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	}
 	open := 1
 	title, hint := "recorded at batch", "32; the answer is inferred (~). Lengths take two: replay A B"

@@ -38,7 +38,11 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	if body.H > 8 {
 		_, body = body.CutTop(1)
 	}
-	v.charts.draw(c, body, v.picture(s, q))
+	x := &picture{
+		State: s, q: q, all: v.managers, rows: v.ranking.rows, chosen: v.ranking.chosen, winner: v.ranking.winner,
+		trail: v.planning.trail(q, v.managers, v.ranking.chosen), running: v.planning.run != nil,
+	}
+	v.charts.draw(c, body, x)
 }
 
 // head is the room that the sentence took, in a view of w by h cells.
@@ -109,19 +113,6 @@ func (v *View) sheet(s *leaf.State, q question) *sheet {
 			return v.search.cell(s.Theme, q, r)
 		}
 		return v.measuring.cell(s.Theme, q, r, col, x.size)
-	}
-	return x
-}
-
-// picture gathers what the charts show of the other parts.
-func (v *View) picture(s *leaf.State, q question) *picture {
-	k := &v.ranking
-	x := &picture{
-		State: s, q: q, all: v.managers, rows: k.rows, chosen: k.chosen, winner: k.winner,
-		running: v.planning.run != nil,
-	}
-	if i := k.chosen.manager; i >= 0 {
-		x.trail = v.planning.trails[trailKey{q.setup, v.managers[i].Info.Name, k.chosen.executor}]
 	}
 	return x
 }

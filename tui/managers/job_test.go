@@ -60,11 +60,11 @@ func TestAFrameASecondIsDrawnWhileSomebodyPlans(t *testing.T) {
 	if len(waits) != 1 || waits[0] != time.Second || cmd != nil {
 		t.Fatalf("it waits %v", waits)
 	}
-	if v.Update(s, tickMsg{v}); len(waits) != 2 {
+	if v.Update(s, tickMsg{&v.pacer}); len(waits) != 2 {
 		t.Error("it draws one frame and no more")
 	}
 	v.planning.stop()
-	if v.Update(s, tickMsg{v}); len(waits) != 2 {
+	if v.Update(s, tickMsg{&v.pacer}); len(waits) != 2 {
 		t.Error("it goes on when nobody plans")
 	}
 	v.training.trial = &trial{}
@@ -74,12 +74,11 @@ func TestAFrameASecondIsDrawnWhileSomebodyPlans(t *testing.T) {
 }
 
 func TestNewsIsPaced(t *testing.T) {
-	v := New(nil)
 	var waits []time.Duration
-	v.After = func(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
+	p := pacer{After: func(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
 		waits = append(waits, d)
 		return nil
-	}
+	}}
 	next := func() tea.Msg { return nil }
 	for _, c := range []struct {
 		msg   tea.Msg
@@ -90,7 +89,7 @@ func TestNewsIsPaced(t *testing.T) {
 		{jobMsg[BatchNews]{}, nil, false}, {takenMsg{}, next, false},
 	} {
 		waits = nil
-		if got := v.pace(c.msg, c.next); (len(waits) == 1) != c.paced || (got == nil) != (c.next == nil) {
+		if got := p.pace(c.msg, c.next); (len(waits) == 1) != c.paced || (got == nil) != (c.next == nil) {
 			t.Errorf("behind %v it waits %v", c.msg, waits)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/planview"
+	"github.com/gmemtop/gmemtop/tui/table"
 )
 
 // accesses is the poorest kind of recording that serves managers which move buffers.
@@ -21,8 +22,7 @@ const accesses = traces.Accesses
 
 // View compares managers. It implements leaf.View.
 type View struct {
-	// After is tea.Tick, where tests do not hold the clock.
-	After func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
+	pacer
 
 	managers  roster
 	subject   subject
@@ -37,17 +37,13 @@ type View struct {
 
 	charts charts
 
-	inside  *planview.View
-	ticking bool // a second is being waited for
-	keys    keys
+	inside *planview.View
+	keys   keys
 }
 
 // New returns the view; with a nil planner it says that it has none.
 func New(p Planner) *View {
-	v := &View{
-		After: tea.Tick, subject: subject{with: p}, ranking: newRanking(),
-		keys: newKeys(),
-	}
+	v := &View{pacer: pacer{After: tea.Tick}, subject: subject{with: p}, ranking: newRanking(), keys: newKeys()}
 	if p != nil {
 		v.managers, v.training = newRoster(p.Managers()), newTraining(p)
 		v.planning, v.search, v.measuring = newPlanning(p), newSearch(p), newMeasuring(p)
@@ -88,43 +84,25 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 
 // Update implements leaf.View.
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
-	if msg == (tickMsg{v}) {
-		v.ticking = false
-		return v.tick()
+	var cmd tea.Cmd
+	if !v.ticked(msg) {
+		cmd = v.handle(s, msg)
 	}
-	return tea.Batch(v.handle(s, msg), v.tick())
-}
-
-// newsEvery is the least time between two pieces of news of one job: some planners have thousands a second,
-// and each is a frame.
-const newsEvery = 100 * time.Millisecond
-
-// pace lets newsEvery pass before what waits for the news behind msg.
-func (v *View) pace(msg tea.Msg, next tea.Cmd) tea.Cmd {
-	if n, ok := msg.(interface{ more() bool }); !ok || !n.more() || next == nil {
-		return next
-	}
-	return tea.Sequence(v.After(newsEvery, func(time.Time) tea.Msg { return nil }), next)
-}
-
-// tickMsg says that a second has passed.
-type tickMsg struct{ view *View }
-
-// tick draws a frame a second for as long as one says how long something takes: nothing else need be heard of
-// it meanwhile.
-func (v *View) tick() tea.Cmd {
-	if v.ticking || v.planning.run == nil && !v.search.running() && !v.training.timed() {
-		return nil
-	}
-	cmd := v.After(time.Second, func(time.Time) tea.Msg { return tickMsg{v} })
-	v.ticking = cmd != nil
-	return cmd
+	return tea.Batch(cmd, v.tick(v.planning.run != nil || v.search.running() || v.training.timed()))
 }
 
 func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
 	case v.subject.setups.Take(msg):
-		v.settle(s)
+		if q, ok := v.question(s); ok { // a budget that makes sense for it, and no answers of another one
+			v.planning.keep(q.setup)
+			v.search.keep(q.setup)
+			v.measuring.keep(q.setup)
+			if v.budget.settle(q.setup) {
+				v.ranking.picked = false
+			}
+			clear(v.ranking.shown)
+		}
 		return tea.Batch(v.refresh(s), v.plan(s))
 	case v.planning.sentence.Take(msg):
 		return nil
@@ -150,7 +128,11 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 	case targetMsg:
 		return tea.Batch(v.measuring.choose(msg.name), v.refresh(s))
 	case roomMsg:
-		return tea.Batch(v.setBudget(s, msg.bytes, true), v.askSizes(s))
+		cmd := v.setBudget(s, msg.bytes, true)
+		if q, ok := v.question(s); ok {
+			cmd = tea.Batch(cmd, v.search.ask(s, q, v.planning.answersTo(q).err != nil))
+		}
+		return cmd
 	case batchMsg:
 		if pick := pickGoal(msg.sizes, s.Units.Bytes(v.budget.bytes)); pick != nil {
 			return pick
@@ -202,7 +184,13 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 			return cmd
 		}
 	}
-	return v.onTable(s, msg)
+	switch v.ranking.update(msg) {
+	case table.Sorted:
+		return v.refresh(s)
+	case table.Opened:
+		return v.look(s)
+	}
+	return nil
 }
 
 // ask asks for what is to be planned, and goes on where that is known.
@@ -228,21 +216,6 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 func (v *View) question(s *leaf.State) (question, bool) {
 	st := v.subject.setup(deviceOf(s))
 	return question{st, v.budget.bytes}, st != nil
-}
-
-// settle takes a new setup: a budget that makes sense for it, and no answers of another one.
-func (v *View) settle(s *leaf.State) {
-	st := v.subject.setup(deviceOf(s))
-	if st == nil {
-		return
-	}
-	v.planning.keep(st)
-	v.search.keep(st)
-	v.measuring.keep(st)
-	if v.budget.settle(st) {
-		v.ranking.picked = false
-	}
-	clear(v.ranking.shown)
 }
 
 // setBudget asks another question. Kept answers are there at once; else planning begins when the budget has

@@ -189,6 +189,14 @@ func (p *planning) remember(q question, list []result) {
 	}
 }
 
+// trail is where a manager stood under other budgets than a question's.
+func (p *planning) trail(q question, all roster, k rowKey) []point {
+	if k.manager < 0 {
+		return nil
+	}
+	return p.trails[trailKey{q.setup, all[k.manager].Info.Name, k.executor}]
+}
+
 type trailKey struct {
 	setup    *setup
 	manager  string
@@ -302,6 +310,26 @@ func (p *planning) resultOf(q question, all roster, k rowKey) *result {
 		}
 	}
 	return nil
+}
+
+// pickBeside lets the user choose, among rows with a plan, what the chosen one is laid beside.
+func (p *planning) pickBeside(u timeline.Units, q question, all roster, chosen rowKey, among []rowKey) tea.Cmd {
+	var choices []leaf.Choice
+	for _, k := range among {
+		r := p.resultOf(q, all, k)
+		if r == nil || k == chosen {
+			continue
+		}
+		detail := u.Bytes(r.Measurement.Footprint)
+		if q.setup.p.HasTimes {
+			detail += ", step " + replay.Percent(r.Overhead)
+		}
+		choices = append(choices, leaf.Choice{Title: all.label(k), Detail: detail, Msg: besideMsg{k}})
+	}
+	if len(choices) == 0 {
+		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
+	}
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + all.label(chosen), Choices: choices})
 }
 
 // headway is how far planning with one manager is.
