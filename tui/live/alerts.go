@@ -168,8 +168,7 @@ func (n *news) see() {
 }
 
 // alertsNow are the alerts of the whole job.
-func (v *View) alertsNow() []about {
-	l := &v.look
+func (l *Look) alertsNow() []about {
 	var list []about
 	add := func(id int, name string, alerts []Alert) {
 		for _, a := range alerts {

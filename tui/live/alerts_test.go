@@ -72,12 +72,12 @@ func TestTheSentenceSaysThatNoStepComes(t *testing.T) {
 	l := running(t, 51)
 	l.Silence = "no step for 20.0 s"
 	v.Take(l)
-	if got := v.sentence(sc.State); !strings.Contains(got, " runs, but there was no step for 20.0 s; step 50, ") {
+	if got := v.look.sentence(sc.State.Units); !strings.Contains(got, " runs, but there was no step for 20.0 s; step 50, ") {
 		t.Error(got)
 	}
 	l.State, l.Word = Ended, "exit code 1"
 	v.Take(l)
-	if got := v.sentence(sc.State); strings.Contains(got, "no step for") {
+	if got := v.look.sentence(sc.State.Units); strings.Contains(got, "no step for") {
 		t.Error(got)
 	}
 }

@@ -10,24 +10,25 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // mark is the glyph before a process: it died, it is over, it differs.
-func (v *View) mark(s *leaf.State, r *Rank) (string, canvas.Style) {
+func (p *ranksPane) mark(th *theme.Theme, r *Rank) (string, canvas.Style) {
 	switch {
 	case r.State == Ended && r.Failed:
-		return "✗", s.Theme.Bad
+		return "✗", th.Bad
 	case r.State == Ended:
-		return "■", s.Theme.Dim
-	case v.ranks.odd[r.ID] > 0:
-		return "▲", s.Theme.Warn
+		return "■", th.Dim
+	case p.odd[r.ID] > 0:
+		return "▲", th.Warn
 	}
-	return "", s.Theme.Text
+	return "", th.Text
 }
 
 // drawStrip draws all processes in one line, the chosen one in the middle where not all have room.
-func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
-	th, ranks := s.Theme, v.look.Ranks
+func (p *ranksPane) drawStrip(th *theme.Theme, c *canvas.Canvas, y int, l *Look) {
+	ranks := l.Ranks
 	w := c.Width()
 	labels := make([]string, len(ranks))
 	here, room := 0, 0
@@ -38,18 +39,18 @@ func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
 		if r.Rank < 0 {
 			title, labels[i] = "process", strconv.Itoa(r.PID)
 		}
-		if m, _ := v.mark(s, r); m != "" {
+		if m, _ := p.mark(th, r); m != "" {
 			labels[i] = m + labels[i]
 		}
 		labels[i] = " " + labels[i] + " "
-		if r.ID == v.look.Chosen {
+		if r.ID == l.Chosen {
 			here = i
 		}
 		room += canvas.Width(labels[i])
 	}
 	x := c.Text(0, y, th.Dim, title) + 1
 	hint := ""
-	if v.ranks.focus {
+	if p.focus {
 		hint = "tab: its steps"
 	} else {
 		hint = "tab: all of them"
@@ -63,7 +64,8 @@ func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
 	from, to := 0, len(ranks)
 	if room > end-x {
 		from, to = here, here+1
-		for used := canvas.Width(labels[here]) + 4; ; { // by turns to the right and to the left, with room for what says that there are more
+		// By turns to the right and to the left, with room for what says that there are more.
+		for used := canvas.Width(labels[here]) + 4; ; {
 			grew := false
 			if to < len(ranks) && used+canvas.Width(labels[to]) <= end-x {
 				used, to, grew = used+canvas.Width(labels[to]), to+1, true
@@ -80,8 +82,8 @@ func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
 		x += c.Text(x, y, th.Faint, "… ")
 	}
 	for i := from; i < to; i++ {
-		_, st := v.mark(s, &ranks[i])
-		if ranks[i].ID == v.look.Chosen {
+		_, st := p.mark(th, &ranks[i])
+		if ranks[i].ID == l.Chosen {
 			st = th.OnSelected(st.Strong())
 		}
 		n := c.TextMax(x, y, end-x, st, labels[i])
@@ -93,9 +95,9 @@ func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, y int) {
 	}
 }
 
-// drawRanks draws the list.
-func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
-	p, th, ranks := &v.ranks, s.Theme, v.look.Ranks
+// draw draws the list.
+func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Look) {
+	th, ranks := s.Theme, l.Ranks
 	var top int64
 	phases, numbered := false, false
 	for i := range ranks {
@@ -109,9 +111,11 @@ func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 	cols := p.table.Columns
 	unit, text := s.Units.Column(top)
-	cols[rankBytes].Title, cols[rankBytes].Unit = short(v.look.Figure), unit
-	cols[rankBytes].Width = max(8, len(short(v.look.Figure))+len(unit)+1)
-	cols[rankForward].Hidden, cols[rankBackward].Hidden, cols[rankOptimizer].Hidden = !phases, !phases, !phases
+	cols[rankBytes].Title, cols[rankBytes].Unit = short(l.Figure), unit
+	cols[rankBytes].Width = max(8, len(short(l.Figure))+len(unit)+1)
+	for _, i := range []int{rankForward, rankBackward, rankOptimizer} {
+		cols[i].Hidden = !phases
+	}
 	cols[rankDevice].Hidden = same(func(r *Rank) string { return r.Device })
 	cols[rankScript].Hidden = same(func(r *Rank) string { return r.Title })
 	cols[rankCaptured].Hidden = !slices.ContainsFunc(ranks, func(r Rank) bool { return r.Captured > 0 })
@@ -131,7 +135,7 @@ func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		r := &ranks[i]
 		switch col {
 		case rankChosen:
-			if r.ID == v.look.Chosen {
+			if r.ID == l.Chosen {
 				return table.Cell{Text: "▸", Style: th.Accent}
 			}
 			return table.Cell{}
@@ -140,7 +144,7 @@ func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 			if r.Rank < 0 {
 				cell.Text = strconv.Itoa(r.PID)
 			}
-			cell.Lead, cell.LeadStyle = v.mark(s, r)
+			cell.Lead, cell.LeadStyle = p.mark(th, r)
 			return cell
 		case rankPID:
 			return table.Cell{Text: strconv.Itoa(r.PID), Style: th.Dim}
@@ -169,23 +173,23 @@ func (v *View) drawRanks(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case rankCaptured:
 			return table.Cell{Text: strconv.Itoa(r.Captured), Style: th.Dim}
 		}
-		text, bad := v.unlike(i, s.Units)
+		text, bad := l.unlike(i, s.Units)
 		style := th.Dim
-		if _, st := v.mark(s, r); bad || p.odd[r.ID] > 0 {
+		if _, st := p.mark(th, r); bad || p.odd[r.ID] > 0 {
 			style = st
 		}
 		return table.Cell{Text: text, Style: style}
 	})
 }
 
-// rankStatus says what is under the cursor of the list.
-func (v *View) rankStatus(s *leaf.State) string {
-	row := v.ranks.table.Selected()
-	if row < 0 || row >= len(v.ranks.order) {
+// status says what is under the cursor of the list.
+func (p *ranksPane) status(u timeline.Units, l *Look) string {
+	row := p.table.Selected()
+	if row < 0 || row >= len(p.order) {
 		return ""
 	}
-	i := v.ranks.order[row]
-	r := &v.look.Ranks[i]
+	i := p.order[row]
+	r := &l.Ranks[i]
 	text := fmt.Sprintf("%s, process %d", r.Name(), r.PID)
 	if r.Rank < 0 {
 		text = fmt.Sprintf("process %d, %s", r.PID, r.Title)
@@ -194,9 +198,9 @@ func (v *View) rankStatus(s *leaf.State) string {
 		text += " on " + r.Device
 	}
 	if r.Typical.Bytes >= 0 {
-		text += ", " + v.look.Figure + " " + s.Units.Bytes(r.Typical.Bytes)
+		text += ", " + l.Figure + " " + u.Bytes(r.Typical.Bytes)
 	}
-	if more, _ := v.unlike(i, s.Units); more != "" {
+	if more, _ := l.unlike(i, u); more != "" {
 		text += ": " + more
 	}
 	return text

@@ -16,7 +16,6 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/steps"
-	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
 // Feed is a running job as the screen sees it. Its methods are safe for concurrent use.
@@ -117,26 +116,6 @@ func (r *Rank) Name() string {
 	return fmt.Sprintf("process %d", r.PID)
 }
 
-// Among completes the name of a process: "of 4" after a rank, "(one of 2)" after a number.
-func (l *Look) Among() string {
-	for i := range l.Ranks {
-		if l.Ranks[i].Rank < 0 {
-			return fmt.Sprintf("(one of %d)", len(l.Ranks))
-		}
-	}
-	return fmt.Sprintf("of %d", len(l.Ranks))
-}
-
-// chosen returns the process that the rest of a look is about; ok is false for a job of one.
-func (l *Look) chosen() (Rank, bool) {
-	for i := range l.Ranks {
-		if l.Ranks[i].ID == l.Chosen {
-			return l.Ranks[i], true
-		}
-	}
-	return Rank{}, false
-}
-
 // Fact is something known about a job.
 type Fact struct{ Name, Value string }
 
@@ -167,14 +146,6 @@ type Window struct {
 	Cost time.Duration
 	// UnderPlan says that a plan was carried out in a step of it.
 	UnderPlan bool
-}
-
-// WindowName names a window by its steps: "step 190", "steps 2–3".
-func (l *Look) WindowName(w *Window) string {
-	if w.Last > w.First {
-		return l.RowName() + "s " + leaf.Count(w.First) + "–" + leaf.Count(w.Last)
-	}
-	return l.RowName() + " " + leaf.Count(w.First)
 }
 
 // Part is a part of the memory.

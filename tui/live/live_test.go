@@ -188,12 +188,12 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 	sc, v, _ := open(t, running(t, 20))
 	sc.Text(120, 36)
 	v.Take(running(t, 30))
-	if st, _ := v.step(v.steps.Selected()); st.Index != 29 {
+	if st, _ := v.look.step(v.steps.Selected()); st.Index != 29 {
 		t.Errorf("the newest step is not followed: %d", st.Index)
 	}
 	sc.Press("down", "down")
 	v.Take(running(t, 40))
-	if st, _ := v.step(v.steps.Selected()); st.Index != 27 {
+	if st, _ := v.look.step(v.steps.Selected()); st.Index != 27 {
 		t.Errorf("the selected step moved to %d", st.Index)
 	}
 }

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -19,6 +17,7 @@ import (
 // is about. Where there is little room it is one line, and the list takes the place of the steps while it has
 // the keys.
 type ranksPane struct {
+	key   key.Binding // gives it the keys, or takes them
 	table *table.Table
 	order []int // rows as indices of Look.Ranks
 	focus bool  // the keys are the list's
@@ -55,20 +54,21 @@ func newRanksPane() ranksPane {
 	right := func(title string, width, drop int, sortable bool) table.Column {
 		return table.Column{Title: title, Width: width, Right: true, Drop: drop, Sortable: sortable}
 	}
-	return ranksPane{odd: map[int]int{}, table: table.New(
-		table.Column{Width: 1}, right("rank", 5, 0, true), right("pid", 7, 4, false), table.Column{Title: "script", Width: 12, Max: 24, Drop: 2},
-		table.Column{Title: "device", Width: 7, Drop: 3}, right("step", 6, 0, true), right("time", 8, 0, true), right("forward", 8, 1, true),
-		right("backward", 8, 1, true), right("optimizer", 9, 6, true), right("", 9, 0, true), right("captured", 8, 5, false),
-		table.Column{Title: "unlike the others", Width: 15, Max: 60},
+	tab := key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "ranks"))
+	return ranksPane{key: tab, odd: map[int]int{}, table: table.New(
+		table.Column{Width: 1}, right("rank", 5, 0, true), right("pid", 7, 4, false),
+		table.Column{Title: "script", Width: 12, Max: 24, Drop: 2}, table.Column{Title: "device", Width: 7, Drop: 3},
+		right("step", 6, 0, true), right("time", 8, 0, true), right("forward", 8, 1, true),
+		right("backward", 8, 1, true), right("optimizer", 9, 6, true), right("", 9, 0, true),
+		right("captured", 8, 5, false), table.Column{Title: "unlike the others", Width: 15, Max: 60},
 	)}
 }
 
 // chooseMsg shows a process: what a click on it sends.
 type chooseMsg struct{ id int }
 
-// takeRanks brings the list up to a new look.
-func (v *View) takeRanks(before Look) {
-	p, l := &v.ranks, &v.look
+// take brings the list up to a new look.
+func (p *ranksPane) take(l, before *Look) {
 	if len(l.Ranks) == 0 {
 		p.focus = false
 		p.table.SetRows(0)
@@ -80,7 +80,7 @@ func (v *View) takeRanks(before Look) {
 		}
 	}
 	for _, d := range l.Peers.Differences {
-		if d.Peer < len(l.Ranks) && l.Ranks[d.Peer].State != Ended && !v.pair() {
+		if d.Peer < len(l.Ranks) && l.Ranks[d.Peer].State != Ended && !l.pair() {
 			p.odd[l.Ranks[d.Peer].ID] = oddLooks
 		}
 	}
@@ -88,45 +88,36 @@ func (v *View) takeRanks(before Look) {
 		p.odd[l.Ranks[i].ID] = oddLooks
 	}
 	keep := l.Chosen
-	if row := p.table.Selected(); p.focus && row >= 0 && row < len(p.order) && p.order[row] < len(before.Ranks) {
-		keep = before.Ranks[p.order[row]].ID
+	if row := p.table.Selected(); p.focus && row >= 0 && row < len(p.order) {
+		if i := p.order[row]; i < len(before.Ranks) {
+			keep = before.Ranks[i].ID
+		}
 	}
 	p.table.SetRows(len(l.Ranks))
-	v.sortRanks()
-	if !p.focus && !v.allInSight() { // those at the top are worth a look
+	p.sort(l)
+	if !p.focus && !p.allInSight(l) { // those at the top are worth a look
 		p.table.Select(0)
 		return
 	}
-	v.selectRank(keep)
+	p.selectRank(l, keep)
 }
 
 // allInSight reports whether there is room for all processes.
-func (v *View) allInSight() bool { return v.ranks.room == 0 || len(v.look.Ranks) <= v.ranks.room }
+func (p *ranksPane) allInSight(l *Look) bool { return p.room == 0 || len(l.Ranks) <= p.room }
 
 // selectRank puts the cursor of the list on a process.
-func (v *View) selectRank(id int) {
-	for row, i := range v.ranks.order {
-		if v.look.Ranks[i].ID == id {
-			v.ranks.table.Select(row)
+func (p *ranksPane) selectRank(l *Look, id int) {
+	for row, i := range p.order {
+		if l.Ranks[i].ID == id {
+			p.table.Select(row)
 		}
 	}
 }
 
-// pair reports whether there are but two to compare: both are unlike the other then.
-func (v *View) pair() bool {
-	n := 0
-	for i := range v.look.Ranks {
-		if v.look.Ranks[i].Typical.Duration >= 0 {
-			n++
-		}
-	}
-	return n <= 2
-}
-
-// sortRanks orders the rows by the column that was chosen; else the processes stand in their own order, but
+// sort orders the rows by the column that was chosen; else the processes stand in their own order, but
 // that those that are worth a look come first where not all are in sight.
-func (v *View) sortRanks() {
-	p, ranks := &v.ranks, v.look.Ranks
+func (p *ranksPane) sort(l *Look) {
+	ranks := l.Ranks
 	if len(p.order) != len(ranks) {
 		p.order = p.order[:0]
 		for i := range ranks {
@@ -158,7 +149,7 @@ func (v *View) sortRanks() {
 	case p.focus: // rows do not move under the cursor
 		return
 	default:
-		all := v.allInSight()
+		all := p.allInSight(l)
 		first = func(i int) int {
 			if !all && (p.odd[ranks[i].ID] > 0 || ranks[i].Failed) {
 				return 0
@@ -178,74 +169,59 @@ func (v *View) sortRanks() {
 	})
 }
 
-// updateRanks handles what is about the list; ok is false for what is not.
-func (v *View) updateRanks(msg tea.Msg) (cmd tea.Cmd, ok bool) {
-	p := &v.ranks
-	if len(v.look.Ranks) == 0 {
-		return nil, false
+// update takes a key or the mouse; ok is false for what is not about the list. Where it chose a process,
+// chosen is true and id is that process.
+func (p *ranksPane) update(l *Look, msg tea.Msg) (id int, chosen, ok bool) {
+	if len(l.Ranks) == 0 {
+		return 0, false, false
 	}
-	choose := func(row int) tea.Cmd {
+	choose := func(row int) (id int, chosen, ok bool) {
 		if row < 0 || row >= len(p.order) {
-			return nil
+			return 0, false, true
 		}
-		return v.choose(v.look.Ranks[p.order[row]].ID)
+		return l.Ranks[p.order[row]].ID, true, true
 	}
 	switch msg := msg.(type) {
-	case chooseMsg:
-		return v.choose(msg.id), true
 	case tea.KeyPressMsg:
-		if key.Matches(msg, v.keys.ranks) {
+		if key.Matches(msg, p.key) {
 			if p.focus = !p.focus; p.focus {
-				v.selectRank(v.look.Chosen)
+				p.selectRank(l, l.Chosen)
 			}
-			return nil, true
+			return 0, false, true
 		}
 		if !p.focus {
-			return nil, false
+			return 0, false, false
 		}
 		a := p.table.Update(msg)
 		switch a.Kind {
 		case table.Opened:
-			return choose(a.Row), true
+			return choose(a.Row)
 		case table.Sorted:
-			v.sortRanks()
+			p.sort(l)
 		}
-		return nil, a.Kind != table.Ignored
+		return 0, false, a.Kind != table.Ignored
 	case tea.MouseClickMsg:
 		if !p.listed && !p.focus {
-			return nil, false
+			return 0, false, false
 		}
 		a := p.table.Update(msg)
 		switch a.Kind {
 		case table.Ignored:
-			return nil, false
+			return 0, false, false
 		case table.Opened, table.Moved:
 			p.focus = true
-			return choose(a.Row), true
+			return choose(a.Row)
 		case table.Sorted:
-			v.sortRanks()
+			p.sort(l)
 		}
-		return nil, true
+		return 0, false, true
 	case tea.MouseWheelMsg, tea.MouseMotionMsg, tea.MouseReleaseMsg:
 		if !p.listed && !p.focus {
-			return nil, false
+			return 0, false, false
 		}
-		return nil, p.table.Update(msg).Kind != table.Ignored
+		return 0, false, p.table.Update(msg).Kind != table.Ignored
 	}
-	return nil, false
-}
-
-// choose asks for another process to be shown.
-func (v *View) choose(id int) tea.Cmd {
-	if id == v.look.Chosen {
-		return nil
-	}
-	for i := range v.look.Ranks {
-		if r := &v.look.Ranks[i]; r.ID == id {
-			return v.order(Order{Kind: Choose, Rank: id}, r.Name()+" is shown from now on, in all views")
-		}
-	}
-	return nil
+	return 0, false, false
 }
 
 // Ranks returns the processes to choose from with what chooses them, nil for a job of one.
@@ -257,7 +233,7 @@ func (v *View) Ranks(u timeline.Units) []leaf.Choice {
 		if r.Device != "" {
 			detail += " on " + r.Device
 		}
-		if text, _ := v.unlike(i, u); text != "" {
+		if text, _ := v.look.unlike(i, u); text != "" {
 			detail += ": " + text
 		}
 		if r.ID == v.look.Chosen {
@@ -266,52 +242,4 @@ func (v *View) Ranks(u timeline.Units) []leaf.Choice {
 		list = append(list, leaf.Choice{Title: r.Name(), Detail: detail, Msg: chooseMsg{r.ID}})
 	}
 	return list
-}
-
-// unlike says in what a process is unlike the others, or how it ended; bad that this is worth a look.
-func (v *View) unlike(i int, u timeline.Units) (text string, bad bool) {
-	r := &v.look.Ranks[i]
-	if r.State == Ended {
-		return strings.TrimSuffix("ended: "+r.Word, ": "), r.Failed
-	}
-	var parts []string
-	for _, a := range r.Alerts {
-		if a.Kind == OutOfMemory || a.Kind == Leak {
-			parts = append(parts, a.Text(u))
-			bad = true
-		}
-	}
-	for _, d := range v.look.Peers.Of(i) {
-		parts = append(parts, d.Text(u))
-	}
-	return strings.Join(parts, ", "), bad
-}
-
-// peersSentence says which process the others wait for, or which one is unlike them; "" where none is.
-func (v *View) peersSentence(u timeline.Units) string {
-	l := &v.look
-	if len(l.Ranks) == 0 {
-		return ""
-	}
-	if i := l.Peers.Slow; i >= 0 && i < len(l.Ranks) {
-		name, own, others := l.Ranks[i].Name(), timeline.Duration(l.Peers.Own), timeline.Duration(l.Peers.OthersOwn)
-		if l.Ranks[i].Typical.Forward < 0 {
-			return fmt.Sprintf("%s is the slowest, %s a step, the others %s", name, own, others)
-		}
-		text := fmt.Sprintf("%s is the slowest, %s in forward and optimizer, the others %s", name, own, others)
-		if l.Peers.Waits {
-			text += " and longer in backward"
-		}
-		return text
-	}
-	if v.pair() {
-		return ""
-	}
-	for _, d := range l.Peers.Differences {
-		if d.Figure == runs.PeerBytes && d.Value > d.Others && d.Peer < len(l.Ranks) &&
-			l.Ranks[d.Peer].State != Ended {
-			return fmt.Sprintf("%s holds %s, the others %s", l.Ranks[d.Peer].Name(), u.Bytes(d.Value), u.Bytes(d.Others))
-		}
-	}
-	return ""
 }

@@ -125,7 +125,7 @@ func TestClickingAColumnSelectsItsStep(t *testing.T) {
 	sc.Text(120, 36)
 	sc.Send(tea.MouseClickMsg{X: 40, Y: 6, Button: tea.MouseLeft}) // what no zone takes is nobody's
 	sc.Send(columnMsg{step: 7})
-	if st, _ := v.step(v.steps.Selected()); st.Index != 7 {
+	if st, _ := v.look.step(v.steps.Selected()); st.Index != 7 {
 		t.Errorf("step %d is selected", st.Index)
 	}
 	sc.Send(columnMsg{step: 3})

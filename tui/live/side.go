@@ -13,27 +13,33 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
+// shown is the window that the other views show, -1 for none, and whether they stay there.
+type shown struct {
+	window int64
+	held   bool
+}
+
 // drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is
 // watched.
-func (v *View) drawSide(s *leaf.State, c *canvas.Canvas) {
+func drawSide(s *leaf.State, c *canvas.Canvas, l *Look, at shown) {
 	w := c.Width()
-	captured := lipgloss.JoinVertical(lipgloss.Left,
+	what := lipgloss.JoinVertical(lipgloss.Left,
 		leaf.Ruled(s.Theme, c, w, "Captured whole"),
-		leaf.Paragraph(c, s.Theme.Text, strings.Join(v.captured(), "\n"), w))
-	c.Print(0, 0, captured)
-	y := lipgloss.Height(captured)
-	if len(v.look.Parts) > 0 {
-		y = v.drawParts(s, c, y+1)
+		leaf.Paragraph(c, s.Theme.Text, strings.Join(captured(l, at), "\n"), w))
+	c.Print(0, 0, what)
+	y := lipgloss.Height(what)
+	if len(l.Parts) > 0 {
+		y = drawParts(s, c, l, y+1)
 	}
-	y = v.drawNotices(s, c, y+1)
-	if y+2+len(v.look.Facts) <= c.Height() {
-		c.Print(0, y, lipgloss.JoinVertical(lipgloss.Left, leaf.Ruled(s.Theme, c, w, "Who"), v.facts(s, c)))
+	y = drawNotices(s, c, l.Notices, y+1)
+	if y+2+len(l.Facts) <= c.Height() {
+		who := leaf.Ruled(s.Theme, c, w, "Who")
+		c.Print(0, y, lipgloss.JoinVertical(lipgloss.Left, who, facts(s, c, l.Facts)))
 	}
 }
 
 // captured says in lines what is captured, and what it costs.
-func (v *View) captured() []string {
-	l := &v.look
+func captured(l *Look, at shown) []string {
 	var what string
 	switch n := len(l.Windows); {
 	case l.Capture.No != "":
@@ -42,18 +48,18 @@ func (v *View) captured() []string {
 		what = "a step is being captured"
 	case l.Capture.All && n == 0:
 		what = "all of it, as it comes"
-	case n == 0 && v.orders():
+	case n == 0 && l.takesOrders():
 		what = "nothing yet: r captures a step"
 	case n == 0:
 		what = "nothing"
 	default:
-		what = strings.Join(v.newest(), ", ")
+		what = strings.Join(newest(l), ", ")
 	}
 	lines := []string{what}
 	switch {
-	case v.shown >= 0 && v.holds:
+	case at.window >= 0 && at.held:
 		lines = append(lines, "the views hold one: F follows the newest")
-	case v.shown >= 0:
+	case at.window >= 0:
 		lines = append(lines, "the views follow the newest")
 	}
 	if l.Capture.Every > 0 {
@@ -76,8 +82,7 @@ func share(part float64) string {
 }
 
 // newest says in words which window was captured last, what that cost, and how many there were before it.
-func (v *View) newest() []string {
-	l := &v.look
+func newest(l *Look) []string {
 	w := l.Windows[len(l.Windows)-1]
 	words := []string{l.WindowName(&w)}
 	if w.Cost > 0 {
@@ -98,8 +103,8 @@ type said struct {
 // brief says below the steps in few lines what drawSide does in many: of each as much as there is room for,
 // what matters most first. What was refused and what was noticed is said to its end, in as many lines as the
 // rows allow.
-func (v *View) brief(s *leaf.State, w, rows int) []said {
-	l, th := &v.look, s.Theme
+func brief(s *leaf.State, l *Look, at shown, w, rows int) []said {
+	th := s.Theme
 	var lines []said
 	whole := func(text string, st canvas.Style, most int) {
 		list := leaf.Wrap(text, w)
@@ -114,16 +119,16 @@ func (v *View) brief(s *leaf.State, w, rows int) []said {
 	case l.Capture.No != "":
 		whole("nothing is captured: "+l.Capture.No, th.Dim, rows-1)
 	case l.Capture.Pending:
-		lines = append(lines, said{v.captured()[0], th.Dim})
+		lines = append(lines, said{captured(l, at)[0], th.Dim})
 	case len(l.Windows) == 0:
-		lines = append(lines, said{"captured: " + v.captured()[0], th.Dim})
+		lines = append(lines, said{"captured: " + captured(l, at)[0], th.Dim})
 	default:
-		words := v.newest()
+		words := newest(l)
 		words[0] = "captured: " + words[0]
 		switch {
-		case v.shown >= 0 && v.holds:
+		case at.window >= 0 && at.held:
 			words = append(words, "the views hold one: F follows")
-		case v.shown >= 0:
+		case at.window >= 0:
 			words = append(words, "the views follow")
 		}
 		if l.Capture.Measured {
@@ -137,7 +142,7 @@ func (v *View) brief(s *leaf.State, w, rows int) []said {
 	if n := len(l.Notices); n > 0 {
 		whole(l.Notices[n-1], th.Warn, rows-len(lines))
 	} else {
-		lines = append(lines, said{v.partsLine(s, w), th.Dim})
+		lines = append(lines, said{partsLine(s.Units, l, w), th.Dim})
 	}
 	return lines
 }
@@ -158,16 +163,16 @@ func fitting(words []string, by string, w int) string {
 
 // partsLine says in one line what the memory consists of: its whole and the largest parts, what is not
 // explained among them.
-func (v *View) partsLine(s *leaf.State, w int) string {
-	l := &v.look
+func partsLine(u timeline.Units, l *Look, w int) string {
 	if len(l.Parts) == 0 {
 		return ""
 	}
 	parts := slices.Clone(l.Parts)
-	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(max(b.Bytes, -b.Bytes), max(a.Bytes, -a.Bytes)) })
-	_, inUnit := s.Units.Column(l.Whole.Bytes)
+	size := func(p Part) int64 { return max(p.Bytes, -p.Bytes) }
+	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(size(b), size(a)) })
+	_, inUnit := u.Column(l.Whole.Bytes)
 	figure := func(n int64) string { return strings.TrimSpace(inUnit(n)) }
-	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + s.Units.Bytes(l.Whole.Bytes) + " ="
+	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + u.Bytes(l.Whole.Bytes) + " ="
 	rest, shown := int64(0), 0
 	for i, p := range parts {
 		name := partName(p)
@@ -203,13 +208,13 @@ func partName(p Part) string {
 }
 
 // drawParts draws what the memory consists of: a sum whose rest is shown as unexplained.
-func (v *View) drawParts(s *leaf.State, c *canvas.Canvas, y int) int {
+func drawParts(s *leaf.State, c *canvas.Canvas, l *Look, y int) int {
 	th, w := s.Theme, c.Width()
-	whole := v.look.Whole
+	whole := l.Whole
 	unit, text := s.Units.Column(whole.Bytes)
 	leaf.Rule(s, c, 0, y, w, whole.Name+", in "+unit)
 	y++
-	parts := v.look.Parts
+	parts := l.Parts
 	if room := c.Height() - y - 1; len(parts) > room && room > 1 { // the smallest become one line
 		parts = fewer(parts, room)
 	}
@@ -261,8 +266,7 @@ func fewer(parts []Part, n int) []Part {
 }
 
 // drawNotices draws the newest that were said, under a rule, and returns the row where what follows begins.
-func (v *View) drawNotices(s *leaf.State, c *canvas.Canvas, y int) int {
-	list := v.look.Notices
+func drawNotices(s *leaf.State, c *canvas.Canvas, list []string, y int) int {
 	if len(list) == 0 || y >= c.Height() {
 		return y
 	}
@@ -279,10 +283,10 @@ const (
 )
 
 // facts are what is known of the job, each with its name.
-func (v *View) facts(s *leaf.State, c *canvas.Canvas) string {
+func facts(s *leaf.State, c *canvas.Canvas, list []Fact) string {
 	room := max(c.Width()-factName, 0)
 	var rows []string
-	for _, f := range v.look.Facts {
+	for _, f := range list {
 		lines := leaf.Wrap(canvas.Plain(f.Value), room)
 		if len(lines) > mostOfFact {
 			last := strings.Join(lines[mostOfFact-1:], " ")

@@ -1,0 +1,236 @@
+package live
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// chosen returns the process that the rest of a look is about; ok is false for a job of one.
+func (l *Look) chosen() (Rank, bool) {
+	for i := range l.Ranks {
+		if l.Ranks[i].ID == l.Chosen {
+			return l.Ranks[i], true
+		}
+	}
+	return Rank{}, false
+}
+
+// Among completes the name of a process: "of 4" after a rank, "(one of 2)" after a number.
+func (l *Look) Among() string {
+	for i := range l.Ranks {
+		if l.Ranks[i].Rank < 0 {
+			return fmt.Sprintf("(one of %d)", len(l.Ranks))
+		}
+	}
+	return fmt.Sprintf("of %d", len(l.Ranks))
+}
+
+// WindowName names a window by its steps: "step 190", "steps 2–3".
+func (l *Look) WindowName(w *Window) string {
+	if w.Last > w.First {
+		return l.RowName() + "s " + leaf.Count(w.First) + "–" + leaf.Count(w.Last)
+	}
+	return l.RowName() + " " + leaf.Count(w.First)
+}
+
+// RowName is what a row is called.
+func (l *Look) RowName() string { return cmp.Or(l.Row, "step") }
+
+// step returns the step of a row: the newest one first.
+func (l *Look) step(row int) (Step, bool) {
+	n := len(l.Steps)
+	if row < 0 || row >= n {
+		return Step{}, false
+	}
+	return l.Steps[n-1-row], true
+}
+
+// windowOf returns the window that holds a step.
+func (l *Look) windowOf(step int64) (Window, bool) {
+	for i := len(l.Windows) - 1; i >= 0; i-- {
+		if w := l.Windows[i]; w.First <= step && step <= w.Last {
+			return w, true
+		}
+	}
+	return Window{}, false
+}
+
+// of names the process that orders go to, where there are several.
+func (l *Look) of() string {
+	if r, ok := l.chosen(); ok {
+		return " of " + r.Name()
+	}
+	return ""
+}
+
+// depth is how steps are captured, in words.
+func (l *Look) depth() string {
+	for _, d := range l.Capture.Depths {
+		if d.How == l.Capture.Depth {
+			return d.Name
+		}
+	}
+	return "whole"
+}
+
+// takesOrders reports whether the job can be asked to capture something.
+func (l *Look) takesOrders() bool {
+	c := &l.Capture
+	return c.Connected && c.No == "" && !c.All
+}
+
+// sentence is the answer to what somebody who watches a job wants to know: is it well, how much does it take,
+// does it grow.
+func (l *Look) sentence(u timeline.Units) string {
+	n := len(l.Steps)
+	name := l.Title
+	if name == "" {
+		name = "the job"
+	}
+	switch {
+	case l.State == Waiting:
+		return "Waiting: " + strings.TrimPrefix(l.Word, "waiting ") + "."
+	case n == 0 && l.State == Ended:
+		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
+	case n == 0 && l.Row != "":
+		return fmt.Sprintf("%s runs: no %s has ended yet.", name, l.Row)
+	case n == 0:
+		return fmt.Sprintf("%s runs: no training step has ended yet.", name)
+	}
+	last := l.Steps[n-1]
+	verb := "runs"
+	if l.State == Ended {
+		verb = "ended (" + l.Word + ")"
+	}
+	if of, ok := l.chosen(); ok {
+		verb += ", " + of.Name() + " " + l.Among()
+	}
+	r := &l.Report
+	row := l.RowName() + " " + leaf.Count(last.Index)
+	text := name + " " + verb + ": " + row
+	if l.State != Ended && l.Silence != "" {
+		text = fmt.Sprintf("%s %s, but there was %s; %s", name, verb, l.Silence, row)
+	}
+	if last.UnderPlan {
+		text += " under a plan"
+	}
+	if r.Duration > 0 {
+		text += ", " + timeline.Duration(r.Duration) + " a " + l.RowName()
+	}
+	if r.Top >= 0 && r.Top < n {
+		top, now := l.Steps[r.Top], l.Steps[r.Top].Bytes
+		for i := n - 1; i > r.Top; i-- { // the figure is not taken at every step
+			if l.Steps[i].Bytes >= 0 {
+				now = l.Steps[i].Bytes
+				break
+			}
+		}
+		text += fmt.Sprintf(", %s %s", l.Figure, u.Bytes(now))
+		if u.Bytes(top.Bytes) != u.Bytes(now) {
+			at := leaf.Count(top.Index)
+			text += fmt.Sprintf(", at most %s in %s %s", u.Bytes(top.Bytes), l.RowName(), at)
+		}
+	}
+	if peers := l.peersSentence(u); peers != "" {
+		text += "; " + peers
+	}
+	grave, slow := l.alerts(u)
+	switch {
+	case len(grave) > 0:
+		text += "; " + strings.Join(grave, "; ")
+	case r.Trend.Points >= 8 && len(r.Spikes) > 0:
+		text += "; otherwise steady, no leak"
+	case r.Trend.Points >= 8:
+		text += "; steady, no leak"
+	}
+	if slow != "" {
+		text += "; " + slow
+	}
+	return text + "."
+}
+
+// alerts are what is wrong with the last steps, as the sentence says it: what speaks against calling the job
+// steady, and a step that was slow lately.
+func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
+	r := &l.Report
+	for _, a := range l.Alerts {
+		switch n := len(r.Spikes); {
+		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // of the top the sentence speaks anyway
+		case a.Kind != Slow:
+			grave = append(grave, a.Text(u))
+		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:
+			slow = a.Text(u)
+		}
+	}
+	if l.Dropped > 0 {
+		grave = append(grave, leaf.Count(l.Dropped)+" steps were lost on the way here")
+	}
+	return grave, slow
+}
+
+// lately is for how many steps the sentence speaks of one that was slow.
+const lately = 64
+
+// pair reports whether there are but two to compare: both are unlike the other then.
+func (l *Look) pair() bool {
+	n := 0
+	for i := range l.Ranks {
+		if l.Ranks[i].Typical.Duration >= 0 {
+			n++
+		}
+	}
+	return n <= 2
+}
+
+// unlike says in what a process is unlike the others, or how it ended; bad that this is worth a look.
+func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
+	r := &l.Ranks[i]
+	if r.State == Ended {
+		return strings.TrimSuffix("ended: "+r.Word, ": "), r.Failed
+	}
+	var parts []string
+	for _, a := range r.Alerts {
+		if a.Kind == OutOfMemory || a.Kind == Leak {
+			parts = append(parts, a.Text(u))
+			bad = true
+		}
+	}
+	for _, d := range l.Peers.Of(i) {
+		parts = append(parts, d.Text(u))
+	}
+	return strings.Join(parts, ", "), bad
+}
+
+// peersSentence says which process the others wait for, or which one is unlike them; "" where none is.
+func (l *Look) peersSentence(u timeline.Units) string {
+	if len(l.Ranks) == 0 {
+		return ""
+	}
+	if i := l.Peers.Slow; i >= 0 && i < len(l.Ranks) {
+		name := l.Ranks[i].Name()
+		own, others := timeline.Duration(l.Peers.Own), timeline.Duration(l.Peers.OthersOwn)
+		if l.Ranks[i].Typical.Forward < 0 {
+			return fmt.Sprintf("%s is the slowest, %s a step, the others %s", name, own, others)
+		}
+		text := name + " is the slowest, " + own + " in forward and optimizer, the others " + others
+		if l.Peers.Waits {
+			text += " and longer in backward"
+		}
+		return text
+	}
+	if l.pair() {
+		return ""
+	}
+	for _, d := range l.Peers.Differences {
+		if d.Figure == runs.PeerBytes && d.Value > d.Others && d.Peer < len(l.Ranks) &&
+			l.Ranks[d.Peer].State != Ended {
+			return l.Ranks[d.Peer].Name() + " holds " + u.Bytes(d.Value) + ", the others " + u.Bytes(d.Others)
+		}
+	}
+	return ""
+}
