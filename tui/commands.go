@@ -147,8 +147,8 @@ func sourceOf(v leaf.View, s *leaf.State) (file string, line int) {
 // openSource opens a source line in the user's editor, which takes the terminal over until it is left.
 func (m *Model) openSource(file string, line int) tea.Cmd {
 	if _, err := os.Stat(file); err != nil {
-		return tea.Batch(m.copyText(fmt.Sprintf("%s:%d", file, line), "the place"),
-			m.toast.say(fmt.Sprintf("%s is not on this machine; its place was copied", leaf.Base(file)), true))
+		return tea.Batch(m.copyText(fmt.Sprintf("%s:%d", file, line), "the path"),
+			m.toast.say(fmt.Sprintf("%s is not on this machine; its path was copied", leaf.Base(file)), true))
 	}
 	editor := m.opts.Editor
 	for _, name := range []string{"VISUAL", "EDITOR"} {
@@ -193,7 +193,7 @@ func (m *Model) nextUnits() tea.Cmd {
 func (m *Model) toggleMouse() tea.Cmd {
 	m.mouse = !m.mouse
 	if m.mouse {
-		return m.toast.say("the mouse is gmemtop's again", false)
+		return m.toast.say("gmemtop has the mouse again", false)
 	}
-	return m.toast.say("the mouse is the terminal's: select text; M gives it back", false)
+	return m.toast.say("the terminal has the mouse: select text; M takes it back", false)
 }

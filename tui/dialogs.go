@@ -17,8 +17,8 @@ func (m *Model) help() *dialog.List {
 	for i := range m.actions {
 		entries = append(entries, m.actions[i].entry())
 	}
-	l := dialog.NewList("Keys", "type to search; enter does it", entries)
-	l.Footer = "mouse: click moves and selects, wheel zooms, drag pans; M gives the mouse to the terminal"
+	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
+	l.Footer = "mouse: click selects, wheel zooms, drag pans; M turns it off"
 	return l
 }
 

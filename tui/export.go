@@ -132,7 +132,7 @@ func askPath(base string, msg leaf.SaveMsg) *dialog.Question {
 		Title: "write " + msg.What + " to", Text: base + msg.Suffix,
 		Answer: func(path string) (tea.Msg, error) {
 			if path == "" || strings.HasSuffix(path, "/") {
-				return nil, errors.New("this names no file")
+				return nil, errors.New("name a file")
 			}
 			return saveMsg{exportJob{name: msg.What, path: path, write: msg.Write}}, nil
 		},

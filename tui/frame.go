@@ -100,7 +100,7 @@ func unavailable(name, why string) (title, sentence, command string) {
 	if i := strings.IndexByte(why, '`'); i >= 0 {
 		if j := strings.IndexByte(why[i+1:], '`'); j >= 0 {
 			command = why[i+1 : i+1+j]
-			sentence = strings.TrimSpace(strings.TrimRight(strings.TrimSpace(why[:i]), ":") + why[i+j+2:])
+			sentence = strings.TrimSpace(why[:i] + why[i+j+2:])
 			return name + " has nothing to show", sentence, command
 		}
 	}
@@ -226,7 +226,7 @@ func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 	}
 	w := c.Width()
 	x := 1 + c.Text(1, 0, th.Warn, "! ")
-	more := "0 says more"
+	more := "0 for details"
 	c.TextMax(x, 0, w-x-canvas.Width(more)-3, th.Warn, text)
 	n := c.TextRight(w-1, 0, th.Dim, more)
 	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view 0"})

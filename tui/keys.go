@@ -34,7 +34,7 @@ const (
 	groupMove  = "Move in time"
 	groupLook  = "Look"
 	groupFind  = "Find"
-	groupShare = "Take away"
+	groupShare = "Share"
 	groupView  = "Views"
 	groupApp   = "gmemtop"
 )
@@ -60,7 +60,7 @@ func newKeymap(m *Model) keymap {
 			can: hasEvents, do: walk(func() string { return at.move(-1, m.screen.columns()) }),
 		},
 		{
-			name: "right", group: groupMove, binding: bind("→", "one column on", "right", "l"),
+			name: "right", group: groupMove, binding: bind("→", "one column forward", "right", "l"),
 			can: hasEvents, do: walk(func() string { return at.move(1, m.screen.columns()) }),
 		},
 		{
@@ -68,7 +68,7 @@ func newKeymap(m *Model) keymap {
 			can: hasEvents, do: walk(func() string { return at.step(-1) }),
 		},
 		{
-			name: "next event", group: groupMove, binding: bind(".", "one event on", "."),
+			name: "next event", group: groupMove, binding: bind(".", "one event forward", "."),
 			can: hasEvents, do: walk(func() string { return at.step(1) }),
 		},
 		{
@@ -104,8 +104,9 @@ func newKeymap(m *Model) keymap {
 			can: hasEvents, do: walk(func() string { return at.page(-1) }),
 		},
 		{
-			name: "page on", group: groupMove, binding: bind("pgdn", "half a window on", "pgdown", "ctrl+f"),
-			can: hasEvents, do: walk(func() string { return at.page(1) }),
+			name: "page on", group: groupMove,
+			binding: bind("pgdn", "half a window forward", "pgdown", "ctrl+f"),
+			can:     hasEvents, do: walk(func() string { return at.page(1) }),
 		},
 
 		{
@@ -238,7 +239,7 @@ func newKeymap(m *Model) keymap {
 			do: func() tea.Cmd { return tea.Suspend },
 		},
 		action{
-			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "draw the screen anew", "ctrl+l"),
+			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "redraw the screen", "ctrl+l"),
 			do: func() tea.Cmd { return tea.ClearScreen },
 		},
 		action{name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"), do: m.quit},

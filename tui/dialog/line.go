@@ -65,7 +65,7 @@ func (q *Question) read() { q.answer, q.err = q.ask.Answer(strings.TrimSpace(q.t
 // Hints implements Dialog.
 func (q *Question) Hints() []key.Binding {
 	return []key.Binding{
-		bind("enter", "take it", "enter"), bind("esc", "leave it", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
+		bind("enter", "ok", "enter"), bind("esc", "cancel", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
 	}
 }
 
@@ -137,7 +137,7 @@ func NewFilter(text string, parse func(text string) error, note func(text string
 // Hints implements Dialog.
 func (f *Filter) Hints() []key.Binding {
 	return []key.Binding{
-		bind("enter", "keep", "enter"), bind("esc", "as before", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
+		bind("enter", "keep", "enter"), bind("esc", "cancel", "esc"), bind("ctrl+u", "clear", "ctrl+u"),
 	}
 }
 

@@ -56,7 +56,7 @@ func Pick(pick leaf.PickMsg) *List {
 	for _, c := range pick.Choices {
 		entries = append(entries, Entry{Title: c.Title, Detail: c.Detail, Off: c.Off, Msg: c.Msg})
 	}
-	l := NewList(pick.Title, "type to search; enter takes it", entries)
+	l := NewList(pick.Title, "type to search; enter chooses", entries)
 	l.Footer = pick.Footer
 	return l
 }
@@ -65,7 +65,7 @@ var listKeys = struct{ up, down, pageUp, pageDown, first, last, choose, leave ke
 	up: bind("↑", "up", "up", "ctrl+k"), down: bind("↓", "down", "down", "ctrl+j", "ctrl+n"),
 	pageUp: bind("pgup", "page up", "pgup"), pageDown: bind("pgdn", "page down", "pgdown"),
 	first: bind("home", "first", "home"), last: bind("end", "last", "end"),
-	choose: bind("enter", "do it", "enter"), leave: bind("esc", "close", "esc"),
+	choose: bind("enter", "choose", "enter"), leave: bind("esc", "close", "esc"),
 }
 
 // Hints implements Dialog.

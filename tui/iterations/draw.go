@@ -33,8 +33,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	if len(st.it.List) == 0 {
 		leaf.Empty(s, c, "No iterations were found",
-			"Neither annotations nor optimizer steps nor a period are in this recording. Steps that the program names are found for sure: put "+
-				"each one into a range of that name.",
+			"The recording has no annotated steps, no optimizer steps and no repeating pattern. "+
+				"To have steps found, wrap each one in a range in your program:",
 			"with torch.profiler.record_function(\"iteration\"):")
 		return
 	}
@@ -162,7 +162,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	}
 	of, sh, ok := v.shapes.Value()
 	if !ok || of.d != s.Device {
-		leaf.Working(s, c.Sub(at), "laying the steps over one another")
+		leaf.Working(s, c.Sub(at), "overlaying the steps")
 		return
 	}
 	th := s.Theme
@@ -280,7 +280,7 @@ func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
 		if st.it.Trend.Points < leastPoints {
-			text = "Whether a call site grows with the iterations shows from three steady ones on."
+			text = "Three steady iterations are needed to tell which call sites grow."
 		}
 		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, text)
 		return

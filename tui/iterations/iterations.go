@@ -85,7 +85,7 @@ func New() leaf.View {
 			table.Column{Title: "call site that grows with the iterations", Width: 20, Max: 140},
 		),
 		tab:   key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "leaks")),
-		scale: key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "one scale of time")),
+		scale: key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "one time scale")),
 	}
 	v.table.SortBy = colIndex
 	v.leaks.Blurred = true

@@ -120,7 +120,7 @@ func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 		return
 	}
 	prompt := "$ "
-	if strings.HasPrefix(command, "torch.") {
+	if strings.Contains(command, "torch.") {
 		prompt = ">>> "
 	}
 	y += lipgloss.Height(text) + 1

@@ -35,10 +35,10 @@ func New(f Feed) *View {
 	v.keys = keys{
 		describe: bind("r", "capture a step", "r"),
 		every:    bind("a", "capture one in …", "a"),
-		depth:    bind("d", "how deep", "d"),
+		depth:    bind("d", "capture depth", "d"),
 		output:   bind("o", "its output", "o"),
 		zoom:     bind("z", "all steps", "z"),
-		detach:   bind("X", "let go of it", "X"),
+		detach:   bind("X", "detach", "X"),
 	}
 	return v
 }

@@ -136,7 +136,7 @@ func TestHowDeepIsChosenBesideWhatItCosts(t *testing.T) {
 	if !ok || len(pick.Choices) != 2 {
 		t.Fatalf("d sent %+v", sc.Sent)
 	}
-	if got, want := pick.Choices[0].Detail, "so it is now; each op; took 31.0 ms longer"; got != want {
+	if got, want := pick.Choices[0].Detail, "current; each op; took 31.0 ms longer"; got != want {
 		t.Errorf("what is in force says %q, want %q", got, want)
 	}
 	if got := pick.Choices[1].Detail; got != "segments" { // it was not measured yet
@@ -158,7 +158,7 @@ func TestHowDeepIsChosenBesideWhatItCosts(t *testing.T) {
 func TestLettingGoSaysWhatGoesWithIt(t *testing.T) {
 	for lean, want := range map[string]string{
 		"":       "The job goes on; nothing is left in it.",
-		"a plan": "It trains with a plan, which goes as well: if a step does not fit without, the job runs out of memory.",
+		"a plan": "It trains with a plan, which ends too: if a step does not fit without it, the job runs out of memory.",
 	} {
 		look := running(t, 20)
 		look.Capture.Lean = lean

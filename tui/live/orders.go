@@ -33,14 +33,14 @@ func takeOrder(feed Feed, l *Look, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	case everyMsg:
 		said := "one step in " + leaf.Count(int64(msg.steps)) + l.of() + " is captured whole from now on"
 		if msg.steps == 0 {
-			said = "steps" + l.of() + " are captured whole only by request from now on"
+			said = "steps" + l.of() + " are captured whole only on request from now on"
 		}
 		return order(feed, Order{Kind: Every, Steps: msg.steps}, said), true
 	case depthMsg:
 		said := "steps" + l.of() + " are captured " + msg.Name + " from now on"
 		return order(feed, Order{Kind: Deepen, How: msg.How}, said), true
 	case detachMsg:
-		return order(feed, Order{Kind: Detach, All: msg.all}, "asked to let go of "+msg.what), true
+		return order(feed, Order{Kind: Detach, All: msg.all}, "asked to detach from "+msg.what), true
 	case chooseMsg:
 		return choose(feed, l, msg.id), true
 	}
@@ -49,7 +49,7 @@ func takeOrder(feed Feed, l *Look, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 
 func askDepth(l *Look) tea.Cmd {
 	pick := leaf.PickMsg{
-		Title: "Capture steps" + l.of(), Footer: "What it costs a step is shown as measured.",
+		Title: "Capture steps" + l.of(), Footer: "What it costs a step is measured and shown.",
 	}
 	for _, d := range l.Capture.Depths {
 		c := leaf.Choice{Title: d.Name, Detail: d.Shows, Msg: depthMsg(d)}
@@ -57,7 +57,7 @@ func askDepth(l *Look) tea.Cmd {
 			c.Detail += "; took " + timeline.Duration(int64(d.Cost)) + " longer"
 		}
 		if d.How == l.Capture.Depth {
-			c.Detail = "so it is now; " + c.Detail
+			c.Detail = "current; " + c.Detail
 		}
 		pick.Choices = append(pick.Choices, c)
 	}
@@ -66,27 +66,27 @@ func askDepth(l *Look) tea.Cmd {
 
 func askDetach(l *Look) tea.Cmd {
 	stays := "what was captured stays on the screen"
-	pick := leaf.PickMsg{Title: "Let go of the job?", Footer: "The job goes on; nothing is left in it."}
+	pick := leaf.PickMsg{Title: "Stop watching the job?", Footer: "The job goes on; nothing is left in it."}
 	if lean := l.Capture.Lean; lean != "" {
-		pick.Footer = "It trains with " + lean + ", which goes as well: " +
-			"if a step does not fit without, the job runs out of memory."
+		pick.Footer = "It trains with " + lean + ", which ends too: " +
+			"if a step does not fit without it, the job runs out of memory."
 	}
 	if n := l.Capture.Along; n > 0 {
 		pick = leaf.PickMsg{
-			Title:  "Look no longer?",
+			Title:  "Stop watching here?",
 			Footer: fmt.Sprintf("The job goes on, and so does process %d, which watches it.", n),
 		}
 	}
 	if r, ok := l.chosen(); ok {
-		all := fmt.Sprintf("let go of all %d", len(l.Ranks))
+		all := fmt.Sprintf("detach from all %d", len(l.Ranks))
 		pick.Choices = []leaf.Choice{
-			{Title: "let go of " + r.Name(), Detail: stays, Msg: detachMsg{what: r.Name()}},
+			{Title: "detach from " + r.Name(), Detail: stays, Msg: detachMsg{what: r.Name()}},
 			{Title: all, Detail: stays, Msg: detachMsg{true, "all of them"}},
 		}
 	} else {
-		pick.Choices = []leaf.Choice{{Title: "let go", Detail: stays, Msg: detachMsg{what: "it"}}}
+		pick.Choices = []leaf.Choice{{Title: "detach", Detail: stays, Msg: detachMsg{what: "it"}}}
 	}
-	pick.Choices = append(pick.Choices, leaf.Choice{Title: "go on watching", Msg: leaf.ChangedMsg{}})
+	pick.Choices = append(pick.Choices, leaf.Choice{Title: "keep watching", Msg: leaf.ChangedMsg{}})
 	return leaf.Send(pick)
 }
 
@@ -100,12 +100,12 @@ func askEvery(l *Look) tea.Cmd {
 		c := leaf.Choice{Title: "one step in " + leaf.Count(int64(n)), Msg: everyMsg{n}}
 		switch n {
 		case 0:
-			c.Title = "none but by request"
+			c.Title = "only on request"
 		case 1:
-			c.Title, c.Detail = "every step", "what it costs is shown as measured"
+			c.Title, c.Detail = "every step", "its cost is measured and shown"
 		}
 		if n == l.Capture.Every {
-			c.Detail = "so it is now"
+			c.Detail = "current"
 		}
 		list = append(list, c)
 	}
@@ -134,7 +134,7 @@ func choose(feed Feed, l *Look, id int) tea.Cmd {
 	}
 	for i := range l.Ranks {
 		if r := &l.Ranks[i]; r.ID == id {
-			return order(feed, Order{Kind: Choose, Rank: id}, r.Name()+" is shown from now on, in all views")
+			return order(feed, Order{Kind: Choose, Rank: id}, "all views show "+r.Name()+" from now on")
 		}
 	}
 	return nil

@@ -129,7 +129,7 @@ func (v *View) measure(s *leaf.State) tea.Cmd {
 	}
 	if v.planning.run != nil || v.budget.moving {
 		return leaf.Send(leaf.ToastMsg{
-			Text: "planning is under way, and what is measured must not share the machine: esc stops planning",
+			Text: "measuring needs the machine to itself, and plans are still being made: esc stops that",
 		})
 	}
 	var rows []*row
@@ -157,7 +157,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 	}
 	m, watched := &v.managers[r.manager], v.training.watched() != ""
 	if m.Info.Family == plan.Baseline && watched { // describing takes a while, and would come to nothing
-		text := m.Info.Name + " plans nothing that a training could go on with: choose a manager that does"
+		text := m.Info.Name + " makes no plan that a training can run with: choose another manager"
 		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	}
 	if t := v.training.now(); t != nil {

@@ -131,7 +131,7 @@ func (x *search) ask(s *leaf.State, q question, impossible bool) tea.Cmd {
 		return leaf.Send(leaf.ToastMsg{Text: text, Error: true})
 	}
 	open := 1
-	title, hint := "recorded at batch", "32; the answer is inferred (~). Lengths take two: replay A B"
+	title, hint := "recorded at batch", "32; the answer is inferred (~). For lengths, open two: replay A B"
 	if otherThan(s) != nil {
 		open = 2
 		title, hint = "recorded at", "both batches: 32,64 · or at one batch, with the sequence lengths: 8x512,8x1024"
@@ -176,9 +176,11 @@ func parseSizes(text string, open int) ([]extent, error) {
 	}
 	switch {
 	case len(sizes) > 2:
-		return nil, errors.New("two recordings are the most that is open: gmemtop compare --max-batch --sequence takes three and four")
+		return nil, errors.New("two recordings are the most here: " +
+			"gmemtop compare --max-batch --sequence takes three or four")
 	case open == 1 && sizes[0].length > 0:
-		return nil, errors.New("one recording says nothing about other lengths: gmemtop replay A B opens a second one; here the batch alone")
+		return nil, errors.New("one recording says nothing about other lengths: " +
+			"write the batch alone, or open two with gmemtop replay A B")
 	case len(sizes) > open:
 		return nil, errors.New("one recording is open: gmemtop replay A B opens two")
 	case len(sizes) < 2:
@@ -191,7 +193,8 @@ func parseSizes(text string, open int) ([]extent, error) {
 	case (a.length > 0) != (b.length > 0):
 		return nil, errors.New("write the sequence length of both, or of neither")
 	case a.batch != b.batch && a.length != b.length:
-		return nil, errors.New("they differ in both, which tells neither: gmemtop compare --max-batch --sequence tells them apart by three recordings")
+		return nil, errors.New("they differ in both batch and length, so neither can be fitted: " +
+			"gmemtop compare --max-batch --sequence takes three recordings")
 	}
 	return sizes, nil
 }

@@ -39,7 +39,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		_, body = body.CutTop(1)
 	}
 	x := &picture{
-		State: s, q: q, all: v.managers, rows: v.ranking.rows, chosen: v.ranking.chosen, winner: v.ranking.winner,
+		State: s, q: q, all: v.managers, rows: v.ranking.rows,
+		chosen: v.ranking.chosen, winner: v.ranking.winner,
 		trail: v.planning.trail(q, v.managers, v.ranking.chosen), running: v.planning.run != nil,
 	}
 	v.charts.draw(c, body, x)

@@ -20,8 +20,8 @@ func newKeys() keys {
 		toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
 		less:    bind("←→", "budget ±1 %", "left", "right"),
 		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
-		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "two inside", "d"),
-		write: bind("o", "write the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
+		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
+		write: bind("o", "save the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
 		train:  bind("T", "train with it", "T"),
 		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}
@@ -67,7 +67,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	case v.planning.run != nil:
 		list = append([]key.Binding{stop}, list...)
 	case v.training.beginning() != nil:
-		stop.SetHelp("esc", "take it back")
+		stop.SetHelp("esc", "cancel")
 		list = append([]key.Binding{stop}, list...)
 	case v.measuring.running():
 		stop.SetHelp("esc", "stop measuring")

@@ -74,7 +74,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case deviceOf(s) == nil:
-		return false, "The step in view ran under a plan, and what a plan did already is nothing to plan for. Take the plan away: then r in Live captures one."
+		return false, "The step in view ran under a plan, and planning needs a step without one. " +
+			"Take the plan away, then capture a step with r in Live."
 	case deviceOf(s).Len() == 0:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
 			leaf.HowToRecord

@@ -112,8 +112,9 @@ func (m *measuring) offer(list []Target) tea.Cmd {
 	if !slices.ContainsFunc(list, func(t Target) bool { return t.Name == liveTarget }) {
 		choices = append(choices, leaf.Choice{Title: "  live", Detail: HowToWatch, Off: true})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "What carries the plans out", Choices: choices,
-		Footer: "a device checks every byte of a plan, then times it; a training goes on with each for some steps; the simulator answers in any case"})
+	return leaf.Send(leaf.PickMsg{Title: "What should run the plans?", Choices: choices,
+		Footer: "A GPU checks every byte of a plan and times it; a training runs some steps with each. " +
+			"The simulator always answers too."})
 }
 
 // choose takes a target; what is measured on another goes on being kept, but not being made.

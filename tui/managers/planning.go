@@ -313,7 +313,9 @@ func (p *planning) resultOf(q question, all roster, k rowKey) *result {
 }
 
 // pickBeside lets the user choose, among rows with a plan, what the chosen one is laid beside.
-func (p *planning) pickBeside(u timeline.Units, q question, all roster, chosen rowKey, among []rowKey) tea.Cmd {
+func (p *planning) pickBeside(
+	u timeline.Units, q question, all roster, chosen rowKey, among []rowKey,
+) tea.Cmd {
 	var choices []leaf.Choice
 	for _, k := range among {
 		r := p.resultOf(q, all, k)

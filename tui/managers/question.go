@@ -163,7 +163,7 @@ func sameJob(a, b *timeline.Device) bool {
 func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
 	err := x.setups.Err()
 	if x.setups.Pending() || err == nil {
-		leaf.Working(s, c, "taking one training step to plan")
+		leaf.Working(s, c, "looking for a training step to plan")
 		return
 	}
 	var u *plan.Unavailable
@@ -173,5 +173,5 @@ func (x *subject) draw(s *leaf.State, c *canvas.Canvas) {
 		leaf.Empty(s, c, "There is nothing to plan", reason, "")
 		return
 	}
-	leaf.Empty(s, c, "No training step could be taken to plan", err.Error(), "")
+	leaf.Empty(s, c, "No training step to plan was found", err.Error(), "")
 }

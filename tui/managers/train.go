@@ -283,7 +283,7 @@ func (t *trial) more() string {
 		more += " · now " + timeline.Duration(n.Step)
 	}
 	if n.Missed > 0 {
-		more += fmt.Sprintf(" · %s stayed that were to leave", timeline.Counted(n.Missed, "tensor"))
+		more += fmt.Sprintf(" · %s stayed against the plan", timeline.Counted(n.Missed, "tensor"))
 	}
 	switch {
 	case n.Differ > 0:
@@ -425,7 +425,7 @@ func (t *training) status(u timeline.Units, r *row) string {
 		text += fmt.Sprintf("; of %s compared when they came back %d were not the same to the bit", timeline.Counted(n.Checked, "tensor"), n.Differ)
 	}
 	if n.Missed > 0 {
-		text += fmt.Sprintf("; %s stayed that were to leave: the step does not run as it was described", timeline.Counted(n.Missed, "tensor"))
+		text += fmt.Sprintf("; %s stayed on the GPU against the plan: the step differs from the one that was captured", timeline.Counted(n.Missed, "tensor"))
 	}
 	return text
 }

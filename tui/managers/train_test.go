@@ -156,7 +156,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	slow := on
 	slow.Steps, slow.Step, slow.Missed = 140, 3_000e6, 2
 	r.tell(slow)
-	r.until("on for 140 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · now 3.00 s · 2 tensors stayed that were to leave")
+	r.until("on for 140 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %) · now 3.00 s · 2 tensors stayed against the plan")
 	same := on
 	same.Checked = 56
 	r.tell(same)
@@ -242,7 +242,7 @@ func TestAPlanOnAnotherRowTakesThePlaceOfTheLiveOne(t *testing.T) {
 	r.until("ours on")
 	r.press("up") // what trains already: nothing to go on with
 	r.press("T")
-	if asked := r.f.Trained(); len(asked) != 1 || !r.toast("caching plans nothing that a training could go on with") || !strings.Contains(r.v.Live(r.State), "ours on") {
+	if asked := r.f.Trained(); len(asked) != 1 || !r.toast("caching makes no plan that a training can run with") || !strings.Contains(r.v.Live(r.State), "ours on") {
 		t.Errorf("the training was asked %v, and said is %v", asked, r.said)
 	}
 	r.press("down")
@@ -313,7 +313,7 @@ func TestEscTakesBackAPlanThatIsNotOnYetAndNoOther(t *testing.T) {
 	r.press("T")
 	r.tell(live.News{Phase: live.MeasuringWithout})
 	r.until("3 of 5")
-	if !strings.HasPrefix(keys(), "esc take it back") {
+	if !strings.HasPrefix(keys(), "esc cancel") {
 		t.Errorf("the keys are %s", keys())
 	}
 	r.press("esc")
@@ -386,7 +386,7 @@ func TestWhatIsPlannedForIsAStepThatRanWithoutAPlan(t *testing.T) {
 		t.Errorf("with the next step the budget is %d", r.v.Budget())
 	}
 	r.State.UnderPlan = true
-	if ok, why := r.v.Available(r.State); ok || !strings.Contains(why, "r in Live captures one") {
+	if ok, why := r.v.Available(r.State); ok || !strings.Contains(why, "capture a step with r in Live") {
 		t.Errorf("without a step to plan for it is available: %v, %q", ok, why)
 	}
 	r.State.UnderPlan = false

@@ -2,6 +2,7 @@ package oom
 
 import (
 	"image/color"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -137,10 +138,8 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	}
 	x = x0
 	unit, f := s.Units.Column(whole)
+	parts = slices.DeleteFunc(parts, func(p segment) bool { return p.bytes == 0 })
 	for i, p := range parts {
-		if p.bytes == 0 {
-			continue
-		}
 		figure := strings.TrimSpace(f(p.bytes))
 		if i == len(parts)-1 {
 			figure += " " + unit
@@ -286,11 +285,12 @@ func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *au
 	if l.Command == "" {
 		room = 0
 	}
-	for _, line := range leaf.Wrap(l.Text, detail.W) {
-		if y >= last-room {
-			break
-		}
-		c.Text(detail.X, y, s.Theme.Text, line)
+	lines := leaf.Wrap(l.Text, detail.W)
+	if most := last - room - y; len(lines) > most { // the last one ends with an ellipsis
+		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " "))
+	}
+	for _, line := range lines {
+		c.TextMax(detail.X, y, detail.W, s.Theme.Text, line)
 		y++
 	}
 	if l.Command != "" && y < last {

@@ -344,7 +344,7 @@ func trend(s *leaf.State, its *steps.Iterations) string {
 	case t.Points < 3:
 		return ""
 	case t.Leaking:
-		return fmt.Sprintf("grows %s an iteration (%s to %s): 5 says where",
+		return fmt.Sprintf("grows %s an iteration (%s to %s): 5 shows where",
 			s.Units.Delta(int64(t.Slope)), s.Units.Delta(int64(t.Low)), s.Units.Delta(int64(t.High)))
 	}
 	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
@@ -363,7 +363,7 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 		switch {
 		case s.Device.Info.Kind == traces.DeviceArena: // nothing is reserved there
 		case s.Device.Totals.PeakReserved > 0:
-			c.TextMax(1, y, w-2, th.Dim, "what is reserved beside tensors is not told apart: "+st.Reason)
+			c.TextMax(1, y, w-2, th.Dim, "what is reserved beside tensors is not broken down: "+st.Reason)
 		default:
 			c.TextMax(1, y, w-2, th.Dim, "reserved is not known: "+st.Reason)
 		}
@@ -393,7 +393,7 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	if mark == "" || st.Reason == "" {
 		return
 	}
-	for _, why := range []string{st.Reason, "4 says why"} {
+	for _, why := range []string{st.Reason, "4 shows why"} {
 		if x+2+canvas.Width(mark+why)+1 <= w {
 			c.Text(x+2, y, th.Dim, mark+why)
 			return

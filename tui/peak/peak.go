@@ -66,9 +66,9 @@ type keyMap struct {
 func New() *View {
 	return &View{by: sites.BySite, keys: keyMap{
 		group:     key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "group by")),
-		groupBack: key.NewBinding(key.WithKeys("shift+tab"), key.WithHelp("shift+tab", "group by the one before")),
+		groupBack: key.NewBinding(key.WithKeys("shift+tab"), key.WithHelp("shift+tab", "previous grouping")),
 		rows:      key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "row")),
-		pages:     key.NewBinding(key.WithKeys("pgup", "pgdown", "home", "end"), key.WithHelp("pgup pgdn", "page of rows")),
+		pages:     key.NewBinding(key.WithKeys("pgup", "pgdown", "home", "end"), key.WithHelp("pgup/pgdn", "page")),
 		open:      key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "its blocks")),
 		tree:      key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
 		treeMove:  key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"), key.WithHelp("←→↑↓", "box")),

@@ -169,9 +169,9 @@ func exactness(s *leaf.State) []line {
 		// A free of another size than its block's opens the law in requested bytes only.
 		allocated, active := cmp.Or(tot.LawAllocated, tot.LawAllocatedRequested), cmp.Or(tot.LawActive, tot.LawActiveRequested)
 		if allocated == 0 && active == 0 && tot.LawReserved == 0 {
-			lines = append(lines, line{"law", "start + allocated − freed = end holds for allocated, active and reserved", good})
+			lines = append(lines, line{"check", "start + allocated − freed = end, for allocated, active and reserved bytes", good})
 		} else {
-			lines = append(lines, line{"law", fmt.Sprintf("start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
+			lines = append(lines, line{"check", fmt.Sprintf("start + allocated − freed misses the end by %s allocated, %s active, %s reserved",
 				s.Units.Delta(allocated), s.Units.Delta(active), s.Units.Delta(tot.LawReserved)), bad})
 		}
 	}
@@ -257,7 +257,7 @@ func process(t *traces.Trace) []line {
 		lines = append(lines, line{"rank", text, plain})
 	}
 	if !t.Clock.HasTime {
-		return append(lines, line{"clock", "none: time is the index of the event", warn})
+		return append(lines, line{"clock", "none: events are counted instead", warn})
 	}
 	if t.Clock.Epoch != 0 {
 		lines = append(lines, line{"begins", time.Unix(0, t.Clock.Epoch).UTC().Format("2006-01-02 15:04:05.000 UTC"), plain})
@@ -316,7 +316,7 @@ func contents(s *leaf.State) []line {
 	add("ops", len(t.Ops), "")
 	add("accesses", len(t.Accesses), "")
 	add("marks", len(t.Marks), "")
-	add("stacks", t.Stacks.Len(), " of "+leaf.Count(int64(len(t.Frames)))+" frames")
+	add("stacks", t.Stacks.Len(), ", made of "+leaf.Count(int64(len(t.Frames)))+" frames")
 	if t.Final.Known {
 		add("final state", len(t.Final.Segments), " segments, "+leaf.Count(int64(len(t.Final.Blocks)))+" blocks")
 	}
