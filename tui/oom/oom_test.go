@@ -1,8 +1,11 @@
 package oom
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
@@ -156,5 +159,32 @@ func TestCausesAreWholeWhereThereIsRoom(t *testing.T) {
 				t.Errorf("%q of %s is cut:\n%s", line, cause.Kind, sc.Text(100, 30))
 			}
 		}
+	}
+}
+
+func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	a := *v.known(sc.State)
+	a.State.Cached, a.Free, sc.State.Device.Info.TotalBytes = 0, -1, 0
+	c := canvas.New(120, 3, canvas.NoColor, false)
+	v.drawBar(sc.State, c, &a)
+	unit, _ := sc.State.Units.Column(a.State.Reserved)
+	line := strings.TrimSpace(strings.Split(ansi.Strip(c.String()), "\n")[1])
+	if !strings.HasSuffix(line, " "+unit) || strings.Contains(line, "cached") {
+		t.Errorf("the parts are %q and not all in %s", line, unit)
+	}
+}
+
+func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
+	a := *v.known(sc.State)
+	a.Levers = slices.Clone(a.Levers[:1])
+	a.Levers[0].Text = strings.Repeat("a long story ", 40)
+	v.levers.SetRows(1)
+	c := canvas.New(80, 12, canvas.NoColor, false)
+	v.drawLevers(sc.State, c, c.Bounds(), &a)
+	above, _, _ := strings.Cut(ansi.Strip(c.String()), "\n$ ")
+	if a.Levers[0].Command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
+		t.Errorf("a cut text does not say so:\n%s", above)
 	}
 }
