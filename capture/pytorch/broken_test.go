@@ -63,9 +63,9 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 		guarded       bool // the method's own try is what is put to the test
 		when          string
 	}{
-		{"Agent", "_boundary", false, "self.index >= 3"},
-		{"Agent", "_pre", true, "self.index >= 3"},
-		{"Totals", "_take_totals", false, "self.index >= 3"},
+		{"Agent", "_boundary", false, "self.outbox.produced >= 3"},
+		{"Agent", "_pre", true, "self.outbox.produced >= 3"},
+		{"Totals", "_take_totals", false, "self.outbox.produced >= 3"},
 		{"Sender", "_hear", false, "True"},
 		{"Ops", "_storage", false, "len(self.born) > 30"},
 		{"Ops", "_held", false, "True"},
@@ -175,7 +175,7 @@ def _stand_in(torch):
 `
 	agent := pytorch.Agent() + standIn
 	for _, x := range []struct{ class, method, code string }{
-		{"Totals", "_of_parameters", "return self.torch.device('cuda:0')"},
+		{"Optimizers", "device", "return sys.modules['torch'].device('cuda:0')"},
 		{"Agent", "__init__", "_stand_in(sys.modules['torch'])"},
 	} {
 		at := bodyOf(t, agent, x.class, x.method)

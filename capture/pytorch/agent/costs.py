@@ -16,7 +16,7 @@ from .carry import COMPARED_FIRST, Carrier, Iteration, pack, unpack
 from .compat import address_of, without_autocast
 
 if TYPE_CHECKING:
-    from .kinds import Plan, Tensor
+    from .kinds import Plan, Row, Tensor
 
 SMALL, MOST = 4096, 8 << 20  # bytes: of a small tensor, of all copies of a round each way
 ROUNDS, CHAIN = 3, 24  # how often each is tried, ops
@@ -24,6 +24,21 @@ ROUNDS, CHAIN = 3, 24  # how often each is tried, ops
 
 def _median(figures: list[int]) -> int:
     return sorted(figures)[len(figures) // 2]
+
+
+def carrying_costs(torch: Any, rows: list[Row]) -> dict[str, Any]:
+    """What carrying out a plan takes that is made of a described step: as much is copied as half of what the
+    step saves lies in tensors of at least that size."""
+    there = {row[1]: row[2] for row in rows if row[0] == "a"}
+    saved: set[int] = set()
+    for row in rows:
+        if row[0] == "o" and row[3] == "gmemtop::save":
+            saved.update(number for number in row[6] if number in there)
+    sizes = sorted(there[number] for number in saved)
+    half, k = sum(sizes) // 2, 0
+    while k + 1 < len(sizes) and half > sizes[k]:
+        half, k = half - sizes[k], k + 1
+    return Costs(torch).measure(min(sizes[k] if sizes else 0, MOST))
 
 
 class Costs:

@@ -12,13 +12,14 @@ import inspect
 import os
 import sys
 import time
-import weakref
 from typing import TYPE_CHECKING, Any
 
 from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
 
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Tensor
+    from .optimizers import Optimizers
+    from .outbox import Outbox
 
 EXPECTED = 250000  # nanoseconds that a figure is expected to take
 SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
@@ -85,19 +86,10 @@ class Pools:
 
 
 class Totals:
-    """The half of the agent that looks at memory as a whole."""
+    """Looks at memory as a whole."""
 
-    # What the others have.
-    torch: Any
-    clock: Clock
-    optimizers: list[weakref.ref[Any]]
-    welcome: bool
-
-    if TYPE_CHECKING:
-
-        def _say(self, text: str, key: str) -> None: ...
-
-    def _no_totals(self) -> None:
+    def __init__(self, torch: Any, clock: Clock, optimizers: Optimizers, outbox: Outbox) -> None:
+        self.torch, self.clock, self.optimizers, self.outbox = torch, clock, optimizers, outbox
         self.device: Device = None
         self.statm = -1
         self.page = os.sysconf("SC_PAGE_SIZE")
@@ -109,12 +101,29 @@ class Totals:
         self.counts = True  # the allocator says how much it holds
         self.room = -1  # bytes of the device that the program may have, as its first step found it
 
-    def _take_totals(self, now: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def step_ended(self, now: int, watched: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The figures of a step, and finer ones, as take_totals returns them. watched says whether a viewer
+        is there."""
+        totals = self._take_totals(now, watched) if now >= self.next_totals else NOT_TAKEN
+        if now >= self.next_known:
+            self._take_known(now)
+        return totals[0] + self.known, totals[1]
+
+    def close(self) -> None:
+        """Close what is open."""
+        statm, self.statm = self.statm, -1
+        if statm >= 0:
+            try:
+                os.close(statm)
+            except OSError:
+                pass
+
+    def _take_totals(self, now: int, watched: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """What the allocator and the system hold, and finer: what was asked for, what is in use, what
         private pools keep free and when that was counted; -1 where there is none."""
         device = self.device
         if device is None or device.type != "cuda":
-            device = self.device = self._of_parameters()
+            device = self.device = self.optimizers.device()
         if self.statm < 0:
             self.statm = (
                 os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
@@ -145,7 +154,7 @@ class Totals:
                 self.room = self._room(device, figures[1] if s is not None else 0)
         self.cost_totals = _cost(self.clock() - now, self.cost_totals)
         self.next_totals = now + SHARE * self.cost_totals
-        if finer and self.welcome and now >= self.pools.next:
+        if finer and watched and now >= self.pools.next:
             self.pools.take(self.torch, device.index, self.clock)
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 
@@ -160,7 +169,7 @@ class Totals:
             if foreign(self.torch) is None:
                 raise
             self.counts = False
-            self._say(
+            self.outbox.say(
                 "the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing"
                 % foreign(self.torch),
                 "allocator",
@@ -178,14 +187,6 @@ class Totals:
         except (AttributeError, RuntimeError):
             return 0
 
-    def _of_parameters(self) -> Device:
-        for there in self.optimizers:
-            o = there()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    return p.device
-        return None
-
     def _take_known(self, now: int) -> None:
         """The bytes of parameters, gradients and optimizer state, each storage once."""
         begin, seen, sums = self.clock(), set(), [0, 0, 0]
@@ -202,14 +203,12 @@ class Totals:
                 seen.add(address_of(storage))
                 sums[k] += storage.nbytes()
 
-        for there in self.optimizers:
-            o = there()
-            for group in o.param_groups if o is not None else ():
-                for p in group["params"]:
-                    add(0, p)
-                    if p.grad is not None:
-                        add(1, p.grad)
-            for state in o.state.values() if o is not None else ():
+        for p in self.optimizers.parameters():
+            add(0, p)
+            if p.grad is not None:
+                add(1, p.grad)
+        for o in self.optimizers.alive():
+            for state in o.state.values():
                 for t in state.values() if isinstance(state, dict) else ():
                     if isinstance(t, self.torch.Tensor):
                         add(2, t)

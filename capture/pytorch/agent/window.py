@@ -30,6 +30,9 @@ class Window:
     bound = False  # only the thread that began it can end it
     watched = False  # it is told of what autograd saves
 
+    def next(self) -> None:
+        """A step has ended."""
+
     def unhook(self) -> None:
         """Take away what torch holds of it."""
         raise NotImplementedError

@@ -25,10 +25,10 @@ def train(what, agent, plan):
     for step in range(STEPS):
         x.copy_(torch.randn(waits.BATCH, waits.WIDTH))
         if agent is not None and step == CAPTURED - 2:
-            agent.orders.append({"order": 0, "id": 1, "plan": plan, "keep": False})
+            agent.wishes.plans.append({"order": 0, "id": 1, "plan": plan, "keep": False})
         under = step == CAPTURED and agent is not None
-        carrier = agent.carrier if under else None
-        assert not under or agent.managed == 1 and agent.happened[0] > 0, "there is no plan: %s" % (list(agent.notices),)
+        carrier = agent.manager.carrier if under else None
+        assert not under or agent.manager.managed == 1 and agent.manager.happened[0] > 0, "there is no plan: %s" % (list(agent.outbox.notices),)
         optimizer.zero_grad()
         if step == CAPTURED and what == "whole":
             with torch.cuda.graph(graph):
@@ -55,7 +55,7 @@ def train(what, agent, plan):
         del loss  # what is left of it would have the graph wait for a stream that is not captured
         if under:
             why = carrier.why
-    assert agent is None or not agent.dead and agent.managed == 0, "the plan has not ended: %s" % agent.why
+    assert agent is None or not agent.guard.dead and agent.manager.managed == 0, "the plan has not ended: %s" % agent.guard.why
     return waits.digest(net, optimizer, losses), why
 
 
@@ -73,8 +73,8 @@ def main():
     for what in kinds:
         learnt, why = train(what, agent, plan)
         print("%s: %s: %s" % (what, "the same" if learnt == alone[what] else "another", why), flush=True)
-    agent.leaving = True
-    agent._ring()
+    agent.wishes.leaving = True
+    agent.bell.ring()
     late = time.monotonic() + 60
     while any(t.name == "gmemtop" for t in threading.enumerate()):
         assert time.monotonic() < late, "the agent has not gone"

@@ -33,10 +33,11 @@ class Poll(object):
 
 
 agent = space["Agent"]("/nowhere", False)
-agent.sock, agent.poll, agent.welcome, agent.told_who, agent.hello = Socket(), Poll(), True, True, {}
+link, sender = agent.link, agent.sender
+link.sock, link.poll, sender.welcome, sender.told = Socket(), Poll(), True, sender._changing()
 want = bytes(range(256)) * 2500
-agent.out += want
-agent._exchange(0)
-agent._say("and more", "state")
-agent._exchange(0)
-sys.exit(0 if agent.sock.got[:len(want)] == want and b"and more" in agent.sock.got and not agent.out else "sent %d bytes, %d are left" % (len(agent.sock.got), len(agent.out)))
+link.out += want
+sender.exchange(0)
+agent.outbox.say("and more", "state")
+sender.exchange(0)
+sys.exit(0 if link.sock.got[:len(want)] == want and b"and more" in link.sock.got and not link.out else "sent %d bytes, %d are left" % (len(link.sock.got), len(link.out)))

@@ -46,7 +46,7 @@ def slow(original, seconds):
         return original(*args, **kwargs)
     return call
 
-while agent.window is None:
+while agent.windows.open is None:
     step()
     time.sleep(0.01)
 if what == "slow":
@@ -63,10 +63,10 @@ if what == "behind":
         step()
 if what in ("leave", "lost", "ops"):
     print("there", flush=True)
-    while not agent.gone and not (what == "lost" and agent.index and agent.sock is None):
+    while not agent.gone and not (what == "lost" and agent.outbox.produced and agent.link.sock is None):
         step()
         time.sleep(0.01)
-    print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), "and another window %s be opened" % ("cannot" if agent.unfinished else "can"), file=sys.stderr)
+    print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), "and another window %s be opened" % ("cannot" if agent.windows.unfinished else "can"), file=sys.stderr)
 else:
     torch.empty(2**29, dtype=torch.uint8, device="cuda")
 """

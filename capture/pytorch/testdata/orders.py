@@ -12,28 +12,38 @@ with open(sys.argv[1]) as f:
     exec(compile(f.read(), "gmemtop_agent", "exec"), space)
 
 
+class torch(object):
+    class cuda(object):
+        is_initialized = staticmethod(lambda: False)
+
+
+class Socket(object):
+    def close(self):
+        pass
+
+
 class Manager(space["Manager"]):
     """One that hears of a second order, as the sending thread may, when it has come to some place with the first."""
 
-    class torch(object):
-        class cuda(object):
-            is_initialized = staticmethod(lambda: False)
-
     def __init__(self, place):
-        space["Manager"].__init__(self, "")
+        outbox, wishes, optimizers = space["Outbox"](), space["Wishes"](), space["Optimizers"]()
+        space["Manager"].__init__(self, torch, outbox, wishes, optimizers)
+        self.link = space["Link"]("", space["Bell"]())
+        windows = space["Windows"](torch, None, outbox, wishes, optimizers, self, None, None)
+        self.sender = space["Sender"](torch, 0, self.link, outbox, wishes, windows, self, None)
         self.place, self.carried = place, []
 
     def hear(self, number):
         payload = json.dumps({"id": 100 + number, "do": "carry", "number": number, "plan": {"version": 1}}).encode()
-        self.unread += struct.pack("<IB", len(payload) + 1, space["ORDER"]) + payload
-        self._hear()
+        self.link.unread += struct.pack("<IB", len(payload) + 1, space["ORDER"]) + payload
+        self.sender._hear()
 
     def come_to(self, place):
         if place == self.place:
             self.place = ""
             self.hear(2)
 
-    def _off(self):
+    def off(self):
         self.come_to("off")
 
     def _refusal(self, plan):
@@ -59,10 +69,10 @@ for place in ("off", "refusal", "on"):
         m.was, m.carrier = 1, carrier
         m.hear(1)
         for _ in range(2):
-            m._manage()
+            m.manage()
             m.carrier = None
-        assert m.carried[-1] == 2 and not m.orders, "the order that came with %s is lost: %s" % (place, m.carried)
-        states = [(a["order"], a["state"]) for a in m.answers]
+        assert m.carried[-1] == 2 and not m.wishes.plans, "the order that came with %s is lost: %s" % (place, m.carried)
+        states = [(a["order"], a["state"]) for a in m.outbox.answers]
         first = ["accepted", "refused"] if place == "off" and carrier else ["accepted", "done", "ended"]  # it had not begun
         assert [s for n, s in states if n == 101] == first, "the first order is answered by %s" % states
         assert [s for n, s in states if n == 102] == ["accepted", "done"], "the second order is answered by %s" % states
@@ -72,9 +82,9 @@ m = Manager("")
 m.was, m.carrier = 0, None
 m.hear(1)
 m.hear(2)
-m._manage()
+m.manage()
 assert m.carried == [2], m.carried
-told = [(a["order"], a["state"], a["reason"]) for a in m.answers]
+told = [(a["order"], a["state"], a["reason"]) for a in m.outbox.answers]
 assert told == [(101, "accepted", ""), (102, "accepted", ""), (101, "refused", "superseded"), (102, "done", "")], told
 
 # A plan that makes no sense is refused, and the agent stays.
@@ -82,8 +92,8 @@ m = Manager("")
 m.was, m.carrier = 0, None
 m._refusal = lambda plan: plan["slab"] * 2 > 0
 m.hear(1)
-m._manage()
-assert [(a["state"], a["reason"]) for a in m.answers] == [("accepted", ""), ("refused", "not_begun")], m.answers
+m.manage()
+assert [(a["state"], a["reason"]) for a in m.outbox.answers] == [("accepted", ""), ("refused", "not_begun")], m.outbox.answers
 
 # Whatever comes from the socket raises nothing: it is an order, or the viewer is hung up on.
 draw = random.Random(1)
@@ -99,17 +109,16 @@ for _ in range(5000):
         if payload:
             payload[draw.randrange(len(payload))] = draw.randrange(256)
     m = Manager("")
-    left = []
-    m._lost_viewer = lambda: left.append(1)
-    m.unread += struct.pack("<IB", len(payload) + 1, draw.choice((64, 68, 70, 99))) + payload
-    m._hear()
-    hung_up += len(left)
-    assert not m.unread and len(left) < 2
+    m.link.sock = Socket()
+    m.link.unread += struct.pack("<IB", len(payload) + 1, draw.choice((64, 68, 70, 99))) + payload
+    m.sender._hear()
+    hung_up += m.link.sock is None
+    assert not m.link.unread
 assert 500 < hung_up < 4500, hung_up
 
 # What is no order is refused, and a describe order is answered when it is heard.
 m = Manager("")
 for n, do in enumerate(("describe", "every", "depth", "dance", None)):
-    m._order({"id": n + 1, "do": do, "how": "history"})
-told = [(a["order"], a["state"], a["reason"]) for a in m.answers]
+    m.sender._order({"id": n + 1, "do": do, "how": "history"})
+told = [(a["order"], a["state"], a["reason"]) for a in m.outbox.answers]
 assert told == [(1, "accepted", ""), (2, "done", ""), (3, "done", ""), (4, "refused", "unknown_order"), (5, "refused", "unknown_order")], told

@@ -41,18 +41,18 @@ agent = space["Agent"](os.path.join(folder, "x.sock"), False)
 agent.attach()
 until("the agent has not begun", lambda: hooks._global_optimizer_post_hooks)
 step()
-assert isinstance(agent.carrier, space["Offload"]), agent.carrier
-until("nothing is moved", lambda: agent.happened[0] > 0 and agent.happened[0] == agent.happened[1])
+assert isinstance(agent.manager.carrier, space["Offload"]), agent.manager.carrier
+until("nothing is moved", lambda: agent.manager.happened[0] > 0 and agent.manager.happened[0] == agent.manager.happened[1])
 child = os.fork()
 if child == 0:
-    agent.unplanned = ()  # as if that had been given up before
+    agent.manager.unplanned = ()  # as if that had been given up before
     for _ in range(3):
         step()
-    os._exit(0 if agent.pid == os.getpid() and agent.carrier is None else 1)
+    os._exit(0 if agent.pid == os.getpid() and agent.manager.carrier is None else 1)
 assert os.waitpid(child, 0)[1] == 0, "a child of fork is offloaded though its parent no longer was"
-agent.leaving = True
-agent._ring()
+agent.wishes.leaving = True
+agent.bell.ring()
 until("the agent has not gone", lambda: not any(t.name == "gmemtop" for t in threading.enumerate()))
-assert agent.carrier is None and not module._global_forward_pre_hooks, "hooks of modules are left"
+assert agent.manager.carrier is None and not module._global_forward_pre_hooks, "hooks of modules are left"
 assert not os.path.exists(os.path.join(folder, "%d.json" % os.getpid())), "its word is left"
 shutil.rmtree(folder)  # the child was killed, so to speak, and left its own

@@ -49,8 +49,8 @@ expect("nobody says", agent["host_room"](os.path.join(sys.argv[2], "nowhere")), 
 expect("this host", (agent["host_room"]() or 0) > 0, True)
 
 # A slab is pinned in each rank of the host.
-manager = agent["Agent"]("", False)
-manager._of_parameters = lambda: torch.device("cpu")
+manager = agent["Agent"]("", False).manager
+manager.optimizers.device = lambda: torch.device("cpu")
 plan, rooms = {"version": 1, "device": "cpu", "slab": 2 * GIB, "values": [], "groups": []}, [10 * GIB]
 agent["host_room"] = lambda: rooms[0]
 expect("one rank", manager._refusal(plan), "")
@@ -68,19 +68,19 @@ os.environ["LOCAL_WORLD_SIZE"], manager.before, rooms[0] = "1", None, 10 * GIB
 with torch.utils._python_dispatch.TorchDispatchMode():
     again, alone = manager._refusal(dict(plan, groups=[[["aten::relu", 0]]])), manager._refusal(plan)
 expect("a mode of the program's own", (again, alone), ("the program has a dispatch mode of its own around its steps", ""))
-manager._of_parameters = lambda: torch.device("meta")
+manager.optimizers.device = lambda: torch.device("meta")
 expect("another device", manager._refusal(plan), "the parameters are on meta, and plans are carried out on cpu and cuda")
-manager._of_parameters = lambda: torch.device("cpu")
+manager.optimizers.device = lambda: torch.device("cpu")
 
 # What a GPU's graph is made of is no place to begin.
 asked, capturing = [], [True]
-manager.orders.append({"order": 0, "id": 3, "plan": plan, "keep": False})
+manager.wishes.plans.append({"order": 0, "id": 3, "plan": plan, "keep": False})
 manager._on = lambda number, plan: asked.append(number) or ""
 torch.cuda.is_initialized = lambda: True
 torch.cuda.is_current_stream_capturing = lambda: capturing[0]
-manager._manage()
-expect("while a graph is captured", (asked, len(manager.orders)), ([], 1))
+manager.manage()
+expect("while a graph is captured", (asked, len(manager.wishes.plans)), ([], 1))
 capturing[0], rooms[0] = False, 10 * GIB
-manager._manage()
-expect("behind it", (asked, len(manager.orders)), ([3], 0))
+manager.manage()
+expect("behind it", (asked, len(manager.wishes.plans)), ([3], 0))
 print("no more is taken than there is")

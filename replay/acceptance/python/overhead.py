@@ -93,7 +93,7 @@ def main():
     agent = space["Agent"](path, False)
     agent.attach()
     waited = time.monotonic()
-    while not agent.welcome:
+    while not agent.sender.welcome:
         if time.monotonic() - waited > 60:
             viewer.kill()
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,36 +1,236 @@
 """The agent around a step's end, without torch."""
 
-import collections
+import os
+import signal
+import weakref
 from types import SimpleNamespace
+
+import pytest
 
 from agent import wire
 from agent.agent import Agent
+from agent.guard import Guard
+from agent.link import Bell
+from agent.markers import Markers
+from agent.optimizers import Optimizers
+from agent.outbox import Outbox
+from agent.totals import Pools
+from agent.windows import MAX_READY, Windows
+from agent.wishes import Wishes
 
 
-def waiting(device, *wishes):
-    """An agent that was asked for windows, in a program whose parameters are on a device."""
-    agent = Agent.__new__(Agent)
-    agent.torch = SimpleNamespace(_C=SimpleNamespace(_len_torch_dispatch_stack=lambda: 0))
-    agent.unfinished, agent.window, agent.every, agent.how = None, None, 0, "ops"
-    agent.ready, agent.notices, agent.answers = collections.deque(), collections.deque(), collections.deque()
-    agent.addresses = SimpleNamespace(look_again=1)
-    agent.want = collections.deque(wishes)
-    agent._of_parameters = lambda: device
-    return agent
+class Optimizer:
+    def __init__(self, device=None):
+        p = SimpleNamespace(device=device, grad=None)
+        self.param_groups, self.state = [{"params": [p]}], {}
+
+
+class Manager:
+    watched = None
+
+    def watch(self, window, saves):
+        self.watched = saves
+
+    def unwatch(self, window):
+        pass
+
+
+def windows(device, *wishes):
+    """Windows of a program whose parameters are on a device, as they were asked for."""
+    torch = SimpleNamespace(
+        _C=SimpleNamespace(_len_torch_dispatch_stack=lambda: 0),
+        autograd=SimpleNamespace(_profiler_enabled=lambda: False),
+    )
+    wanted, optimizers = Wishes(), Optimizers()
+    wanted.want.extend(wishes)
+    optimizer = Optimizer(device)
+    optimizers.add(optimizer)
+    made = Windows(torch, lambda: 0, Outbox(), wanted, optimizers, Manager(), Pools(), None)
+    made.keep = optimizer
+    return made
+
+
+def answers(w):
+    return [(a["order"], a["state"], a["reason"]) for a in w.outbox.answers]
 
 
 def test_saves_that_no_plan_can_follow_are_refused_and_disarm_nothing():
-    agent = waiting(SimpleNamespace(type="xpu"), ("ops", 2, True, "", [5]))
-    agent._open(0)
-    (answer,) = agent.answers
-    assert (answer["order"], answer["state"], answer["reason"]) == (5, wire.REFUSED, "not_captured")
-    assert agent.window is None
+    w = windows(SimpleNamespace(type="xpu"), ("ops", 2, True, "", [5]))
+    w.begin(0)
+    assert answers(w) == [(5, wire.REFUSED, "not_captured")]
+    assert w.open is None
+
+
+def test_a_history_of_the_cpus_memory_is_refused_and_not_tried_again():
+    w = windows(SimpleNamespace(type="cpu"), ("history", 1, False, "", [5]))
+    w.wishes.every = 1
+    w.begin(0)
+    assert answers(w) == [(5, wire.REFUSED, "not_captured")]
+    assert w.wishes.every == 0
+
+
+def test_windows_that_nobody_takes_are_made_no_more_and_counted():
+    w = windows(SimpleNamespace(type="cpu"))
+    w.wishes.every = 1
+    w.ready.extend(SimpleNamespace(how="ops", settled=lambda: False) for _ in range(MAX_READY))
+    w.begin(0)
+    assert w.open is None
+    assert [payload["n"] for kind, payload in w.outbox.notices if kind == wire.LOST] == [1]
+    assert w.next_ready() is None  # a device is not done with it
+    w.ready[0].settled = lambda: True
+    assert w.next_ready().how == "ops"
+
+
+class Window:
+    """A window of one's own."""
+
+    how, stopped, watched, graphs, cost, orders, taken = "ops", False, False, 0, 0, [7], None
+    top, ended = True, False
+
+    def __init__(self):
+        self.steps = []
+
+    def on_top(self):
+        return self.top
+
+    def look(self, optimizers):
+        pass
+
+    def end(self):
+        self.ended = True
+
+
+def opened(wanted):
+    import threading
+
+    w = windows(SimpleNamespace(type="cpu"))
+    w.open, w.thread, w.wanted = Window(), threading.get_ident(), wanted
+    return w, w.open
+
+
+def test_a_window_closes_behind_its_last_step():
+    w, window = opened(2)
+    w.step_ended(0, 10)
+    assert w.open is window
+    w.step_ended(10, 25)
+    assert w.open is None
+    assert window.ended
+    assert window.steps == [(0, 10), (10, 25)]
+    assert list(w.ready) == [window]
+
+
+def test_a_window_inside_of_which_a_mode_stands_waits_for_it():
+    w, window = opened(1)
+    window.top = False
+    w.step_ended(0, 10)
+    assert w.open is window
+    assert window.stopped
+    window.top = True
+    w.step_ended(10, 20)
+    assert w.open is None
+
+
+def test_who_leaves_wants_no_window():
+    w, window = opened(5)
+    w.wishes.leaving = True
+    w.step_ended(0, 10)
+    assert w.open is None
+    assert window.ended
+    assert not w.ready
+
+
+def test_a_step_that_is_described_says_little_of_those_that_follow():
+    w = windows(None)
+    w.step_ended(0, 100)
+    w.step_ended(100, 1100)
+    assert w.lasted == 125
+    w.open = Window()
+    w.step_ended(1100, 1101)
+    assert w.lasted == 125
 
 
 def test_wishes_for_the_same_means_become_one():
     wishes = [("ops", 1, False, "", [1]), ("history", 1, False, "", [2]), ("ops", 3, True, "", [3])]
-    agent = waiting(None, *wishes)
-    assert agent._asked() == ("ops", 3, True, "", [1, 3])
-    assert list(agent.want) == [wishes[1]]
-    assert agent._asked() == wishes[1]
-    assert agent._asked() is None
+    w = Wishes()
+    w.want.extend(wishes)
+    assert w.asked() == ("ops", 3, True, "", [1, 3])
+    assert list(w.want) == [wishes[1]]
+    assert w.asked() == wishes[1]
+    assert w.asked() is None
+
+
+def test_optimizers_are_known_once_and_weakly():
+    known, a, b = Optimizers(), Optimizer("cpu"), Optimizer("cuda:0")
+    assert known.device() is None
+    assert [known.add(a), known.add(b), known.add(a)] == [True, True, False]
+    assert known.device() == "cpu"
+    del a
+    assert known.alive() == [b]
+    assert known.device() == "cuda:0"
+    assert known.add(Optimizer()) is True
+    assert len(known.known) == 2
+
+
+def raises(*args):
+    raise ValueError("the program's own")
+
+
+def test_an_error_of_a_signals_handler_is_the_programs():
+    guard, before = Guard(), signal.signal(signal.SIGUSR1, raises)
+    try:
+        os.kill(os.getpid(), signal.SIGUSR1)
+    except ValueError as e:
+        own = e
+    finally:
+        assert guard.caught(own)
+        signal.signal(signal.SIGUSR1, before)
+    assert guard.dead
+    assert guard.why == "ValueError: the program's own"
+
+
+def test_an_error_of_ours_is_kept_and_the_first_one_is_named():
+    guard = Guard()
+    guard.broke(KeyError("ours"))
+    assert not guard.caught(ValueError("later"))
+    assert guard.why == "KeyError: 'ours'"
+    with pytest.raises(KeyboardInterrupt):
+        guard.broke(KeyboardInterrupt())
+
+
+def test_a_bell_rings_once_for_many_and_is_silent_where_it_is_closed():
+    bell = Bell()
+    bell.ring()
+    bell.open()
+    for _ in range(100000):
+        bell.ring()
+    bell.wait(0)
+    ends = bell.ends
+    bell.close()
+    bell.ring()
+    for end in ends:
+        with pytest.raises(OSError):
+            os.fstat(end)
+
+
+def test_markers_come_and_go(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    theirs = tmp_path / "viewer"
+    theirs.mkdir()
+    markers = Markers(str(theirs / "x.sock"))
+    markers.put()
+    found = sorted(tmp_path.glob("*/*.json"))
+    assert [p.name for p in found] == ["%d.json" % os.getpid()] * 2
+    assert found[0].parent.stat().st_mode & 0o777 == 0o700
+    markers.remove()
+    assert list(tmp_path.glob("*/*")) == []
+
+
+def test_nothing_of_an_agent_holds_it(monkeypatch):
+    """It goes with its last reference: no ring of its parts waits for the collector."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace())
+    agent = Agent("/nowhere", False)
+    parts = [weakref.ref(x) for x in (agent, agent.windows, agent.sender, agent.manager, agent.totals)]
+    del agent
+    assert [part() for part in parts] == [None] * len(parts)

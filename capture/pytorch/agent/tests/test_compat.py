@@ -10,7 +10,7 @@ from agent import compat
 
 PACKAGE = Path(compat.__file__).parent
 TABLE = PACKAGE.parents[2] / "docs" / "torch-names.md"
-OURS = {"self", "cls", "agent", "carrier", "window", "settings", "Sender", "Carrier", "Agent", "Ops"}
+OURS = {"self", "cls", "agent", "carrier", "window", "settings", "Carrier", "Agent", "Ops"}
 
 
 def private(module):

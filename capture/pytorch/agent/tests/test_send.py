@@ -2,36 +2,46 @@
 
 import json
 import struct
+from types import SimpleNamespace
 
 import pytest
 
 from agent import wire
-from agent.send import MAX_UNSENT, Sender
+from agent.link import Bell, Link
+from agent.outbox import MAX_STEPS, Outbox
+from agent.send import MAX_UNSENT, SOON, Sender
+from agent.wishes import Wishes
+
+
+class Socket:
+    def close(self):
+        pass
 
 
 class Viewed(Sender):
     """A Sender whose viewer has been welcomed."""
 
     def __init__(self):
-        Sender.__init__(self, "/nowhere")
-        self.welcome, self.hung_up, self.index = True, False, 1
-        self.hello = {}
-        self.orders = []
-
-    def _lost_viewer(self):
-        self.hung_up = True
+        link, manager = Link("/nowhere", Bell()), SimpleNamespace(offloads=False)
+        windows = SimpleNamespace(ready=[], next_ready=lambda: None, busy=lambda: False, lasted=0)
+        totals = SimpleNamespace(device=None, room=-1)
+        Sender.__init__(self, SimpleNamespace(), 0, link, Outbox(), Wishes(), windows, manager, totals)
+        link.sock, self.welcome, self.told = Socket(), True, self._changing()
 
     def hear(self, kind, payload):
-        self.unread += struct.pack("<IB", len(payload) + 1, kind) + payload
+        self.link.unread += struct.pack("<IB", len(payload) + 1, kind) + payload
         self._hear()
+
+    def hung_up(self):
+        return self.link.sock is None
 
     def frames(self):
         """What waits to be written, as kinds and payloads."""
-        out = []
-        while self.out:
-            size, kind = struct.unpack_from("<IB", self.out)
-            out.append((kind, json.loads(bytes(self.out[5 : 4 + size]))))
-            del self.out[: 4 + size]
+        out, waits = [], self.link.out
+        while waits:
+            size, kind = struct.unpack_from("<IB", waits)
+            out.append((kind, json.loads(bytes(waits[5 : 4 + size]))))
+            del waits[: 4 + size]
         return out
 
 
@@ -40,15 +50,15 @@ def order(**told):
 
 
 def test_a_frame_is_its_length_its_kind_and_its_payload():
-    s = Viewed()
-    s._frame(wire.NOTICE, {"text": "t"})
-    assert bytes(s.out) == struct.pack("<IB", 13, wire.NOTICE) + b'{"text":"t"}'
+    link = Link("/nowhere", Bell())
+    link.frame(wire.NOTICE, {"text": "t"})
+    assert bytes(link.out) == struct.pack("<IB", 13, wire.NOTICE) + b'{"text":"t"}'
 
 
 def test_an_order_is_accepted_with_its_number():
     s = Viewed()
     s.hear(wire.ORDER, order(id=7, do="describe", how="ops", steps=2, saves=True))
-    assert list(s.want) == [("ops", 2, True, "", [7])]
+    assert list(s.wishes.want) == [("ops", 2, True, "", [7])]
     s._fill()
     assert (wire.ANSWER, {"order": 7, "state": "accepted", "reason": "", "text": ""}) in s.frames()
 
@@ -56,7 +66,8 @@ def test_an_order_is_accepted_with_its_number():
 def test_an_order_that_nobody_knows_is_refused():
     s = Viewed()
     s.hear(wire.ORDER, order(id=8, do="dance"))
-    assert [(a["order"], a["state"], a["reason"]) for a in s.answers] == [(8, "refused", "unknown_order")]
+    answers = [(a["order"], a["state"], a["reason"]) for a in s.outbox.answers]
+    assert answers == [(8, "refused", "unknown_order")]
 
 
 @pytest.mark.parametrize(
@@ -65,32 +76,69 @@ def test_an_order_that_nobody_knows_is_refused():
 def test_who_talks_nonsense_is_hung_up_on(payload):
     s = Viewed()
     s.hear(wire.ORDER, payload)
-    assert s.hung_up
+    assert s.hung_up()
 
 
 @pytest.mark.parametrize("size", [0, wire.MAX_FRAME + 1])
 def test_a_frame_of_no_or_of_too_many_bytes_is_no_frame(size):
     s = Viewed()
-    s.unread += struct.pack("<IB", size, wire.ORDER)
+    s.link.unread += struct.pack("<IB", size, wire.ORDER)
     s._hear()
-    assert s.hung_up
+    assert s.hung_up()
 
 
 def test_half_a_frame_waits_for_the_rest():
     s = Viewed()
     whole = struct.pack("<IB", 3, wire.DETACH) + b"{}"
-    s.unread += whole[:-1]
+    s.link.unread += whole[:-1]
     s._hear()
-    assert not s.leaving
-    s.unread += whole[-1:]
+    assert not s.wishes.leaving
+    s.link.unread += whole[-1:]
     s._hear()
-    assert s.leaving
+    assert s.wishes.leaving
+
+
+def test_a_viewer_that_goes_takes_its_wishes_with_it_and_leaves_its_plan():
+    s = Viewed()
+    s.hear(wire.ORDER, order(id=1, do="describe", steps=2))
+    s.hear(wire.ORDER, order(id=2, do="every", steps=5))
+    s.hear(wire.ORDER, order(id=3, do="carry", number=1, plan={"version": 1}))
+    s.hear(wire.WELCOME, order(version=wire.VERSION + 1))
+    assert s.hung_up()
+    assert not s.wishes.want
+    assert s.wishes.every == 0
+    assert [p["order"] for p in s.wishes.plans] == [3]
+
+
+def test_what_has_changed_is_said_in_another_hello(monkeypatch):
+    said = []
+    monkeypatch.setattr("agent.send.hello", lambda torch, device, *facts: said.append(facts) or {})
+    s = Viewed()
+    s._fill()
+    assert said == []
+    s.hear(wire.ORDER, order(id=1, do="depth", how="history"))
+    s._fill()
+    s._fill()
+    assert said == [("history", False, -1, True)]
+    s.outbox.step((0,))
+    s._fill()
+    assert said[1:] == [("history", False, -1, False)]
+
+
+def test_every_so_many_steps_are_looked_for_twice_as_often():
+    s = Viewed()
+    assert s._patience() > 1 << 20
+    s.wishes.every, s.windows.lasted = 10, 100_000_000
+    assert s._patience() == 500
+    s.windows.lasted = 1
+    assert s._patience() == SOON
 
 
 def test_steps_that_fell_out_are_counted():
     s = Viewed()
-    s.produced = 5
-    s.steps.append((4,))
+    s.outbox.produced = 5
+    s.outbox.steps.append((4,))
+    s.told = s._changing()
     s._fill()
     kinds = dict(s.frames())
     assert kinds[wire.STEPS] == [[4]]
@@ -99,7 +147,24 @@ def test_steps_that_fell_out_are_counted():
 
 def test_a_viewer_that_does_not_read_is_sent_no_more_steps():
     s = Viewed()
-    s.out += b" " * (MAX_UNSENT // 2)
-    s.steps.append((1,))
+    s.link.out += b" " * (MAX_UNSENT // 2)
+    s.outbox.step((1,))
+    s.told = s._changing()
     s._fill()
-    assert len(s.steps) == 1
+    assert len(s.outbox.steps) == 1
+
+
+def test_each_step_is_taken_or_counted_as_lost_but_once():
+    box = Outbox()
+    for k in range(MAX_STEPS + 7):
+        box.step((k,))
+    assert box.lost() == 7
+    assert [row[0] for row in box.take()] == list(range(7, 1007))
+    assert box.lost() == 0
+    box.viewer_left()  # what was taken may not have been written
+    assert box.lost() == 1000
+    box.take()
+    box.arrived()
+    box.viewer_left()
+    assert box.lost() == 0
+    assert box.taken + len(box.steps) == box.produced == MAX_STEPS + 7

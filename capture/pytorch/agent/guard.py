@@ -1,0 +1,39 @@
+"""What happens to an error of the agent's: it disarms the agent for good, and training goes on."""
+
+from __future__ import annotations
+
+import signal
+
+
+class Guard:
+    def __init__(self) -> None:
+        self.dead = False  # the agent is disarmed, or has gone
+        self.why = ""  # of the first error
+
+    def caught(self, error: BaseException) -> bool:
+        """Disarm. Returns whether the error is the program's own, and to be raised again."""
+        self.dead = True
+        self.why = self.why or "%s: %s" % (type(error).__name__, error)
+        return not isinstance(error, Exception) or _raised_by_a_handler(error)
+
+    def broke(self, error: BaseException) -> None:
+        """Disarm, and raise what is the program's own."""
+        if self.caught(error):
+            raise error
+
+
+def _raised_by_a_handler(error: BaseException) -> bool:
+    """Whether a handler of the program's, of a signal that came while the agent ran, raised the error."""
+    handlers = set()
+    for number in range(1, signal.NSIG):
+        try:
+            handlers.add(getattr(signal.getsignal(number), "__code__", None))
+        except (ValueError, OSError):
+            pass
+    handlers.discard(None)
+    tb = error.__traceback__
+    while tb is not None:
+        if tb.tb_frame.f_code in handlers:
+            return True
+        tb = tb.tb_next
+    return False

@@ -1,0 +1,68 @@
+"""What the agent says of the process that it lives in."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from .markers import started
+from .wire import VERSION
+
+if TYPE_CHECKING:
+    from .kinds import Device
+
+MAX_GPUS = 64  # that are described
+WAITING = "waiting for the first optimizer step"
+
+
+def hello(torch: Any, device: Device, how: str, offloads: bool, room: int, waiting: bool) -> dict[str, Any]:
+    """The payload of a hello. The device and its room are those of the parameters, how is by which means
+    windows are captured, offloads says whether saved tensors wait on the host."""
+    rank = _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    world = _number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    dist = sys.modules.get("torch.distributed")
+    if dist is not None and dist.is_available() and dist.is_initialized():
+        rank, world = dist.get_rank(), dist.get_world_size()
+    return {
+        "version": VERSION,
+        "pid": os.getpid(),
+        "start": started(),
+        "host": socket.gethostname(),
+        "argv": list(getattr(sys, "orig_argv", sys.argv))[:64],
+        "python": sys.version.split()[0],
+        "torch": str(torch.__version__),
+        "device": "" if device is None else str(device),
+        "rank": rank,
+        "local_rank": _number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        "world_size": world,
+        "capabilities": ["steps", "ops"]
+        + (["history"] if device is not None and device.type == "cuda" else [])
+        + ["profile", "events", "plans"],
+        "depth": how,
+        "offloads": offloads,
+        "room": max(room, 0),
+        "devices": _gpus(torch),
+        "waiting": WAITING if waiting else "",
+    }
+
+
+def _number(*names: str) -> int:
+    """The first of some variables of the environment that is a number, -1 where none is."""
+    for name in names:
+        if os.environ.get(name, "").isdigit():
+            return int(os.environ[name])
+    return -1
+
+
+def _gpus(torch: Any) -> list[dict[str, Any]]:
+    """The GPUs that the process sees, for planning; none before it has used one."""
+    try:
+        cuda = torch.cuda
+        if not cuda.is_initialized():
+            return []
+        every = [(k, cuda.get_device_properties(k)) for k in range(min(cuda.device_count(), MAX_GPUS))]
+        return [{"ordinal": k, "name": p.name, "bytes": p.total_memory} for k, p in every]
+    except Exception:  # a device that is lost
+        return []

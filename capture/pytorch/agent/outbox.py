@@ -1,0 +1,78 @@
+"""What training produced and the agent has to say, until it is sent.
+
+The training thread and the sending thread put in, without a lock; the sending thread takes out. What waits is
+bounded: the oldest is dropped first. Dropped steps are counted, and the count is sent.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import Any
+
+from .wire import LOST, NOTICE
+
+MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
+AT_ONCE = 1000  # steps in a frame
+
+
+class Outbox:
+    def __init__(self) -> None:
+        self.steps: collections.deque[tuple[Any, ...]] = collections.deque(maxlen=MAX_STEPS)
+        self.produced = 0  # steps that were ever put in: the number of the next one
+        self.taken = 0
+        self.inflight = 0  # steps that were taken and may not have been written yet
+        self.missed = 0  # steps that went to a viewer who left
+        self.notices: collections.deque[tuple[int, dict[str, Any]]] = collections.deque(maxlen=100)
+        self.answers: collections.deque[dict[str, Any]] = collections.deque(maxlen=1000)
+
+    def __bool__(self) -> bool:
+        return bool(self.steps or self.notices or self.answers)
+
+    def step(self, row: tuple[Any, ...]) -> None:
+        self.steps.append(row)
+        self.produced += 1
+
+    def say(self, text: str, key: str) -> None:
+        """Tell people. An empty text takes back what was said under the key."""
+        self.notices.append((NOTICE, {"text": text, "key": key}))
+
+    def state(self, text: str, key: str) -> None:
+        """Say what the agent waits for or does now."""
+        self.notices.append((NOTICE, {"text": text, "key": key, "state": True}))
+
+    def lose(self, name: str, n: int, detail: str) -> None:
+        self.notices.append((LOST, {"name": name, "n": n, "detail": detail}))
+
+    def answer(self, orders: list[int], state: str, reason: str = "", text: str = "") -> None:
+        """Say how far some orders have come. Nobody wants answers to order 0."""
+        for number in orders:
+            if number:
+                self.answers.append({"order": number, "state": state, "reason": reason, "text": text})
+
+    # -- the sending thread's --------------------------------------------------------------------------------
+
+    def take(self) -> list[tuple[Any, ...]]:
+        """The oldest steps, as many as fit into a frame."""
+        rows: list[tuple[Any, ...]] = []
+        while self.steps and len(rows) < AT_ONCE:
+            rows.append(self.steps.popleft())
+            self.taken += 1
+        self.inflight += len(rows)
+        return rows
+
+    def lost(self) -> int:
+        """How many steps no viewer will see, beyond those that were counted before."""
+        lost = self.produced - self.taken - len(self.steps) + self.missed
+        if lost <= 0:
+            return 0
+        self.taken += lost - self.missed
+        self.missed = 0
+        return lost
+
+    def arrived(self) -> None:
+        """All that was taken is written."""
+        self.inflight = 0
+
+    def viewer_left(self) -> None:
+        self.answers.clear()
+        self.missed, self.inflight = self.missed + self.inflight, 0

@@ -1,0 +1,67 @@
+"""What the agent asks of the process that it lives in."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import types
+from typing import Any
+
+OLDEST = 2, 2  # of torch: what the agent calls came with it
+
+
+def too_old(torch: Any) -> str:
+    """Why nothing begins under this torch, "" where nothing speaks against it: of one that is being
+    imported, or calls itself something else, nothing is known."""
+    version = str(getattr(torch, "__version__", ""))
+    try:
+        if tuple(int(n) for n in version.split(".")[:2]) >= OLDEST:
+            return ""
+    except ValueError:
+        return ""
+    return (
+        "torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a "
+        "GPU's driver allocates for it with gmemtop attach --probes" % ((version,) + OLDEST)
+    )
+
+
+def initializing(module: Any) -> bool:
+    """Whether a module is being imported."""
+    return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))
+
+
+def silent() -> bool:
+    """Whether this process is none that trains: a child of multiprocessing (a data loader's worker, a
+    compiler's) or a launcher."""
+    import multiprocessing
+
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return (
+        multiprocessing.parent_process() is not None
+        or getattr(multiprocessing.current_process(), "_inheriting", False)
+        or (main is not None and main.name.startswith("torch."))
+        or "torchrun" in sys.argv[:1]
+    )
+
+
+def importing(torch: Any) -> bool:
+    """Whether torch is being imported: two threads that import parts of it wait for each other, and Python
+    ends that by giving one of them half a module."""
+    there = sys.modules.get("torch")
+    if there is not torch:
+        raise ImportError("the program failed to import torch")
+    return initializing(there)
+
+
+def stepping() -> bool:
+    """Whether a thread other than this one is inside of an optimizer's step, where torch goes through its
+    tables of hooks."""
+    here = threading.get_ident()
+    for ident, top in list(sys._current_frames().items()):
+        frame: types.FrameType | None = top
+        while frame is not None and ident != here:
+            if frame.f_code.co_filename.endswith(os.path.join("torch", "optim", "optimizer.py")):
+                return True
+            frame = frame.f_back
+    return False

@@ -1,0 +1,48 @@
+"""What viewers want of the agent.
+
+The sending thread writes it down, and the training thread takes it up where a step ends.
+"""
+
+from __future__ import annotations
+
+import collections
+from typing import TYPE_CHECKING, Any
+
+from .settings import settings
+
+if TYPE_CHECKING:
+    from .kinds import Wish
+
+
+class Wishes:
+    def __init__(self) -> None:
+        self.leaving = False  # the agent is to go
+        self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
+        self.every = 0  # one step in so many is captured, 0 for none
+        self.how = settings.depth  # by which means, where a wish names none
+        # an order to carry out a plan or none: the newest counts
+        self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
+
+    def asked(self) -> Wish | None:
+        """What is to be captured now: all at once that was asked for by the means of the first who asked;
+        None where nothing is."""
+        first: Wish | None = None
+        others: list[Wish] = []
+        while True:
+            try:
+                # which the sending thread may empty meanwhile
+                how, steps, saves, library, orders = self.want.popleft()
+            except IndexError:
+                self.want.extend(others)
+                return first
+            if first is None:
+                first = how, steps, saves, library, orders
+            elif first[0] == how and first[3] == library:
+                first = how, max(steps, first[1]), saves or first[2], library, first[4] + orders
+            else:
+                others.append((how, steps, saves, library, orders))
+
+    def viewer_left(self) -> None:
+        """Nobody waits for windows any more. A plan stays: it is in force without a viewer."""
+        self.every = 0
+        self.want.clear()
