@@ -18,9 +18,9 @@ from .carry import COMPILED, Carrier, capturing
 from .compat import compiled_graphs, dispatch_modes
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
-from .pool import Refused
 from .pooled import Pooled
 from .settings import settings
+from .slots import Refused
 from .wire import DONE, ENDED, REFUSED
 
 if TYPE_CHECKING:

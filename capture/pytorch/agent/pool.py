@@ -4,13 +4,6 @@ places.
 It is the Python half of pool.c, which says how that works; this half finds torch's allocator, makes sure that
 it is the one we know, takes the memory from it, and hands plans and figures over. Nothing here is raised into
 training: what goes wrong is the sentence that a method returns.
-
-What is known of an allocator is its table of virtual functions. Which slot holds which function differs
-from version to version, so it is not assumed: each slot of the table in this process is looked up among
-the symbols of the library that it lies in, and the functions that are exchanged have to have the exact
-names, arguments included, that pool.c is written for. They have to be where SLOTS has them, too, which
-names the versions that this serves: by device and version, -1 for what there is none of or is left alone,
-as it is in each release of torch for Linux (pool/testdata/slots.py reads it from those).
 """
 
 from __future__ import annotations
@@ -23,63 +16,8 @@ import sys
 import threading
 from typing import Any, Callable
 
-HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
-SLOTS = {
-    "cpu": dict(
-        [((2, 2), (2, 3, -1, -1, -1, -1, -1))] + [((2, n), (2, 4, -1, -1, -1, -1, -1)) for n in range(3, 16)]
-    ),
-    "cuda": {
-        (2, 2): (2, -1, 13, 12, -1, 18, 19),
-        (2, 3): (2, -1, 15, 14, -1, 20, 21),
-        (2, 4): (2, -1, 15, 14, -1, 20, 21),
-        (2, 5): (2, -1, 15, 14, 24, 20, 21),
-        (2, 6): (2, -1, 18, 17, 29, 23, 24),
-        (2, 7): (2, -1, 18, 17, 29, 23, 24),
-        (2, 8): (2, -1, 18, 17, 30, 23, 24),
-        (2, 9): (2, -1, 22, 21, 31, 24, 25),
-        (2, 10): (2, -1, 24, 23, 34, 26, 27),
-        (2, 11): (2, -1, 24, 23, 34, 26, 27),
-        (2, 12): (2, -1, 24, 23, 34, 26, 27),
-        (2, 13): (2, -1, 24, 23, 36, 26, 27),
-        (2, 14): (2, -1, 24, 23, 36, 26, 27),
-        (2, 15): (2, -1, 24, 23, 36, 26, 27),
-    },
-}
-CPU, CUDA = "3c1019DefaultCPUAllocatorE", "3c104cuda20CUDACachingAllocator6Native22NativeCachingAllocatorE"
-NAMES = {  # the names that the symbols of HOOKED have
-    "cpu": (
-        ("_ZN3c1019DefaultCPUAllocator8allocateEm", "_ZNK3c1019DefaultCPUAllocator8allocateEm"),
-        ("_ZNK3c1019DefaultCPUAllocator11raw_deleterEv",),
-        (),
-        (),
-        (),
-        (),
-        (),
-    ),
-    "cuda": tuple(
-        tuple("_ZN" + const + CUDA[:-1] + name for const, name in names)
-        for names in (
-            (("", "8allocateEm"), ("K", "8allocateEm")),
-            (),
-            (("", "12recordStreamERKNS_7DataPtrENS0_10CUDAStreamE"),),
-            (("", "17getBaseAllocationEPvPm"),),
-            (("", "14shareIpcHandleEPv"),),
-            (
-                ("", "19beginAllocateToPoolEaSt4pairIyyESt8functionIFbP11CUstream_stEE"),
-                ("", "19beginAllocateToPoolEiSt4pairIyyESt8functionIFbP11CUstream_stEE"),
-                ("", "25beginAllocateStreamToPoolEiP11CUstream_stSt4pairIyyE"),
-                ("", "25beginAllocateStreamToPoolEaP11CUstream_stSt4pairIyyE"),
-            ),
-            (
-                ("", "17endAllocateToPoolEaSt4pairIyyE"),
-                ("", "17endAllocateToPoolEiSt4pairIyyE"),
-                ("", "23endAllocateStreamToPoolEiP11CUstream_st"),
-                ("", "23endAllocateStreamToPoolEaP11CUstream_st"),
-            ),
-        )
-    ),
-}
-ABSENT = ("shareIpcHandle",)  # from torch before 2.5
+from .slots import SLOTS, Refused, Symbols, table
+
 RUNTIME = (
     "cudaStreamIsCapturing",
     "cudaEventCreateWithFlags",
@@ -133,99 +71,6 @@ NOT_ARMED = (
     "tensors from earlier plans are still alive: let the program let go of them, or start it anew",
     "tensors from a plan of another stream are still alive: try again after the next step",
 )
-
-
-class Refused(Exception):
-    """A sentence for the user."""
-
-
-class Symbols:
-    """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF,
-    which is what torch's wheels for Linux are."""
-
-    def __init__(self, name: str) -> None:
-        self.path, self.base = "", 0
-        with open("/proc/self/maps") as maps:
-            for line in maps:
-                fields = line.split(None, 5)
-                if len(fields) == 6 and os.path.basename(fields[5].strip()) == name:
-                    self.path = fields[5].strip()
-                    self.base = int(fields[0].split("-")[0], 16) - int(fields[2], 16)
-                    break
-        if not self.path:
-            raise Refused("torch's %s is not in this process" % name)
-        try:
-            with open(self.path, "rb") as f:
-                self.names = self._read(f.read())
-        except (OSError, struct.error, ValueError, IndexError) as e:
-            raise Refused(
-                "the symbols of %s cannot be read (%s): was torch updated since the program began? start it "
-                "anew" % (self.path, e)
-            ) from e
-
-    @staticmethod
-    def _read(data: bytes) -> dict[int, list[tuple[str, int]]]:
-        if data[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("not a 64-bit ELF file")
-        (at,) = struct.unpack_from("<Q", data, 0x28)
-        size, count = struct.unpack_from("<HH", data, 0x3A)
-        sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]
-        names: dict[int, list[tuple[str, int]]] = {}
-        for s in sections:
-            if s[1] not in (2, 11):  # SHT_SYMTAB, SHT_DYNSYM
-                continue
-            texts = sections[s[6]][4]
-            for name, info, _, _, value, length in struct.iter_unpack("<IBBHQQ", data[s[4] : s[4] + s[5]]):
-                if value and info & 15 in (1, 2):  # STT_OBJECT, STT_FUNC
-                    begin = texts + name
-                    names.setdefault(value, []).append(
-                        (data[begin : data.index(b"\0", begin)].decode("ascii", "replace"), length)
-                    )
-        return names
-
-    def at(self, address: int) -> list[tuple[str, int]]:
-        """Names and sizes of what begins at the address."""
-        return self.names.get(address - self.base, [])
-
-
-def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[int, ...]]:
-    """The address of torch's allocator for the device, how many slots its table has, and where HOOKED are
-    in it. theirs tells from its address which table it had before ours."""
-    symbols = Symbols("libc10.so" if device == "cpu" else "libc10_cuda.so")
-    library = ctypes.CDLL(symbols.path)
-    if device == "cpu":
-        get = library["_ZN3c1012GetAllocatorERKNS_10DeviceTypeE"]
-        get.restype, get.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
-        address = get(ctypes.byref(ctypes.c_int8(0)))
-    else:
-        address = ctypes.c_void_p.in_dll(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE").value
-    if not address:
-        raise Refused("torch has no allocator for %s yet: wait for the first step" % device)
-    virtual = theirs(address)
-    sizes = [
-        size
-        for name, size in symbols.at(virtual - 16)
-        if name == "_ZTVN" + (CPU if device == "cpu" else CUDA)
-    ]
-    if not sizes:
-        raise Refused(
-            "torch's allocator for %s is not its own, or its library has no symbols: another tool or a "
-            "pluggable allocator is in its place" % device
-        )
-    count = sizes[0] // 8 - 2
-    slots = [-1] * len(HOOKED)
-    for k in range(count):
-        for name, _ in symbols.at(ctypes.c_void_p.from_address(virtual + 8 * k).value or 0):
-            for h, names in enumerate(NAMES[device]):
-                if name in names:
-                    slots[h] = k
-    for h, names in enumerate(NAMES[device]):
-        if names and slots[h] < 0 and HOOKED[h] not in ABSENT:
-            raise Refused(
-                "torch's allocator has no %s that is known: this version of gmemtop does not know this torch"
-                % HOOKED[h]
-            )
-    return address, count, tuple(slots)
 
 
 def _guarded(method: Callable[..., Any]) -> Callable[..., str]:

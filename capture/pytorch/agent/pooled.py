@@ -11,7 +11,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
-from .pool import Pool, Refused
+from .pool import Pool
+from .slots import Refused
 
 if TYPE_CHECKING:
     from .kinds import Moved, Plan

@@ -332,8 +332,11 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	python, shim := torchtest.Python(t), built(t)
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
-	read(t, filepath.Join("..", "agent", "pool.py"))
-	out, err := exec.Command(python, train, shim, filepath.Join("..", "agent"), "cuda").CombinedOutput()
+	sources := t.TempDir()
+	if err := os.WriteFile(filepath.Join(sources, "pool.py"), []byte(agent.Bundle("pool")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(python, train, shim, sources, "cuda").CombinedOutput()
 	if strings.Contains(string(out), "libc10_cuda.so is not in this process") {
 		t.Skip("needs a torch built for CUDA")
 	}

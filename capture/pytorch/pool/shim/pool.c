@@ -2,7 +2,7 @@
 //
 // Torch allocates every tensor by a virtual call of one object, so that writing one pointer, the object's to its table of virtual functions, puts us
 // between the two while training runs, and writing it back takes us out. The table we put there is a copy with a few functions exchanged. No header
-// of torch is included: pool.py reads from the symbols of the library in the process which slot holds which function, and refuses what it does not
+// of torch is included: slots.py reads from the symbols of the library in the process which slot holds which function, and refuses what it does not
 // know. This file knows the layout of two things, a DataPtr and a Stream, and checks the first against what torch returns.
 //
 // # Serving

@@ -1,6 +1,6 @@
 """Read from wheels of torch for Linux where the functions that the pool exchanges are in its allocators' tables, and compare with SLOTS.
 
-usage: slots.py POOL.py WHEEL...    WHEEL is a file, or an address that answers requests for ranges of bytes
+usage: slots.py SLOTS.py WHEEL...    WHEEL is a file, or an address that answers requests for ranges of bytes
 
 Nothing of torch is run: the tables are in the libraries, as relocations. A line a wheel and device; the exit status is 1 where one is not as SLOTS has it.
 """
@@ -13,9 +13,9 @@ import sys
 import urllib.request
 import zipfile
 
-spec = importlib.util.spec_from_file_location("pool", sys.argv[1])
-pool = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pool)
+spec = importlib.util.spec_from_file_location("slots", sys.argv[1])
+torchs = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(torchs)
 
 
 class Remote(io.RawIOBase):
@@ -53,12 +53,12 @@ class Remote(io.RawIOBase):
 
 def slots(data, device):
     """Where HOOKED are in the table of a library's allocator."""
-    names, class_name = pool.Symbols._read(data), "_ZTVN" + (pool.CPU if device == "cpu" else pool.CUDA)
+    names, class_name = torchs.Symbols._read(data), "_ZTVN" + (torchs.CPU if device == "cpu" else torchs.CUDA)
     table, size = [(at, size) for at, found in names.items() for name, size in found if name == class_name][0]
     sections_at, = struct.unpack_from("<Q", data, 0x28)
     each, count = struct.unpack_from("<HH", data, 0x3a)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, sections_at + i * each) for i in range(count)]
-    found = [-1] * len(pool.HOOKED)
+    found = [-1] * len(torchs.HOOKED)
     for s in sections:
         if s[1] != 4:  # SHT_RELA
             continue
@@ -71,7 +71,7 @@ def slots(data, device):
             else:
                 begin = sections[symbols[6]][4] + struct.unpack_from("<I", data, symbols[4] + (info >> 32) * 24)[0]
                 called = {data[begin:data.index(b"\0", begin)].decode()}
-            for h, known in enumerate(pool.NAMES[device]):
+            for h, known in enumerate(torchs.NAMES[device]):
                 if called & set(known):
                     found[h] = (at - table - 16) // 8
     return tuple(found)
@@ -83,7 +83,7 @@ for wheel in sys.argv[2:]:
     with zipfile.ZipFile(wheel if os.path.exists(wheel) else io.BufferedReader(Remote(wheel), 1 << 20)) as z:
         for device, library in (("cpu", "libc10.so"), ("cuda", "libc10_cuda.so")):
             found = slots(z.read("torch/lib/" + library), device)
-            same = found == pool.SLOTS[device].get((int(version.group(1)), int(version.group(2))))
+            same = found == torchs.SLOTS[device].get((int(version.group(1)), int(version.group(2))))
             wrong = wrong or not same
             print(version.group(0), device, found, "as it is in SLOTS" if same else "NOT AS IT IS IN SLOTS", flush=True)
 sys.exit(wrong)
