@@ -361,7 +361,7 @@ class Agent:
                     alone += 1
                     if alone > ALONE and not self.sender.met and not self.launched:
                         wishes.leaving = True
-                    self.bell.wait(1000)
+                    self.bell.sleep(1000)
                 else:
                     begin = time.thread_time()
                     self.sender.exchange(wait)

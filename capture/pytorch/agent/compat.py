@@ -23,6 +23,15 @@ schema_of = attrgetter("_schema")
 sequence_of = methodcaller("_sequence_nr")
 
 
+def written_arguments(func: Op) -> list[tuple[int, str]]:
+    """Position and name of the arguments that an op changes, as its schema says."""
+    return [
+        (k, a.name)
+        for k, a in enumerate(schema_of(func).arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
+
+
 # -- optimizers ----------------------------------------------------------------------------------------------
 
 

@@ -66,12 +66,11 @@ class Costs:
         """A Carrier that stands at no module."""
         carrier = Carrier(self.torch, plan)
         carrier.iterations = COMPARED_FIRST  # in most iterations nothing is compared
-        carrier.thread = threading.get_ident()
+        carrier.region.thread = threading.get_ident()
         carrier.now = Iteration(carrier)
         if plan.get("slab"):
             carrier.slab = self.torch.zeros(plan["slab"], dtype=self.torch.uint8, device="cpu")
-        if carrier.wanted:
-            carrier.mode = carrier._mode()
+        carrier.region.mode = carrier.mode()
         return carrier
 
     def _copies(self, size: int, count: int) -> list[int]:
@@ -119,12 +118,12 @@ class Costs:
         def chain(carrier: Carrier) -> int:
             begin = self.clock()
             try:  # a signal's handler may raise in here, and the program survive that
-                carrier._push()
+                carrier.region.push()
                 y = x
                 for _ in range(CHAIN):
                     y = y * w
             finally:
-                carrier._pop()
+                carrier.region.pop()
             torch.autograd.grad(y.sum(), w)
             return self.clock() - begin
 

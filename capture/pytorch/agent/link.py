@@ -36,7 +36,7 @@ class Bell:
     def hush(self) -> None:
         os.read(self.ends[0], 4096)
 
-    def wait(self, milliseconds: int) -> None:
+    def sleep(self, milliseconds: int) -> None:
         """Sleep until it rings, so long at most."""
         poll = select.poll()
         poll.register(self.ends[0], select.POLLIN)

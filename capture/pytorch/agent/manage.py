@@ -14,11 +14,12 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .carry import COMPILED, Carrier, capturing
+from .carry import Carrier, capturing
 from .compat import compiled_graphs, dispatch_modes
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
 from .pooled import Pooled
+from .region import COMPILED
 from .settings import settings
 from .slots import Refused
 from .wire import DONE, ENDED, REFUSED

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
 from .compat import address_of, local_shard, without_dispatch
-from .values import Handle, Kept, Value
+from .values import Handle, Kept, Value, bytes_of, movable, space_for
 
 if TYPE_CHECKING:
     from .carry import Iteration
@@ -75,40 +75,29 @@ class Offload(Carrier):
 
     def begin(self) -> None:
         Carrier.begin(self)
-        self.thread = 0  # of whoever enters a module first: this may be the thread that imported torch
+        self.region.thread = 0  # of whoever enters a module first: this may be the thread that imported torch
 
     def next(self) -> Moved:
-        if self.depth == 0:
-            self.thread = threading.get_ident()
+        if self.region.depth == 0:
+            self.region.thread = threading.get_ident()
         self.met, self.staying = set(), set()
         return Carrier.next(self)
 
-    def _enter(self, module: Module, inputs: Any) -> None:
-        if self.thread == 0 and self.graph_task() == -1 and self.torch.is_grad_enabled():
-            self.thread = threading.get_ident()
-        if self.depth == 0 and self.thread == threading.get_ident() and id(module) not in self.met:
+    def entering(self, module: Module | None) -> Any:
+        if module is not None and id(module) not in self.met:
             self.met.add(id(module))
-            try:
-                for t in list(module.parameters()) + list(module.buffers()):
-                    t = local_shard(t)
-                    if type(t) in self.plain and t.layout == self.torch.strided:
-                        self.staying.add(address_of(t.untyped_storage()))
-            except Exception as e:
-                self._broke(self.now, e)
-        Carrier._enter(self, module, inputs)
+            for t in list(module.parameters()) + list(module.buffers()):
+                t = local_shard(t)
+                if type(t) in self.plain and t.layout == self.strided:
+                    self.staying.add(address_of(t.untyped_storage()))
+        return Carrier.entering(self, module)
 
     def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
         n, it.saved = it.saved, it.saved + 1
-        if (
-            type(t) not in self.plain
-            or t.layout != self.torch.strided
-            or t.is_conj()
-            or t.is_neg()
-            or t.is_inference()
-        ):
+        if not movable(t, self.plain, self.strided):
             return Kept(it, t)
         storage = t.untyped_storage()
-        value, size = self._known(it, storage), storage.nbytes()
+        value, size = it.known(storage), storage.nbytes()
         if value is None:
             stays = (
                 size < self.least
@@ -129,7 +118,7 @@ class Offload(Carrier):
             }
             try:
                 if it.checks and self.window is None:  # what is described shall not take longer for it
-                    value.sum = self._sum(storage)
+                    value.sum = self.same.sum(storage)
                 self._out(it, value, storage, value.entry)
             except RuntimeError:  # the host, or the device for the sum's sake, has no memory for it
                 it.missed += 1
@@ -142,7 +131,7 @@ class Offload(Carrier):
         with without_dispatch(torch), torch.no_grad():
             begin = self._idle(storage.device)
             host = torch.empty(value.bytes, dtype=torch.uint8)
-            host.copy_(self._flat(storage, torch.uint8))
+            host.copy_(bytes_of(torch, storage, torch.uint8))
             self._paused(begin)
         value.host, value.carrier = host, self
         self.held += value.bytes
@@ -155,13 +144,8 @@ class Offload(Carrier):
         torch, device = self.torch, value.entry["device"]
         with without_dispatch(torch), torch.no_grad():
             begin = self._idle(device)
-            size = torch.empty(0, dtype=dtype).element_size()
-            base = (
-                torch.empty(value.bytes // size, dtype=dtype, device=device)
-                if value.bytes % size == 0
-                else torch.empty(value.bytes, dtype=torch.uint8, device=device)
-            )
-            self._flat(base.untyped_storage(), torch.uint8).copy_(value.host)
+            base = space_for(torch, value.bytes, dtype, device)
+            bytes_of(torch, base.untyped_storage(), torch.uint8).copy_(value.host)
             self._paused(begin)
         value.base, value.stream = base, torch.cuda.current_stream(device) if base.is_cuda else None
         it.back += value.bytes

@@ -41,6 +41,7 @@ from .compat import (
     sequence_of,
     sparse_parts,
     without_functions,
+    written_arguments,
 )
 from .draws import chance_of, draws
 from .lines import BACKWARD, FORWARD, MAX_ROWS, OPTIMIZER, Recording, Storage
@@ -67,11 +68,7 @@ class _Func:
         space, _, name = schema.name.partition("::")
         self.name = name if space == "aten" else schema.name
         self.skip = space == "profiler"
-        self.written = [
-            (k, a.name)
-            for k, a in enumerate(schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
-        ]
+        self.written = written_arguments(func)
         self.overwrites = name in OVERWRITES
         self.chance = chance_of(func, torch)
         self.collective = space == "c10d"

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import TYPE_CHECKING, Any, Callable, ContextManager, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Sequence
 
-from .compat import address_of, dispatch_mode, schema_of, without_autocast, without_dispatch
+from .compat import address_of, graph_task, schema_of, without_autocast, without_dispatch, written_arguments
 from .draws import chance_of, draws, undrawn, unwritten
-from .values import Handle
+from .values import Handle, bytes_of, movable
 
 if TYPE_CHECKING:
     from .carry import Iteration
-    from .kinds import DType, Info, Op, Tensor, UntypedStorage
+    from .kinds import Info, Op, Tensor
+    from .streams import Streams
     from .values import Value
 
 # which arguments they are
@@ -44,32 +45,24 @@ class _Call:
     seeded: bool  # it may draw random numbers
 
 
-class Again:
-    """The half of a Carrier that has ops run again."""
+class Rerun:
+    """Notes ops and has them run again. tensor makes a tensor of a handle, and broke is told of errors."""
 
-    # What Carrier has.
-    torch: Any
-    plain: tuple[type, ...]
-    graph_task: Callable[[], int]
-    infos: dict[Op, Info]
-    wanted: dict[str, dict[int, list[int]]]
-    now: Iteration
-    main: Any
+    def __init__(
+        self,
+        torch: Any,
+        wanted: dict[str, dict[int, list[int]]],
+        streams: Streams,
+        tensor: Callable[[Iteration, Handle, dict[Value, Tensor]], Tensor],
+        broke: Callable[[Iteration, BaseException], None],
+    ) -> None:
+        self.torch, self.streams, self.tensor, self.broke = torch, streams, tensor, broke
+        self.wanted = wanted  # by name and number of an op, the groups that need it
+        self.plain, self.strided = (torch.Tensor, torch.nn.Parameter), torch.strided
+        self.graph_task = graph_task(torch)
+        self.infos: dict[Op, Info] = {}
 
-    if TYPE_CHECKING:
-
-        def _broke(self, it: Iteration, error: BaseException) -> None: ...
-        def _elsewhere(self) -> bool: ...
-        def _flat(self, storage: UntypedStorage, dtype: DType) -> Tensor: ...
-        def _known(self, it: Iteration, storage: UntypedStorage) -> Value | None: ...
-        def _tensor(self, it: Iteration, h: Handle, env: dict[Value, Tensor]) -> Tensor: ...
-        def _there(self) -> ContextManager[None]: ...
-        def _value(self, it: Iteration, storage: UntypedStorage) -> Value: ...
-
-    def _mode(self) -> Any:
-        return dispatch_mode(lambda func, args, kwargs: self._op(self.now, func, args, kwargs))
-
-    def _op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
+    def op(self, it: Iteration, func: Op, args: Any, kwargs: Any) -> Any:
         if self.graph_task() != -1:
             return func(*args, **kwargs)
         name, wanted, writes, chance = self.infos.get(func) or self._info(func)
@@ -97,7 +90,7 @@ class Again:
             ):
                 call = self._note(it, name, func, args, kwargs, written or (), groups)
         except Exception as e:
-            self._broke(it, e)
+            self.broke(it, e)
         if call is None and written:
             self._spoil(it, written)
         out = func(*args, **kwargs)
@@ -107,22 +100,17 @@ class Again:
                 for g in groups:
                     it.calls.setdefault(g, []).append(call)
             except Exception as e:
-                self._broke(it, e)
+                self.broke(it, e)
         return out
 
     def _info(self, func: Op) -> Info:
         """What there is to know of an op: its name, the calls of it that are wanted, which arguments it
         writes, by which it draws random numbers."""
         schema = schema_of(func)
-        writes = [
-            (k, a.name)
-            for k, a in enumerate(schema.arguments)
-            if a.alias_info is not None and a.alias_info.is_write
-        ]
         info = self.infos[func] = (
             schema.name,
             self.wanted.get(schema.name),
-            writes,
+            written_arguments(func),
             chance_of(func, self.torch),
         )
         return info
@@ -139,10 +127,10 @@ class Again:
     ) -> _Call | None:
         """Take down a call, or return None where it cannot be repeated: it changes what another than its
         own group has made, or runs on another stream than the plan's."""
-        if self.main is not None and self._elsewhere():
+        if self.streams.elsewhere():
             return None
         for t in written:
-            value = self._known(it, t.untyped_storage()) if type(t) in self.plain else None
+            value = it.known(t.untyped_storage()) if type(t) in self.plain else None
             if value is None or value.spoiled or value.groups != groups:
                 return None
         call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
@@ -153,21 +141,15 @@ class Again:
 
     def _held(self, it: Iteration, x: Any) -> Any:
         if isinstance(x, self.torch.Tensor):
-            if (
-                type(x) not in self.plain
-                or x.layout != self.torch.strided
-                or x.is_conj()
-                or x.is_neg()
-                or x.is_inference()
-            ):
+            if not movable(x, self.plain, self.strided):
                 with without_dispatch(self.torch):
                     return x.detach()
             storage = x.untyped_storage()
-            value = self._known(it, storage)
+            value = it.known(storage)
             if value is None:
-                value = self._value(it, storage)
+                value = it.value(storage)
             if value.entry is None and value.groups is None and value.base is None:
-                value.base = self._flat(storage, x.dtype)  # what reads it again holds it
+                value.base = bytes_of(self.torch, storage, x.dtype)  # what reads it again holds it
             return Handle(None, value, x)  # of no iteration, which holds the calls
         if isinstance(x, (list, tuple)):
             return type(x)(self._held(it, y) for y in x)
@@ -185,11 +167,11 @@ class Again:
             if address_of(storage) in read:
                 call.outs.append(None)
                 continue
-            value = self._known(it, storage) or self._value(it, storage)
+            value = it.known(storage) or it.value(storage)
             value.groups = groups
             call.outs.append(value)
         for t in unwritten(self.torch, call.func, out):
-            known = self._known(it, t.untyped_storage())
+            known = it.known(t.untyped_storage())
             if known is not None:
                 known.unwritten = True
 
@@ -207,7 +189,7 @@ class Again:
         either, the op does not run, rather than that something is made of the wrong bytes."""
         for t in written:
             value = (
-                self._known(it, t.untyped_storage())
+                it.known(t.untyped_storage())
                 if type(t) in self.plain and t.layout == self.torch.strided
                 else None
             )
@@ -219,18 +201,16 @@ class Again:
                         self._run(it, g)
                         it.over.add(g)
             except Exception as e:
-                self._broke(it, e)
+                self.broke(it, e)
                 with without_dispatch(self.torch), self.torch.no_grad():
-                    value.base = self._flat(t.untyped_storage(), t.dtype).clone()
+                    value.base = bytes_of(self.torch, t.untyped_storage(), t.dtype).clone()
             value.spoiled = True
-        # the change waits for what was just made of the bytes
-        if self.main is not None and self._elsewhere():
-            self.torch.cuda.current_stream(self.main.device).wait_stream(self.main)
+        self.streams.follow()  # the change waits for what was just made of the bytes
 
     def _reads(self, call: _Call, value: Value) -> bool:
         return any(h.value is value for h in _handles((call.args, tuple(call.kwargs.values())), []))
 
-    def _again(self, it: Iteration, value: Value) -> None:
+    def again(self, it: Iteration, value: Value) -> None:
         """Make a value that was dropped, and with it all that its group makes."""
         self._run(it, value.entry["group"] if value.entry is not None else None, value)
         if value.base is None:
@@ -239,7 +219,7 @@ class Again:
             )
 
     def _run(self, it: Iteration, group: Any, wanted: Value | None = None) -> None:
-        with self._there():
+        with self.streams.there():
             self._calls(it, group)
 
     def _calls(self, it: Iteration, group: Any) -> None:
@@ -261,12 +241,12 @@ class Again:
                 del args, kwargs
                 for value, t in zip(call.outs, self._tensors((out,), [])):
                     if value is not None:
-                        env[value] = self._flat(t.untyped_storage(), t.dtype)
+                        env[value] = bytes_of(self.torch, t.untyped_storage(), t.dtype)
                         last.setdefault(value, k)
                 del out
                 for value in [v for v in env if last[v] <= k]:
                     if value.entry is not None and value.entry.get("group") == group:
-                        value.base, value.stream = env[value], self.main
+                        value.base, value.stream = env[value], self.streams.main
                         last[value] = len(calls)
                     else:
                         del env[value]
@@ -277,7 +257,7 @@ class Again:
         out = []
         for a in args:
             if isinstance(a, Handle):
-                a = self._tensor(it, a, env)
+                a = self.tensor(it, a, env)
             elif isinstance(a, (list, tuple)):
                 a = type(a)(self._given(it, a, env))
             out.append(a)

@@ -10,7 +10,7 @@ from .compat import version_of, without_dispatch, without_versions
 
 if TYPE_CHECKING:
     from .carry import Iteration
-    from .kinds import Tensor, UntypedStorage
+    from .kinds import DType, Tensor, UntypedStorage
 
 CHANGED = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: a "
@@ -22,6 +22,31 @@ def expect_unchanged(witness: Tensor, version: int, shape: Any) -> None:
     """Raise as autograd does without hooks, where a saved tensor was changed."""
     if version >= 0 and version_of(witness) != version:
         raise RuntimeError(CHANGED % (list(shape), version_of(witness), version))
+
+
+def movable(t: Tensor, plain: tuple[type, ...], strided: Any) -> bool:
+    """Whether a tensor is no more than its bytes, so that one made of the same bytes can take its place."""
+    return (
+        type(t) in plain
+        and t.layout == strided
+        and not t.is_conj()
+        and not t.is_neg()
+        and not t.is_inference()
+    )
+
+
+def bytes_of(torch: Any, storage: UntypedStorage, dtype: DType) -> Tensor:
+    """A storage as a flat tensor."""
+    with without_dispatch(torch):
+        return torch.empty(0, dtype=dtype, device=storage.device).set_(storage)
+
+
+def space_for(torch: Any, size: int, dtype: DType, device: Any) -> Tensor:
+    """A flat tensor of so many bytes, of a type if they are a multiple of its."""
+    each = dtype.itemsize if hasattr(dtype, "itemsize") else torch.empty(0, dtype=dtype).element_size()
+    if size % each == 0:
+        return torch.empty(size // each, dtype=dtype, device=device)
+    return torch.empty(size, dtype=torch.uint8, device=device)
 
 
 class Kept:
@@ -63,6 +88,15 @@ class Handle:
                 self.witness.set_()
         self.version = version_of(t)
         return self
+
+    def seen_in(self, torch: Any, base: Tensor) -> Tensor:
+        """The tensor, of bytes that are back."""
+        if base.dtype == self.dtype:
+            return base.as_strided(self.size, self.stride, self.offset)
+        with without_dispatch(torch):
+            return torch.empty(0, dtype=self.dtype, device=base.device).set_(
+                base.untyped_storage(), self.offset, self.size, self.stride
+            )
 
 
 class Value:

@@ -32,7 +32,7 @@ save, calls = agent["Carrier"]._save, []
 
 
 def interrupted(carrier, it, t):
-    calls.append(carrier.wanted)
+    calls.append(carrier.rerun.wanted)
     if len(calls) == stop:
         raise KeyboardInterrupt
     return save(carrier, it, t)

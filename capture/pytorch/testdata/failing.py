@@ -14,9 +14,9 @@ with open(sys.argv[1]) as f:
 Carrier = carry["Carrier"]
 
 # What may fail whenever it is called: everything but the last resort, where a tensor that has gone is needed and cannot be had.
-ANY = ["_push", "_save", "_known", "_value", "_out", "_sum", "_compare", "_note", "_held", "_made"]
+ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note", "rerun._held", "rerun._made"]
 # What may fail where it is done ahead: fetching before the need, and running again before what is read is changed, for which it has to be known.
-AHEAD = ["_back", "_run", "_given"]
+AHEAD = ["_back", "rerun._run", "rerun._given"]
 
 
 class Net(torch.nn.Module):
@@ -77,7 +77,13 @@ class Failing(Carrier):
 
     def __init__(self, plan, method, n):
         Carrier.__init__(self, torch, plan)
-        original, self.failed, self.calls = getattr(self, method), False, 0
+        self.failed, self.calls = False, 0
+        part, _, name = method.rpartition(".")
+        owner = getattr(self, part) if part else self
+        if part == "now":  # one is made for each iteration
+            owner = type(owner)
+            self.restore = owner, name, getattr(owner, name)
+        original = getattr(owner, name)
 
         def call(*args, **kwargs):
             frame = sys._getframe(1)
@@ -91,7 +97,13 @@ class Failing(Carrier):
                 raise RuntimeError("injected")
             return original(*args, **kwargs)
 
-        setattr(self, method, call)
+        setattr(owner, name, call)
+
+    restore = None
+
+    def done(self):
+        if self.restore is not None:
+            setattr(*self.restore)
 
 
 before, tried, wrong = state(), 0, []
@@ -103,7 +115,10 @@ for method in ANY + AHEAD:
     for n in range(1, 1000):
         carrier = Failing(PLAN, method, n)
         try:
-            got, moved = learn(carrier)
+            try:
+                got, moved = learn(carrier)
+            finally:
+                carrier.done()
         except Exception as e:
             wrong.append("call %d of %s ends training: %r" % (n, method, e))
             carrier.remove()

@@ -59,7 +59,7 @@ class Compute(Stream):
     """The stream that trains: it does at once what it is told."""
 
     def wait_event(self, event):
-        if ("release" if event.stream is carrier.streams[0] else "wait") not in sys.argv[2:]:
+        if ("release" if event.stream is carrier.streams.out else "wait") not in sys.argv[2:]:
             event.run()
 
 
@@ -153,8 +153,8 @@ want = learn(model, optimizer, 6, lambda: None)
 model, optimizer = net()
 carrier = carry["Carrier"](torch, {"version": 1, "device": "cpu", "slab": at, "values": values, "groups": []})
 carrier.begin()
-carrier.streams = Stream(), Stream()
-carrier.main, compute.device = compute, "cpu"
+carrier.streams.out, carrier.streams.back = Stream(), Stream()
+carrier.streams.main, compute.device = compute, "cpu"
 fetched, late_ones, bring = [], 0, carrier._back
 
 

@@ -1,5 +1,7 @@
 """The parts of carrying plans out that need no torch."""
 
+import contextlib
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +10,10 @@ from agent.carry import Iteration
 from agent.draws import draws
 from agent.host import host_room, local_ranks
 from agent.patch import Patches
-from agent.values import expect_unchanged
+from agent.region import COMPILED, Region
+from agent.same import Same
+from agent.streams import Streams
+from agent.values import Value, expect_unchanged, movable, space_for
 
 
 def test_a_plans_first_three_steps_and_one_of_fifty_are_compared():
@@ -87,3 +92,287 @@ def test_a_hosts_room_is_the_least_of_what_limits_it(tmp_path):
 def test_ranks_of_this_host(monkeypatch, said, ranks):
     monkeypatch.setenv("LOCAL_WORLD_SIZE", said)
     assert local_ranks() == ranks
+
+
+class Storage:
+    def __init__(self, address, size=8):
+        self._cdata, self.size = address, size
+
+    def nbytes(self):
+        return self.size
+
+
+def test_an_address_that_is_used_again_is_another_value():
+    it = Iteration(SimpleNamespace(plan={}, iterations=0))
+    first = Storage(64)
+    value = it.value(first)
+    assert it.known(first) is value
+    assert it.known(Storage(64)) is None
+    assert it.known(Storage(128)) is None
+    del value
+    assert it.known(first) is None  # nobody needs it
+
+
+class Tensor:
+    layout = "strided"
+
+    def __init__(self, **what):
+        self.what = what
+
+    def is_conj(self):
+        return self.what.get("conj", False)
+
+    def is_neg(self):
+        return self.what.get("neg", False)
+
+    def is_inference(self):
+        return self.what.get("inference", False)
+
+
+class Subclass(Tensor):
+    pass
+
+
+def test_what_is_more_than_its_bytes_stays():
+    sparse = Tensor()
+    sparse.layout = "sparse"
+    stays = [Tensor(conj=True), Tensor(neg=True), Tensor(inference=True), Subclass(), sparse]
+    assert [movable(t, (Tensor,), "strided") for t in [Tensor(), *stays]] == [True] + [False] * 5
+
+
+def test_space_is_of_the_type_where_the_bytes_are_a_multiple_of_its():
+    torch = SimpleNamespace(empty=lambda n, dtype, device: (n, dtype), uint8="uint8")
+    four = SimpleNamespace(itemsize=4)
+    assert space_for(torch, 64, four, "cpu") == (16, four)
+    assert space_for(torch, 66, four, "cpu") == (66, "uint8")
+
+
+class Stream:
+    """A stream that writes down what it is given."""
+
+    def __init__(self, name, log):
+        self.name, self.log, self.device = name, log, "cuda:0"
+
+    def wait_stream(self, other):
+        self.log.append((self.name, "waits for", other.name))
+
+    def wait_event(self, event):
+        self.log.append((self.name, "waits for", event))
+
+    def record_event(self):
+        self.log.append((self.name, "marks"))
+        return "event of " + self.name
+
+
+class Bytes:
+    device = "cuda:0"
+
+    def __init__(self, name, log, now):
+        self.name, self.log, self.now = name, log, now
+
+    def copy_(self, source, non_blocking=False):
+        self.log.append((self.now[-1].name, "copies", source.name, "to", self.name, non_blocking))
+
+    def record_stream(self, stream):
+        self.log.append((self.name, "is used on", stream.name))
+
+
+@pytest.fixture
+def gpu():
+    """Streams of a GPU, what was done on which, and the stack of current ones."""
+    log = []
+    main = Stream("main", log)
+    now = [main]
+
+    @contextlib.contextmanager
+    def stream(s):
+        now.append(s)
+        yield
+        now.pop()
+
+    names = iter(("out", "back"))
+    cuda = SimpleNamespace(
+        current_stream=lambda device: now[-1], stream=stream, Stream=lambda device: Stream(next(names), log)
+    )
+    streams = Streams(SimpleNamespace(cuda=cuda))
+    streams.main = main
+    streams.open(SimpleNamespace(type="cuda"))
+    return streams, log, now
+
+
+def test_copies_wait_for_compute_and_memory_for_its_copy(gpu):
+    streams, log, now = gpu
+    host, flat = Bytes("host", log, now), Bytes("flat", log, now)
+    value = Value(Storage(1))
+    value.base, value.done = flat, streams.copy_out(host, flat)
+    streams.release(value)
+    assert value.base is None
+    assert log == [
+        ("out", "waits for", "main"),
+        ("out", "copies", "flat", "to", "host", True),
+        ("out", "marks"),
+        ("main", "waits for", "event of out"),
+    ]
+    del log[:]
+    assert streams.copy_back(flat, host) == "event of back"
+    assert log == [
+        ("back", "waits for", "main"),
+        ("back", "copies", "host", "to", "flat", True),
+        ("back", "marks"),
+    ]
+
+
+def test_who_reads_elsewhere_waits_and_marks_the_memory(gpu):
+    streams, log, now = gpu
+    value = Value(Storage(1))
+    value.base, value.arrived, value.stream = Bytes("base", log, now), "event", streams.main
+    streams.meet(value)
+    assert log == [("main", "waits for", "event")]
+    del log[:]
+    streams.follow()
+    assert log == []
+    now.append(Stream("side", log))
+    assert streams.elsewhere()
+    streams.meet(value)
+    assert log == [("side", "waits for", "main"), ("base", "is used on", "side")]
+    del log[:]
+    streams.follow()
+    assert log == [("side", "waits for", "main")]
+    with streams.there():
+        assert not streams.elsewhere()
+
+
+def test_without_a_gpu_copies_are_done_at_once():
+    log = []
+    now = [Stream("cpu", log)]
+    streams = Streams(SimpleNamespace())
+    assert not streams.elsewhere()
+    assert streams.copy_out(Bytes("host", log, now), Bytes("flat", log, now)) is None
+    assert streams.copy_back(Bytes("flat", log, now), Bytes("host", log, now)) is None
+    assert [row[-1] for row in log] == [False, False]
+
+
+class Torch:
+    """A torch that counts hooks on saved tensors."""
+
+    uint8 = "uint8"
+
+    def __init__(self):
+        self.pushed, self.why, self.grad = [], None, True
+        self._C = SimpleNamespace(
+            _DisableTorchDispatch=contextlib.nullcontext,
+            _current_graph_task_id=lambda: -1,
+            _autograd=SimpleNamespace(
+                _push_saved_tensors_default_hooks=lambda *hooks: self.pushed.append(hooks),
+                _pop_saved_tensors_default_hooks=lambda: self.pushed.pop(),
+                _saved_tensors_hooks_get_disabled_error_message=lambda: self.why,
+                _saved_tensors_hooks_disable=self.disable,
+                _saved_tensors_hooks_enable=lambda: None,
+            ),
+        )
+        self.no_grad = contextlib.nullcontext
+
+    def disable(self, why):
+        if self.pushed:
+            raise RuntimeError(why)
+
+    def is_grad_enabled(self):
+        return self.grad
+
+    def stack(self, flags):
+        return SimpleNamespace(tolist=lambda: flags)
+
+
+class Carrier:
+    """What a region asks of a carrier."""
+
+    def __init__(self):
+        self.torch, self.why, self.now = Torch(), "", SimpleNamespace(why="")
+        self.entered, self.lefts, self.ends, self.hooks = [], 0, [], ("pack", "unpack")
+        self.region = Region(self)
+
+    def entering(self, module):
+        self.entered.append(module)
+        return self.hooks
+
+    def left(self):
+        self.lefts += 1
+
+    def skip(self, why):
+        self.now.why = why
+
+    def end(self, it, why):
+        self.ends.append(why)
+
+    def broke(self, it, error):
+        raise error
+
+
+@pytest.fixture
+def carrier():
+    carrier = Carrier()
+    carrier.region.thread = threading.get_ident()
+    return carrier
+
+
+def test_a_region_is_the_outermost_module(carrier):
+    region, torch = carrier.region, carrier.torch
+    region._enter("outer", ())
+    region._enter("inner", ())
+    assert torch.pushed == [("pack", "unpack")]
+    region._leave("inner", (), ())
+    assert carrier.lefts == 0
+    region._leave("outer", (), ())
+    assert (torch.pushed, carrier.entered, carrier.lefts) == ([], ["outer"], 1)
+    region._leave("more", (), ())
+    assert (region.depth, carrier.lefts) == (0, 1)
+
+
+def test_a_region_is_one_threads(carrier):
+    region = carrier.region
+    region.thread += 1
+    region._enter("another thread's", ())
+    assert region.depth == 0
+    region.thread, carrier.torch.grad = 0, False
+    region._enter("a validation pass", ())
+    assert (region.depth, region.thread) == (0, 0)
+    carrier.torch.grad = True
+    region._enter("the first that trains", ())
+    assert (region.depth, region.thread) == (1, threading.get_ident())
+
+
+def test_what_was_left_without_a_word_is_taken_down_at_the_steps_end(carrier):
+    carrier.region._enter("module", ())
+    carrier.region.unwind()
+    assert (carrier.torch.pushed, carrier.region.depth, carrier.region.pushed) == ([], 0, False)
+
+
+def test_nothing_is_pushed_inside_of_others_hooks(carrier):
+    carrier.torch.pushed.append("the program's")
+    carrier.region._enter("module", ())
+    assert carrier.torch.pushed == ["the program's"]
+    assert "hooks on saved tensors of its own" in carrier.now.why
+    carrier.region._leave("module", (), ())
+    assert carrier.torch.pushed == ["the program's"]
+
+
+def test_hooks_go_before_torchs_functions_look(carrier):
+    disable = carrier.region._disabling(carrier.torch.disable)
+    carrier.region._enter("module", ())
+    disable("torch.func")
+    assert carrier.now.why == "torch.func is used inside of a module"
+    carrier.region._leave("module", (), ())
+    assert carrier.torch.pushed == []
+
+
+def test_a_compiled_module_ends_a_plan(carrier):
+    carrier.region._enter(type("OptimizedModule", (), {})(), ())
+    assert carrier.ends == [COMPILED]
+
+
+def test_what_is_no_more_the_same_is_named_once():
+    same = Same(Torch())
+    assert same.verdict() == (0, [])
+    same.compared = [(4, False), (7, True), (2, True)]
+    assert same.verdict() == (3, [7, 2])
+    assert same.verdict() == (0, [])

@@ -1,0 +1,166 @@
+"""Where a plan sees what is saved: from the entry of the outermost module to its exit.
+
+There hooks on saved tensors stand, and a dispatch mode where ops are to be seen as well: on the thread that
+trains and nowhere else.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import TYPE_CHECKING, Any, Callable
+
+from .compat import (
+    DISABLE,
+    enable_saved_hooks,
+    graph_task,
+    is_innermost,
+    pop_saved_hooks,
+    push_saved_hooks,
+    saved_hooks,
+    saved_hooks_disabled,
+)
+from .patch import Patches
+
+if TYPE_CHECKING:
+    from .carry import Carrier
+    from .kinds import Module
+
+
+COMPILED = (
+    "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set "
+    "torch._functorch.config.activation_memory_budget instead"
+)
+
+
+class Region:
+    """Stands at the modules. A Carrier says what is pushed, and hears when the region begins and ends."""
+
+    def __init__(self, carrier: Carrier) -> None:
+        self.carrier, self.torch = carrier, carrier.torch
+        self.graph_task = graph_task(self.torch)
+        self.disable = getattr(saved_hooks(self.torch), DISABLE)
+        self.hooks: list[Any] = []
+        self.patches = Patches()
+        self.mode: Any = None  # that is entered with the region, if any
+        self.thread = 0  # 0 for that of whoever enters a module first
+        self.depth = 0
+        self.pushed = False
+        self.entered = False
+
+    def stand(self) -> None:
+        """Stand at the modules. What it raises is torch's refusal of a hook; remove() then undoes what was
+        done."""
+        from torch.nn.modules import module as hooks
+
+        self.thread = threading.get_ident()
+        if self.mode is not None:
+            self.patches.subclassing(self.torch)
+        self.disable = self.patches.put(saved_hooks(self.torch), DISABLE, self._disabling)
+        self.hooks = [
+            hooks.register_module_forward_pre_hook(self._enter),
+            hooks.register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def remove(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+        self.patches.undo()
+        if not self.entered:
+            self.mode = None
+
+    def unwind(self) -> None:
+        """A step has ended. An exception that does not derive from Exception leaves modules without a
+        word."""
+        if (self.depth or self.entered) and threading.get_ident() == self.thread:
+            self.depth = 0
+            self.pop()
+
+    def _enter(self, module: Module, inputs: Any) -> None:
+        here = threading.get_ident()
+        if (
+            self.graph_task() != -1
+            or here != self.thread
+            and (self.thread or not self.torch.is_grad_enabled())
+        ):
+            return
+        self.thread = here
+        self.depth += 1
+        # of torch.compile, which leaves what runs under a dispatch mode as it is
+        if type(module).__name__ == "OptimizedModule":
+            self.carrier.end(self.carrier.now, COMPILED)
+            self._quit()
+        elif self.depth == 1:
+            try:
+                self.push(module)
+            except Exception as e:
+                self.carrier.broke(self.carrier.now, e)
+
+    def _leave(self, module: Module, inputs: Any, outputs: Any) -> None:
+        if threading.get_ident() != self.thread or self.graph_task() != -1 or self.depth == 0:
+            return
+        self.depth -= 1
+        if self.depth == 0:
+            self.pop()
+            self.carrier.left()
+
+    def push(self, module: Module | None = None) -> None:
+        hooks = self.carrier.entering(module)
+        if hooks is None:
+            return
+        if self._others():  # what they make of a tensor is learnt with, and ours would go before them
+            return self.carrier.skip("the program has hooks on saved tensors of its own around its modules")
+        try:
+            push_saved_hooks(self.torch, *hooks)
+            self.pushed = True
+        except RuntimeError:
+            self.carrier.why = (
+                self.carrier.why
+                or "the program runs its modules where torch allows no hooks on saved tensors, as "
+                "torch.func does"
+            )
+            return
+        if self.mode is not None:
+            self.mode.__enter__()
+            self.entered = True
+
+    def pop(self) -> None:
+        self._quit()
+        if self.pushed:
+            pop_saved_hooks(self.torch)
+            self.pushed = False
+
+    def _quit(self) -> None:
+        if self.entered and is_innermost(self.torch, self.mode):
+            self.mode.__exit__(None, None, None)
+            self.entered = False
+
+    def _others(self) -> bool:
+        """Whether there are hooks on saved tensors that are not ours: torch does not let them be disabled
+        while there are any."""
+        if saved_hooks_disabled(self.torch) is not None:
+            return False  # then there are none
+        try:
+            self.disable("gmemtop looks")
+            return False
+        except RuntimeError:
+            return True
+        finally:
+            enable_saved_hooks(self.torch)
+
+    def _disabling(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """torch.func raises while there are hooks on saved tensors: ours go before it looks, and what the
+        module saves from there on is kept by torch."""
+        region = self
+
+        @functools.wraps(original)
+        def disable(*args: Any, **kwargs: Any) -> Any:
+            if region.pushed and threading.get_ident() == region.thread:
+                pop_saved_hooks(region.torch)
+                region.pushed = False
+                now = region.carrier.now
+                now.why = now.why or "torch.func is used inside of a module"
+            return original(*args, **kwargs)
+
+        return disable
