@@ -70,7 +70,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 		{"Ops", "_storage", false, "len(self.born) > 30"},
 		{"Ops", "_held", false, "True"},
 		{"Ops", "_ran", false, "len(self.rows) > 40"},
-		{"Ops", "_enter", true, "self.modules"},
+		{"Ops", "_enter", true, "self.modules.running"},
 		{"Ops", "_gone", true, "len(self.rows) > 40"},
 		{"Recording", "pieces", false, "True"},
 	}

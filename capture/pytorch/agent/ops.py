@@ -31,53 +31,23 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import (
     address_of,
-    autograd_node,
     dispatch_mode,
     graph_task,
     is_innermost,
     is_wrapper,
-    next_sequence,
-    schema_of,
-    sequence_of,
     sparse_parts,
     without_functions,
-    written_arguments,
 )
-from .draws import chance_of, draws
+from .draws import draws
 from .lines import BACKWARD, FORWARD, MAX_ROWS, OPTIMIZER, Recording, Storage
+from .modules import Modules
 from .patch import Patches
+from .traits import Traits
 from .within import Within
 
 if TYPE_CHECKING:
     from .kinds import Clock, Look, Module, Op, Optimizer, Tensor, Timer, UntypedStorage
     from .lines import Addresses
-
-# Ops that give the whole tensor a new value, whatever it held.
-OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
-# Ops that change their running statistics, which their schemas do not say.
-NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
-
-
-class _Func:
-    """What an op's schema says, looked up once."""
-
-    __slots__ = ("name", "skip", "written", "overwrites", "chance", "collective", "running", "cast", "shapes")
-
-    def __init__(self, func: Op, torch: Any) -> None:
-        schema = schema_of(func)
-        space, _, name = schema.name.partition("::")
-        self.name = name if space == "aten" else schema.name
-        self.skip = space == "profiler"
-        self.written = written_arguments(func)
-        self.overwrites = name in OVERWRITES
-        self.chance = chance_of(func, torch)
-        self.collective = space == "c10d"
-        if self.collective:
-            self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
-        self.running = name in NORMALISATIONS
-        self.cast = name == "_to_copy"
-        # asks a tensor for its shape and reads none of its bytes
-        self.shapes = name.endswith("_like") or name.startswith("new_")
 
 
 class Ops(Recording):
@@ -95,16 +65,14 @@ class Ops(Recording):
         Recording.__init__(self, torch, now, addresses)
         self.clock = clock
         self.broke = broke
-        self.names: dict[int, str] = {}
         self.phase = FORWARD
         self.backward = False
-        self.modules: list[str] = []
-        self.module_of: dict[int, str] = {}
+        self.modules = Modules(torch)
         self.freed: set[int] = set()
         self.inner: set[int] = set()
         self.there: dict[int, Any] = {}
         self.rooting = False  # backward() has been called and its graph not yet begun to run
-        self.funcs: dict[Op, _Func] = {}
+        self.funcs: dict[Op, Traits] = {}
         self.wraps: dict[type, bool] = {}
         self.graphs = 0
         self.mode: Any = None
@@ -113,8 +81,7 @@ class Ops(Recording):
         self.parameters: set[int] = set()
         self.tensor, self.strided = torch.Tensor, torch.strided
         self.thread = threading.get_ident()
-        self.graph_task, self.node = graph_task(torch), autograd_node(torch)
-        self.sequence = next_sequence(torch)
+        self.graph_task = graph_task(torch)
         self.last = now
         self.within = Within(torch)
         for optimizer in optimizers:
@@ -158,7 +125,8 @@ class Ops(Recording):
             (s.key, weakref.ref(storage)) for s, storage in alive if storage is not None
         )
         self.alive.clear()
-        self.modules, self.module_of, self.funcs = [], {}, {}
+        self.modules.forget()
+        self.funcs = {}
 
     def unhook(self) -> None:
         for hook in self.hooks:
@@ -345,7 +313,7 @@ class Ops(Recording):
         try:
             info = self.funcs.get(func)
             if info is None:
-                info = self.funcs[func] = _Func(func, self.torch)
+                info = self.funcs[func] = Traits(func, self.torch)
             inputs = self._tensors(args, [])
             if kwargs:
                 self._tensors(kwargs.values(), inputs)
@@ -394,7 +362,7 @@ class Ops(Recording):
 
     def _ran(
         self,
-        info: _Func,
+        info: Traits,
         args: Any,
         kwargs: Any,
         out: Any,
@@ -416,7 +384,7 @@ class Ops(Recording):
                     for n in [s.number for s in list(self.alive.values())] + list(self.away)
                     if self.born[n] == FORWARD
                 )
-            if self.modules and self.torch.is_grad_enabled():
+            if self.modules.running and self.torch.is_grad_enabled():
                 born = FORWARD  # a checkpoint's forward runs again; what it makes is what backward will read
         elif phase == FORWARD:
             self.backward = False
@@ -444,7 +412,7 @@ class Ops(Recording):
                 self.read_backward |= reads
         elif phase == FORWARD:
             self.touched_forward |= reading
-            if self.modules:
+            if self.modules.running:
                 self.inner |= made
         if born == FORWARD:
             if info.cast and reads and reads <= self.parameters:
@@ -487,7 +455,7 @@ class Ops(Recording):
                 ("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream)
             )
 
-    def _own(self, info: _Func, looked: tuple[Look, tuple[int, int]]) -> tuple[tuple[int, ...], bool]:
+    def _own(self, info: Traits, looked: tuple[Look, tuple[int, int]]) -> tuple[tuple[int, ...], bool]:
         """Note the bytes that an op took for itself, if any. Returns the number that they go by, and
         whether the op keeps them."""
         (was, now), on = looked, looked[0][0]
@@ -511,13 +479,9 @@ class Ops(Recording):
     def _module(self, phase: str) -> str:
         if phase == OPTIMIZER:
             return ""
-        if phase == BACKWARD and not (self.modules and self.torch.is_grad_enabled()):
-            node = self.node()
-            return "" if node is None else self.module_of.get(sequence_of(node), "")
-        name = self.modules[-1] if self.modules else ""
-        # the op that made the node is the first to see its number
-        self.module_of.setdefault(self.sequence() - 1, name)
-        return name
+        if phase == BACKWARD and not (self.modules.running and self.torch.is_grad_enabled()):
+            return self.modules.behind()
+        return self.modules.current()
 
     def saved_one(self, t: Tensor) -> None:
         """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the
@@ -558,27 +522,26 @@ class Ops(Recording):
         if self.stopped or self._elsewhere():
             return
         try:
-            name = self.names.get(id(module))
+            name = self.modules.names.get(id(module))
             if name is None:
                 name = self._root(module)
-            if not self.modules:
+            if not self.modules.running:
                 for t in self._tensors(inputs, []):
                     for number in self._storage(t, known=True) if t.grad_fn is None else ():
                         # what one module made is no input of the next, a loss for one
                         if number not in self.inner:
                             self.category.setdefault(number, "input")
-            self.modules.append(name)
+            self.modules.running.append(name)
         except Exception as e:
             self.stop(e)
 
     def _leave(self, module: Module, inputs: Any, outputs: Any) -> None:
-        if self.modules and not self._elsewhere():
-            self.modules.pop()
+        if self.modules.running and not self._elsewhere():
+            self.modules.running.pop()
 
     def _root(self, module: Module) -> str:
         """Name a module that no other holds, and all that it holds."""
-        for name, child in module.named_modules():
-            self.names.setdefault(id(child), name or type(module).__name__)
+        named = self.modules.name(module)
         for kind, tensors in (
             ("parameter", module.named_parameters()),
             ("parameter", module.named_buffers()),
@@ -587,7 +550,7 @@ class Ops(Recording):
                 for number in self._storage(t, kind, known=True):
                     self.label.setdefault(number, name)
                     self.parameters.add(number)
-        return self.names.get(id(module), type(module).__name__)
+        return named
 
     def _optimizer(self, optimizer: Optimizer) -> None:
         for group in optimizer.param_groups:

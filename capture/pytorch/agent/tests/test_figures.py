@@ -3,7 +3,9 @@
 from types import SimpleNamespace
 
 from agent.lines import Addresses, _one_clock
+from agent.modules import Modules
 from agent.totals import EXPECTED, Pools, _cost
+from agent.traits import Traits
 
 
 def op(at, stream=0):
@@ -51,3 +53,54 @@ def test_pools_that_no_list_tells_of_are_not_asked_for_again():
     pools.take(SimpleNamespace(cuda=SimpleNamespace(memory_snapshot=snapshot)), 0, lambda: 5)
     assert pools.seen == (-1, -1)
     assert pools.next > 1 << 60
+
+
+class Net:
+    """A module with two others, of which one has no name of its own here."""
+
+    def named_modules(self):
+        self.inner = SimpleNamespace()
+        return [("", self), ("inner", self.inner)]
+
+
+def test_a_backward_op_belongs_to_the_module_that_made_its_node():
+    numbers, node = iter((8, 9, 10)), [None]
+    modules = Modules(
+        SimpleNamespace(
+            _C=SimpleNamespace(_current_autograd_node=lambda: node[0]),
+            autograd=SimpleNamespace(_get_sequence_nr=lambda: next(numbers)),
+        )
+    )
+    net = Net()
+    assert modules.name(net) == "Net"
+    modules.running += [modules.names[id(net)], modules.names[id(net.inner)]]
+    assert modules.current() == "inner"  # has made node 7
+    modules.running.pop()
+    assert modules.current() == "Net"
+    modules.running.pop()
+    assert modules.current() == ""
+    assert modules.behind() == ""
+    for number, name in ((7, "inner"), (8, "Net"), (9, ""), (10, "")):
+        node[0] = SimpleNamespace(_sequence_nr=lambda number=number: number)
+        assert modules.behind() == name
+
+
+def traits(name, *writes):
+    arguments = [
+        SimpleNamespace(name="a%d" % k, alias_info=SimpleNamespace(is_write=write), has_default_value=None)
+        for k, write in enumerate(writes)
+    ]
+    func = SimpleNamespace(_schema=SimpleNamespace(name=name, arguments=arguments, returns=()), tags=())
+    return Traits(func, SimpleNamespace(Tag=SimpleNamespace(nondeterministic_seeded="seeded")))
+
+
+def test_what_an_op_writes_is_what_its_schema_says():
+    add = traits("aten::add_", True, False)
+    assert (add.name, add.written, add.overwrites) == ("add_", [(0, "a0")], False)
+    assert traits("aten::copy_", True, False).overwrites
+    reduce = traits("c10d::allreduce_", False)
+    assert (reduce.name, reduce.written, reduce.collective) == ("c10d::allreduce_", [(0, "a0")], True)
+    assert traits("c10d::barrier", False).written == []
+    assert traits("aten::zeros_like", False).shapes
+    assert traits("aten::new_empty", False).shapes
+    assert traits("profiler::_record_function_enter_new", False).skip

@@ -1,0 +1,38 @@
+"""What there is to know of an op before it runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .compat import schema_of, written_arguments
+from .draws import chance_of
+
+if TYPE_CHECKING:
+    from .kinds import Op
+
+# Ops that give the whole tensor a new value, whatever it held.
+OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
+# Ops that change their running statistics, which their schemas do not say.
+NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
+
+
+class Traits:
+    """What an op's schema says, looked up once."""
+
+    __slots__ = ("name", "skip", "written", "overwrites", "chance", "collective", "running", "cast", "shapes")
+
+    def __init__(self, func: Op, torch: Any) -> None:
+        schema = schema_of(func)
+        space, _, name = schema.name.partition("::")
+        self.name = name if space == "aten" else schema.name
+        self.skip = space == "profiler"
+        self.written = written_arguments(func)
+        self.overwrites = name in OVERWRITES
+        self.chance = chance_of(func, torch)
+        self.collective = space == "c10d"
+        if self.collective:
+            self.written = [(0, schema.arguments[0].name)] if schema.arguments and name.endswith("_") else []
+        self.running = name in NORMALISATIONS
+        self.cast = name == "_to_copy"
+        # asks a tensor for its shape and reads none of its bytes
+        self.shapes = name.endswith("_like") or name.startswith("new_")
