@@ -11,7 +11,7 @@ from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Callable
 
 if TYPE_CHECKING:
-    from .kinds import Module, Op, Tensor
+    from .kinds import Op, Tensor
 
 # The C++ object of a storage by its address: what a storage is known by as long as it lives.
 address_of = attrgetter("_cdata")
@@ -117,7 +117,7 @@ def next_sequence(torch: Any) -> Callable[[], int]:
     return number
 
 
-def saved_hooks(torch: Any) -> Module:
+def saved_hooks(torch: Any) -> Any:
     """What holds the functions around default hooks on saved tensors. DISABLE is one of them."""
     return torch._C._autograd
 

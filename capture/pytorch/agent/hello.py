@@ -17,7 +17,9 @@ MAX_GPUS = 64  # that are described
 WAITING = "waiting for the first optimizer step"
 
 
-def hello(torch: Any, device: Device, how: str, offloads: bool, room: int, waiting: bool) -> dict[str, Any]:
+def hello(
+    torch: Any, device: Device | None, how: str, offloads: bool, room: int, waiting: bool
+) -> dict[str, Any]:
     """The payload of a hello. The device and its room are those of the parameters, how is by which means
     windows are captured, offloads says whether saved tensors wait on the host."""
     rank = _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")

@@ -63,15 +63,15 @@ def _one_clock(
         while len(placed) < len(bounds) and bounds[len(placed)] <= host:
             placed.append(place())
             now = placed[-1]
-        device, start, took = ran.get(k, (None, host, None))
-        if device is not None and row[10] != main[device]:
+        on, start, took = ran.get(k, (None, host, None))
+        if on is not None and row[10] != main[on]:
             start = host
         now = max(now, start)
         if took is None:
             rows[k] = row[: TIME_AT[row[0]]] + (now,) + row[TIME_AT[row[0]] + 1 :]
             continue
         rows[k] = (row[0], now, took) + row[3:]
-        if row[10] == main[device]:
+        if on is not None and row[10] == main[on]:
             ends = max(ends, now + max(took, 1))
     while len(placed) < len(bounds):
         placed.append(place())

@@ -25,7 +25,7 @@ from .slots import Refused
 from .wire import DONE, ENDED, REFUSED
 
 if TYPE_CHECKING:
-    from .kinds import Device, Plan
+    from .kinds import Carries, Device, Plan
     from .ops import Ops
     from .optimizers import Optimizers
     from .outbox import Outbox
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NOTHING = 0, 0, 0, 0, 0, 0  # of what Carrier.next tells
 
 
-def unplannable(device: Device) -> str:
+def unplannable(device: Device | None) -> str:
     """Why no plan can be carried out where the parameters are, "" where one can."""
     if device is None or device.type in ("cpu", "cuda"):
         return ""
@@ -48,7 +48,7 @@ class Manager:
     def __init__(self, torch: Any, outbox: Outbox, wishes: Wishes, optimizers: Optimizers) -> None:
         self.torch, self.outbox, self.wishes, self.optimizers = torch, outbox, wishes, optimizers
         # managed is the plan's number, 0 for a carrier that only watches or offloads
-        self.carrier: Any = None
+        self.carrier: Carries | None = None
         self.managed = 0
         self.was = 0  # the number of the plan before
         self.plan_order = 0  # the order that began the plan
@@ -66,9 +66,8 @@ class Manager:
         carrier = self.carrier
         self.happened = carrier.next() if carrier is not None else NOTHING
         thread, now = threading.get_ident(), time.thread_time_ns()
-        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + getattr(
-            carrier, "took", (0, 0)
-        )
+        took = carrier.took if carrier is not None else (0, 0)
+        self.worked = (now - self.since[1] if self.since[0] == thread else -1,) + took
         self.since = thread, now
         return (self.managed,) + self.happened
 
@@ -125,7 +124,7 @@ class Manager:
     def _on(self, number: int, plan: Plan) -> str:
         return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
 
-    def _begin(self, number: int, carrier: Carrier | Pooled) -> str:
+    def _begin(self, number: int, carrier: Carries) -> str:
         try:
             carrier.begin()
         except Exception as e:
@@ -176,7 +175,8 @@ class Manager:
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
         if carrier is not None:
             carrier.remove()
-            self.pool = getattr(carrier, "pool", self.pool)
+        if isinstance(carrier, Pooled):
+            self.pool = carrier.pool
 
     def let_go(self) -> None:
         """End what is carried out on this thread: the agent is disarmed."""

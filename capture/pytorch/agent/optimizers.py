@@ -30,6 +30,6 @@ class Optimizers:
             for group in o.param_groups:
                 yield from group["params"]
 
-    def device(self) -> Device:
+    def device(self) -> Device | None:
         """Where the first parameter is, None before there is one."""
         return next((p.device for p in self.parameters()), None)

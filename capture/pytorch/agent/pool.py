@@ -96,7 +96,7 @@ class Pool:
     """The pool of one device. record, arm and step belong to the training thread, at the end of a step;
     the rest may be called from another."""
 
-    def __init__(self, torch: Any, library_path: str, device: str | None = None) -> None:
+    def __init__(self, torch: Any, library_path: str, device: object = None) -> None:
         self.torch = torch
         self.path = library_path
         self.pid = os.getpid()

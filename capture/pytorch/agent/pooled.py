@@ -23,6 +23,8 @@ class Pooled:
     window may be told of it meanwhile."""
 
     differs = False  # nothing is made again
+    took = 0, 0  # nor copied
+    window: Any = None
 
     def __init__(self, torch: Any, plan: Plan) -> None:
         self.torch, self.plan, self.why = torch, plan["pool"], ""

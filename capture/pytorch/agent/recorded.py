@@ -21,7 +21,7 @@ from .pool import Pool
 from .window import Window
 
 if TYPE_CHECKING:
-    from .kinds import Device, Optimizer
+    from .kinds import Device
 
 HISTORY_ENTRIES = 200000
 LOG_LEVEL = "KINETO_LOG_LEVEL"
@@ -30,7 +30,7 @@ LOG_LEVEL = "KINETO_LOG_LEVEL"
 class Recorded(Window):
     """A window where torch does the watching."""
 
-    def __init__(self, torch: Any, now: int, library: str, device: Device) -> None:
+    def __init__(self, torch: Any, now: int, library: str, device: Device | None) -> None:
         self.torch = torch
         self.start = now
         self.steps: list[tuple[int, int]] = []
@@ -40,29 +40,11 @@ class Recorded(Window):
         self.graphs = 0
         self.library, self.device = library, device
 
-    def on_top(self) -> bool:
-        return True
-
-    def settled(self) -> bool:
-        return True
-
-    def leave(self) -> bool:
-        return True
-
-    def entering_optimizer(self, optimizer: Optimizer) -> None:
-        pass
-
-    leaving_optimizer = entering_optimizer
-
-    def look(self, optimizers: list[Optimizer]) -> None:
-        pass
-
 
 class History(Recorded):
     """A window of the caching allocator's own history."""
 
     on = False  # whether the allocator records
-    taken: Any = None  # the snapshot, once there is one
 
     def begin(self) -> None:
         record = record_history(self.torch)
@@ -96,7 +78,7 @@ class History(Recorded):
         if self.taken is None:
             self.take()
         snapshot, self.taken = self.taken, None
-        self.pools.count(snapshot["segments"], self.device.index or 0)
+        self.pools.count(snapshot["segments"], (self.device.index or 0) if self.device is not None else 0)
         settings = snapshot.setdefault("allocator_settings", {})
         for key, value in allocator_rules(self.torch).items():
             settings.setdefault(key, value)

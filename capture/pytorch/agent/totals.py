@@ -90,7 +90,7 @@ class Totals:
 
     def __init__(self, torch: Any, clock: Clock, optimizers: Optimizers, outbox: Outbox) -> None:
         self.torch, self.clock, self.optimizers, self.outbox = torch, clock, optimizers, outbox
-        self.device: Device = None
+        self.device: Device | None = None
         self.statm = -1
         self.page = os.sysconf("SC_PAGE_SIZE")
         self.next_totals = 0
@@ -154,7 +154,7 @@ class Totals:
                 self.room = self._room(device, figures[1] if s is not None else 0)
         self.cost_totals = _cost(self.clock() - now, self.cost_totals)
         self.next_totals = now + SHARE * self.cost_totals
-        if finer and watched and now >= self.pools.next:
+        if device is not None and finer and watched and now >= self.pools.next:
             self.pools.take(self.torch, device.index, self.clock)
         return figures, finer + self.pools.seen if finer else NOT_TAKEN[1]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 if TYPE_CHECKING:
+    from .kinds import Optimizer, Row
     from .totals import Pools
 
 
@@ -29,6 +30,35 @@ class Window:
     rooting = False  # backward() has been called and its graph not yet begun to run
     bound = False  # only the thread that began it can end it
     watched = False  # it is told of what autograd saves
+    rows: list[Row]  # of a description, see lines.py
+    taken: Any = None  # the snapshot of a history, once there is one
+
+    def begin(self) -> str | None:
+        """Begin. Returns why it cannot, if so."""
+        raise NotImplementedError
+
+    def on_top(self) -> bool:
+        """Whether it can end: nothing of the program's stands inside of it."""
+        return True
+
+    def leave(self) -> bool:
+        """Leave what only its own thread can, and say whether that is left."""
+        return True
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def entering_optimizer(self, optimizer: Optimizer) -> None:
+        """An optimizer steps."""
+
+    def leaving_optimizer(self, optimizer: Optimizer) -> None:
+        """It has stepped."""
+
+    def look(self, optimizers: list[Optimizer]) -> None:
+        """Take note of what optimizers hold, before the end."""
+
+    def take(self) -> None:
+        """Take a history out."""
 
     def next(self) -> None:
         """A step has ended."""
@@ -39,7 +69,7 @@ class Window:
 
     def settled(self) -> bool:
         """Whether it can be put down without waiting for a device."""
-        raise NotImplementedError
+        return True
 
     def pieces(self, head: dict[str, Any]) -> Iterator[str | bytes]:
         """The window as it is sent, some hundred kilobytes at a time."""

@@ -41,7 +41,7 @@ class Windows:
     ) -> None:
         self.torch, self.clock, self.outbox, self.wishes = torch, clock, outbox, wishes
         self.optimizers, self.manager, self.pools, self.broke = optimizers, manager, pools, broke
-        self.open: Any = None  # the window that is open
+        self.open: Window | None = None
         self.thread = 0  # where it was opened
         self.wanted = 0  # its steps
         self.addresses = Addresses()
@@ -49,7 +49,7 @@ class Windows:
         self.unfinished: Window | None = None  # a history that the sending thread has still to take out
         self.lasted = 0  # nanoseconds of the newest step
 
-    def here(self) -> Any:
+    def here(self) -> Window | None:
         """The window that is open on this thread."""
         return self.open if self.open is not None and threading.get_ident() == self.thread else None
 
@@ -102,18 +102,18 @@ class Windows:
             wishes.every = 0
             return self._refuse(refusal, how, orders)
         begin = self.clock()
-        window: Any = (
+        window: Window = (
             Ops(self.torch, self.clock, now, self.addresses, self.optimizers.alive(), self.broke)
             if how == "ops"
             else RECORDED[how](self.torch, now, library, device)
         )
         self.open, self.thread, self.wanted = window, threading.get_ident(), max(steps, 1)
         window.how, window.index, window.pools, window.orders = how, index, self.pools, orders
-        refusal = window.begin()
-        if refusal:
+        failed = window.begin()
+        if failed:
             self.open = None
-            return self._refuse(refusal, how, orders)
-        if how == "ops":
+            return self._refuse(failed, how, orders)
+        if isinstance(window, Ops):
             self.manager.watch(window, saves)
         window.cost += self.clock() - begin
 
@@ -125,7 +125,7 @@ class Windows:
             return "the program has a dispatch mode of its own"
         return ""
 
-    def _elsewise(self, why: str, device: Device, orders: list[int]) -> str:
+    def _elsewise(self, why: str, device: Device | None, orders: list[int]) -> str:
         """Take another means from now on, and say so."""
         self.wishes.how = "history" if device is not None and device.type == "cuda" else "profile"
         text = (
@@ -136,7 +136,7 @@ class Windows:
         self._refuse(text, "ops", orders)
         return self.wishes.how
 
-    def _refusal(self, how: str, device: Device) -> str:
+    def _refusal(self, how: str, device: Device | None) -> str:
         """Why no window can be opened by some means, "" where one can."""
         if how == "profile" and profiler_enabled(self.torch):
             return "the program runs torch's profiler itself, and there is only one"
@@ -165,6 +165,8 @@ class Windows:
     def close(self, partial: bool) -> None:
         """Close the window that is open; partial is one in which training ended."""
         window, wishes = self.open, self.wishes
+        if window is None:
+            return
         if not window.on_top():
             window.stopped = True  # a mode of the program's own stands inside of ours: wait for it to leave
             return
