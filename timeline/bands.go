@@ -36,7 +36,7 @@ func (l *liveSet) advance(m Moment) {
 // in the order of Allocs, bottom up, so that the topmost band ends at the column's Max. Neighbours smaller
 // than minBytes become one band, up to where a larger one stands alone. A band with Alloc NoAlloc is
 // Totals.Unattributed.
-func (d *Device) Bands(ctx context.Context, w Window, n int, minBytes int64) ([][]Band, error) {
+func Bands(ctx context.Context, d *Device, w Window, n int, minBytes int64) ([][]Band, error) {
 	out := make([][]Band, 0, max(n, 0))
 	live := liveSet{d: d}
 	for _, c := range d.Columns(d.Allocated, w, n, nil) {

@@ -175,14 +175,14 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 
 func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 	d := bigDevice()
-	if _, err := d.CategoryColumns(context.Background(), d.Full(timeline.AxisTime),
+	if _, err := timeline.CategoryColumns(context.Background(), d, d.Full(timeline.AxisTime),
 		1); err != nil { // what is computed once
 		b.Fatal(err)
 	}
 	for name, w := range zooms(d) {
 		b.Run(name, func(b *testing.B) {
 			for b.Loop() {
-				if _, err := d.CategoryColumns(context.Background(), w, 240); err != nil {
+				if _, err := timeline.CategoryColumns(context.Background(), d, w, 240); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -196,7 +196,7 @@ func BenchmarkBands240(b *testing.B) {
 			b.Run(name+"/"+zoom, func(b *testing.B) {
 				least := d.Totals.PeakAllocated / 200
 				for b.Loop() {
-					if _, err := d.Bands(context.Background(), w, 240, least); err != nil {
+					if _, err := timeline.Bands(context.Background(), d, w, 240, least); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -232,7 +232,7 @@ func BenchmarkBreakdown10M(b *testing.B) {
 func BenchmarkStateAt10M(b *testing.B) {
 	d := bigDevice()
 	for b.Loop() {
-		if _, err := d.StateAt(context.Background(), d.Totals.PeakAt); err != nil {
+		if _, err := timeline.StateAt(context.Background(), d, d.Totals.PeakAt); err != nil {
 			b.Fatal(err)
 		}
 	}

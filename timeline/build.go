@@ -138,7 +138,7 @@ func (b *deviceBuilder) build(t *Timeline, id traces.DeviceID) (*Device, error) 
 	wg.Go(func() { d.Allocs.maxEnd = pyramid(d.Allocs.End) })
 	wg.Wait()
 	b.finishTotals()
-	d.categorise()
+	categorise(d)
 	return d, b.ctx.Err()
 }
 

@@ -28,7 +28,7 @@ type blockFacts struct {
 	// the one moment.
 	seesForward, seesBackward bool
 	outlivesPhase             bool // it is still allocated when the phase that it was allocated in ends
-	beforeTraining            bool // allocated before the first forward, backward or optimizer of the recording
+	beforeTraining            bool // allocated before the recording's first phase
 	trains                    bool // the recording has a backward
 	alone                     bool // no frame at all, in a recording whose main thread has Python frames
 }
@@ -120,17 +120,17 @@ type phaseChange struct {
 	phase traces.Phase
 }
 
-// track walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
+// trackPhases walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
 // of the thread that calls backward and waits for it: with that the backward is over, and what follows
 // belongs to no phase until another begins.
-func (d *Device) track(kinds *frames.Kinds, pythonic bool) *phaseTrack {
-	a, t, now, over := &d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
-	for i := d.Begun(Start); int(i) < a.Len(); i++ {
-		k := kinds.Of(a.Stack[i])
+func (c *categoriser) trackPhases() *phaseTrack {
+	a, t, now, over := &c.d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
+	for i := c.d.Begun(Start); int(i) < a.Len(); i++ {
+		k := c.kinds.Of(a.Stack[i])
 		p, ends := frames.PhaseOf(k), false
 		switch {
 		case p != traces.PhaseUnknown:
-		case pythonic && a.Stack[i] == traces.NoStack && (now == traces.PhaseForward || over):
+		case c.pythonic && a.Stack[i] == traces.NoStack && (now == traces.PhaseForward || over):
 			// PyTorch runs the backward pass on threads without Python frames.
 			p = traces.PhaseBackward
 		case k&frames.KindMain != 0 && now == traces.PhaseBackward:
@@ -146,27 +146,26 @@ func (d *Device) track(kinds *frames.Kinds, pythonic bool) *phaseTrack {
 	return t
 }
 
-// categorise fills the category columns.
-func (d *Device) categorise() {
-	recorded := d.recordedCategories()
-	kinds := d.tl.Kinds()
-	pythonic := d.pythonic(kinds)
-	if !pythonic && !anyKind(kinds.Stacks, frames.KindEngine|frames.KindAccumulate) {
+// categorise fills the device's category columns.
+func categorise(d *Device) {
+	recorded := recordedCategories(d)
+	c := categoriser{d: d, kinds: d.tl.Kinds()}
+	c.pythonic = mostlyPython(&d.Allocs, c.kinds)
+	if !c.pythonic && !anyKind(c.kinds.Stacks, frames.KindEngine|frames.KindAccumulate) {
 		return
 	}
-	c := categoriser{d: d, kinds: kinds, track: d.track(kinds, pythonic), pythonic: pythonic}
+	c.track = c.trackPhases()
 	c.lifeless = d.n == 0 || d.Totals.Allocations == 0
-	d.inChunks(func(from, to AllocID) {
-		part := c // the facts of a chunk are found by walking phases of its own
+	inChunks(d.Allocs.Len(), func(from, to AllocID) {
+		part := c // each chunk walks the phases by itself
 		part.infer(from, to, recorded)
 	})
 }
 
-// inChunks hands the allocations to as many goroutines as there are processors, in stretches long enough to
-// be worth one.
-func (d *Device) inChunks(f func(from, to AllocID)) {
+// inChunks hands n allocations to as many goroutines as there are processors, in stretches long enough to be
+// worth one.
+func inChunks(n int, f func(from, to AllocID)) {
 	const least = 1 << 15
-	n := d.Allocs.Len()
 	step := max(least, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
 	var wg sync.WaitGroup
 	for from := 0; from < n; from += step {
@@ -196,7 +195,7 @@ func (c *categoriser) infer(from, to AllocID, recorded []bool) {
 }
 
 // recordedCategories takes over what the trace itself says, and returns of which allocations; nil for none.
-func (d *Device) recordedCategories() []bool {
+func recordedCategories(d *Device) []bool {
 	tr, a := d.tl.Trace, &d.Allocs
 	if tr.Events.Detail == nil {
 		return nil
@@ -225,16 +224,16 @@ func (d *Device) recordedCategories() []bool {
 	return got
 }
 
-// pythonic says whether most of the device's allocations have Python frames: then one without a frame says
+// mostlyPython reports whether so many allocations have Python frames that one without a frame says
 // something.
-func (d *Device) pythonic(kinds *frames.Kinds) bool {
+func mostlyPython(a *Allocs, kinds *frames.Kinds) bool {
 	n := 0
-	for _, s := range d.Allocs.Stack {
+	for _, s := range a.Stack {
 		if kinds.Of(s)&frames.KindPython != 0 {
 			n++
 		}
 	}
-	return n > 0 && 4*n >= d.Allocs.Len()
+	return n > 0 && 4*n >= a.Len()
 }
 
 func anyKind(stacks []frames.Kind, k frames.Kind) bool {

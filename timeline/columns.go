@@ -105,13 +105,13 @@ var categoryMarks = NewMemo(func(d *Device) [][NumCategories]int64 {
 	marks := make([][NumCategories]int64, 0, d.n/categoryEvery+1)
 	for m := Moment(0); int(m) <= d.n; m += categoryEvery {
 		marks = append(marks, sum)
-		d.addCategories(&sum, m, min(m+categoryEvery, Moment(d.n)))
+		addCategories(d, &sum, m, min(m+categoryEvery, Moment(d.n)))
 	}
 	return marks
 })
 
 // addCategories adds what events [from, to) change.
-func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
+func addCategories(d *Device, sum *[NumCategories]int64, from, to Moment) {
 	a := &d.Allocs
 	for m := from; m < to; m++ {
 		id := d.allocOf[m]
@@ -134,24 +134,18 @@ func (d *Device) addCategories(sum *[NumCategories]int64, from, to Moment) {
 	}
 }
 
-// categoriesAt returns the allocated bytes by category at m, in at most categoryEvery steps.
-func (d *Device) categoriesAt(m Moment) [NumCategories]int64 {
-	marks := categoryMarks.Of(d)
-	next := min(max(m+1, 0), Moment(d.n))
-	sum := marks[next/categoryEvery]
-	d.addCategories(&sum, next/categoryEvery*categoryEvery, next)
-	return sum
-}
-
 // CategoryColumns returns allocated bytes by category at each column's MaxAt of Allocated, so that a column's
-// sum is its Max.
-func (d *Device) CategoryColumns(ctx context.Context, w Window, n int) ([][NumCategories]int64, error) {
-	out := make([][NumCategories]int64, 0, max(n, 0))
+// sum is its Max. A column costs at most categoryEvery steps.
+func CategoryColumns(ctx context.Context, d *Device, w Window, n int) ([][NumCategories]int64, error) {
+	out, marks := make([][NumCategories]int64, 0, max(n, 0)), categoryMarks.Of(d)
 	for _, c := range d.Columns(d.Allocated, w, n, nil) {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		out = append(out, d.categoriesAt(c.MaxAt))
+		next := min(max(c.MaxAt+1, 0), Moment(d.n))
+		sum := marks[next/categoryEvery]
+		addCategories(d, &sum, next/categoryEvery*categoryEvery, next)
+		out = append(out, sum)
 	}
 	return out, nil
 }

@@ -119,7 +119,7 @@ begins empty %v, complete %v, %s: %s
 func stateTable(t *testing.T, d *timeline.Device) string {
 	var b strings.Builder
 	for m := timeline.Start; int(m) < d.Len(); m++ {
-		s, err := d.StateAt(context.Background(), m)
+		s, err := timeline.StateAt(context.Background(), d, m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -207,7 +207,7 @@ func bandTable(t *testing.T, d *timeline.Device, arg string) string {
 	if _, err := fmt.Sscan(arg, &n, &least); err != nil {
 		t.Fatal(err)
 	}
-	cols, err := d.Bands(context.Background(), d.Full(timeline.AxisEvents), n, least)
+	cols, err := timeline.Bands(context.Background(), d, d.Full(timeline.AxisEvents), n, least)
 	if err != nil {
 		t.Fatal(err)
 	}

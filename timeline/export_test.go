@@ -2,8 +2,6 @@ package timeline
 
 // RoundingCheck tells the external tests on how many blocks of the final state the rounding rule was checked
 // and how many it missed.
-func (d *Device) RoundingCheck() (checked, wrong int) { return d.roundChecked, d.roundWrong }
+func RoundingCheck(d *Device) (checked, wrong int) { return d.roundChecked, d.roundWrong }
 
-func (d *Device) FirstAt(a Axis, x int64) Moment { return d.firstAt(a, x) }
-
-var NewSeries, Worst = newSeries, worst
+var NewSeries, Worst, FirstAt = newSeries, worst, (*Device).firstAt

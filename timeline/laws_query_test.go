@@ -44,12 +44,12 @@ func TestCategoryColumnsAndBandsAddUpToTheColumn(t *testing.T) {
 		w := d.Full(timeline.AxisTime)
 		const n = 77
 		cols := d.Columns(d.Allocated, w, n, nil)
-		cats, err := d.CategoryColumns(context.Background(), w, n)
+		cats, err := timeline.CategoryColumns(context.Background(), d, w, n)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, least := range []int64{0, 1000, 1 << 40} {
-			bands, err := d.Bands(context.Background(), w, n, least)
+			bands, err := timeline.Bands(context.Background(), d, w, n, least)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -90,7 +90,7 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		for range 30 {
 			m := randomMoment(rng, d)
-			s, err := d.StateAt(context.Background(), m)
+			s, err := timeline.StateAt(context.Background(), d, m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,7 +151,7 @@ func TestTheLastStateIsTheFinalOne(t *testing.T) {
 		if d.Totals.Exactness != timeline.Exact {
 			return
 		}
-		s, err := d.StateAt(context.Background(), timeline.Moment(d.Len()-1))
+		s, err := timeline.StateAt(context.Background(), d, timeline.Moment(d.Len()-1))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -268,7 +268,7 @@ segment_unmap 0x20000000 20971520
 		}
 		d := timelinetest.Text(t, text.String()+final).Devices[0]
 		for _, m := range []timeline.Moment{timeline.Start, 5, 11} {
-			s, err := d.StateAt(context.Background(), m)
+			s, err := timeline.StateAt(context.Background(), d, m)
 			if err != nil {
 				t.Fatal(err)
 			}

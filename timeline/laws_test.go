@@ -218,7 +218,7 @@ func TestLiveAtEqualsAScan(t *testing.T) {
 				t.Fatalf("ActiveAt(%d) = %v, want %v", m, got, active)
 			}
 			for _, id := range live {
-				if got := d.LiveAtAddr(m, d.Allocs.Addr[id]); got == timeline.NoAlloc {
+				if got := timeline.LiveAtAddr(d, m, d.Allocs.Addr[id]); got == timeline.NoAlloc {
 					t.Fatalf("no allocation at %d holds %x", m, d.Allocs.Addr[id])
 				}
 			}
@@ -301,7 +301,7 @@ func TestColumnsTileTheWindowAndEqualAScan(t *testing.T) {
 			w := d.Full(axis)
 			for range 5 {
 				n := 1 + rng.IntN(300)
-				next := d.FirstAt(axis, w.From)
+				next := timeline.FirstAt(d, axis, w.From)
 				for i, c := range d.Columns(d.Active, w, n, nil) {
 					if c.First != next {
 						t.Fatalf("column %d begins at %d, the one before ends at %d", i, c.First, next)
@@ -311,7 +311,7 @@ func TestColumnsTileTheWindowAndEqualAScan(t *testing.T) {
 					}
 					next = c.End
 				}
-				if end := d.FirstAt(axis, w.To); next != end {
+				if end := timeline.FirstAt(d, axis, w.To); next != end {
 					t.Fatalf("columns end at %d, the window at %d", next, end)
 				}
 				from := w.From + rng.Int64N(w.To-w.From)
@@ -383,13 +383,13 @@ func TestAnEmptyTraceAnswersEveryQuestion(t *testing.T) {
 	if c := d.Columns(d.Allocated, d.Full(timeline.AxisTime), 10, nil); len(c) != 10 || c[9].Max != 0 {
 		t.Errorf("columns %v", c)
 	}
-	if _, err := d.Bands(ctx, d.Full(timeline.AxisEvents), 3, 1); err != nil {
+	if _, err := timeline.Bands(ctx, d, d.Full(timeline.AxisEvents), 3, 1); err != nil {
 		t.Error(err)
 	}
-	if c, err := d.CategoryColumns(ctx, d.Full(timeline.AxisEvents), 3); err != nil || len(c) != 3 {
+	if c, err := timeline.CategoryColumns(ctx, d, d.Full(timeline.AxisEvents), 3); err != nil || len(c) != 3 {
 		t.Error(c, err)
 	}
-	if s, err := d.StateAt(ctx, timeline.Start); err != nil || s.Known {
+	if s, err := timeline.StateAt(ctx, d, timeline.Start); err != nil || s.Known {
 		t.Error(s, err)
 	}
 	for by := range sites.NumBy {

@@ -81,7 +81,7 @@ func after(ends []Moment, levels [][]Moment, from, to AllocID, m Moment, dst []A
 }
 
 // LiveAtAddr returns the allocation that is allocated at m and holds address addr, NoAlloc where none does.
-func (d *Device) LiveAtAddr(m Moment, addr uint64) AllocID {
+func LiveAtAddr(d *Device, m Moment, addr uint64) AllocID {
 	a := &d.Allocs
 	for _, id := range d.LiveAt(m, nil) {
 		if addr-a.Addr[id] < uint64(max(a.Rounded[id], 1)) {

@@ -84,7 +84,7 @@ func TestThePartsOfReservedAddUpOnRecordedSnapshots(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, d *timeline.Device) {
 		for k := 0; k <= 200; k++ {
 			m := timeline.Moment(d.Len()*k/200 - 1)
-			s, err := d.StateAt(ctx, m)
+			s, err := timeline.StateAt(ctx, d, m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -132,7 +132,7 @@ func TestCategoriesOfRecordedSnapshots(t *testing.T) {
 
 func TestTheRoundingRuleFindsTheSizesOfTheFinalState(t *testing.T) {
 	eachSnapshot(t, func(t *testing.T, d *timeline.Device) {
-		checked, wrong := d.RoundingCheck()
+		checked, wrong := timeline.RoundingCheck(d)
 		t.Logf("%d checked, %d wrong", checked, wrong)
 		if wrong > 0 {
 			t.Errorf("the rule misses %d of %d blocks", wrong, checked)

@@ -124,26 +124,22 @@ func (d *Device) RequestedActiveSeries() *Series { return requestedActiveSeries.
 
 var (
 	requestedSeries = NewMemo(func(d *Device) *Series {
-		return d.requested(d.Allocated, d.Allocs.Requested)
+		return sumRequested(d, d.Allocated, d.Allocs.Requested)
 	})
 	requestedActiveSeries = NewMemo(func(d *Device) *Series {
-		return d.requested(d.Active, d.Allocs.End)
+		return sumRequested(d, d.Active, d.Allocs.End)
 	})
 )
-
-// requested returns a series of rounded bytes, of allocations from their start to ends, in requested bytes.
-func (d *Device) requested(rounded *Series, ends []Moment) *Series {
-	if newRounding(d.tl.Trace, d.Info.Kind).none {
-		return rounded
-	}
-	return d.sumRequested(ends)
-}
 
 // RequestedKnown reports whether the source records what was requested, not only what the allocator gave.
 func (d *Device) RequestedKnown() bool { return !newRounding(d.tl.Trace, d.Info.Kind).given }
 
-// sumRequested walks the events and adds up the requested bytes of allocations from their start to ends.
-func (d *Device) sumRequested(ends []Moment) *Series {
+// sumRequested adds up the requested bytes of allocations from their start to ends. Where there are no others
+// that is the series of rounded bytes.
+func sumRequested(d *Device, rounded *Series, ends []Moment) *Series {
+	if newRounding(d.tl.Trace, d.Info.Kind).none {
+		return rounded
+	}
 	a, held := &d.Allocs, d.Totals.Unattributed
 	for i := 0; i < a.Len() && a.Start[i] == Start; i++ {
 		if ends[i] != Start {

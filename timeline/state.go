@@ -46,8 +46,9 @@ const smallBuffer = 2 << 20
 // default of large_segment_size_mb).
 const largePage = 20 << 20
 
-// runBook finds the lives of runs. open are the runs that reach to where the walk is, by address.
+// runBook finds the lives of a device's runs. open are the runs that reach to where the walk is, by address.
 type runBook struct {
+	d      *Device
 	open   []run
 	done   []run
 	doubts int // runs that contradict others
@@ -100,7 +101,7 @@ func (b *runBook) add(r run, closed func(piece run)) {
 	b.open = slices.Insert(b.open, b.at(r.addr), r)
 }
 
-// segmentRuns are every run of a device and how many contradictions there were, once somebody had the time
+// segmentRuns are every run of a device and how many contradictions there were, once a question had the time
 // to find them.
 type segmentRuns struct {
 	sync.Mutex
@@ -111,31 +112,29 @@ type segmentRuns struct {
 
 var segmentLives = NewMemo(func(*Device) *segmentRuns { return &segmentRuns{} })
 
-// segmentLives returns every run of the device and how many contradictions there were, found once.
-func (d *Device) segmentLives(ctx context.Context) ([]run, int, error) {
+// findLives returns every run of the device and how many contradictions there were, found once.
+func findLives(ctx context.Context, d *Device) ([]run, int, error) {
 	c := segmentLives.Of(d)
 	c.Lock()
 	defer c.Unlock()
 	if c.known {
 		return c.runs, c.doubts, nil
 	}
-	var book runBook
-	var err error
+	book := runBook{d: d}
+	walk := book.walkForth
 	if d.Totals.FinalKnown {
-		err = d.walkBack(ctx, &book)
-	} else {
-		err = d.walkForth(ctx, &book)
+		walk = book.walkBack
 	}
-	if err != nil {
+	if err := walk(ctx); err != nil {
 		return nil, 0, err
 	}
 	c.runs, c.doubts, c.known = book.done, book.doubts, true
 	return c.runs, c.doubts, nil
 }
 
-// eachSegmentEvent calls f with the device's segment events, in order or backwards.
-func (d *Device) eachSegmentEvent(ctx context.Context, backwards bool, f func(m Moment, gained bool)) error {
-	actions := d.tl.Trace.Events.Action[d.first : d.first+d.n]
+// eachEvent calls f with the device's segment events, in order or backwards.
+func (b *runBook) eachEvent(ctx context.Context, backwards bool, f func(m Moment, gained bool)) error {
+	actions := b.d.tl.Trace.Events.Action[b.d.first : b.d.first+b.d.n]
 	for k := range actions {
 		if k%tickEvents == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -155,9 +154,8 @@ func (d *Device) eachSegmentEvent(ctx context.Context, backwards bool, f func(m 
 }
 
 // runOf returns the run that a segment event obtains or gives back.
-func (d *Device) runOf(m Moment) run {
-	tr := d.tl.Trace
-	ev := d.Event(m)
+func (b *runBook) runOf(m Moment) run {
+	tr, ev := b.d.tl.Trace, b.d.Event(m)
 	r := run{
 		addr: ev.Addr, size: ev.Size, stack: ev.Stack, stream: ev.Stream, small: ev.Size <= smallBuffer,
 		expandable: ev.Action == traces.SegmentMap || ev.Action == traces.SegmentUnmap,
@@ -165,16 +163,16 @@ func (d *Device) runOf(m Moment) run {
 	if ev.Action == traces.SegmentUnmap { // pages next to each other go back in one: any number of a small pool's, whole pages of a large one's
 		r.small = ev.Size%largePage != 0
 	}
-	if det := tr.DetailOf(d.first + int(m)); det.HasPool {
+	if det := tr.DetailOf(b.d.first + int(m)); det.HasPool {
 		r.pool = det.Pool
 	}
 	return r
 }
 
 // walkBack finds the lives from the final state.
-func (d *Device) walkBack(ctx context.Context, b *runBook) error {
-	for _, seg := range d.tl.Trace.Final.Segments {
-		if seg.Device == d.ID {
+func (b *runBook) walkBack(ctx context.Context) error {
+	for _, seg := range b.d.tl.Trace.Final.Segments {
+		if seg.Device == b.d.ID {
 			b.open = append(b.open, run{
 				addr: seg.Address, size: seg.TotalSize, end: Never, stack: seg.Stack, stream: seg.Stream, pool: seg.Pool,
 				small: seg.Small, expandable: seg.Expandable,
@@ -183,12 +181,12 @@ func (d *Device) walkBack(ctx context.Context, b *runBook) error {
 	}
 	slices.SortFunc(b.open, func(x, y run) int { return cmp.Compare(x.addr, y.addr) })
 	b.dropOverlaps()
-	err := d.eachSegmentEvent(ctx, true, func(m Moment, gained bool) {
+	err := b.eachEvent(ctx, true, func(m Moment, gained bool) {
 		begin := func(piece run) {
 			piece.start = m
 			b.done = append(b.done, piece)
 		}
-		r := d.runOf(m)
+		r := b.runOf(m)
 		if gained {
 			if r.expandable { // pages come one request at a time, so that this event tells the pool where the one that gave them back may not
 				small := r.small
@@ -231,13 +229,13 @@ func (b *runBook) dropOverlaps() {
 
 // walkForth finds the lives from nothing; what is given back without having been obtained was there from the
 // start.
-func (d *Device) walkForth(ctx context.Context, b *runBook) error {
-	err := d.eachSegmentEvent(ctx, false, func(m Moment, gained bool) {
+func (b *runBook) walkForth(ctx context.Context) error {
+	err := b.eachEvent(ctx, false, func(m Moment, gained bool) {
 		finish := func(piece run) {
 			piece.end = m
 			b.done = append(b.done, piece)
 		}
-		r := d.runOf(m)
+		r := b.runOf(m)
 		if gained {
 			r.start, r.end = m, Never
 			b.add(r, finish)
@@ -257,8 +255,8 @@ func (d *Device) walkForth(ctx context.Context, b *runBook) error {
 
 // SegmentsAt returns the segments at m by address, without their pieces; neighbours of one expandable segment
 // are one.
-func (d *Device) SegmentsAt(m Moment) []SegmentState {
-	lives, _, _ := d.segmentLives(context.Background())
+func SegmentsAt(d *Device, m Moment) []SegmentState {
+	lives, _, _ := findLives(context.Background(), d)
 	runs := runsAt(lives, m)
 	segments := make([]SegmentState, len(runs))
 	for i := range runs {
@@ -302,8 +300,8 @@ func runsAt(lives []run, m Moment) []run {
 // StateAt returns the allocator's segments and their blocks at m. The parts of reserved add up exactly at
 // every moment; how far each can be trusted is in Exactness and Reason. The first call on a device walks its
 // segment events, and stops when ctx is cancelled.
-func (d *Device) StateAt(ctx context.Context, m Moment) (*AllocatorState, error) {
-	lives, doubts, err := d.segmentLives(ctx)
+func StateAt(ctx context.Context, d *Device, m Moment) (*AllocatorState, error) {
+	lives, doubts, err := findLives(ctx, d)
 	if err != nil {
 		return nil, err
 	}
@@ -430,14 +428,14 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the recording"
 	case p.inferred > 0 && d.Totals.Exactness != Exact:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s", Count(int64(p.inferred)), d.roundingNote())
+		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s", Count(int64(p.inferred)), roundingNote(d))
 	default:
 		s.Reason = "every block's size is the allocator's own, or follows from its rules and what lies around it"
 	}
 }
 
 // roundingNote says how the rule stood up to the final state.
-func (d *Device) roundingNote() string {
+func roundingNote(d *Device) string {
 	switch {
 	case d.roundChecked == 0:
 		return ": rests that it did not split off count as stranded"

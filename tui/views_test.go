@@ -148,7 +148,7 @@ func TestUpAndDownWalkTheBandsAtTheCursor(t *testing.T) {
 func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
 	tl := training(t, "runs/a.gmt", 0)
 	dev := tl.Main()
-	st, err := dev.StateAt(context.Background(), dev.Totals.PeakAt)
+	st, err := timeline.StateAt(context.Background(), dev, dev.Totals.PeakAt)
 	if err != nil || !st.Known {
 		t.Fatalf("the state is not known: %v", err)
 	}

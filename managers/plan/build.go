@@ -167,7 +167,7 @@ func (x *extractor) collect(ctx context.Context) error {
 			}
 			id, ok := live[a.Addr]
 			if !ok {
-				id = x.d.LiveAtAddr(timeline.Moment(m-1), a.Addr)
+				id = timeline.LiveAtAddr(x.d, timeline.Moment(m-1), a.Addr)
 			}
 			x.ticks = append(x.ticks, tick{time: a.Time, alloc: id, row: int32(next), kind: tickAccess})
 		}

@@ -45,7 +45,7 @@ type piece struct {
 
 // restore rebuilds the state before the first event.
 func (r *replay) restore(ctx context.Context) error {
-	state, err := r.d.StateAt(ctx, timeline.Start)
+	state, err := timeline.StateAt(ctx, r.d, timeline.Start)
 	if err != nil {
 		return err
 	}

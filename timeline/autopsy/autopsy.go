@@ -47,7 +47,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	} else if !d.HasLifetimes() {
 		a.At = timeline.Moment(d.Len() - 1)
 	}
-	state, err := d.StateAt(ctx, a.At)
+	state, err := timeline.StateAt(ctx, d, a.At)
 	if err != nil {
 		return nil, err
 	}

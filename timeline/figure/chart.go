@@ -126,7 +126,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 	if w.To <= w.From {
 		return nil
 	}
-	by, err := d.CategoryColumns(ctx, w, n)
+	by, err := timeline.CategoryColumns(ctx, d, w, n)
 	if err != nil {
 		return err
 	}

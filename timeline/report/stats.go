@@ -442,7 +442,7 @@ func (ds *DeviceStats) fragment(ctx context.Context, d *timeline.Device, at time
 }
 
 func fragmentationAt(ctx context.Context, d *timeline.Device, at timeline.Moment, name string) (*Fragmentation, error) {
-	st, err := d.StateAt(ctx, at)
+	st, err := timeline.StateAt(ctx, d, at)
 	if err != nil || st == nil || !st.Known {
 		return nil, err
 	}

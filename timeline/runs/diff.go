@@ -235,7 +235,7 @@ func churn(d *timeline.Device) int64 {
 
 // fragmentation returns the stranded and cached bytes at the peak of allocated.
 func fragmentation(ctx context.Context, d *timeline.Device) (int64, bool, error) {
-	s, err := d.StateAt(ctx, d.Totals.PeakAt)
+	s, err := timeline.StateAt(ctx, d, d.Totals.PeakAt)
 	if err != nil || s == nil || !s.Known {
 		return 0, false, err
 	}

@@ -199,7 +199,7 @@ func byModule(d *timeline.Device) grouping {
 
 // bySegment groups by the segment that holds the address at m.
 func bySegment(d *timeline.Device, m timeline.Moment) grouping {
-	segments := d.SegmentsAt(m)
+	segments := timeline.SegmentsAt(d, m)
 	return grouping{func(id timeline.AllocID) int64 {
 		addr := d.Allocs.Addr[id]
 		i := sort.Search(len(segments), func(i int) bool { return segments[i].Addr > addr }) - 1

@@ -43,7 +43,7 @@ func (u *Usage) Ask(s *leaf.State, n int) tea.Cmd {
 	}
 	d, w := s.Device, s.Window
 	return u.parts.Ask(usageKey{d, w, n}, func(ctx context.Context) ([][timeline.NumCategories]int64, error) {
-		return d.CategoryColumns(ctx, w, n)
+		return timeline.CategoryColumns(ctx, d, w, n)
 	})
 }
 

@@ -137,7 +137,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 			error) {
 			return sites.Breakdown(d, m, sites.BySite), nil
 		}),
-		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return d.StateAt(ctx, m) }),
+		v.state.Ask(k, func(ctx context.Context) (*timeline.AllocatorState, error) { return timeline.StateAt(ctx, d, m) }),
 	)
 }
 

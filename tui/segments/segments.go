@@ -103,7 +103,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 		v.follow(s)
 		d, at := s.Device, s.Cursor
-		return v.state.Ask(moment{d, at}, func(ctx context.Context) (*timeline.AllocatorState, error) { return d.StateAt(ctx, at) })
+		return v.state.Ask(moment{d, at}, func(ctx context.Context) (*timeline.AllocatorState, error) { return timeline.StateAt(ctx, d, at) })
 	case tea.KeyPressMsg:
 		return v.key(s, msg)
 	case tea.MouseMsg:

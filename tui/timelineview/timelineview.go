@@ -143,7 +143,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	f := &v.frame
 	d, w, n := s.Device, s.Window, f.Area.W
 	small := max((f.High-f.Low)/int64(max(f.Area.H*16, 1024)), 1)
-	return v.bands.Ask(bandKey{d, w, n, small}, func(ctx context.Context) ([][]timeline.Band, error) { return d.Bands(ctx, w, n, small) })
+	return v.bands.Ask(bandKey{d, w, n, small}, func(ctx context.Context) ([][]timeline.Band, error) { return timeline.Bands(ctx, d, w, n, small) })
 }
 
 func (v *View) onKey(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
