@@ -120,8 +120,8 @@ type phaseChange struct {
 	phase traces.Phase
 }
 
-// trackPhases walks the allocations once. A stack that shows no phase belongs to the phase around it, but for one
-// of the thread that calls backward and waits for it: with that the backward is over, and what follows
+// trackPhases walks the allocations once. A stack that shows no phase belongs to the phase around it, but for
+// one of the thread that calls backward and waits for it: with that the backward is over, and what follows
 // belongs to no phase until another begins.
 func (c *categoriser) trackPhases() *phaseTrack {
 	a, t, now, over := &c.d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false

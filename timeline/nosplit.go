@@ -1,6 +1,9 @@
 package timeline
 
-import "github.com/gmemtop/gmemtop/traces"
+import (
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
+)
 
 // Could a private pool have been told not to split its segments? torch.cuda.MemPool(no_split=True) gives each
 // request a whole segment, and a recording does not say so. Blocks in the final state show it, and the check
@@ -37,7 +40,7 @@ func (b *deviceBuilder) mayNotSplit() bool {
 		switch rest := size - b.rule.round(ev.Size[row]); {
 		case !whole:
 			splits[pool] = true
-		case size <= smallBuffer && rest >= traces.MinBlock, rest > largePool:
+		case torchalloc.Splits(rest, size <= torchalloc.SmallBuffer):
 			open[pool] = true
 		}
 	}

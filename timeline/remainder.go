@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // How large is the block behind a request, really? The caching allocator rounds the request, takes a hole,
@@ -24,11 +25,7 @@ import (
 //
 // Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
 
-const (
-	mib = 1 << 20
-	// smallest of the large pool's blocks (kSmallSize); a rest of at most that stays in the block.
-	largePool = mib
-)
+const mib = 1 << 20
 
 // boundaries is a set of addresses of which no two lie within one MiB.
 type boundaries struct {
@@ -133,7 +130,7 @@ func (b *deviceBuilder) newRemainders() *remainders {
 	}
 	a := &b.d.Allocs
 	for i := range b.m.earlier {
-		if a.Rounded[i] > largePool {
+		if a.Rounded[i] > torchalloc.SmallSize {
 			r.blocks.add(a.Addr[i])
 		}
 	}
@@ -144,7 +141,7 @@ func (b *deviceBuilder) newRemainders() *remainders {
 		}
 	}
 	for j, e := range b.m.earlier { // what was there before keeps its rest as well: no hole of the large pool is that small
-		if i := len(b.m.earlier) - 1 - j; e.rounded == 0 && !known[j] && a.Rounded[i] > largePool {
+		if i := len(b.m.earlier) - 1 - j; e.rounded == 0 && !known[j] && a.Rounded[i] > torchalloc.SmallSize {
 			a.Rounded[i] = r.size(a.Addr[i], a.Rounded[i])
 		}
 	}
@@ -167,7 +164,7 @@ func (r *remainders) segment(action traces.Action, addr uint64, size int64) {
 
 // allocated notes a block and returns its size, given the rounded size of its request.
 func (r *remainders) allocated(addr uint64, rounded int64) int64 {
-	if rounded <= largePool {
+	if rounded <= torchalloc.SmallSize {
 		return rounded
 	}
 	size := r.size(addr, rounded)
@@ -194,7 +191,7 @@ func (r *remainders) size(addr uint64, rounded int64) int64 {
 
 // freed notes that a block is back in its pool.
 func (r *remainders) freed(addr uint64, rounded int64) {
-	if rounded > largePool {
+	if rounded > torchalloc.SmallSize {
 		r.blocks.remove(addr)
 	}
 }

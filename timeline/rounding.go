@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder writes down
@@ -35,7 +36,7 @@ type rounding struct {
 	given    bool // the source records what the allocator gave, not what was requested
 	none     bool // no rule applies: sizes are as recorded
 	settings bool // the source has the allocator's settings
-	rule     traces.Rounding
+	rule     torchalloc.Rounding
 }
 
 // newRounding returns the rule for a device of a trace.

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // What did the allocator's memory look like at a moment? Like blocks, stretches of mapped memory have
@@ -38,13 +39,6 @@ type run struct {
 }
 
 func (r *run) until() uint64 { return r.addr + uint64(r.size) }
-
-// smallBuffer is the size of the segments that serve small blocks (kSmallBuffer).
-const smallBuffer = 2 << 20
-
-// largePage is the size of the pages of expandable segments that serve large blocks (kLargeBuffer, the
-// default of large_segment_size_mb).
-const largePage = 20 << 20
 
 // runBook finds the lives of a device's runs. open are the runs that reach to where the walk is, by address.
 type runBook struct {
@@ -157,11 +151,12 @@ func (b *runBook) eachEvent(ctx context.Context, backwards bool, f func(m Moment
 func (b *runBook) runOf(m Moment) run {
 	tr, ev := b.d.tl.Trace, b.d.Event(m)
 	r := run{
-		addr: ev.Addr, size: ev.Size, stack: ev.Stack, stream: ev.Stream, small: ev.Size <= smallBuffer,
+		addr: ev.Addr, size: ev.Size, stack: ev.Stack, stream: ev.Stream,
+		small:      ev.Size <= torchalloc.SmallBuffer,
 		expandable: ev.Action == traces.SegmentMap || ev.Action == traces.SegmentUnmap,
 	}
-	if ev.Action == traces.SegmentUnmap { // pages next to each other go back in one: any number of a small pool's, whole pages of a large one's
-		r.small = ev.Size%largePage != 0
+	if ev.Action == traces.SegmentUnmap { // one event may give back several pages, in the large pool large ones
+		r.small = ev.Size%torchalloc.LargeBuffer != 0
 	}
 	if det := tr.DetailOf(b.d.first + int(m)); det.HasPool {
 		r.pool = det.Pool

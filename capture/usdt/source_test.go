@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // sink keeps what a source sends.
@@ -170,7 +171,7 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 
 // heldBytes returns what a trace of one device holds at its end and at its most.
 func heldBytes(tr *traces.Trace) (now, most int64) {
-	var rule traces.Rounding
+	var rule torchalloc.Rounding
 	for i := range tr.Events.Len() {
 		switch e := tr.Events.At(i); e.Action {
 		case traces.Alloc:

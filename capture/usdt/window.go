@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // From events to windows
@@ -215,7 +216,7 @@ func (w *windower) alloc(s space, e event, at int64) {
 func (w *windower) count(s space, size, sign int64) {
 	switch s {
 	case blocks:
-		var rule traces.Rounding
+		var rule torchalloc.Rounding
 		w.allocated.add(sign * rule.Round(size))
 	case segments, mapped:
 		w.reserved.add(sign * size)

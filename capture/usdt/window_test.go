@@ -12,6 +12,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 var actionsByName = map[string]action{"alloc": blockAlloc, "free": blockFree, "driver_alloc": driverAlloc, "driver_free": driverFree, "map": driverMap,
@@ -146,7 +147,7 @@ func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testi
 			}
 			end = live
 			var held int64 // a size of all ones wraps around, and back when it is freed
-			var rule traces.Rounding
+			var rule torchalloc.Rounding
 			for key, size := range live {
 				switch {
 				case key.device.Kind != traces.DeviceGPU:

@@ -1,5 +1,7 @@
 package joint
 
+import "github.com/gmemtop/gmemtop/traces/torchalloc"
+
 // The numbers that the planner was tuned with.
 //
 // What one was chosen from is said where it is known; most were set by trial, and the trials were not
@@ -225,7 +227,7 @@ func defaults() params {
 		nearBound:    50,
 		tieBuffers:   20_000,
 
-		page:           2 << 20,
+		page:           torchalloc.Granularity,
 		mostSections:   1200,
 		sectionRows:    16_000,
 		sectionBuffers: 4000,

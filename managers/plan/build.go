@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // From a recording to a problem.
@@ -93,8 +94,12 @@ func FromDevice(ctx context.Context, d *timeline.Device, opt BuildOptions) (*Pro
 	x := &extractor{d: d, tr: tr, buffer: map[timeline.AllocID]BufferID{}, stream: map[traces.StreamID]int16{},
 		p: &Problem{Name: opt.Name, Kind: kind, EagerOnly: opt.EagerOnly, Hardware: opt.Hardware, Source: d, HasTimes: tr.Clock.HasTime, Align: opt.Align}}
 	if x.p.Align == 0 {
-		x.p.Align = map[traces.DeviceKind]int64{traces.DeviceGPU: 512, traces.DeviceArena: 1}[d.Info.Kind]
-		if x.p.Align == 0 {
+		switch d.Info.Kind {
+		case traces.DeviceGPU:
+			x.p.Align = torchalloc.MinBlock
+		case traces.DeviceArena:
+			x.p.Align = 1
+		default:
 			x.p.Align = 64
 		}
 	}

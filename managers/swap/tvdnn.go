@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // tvDNN (Park, Cho, Jung, Lee, "Transparent Virtualization of DNN memory", poster at PPoPP 2018, doi
@@ -50,7 +51,7 @@ type tvdnn struct {
 const (
 	// sectionBytes is the smallest section, mostBytes the largest, mostSections the number of buffers beyond
 	// which sections are made larger.
-	sectionBytes = 2 << 20
+	sectionBytes = torchalloc.Granularity
 	mostBytes    = 1 << 40
 	mostSections = 20_000
 )

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // The arena is the pool that deep-learning frameworks had before PyTorch's: one stretch of memory, requests
@@ -67,7 +69,7 @@ func (a *Arena) open() error {
 		a.c.emit(SegmentEvent{Action: SegmentAlloc, Addr: addr, Size: size})
 	} else {
 		_, total := d.MemInfo()
-		size := roundUp(total+total/8, Granularity)
+		size := roundUp(total+total/8, torchalloc.Granularity)
 		addr, err := d.Reserve(size)
 		if err != nil {
 			return err
@@ -87,7 +89,7 @@ func (a *Arena) Malloc(size int64, stream Stream) (Block, error) {
 		return Block{}, err
 	}
 	a.ProcessEvents()
-	rounded := roundUp(max(size, 1), minBlock)
+	rounded := roundUp(max(size, 1), torchalloc.MinBlock)
 	r, err := a.obtain(rounded)
 	if errors.Is(err, ErrOutOfMemory) && a.delayed.n > 0 {
 		a.synchronise()
@@ -136,7 +138,7 @@ func (a *Arena) back(until int64) error {
 		}
 	}()
 	for a.mapped < until {
-		h, err := d.Create(Granularity)
+		h, err := d.Create(torchalloc.Granularity)
 		if err != nil {
 			return err
 		}
@@ -144,7 +146,7 @@ func (a *Arena) back(until int64) error {
 			return errors.Join(err, d.Release(h))
 		}
 		a.handles = append(a.handles, h)
-		a.mapped += Granularity
+		a.mapped += torchalloc.Granularity
 		a.stats.Maps++
 	}
 	return nil
@@ -224,7 +226,7 @@ func (a *Arena) EmptyCache() error {
 	}
 	keep := a.mapped
 	if last != 0 {
-		keep = min(keep, roundUp(int64(a.fit.slab.at(last).addr-a.base), Granularity))
+		keep = min(keep, roundUp(int64(a.fit.slab.at(last).addr-a.base), torchalloc.Granularity))
 	}
 	size := a.mapped - keep
 	if size == 0 {
@@ -233,7 +235,7 @@ func (a *Arena) EmptyCache() error {
 	if err := d.Unmap(a.base+uint64(keep), size); err != nil {
 		return err
 	}
-	first := keep / Granularity
+	first := keep / torchalloc.Granularity
 	for _, h := range a.handles[first:] {
 		if err := d.Release(h); err != nil {
 			return err
@@ -241,7 +243,7 @@ func (a *Arena) EmptyCache() error {
 	}
 	a.handles = a.handles[:first]
 	a.mapped = keep
-	a.stats.Unmaps += size / Granularity
+	a.stats.Unmaps += size / torchalloc.Granularity
 	a.stats.Synchronisations++
 	a.stats.Reserved -= size
 	a.c.emit(SegmentEvent{Action: SegmentUnmap, Addr: a.base + uint64(keep), Size: size})

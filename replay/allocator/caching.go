@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for
@@ -140,7 +142,7 @@ func (a *Caching) poolFor(id Pool, rounded int64) (int32, error) {
 		}
 		first = p.pools
 	}
-	if rounded <= smallSize {
+	if rounded <= torchalloc.SmallSize {
 		return first, nil
 	}
 	return first + 1, nil
@@ -203,10 +205,8 @@ func (a *Caching) Garbage(id Pool, size int64, stream Stream) int {
 }
 
 func (a *heap) shouldSplit(pool int32, size, rounded int64) bool {
-	if a.pools[pool].small || a.set.ExpandableSegments {
-		return size-rounded >= minBlock
-	}
-	return !a.set.oversize(rounded) && size-rounded > smallSize
+	small := a.pools[pool].small || a.set.ExpandableSegments
+	return torchalloc.Splits(size-rounded, small) && (small || !a.set.oversize(rounded))
 }
 
 // insertFree puts a free block into the set of its pool.

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Expandable segments (expandable_segments:True): instead of a segment for each request that finds no hole,
@@ -114,9 +116,9 @@ func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, er
 
 func (a *heap) pageOf(pool int32) int64 {
 	if a.pools[pool].small {
-		return smallBuffer
+		return torchalloc.SmallBuffer
 	}
-	return roundUp(a.set.largeSegment(), Granularity)
+	return roundUp(a.set.largeSegment(), torchalloc.Granularity)
 }
 
 // addExpandable adds a range, as one unmapped block.

@@ -1,6 +1,10 @@
 package allocator
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
+)
 
 // Where the stand-in GPU places memory and ranges of addresses, and what its context takes.
 const (
@@ -45,7 +49,7 @@ func (d *device) MemInfo() (free, total int64) {
 }
 
 func (d *device) Alloc(size int64) (uint64, error) {
-	size = roundUp(size, Granularity)
+	size = roundUp(size, torchalloc.Granularity)
 	addr := d.place(firstMemory, size)
 	if err := d.AllocAt(addr, size); err != nil {
 		d.giveUp(addr)

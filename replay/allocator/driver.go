@@ -5,14 +5,10 @@ import "fmt"
 // Handle names physical memory that a driver made and that can be mapped; 0 is none.
 type Handle int64
 
-// Granularity is the size of a device's pages: physical memory is made, mapped and unmapped in multiples of
-// it. It is what cuMemGetAllocationGranularity returns for device memory on NVIDIA's GPUs since Pascal.
-const Granularity = 2 << 20
-
 // Driver is the device's memory as the CUDA driver offers it: whole allocations (cudaMalloc), and virtual
 // memory, where addresses are reserved, physical memory is made, and the second is mapped at the first. Sizes
-// and addresses of virtual memory are multiples of Granularity. An error that is ErrOutOfMemory says that the
-// device has not enough left; nothing has changed then.
+// and addresses of virtual memory are multiples of [torchalloc.Granularity]. An error that is ErrOutOfMemory
+// says that the device has not enough left; nothing has changed then.
 //
 // Contrary to a device, a driver need not be fast or concurrent; its choice of addresses is its own, and no
 // policy relies on it but to break ties between holes of equal size.

@@ -3,16 +3,18 @@ package allocator
 import (
 	"fmt"
 	"math"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // The simulated device counts what a real one would hold. Physical memory comes in pages of 2 MiB
-// (Granularity), which is what cuMemGetAllocationGranularity answers on NVIDIA's GPUs and what cuMemCreate
-// insists on. cudaMalloc is not documented beyond "aligned to at least 256 bytes" (CUDA C++ Programming
-// Guide, Device Memory Accesses). Our reading, from addresses that real programs were given (the published
-// SINGA traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take whole pages,
-// smaller ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back when its
-// last piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not depend on this
-// reading.
+// (torchalloc.Granularity), which is what cuMemGetAllocationGranularity answers on NVIDIA's GPUs and what
+// cuMemCreate insists on. cudaMalloc is not documented beyond "aligned to at least 256 bytes" (CUDA C++
+// Programming Guide, Device Memory Accesses). Our reading, from addresses that real programs were given (the
+// published SINGA traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take whole
+// pages, smaller ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back
+// when its last piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not
+// depend on this reading.
 //
 // Addresses are best fit, too, and lie above every address that a real driver hands out, so that recorded
 // segments can be put beside them (AllocAt).
@@ -95,10 +97,10 @@ func (d *SimDriver) Alloc(size int64) (uint64, error) {
 	if size <= 0 || size > maxRequest {
 		return 0, fmt.Errorf("driver: alloc %d bytes: %w", size, ErrOutOfMemory)
 	}
-	if size < Granularity {
+	if size < torchalloc.Granularity {
 		return d.allocSmall(roundUp(size, smallAlign))
 	}
-	size = roundUp(size, Granularity)
+	size = roundUp(size, torchalloc.Granularity)
 	r := d.space.fit(size)
 	if r == 0 {
 		return 0, fmt.Errorf("driver: no addresses left: %w", ErrOutOfMemory)
@@ -116,14 +118,14 @@ func (d *SimDriver) Alloc(size int64) (uint64, error) {
 func (d *SimDriver) allocSmall(size int64) (uint64, error) {
 	r := d.small.fit(size)
 	if r == 0 {
-		if err := d.hold(Granularity); err != nil {
+		if err := d.hold(torchalloc.Granularity); err != nil {
 			return 0, err
 		}
-		page := d.space.fit(Granularity)
-		d.space.take(page, Granularity)
+		page := d.space.fit(torchalloc.Granularity)
+		d.space.take(page, torchalloc.Granularity)
 		addr := d.space.slab.at(page).addr
 		d.pages[addr] = page
-		r = d.small.addRegion(addr, Granularity)
+		r = d.small.addRegion(addr, torchalloc.Granularity)
 	}
 	d.small.take(r, size)
 	addr := d.small.slab.at(r).addr
@@ -134,7 +136,7 @@ func (d *SimDriver) allocSmall(size int64) (uint64, error) {
 
 // AllocAt implements Placer.
 func (d *SimDriver) AllocAt(addr uint64, size int64) error {
-	return d.place(addr, size, simAlloc{size: roundUp(size, Granularity)})
+	return d.place(addr, size, simAlloc{size: roundUp(size, torchalloc.Granularity)})
 }
 
 // ReserveAt implements Placer.
@@ -177,11 +179,11 @@ func (d *SimDriver) Free(addr uint64) error {
 		}
 	default:
 		hole := d.small.give(a.block)
-		if b := d.small.slab.at(hole); b.size == Granularity {
+		if b := d.small.slab.at(hole); b.size == torchalloc.Granularity {
 			d.space.give(d.pages[b.addr])
 			delete(d.pages, b.addr)
 			d.small.removeRegion(hole)
-			d.held -= Granularity
+			d.held -= torchalloc.Granularity
 		}
 	}
 	return nil
@@ -189,8 +191,9 @@ func (d *SimDriver) Free(addr uint64) error {
 
 // Reserve implements Driver.
 func (d *SimDriver) Reserve(size int64) (uint64, error) {
-	if size <= 0 || size%Granularity != 0 {
-		return 0, fmt.Errorf("driver: reserve %d bytes: not a multiple of %d", size, int64(Granularity))
+	if size <= 0 || size%torchalloc.Granularity != 0 {
+		return 0, fmt.Errorf("driver: reserve %d bytes: not a multiple of %d", size,
+			int64(torchalloc.Granularity))
 	}
 	r := d.space.fit(size)
 	if r == 0 {
@@ -218,8 +221,9 @@ func (d *SimDriver) Unreserve(addr uint64) error {
 
 // Create implements Driver.
 func (d *SimDriver) Create(size int64) (Handle, error) {
-	if size <= 0 || size%Granularity != 0 {
-		return 0, fmt.Errorf("driver: create %d bytes: not a multiple of %d", size, int64(Granularity))
+	if size <= 0 || size%torchalloc.Granularity != 0 {
+		return 0, fmt.Errorf("driver: create %d bytes: not a multiple of %d", size,
+			int64(torchalloc.Granularity))
 	}
 	if err := d.hold(size); err != nil {
 		return 0, err
@@ -271,7 +275,7 @@ func (d *SimDriver) Map(addr uint64, h Handle) error {
 	if err != nil {
 		return err
 	}
-	if _, taken := d.mapped[addr]; taken || addr%Granularity != 0 {
+	if _, taken := d.mapped[addr]; taken || addr%torchalloc.Granularity != 0 {
 		return fmt.Errorf("driver: map at %#x: something is mapped there, or it is not aligned", addr)
 	}
 	d.mapped[addr] = h

@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 func TestSmallDriverAllocationsShareAPage(t *testing.T) {
@@ -12,7 +14,7 @@ func TestSmallDriverAllocationsShareAPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := d.Alloc(1 << 20)
-	if err != nil || b != a+512 || d.Held() != Granularity {
+	if err != nil || b != a+512 || d.Held() != torchalloc.Granularity {
 		t.Fatalf("the second lies at %#x, the first at %#x, %d bytes are held: %v", b, a, d.Held(), err)
 	}
 	if _, err := d.Alloc(2<<20 + 1); !errors.Is(err, ErrOutOfMemory) {

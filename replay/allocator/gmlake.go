@@ -3,6 +3,8 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // GMLake (Guo et al., "GMLake: Efficient and Transparent GPU Memory Defragmentation for Large-scale DNN
@@ -59,7 +61,7 @@ type GMLake struct {
 	bytes     int64 // of addresses of sBlocks
 }
 
-const chunk = Granularity
+const chunk = torchalloc.Granularity
 
 // Values of block.pool here.
 const (

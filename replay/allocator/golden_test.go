@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // The traces that SmartPool's authors published, against the CnMem-like arena: one arena, 512 bytes, best
@@ -53,7 +54,7 @@ func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 			t.Errorf("the trace of %d events needs %.3f MiB, want %.3f", tr.Events.Len(), mib, want[tr.Events.Len()])
 		}
 		delete(want, tr.Events.Len())
-		if reserved := a.Stats().PeakReserved; reserved%allocator.Granularity != 0 || reserved < a.HighWater() || reserved >= a.HighWater()+allocator.Granularity {
+		if reserved := a.Stats().PeakReserved; reserved%torchalloc.Granularity != 0 || reserved < a.HighWater() || reserved >= a.HighWater()+torchalloc.Granularity {
 			t.Errorf("%d bytes are reserved for %d", reserved, a.HighWater())
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions)
@@ -34,7 +34,7 @@ type Settings struct {
 	ExpandableSegments bool
 	// RoundupPower2Divisions is the number of equal steps between powers of two that requests are rounded up
 	// to, one for each power of two from 1 MiB to 32 GiB; 0 and 1 round to 512 bytes.
-	RoundupPower2Divisions traces.Rounding
+	RoundupPower2Divisions torchalloc.Rounding
 	// MemoryFraction is the share of the device that the process may hold, 0 for all
 	// (per_process_memory_fraction).
 	MemoryFraction float64
@@ -44,13 +44,7 @@ type Settings struct {
 }
 
 const (
-	minBlock       = traces.MinBlock
-	smallSize      = 1 << 20  // kSmallSize: the largest small block
-	smallBuffer    = 2 << 20  // kSmallBuffer: the segment of small blocks
-	minLargeAlloc  = 10 << 20 // kMinLargeAlloc: from here on a request has a segment of its own
-	roundLarge     = 2 << 20  // kRoundLarge
-	largeBuffer    = 20 << 20 // kLargeBuffer
-	maxSettingMiB  = 1 << 30  // bounds settings in MiB, so that nothing overflows
+	maxSettingMiB  = 1 << 30 // bounds settings in MiB, so that nothing overflows
 	nativeBackend  = "native"
 	asyncBackend   = "cudaMallocAsync"
 	maxDivisionLog = 40
@@ -338,14 +332,14 @@ func (s *Settings) largeSegment() int64 {
 	if s.LargeSegmentSize > 0 {
 		return s.LargeSegmentSize
 	}
-	return largeBuffer
+	return torchalloc.LargeBuffer
 }
 
 func (s *Settings) nonSplitRounding() int64 {
 	if s.MaxNonSplitRounding > 0 {
 		return s.MaxNonSplitRounding
 	}
-	return largeBuffer
+	return torchalloc.LargeBuffer
 }
 
 // oversize reports whether a block of size bytes is beyond what is split.
@@ -355,13 +349,7 @@ func (s *Settings) oversize(size int64) bool { return s.MaxSplitSize > 0 && size
 func (s *Settings) Round(size int64) int64 { return s.RoundupPower2Divisions.Round(max(size, 1)) }
 
 // SegmentFor returns the size of the segment that the driver is asked for where no hole has room for a block
-// of rounded bytes, and whether it is one of small blocks (get_allocation_size).
+// of rounded bytes, and whether it is one of small blocks.
 func (s *Settings) SegmentFor(rounded int64) (size int64, small bool) {
-	switch {
-	case rounded <= smallSize:
-		return smallBuffer, true
-	case rounded < minLargeAlloc:
-		return max(s.largeSegment(), roundUp(rounded, roundLarge)), false
-	}
-	return roundUp(rounded, roundLarge), false
+	return torchalloc.Segment(rounded, s.largeSegment())
 }

@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
@@ -90,10 +92,10 @@ func TestRoundingNeverShrinksAndIsIdempotentWithoutDivisions(t *testing.T) {
 	var plain Settings
 	for _, size := range []int64{0, 1, 511, 512, 513, 1 << 20, 1<<20 + 1, maxRequest} {
 		r := plain.Round(size)
-		if r < size || r%minBlock != 0 || plain.Round(r) != r {
+		if r < size || r%torchalloc.MinBlock != 0 || plain.Round(r) != r {
 			t.Errorf("%d becomes %d", size, r)
 		}
-		if segment, small := plain.SegmentFor(r); segment < r || small != (r <= smallSize) {
+		if segment, small := plain.SegmentFor(r); segment < r || small != (r <= torchalloc.SmallSize) {
 			t.Errorf("a block of %d gets a segment of %d", r, segment)
 		}
 	}
@@ -116,7 +118,7 @@ func FuzzParseSettings(f *testing.F) {
 			size = int64(uint64(size) % maxRequest)
 		}
 		r := s.Round(size)
-		if r < size || r < minBlock || r > 2*size+minBlock {
+		if r < size || r < torchalloc.MinBlock || r > 2*size+torchalloc.MinBlock {
 			t.Errorf("%q: %d becomes %d", conf, size, r)
 		}
 		if segment, _ := s.SegmentFor(r); segment < r {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // KeepAll returns the plan that keeps everything in memory, laid out so that it may fit a card: what
@@ -17,7 +18,7 @@ func KeepAll(p *plan.Problem) (*plan.Plan, error) {
 		return nil, fmt.Errorf("keep everything: %w", err)
 	}
 	pl.Manager = "keep-all"
-	align := max(p.Align, 512) // what the arena cuts its blocks at
+	align := max(p.Align, torchalloc.MinBlock) // what the arena cuts its blocks at
 	round := func(size int64) int64 { return (size + align - 1) &^ (align - 1) }
 	offsets := make([]int64, len(pl.Instances))
 	at := make([]int64, len(p.Buffers)) // of what lies at the bottom

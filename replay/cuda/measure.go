@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 	"github.com/gmemtop/gmemtop/traces/stats"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // measurer carries one plan out on one opened device, in sessions that each begin and end with nothing held.
@@ -99,7 +100,7 @@ func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	room := (r.led.limit - resultBytes) &^ (arenaAlign - 1)
+	room := (r.led.limit - resultBytes) &^ (torchalloc.MinBlock - 1)
 	if all.Footprint <= room {
 		return all, nil
 	}
@@ -110,14 +111,12 @@ func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 			r.m.Notes = append(r.m.Notes, fmt.Sprintf("no time of keeping everything: a buffer of %s is larger than the %s that may be used", inUnits(x.Size), inUnits(room)))
 			return nil, nil
 		}
-		offsets[i] = x.Offset % (room - x.Size + 1) &^ (arenaAlign - 1)
+		offsets[i] = x.Offset % (room - x.Size + 1) &^ (torchalloc.MinBlock - 1)
 	}
 	r.m.Notes = append(r.m.Notes, fmt.Sprintf("keeping everything takes %s and %s may be used: its step was timed with blocks on top of each other", inUnits(all.Footprint), inUnits(room)))
 	all.Place(offsets)
 	return all, nil
 }
-
-const arenaAlign = 512
 
 // keepAll returns the step time of keeping everything, 0 if there is no plan for it.
 func (r *measurer) keepAll(p *plan.Problem, all *plan.Plan) (int64, error) {
@@ -214,7 +213,7 @@ func (r *measurer) traced(x *execution) error {
 const (
 	dryIterations = 2
 	bisections    = 12
-	capTolerance  = allocator.Granularity
+	capTolerance  = torchalloc.Granularity
 )
 
 // sizes finds what an online allocator holds when nothing presses it and the smallest cap under which the

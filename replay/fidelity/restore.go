@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // A recording that begins in the middle says where every block was that it frees or that outlives it, and
@@ -30,9 +31,6 @@ import (
 // report counts them (Rests). A block that is freed before anything is put behind it keeps the size of the
 // rule. Blocks beyond max_split_size_mb keep all of the hole that they were put in. Expandable segments and
 // small blocks have no rests.
-
-// maxRest is the largest rest that is not split off a large block (kSmallSize).
-const maxRest = 1 << 20
 
 // piece is a block at the start whose size the recording does not tell, with a hole behind it.
 type piece struct {
@@ -109,7 +107,7 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 			n := len(seg.Blocks)
 			if p.Alloc == timeline.NoAlloc {
 				whole := n > 0 && unsplit(settings, seg.Blocks[n-1].Requested)
-				if rests && n > 0 && (p.Size <= maxRest || whole) {
+				if rests && n > 0 && (!torchalloc.Splits(p.Size, false) || whole) {
 					seg.Blocks[n-1].Size += p.Size
 					r.report.Rests++
 					continue
@@ -125,7 +123,8 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 			if p.State == traces.BlockPendingFree {
 				b.State = allocator.PendingFree
 			}
-			hole := k+1 < len(s.Pieces) && s.Pieces[k+1].Alloc == timeline.NoAlloc && s.Pieces[k+1].Size > maxRest
+			hole := k+1 < len(s.Pieces) && s.Pieces[k+1].Alloc == timeline.NoAlloc &&
+				torchalloc.Splits(s.Pieces[k+1].Size, false)
 			if rests && hole && !unsplit(settings, b.Requested) && a.End[p.Alloc] != timeline.Never {
 				unknown = append(unknown, piece{end: p.Addr + uint64(p.Size), segment: i, block: n, alloc: p.Alloc})
 			}
@@ -150,7 +149,7 @@ func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) er
 		_, small := settings.SegmentFor(settings.Round(requested))
 		return small
 	}
-	large, _ := settings.SegmentFor(1 << 21)
+	large, _ := settings.SegmentFor(torchalloc.SmallSize + 1)
 	var unknown []int // by address, as segments are
 	for i := range segments {
 		s := &segments[i]
@@ -248,7 +247,7 @@ func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) er
 // keyOf returns the range that a segment_map is of: the small pool maps single pages, which are smaller than
 // the large pool's.
 func (r *replay) keyOf(e traces.Event) rangeKey {
-	return rangeKey{r.rank[e.Stream], r.poolOf(e), e.Size == allocator.Granularity}
+	return rangeKey{r.rank[e.Stream], r.poolOf(e), e.Size == torchalloc.Granularity}
 }
 
 // findRests moves the ends of the blocks of unknown size to where the first block behind them is put.
@@ -263,10 +262,13 @@ func (r *replay) findRests(ctx context.Context, segments []allocator.Segment, un
 			return nil
 		}
 		i := sort.Search(len(unknown), func(i int) bool { return unknown[i].end > e.Addr }) - 1
-		if i < 0 || unknown[i].known || e.Addr-unknown[i].end > maxRest || a.End[unknown[i].alloc] < m {
+		if i < 0 {
 			return nil
 		}
 		p := &unknown[i]
+		if p.known || torchalloc.Splits(int64(e.Addr-p.end), false) || a.End[p.alloc] < m {
+			return nil
+		}
 		p.known = true
 		left--
 		rest := int64(e.Addr - p.end)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Online allocators.
@@ -31,7 +32,7 @@ const warmUp = 2
 // driver's granularity.
 const (
 	bisections   = 12
-	capTolerance = allocator.Granularity
+	capTolerance = torchalloc.Granularity
 )
 
 // unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses,
@@ -180,9 +181,9 @@ func (r *run) needs(ctx context.Context) (held, smallest int64, err error) {
 	return held, smallest, err
 }
 
-// CachingNeeds returns the smallest memory, in bytes, in which PyTorch's caching allocator with these settings
-// serves iterations of a placed plan, whose addresses it ignores. It takes and gives back memory in the order
-// of the plan's steps: of copies it knows no time, so what one delays on a device is not in it.
+// CachingNeeds returns the smallest memory, in bytes, in which PyTorch's caching allocator with these
+// settings serves iterations of a placed plan, whose addresses it ignores. It takes and gives back memory in
+// the order of the plan's steps: of copies it knows no time, so what one delays on a device is not in it.
 func CachingNeeds(ctx context.Context, p *plan.Problem, pl *plan.Plan, s allocator.Settings) (int64, error) {
 	if pl.SectionBytes != 0 {
 		return 0, errors.New("simulate: PyTorch's allocator has no sections of a tensor: plan without them")

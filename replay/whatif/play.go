@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/fidelity"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // tickSteps is how many steps are played between two looks at the context.
@@ -36,7 +37,7 @@ func (d *device) MemInfo() (free, total int64) {
 }
 
 func (d *device) grant(size int64) error {
-	size = (size + allocator.Granularity - 1) / allocator.Granularity * allocator.Granularity
+	size = (size + torchalloc.Granularity - 1) / torchalloc.Granularity * torchalloc.Granularity
 	if d.limit > 0 && size > d.limit-d.Held() {
 		return fmt.Errorf("%d bytes of %d are held, %d asked for: %w", d.Held(), d.limit, size, allocator.ErrOutOfMemory)
 	}

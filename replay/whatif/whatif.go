@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/fidelity"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // What would the same run have needed? The requests, frees, streams and pools of the recording are given to
@@ -316,7 +317,7 @@ func (w *whatIf) smallestCap(ctx context.Context, o *Outcome) error {
 	if o.fits(w.failed != timeline.Start) {
 		high = min(high, o.PeakReserved)
 	}
-	for k := 0; k < bisections && high-low > allocator.Granularity && w.work > 0; k++ {
+	for k := 0; k < bisections && high-low > torchalloc.Granularity && w.work > 0; k++ {
 		middle := low + (high-low)/2
 		p, err := w.count(ctx, o.Settings, middle)
 		if ctx.Err() != nil {

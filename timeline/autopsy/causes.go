@@ -5,29 +5,13 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-)
-
-// The allocator's rules that decide whether a request can be served, from PyTorch's
-// c10/core/CachingDeviceAllocator.h: requests up to 1 MiB come from 2 MiB segments of the small pool; larger
-// ones from the large pool, whose segments are 20 MiB for requests below 10 MiB and the request rounded up to
-// 2 MiB above. A hole serves a request of its own stream, private pool and size class only.
-const (
-	smallRequest    = 1 << 20
-	smallSegment    = 2 << 20
-	mediumRequest   = 10 << 20
-	mediumSegment   = 20 << 20
-	segmentRounding = 2 << 20
+	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // driverBytes returns what the allocator asks the driver for in order to serve a request.
 func driverBytes(asked int64) int64 {
-	switch {
-	case asked <= smallRequest:
-		return smallSegment
-	case asked < mediumRequest:
-		return mediumSegment
-	}
-	return (asked + segmentRounding - 1) / segmentRounding * segmentRounding
+	size, _ := torchalloc.Segment(asked, torchalloc.LargeBuffer)
+	return size
 }
 
 // facts are the figures of one moment that causes and levers are built on, bytes. Holes are those that the
@@ -54,7 +38,8 @@ type facts struct {
 	expandable   bool
 }
 
-// factsOf sorts the state's inactive bytes by who could use them.
+// factsOf sorts the state's inactive bytes by who could use them: a hole serves a request of its own stream,
+// private pool and size class only.
 func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free,
 		capacity: d.Info.TotalBytes}
@@ -68,7 +53,7 @@ func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 	if a.OOM {
 		e := d.Event(a.At)
 		stream, anyStream = e.Stream, false
-		small = a.Asked <= smallRequest
+		small = a.Asked <= torchalloc.SmallSize
 		first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
 		if det := d.Timeline().Trace.DetailOf(first + int(a.At)); det.HasPool {
 			pool = det.Pool
@@ -99,9 +84,9 @@ func (f *facts) addHoles(g *timeline.SegmentState) {
 	} else {
 		f.stranded += g.Size - g.Active
 	}
-	page := uint64(mediumSegment)
+	page := uint64(torchalloc.LargeBuffer)
 	if g.Small {
-		page = smallSegment
+		page = torchalloc.SmallBuffer
 	}
 	for _, p := range g.Pieces {
 		if p.State != traces.BlockInactive {

@@ -1,10 +1,6 @@
-package traces
+package torchalloc
 
 import "math/bits"
-
-// MinBlock is the smallest block of PyTorch's caching allocator, in bytes, and the multiple of every other
-// (kMinBlockSize).
-const MinBlock = 512
 
 // maxRounded is the largest size that is rounded: above it, the next power of two would overflow.
 const maxRounded = 1 << 62

@@ -1,4 +1,4 @@
-package traces
+package torchalloc
 
 import (
 	"math"
@@ -15,8 +15,12 @@ func TestRoundingOfKnownSizes(t *testing.T) {
 		rule      *Rounding
 		size, got int64
 	}{
-		{&none, 0, 0}, {&none, 1, 512}, {&none, 512, 512}, {&none, 513, 1024}, {&none, 1<<20 + 1, 1<<20 + 512}, {&none, 5_000_000_001, 5_000_000_512},
-		{&four, 1200, 1536}, {&four, 2049, 2560}, {&four, 1 << 20, 1 << 20}, {&four, 1<<20 + 1, 1<<20 + 1<<18}, {&four, 5_000_000_001, 5 << 30},
+		{&none, 0, 0}, {&none, 1, 512}, {&none, 512, 512}, {&none, 513, 1024},
+		{&none, 1<<20 + 1, 1<<20 + 512},
+		{&none, 5_000_000_001, 5_000_000_512},
+		{&four, 1200, 1536}, {&four, 2049, 2560}, {&four, 1 << 20, 1 << 20},
+		{&four, 1<<20 + 1, 1<<20 + 1<<18},
+		{&four, 5_000_000_001, 5 << 30},
 		{&none, math.MaxInt64, math.MaxInt64}, {&four, math.MaxInt64, math.MaxInt64}, {&none, -1, -1},
 	} {
 		if got := c.rule.Round(c.size); got != c.got {
