@@ -3,7 +3,6 @@ package allocator
 import (
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as
@@ -205,30 +204,4 @@ func checkSize(size int64) error {
 		return fmt.Errorf("allocator: a request of %d bytes: %w", size, ErrOutOfMemory)
 	}
 	return nil
-}
-
-// Policies returns the names that New knows, the default one first.
-func Policies() []string { return []string{"caching", "direct", "arena", "gmlake"} }
-
-// New returns the allocator of a policy's name: direct, caching, arena or gmlake.
-func New(policy string, c Config) (Allocator, error) {
-	switch policy {
-	case "direct":
-		return wrap(NewDirect(c))
-	case "caching":
-		return wrap(NewCaching(c))
-	case "arena":
-		return wrap(NewArena(c))
-	case "gmlake":
-		return wrap(NewGMLake(c))
-	}
-	return nil, fmt.Errorf("allocator: no policy %q: use one of %s", policy, strings.Join(Policies(), ", "))
-}
-
-// wrap keeps a nil of a concrete type from becoming an interface that is not nil.
-func wrap[A Allocator](a A, err error) (Allocator, error) {
-	if err != nil {
-		return nil, err
-	}
-	return a, nil
 }

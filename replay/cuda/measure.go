@@ -208,13 +208,9 @@ func (r *measurer) traced(x *execution) error {
 	return nil
 }
 
-// The search for an online allocator's footprint; the simulator's is the same, so that the two can be
-// compared.
-const (
-	dryIterations = 2
-	bisections    = 12
-	capTolerance  = torchalloc.Granularity
-)
+// dryIterations run before an online allocator's footprint is taken; as many as in the simulator, so that the
+// two can be compared.
+const dryIterations = 2
 
 // sizes finds what an online allocator holds when nothing presses it and the smallest cap under which the
 // iteration completes, on the device's own memory and with no work on it; and returns the cap to run under:
@@ -232,26 +228,20 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 			pl.Policy.Name, inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
 	r.m.Reserved, r.m.Footprint = held, held
-	if name := pl.Policy.Name; name == "direct" || name == "arena" { // they keep nothing that they could give back
+	if !allocator.Caches(pl.Policy.Name) {
 		return r.led.limit, nil
 	}
 	low, _ := pl.PeakLive()
-	high := held
-	for k := 0; k < bisections && high-low > capTolerance; k++ {
-		mid := (low + high) / 2
-		_, ok, err := r.completes(p, pl, mid, dryIterations+1)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			high = mid
-		} else {
-			low = mid
-		}
+	need, err := allocator.SmallestCap(low, held, func(limit int64) (int64, bool, error) {
+		_, ok, err := r.completes(p, pl, limit, dryIterations+1)
+		return limit, ok, err
+	})
+	if err != nil {
+		return 0, err
 	}
-	r.m.Footprint = high
+	r.m.Footprint = need
 	if limit > 0 && held > limit {
-		return min(max(limit, high), r.led.limit), nil
+		return min(max(limit, need), r.led.limit), nil
 	}
 	return r.led.limit, nil
 }

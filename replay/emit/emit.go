@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -125,7 +126,7 @@ const moduleName = "less_memory"
 func allocatorFile(r *replay.Result) (string, error) {
 	settings := r.Plan.Policy.Settings
 	switch {
-	case r.Plan.Policy.Name != "caching":
+	case !allocator.InTorch(r.Plan.Policy.Name):
 		return "", &Refused{fmt.Errorf("%s is no allocator that PyTorch has", r.Info.Name)}
 	case settings == "":
 		return "", &Refused{fmt.Errorf("%s is PyTorch as it is: there is nothing to write", r.Info.Name)}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
-	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // Online allocators.
@@ -18,22 +17,14 @@ import (
 // its cache, so the iteration that is timed is the one behind them.
 //
 // Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the
-// smallest cap under which the iteration completes; bisection finds it between the peak of live bytes and
-// what the allocator holds uncapped. That completing is monotone in the cap is not proven, so the cap that is
-// reported is one under which it did complete. For allocators without a cache the peak is the footprint.
+// smallest cap under which the iteration completes, between the peak of live bytes and what the allocator
+// holds uncapped (allocator.SmallestCap). For allocators without a cache the peak is the footprint.
 //
 // Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a
 // program trains for thousands).
 
 // warmUp is how many iterations run before the one that is timed.
 const warmUp = 2
-
-// bisections bounds the search for the smallest cap, and capTolerance is where it stops, in bytes: the
-// driver's granularity.
-const (
-	bisections   = 12
-	capTolerance = torchalloc.Granularity
-)
 
 // unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses,
 // so that it has to leave room for sums.
@@ -159,7 +150,7 @@ func (r *run) byPolicy(ctx context.Context) error {
 	}
 	r.m.Reserved = held
 	limit := int64(0)
-	if r.opt.Cap > 0 && held > r.opt.Cap && r.caches() {
+	if r.opt.Cap > 0 && held > r.opt.Cap && allocator.Caches(r.online) {
 		limit = max(r.opt.Cap, need) // over the cap it is timed where it just completes
 	}
 	r.m.Footprint = need
@@ -193,9 +184,6 @@ func CachingNeeds(ctx context.Context, p *plan.Problem, pl *plan.Plan, s allocat
 	return need, err
 }
 
-// caches reports whether the allocator keeps what it could give back under pressure.
-func (r *run) caches() bool { return r.online != "direct" && r.online != "arena" }
-
 func orOutOfMemory(err error) error {
 	if err == nil {
 		return allocator.ErrOutOfMemory
@@ -205,24 +193,14 @@ func orOutOfMemory(err error) error {
 
 // smallestCap returns the smallest cap at which the iteration was seen to complete.
 func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
-	low, _ := r.pl.PeakLive()
-	high := held
-	if !r.caches() {
+	if !allocator.Caches(r.online) {
 		return held, nil
 	}
-	for k := 0; k < bisections && high-low > capTolerance; k++ {
-		mid := (low + high) / 2
-		_, ok, err := r.completes(ctx, mid, warmUp+1)
-		if err != nil {
-			return 0, err
-		}
-		if ok {
-			high = mid
-		} else {
-			low = mid
-		}
-	}
-	return high, nil
+	low, _ := r.pl.PeakLive()
+	return allocator.SmallestCap(low, held, func(limit int64) (int64, bool, error) {
+		_, ok, err := r.completes(ctx, limit, warmUp+1)
+		return limit, ok, err
+	})
 }
 
 // timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device

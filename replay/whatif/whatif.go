@@ -10,7 +10,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay/fidelity"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
 // What would the same run have needed? The requests, frees, streams and pools of the recording are given to
@@ -30,9 +29,8 @@ import (
 // the recorded settings included, and only where that reproduces the recorded peak is a figure exact.
 //
 // The smallest cap. What an allocator reserves under no pressure says little about what it needs, for it
-// keeps what it was given. Bisection between the peak of allocated bytes and a peak under which the run
-// completes finds a cap under which it completes while it fails, or was not tried, just below. That
-// completing is monotone in the cap is not proven; the cap reported is one that was played.
+// keeps what it was given. allocator.SmallestCap searches between the peak of allocated bytes and a peak under
+// which the run completes; the cap reported is one that was played.
 //
 // The start. A recording that begins in the middle has a state shaped by the recorded settings. It is taken
 // as it is, which is what changing the settings at that moment would do. What they save from there is shown
@@ -74,8 +72,8 @@ const (
 	mostPeakOver = 0.05
 )
 
-// bisections bounds the search for the smallest cap.
-const bisections = 12
+// errSpent ends a search for which no work is left.
+var errSpent = errors.New("the work is spent")
 
 // Outcome is what would become of the run under some settings. Bytes; moments are the recording's.
 type Outcome struct {
@@ -317,18 +315,16 @@ func (w *whatIf) smallestCap(ctx context.Context, o *Outcome) error {
 	if o.fits(w.failed != timeline.Start) {
 		high = min(high, o.PeakReserved)
 	}
-	for k := 0; k < bisections && high-low > torchalloc.Granularity && w.work > 0; k++ {
-		middle := low + (high-low)/2
-		p, err := w.count(ctx, o.Settings, middle)
-		if ctx.Err() != nil {
-			return ctx.Err()
+	smallest, err := allocator.SmallestCap(low, high, func(limit int64) (int64, bool, error) {
+		if w.work <= 0 {
+			return 0, false, errSpent
 		}
-		if err == nil && fits(&p) {
-			high = min(middle, p.stats.PeakReserved)
-		} else {
-			low = middle
-		}
+		p, err := w.count(ctx, o.Settings, limit)
+		return p.stats.PeakReserved, err == nil && fits(&p), ctx.Err()
+	})
+	if err != nil && !errors.Is(err, errSpent) {
+		return err
 	}
-	o.SmallestCap = high
+	o.SmallestCap = smallest
 	return nil
 }
