@@ -43,19 +43,19 @@ var trainings struct {
 // training runs scenarios of the agent's own tests and returns them in order, and torch's version.
 func training(t *testing.T) ([]trained, string) {
 	t.Helper()
+	python := torchtest.Python(t)
 	trainings.Do(func() {
-		trainings.all, trainings.torch = train(t,
+		trainings.all, trainings.torch = train(t, python,
 			slices.Concat(lookedAt, measured, []string{"leaks", "tidy"}))
 	})
 	if trainings.all == nil {
-		t.Skip("needs GMEMTOP_TORCH: a Python interpreter that has torch, and a training that ends")
+		t.Fatal("the trainings failed: the first test that ran them says why")
 	}
 	return trainings.all, trainings.torch
 }
 
-func train(t *testing.T, scenarios []string) ([]trained, string) {
+func train(t *testing.T, python string, scenarios []string) ([]trained, string) {
 	t.Helper()
-	python := torchtest.Python(t)
 	dir := t.TempDir()
 	agent := filepath.Join(dir, "agent.py")
 	if err := os.WriteFile(agent, []byte(pytorch.Agent()), 0o600); err != nil {
