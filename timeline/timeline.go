@@ -25,7 +25,7 @@ type Timeline struct {
 // Kinds returns the kinds of the frames and stacks of Places.
 func (t *Timeline) Kinds() *frames.Kinds { return kinds.Of(t) }
 
-var kinds = NewMemo(func(t *Timeline) *frames.Kinds { return frames.KindsOf(t.places) })
+var kinds = NewMemo(func(t *Timeline) *frames.Kinds { return frames.KindsOf(t.Places()) })
 
 // Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
 // highest peak, else nil.

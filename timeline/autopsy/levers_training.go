@@ -34,12 +34,12 @@ func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || 
 // less than 5 % of what is allocated.
 func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	live := d.LiveAt(m, nil)
-	classes := steps.StackTraits(d.Timeline())
+	kinds := d.Timeline().Kinds()
 	set := blockSet{stacks: map[traces.StackID]bool{}}
 	total := int64(0)
 	for _, a := range live {
 		total += d.Allocs.Rounded[a]
-		if classes.Of(d.Origin(a)).Has(frames.IsLoss) && d.Allocs.Category[a] != timeline.Parameter {
+		if kinds.Of(d.Origin(a)).Has(frames.KindLoss) && d.Allocs.Category[a] != timeline.Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
 		}
 	}
@@ -337,10 +337,10 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 // foreachLever finds an optimizer that makes temporaries for all parameters at once.
 func foreachLever(c *leverCase) (Lever, bool) {
 	d := c.d
-	classes := steps.StackTraits(d.Timeline())
+	kinds := d.Timeline().Kinds()
 	temporary := func(a timeline.AllocID) bool {
 		cat := d.Allocs.Category[a]
-		return classes.Of(d.Origin(a)).Has(frames.IsForeach) && !isKept(cat)
+		return kinds.Of(d.Origin(a)).Has(frames.KindForeach) && !isKept(cat)
 	}
 	var bytes, largest int64
 	for _, a := range c.live {
@@ -374,8 +374,8 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 	if float64(c.by[timeline.Activation]) < 0.1*float64(c.total) || c.by[timeline.Activation] == 0 {
 		return Lever{}, false
 	}
-	for _, t := range steps.StackTraits(c.d.Timeline()) {
-		if t.Has(frames.IsAutocast) {
+	for _, k := range c.d.Timeline().Kinds().Stacks {
+		if k.Has(frames.KindAutocast) {
 			return Lever{}, false
 		}
 	}

@@ -40,7 +40,22 @@ const (
 	KindPackage  // in a folder of installed packages
 	KindPlumbing // the allocator and the tensor library below an operator
 	KindMain     // the stack begins where those of the forward or the optimizer do: see Kinds.begin
+	KindStep     // inside an optimizer's step, of all that torch/optim does
+	KindFunctional
+	KindBackwardNode // an op that is named after a node of the backward pass
+	KindLoss         // a cross entropy, a softmax over classes, or the backward of one
+	KindForeach      // an optimizer that works on all parameters at once
+	KindAutocast     // mixed precision
 )
+
+// KindModel is what shows that a model runs, KindBackwardPass what shows that its backward pass does.
+const (
+	KindModel        = KindForward | KindModuleCall
+	KindBackwardPass = KindBackward | KindEngine | KindAccumulate | KindBackwardNode
+)
+
+// Has reports whether k has any of the kinds in u.
+func (k Kind) Has(u Kind) bool { return k&u != 0 }
 
 // noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
 // _frame_filter), and the frames of the C and Python run time that later versions record.
@@ -75,7 +90,16 @@ var (
 		"/torch/nested/",
 		"/site-packages/torch/", "/dist-packages/torch/",
 	}
-	// plumbing allocates for whoever asks and tells nothing of why.
+	// notAStep are the functions of torch/optim that allocate outside of a step.
+	notAStep = []string{
+		"__init__", "add_param_group", "load_state_dict", "state_dict", "zero_grad", "__setstate__",
+		"_process_value_according_to_param_policy",
+	}
+	lossNames = []string{
+		"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp",
+		"LogSoftmaxBackward", "NllLoss", "CrossEntropy",
+	}
+	// plumbing allocates for all that ask and tells nothing of why.
 	plumbing = []string{
 		"c10::", "at::detail::", "at::native::empty", "at::TensorIterator", "at::_ops::empty", "::wrapper_",
 		"::create_out(",
@@ -138,6 +162,10 @@ func torchFileKind(f string) Kind {
 		return KindLoader
 	case strings.HasSuffix(f, "/torch/serialization.py"), strings.Contains(f, "/safetensors/"):
 		return KindLoad
+	case strings.HasSuffix(f, "/torch/nn/functional.py"):
+		return KindFunctional
+	case strings.Contains(f, "/torch/amp/"), strings.HasSuffix(f, "autocast_mode.py"):
+		return KindAutocast
 	}
 	return 0
 }
@@ -146,11 +174,12 @@ func torchFileKind(f string) Kind {
 func funcKind(fn string, file Kind, path string) Kind {
 	var k Kind
 	if strings.HasPrefix(fn, ModulePrefix) {
-		return KindModule | KindForward | KindPython
+		return KindModule | KindForward | KindPython | lossKind(fn)
 	}
 	if file&KindPython == 0 {
 		return cppKind(fn)
 	}
+	k |= stepKind(fn, path) | lossKind(fn)
 	switch fn {
 	case "forward", "training_step", "_forward_impl":
 		k |= KindForward
@@ -196,6 +225,33 @@ func funcKind(fn string, file Kind, path string) Kind {
 		k |= KindWrapper
 	}
 	return k
+}
+
+// stepKind says whether a Python function runs within an optimizer's step, and on all parameters at once.
+func stepKind(fn, file string) Kind {
+	var k Kind
+	base := path.Base(file)
+	switch {
+	case strings.Contains(file, "/torch/optim/"):
+		if base != "lr_scheduler.py" && !isOneOf(fn, notAStep) {
+			k |= KindStep
+		}
+		if strings.HasPrefix(fn, "_multi_tensor_") || strings.Contains(fn, "_foreach_") {
+			k |= KindForeach
+		}
+	case strings.Contains(base, "optim") && (fn == "step" || strings.HasPrefix(fn, "_step")):
+		k |= KindStep
+	}
+	return k
+}
+
+// lossKind says whether a function's name is that of a loss over classes, in PyTorch's spelling or the common
+// hand-written one.
+func lossKind(fn string) Kind {
+	if containsAny(fn, lossNames) {
+		return KindLoss
+	}
+	return 0
 }
 
 // constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may, and
@@ -244,17 +300,19 @@ func cppKind(fn string) Kind {
 	if strings.Contains(fn, "AccumulateGrad") {
 		k |= KindAccumulate
 	}
-	return k
+	if strings.Contains(fn, "Backward0") || strings.Contains(fn, "Backward1") {
+		k |= KindBackwardNode
+	}
+	if strings.Contains(fn, "_foreach_") {
+		k |= KindForeach
+	}
+	if strings.Contains(fn, "at::autocast::") {
+		k |= KindAutocast
+	}
+	return k | lossKind(fn)
 }
 
-func isOneOf(s string, list []string) bool {
-	for _, x := range list {
-		if x == s {
-			return true
-		}
-	}
-	return false
-}
+func isOneOf(s string, list []string) bool { return slices.Contains(list, s) }
 
 // Kinds are the kinds of a trace's frames and stacks.
 type Kinds struct {
@@ -324,7 +382,7 @@ func (f *Kinds) join(frames []traces.FrameID) Kind {
 	for _, id := range frames {
 		k := f.Frames[id]
 		if all&(KindModel|KindBackward) != 0 {
-			k &^= KindOptimizer | KindOptimizerFile
+			k &^= KindOptimizer | KindOptimizerFile | KindStep
 		}
 		all |= k
 	}
@@ -338,8 +396,6 @@ func (f *Kinds) Of(s traces.StackID) Kind {
 	}
 	return f.Stacks[s]
 }
-
-const KindModel = KindForward | KindModuleCall
 
 // PhaseOf returns the phase that a stack shows by itself.
 func PhaseOf(k Kind) traces.Phase {

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
@@ -114,7 +113,7 @@ type siteSide struct {
 
 // add adds the breakdown by stack at a device's peak to one side.
 func (j *siteJoin) add(d *timeline.Device, side int) {
-	hashes := frames.Hashes(d.Timeline().Places())
+	hashes := d.Timeline().Kinds().Hashes(d.Timeline().Places())
 	for _, g := range sites.Breakdown(d, d.Totals.PeakAt, sites.ByStack) {
 		key := siteKey{name: g.Name}
 		if g.Stack != traces.NoStack {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
@@ -93,7 +92,7 @@ func siteSequence(d *timeline.Device) (seq []SiteSignature, begin []RankStep) {
 		first, _ = d.AllocsIn(list[0].First, list[0].End)
 	}
 	end := min(first+siteSignatures, timeline.AllocID(d.Allocs.Len()))
-	hashes := frames.Hashes(d.Timeline().Places())
+	hashes := d.Timeline().Kinds().Hashes(d.Timeline().Places())
 	names := map[traces.StackID]string{traces.NoStack: ""}
 	for a := first; a < end; a++ {
 		st := d.Origin(a)

@@ -8,18 +8,10 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
-
-// StackTraits returns the traits of the stacks of a timeline's Places.
-func StackTraits(t *timeline.Timeline) frames.Stacks { return classes.Of(t) }
-
-var classes = timeline.NewMemo(func(t *timeline.Timeline) frames.Stacks {
-	return frames.Classify(t.Places())
-})
 
 // Of returns the training steps of the recording: as the source marks them, else by the optimizer's
 // work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
@@ -61,7 +53,7 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	lo := f.Begun(timeline.Start)
 	at := f.Allocs.Start[lo:]
 	s := &allocSequence{
-		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], classes: StackTraits(f.Timeline()),
+		sizes: f.Allocs.Size[lo:], stacks: f.Allocs.Stack[lo:], kinds: f.Timeline().Kinds(),
 		table: &f.Timeline().Trace.Stacks,
 		level: func(i int) int64 { return f.Allocated.At(at[i] - 1) },
 	}

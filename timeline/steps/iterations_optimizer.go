@@ -87,7 +87,7 @@ func (f stepFinder) optimizerMarks() (ends []timeline.Moment) {
 // optimizerRuns returns the moments after the last event of each run of allocations made inside an
 // optimizer's step.
 func (f stepFinder) optimizerRuns() []timeline.Moment {
-	classes := StackTraits(f.Timeline())
+	kinds := f.Timeline().Kinds()
 	callers := map[traces.StackID]traces.FrameID{}
 	type run struct {
 		caller traces.FrameID
@@ -98,9 +98,9 @@ func (f stepFinder) optimizerRuns() []timeline.Moment {
 	open := false
 	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()); a++ {
 		st := f.Allocs.Stack[a]
-		t := classes.Of(st)
+		k := kinds.Of(st)
 		switch {
-		case t.Has(frames.IsOptimizer):
+		case k.Has(frames.KindStep):
 			c, ok := callers[st]
 			if !ok {
 				c = f.optimizerCaller(st)
@@ -112,7 +112,7 @@ func (f stepFinder) optimizerRuns() []timeline.Moment {
 				open = true
 			}
 			runs[len(runs)-1].last = a
-		case t.Has(frames.IsModule | frames.IsBackward | frames.IsForward):
+		case k.Has(frames.KindModel | frames.KindBackwardPass | frames.KindFunctional):
 			open = false
 		}
 	}
@@ -146,13 +146,11 @@ func (f stepFinder) nextAlloc(a timeline.AllocID) timeline.Moment {
 // optimizerCaller returns the frame that called the outermost optimizer frame of a stack: the line of the
 // training loop.
 func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
-	tr := f.Timeline().Trace
-	stack := tr.Stacks.At(s)
+	stack, kinds := f.Timeline().Trace.Stacks.At(s), f.Timeline().Kinds().Frames
 	for i := len(stack) - 1; i >= 0; i-- {
-		fn, file, _ := tr.FrameText(stack[i])
-		if frames.TraitsOf(fn, file).Has(frames.IsOptimizer) {
+		if kinds[stack[i]].Has(frames.KindStep) {
 			for i++; i < len(stack); i++ {
-				if fn, file, _ := tr.FrameText(stack[i]); frames.TraitsOf(fn, file).Has(frames.IsPython) {
+				if kinds[stack[i]].Has(frames.KindPython) {
 					return stack[i]
 				}
 			}
@@ -166,9 +164,9 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 // engine before the moment limit, so that building the model does not count; the first event where stacks do
 // not tell.
 func (f stepFinder) firstWork(limit timeline.Moment) timeline.Moment {
-	classes := StackTraits(f.Timeline())
+	kinds := f.Timeline().Kinds()
 	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
-		if classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule | frames.IsBackward) {
+		if kinds.Of(f.Allocs.Stack[a]).Has(frames.KindModuleCall | frames.KindBackwardPass) {
 			return f.Allocs.Start[a]
 		}
 	}
@@ -178,9 +176,10 @@ func (f stepFinder) firstWork(limit timeline.Moment) timeline.Moment {
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
 // recording cuts.
 func (f stepFinder) worksAfter(m timeline.Moment) bool {
-	classes := StackTraits(f.Timeline())
+	kinds := f.Timeline().Kinds()
 	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()); a++ {
-		if f.Allocs.Start[a] >= m && classes.Of(f.Allocs.Stack[a]).Has(frames.IsModule|frames.IsBackward) {
+		if k := kinds.Of(f.Allocs.Stack[a]); f.Allocs.Start[a] >= m &&
+			k.Has(frames.KindModuleCall|frames.KindBackwardPass) {
 			return true
 		}
 	}

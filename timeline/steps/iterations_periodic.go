@@ -57,11 +57,11 @@ type period struct {
 
 // allocSequence is what the detector sees of a device: its recorded allocations in order.
 type allocSequence struct {
-	level   func(i int) int64 // bytes allocated just before allocation i
-	sizes   []int64
-	stacks  []traces.StackID
-	classes frames.Stacks
-	table   *traces.Stacks
+	level  func(i int) int64 // bytes allocated just before allocation i
+	sizes  []int64
+	stacks []traces.StackID
+	kinds  *frames.Kinds
+	table  *traces.Stacks
 }
 
 // findPeriod returns the stretch that repeats, and false where none passes the rules above.
@@ -181,27 +181,28 @@ func (s *allocSequence) accept(p period) bool {
 // allocate, a layer's period only the layer.)
 func (s *allocSequence) insideOneCall(p period) bool {
 	all := s.moduleStacks()
-	shared := frames.IsModule | frames.IsOptimizer | frames.IsBackward
+	shared := frames.KindModuleCall | frames.KindStep | frames.KindBackwardPass
 	own := map[traces.StackID]bool{}
 	for i := p.first; i < p.first+p.length; i++ {
-		t := s.classes.Of(s.stacks[i])
-		if s.stacks[i] == traces.NoStack && len(all) > 0 {
-			t = frames.IsBackward // the autograd engine's threads have no Python stack
+		k := s.kinds.Of(s.stacks[i])
+		// The autograd engine's threads have no Python stack.
+		if k.Has(frames.KindBackwardPass) || s.stacks[i] == traces.NoStack && len(all) > 0 {
+			k |= frames.KindBackwardPass
 		}
-		shared &= t
+		shared &= k
 		own[s.stacks[i]] = true
 	}
-	if shared.Has(frames.IsOptimizer | frames.IsBackward) {
+	if shared.Has(frames.KindStep | frames.KindBackwardPass) {
 		return true
 	}
-	return shared.Has(frames.IsModule) && s.commonFrames(own) > s.commonFrames(all)
+	return shared.Has(frames.KindModuleCall) && s.commonFrames(own) > s.commonFrames(all)
 }
 
 // moduleStacks returns the stacks of allocations made inside a call of a module.
 func (s *allocSequence) moduleStacks() map[traces.StackID]bool {
 	set := map[traces.StackID]bool{}
 	for _, id := range s.stacks {
-		if s.classes.Of(id).Has(frames.IsModule) {
+		if s.kinds.Of(id).Has(frames.KindModuleCall) {
 			set[id] = true
 		}
 	}

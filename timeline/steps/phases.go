@@ -116,15 +116,12 @@ type phaseRun struct {
 }
 
 func stackPhases(d *timeline.Device) []PhaseSpan {
-	classes := StackTraits(d.Timeline())
-	modules := false
-	for _, t := range classes {
-		modules = modules || t.Has(frames.IsModule)
-	}
+	kinds := d.Timeline().Kinds()
+	modules := slices.ContainsFunc(kinds.Stacks, func(k frames.Kind) bool { return k.Has(frames.KindModuleCall) })
 	var runs []phaseRun
 	for a := d.Begun(timeline.Start); a < timeline.AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]
-		p := phaseOf(classes.Of(st))
+		p := phaseOf(kinds.Of(st))
 		if st == traces.NoStack && modules {
 			p = traces.PhaseBackward
 		}
@@ -153,13 +150,13 @@ func stackPhases(d *timeline.Device) []PhaseSpan {
 	return out
 }
 
-func phaseOf(t frames.Traits) traces.Phase {
+func phaseOf(k frames.Kind) traces.Phase {
 	switch {
-	case t.Has(frames.IsOptimizer):
+	case k.Has(frames.KindStep):
 		return traces.PhaseOptimizer
-	case t.Has(frames.IsBackward):
+	case k.Has(frames.KindBackwardPass):
 		return traces.PhaseBackward
-	case t.Has(frames.IsModule | frames.IsForward | frames.IsLoss):
+	case k.Has(frames.KindModel | frames.KindFunctional | frames.KindLoss):
 		return traces.PhaseForward
 	}
 	return traces.PhaseUnknown
