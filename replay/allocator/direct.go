@@ -5,26 +5,26 @@ import (
 	"slices"
 )
 
-// Direct asks the driver for every block and gives every block back at once, as a program that calls
+// direct asks the driver for every block and gives every block back at once, as a program that calls
 // cudaMalloc and cudaFree does (PYTORCH_NO_CUDA_MEMORY_CACHING=1). It wastes no memory beyond the driver's
 // own rounding and pays for it in time: cudaFree waits until the device has done all of its work, whence
 // Synchronisations. For the same reason a block used on other streams needs no delay.
-type Direct struct {
+type direct struct {
 	c     Config
 	slab  slab
 	stats Stats
 }
 
-// NewDirect returns a Direct over c.Driver.
-func NewDirect(c Config) (*Direct, error) {
+// newDirect returns one over c.Driver.
+func newDirect(c Config) (*direct, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	return &Direct{c: c}, nil
+	return &direct{c: c}, nil
 }
 
 // Malloc implements Allocator.
-func (d *Direct) Malloc(size int64, stream Stream) (Block, error) {
+func (d *direct) Malloc(size int64, stream Stream) (Block, error) {
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
@@ -44,7 +44,7 @@ func (d *Direct) Malloc(size int64, stream Stream) (Block, error) {
 }
 
 // Free implements Allocator.
-func (d *Direct) Free(h Block) error {
+func (d *direct) Free(h Block) error {
 	r := d.slab.find(h)
 	if r == 0 {
 		return blockError("free", h)
@@ -66,7 +66,7 @@ func (d *Direct) Free(h Block) error {
 }
 
 // RecordStream implements Allocator; the free waits for every stream anyway.
-func (d *Direct) RecordStream(h Block, _ Stream) error {
+func (d *direct) RecordStream(h Block, _ Stream) error {
 	if d.slab.find(h) == 0 {
 		return blockError("record a stream of", h)
 	}
@@ -74,17 +74,17 @@ func (d *Direct) RecordStream(h Block, _ Stream) error {
 }
 
 // ProcessEvents implements Allocator: there is nothing to wait for.
-func (d *Direct) ProcessEvents() {}
+func (d *direct) ProcessEvents() {}
 
 // EmptyCache implements Allocator: there is no cache.
-func (d *Direct) EmptyCache() error { return nil }
+func (d *direct) EmptyCache() error { return nil }
 
 // Stats implements Allocator. Reserved counts blocks rounded to 512 bytes; what the device holds for them is
 // the driver's to say.
-func (d *Direct) Stats() Stats { return d.stats }
+func (d *direct) Stats() Stats { return d.stats }
 
 // Segments implements Allocator: every block is a segment.
-func (d *Direct) Segments() []Segment {
+func (d *direct) Segments() []Segment {
 	var all []Segment
 	for i := range d.slab.all {
 		if b := &d.slab.all[i]; b.generation%2 == 1 {

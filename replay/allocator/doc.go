@@ -3,7 +3,7 @@
 // byte and call for call.
 //
 //   - [Driver] is what an allocator asks memory from: the simulated device of [NewDriver], or a real one.
-//   - [Allocator] is an emulated policy: [NewDirect], [NewCaching], [NewArena], [NewGMLake], or [New] by name.
+//   - [Allocator] is an emulated policy: [NewCaching], [NewArena], or any of [Policies] from [New].
 //   - [Settings] are the caching allocator's, read from the syntax of PYTORCH_CUDA_ALLOC_CONF or from a snapshot.
 //   - [Events] tells when work on other streams is done, for blocks used there.
 //
@@ -12,6 +12,6 @@
 // Nothing here is safe for concurrent use: an allocator belongs to one goroutine, as PyTorch's belongs to the
 // thread that holds its lock.
 //
-// The package imports the standard library only, so that a simulator and an executor on a device can both
-// stand on it.
+// The package imports the standard library and traces/torchalloc only, so that a simulator and an executor on a
+// device can both stand on it.
 package allocator

@@ -39,8 +39,8 @@ import (
 // O(log n) for S1 and S2; stitching k parts is O(k log n), k times the sBlocks that share each part, and one
 // mapping for each 2 MiB.
 
-// GMLake is the stitching allocator for one device.
-type GMLake struct {
+// gmLake is the stitching allocator for one device.
+type gmLake struct {
 	c       Config
 	small   *Caching // requests below a chunk
 	slab    slab     // pBlocks and sBlocks
@@ -83,9 +83,9 @@ type stitched struct {
 	busy  int // active parts
 }
 
-// NewGMLake returns a GMLake over c.Driver; c.Settings and c.Cap are those of the caching allocator for small
+// newGMLake returns one over c.Driver; c.Settings and c.Cap are those of the caching allocator for small
 // requests.
-func NewGMLake(c Config) (*GMLake, error) {
+func newGMLake(c Config) (*gmLake, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
@@ -97,13 +97,13 @@ func NewGMLake(c Config) (*GMLake, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &GMLake{c: c, small: small, stats: small.stats}
+	g := &gmLake{c: c, small: small, stats: small.stats}
 	g.delayed.events = c.Events
 	return g, nil
 }
 
 // Malloc implements Allocator.
-func (g *GMLake) Malloc(size int64, stream Stream) (Block, error) {
+func (g *gmLake) Malloc(size int64, stream Stream) (Block, error) {
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
@@ -143,7 +143,7 @@ func (g *GMLake) Malloc(size int64, stream Stream) (Block, error) {
 }
 
 // obtain returns an inactive block of exactly the rounded size.
-func (g *GMLake) obtain(rounded int64, stream Stream) (ref, error) {
+func (g *gmLake) obtain(rounded int64, stream Stream) (ref, error) {
 	s := &g.slab
 	k := key{stream: stream, size: rounded}
 	r := g.whole.atLeast(s, k)
@@ -165,7 +165,7 @@ func (g *GMLake) obtain(rounded int64, stream Stream) (ref, error) {
 }
 
 // stitch makes an sBlock of what is inactive and, where that is not enough, of a new pBlock (S3, S4).
-func (g *GMLake) stitch(rounded int64, stream Stream) (ref, error) {
+func (g *gmLake) stitch(rounded int64, stream Stream) (ref, error) {
 	s := &g.slab
 	var parts []ref
 	var total int64
@@ -194,7 +194,7 @@ func (g *GMLake) stitch(rounded int64, stream Stream) (ref, error) {
 }
 
 // create makes a pBlock of new chunks, inactive.
-func (g *GMLake) create(size int64, stream Stream) (ref, error) {
+func (g *gmLake) create(size int64, stream Stream) (ref, error) {
 	d := g.c.Driver
 	if err := checkVast(d, size); err != nil {
 		return 0, err
@@ -240,7 +240,7 @@ func (g *GMLake) create(size int64, stream Stream) (ref, error) {
 }
 
 // add returns a new block with room for its memberships.
-func (g *GMLake) add() ref {
+func (g *gmLake) add() ref {
 	r := g.slab.add()
 	for len(g.members) <= int(r) {
 		g.members = append(g.members, nil)
@@ -250,7 +250,7 @@ func (g *GMLake) add() ref {
 }
 
 // split cuts an inactive pBlock; what it is part of has both parts then.
-func (g *GMLake) split(r ref, size int64) {
+func (g *gmLake) split(r ref, size int64) {
 	s := &g.slab
 	g.whole.erase(s, r)
 	rest := g.add()
@@ -275,7 +275,7 @@ func (g *GMLake) split(r ref, size int64) {
 }
 
 // join maps pBlocks side by side, and returns the inactive sBlock.
-func (g *GMLake) join(parts []ref, size int64, stream Stream) (ref, error) {
+func (g *gmLake) join(parts []ref, size int64, stream Stream) (ref, error) {
 	s, d := &g.slab, g.c.Driver
 	addr, err := d.Reserve(size)
 	if err != nil {

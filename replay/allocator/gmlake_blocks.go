@@ -9,7 +9,7 @@ import (
 // addresses are forgotten, and what goes back to the device.
 
 // partsOf returns the pBlocks behind a block.
-func (g *GMLake) partsOf(r ref) []ref {
+func (g *gmLake) partsOf(r ref) []ref {
 	if b := g.slab.at(r); b.pool == isStitched {
 		return g.stitched[b.segment-1].parts
 	}
@@ -19,7 +19,7 @@ func (g *GMLake) partsOf(r ref) []ref {
 
 // activate hands out an inactive block: its pBlocks leave the sets, and so does every sBlock that has one of
 // them.
-func (g *GMLake) activate(r ref, requested int64) {
+func (g *gmLake) activate(r ref, requested int64) {
 	s := &g.slab
 	left := requested
 	for _, p := range g.partsOf(r) {
@@ -41,7 +41,7 @@ func (g *GMLake) activate(r ref, requested int64) {
 }
 
 // deactivate takes a block back.
-func (g *GMLake) deactivate(r ref) {
+func (g *gmLake) deactivate(r ref) {
 	s := &g.slab
 	b := s.at(r)
 	g.stats.Active -= b.size
@@ -61,7 +61,7 @@ func (g *GMLake) deactivate(r ref) {
 }
 
 // link makes an sBlock the newest.
-func (g *GMLake) link(r ref) {
+func (g *gmLake) link(r ref) {
 	g.slab.splice(r, g.newest, 0)
 	if g.oldest == 0 {
 		g.oldest = r
@@ -69,7 +69,7 @@ func (g *GMLake) link(r ref) {
 	g.newest = r
 }
 
-func (g *GMLake) unlink(r ref) {
+func (g *gmLake) unlink(r ref) {
 	s := &g.slab
 	b := s.at(r)
 	if b.prev != 0 {
@@ -86,14 +86,14 @@ func (g *GMLake) unlink(r ref) {
 }
 
 // touch notes that an sBlock is used again.
-func (g *GMLake) touch(r ref) {
+func (g *gmLake) touch(r ref) {
 	g.unlink(r)
 	g.link(r)
 }
 
 // forgetOld forgets the sBlocks used least recently that are not handed out, but for keep, while there are
 // too many addresses.
-func (g *GMLake) forgetOld(keep ref) error {
+func (g *gmLake) forgetOld(keep ref) error {
 	for r := g.oldest; r != 0 && g.c.StitchedBytes > 0 && g.bytes > g.c.StitchedBytes; {
 		next := g.slab.at(r).next
 		if r != keep && g.slab.at(r).state == Inactive {
@@ -107,7 +107,7 @@ func (g *GMLake) forgetOld(keep ref) error {
 }
 
 // forget gives up an sBlock that is not handed out; its parts stay as they are.
-func (g *GMLake) forget(r ref) error {
+func (g *gmLake) forget(r ref) error {
 	s := &g.slab
 	b := s.at(r)
 	i := b.segment - 1
@@ -137,7 +137,7 @@ func (g *GMLake) forget(r ref) error {
 
 // EmptyCache implements Allocator: it waits for all events, forgets every sBlock that is not handed out, and
 // gives back the chunks of every inactive pBlock.
-func (g *GMLake) EmptyCache() error {
+func (g *gmLake) EmptyCache() error {
 	g.poll(true)
 	if err := g.small.EmptyCache(); err != nil {
 		return err
@@ -160,7 +160,7 @@ func (g *GMLake) EmptyCache() error {
 }
 
 // release gives back an inactive pBlock that is part of nothing.
-func (g *GMLake) release(r ref) error {
+func (g *gmLake) release(r ref) error {
 	s, d := &g.slab, g.c.Driver
 	b := s.at(r)
 	p := &g.primaries[b.segment-1]
@@ -191,7 +191,7 @@ func (g *GMLake) release(r ref) error {
 }
 
 // Free implements Allocator.
-func (g *GMLake) Free(h Block) error {
+func (g *gmLake) Free(h Block) error {
 	if h.small {
 		return g.small.Free(h)
 	}
@@ -213,7 +213,7 @@ func (g *GMLake) Free(h Block) error {
 }
 
 // RecordStream implements Allocator.
-func (g *GMLake) RecordStream(h Block, stream Stream) error {
+func (g *gmLake) RecordStream(h Block, stream Stream) error {
 	if h.small {
 		return g.small.RecordStream(h, stream)
 	}
@@ -226,12 +226,12 @@ func (g *GMLake) RecordStream(h Block, stream Stream) error {
 }
 
 // ProcessEvents implements Allocator.
-func (g *GMLake) ProcessEvents() {
+func (g *gmLake) ProcessEvents() {
 	g.small.ProcessEvents()
 	g.poll(false)
 }
 
-func (g *GMLake) poll(wait bool) {
+func (g *gmLake) poll(wait bool) {
 	if g.delayed.n == 0 {
 		return
 	}
@@ -242,11 +242,11 @@ func (g *GMLake) poll(wait bool) {
 }
 
 // Stats implements Allocator: those of large and small blocks together. Peaks are of the sum.
-func (g *GMLake) Stats() Stats { return *g.stats }
+func (g *gmLake) Stats() Stats { return *g.stats }
 
 // Segments implements Allocator: a segment is a run of pBlocks that were made together. Addresses of sBlocks
 // are none, as they hold no memory of their own.
-func (g *GMLake) Segments() []Segment {
+func (g *gmLake) Segments() []Segment {
 	all := g.small.Segments()
 	var blocks []ref
 	for i := range g.slab.all {

@@ -21,9 +21,9 @@ type policy struct {
 // policies are the allocators that are emulated, the default one first.
 var policies = []policy{
 	{"caching", true, true, func(c Config) (Allocator, error) { return wrap(NewCaching(c)) }},
-	{"direct", false, false, func(c Config) (Allocator, error) { return wrap(NewDirect(c)) }},
+	{"direct", false, false, func(c Config) (Allocator, error) { return wrap(newDirect(c)) }},
 	{"arena", false, false, func(c Config) (Allocator, error) { return wrap(NewArena(c)) }},
-	{"gmlake", true, false, func(c Config) (Allocator, error) { return wrap(NewGMLake(c)) }},
+	{"gmlake", true, false, func(c Config) (Allocator, error) { return wrap(newGMLake(c)) }},
 }
 
 // wrap keeps a nil of a concrete type from becoming an interface that is not nil.

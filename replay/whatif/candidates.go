@@ -22,7 +22,7 @@ type Candidate struct {
 	Settings     allocator.Settings
 }
 
-// newCandidate returns the recorded settings of a device with an option of those that Candidates knows added;
+// newCandidate returns the recorded settings of a device with an option of those that candidates knows added;
 // it wins over the same option before.
 func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option string) (Candidate, error) {
 	c := Candidate{Name: name, Option: option, Conf: option, Settings: recorded}
@@ -54,9 +54,9 @@ func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option 
 // leastSplit is the smallest max_split_size_mb that is tried, the first power of two that PyTorch takes.
 const leastSplit = 32
 
-// Candidates returns the settings worth trying on a recording: those that are not in force, and limits on
+// candidates returns the settings worth trying on a recording: those that are not in force, and limits on
 // splitting between which the sizes of its requests lie.
-func Candidates(d *timeline.Device, recorded allocator.Settings, p *fidelity.Program) []Candidate {
+func candidates(d *timeline.Device, recorded allocator.Settings, p *fidelity.Program) []Candidate {
 	var all []Candidate
 	add := func(name, option string) {
 		if c, err := newCandidate(d, recorded, name, option); err == nil {

@@ -54,7 +54,7 @@ import (
 
 // Options say what to play. The zero value takes everything from the recording.
 type Options struct {
-	// Candidates are the settings to try; nil for those of Candidates.
+	// Candidates are the settings to try; nil for those that are worth it.
 	Candidates []Candidate
 	// Capacity is the most bytes that the allocator may hold; 0 for what the recording shows.
 	Capacity int64
@@ -152,7 +152,7 @@ func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, 
 		o.Work = DefaultWork
 	}
 	if o.Candidates == nil {
-		o.Candidates = Candidates(d, report.Settings, program)
+		o.Candidates = candidates(d, report.Settings, program)
 	}
 	if int64(len(program.Steps))*4 > o.Work {
 		return nil, fmt.Errorf("%w: %d steps", ErrTooLong, len(program.Steps))
