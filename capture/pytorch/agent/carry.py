@@ -36,7 +36,7 @@ from .patch import Patches
 from .region import Region
 from .rerun import Rerun
 from .same import Same
-from .streams import Streams
+from .streams import Streams, capturing
 from .values import Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
 
 if TYPE_CHECKING:
@@ -48,11 +48,6 @@ STALE = 3  # iterations in a row that a plan does not fit before it is given up
 COMPARED_FIRST, COMPARED_EVERY = 3, 50
 REPLAYS = "the program replays CUDA graphs, and gmemtop cannot see what they read and write"
 CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
-
-
-def capturing(torch: Any) -> bool:
-    """Whether what is done now becomes part of a CUDA graph."""
-    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 class Iteration:
@@ -89,6 +84,8 @@ class Carrier:
     """Carries one plan out. An empty plan keeps everything; watch, where given, is told of what is saved
     and loaded."""
 
+    offloads = False  # tensors leave without an entry in the plan
+
     def __init__(self, torch: Any, plan: Plan) -> None:
         self.torch = torch
         self.plan = plan
@@ -103,6 +100,8 @@ class Carrier:
         self.graph_task = graph_task(torch)
         self.slab: Tensor = None
         self.owners: dict[int, weakref.ref[Value]] = {}
+        # what left and is still needed, and in which iteration
+        self.left: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
         self.patches = Patches()
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
@@ -138,6 +137,8 @@ class Carrier:
         self.region.mode = self.mode()
         if self.entries and hasattr(torch.cuda, "CUDAGraph"):
             self.patches.put(torch.cuda.CUDAGraph, "replay", self._replaying)
+        if (self.entries or self.offloads) and hasattr(torch.cuda, "CUDAGraph"):
+            self.patches.put(torch.cuda.CUDAGraph, "capture_begin", self._capturing)
         self.region.stand()
 
     def mode(self) -> Any:
@@ -219,6 +220,29 @@ class Carrier:
 
         return replay
 
+    def _capturing(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        carrier = self
+
+        @functools.wraps(original)
+        def capture_begin(*args: Any, **kwargs: Any) -> Any:
+            with without_dispatch(carrier.torch):
+                carrier._all_back()
+            return original(*args, **kwargs)
+
+        return capture_begin
+
+    def _all_back(self) -> None:
+        """Bring back what has left before a graph is captured, or the copies would become part of it. If
+        there is no memory for that, there would be none without the plan either."""
+        self.end(self.now, CAPTURES)
+        for value, made in sorted(self.left.items(), key=lambda x: x[0].entry["save"]):
+            it = made()
+            if it is not None:
+                with it.lock:
+                    it.leaving = []
+                    value.base = self._base(it, value, self.torch.uint8)
+                    value.sum = None
+
     # -- what is saved ---------------------------------------------------------------------------------------
 
     def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
@@ -262,6 +286,7 @@ class Carrier:
             it.missed += 1  # it came another way than was recorded
             return Kept(it, t)
         value.entry = entry
+        self.left[value] = weakref.ref(it)
         if it.checks and not value.unwritten:
             value.sum = self.same.sum(storage)
         return Handle(it, value, t).watch(self.torch, t)

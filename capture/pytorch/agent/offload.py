@@ -60,6 +60,8 @@ class Offload(Carrier):
     """Has what is saved on devices of some types wait on the host, of which it takes at most so many
     bytes; None is any number. A window that describes ops meanwhile is told where bytes are."""
 
+    offloads = True
+
     def __init__(
         self, torch: Any, types: tuple[str, ...], room: int | None = None, least: int = LEAST
     ) -> None:
@@ -124,6 +126,7 @@ class Offload(Carrier):
                 it.missed += 1
                 return Kept(it, t)
             it.values[address_of(storage)] = weakref.ref(value)
+            self.left[value] = weakref.ref(it)
         return Handle(it, value, t).watch(self.torch, t)
 
     def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:

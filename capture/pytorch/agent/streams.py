@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from .values import Value
 
 
+def capturing(torch: Any) -> bool:
+    """Whether what is done now becomes part of a CUDA graph."""
+    return bool(torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
+
+
 class Streams:
     def __init__(self, torch: Any) -> None:
         self.torch = torch
@@ -77,7 +82,8 @@ class Streams:
             value.stream.wait_event(value.arrived)
             value.arrived = None
         if here != value.stream:
-            here.wait_stream(value.stream)
+            if not capturing(self.torch):  # where a capture began, its stream waited for all
+                here.wait_stream(value.stream)
             value.base.record_stream(here)
 
     def follow(self) -> None:

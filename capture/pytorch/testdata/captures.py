@@ -1,5 +1,6 @@
-"""Capture CUDA graphs under a plan that an agent carries out: of a forward pass, of an optimizer's step and of a step as a whole. The plan ends with its reason, and what is
-learnt, by replaying them as well, is what is learnt alone.
+"""Capture CUDA graphs under a plan that an agent carries out: of a forward pass, of a backward pass as a
+whole and from its middle on, of an optimizer's step and of a step as a whole. The plan ends with its reason,
+none of its copies is part of a graph, and what is learnt, by replaying them as well, is what is learnt alone.
 
 usage: captures.py AGENT.py
 """
@@ -17,11 +18,15 @@ STEPS, CAPTURED = 8, 4
 
 
 def train(what, agent, plan):
-    """Train, one step of it by a graph, and return a digest of all that was learnt, and why the plan ended."""
+    """Train, one step of it by a graph. Return a digest of all that was learnt, and why the plan ended."""
     torch.manual_seed(3)
     net = waits.Net(None).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)
-    graph, losses, x, why = torch.cuda.CUDAGraph(), [], torch.empty(waits.BATCH, waits.WIDTH, device="cuda"), ""
+    graph, losses, why = torch.cuda.CUDAGraph(), [], ""
+    x = torch.empty(waits.BATCH, waits.WIDTH, device="cuda")
+    middle = []
+    if what in ("backward", "rest"):
+        net.norm.register_forward_hook(lambda module, inputs, out: middle.append(out))
     for step in range(STEPS):
         x.copy_(torch.randn(waits.BATCH, waits.WIDTH))
         if agent is not None and step == CAPTURED - 2:
@@ -30,7 +35,16 @@ def train(what, agent, plan):
         carrier = agent.manager.carrier if under else None
         assert not under or agent.manager.managed == 1 and agent.manager.happened[0] > 0, "there is no plan: %s" % (list(agent.outbox.notices),)
         optimizer.zero_grad()
-        if step == CAPTURED and what == "whole":
+        middle.clear()
+        if what in ("backward", "rest"):
+            loss = waits.loss_of(net, x, losses)
+            if step == CAPTURED:
+                backward(what, net, loss, middle[0], graph, carrier)
+            else:
+                loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        elif step == CAPTURED and what == "whole":
             with torch.cuda.graph(graph):
                 loss = waits.loss_of(net, x, losses)
                 loss.backward()
@@ -59,12 +73,46 @@ def train(what, agent, plan):
     return waits.digest(net, optimizer, losses), why
 
 
+def backward(what, net, loss, middle, graph, carrier):
+    """Capture the backward pass, or the rest of it, of a forward pass that was not captured, and leave the
+    gradients in the parameters. The copies of a plan may not be part of the graph."""
+
+    def moved():
+        return carrier and (carrier.now.back, carrier.now.again, len(carrier.compared))
+
+    params = list(net.parameters())
+    early = [p for m in net.layers[:2] for p in m.parameters()] + list(net.norm.parameters())
+    late = [p for p in params if not any(p is q for q in early)]
+    if what == "rest":
+        middle_grad, *grads = torch.autograd.grad(loss, [middle] + late)
+        for p, g in zip(late, grads):
+            p.grad = g
+        graph.capture_begin()  # of the program's own, on the stream that it trains on
+    else:
+        captured = torch.cuda.graph(graph, stream=torch.cuda.current_stream())
+        captured.__enter__()
+    before = moved()
+    if what == "rest":
+        grads = torch.autograd.grad(middle, early, middle_grad)
+    else:
+        grads = torch.autograd.grad(loss, params)
+    assert moved() == before, "the graph has the plan's copies in it"
+    if what == "rest":
+        graph.capture_end()
+    else:
+        captured.__exit__(None, None, None)
+    graph.replay()
+    for p, g in zip(early if what == "rest" else params, grads):
+        p.grad = g
+
+
 def main():
+    torch.cuda.set_stream(torch.cuda.Stream())  # the default stream cannot be captured
     space = {"__name__": "gmemtop_agent"}
     with open(sys.argv[1]) as f:
         exec(compile(f.read(), "gmemtop_agent", "exec"), space)
     plan, alone = waits.plan_of(space, waits.Net, None, True), {}
-    kinds = "forward", "optimizer", "whole"
+    kinds = "forward", "backward", "rest", "optimizer", "whole"
     for what in kinds:
         alone[what], _ = train(what, None, None)
     folder = tempfile.mkdtemp()

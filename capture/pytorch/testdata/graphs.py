@@ -19,14 +19,17 @@ torch.cuda.is_current_stream_capturing = lambda: capturing
 
 
 class CUDAGraph(object):
-    replays = 0
+    replays = captures = 0
 
     def replay(self):
         CUDAGraph.replays += 1
 
+    def capture_begin(self):
+        CUDAGraph.captures += 1
+
 
 torch.cuda.CUDAGraph = CUDAGraph
-replay = CUDAGraph.replay
+own = CUDAGraph.replay, CUDAGraph.capture_begin
 
 
 class Net(torch.nn.Module):
@@ -65,7 +68,12 @@ def learn(plan, how):
         capturing = False
         if step == AT and how == "replays":
             CUDAGraph().replay()
+        if step == AT and how == "backward":
+            CUDAGraph().capture_begin()
+            back = carrier and carrier.now.back, carrier and carrier.now.again
         loss.backward()
+        if step == AT and how == "backward":
+            expect("is moved in a capture", (carrier and carrier.now.back, carrier and carrier.now.again), back)
         optimizer.step()
         learnt.append((loss.item(), [p.grad.sum().item() for p in net.parameters()]))
         if carrier is not None:
@@ -88,12 +96,17 @@ def expect(what, got, want):
 want, _, _ = learn(None, "")
 got, moved, why = learn(PLAN, "")
 expect("without graphs", (got == want, [m[0] > 0 and m[2] > 0 for m in moved], why), (True, [True] * 6, ""))
-for how, words, swapped in ("around", "captures a CUDA graph", False), ("inside", "captures a CUDA graph", True), ("replays", "replays CUDA graphs", True):
+for how, words, swapped, again in (
+    ("around", "captures a CUDA graph", False, False),
+    ("inside", "captures a CUDA graph", True, False),
+    ("backward", "captures a CUDA graph", True, True),
+    ("replays", "replays CUDA graphs", True, True),
+):
     got, moved, why = learn(PLAN, how)
     expect(how + ": learns the same", got, want)
     expect(how + ": steps under it", len(moved), AT + 1)
     expect(how + ": why", words in why, True)
-    expect(how + ": leaves, runs again", (moved[AT][0] > 0, moved[AT][2] > 0), (swapped, how == "replays"))
-    expect(how + ": torch's own function", CUDAGraph.replay is replay, True)
-expect("replays", CUDAGraph.replays, 1)
+    expect(how + ": leaves, runs again", (moved[AT][0] > 0, moved[AT][2] > 0), (swapped, again))
+    expect(how + ": torch's own functions", (CUDAGraph.replay, CUDAGraph.capture_begin), own)
+expect("replays and captures", (CUDAGraph.replays, CUDAGraph.captures), (1, 1))
 print("a plan ends where graphs begin")

@@ -324,6 +324,9 @@ def graphs(name):
         def replay(self):
             return None
 
+        def capture_begin(self):
+            return None
+
     theirs, torch.cuda.CUDAGraph, net = Graph.replay, Graph, torch.nn.Linear(16, 10)
 
     class Net(torch.nn.Module):

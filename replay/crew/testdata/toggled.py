@@ -49,7 +49,8 @@ def left():
     torch.empty(1, pin_memory=True)  # torch takes pinned memory back that copies have read when it is asked for some
     tables = sum(len(t) for n, t in vars(hooks).items() if n.startswith("_global_") and isinstance(t, dict))
     steps = sum(len(t) for n, t in vars(optimizers).items() if n.startswith("_global_") and isinstance(t, dict))
-    patched = [f.__qualname__ for f in (torch._C._autograd._saved_tensors_hooks_disable, torch.cuda.CUDAGraph.replay) if hasattr(f, "__wrapped__")]
+    functions = torch._C._autograd._saved_tensors_hooks_disable, torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin
+    patched = [f.__qualname__ for f in functions if hasattr(f, "__wrapped__")]
     objects = sorted({type(o).__name__ for o in gc.get_objects() if "gmemtop" in str(getattr(type(o), "__module__", ""))})
     return "hooks %d and %d, patched %s, objects %s, modes %d, threads %d, allocated %d, pinned %d" % (
         tables, steps, patched, objects, torch._C._len_torch_dispatch_stack(), threading.active_count(),
