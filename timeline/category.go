@@ -157,7 +157,7 @@ func categorise(d *Device) {
 	c.track = c.trackPhases()
 	c.lifeless = d.n == 0 || d.Totals.Allocations == 0
 	inChunks(d.Allocs.Len(), func(from, to AllocID) {
-		part := c // each chunk walks the phases by itself
+		part := c // each chunk walks the phases on its own
 		part.infer(from, to, recorded)
 	})
 }
@@ -194,7 +194,8 @@ func (c *categoriser) infer(from, to AllocID, recorded []bool) {
 	}
 }
 
-// recordedCategories takes over what the trace itself says, and returns of which allocations; nil for none.
+// recordedCategories sets the categories that the trace records, and returns which allocations have one;
+// nil if none has.
 func recordedCategories(d *Device) []bool {
 	tr, a := d.tl.Trace, &d.Allocs
 	if tr.Events.Detail == nil {

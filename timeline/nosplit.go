@@ -18,7 +18,7 @@ func (b *deviceBuilder) mayNotSplit() bool {
 		return false
 	}
 	ev, first := &b.tr.Events, b.d.first
-	sizes := map[uint64]int64{} // of segments by address; an address may have had several, of which the last counts
+	sizes := map[uint64]int64{} // the size of the last segment at each address
 	splits, open := map[traces.Pool]bool{}, map[traces.Pool]bool{}
 	for i := range b.tr.Final.Segments {
 		seg := &b.tr.Final.Segments[i]

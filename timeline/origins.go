@@ -21,7 +21,7 @@ import (
 
 // origins are the stacks that ops and names show.
 type origins struct {
-	of    []traces.StackID // by row of the trace's events; NoStack for what is none's
+	of    []traces.StackID // by row of the trace's events; NoStack where it has none
 	first traces.StackID   // the first that was not recorded
 	sites []Made           // by StackID from first on
 }

@@ -27,7 +27,7 @@ import (
 
 const mib = 1 << 20
 
-// boundaries is a set of addresses of which no two lie within one MiB.
+// boundaries is a set of addresses, no two of them within one MiB.
 type boundaries struct {
 	slots []boundary
 	shift uint

@@ -299,7 +299,7 @@ func (b *bounder) loads() {
 }
 
 // inOrder reports whether both ends of a gap are on one stream: then the value is there whenever an op of
-// that stream between them runs. What another stream does at that moment is anybody's guess.
+// that stream between them runs. What another stream does at that moment is not known.
 func (b *bounder) inOrder(x *gap) bool {
 	return b.m.p.Ops[x.after].Stream == b.m.p.Ops[x.before].Stream
 }

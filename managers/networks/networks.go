@@ -18,12 +18,12 @@ import (
 )
 
 // Problem: planners should be comparable on the networks that their papers used, at batch sizes that fit no
-// device, where nobody can record.
+// device and so cannot be recorded.
 //
 // Way chosen: a network is a function that calls layers in order on a tape. A layer writes its forward ops,
 // says what its backward pass will read, and leaves a function that writes its backward ops; those run in
 // reverse. Gradients of a tensor that several layers read are added up as they arrive, as PyTorch's engine
-// does: in place where nobody else holds the first one. Lifetimes are not said anywhere: a buffer lives from
+// does: in place where no other op holds the first one. Lifetimes are not given: a buffer lives from
 // its first touch behind its last, so that what a layer saves is exactly what its backward ops read.
 //
 // What each layer saves: convolution and linear their input X; in-place ReLU its output Y; pooling and LRN X

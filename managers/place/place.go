@@ -63,9 +63,9 @@ type Result struct {
 	Work                  int64
 }
 
-// Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] has nothing
-// left to miss. Instances that are there for the whole iteration lie at the bottom, where they are in
-// nobody's way; a carried buffer ends the iteration where it began it. A search that the context ends gives
+// Place gives every instance of the plan an offset and orders its queues, so that [plan.Validate] finds
+// nothing missing. Instances that are there for the whole iteration lie at the bottom, out of the way; a
+// carried buffer ends the iteration where it began it. A search that the context ends gives
 // the best packing that it has, which is no error; the error is the context's only where there is none yet.
 func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
 	offsets := make([]int64, len(pl.Instances))

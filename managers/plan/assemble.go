@@ -140,8 +140,8 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	return a
 }
 
-// inOrder sorts by position, equals as they came: a counting sort. Of reruns nobody has checked yet that they
-// lie within the iteration.
+// inOrder sorts by position, equals as they came: a counting sort. Reruns are not checked yet to lie within
+// the iteration.
 func inOrder(positions int, ids []int32, key func(int32) OpID) []int32 {
 	at := func(i int32) int { return min(max(int(key(i)), 0), positions) }
 	count := make([]int32, positions+2)

@@ -17,7 +17,7 @@ type Measurement struct {
 	// Reserved is, for an online allocator, what it holds when nothing presses it, in bytes.
 	Reserved int64
 	// Process is what the driver, or on a CPU the kernel, counts for the process while the plan is carried
-	// out, ProcessBefore what it did without; 0 where nobody looked.
+	// out, ProcessBefore what it did without; 0 where it was not measured.
 	Process, ProcessBefore int64
 	// PeakLive is the most bytes of live instances at one moment.
 	PeakLive int64
@@ -37,7 +37,7 @@ type Measurement struct {
 	CopyTime int64
 	// Work is the processor time of the thread that trains in a step, WorkBefore and WorkAfter that of
 	// keeping everything just before and just after, in nanoseconds: other than StepTime it does not grow
-	// while others have the processor. 0 where nobody looked.
+	// while others have the processor. 0 where it was not measured.
 	Work, WorkBefore, WorkAfter int64
 	// OutRate and InRate are what the copies each way reached, in bytes a second, 0 where nothing was copied
 	// or the target does not measure it.
@@ -48,7 +48,7 @@ type Measurement struct {
 	// times that an allocator had to give back its cache and wait for the device.
 	DriverCalls, Retries int64
 	// Dry counts the ops of an iteration whose queue had nothing left to do when they were launched, of
-	// Launches; both 0 where nobody looked. Many mean that the host sets the pace.
+	// Launches; both 0 where it was not measured. Many mean that the host sets the pace.
 	Dry, Launches int64
 	// KeepAllBefore and KeepAllAfter are step times of keeping everything on the same target, taken just
 	// before and just after StepTime, in nanoseconds; 0 where the target's speed does not change, as a

@@ -37,7 +37,7 @@ type OOMDevice struct {
 	Causes     []Cause        `json:"causes"`
 	Holders    []StackRow     `json:"holders"`
 	Levers     []Lever        `json:"levers"`
-	// Simulation is nil where nobody was asked.
+	// Simulation is nil where none was made.
 	Simulation *Simulation `json:"simulation"`
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Simulation is what an emulated allocator makes of a device's recording under other settings, as whoever can
-// ask one hands it in.
+// Simulation is what an emulated allocator makes of a device's recording under other settings. The caller
+// runs it: this package knows no emulation.
 type Simulation struct {
 	// Available is false where the recording cannot be played; Reason says why.
 	Available bool   `json:"available"`

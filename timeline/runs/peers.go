@@ -15,7 +15,7 @@ import (
 // machine) say which one is unlike the others, and in what, from the few figures a step that are known of
 // each while they run.
 //
-// Ranks that exchange gradients go in step: their step times are equal whoever is slow, because the others
+// Ranks that exchange gradients go in step: their step times are equal whichever is slow, because the others
 // wait for it. What tells them apart is where the time goes. The slow one takes longer in what it does alone
 // (forward, which holds the wait for data, and the optimizer) and is through sooner with the phase in which
 // ranks wait for each other (backward, for data-parallel training): it waits least. So every phase is

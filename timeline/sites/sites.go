@@ -45,7 +45,7 @@ func sameSite(d *timeline.Device, s, t traces.StackID) bool {
 	return f.Number(s) == f.Number(t)
 }
 
-// place is a frame by its text: frames that differ in what nobody sees are one place.
+// place is a frame by its text: frames that look alike are one place.
 type place struct {
 	fn, file string
 	line     int

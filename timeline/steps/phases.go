@@ -117,7 +117,9 @@ type phaseRun struct {
 
 func stackPhases(d *timeline.Device) []PhaseSpan {
 	kinds := d.Timeline().Kinds()
-	modules := slices.ContainsFunc(kinds.Stacks, func(k frames.Kind) bool { return k.Has(frames.KindModuleCall) })
+	modules := slices.ContainsFunc(kinds.Stacks, func(k frames.Kind) bool {
+		return k.Has(frames.KindModuleCall)
+	})
 	var runs []phaseRun
 	for a := d.Begun(timeline.Start); a < timeline.AllocID(d.Allocs.Len()); a++ {
 		st := d.Allocs.Stack[a]

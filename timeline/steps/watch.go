@@ -53,7 +53,7 @@ func Watch(bytes, durations []int64, noise int64) Report {
 		}
 	}
 	r.Bytes, r.Duration = stats.Median(known), stats.Median(times)
-	// Where most steps are equal their deviation is none, and rounding alone would stand out: a fiftieth of
+	// Where most steps are equal their deviation is 0, and rounding alone would stand out: a fiftieth of
 	// the median does not.
 	margin := max(6*Spread(known), float64(r.Bytes)/50)
 	late := max(float64(r.Duration), 6*Spread(times)) // beyond the median

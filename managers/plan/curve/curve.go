@@ -20,7 +20,7 @@ type Tree struct {
 	n, leaves int
 	top       []int64 // of each node: the largest value of its ops, changes to its ancestors apart
 	whole     []int64 // of each node: what was added to all of its ops at once
-	low, sum  []int64 // of each node, as top is: the smallest value and the sum; nil where nobody asks for areas
+	low, sum  []int64 // of each node, as top is: the smallest value and the sum; nil where no areas are asked for
 }
 
 // Areas is a Tree that also knows how much of the curve lies above a limit. Make one with [NewAreas].
