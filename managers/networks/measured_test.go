@@ -16,8 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// profiled is a layer from a published profile of a real network: what it is, the bytes of its output and of its
-// weights, its times.
+// profiled is a layer from a published profile of a real network: what it is, the bytes of its output and of
+// its weights, its times.
 type profiled struct {
 	node              int
 	kind              string

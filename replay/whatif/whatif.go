@@ -29,8 +29,8 @@ import (
 // the recorded settings included, and only where that reproduces the recorded peak is a figure exact.
 //
 // The smallest cap. What an allocator reserves under no pressure says little about what it needs, for it
-// keeps what it was given. allocator.SmallestCap searches between the peak of allocated bytes and a peak under
-// which the run completes; the cap reported is one that was played.
+// keeps what it was given. allocator.SmallestCap searches between the peak of allocated bytes and a peak
+// under which the run completes; the cap reported is one that was played.
 //
 // The start. A recording that begins in the middle has a state shaped by the recorded settings. It is taken
 // as it is, which is what changing the settings at that moment would do. What they save from there is shown
