@@ -133,6 +133,38 @@ print(copy.sum().item())`)
 	}
 }
 
+// TestQuickTorchFreesMemoryWhileTheAllocatorWaits: the allocator runs out of memory and waits for work, which is
+// Python, and meanwhile another thread frees memory without letting go of Python's interpreter lock.
+func TestQuickTorchFreesMemoryWhileTheAllocatorWaits(t *testing.T) {
+	standintest.Computing(t)
+	got := standintest.Python(t, standin.Machine{Memory: "900MiB", Order: standin.Late, Compute: true}, `
+import faulthandler, threading, time
+import torch
+faulthandler.dump_traceback_later(300, exit=True)
+small, over = [torch.empty(1, device="cuda").untyped_storage() for _ in range(2000)], False
+def free():
+    while small and not over:
+        small.pop()
+        time.sleep(0.001)
+side, w = torch.cuda.Stream(), torch.ones(400, 400, device="cuda")
+x = torch.empty(20 << 20, dtype=torch.uint8, device="cuda")
+side.wait_stream(torch.cuda.current_stream())
+with torch.cuda.stream(side):
+    y = x[:4 * 400 * 400].view(torch.float32).view(400, 400)
+    for _ in range(50): y.copy_(torch.mm(w, w))
+x.record_stream(side)
+del x, y
+other = threading.Thread(target=free)
+other.start()
+big = torch.empty(370 << 20, dtype=torch.uint8, device="cuda")
+over = True
+other.join()
+print(torch.cuda.memory_stats()["num_alloc_retries"])`)
+	if got != "1\n" {
+		t.Errorf("%s retries", strings.TrimSpace(got))
+	}
+}
+
 // TestTorchMeetsErrors: a call that fails and a device that is lost arrive in Python as PyTorch's errors.
 func TestTorchMeetsErrors(t *testing.T) {
 	r := standintest.TryPython(t, standin.Machine{Fail: []string{"cudaEventCreateWithFlags:1=2", "cudaMemcpyAsync:2=719"}}, `

@@ -173,6 +173,8 @@ bool running();
 bool is_stream(void *stream);
 bool capturing(void *stream);
 
+// Whether this thread holds Python's interpreter lock.
+bool interpreter_locked();
 // While one of these lives, this thread does not hold Python's interpreter lock (if it held it before). Whoever waits for another
 // thread needs one, since that thread's work may be Python.
 class WithoutInterpreterLock {

@@ -410,11 +410,15 @@ bool capturing(void *handle) {
   return s && s->capture;
 }
 
-WithoutInterpreterLock::WithoutInterpreterLock() : state_(nullptr) {
+bool interpreter_locked() {
   static auto check = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "PyGILState_Check"));
-  static auto save = reinterpret_cast<void *(*)()>(dlsym(RTLD_DEFAULT, "PyEval_SaveThread"));
   static auto initialized = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "Py_IsInitialized"));
-  if (check && save && initialized && initialized() && check()) state_ = save();
+  return check && initialized && initialized() && check();
+}
+
+WithoutInterpreterLock::WithoutInterpreterLock() : state_(nullptr) {
+  static auto save = reinterpret_cast<void *(*)()>(dlsym(RTLD_DEFAULT, "PyEval_SaveThread"));
+  if (save && interpreter_locked()) state_ = save();
 }
 
 WithoutInterpreterLock::~WithoutInterpreterLock() {
