@@ -19,7 +19,7 @@ import (
 	description "github.com/gmemtop/gmemtop/traces/described"
 )
 
-// onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other sources in its
+// onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other files in its
 // place, and returns what it printed. Nothing may be left behind.
 func onStandin(t *testing.T, m standin.Machine, script string, agents ...string) string {
 	t.Helper()
@@ -101,6 +101,31 @@ func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
 	}
 	if torch[0] != 2 || len(devices) != 1 || devices["0"]["total_bytes"] != total || devices["0"]["memory_fraction"] != float64(1<<28)/total {
 		t.Error(line)
+	}
+}
+
+// TestQuickADescriptionNamesTheAllocator: PyTorch's own, the driver's, or one that the program put in its place,
+// of which PyTorch knows no share of the device.
+func TestQuickADescriptionNamesTheAllocator(t *testing.T) {
+	for backend, conf := range map[string]string{
+		"native": "", "cudaMallocAsync": "backend:cudaMallocAsync", "pluggable": "",
+	} {
+		t.Run(backend, func(t *testing.T) {
+			t.Setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
+			got := onStandin(t, standin.Machine{Memory: "4GiB"}, "allocators.py", pytorch.Agent(), backend)
+			var rules struct {
+				Allocator string `json:"gmemtop_allocator"`
+				Devices   map[string]struct {
+					Total int64 `json:"total_bytes"`
+				} `json:"gmemtop_devices"`
+			}
+			if err := json.Unmarshal([]byte(got), &rules); err != nil {
+				t.Fatalf("%v: %s", err, got)
+			}
+			if rules.Allocator != backend || rules.Devices["0"].Total != 4<<30 {
+				t.Error(got)
+			}
+		})
 	}
 }
 

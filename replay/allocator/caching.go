@@ -83,8 +83,11 @@ func NewCaching(c Config) (*Caching, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
 	}
-	if c.Settings.Backend == asyncBackend {
+	switch b := c.Settings.Backend; {
+	case b == asyncBackend:
 		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
+	case !c.Settings.Native():
+		return nil, fmt.Errorf("allocator: backend:%.40s is not emulated: use backend:native", b)
 	}
 	a := &Caching{heap: heap{c: c, set: c.Settings, stats: new(Stats)}, private: map[Pool]*privatePool{}}
 	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {

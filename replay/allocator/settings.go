@@ -16,7 +16,8 @@ import (
 type Settings struct {
 	// Torch is the release whose rules are followed; the zero Version follows the newest ones.
 	Torch Version
-	// Backend is native, or cudaMallocAsync, which this package does not emulate; "" is native.
+	// Backend is what serves memory: native, cudaMallocAsync or pluggable, which is one of the program's own;
+	// "" is native. Only that is emulated.
 	Backend string
 	// MaxSplitSize is the size in bytes from which on blocks are not split, 0 for no limit.
 	MaxSplitSize int64
@@ -56,6 +57,9 @@ var unmodelled = [...]string{
 	"pinned_num_register_threads", "pinned_use_background_threads", "pinned_reserve_segment_size_mb",
 	"graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
 }
+
+// Native says that PyTorch's own caching allocator serves memory.
+func (s *Settings) Native() bool { return s.Backend == "" || s.Backend == nativeBackend }
 
 // ParseSettings reads the syntax of PYTORCH_CUDA_ALLOC_CONF: option:value pairs separated by commas, where
 // roundup_power2_divisions also takes a list in brackets, [256:1,512:2,>:4] for sizes in MiB. An option that
@@ -276,6 +280,7 @@ func SnapshotSettings(torch Version, get func(key string) string) (s Settings, k
 	if read("max_split_size", &split) {
 		s.MaxSplitSize = max(split, 0) // -1 is no limit
 	}
+	read(BackendSetting, &s.Backend)
 	read("garbage_collection_threshold", &s.GarbageCollectionThreshold)
 	read("expandable_segments", &s.ExpandableSegments)
 	var divided map[string]int64
@@ -292,6 +297,8 @@ func SnapshotSettings(torch Version, get func(key string) string) (s Settings, k
 
 // What our recordings add to PyTorch's allocator_settings, as JSON.
 const (
+	// BackendSetting is what served memory, as torch.cuda.get_allocator_backend says it.
+	BackendSetting = "gmemtop_allocator"
 	// TorchSetting is the release: [major, minor].
 	TorchSetting = "gmemtop_torch"
 	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1,

@@ -35,15 +35,29 @@ const (
 
 // InRoom returns the plan that a manager makes for a budget, or, where PyTorch's caching allocator cannot
 // serve that one in room bytes, the first plan for a smaller budget that it can. ask asks the manager. Where
-// room is 0 (unknown), on a CPU, and with cudaMallocAsync nothing is emulated: the plan is that for the whole
-// budget. All sizes are in bytes.
+// room is 0 (unknown), on a CPU, and where another allocator serves memory, nothing is emulated: the plan is
+// that for the whole budget, and a note names the other allocator. All sizes are in bytes.
 func InRoom(
 	ctx context.Context, p *plan.Problem, room, budget int64, ask func(budget int64) (*plan.Plan, error),
 ) (*plan.Plan, error) {
-	if settings, known := cachingSettings(p); known && room > 0 {
+	settings, known := settingsOf(p)
+	if known && room > 0 && settings.Native() {
 		return inRoom(ctx, p, settings, room, budget, ask)
 	}
-	return ask(budget)
+	pl, err := ask(budget)
+	if err == nil && known && !settings.Native() {
+		pl.Note("memory is served by %s and not by PyTorch's own allocator, so whether the plan leaves holes "+
+			"in it is not known", other(settings.Backend))
+	}
+	return pl, err
+}
+
+// other names an allocator that is not PyTorch's own.
+func other(backend string) string {
+	if backend == "pluggable" {
+		return "a pluggable allocator (RMM is one)"
+	}
+	return fmt.Sprintf("the allocator %.40s", backend)
 }
 
 func inRoom(
@@ -81,12 +95,12 @@ func tooManyHoles(need, room int64) error {
 		timeline.IEC.Bytes(need), timeline.IEC.Bytes(room))
 }
 
-// cachingSettings returns the settings of the caching allocator that serves a problem's training; known is
-// false where none does.
-func cachingSettings(p *plan.Problem) (s allocator.Settings, known bool) {
+// settingsOf returns the settings of the allocator that serves a problem's training; known is false on a CPU
+// and where they cannot be read.
+func settingsOf(p *plan.Problem) (s allocator.Settings, known bool) {
 	if p.Source == nil || onCPU(p) {
 		return s, false
 	}
 	s, _, err := allocator.SnapshotSettings(allocator.Version{}, p.Source.Timeline().Trace.Setting)
-	return s, err == nil && (s.Backend == "" || s.Backend == "native")
+	return s, err == nil
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -67,30 +68,58 @@ func TestAPlanForALiveTrainingIsServedInItsRoom(t *testing.T) {
 	}
 }
 
+// onAllocator returns a problem of a training whose allocator has these settings.
+func onAllocator(t *testing.T, kind traces.DeviceKind, settings ...traces.Setting) *plan.Problem {
+	t.Helper()
+	tr := &traces.Trace{Settings: settings, Devices: []traces.Device{{Kind: kind}}}
+	tl, err := timeline.Build(t.Context(), tr, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &plan.Problem{Source: tl.Devices[0]}
+}
+
 func TestTheAllocatorOfATrainingIsRead(t *testing.T) {
 	for _, c := range []struct {
-		conf       string
-		kind       traces.DeviceKind
-		expandable bool
-		known      bool
+		conf               string
+		kind               traces.DeviceKind
+		expandable, native bool
+		known              bool
 	}{
-		{`""`, traces.DeviceGPU, false, true},
-		{`"expandable_segments:True"`, traces.DeviceGPU, true, true},
-		{`"backend:cudaMallocAsync"`, traces.DeviceGPU, false, false},
-		{`"no:such"`, traces.DeviceGPU, false, false},
-		{`""`, traces.DeviceCPU, false, false},
+		{`""`, traces.DeviceGPU, false, true, true},
+		{`"expandable_segments:True"`, traces.DeviceGPU, true, true, true},
+		{`"backend:cudaMallocAsync"`, traces.DeviceGPU, false, false, true},
+		{`"no:such"`, traces.DeviceGPU, false, true, false},
+		{`""`, traces.DeviceCPU, false, true, false},
 	} {
-		tr := &traces.Trace{
-			Settings: []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: c.conf}},
-			Devices:  []traces.Device{{Kind: c.kind}},
+		conf := traces.Setting{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: c.conf}
+		s, known := settingsOf(onAllocator(t, c.kind, conf))
+		if known != c.known || s.ExpandableSegments != c.expandable || s.Native() != c.native {
+			t.Errorf("%s on %s: expandable %t, native %t, known %t", c.conf, c.kind, s.ExpandableSegments,
+				s.Native(), known)
 		}
-		tl, err := timeline.Build(t.Context(), tr, nil)
-		if err != nil {
-			t.Fatal(err)
+	}
+}
+
+// Of an allocator that is not PyTorch's own nothing is emulated, and the plan says so.
+func TestAnotherAllocatorIsNotEmulated(t *testing.T) {
+	conf := traces.Setting{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"expandable_segments:True"`}
+	for backend, note := range map[string]string{
+		"pluggable":       "memory is served by a pluggable allocator (RMM is one) and not by",
+		"cudaMallocAsync": "memory is served by the allocator cudaMallocAsync and not by",
+	} {
+		said := traces.Setting{Key: allocator.BackendSetting, Value: fmt.Sprintf("%q", backend)}
+		var asked []int64
+		pl, err := InRoom(t.Context(), onAllocator(t, traces.DeviceGPU, conf, said), 1<<20, 1<<19,
+			func(budget int64) (*plan.Plan, error) {
+				asked = append(asked, budget)
+				return &plan.Plan{}, nil
+			})
+		if err != nil || len(asked) != 1 || asked[0] != 1<<19 {
+			t.Fatalf("%s: asked for %v: %v", backend, asked, err)
 		}
-		s, known := cachingSettings(&plan.Problem{Source: tl.Devices[0]})
-		if known != c.known || s.ExpandableSegments != c.expandable {
-			t.Errorf("%s on %s: expandable %t, known %t", c.conf, c.kind, s.ExpandableSegments, known)
+		if len(pl.Notes) != 1 || !strings.HasPrefix(pl.Notes[0], note) {
+			t.Errorf("%s: notes %q", backend, pl.Notes)
 		}
 	}
 }

@@ -20,7 +20,8 @@
 // pass, and needs it there.
 //
 // A head may carry "rules", the settings of the GPU's allocator:
-// {"gmemtop_torch":[2,15],"gmemtop_devices":{"0":{"total_bytes":1,"memory_fraction":1.0}}}.
+// {"gmemtop_torch":[2,15],"gmemtop_allocator":"native",
+// "gmemtop_devices":{"0":{"total_bytes":1,"memory_fraction":1.0}}}.
 //
 // A head with "empty":true says that the recording begins with nothing and holds every storage. Without it,
 // storages that were there before and that no op touched may be missing.

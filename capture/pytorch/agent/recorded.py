@@ -89,17 +89,21 @@ class History(Recorded):
 
 
 def allocator_rules(torch: Any) -> dict[str, Any]:
-    """What the allocator's decisions depend on: its settings in the environment, torch's release, and of
-    each device its size and the share of it that the program may have."""
+    """What the allocator's decisions depend on: which allocator it is, its settings in the environment,
+    torch's release, and of each device its size and the share of it that the program may have."""
     try:
         cuda = torch.cuda
         devices: dict[str, dict[str, float]] = {}
         major, minor = str(torch.__version__).split(".")[:2]
+        backend = cuda.get_allocator_backend() if cuda.device_count() else ""
         for i in range(cuda.device_count()):
             devices[str(i)] = {"total_bytes": int(cuda.get_device_properties(i).total_memory)}
-            if hasattr(cuda, "get_per_process_memory_fraction"):  # older releases do not tell it
+            # older releases do not tell it, and an allocator of the program's own has none
+            if hasattr(cuda, "get_per_process_memory_fraction") and backend != "pluggable":
                 devices[str(i)]["memory_fraction"] = float(cuda.get_per_process_memory_fraction(i))
         rules: dict[str, Any] = {"gmemtop_torch": [int(major), int(minor)], "gmemtop_devices": devices}
+        if backend:
+            rules["gmemtop_allocator"] = str(backend)
         for name in ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"):
             if name in os.environ:
                 rules[name] = os.environ[name]
