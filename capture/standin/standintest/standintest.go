@@ -100,10 +100,14 @@ func (r Result) Check(t testing.TB) {
 }
 
 // Start prepares a command on a machine; a board and a folder for reports of the test's own are added where
-// the machine names none. The returned function collects the result after the command has ended.
+// the machine names none. The returned function collects the result after the command has ended. The test
+// skips where ops cannot compute and the machine wants them to.
 func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd,
 	func(error) Result) {
 	t.Helper()
+	if m.Compute {
+		Computing(t)
+	}
 	dir := t.TempDir()
 	if m.Board == "" {
 		m.Board = filepath.Join(dir, "board")
@@ -154,10 +158,11 @@ func Python(t testing.TB, m standin.Machine, script string, args ...string) stri
 	return r.Stdout
 }
 
-// Environ returns the environment of processes on a machine of the test's own whose ops compute, and a
-// function that looks through what they reported when they have ended.
+// Environ returns the environment of processes on a machine of the test's own whose ops compute, or skips the
+// test where they cannot, and a function that looks through what they reported when they have ended.
 func Environ(t *testing.T, m standin.Machine) (env []string, ended func()) {
 	t.Helper()
+	Computing(t)
 	lib := Library(t)
 	t.Setenv("GMEMTOP_TORCH", Interpreter(t))
 	dir := t.TempDir()
