@@ -46,8 +46,8 @@ func InRoom(
 	}
 	pl, err := ask(budget)
 	if err == nil && known && !settings.Native() {
-		pl.Note("memory is served by %s and not by PyTorch's own allocator, so whether the plan leaves holes "+
-			"in it is not known", other(settings.Backend))
+		pl.Note("memory is served by %s and not by PyTorch's own allocator, so whether the plan leaves "+
+			"holes in it is not known", other(settings.Backend))
 	}
 	return pl, err
 }
