@@ -73,7 +73,7 @@ func deviceEntries(s *leaf.State) []dialog.Entry {
 	var entries []dialog.Entry
 	for _, d := range s.Timeline.Devices {
 		entries = append(entries, dialog.Entry{
-			Group: "Devices", Title: DeviceName(d.Info),
+			Group: "Devices", Title: deviceName(d.Info),
 			Detail: "peak " + s.Units.Bytes(d.Totals.PeakAllocated),
 			Msg:    leaf.DeviceMsg{Device: d},
 		})
@@ -81,8 +81,8 @@ func deviceEntries(s *leaf.State) []dialog.Entry {
 	return entries
 }
 
-// DeviceName says a device as a person would: GPU 0 with its name where it is known.
-func DeviceName(d traces.Device) string {
+// deviceName says a device as a person would: GPU 0 with its name where it is known.
+func deviceName(d traces.Device) string {
 	name := map[traces.DeviceKind]string{traces.DeviceGPU: "GPU"}[d.Kind]
 	if name == "" {
 		name = d.Kind.String()

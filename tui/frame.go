@@ -161,7 +161,7 @@ func source(f *follow, s *leaf.State) []string {
 		parts = append(parts, fmt.Sprintf("%d ranks", len(s.Run.Ranks)))
 	}
 	if d := s.Device; d != nil {
-		parts = append(parts, DeviceName(d.Info))
+		parts = append(parts, deviceName(d.Info))
 		if s.Analysed {
 			if n := len(steps.Of(d).List); n > 0 {
 				parts = append(parts, timeline.Counted(n, "iteration"))

@@ -230,7 +230,7 @@ func TestTheSentenceReadsFiltersThatViewsMade(t *testing.T) {
 			": ",
 	} {
 		sc.State.QueryText, sc.State.Query.LiveAt = filter, d.Totals.PeakAt
-		if got := v.Sentence(sc.State); !strings.Contains(got, want) {
+		if got := v.sentence(sc.State); !strings.Contains(got, want) {
 			t.Errorf("%s: %q has no %q", filter, got, want)
 		}
 	}

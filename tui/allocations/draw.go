@@ -36,7 +36,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, v.Sentence(s)))
+	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s)))
 	if h := c.Height(); h >= 18 {
 		var top canvas.Rect
 		top, body = body.CutTop(map[bool]int{true: 7, false: 5}[h >= 30])
@@ -61,8 +61,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	})
 }
 
-// Sentence says what the filter selects, in plain words.
-func (v *View) Sentence(s *leaf.State) string {
+// sentence says what the filter selects, in plain words.
+func (v *View) sentence(s *leaf.State) string {
 	d, r, n := s.Device, v.shown, int64(len(v.shown.ids))
 	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
 	switch {

@@ -32,8 +32,8 @@ type Rect struct{ X, Y, W, H int }
 // Contains reports whether the cell (x, y) lies in r.
 func (r Rect) Contains(x, y int) bool { return x >= r.X && y >= r.Y && x < r.X+r.W && y < r.Y+r.H }
 
-// Intersect returns the part that r and o share; its W or H is 0 where they share none.
-func (r Rect) Intersect(o Rect) Rect {
+// intersect returns the part that r and o share; its W or H is 0 where they share none.
+func (r Rect) intersect(o Rect) Rect {
 	x0, y0 := max(r.X, o.X), max(r.Y, o.Y)
 	x1, y1 := min(r.X+r.W, o.X+o.W), min(r.Y+r.H, o.Y+o.H)
 	return Rect{x0, y0, max(x1-x0, 0), max(y1-y0, 0)}
@@ -154,7 +154,7 @@ func (g *grid) SetProfile(p Profile) {
 // Sub returns a window on the part r of c: what is drawn there is clipped to it and its corner is (0, 0).
 func (c *Canvas) Sub(r Rect) *Canvas {
 	at := Rect{c.at.X + r.X, c.at.Y + r.Y, max(r.W, 0), max(r.H, 0)}
-	return &Canvas{grid: c.grid, at: at, clip: at.Intersect(c.clip)}
+	return &Canvas{grid: c.grid, at: at, clip: at.intersect(c.clip)}
 }
 
 // At returns the cell (x, y); the zero Cell outside of the window.
@@ -301,7 +301,7 @@ func (c *Canvas) VLine(x, y, h int, st Style) { c.Fill(Rect{x, y, 1, h}, '│', 
 // called once a style.
 func (c *Canvas) Restyle(r Rect, f func(Style) Style) {
 	g := c.grid
-	r = Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.Intersect(c.clip)
+	r = Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.intersect(c.clip)
 	var from, to StyleID
 	known := false
 	for y := r.Y; y < r.Y+r.H; y++ {
@@ -317,7 +317,7 @@ func (c *Canvas) Restyle(r Rect, f func(Style) Style) {
 
 // Zone makes r clickable: Hit returns msg there. Later zones lie above earlier ones.
 func (c *Canvas) Zone(r Rect, msg any) {
-	at := Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.Intersect(c.clip)
+	at := Rect{r.X + c.at.X, r.Y + c.at.Y, r.W, r.H}.intersect(c.clip)
 	if at.W > 0 && at.H > 0 {
 		c.grid.zones = append(c.grid.zones, zone{at, msg})
 	}

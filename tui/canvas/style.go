@@ -29,9 +29,6 @@ type Style struct {
 	Bold, Faint, Italic, Underline, Reverse, Strike bool
 }
 
-// On returns the style with another background.
-func (s Style) On(bg color.Color) Style { s.BG = bg; return s }
-
 // Fg returns the style with another foreground.
 func (s Style) Fg(fg color.Color) Style { s.FG = fg; return s }
 

@@ -35,9 +35,9 @@ func (f *Frame) Position(col int) int64 {
 	return f.Window.Edge(min(max(col, 0), f.Area.W), f.Area.W)
 }
 
-// Moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the
+// moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the
 // last one before.
-func (f *Frame) Moment(col int) timeline.Moment {
+func (f *Frame) moment(col int) timeline.Moment {
 	w := timeline.Window{Axis: f.Window.Axis, From: f.Position(col), To: f.Position(col + 1)}
 	cols := f.Device.Columns(f.Device.Allocated, w, 1, nil)
 	if cols[0].End > cols[0].First {
@@ -102,8 +102,8 @@ func (f *Frame) YAxis(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// XAxis draws labels below the plot at row y: time since the recording's first event, or event indices.
-func (f *Frame) XAxis(s *leaf.State, c *canvas.Canvas, y int) {
+// xAxis draws labels below the plot at row y: time since the recording's first event, or event indices.
+func (f *Frame) xAxis(s *leaf.State, c *canvas.Canvas, y int) {
 	from, to := f.Window.From, f.Window.To
 	unit, size := "", 1.0
 	var base int64
@@ -139,9 +139,9 @@ func (f *Frame) XAxis(s *leaf.State, c *canvas.Canvas, y int) {
 	}
 }
 
-// Iterations draws a thin line at each iteration's start through the plot's empty cells and the iterations'
+// iterations draws a thin line at each iteration's start through the plot's empty cells and the iterations'
 // names at row y.
-func (f *Frame) Iterations(s *leaf.State, c *canvas.Canvas, y int) {
+func (f *Frame) iterations(s *leaf.State, c *canvas.Canvas, y int) {
 	if !s.Analysed {
 		return
 	}
@@ -194,9 +194,9 @@ func empty(c *canvas.Canvas, cell canvas.Cell) bool {
 	return (cell.Rune == ' ' || cell.Rune == '·' || cell.Rune == '.') && c.StyleOf(cell.Style).BG == nil
 }
 
-// Phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything
+// phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything
 // to draw.
-func (f *Frame) Phases(s *leaf.State, c *canvas.Canvas, y int) bool {
+func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	if !s.Analysed {
 		return false
 	}
@@ -244,8 +244,8 @@ func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x
 // shortPhases name the phases where there is little room.
 var shortPhases = [...]string{traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt"}
 
-// Cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
-func (f *Frame) Cursor(s *leaf.State, c *canvas.Canvas, m timeline.Moment, st canvas.Style) {
+// cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
+func (f *Frame) cursor(s *leaf.State, c *canvas.Canvas, m timeline.Moment, st canvas.Style) {
 	x := f.Column(leaf.Position(f.Device, f.Window.Axis, m))
 	if x < 0 || x >= f.Area.W {
 		return
@@ -275,22 +275,22 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 // row phases below it and the axis in the row after them (without phases in their row), and through the plot
 // the cursor and the mark.
 func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
-	f.Iterations(s, c, labels)
-	if f.Phases(s, c, phases) {
+	f.iterations(s, c, labels)
+	if f.phases(s, c, phases) {
 		phases++
 	}
-	f.XAxis(s, c, phases)
-	f.Cursor(s, c, s.Cursor, s.Theme.Cursor)
+	f.xAxis(s, c, phases)
+	f.cursor(s, c, s.Cursor, s.Theme.Cursor)
 	if s.HasMark {
-		f.Cursor(s, c, s.Mark, s.Theme.Warn)
-		f.Pin(c, labels, s.Mark, s.Theme.Warn, "mark")
+		f.cursor(s, c, s.Mark, s.Theme.Warn)
+		f.pin(c, labels, s.Mark, s.Theme.Warn, "mark")
 	}
 	t := &f.Device.Totals
-	f.Pin(c, labels, t.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(t.PeakAllocated))
+	f.pin(c, labels, t.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(t.PeakAllocated))
 }
 
-// Pin writes a label above the plot at a moment's column: ▼ with what it marks, on whichever side has room.
-func (f *Frame) Pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style, text string) {
+// pin writes a label above the plot at a moment's column: ▼ with what it marks, on whichever side has room.
+func (f *Frame) pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style, text string) {
 	x := f.Column(leaf.Position(f.Device, f.Window.Axis, m))
 	if x < 0 || x >= f.Area.W {
 		return

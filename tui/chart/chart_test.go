@@ -72,11 +72,11 @@ func TestTheCursorStandsAtItsColumnsMaximum(t *testing.T) {
 	f := &Frame{Device: d, Area: canvas.Rect{W: 50, H: 10}, Window: d.Full(timeline.AxisTime), High: 1}
 	cols := d.Columns(d.Allocated, f.Window, 50, nil)
 	at := f.Column(leaf.Position(d, timeline.AxisTime, d.Totals.PeakAt))
-	if got := d.Allocated.At(f.Moment(at)); got != d.Totals.PeakAllocated {
+	if got := d.Allocated.At(f.moment(at)); got != d.Totals.PeakAllocated {
 		t.Errorf("a click on the peak's column finds %d bytes, the peak is %d", got, d.Totals.PeakAllocated)
 	}
 	for x := range cols {
-		if cols[x].End > cols[x].First && d.Allocated.At(f.Moment(x)) < cols[x].Last {
+		if cols[x].End > cols[x].First && d.Allocated.At(f.moment(x)) < cols[x].Last {
 			t.Errorf("column %d: the cursor stands below its last value", x)
 		}
 	}
@@ -117,7 +117,7 @@ func TestAnEventStandsInTheColumnThatShowsWhatItDid(t *testing.T) {
 				t.Fatalf("%v: event %d stands in column %d of %d, which shows events %d to %d", axis, m, x, f.Area.W, c.First, c.End)
 			}
 			if x+1 < f.Area.W && f.Position(x+1) == f.Position(x+2) {
-				if next := f.Moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
+				if next := f.moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
 					t.Fatalf("%v: a click beside event %d, where nothing happens, goes to event %d", axis, m, next)
 				}
 			}
@@ -175,7 +175,7 @@ func TestLabelsOfTheTimeAxisDoNotTouch(t *testing.T) {
 		s.Window = leaf.Zoom(full, full, rng.Int64N(full.To), 1+rng.Int64N(1000), 1000)
 		c := canvas.New(w, 1, canvas.NoColor, false)
 		f := &Frame{Device: d, Area: canvas.Rect{W: w, H: 1}, Window: s.Window}
-		f.XAxis(s, c, 0)
+		f.xAxis(s, c, 0)
 		seen := map[string]bool{}
 		for _, label := range strings.Fields(ansi.Strip(c.String())) {
 			if strings.Count(label, ".") > 1 || seen[label] {

@@ -27,7 +27,7 @@ func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, han
 			return nil, false
 		}
 		p.down, p.fromX, p.window = true, msg.X, s.Window
-		return leaf.Send(leaf.CursorMsg{To: f.Moment(msg.X - f.Area.X)}), true
+		return leaf.Send(leaf.CursorMsg{To: f.moment(msg.X - f.Area.X)}), true
 	case tea.MouseReleaseMsg:
 		p.down = false
 	case tea.MouseMotionMsg:

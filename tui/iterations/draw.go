@@ -39,7 +39,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, Sentence(s, st)))
+	_, body = body.CutTop(leaf.Sentence(s, c, sentence(s, st)))
 	body = body.Inset(1, 0)
 	var chartAt, leaksAt canvas.Rect
 	chartAt, body = body.CutTop(chartRows(c.Height(), len(st.it.List), body.H))
@@ -72,8 +72,8 @@ func (v *View) leakRows(room int) int {
 	}
 }
 
-// Sentence says what the steps have in common, which one differs and whether memory grows.
-func Sentence(s *leaf.State, st *found) string {
+// sentence says what the steps have in common, which one differs and whether memory grows.
+func sentence(s *leaf.State, st *found) string {
 	it, n := st.it, len(st.it.List)
 	text := fmt.Sprintf("%d iterations", n)
 	if n == 1 {

@@ -118,12 +118,12 @@ func TestSortingByPeakPutsTheOddStepFirst(t *testing.T) {
 
 func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 8, Layers: 6, Odd: 6})
-	text := Sentence(sc.State, v.known(sc.State))
+	text := sentence(sc.State, v.known(sc.State))
 	if x := &steps.Of(sc.State.Device).List[5]; !strings.Contains(text, x.Name+" differs") {
 		t.Errorf("%q does not name the sixth step", text)
 	}
 	sc, v = show(t, viewtest.Training{Iterations: 9, Layers: 6, Leak: true})
-	if text := Sentence(sc.State, v.known(sc.State)); !strings.Contains(text, "a leak") {
+	if text := sentence(sc.State, v.known(sc.State)); !strings.Contains(text, "a leak") {
 		t.Errorf("%q does not speak of the leak", text)
 	}
 	if v.leaks.Rows() == 0 {

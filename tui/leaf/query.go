@@ -85,11 +85,3 @@ func (q *Query[K, V]) Err() error { return q.err }
 
 // Pending reports whether an answer is under way.
 func (q *Query[K, V]) Pending() bool { return q.pending }
-
-// Forget drops the answer: what was asked about is gone.
-func (q *Query[K, V]) Forget() {
-	if q.cancel != nil {
-		q.cancel()
-	}
-	*q = Query[K, V]{}
-}

@@ -84,7 +84,7 @@ func cursorText(s *State) string {
 		if s.Window.Axis == timeline.AxisTime && s.Timeline.Trace.Clock.HasTime {
 			fmt.Fprintf(&b, " · event %s", Count(int64(s.Cursor)))
 		}
-		b.WriteString(" · " + EventText(s, s.Cursor))
+		b.WriteString(" · " + eventText(s, s.Cursor))
 	}
 	return b.String()
 }
@@ -102,8 +102,8 @@ func eventSize(s *State, m timeline.Moment) string {
 	return " " + s.Units.Bytes(e.Size)
 }
 
-// EventText says what an event does: alloc 512 MiB b7f00_0 at site.
-func EventText(s *State, m timeline.Moment) string {
+// eventText says what an event does: alloc 512 MiB b7f00_0 at site.
+func eventText(s *State, m timeline.Moment) string {
 	d := s.Device
 	e := d.Event(m)
 	text := strings.ReplaceAll(e.Action.String(), "_", " ") + eventSize(s, m)

@@ -46,7 +46,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 	}
 	unit, text := s.Units.Column(top)
 	c.Text(0, 0, th.Dim, fmt.Sprintf("%*s", left-2, unit))
-	title := l.Figure + " of each " + l.RowName()
+	title := l.Figure + " of each " + l.rowName()
 	if len(steps) < len(l.Steps) {
 		title += ", the last " + leaf.Count(int64(len(steps))) + " of " + leaf.Count(int64(len(l.Steps)))
 	}
@@ -129,9 +129,9 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 	}
 	first, last := steps[0].Index, steps[len(steps)-1].Index
 	y := area.Y + area.H + 1
-	c.Text(area.X, y, th.Dim, l.RowName()+" "+leaf.Count(first))
+	c.Text(area.X, y, th.Dim, l.rowName()+" "+leaf.Count(first))
 	end := area.X + columns
-	if text := leaf.Count(last); end-area.X > len(text)+8+len(l.RowName())+len(leaf.Count(first)) {
+	if text := leaf.Count(last); end-area.X > len(text)+8+len(l.rowName())+len(leaf.Count(first)) {
 		c.TextRight(end, y, th.Dim, text)
 	}
 }

@@ -205,7 +205,7 @@ func (v *View) Status(s *leaf.State) string {
 	if !ok {
 		return ""
 	}
-	text := v.look.RowName() + " " + leaf.Count(st.Index)
+	text := v.look.rowName() + " " + leaf.Count(st.Index)
 	if st.UnderPlan {
 		text += " under a plan"
 	}

@@ -33,13 +33,13 @@ func (l *Look) Among() string {
 // WindowName names a window by its steps: "step 190", "steps 2–3".
 func (l *Look) WindowName(w *Window) string {
 	if w.Last > w.First {
-		return l.RowName() + "s " + leaf.Count(w.First) + "–" + leaf.Count(w.Last)
+		return l.rowName() + "s " + leaf.Count(w.First) + "–" + leaf.Count(w.Last)
 	}
-	return l.RowName() + " " + leaf.Count(w.First)
+	return l.rowName() + " " + leaf.Count(w.First)
 }
 
-// RowName is what a row is called.
-func (l *Look) RowName() string { return cmp.Or(l.Row, "step") }
+// rowName is what a row is called.
+func (l *Look) rowName() string { return cmp.Or(l.Row, "step") }
 
 // step returns the step of a row: the newest one first.
 func (l *Look) step(row int) (Step, bool) {
@@ -111,7 +111,7 @@ func (l *Look) sentence(u timeline.Units) string {
 		verb += ", " + of.Name() + " " + l.Among()
 	}
 	r := &l.Report
-	row := l.RowName() + " " + leaf.Count(last.Index)
+	row := l.rowName() + " " + leaf.Count(last.Index)
 	text := name + " " + verb + ": " + row
 	if l.State != Ended && l.Silence != "" {
 		text = fmt.Sprintf("%s %s, but there was %s; %s", name, verb, l.Silence, row)
@@ -120,7 +120,7 @@ func (l *Look) sentence(u timeline.Units) string {
 		text += " under a plan"
 	}
 	if r.Duration > 0 {
-		text += ", " + timeline.Duration(r.Duration) + " a " + l.RowName()
+		text += ", " + timeline.Duration(r.Duration) + " a " + l.rowName()
 	}
 	if r.Top >= 0 && r.Top < n {
 		top, now := l.Steps[r.Top], l.Steps[r.Top].Bytes
@@ -133,7 +133,7 @@ func (l *Look) sentence(u timeline.Units) string {
 		text += fmt.Sprintf(", %s %s", l.Figure, u.Bytes(now))
 		if u.Bytes(top.Bytes) != u.Bytes(now) {
 			at := leaf.Count(top.Index)
-			text += fmt.Sprintf(", at most %s in %s %s", u.Bytes(top.Bytes), l.RowName(), at)
+			text += fmt.Sprintf(", at most %s in %s %s", u.Bytes(top.Bytes), l.rowName(), at)
 		}
 	}
 	if peers := l.peersSentence(u); peers != "" {

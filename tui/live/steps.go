@@ -79,8 +79,8 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		retries = retries || st.Retries+st.OOMs > 0
 	}
 	unit, text := s.Units.Column(top)
-	x.Columns[colStep].Title = l.RowName()
-	x.Columns[colStep].Width = max(7, len(l.RowName()))
+	x.Columns[colStep].Title = l.rowName()
+	x.Columns[colStep].Width = max(7, len(l.rowName()))
 	x.Columns[colBytes].Title, x.Columns[colBytes].Unit = short(l.Figure), unit
 	x.Columns[colBytes].Width = max(10, len(short(l.Figure))+len(unit)+1)
 	for _, col := range []int{colForward, colBackward, colOptimizer} {

@@ -167,7 +167,7 @@ func (v *View) train(s *leaf.State) tea.Cmd {
 		}
 	}
 	if !watched {
-		return leaf.Send(leaf.ToastMsg{Text: HowToWatch, Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: howToWatch, Error: true})
 	}
 	if v.planning.run != nil || v.budget.moving { // what is measured must not share the machine with planning
 		v.planning.halt()

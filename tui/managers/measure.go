@@ -110,7 +110,7 @@ func (m *measuring) offer(list []Target) tea.Cmd {
 		choices = append(choices, leaf.Choice{Title: "  cuda:0", Detail: "this session has no devices", Off: true})
 	}
 	if !slices.ContainsFunc(list, func(t Target) bool { return t.Name == liveTarget }) {
-		choices = append(choices, leaf.Choice{Title: "  live", Detail: HowToWatch, Off: true})
+		choices = append(choices, leaf.Choice{Title: "  live", Detail: howToWatch, Off: true})
 	}
 	return leaf.Send(leaf.PickMsg{Title: "What should run the plans?", Choices: choices,
 		Footer: "A GPU checks every byte of a plan and times it; a training runs some steps with each. " +

@@ -143,7 +143,7 @@ func TestTargetsAreOffered(t *testing.T) {
 	none := measuring{}
 	cmd, _ = none.take(none.pick()())
 	choices = cmd().(leaf.PickMsg).Choices
-	if choices[1].Detail != "this session has no devices" || choices[2].Detail != HowToWatch {
+	if choices[1].Detail != "this session has no devices" || choices[2].Detail != howToWatch {
 		t.Errorf("without devices they are %v", choices)
 	}
 }

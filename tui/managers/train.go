@@ -47,8 +47,8 @@ type Trainer interface {
 // liveTarget is the name of the training as a target.
 const liveTarget = "live"
 
-// HowToWatch says how a training comes to be watched.
-const HowToWatch = "no training is watched here: gmemtop attach PID watches one"
+// howToWatch says how a training comes to be watched.
+const howToWatch = "no training is watched here: gmemtop attach PID watches one"
 
 // trial is a plan that a training was asked to go on with, and what came of it.
 type trial struct {

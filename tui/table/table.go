@@ -77,17 +77,17 @@ type Action struct {
 	Column int // of Sorted
 }
 
-// KeyMap holds the keys that a table answers.
-type KeyMap struct {
+// keyMap holds the keys that a table answers.
+type keyMap struct {
 	Up, Down, PageUp, PageDown, Home, End, Open, Sort, Reverse key.Binding
 }
 
-// DefaultKeyMap returns the keys that all tables of gmemtop answer.
-func DefaultKeyMap() KeyMap {
+// defaultKeyMap returns the keys that all tables of gmemtop answer.
+func defaultKeyMap() keyMap {
 	bind := func(help, desc string, keys ...string) key.Binding {
 		return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
 	}
-	return KeyMap{
+	return keyMap{
 		Up:       bind("↑", "row up", "up", "k"),
 		Down:     bind("↓", "row down", "down", "j"),
 		PageUp:   bind("pgup", "page up", "pgup", "ctrl+u"),
@@ -109,21 +109,21 @@ func (t *Table) Bindings(open string) []key.Binding {
 	join := func(help, desc string, a, b key.Binding) key.Binding {
 		return key.NewBinding(key.WithKeys(append(a.Keys(), b.Keys()...)...), key.WithHelp(help, desc))
 	}
-	list := []key.Binding{join("↑↓", "row", t.Keys.Up, t.Keys.Down)}
+	list := []key.Binding{join("↑↓", "row", t.keys.Up, t.keys.Down)}
 	if open != "" {
-		k := t.Keys.Open
+		k := t.keys.Open
 		k.SetHelp("enter", open)
 		list = append(list, k)
 	}
 	if next := t.nextSortable(); next >= 0 {
-		k := t.Keys.Sort
+		k := t.keys.Sort
 		k.SetHelp("s", "by "+t.Columns[next].Title)
 		list = append(list, k)
 		if t.SortBy >= 0 {
-			list = append(list, t.Keys.Reverse)
+			list = append(list, t.keys.Reverse)
 		}
 	}
-	return append(list, join("pgup/pgdn", "page", t.Keys.PageUp, t.Keys.PageDown), join("g/G", "first, last row", t.Keys.Home, t.Keys.End))
+	return append(list, join("pgup/pgdn", "page", t.keys.PageUp, t.keys.PageDown), join("g/G", "first, last row", t.keys.Home, t.keys.End))
 }
 
 const (
@@ -134,7 +134,7 @@ const (
 // Table is a list with a selected row. The zero value has no columns; see New.
 type Table struct {
 	Columns []Column
-	Keys    KeyMap
+	keys    keyMap
 	// SortBy is the column that carries the sort marker, -1 for none; Descending is its direction.
 	SortBy     int
 	Descending bool
@@ -152,7 +152,7 @@ type placed struct{ column, x, w int }
 
 // New returns an empty table.
 func New(columns ...Column) *Table {
-	return &Table{Columns: columns, Keys: DefaultKeyMap(), SortBy: -1}
+	return &Table{Columns: columns, keys: defaultKeyMap(), SortBy: -1}
 }
 
 // SetRows says how many rows there are. The selection stays where it can.
@@ -266,27 +266,27 @@ func (t *Table) did(k Kind) Action { return Action{Kind: k, Row: t.Selected()} }
 func (t *Table) key(msg tea.KeyPressMsg) Action {
 	page := max(t.visible()-1, 1)
 	switch {
-	case key.Matches(msg, t.Keys.Up):
+	case key.Matches(msg, t.keys.Up):
 		return t.moveTo(t.sel - 1)
-	case key.Matches(msg, t.Keys.Down):
+	case key.Matches(msg, t.keys.Down):
 		return t.moveTo(t.sel + 1)
-	case key.Matches(msg, t.Keys.PageUp):
+	case key.Matches(msg, t.keys.PageUp):
 		return t.moveTo(t.sel - page)
-	case key.Matches(msg, t.Keys.PageDown):
+	case key.Matches(msg, t.keys.PageDown):
 		return t.moveTo(t.sel + page)
-	case key.Matches(msg, t.Keys.Home):
+	case key.Matches(msg, t.keys.Home):
 		return t.moveTo(0)
-	case key.Matches(msg, t.Keys.End):
+	case key.Matches(msg, t.keys.End):
 		return t.moveTo(t.rows - 1)
-	case key.Matches(msg, t.Keys.Open):
+	case key.Matches(msg, t.keys.Open):
 		if t.rows > 0 {
 			return t.did(Opened)
 		}
-	case key.Matches(msg, t.Keys.Sort):
+	case key.Matches(msg, t.keys.Sort):
 		if next := t.nextSortable(); next >= 0 {
 			return t.sortBy(next)
 		}
-	case key.Matches(msg, t.Keys.Reverse):
+	case key.Matches(msg, t.keys.Reverse):
 		if t.SortBy >= 0 {
 			return t.sortBy(t.SortBy)
 		}

@@ -92,9 +92,9 @@ func ByName(name string) (*Theme, bool) {
 	case "light":
 		return Light(), true
 	case "safe":
-		return Safe(true), true
+		return safe(true), true
 	case "safe-light":
-		return Safe(false), true
+		return safe(false), true
 	case "mono":
 		return Mono(), true
 	}
@@ -146,9 +146,9 @@ func Light() *Theme {
 	return build("light", false, p)
 }
 
-// Safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette
+// safe returns a theme whose categories can be told apart with any colour vision: Okabe and Ito's palette
 // ("Color Universal Design", 2008), each colour given to the category whose usual colour it resembles.
-func Safe(dark bool) *Theme {
+func safe(dark bool) *Theme {
 	p, name := darkBase, "safe"
 	input := rgb(0xf0f2f5, 15)
 	if !dark {
@@ -197,15 +197,15 @@ func build(name string, dark bool, p palette) *Theme {
 	return t
 }
 
-// Look returns the tone, glyph and pattern of a category.
-func (t *Theme) Look(c timeline.Category) Look { return t.looks[min(c, timeline.NumCategories-1)] }
+// look returns the tone, glyph and pattern of a category.
+func (t *Theme) look(c timeline.Category) Look { return t.looks[min(c, timeline.NumCategories-1)] }
 
 // Glyph returns a category's glyph: without colours the one that its areas are filled with.
 func (t *Theme) Glyph(c timeline.Category) string {
 	if t.Mono {
-		return string(t.Look(c).Mono)
+		return string(t.look(c).Mono)
 	}
-	return string(t.Look(c).Glyph)
+	return string(t.look(c).Glyph)
 }
 
 // Category returns the style of a category's name and glyph.
@@ -213,7 +213,7 @@ func (t *Theme) Category(c timeline.Category) canvas.Style {
 	if t.Mono {
 		return canvas.Style{}
 	}
-	return canvas.Style{FG: t.Look(c).Tone}
+	return canvas.Style{FG: t.look(c).Tone}
 }
 
 // Fill returns how areas and bars of a category look.
@@ -222,7 +222,7 @@ func (t *Theme) Fill(c timeline.Category) canvas.Fill { return t.Shade(c, 0) }
 // Shade returns a variant of a category's fill: neighbours of one category in different variants can be told
 // apart. Variant 0 is the category's own colour.
 func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
-	l := t.Look(c)
+	l := t.look(c)
 	if t.Mono {
 		return canvas.Fill{Mono: l.Mono, ASCII: l.ASCII}
 	}

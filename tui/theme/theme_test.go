@@ -86,7 +86,7 @@ func TestTextCanBeReadOnTheBackground(t *testing.T) {
 			t.Errorf("%s: selected text has a contrast of %.1f", name, got)
 		}
 		for cat := range timeline.NumCategories {
-			if got := contrast(th.Look(cat).Tone, th.bg); got < 1.3 {
+			if got := contrast(th.look(cat).Tone, th.bg); got < 1.3 {
 				t.Errorf("%s: %s has a contrast of %.1f to the background", name, cat, got)
 			}
 		}

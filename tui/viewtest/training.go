@@ -40,15 +40,15 @@ const (
 // Timeline returns the timeline of the training's trace.
 func (o Training) Timeline(t testing.TB) *timeline.Timeline {
 	t.Helper()
-	tl, err := timeline.Build(context.Background(), o.Trace(), func(int64, int64) {})
+	tl, err := timeline.Build(context.Background(), o.trace(), func(int64, int64) {})
 	if err != nil {
 		t.Fatalf("build the timeline: %v", err)
 	}
 	return tl
 }
 
-// Trace returns the training's trace.
-func (o Training) Trace() *traces.Trace {
+// trace returns the training's trace.
+func (o Training) trace() *traces.Trace {
 	r := newRecorder(o)
 	layers := max(o.Layers, 4)
 	scale := max(o.Scale, 1)

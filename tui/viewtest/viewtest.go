@@ -24,9 +24,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's
+// sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's
 // lines.
-var Sizes = [][2]int{{80, 20}, {120, 36}, {200, 56}}
+var sizes = [][2]int{{80, 20}, {120, 36}, {200, 56}}
 
 // Screen is a view with a state of its own.
 type Screen struct {
@@ -184,7 +184,7 @@ func (sc *Screen) Golden(situation string) {
 			sc.Text(w, h)
 		}
 	}
-	for _, size := range Sizes {
+	for _, size := range sizes {
 		w, h := size[0], size[1]
 		sc.Mono(w, h)
 		sc.Send(leaf.ChangedMsg{}) // what the first frame found out about its room
