@@ -140,6 +140,13 @@ func Paragraph(c *canvas.Canvas, st canvas.Style, text string, w int) string {
 	return c.Gloss(st).Render(strings.Join(Wrap(strings.Join(lines, "\n"), w), "\n"))
 }
 
+// Labelled returns a row of a panel, or as many rows as its text has: a label in wide cells, and beside it a
+// text that has its style.
+func Labelled(c *canvas.Canvas, st canvas.Style, label string, wide int, text string) string {
+	label = canvas.Truncate(canvas.Plain(label), max(wide-1, 0))
+	return lipgloss.JoinHorizontal(lipgloss.Top, c.Gloss(st).Width(wide).Render(label), text)
+}
+
 // Working draws the quiet word that stands where an answer is still being computed.
 func Working(s *State, c *canvas.Canvas, what string) {
 	w, h := c.Size()

@@ -292,10 +292,8 @@ func facts(s *leaf.State, c *canvas.Canvas, list []Fact) string {
 			last := strings.Join(lines[mostOfFact-1:], " ")
 			lines = append(lines[:mostOfFact-1:mostOfFact-1], canvas.Truncate(last, room))
 		}
-		name := canvas.Truncate(canvas.Plain(f.Name), factName-1)
-		name = c.Gloss(s.Theme.Dim).Width(factName).Render(name)
 		value := c.Gloss(s.Theme.Text).Render(strings.Join(lines, "\n"))
-		rows = append(rows, lipgloss.JoinHorizontal(lipgloss.Top, name, value))
+		rows = append(rows, leaf.Labelled(c, s.Theme.Dim, f.Name, factName, value))
 	}
 	return lipgloss.JoinVertical(lipgloss.Left, rows...)
 }

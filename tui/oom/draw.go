@@ -279,20 +279,21 @@ func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *au
 		return
 	}
 	l := a.Levers[i]
-	leaf.Rule(s, c, detail.X, detail.Y, detail.W, strings.ReplaceAll(l.Name, "_", " "))
+	c.Print(detail.X, detail.Y, leaf.Ruled(s.Theme, c, detail.W, strings.ReplaceAll(l.Name, "_", " ")))
 	y, last := detail.Y+1, detail.Y+detail.H
 	room := 1
 	if l.Command == "" {
 		room = 0
 	}
-	lines := leaf.Wrap(l.Text, detail.W)
+	lines := leaf.Wrap(canvas.Plain(l.Text), detail.W)
 	if most := last - room - y; len(lines) > most { // the last one ends with an ellipsis
 		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " "))
 	}
-	for _, line := range lines {
-		c.TextMax(detail.X, y, detail.W, s.Theme.Text, line)
-		y++
+	for i, line := range lines {
+		lines[i] = canvas.Truncate(line, detail.W)
 	}
+	c.Print(detail.X, y, c.Gloss(s.Theme.Text).Render(strings.Join(lines, "\n")))
+	y += len(lines)
 	if l.Command != "" && y < last {
 		c.Text(detail.X, y, s.Theme.Faint, "$ ")
 		n := c.TextMax(detail.X+2, y, detail.W-12, s.Theme.Accent, l.Command)

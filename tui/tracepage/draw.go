@@ -170,7 +170,5 @@ func (l line) print(th *theme.Theme, c *canvas.Canvas, wide, w int) string {
 	case dim:
 		text = th.Dim
 	}
-	name := canvas.Truncate(canvas.Plain(l.label), max(wide-1, 0))
-	return lipgloss.JoinHorizontal(lipgloss.Top,
-		c.Gloss(label).Width(wide).Render(name), leaf.Paragraph(c, text, l.text, max(w-wide, 10)))
+	return leaf.Labelled(c, label, l.label, wide, leaf.Paragraph(c, text, l.text, max(w-wide, 10)))
 }
