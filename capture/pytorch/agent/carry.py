@@ -101,7 +101,7 @@ class Carrier:
         self.slab: Tensor = None
         self.owners: dict[int, weakref.ref[Value]] = {}
         # what left and is still needed, and in which iteration
-        self.left: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
+        self.away: weakref.WeakKeyDictionary[Value, weakref.ref[Iteration]] = weakref.WeakKeyDictionary()
         self.patches = Patches()
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
@@ -235,7 +235,7 @@ class Carrier:
         """Bring back what has left before a graph is captured, or the copies would become part of it. If
         there is no memory for that, there would be none without the plan either."""
         self.end(self.now, CAPTURES)
-        for value, made in sorted(self.left.items(), key=lambda x: x[0].entry["save"]):
+        for value, made in sorted(self.away.items(), key=lambda x: x[0].entry["save"]):
             it = made()
             if it is not None:
                 with it.lock:
@@ -286,7 +286,7 @@ class Carrier:
             it.missed += 1  # it came another way than was recorded
             return Kept(it, t)
         value.entry = entry
-        self.left[value] = weakref.ref(it)
+        self.away[value] = weakref.ref(it)
         if it.checks and not value.unwritten:
             value.sum = self.same.sum(storage)
         return Handle(it, value, t).watch(self.torch, t)

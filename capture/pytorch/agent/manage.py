@@ -14,7 +14,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from .carry import Carrier, capturing
+from .carry import Carrier
 from .compat import compiled_graphs, dispatch_modes
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
@@ -22,6 +22,7 @@ from .pooled import Pooled
 from .region import COMPILED
 from .settings import settings
 from .slots import Refused
+from .streams import capturing
 from .wire import DONE, ENDED, REFUSED
 
 if TYPE_CHECKING:

@@ -126,7 +126,7 @@ class Offload(Carrier):
                 it.missed += 1
                 return Kept(it, t)
             it.values[address_of(storage)] = weakref.ref(value)
-            self.left[value] = weakref.ref(it)
+            self.away[value] = weakref.ref(it)
         return Handle(it, value, t).watch(self.torch, t)
 
     def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:

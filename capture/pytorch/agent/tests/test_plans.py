@@ -192,7 +192,11 @@ def gpu():
 
     names = iter(("out", "back"))
     cuda = SimpleNamespace(
-        current_stream=lambda device: now[-1], stream=stream, Stream=lambda device: Stream(next(names), log)
+        current_stream=lambda device: now[-1],
+        stream=stream,
+        Stream=lambda device: Stream(next(names), log),
+        is_initialized=lambda: True,
+        is_current_stream_capturing=lambda: False,
     )
     streams = Streams(SimpleNamespace(cuda=cuda))
     streams.main = main
@@ -240,6 +244,10 @@ def test_who_reads_elsewhere_waits_and_marks_the_memory(gpu):
     assert log == [("side", "waits for", "main")]
     with streams.there():
         assert not streams.elsewhere()
+    del log[:]
+    streams.torch.cuda.is_current_stream_capturing = lambda: True
+    streams.meet(value)
+    assert log == [("base", "is used on", "side")], "a wait would become part of the graph"
 
 
 def test_without_a_gpu_copies_are_done_at_once():
