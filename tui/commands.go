@@ -36,7 +36,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	} else {
 		m.loaded = msg.loaded
 		s.Timelines, s.Run = msg.loaded.Timelines, msg.loaded.Run
-		m.tabs.front = m.firstView()
+		m.tabs.front = firstView(m.opts.View, &m.loaded)
 	}
 	var first *timeline.Timeline
 	if n := len(msg.loaded.Timelines); n > 0 {
@@ -58,11 +58,11 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 
 // firstView is the view that answers what was opened: the one asked for, else the ranks of a run, else the
 // overview.
-func (m *Model) firstView() leaf.ID {
+func firstView(asked leaf.ID, l *Loaded) leaf.ID {
 	switch {
-	case m.opts.View != 0:
-		return m.opts.View
-	case m.loaded.Run != nil && (len(m.loaded.Run.Ranks) > 1 || len(m.loaded.Timelines) == 0):
+	case asked != 0:
+		return asked
+	case l.Run != nil && (len(l.Run.Ranks) > 1 || len(l.Timelines) == 0):
 		return leaf.Ranks
 	}
 	return leaf.Overview
@@ -102,21 +102,21 @@ func (m *Model) copyText(text, what string) tea.Cmd {
 	return tea.Batch(tea.SetClipboard(text), m.toast.say("copied "+what, false))
 }
 
-// copySelected copies what the view says, else the selected block, else the sentence under the cursor.
-func (m *Model) copySelected() tea.Cmd {
-	s := &m.state
-	if c, ok := m.tabs.view().(leaf.Copier); ok {
+// copyOf copies what a view says, else the selected block, else the sentence under the cursor.
+func copyOf(v leaf.View, s *leaf.State) tea.Msg {
+	if c, ok := v.(leaf.Copier); ok {
 		if text, what := c.Copy(s); text != "" {
-			return m.copyText(text, what)
+			return leaf.CopyMsg{Text: text, What: what}
 		}
 	}
 	if s.Selected != timeline.NoAlloc && s.Device != nil {
-		return m.copyText(blockText(s.Device, s.Selected, s.Units), s.Device.Name(s.Selected)+" and its stack")
+		text := blockText(s.Device, s.Selected, s.Units)
+		return leaf.CopyMsg{Text: text, What: s.Device.Name(s.Selected) + " and its stack"}
 	}
-	if text := m.tabs.view().Status(s); text != "" {
-		return m.copyText(text, "the line under the cursor")
+	if text := v.Status(s); text != "" {
+		return leaf.CopyMsg{Text: text, What: "the line under the cursor"}
 	}
-	return m.toast.say("nothing is selected", false)
+	return leaf.ToastMsg{Text: "nothing is selected"}
 }
 
 // blockText is a block as text: its name, size, and stack, innermost frame first.

@@ -3,6 +3,7 @@ package tui
 import (
 	"fmt"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -13,7 +14,7 @@ import (
 
 // help lists every key that does something now, those of the view in front first, then what else there is.
 func (m *Model) help() *dialog.List {
-	entries := m.viewEntries()
+	entries := viewEntries(m.tabs.view(), m.bindings())
 	for i := range m.actions {
 		entries = append(entries, m.actions[i].entry())
 	}
@@ -22,11 +23,10 @@ func (m *Model) help() *dialog.List {
 	return l
 }
 
-// viewEntries are the bindings of the view in front.
-func (m *Model) viewEntries() []dialog.Entry {
+// viewEntries are what a view binds.
+func viewEntries(v leaf.View, own []key.Binding) []dialog.Entry {
 	var entries []dialog.Entry
-	v := m.tabs.view()
-	for _, b := range m.bindings() {
+	for _, b := range own {
 		if keys := b.Keys(); b.Enabled() && len(keys) > 0 {
 			entries = append(entries, dialog.Entry{
 				Group: v.Name(), Title: b.Help().Desc, Key: b.Help().Key, Msg: leaf.KeyMsg{Key: keys[0]},
@@ -43,7 +43,7 @@ func (a *action) entry() dialog.Entry {
 
 // palette lists everything that can be done by name: views, keys, devices, themes, exports.
 func (m *Model) palette() *dialog.List {
-	entries := m.viewEntries()
+	entries := viewEntries(m.tabs.view(), m.bindings())
 	for i := range m.actions {
 		if a := &m.actions[i]; a.name != "palette" && a.enabled() {
 			entries = append(entries, a.entry())
@@ -141,13 +141,4 @@ func (m *Model) setTheme(name string) tea.Cmd {
 	}
 	m.state.Theme, m.themeFixed = th, true
 	return tea.Batch(m.changed(), m.toast.say("theme "+name, false))
-}
-
-func (m *Model) nextTheme() tea.Cmd {
-	for i, name := range theme.Names {
-		if name == m.state.Theme.Name {
-			return m.setTheme(theme.Names[(i+1)%len(theme.Names)])
-		}
-	}
-	return m.setTheme(theme.Names[0])
 }

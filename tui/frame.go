@@ -55,7 +55,8 @@ func (m *Model) draw() {
 		m.loader.draw(m.state.Theme, c)
 		m.toast.draw(m.state.Theme, c.Sub(m.screen.layout.status))
 	default:
-		m.drawTabs(c.Sub(m.screen.layout.tabs), c.Sub(m.screen.layout.source))
+		at := &m.screen.layout
+		drawTabs(&m.state, c.Sub(at.tabs), c.Sub(at.source), &m.tabs, &m.follow)
 		drawBanner(m.state.Theme, c.Sub(m.screen.layout.banner), m.banner())
 		m.drawView(c.Sub(m.screen.layout.body))
 		m.drawStatus(c.Sub(m.screen.layout.status))
@@ -109,15 +110,15 @@ func unavailable(name, why string) (title, sentence, command string) {
 
 // drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where
 // only that has room.
-func (m *Model) drawTabs(c, below *canvas.Canvas) {
-	th := m.state.Theme
+func drawTabs(s *leaf.State, c, below *canvas.Canvas, t *tabs, f *follow) {
+	th := s.Theme
 	w := c.Width()
 	x := 0
 	if w >= 106 || w < 79 {
 		x = 2 + c.Text(1, 0, th.Accent.Strong(), "gmemtop")
 	}
-	x = m.tabs.draw(&m.state, c, x)
-	parts, room := source(&m.follow, &m.state), w-x-2
+	x = t.draw(s, c, x)
+	parts, room := source(f, s), w-x-2
 	switch {
 	case room >= canvas.Width(strings.Join(parts, partBy)) || below.Height() == 0 && room > 8:
 		c.TextRight(w-1, 0, th.Dim, sourceText(parts, room))

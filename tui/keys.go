@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // keymap is the only place that knows keys of the root: help, palette and hints are made from it.
@@ -175,7 +176,10 @@ func newKeymap(m *Model) keymap {
 
 		{
 			name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"),
-			can: ready, do: m.copySelected,
+			can: ready, do: func() tea.Cmd {
+				m.post(copyOf(m.tabs.view(), &m.state))
+				return nil
+			},
 		},
 		{
 			name: "follow", group: groupShare, binding: bind("o", "open the source line in your editor", "o"),
@@ -227,7 +231,8 @@ func newKeymap(m *Model) keymap {
 		},
 		action{
 			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
-			can: m.screen.hasColors, do: m.nextTheme,
+			can: m.screen.hasColors,
+			do:  func() tea.Cmd { return m.setTheme(theme.After(m.state.Theme.Name)) },
 		},
 		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
 		action{

@@ -15,7 +15,7 @@ import (
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	y := leaf.Sentence(s, c, v.sentence(s))
-	v.drawGroupings(s, c, y)
+	drawGroupings(s, c, y, v.by)
 	body := canvas.Rect{X: 1, Y: y + 2, W: w - 2, H: h - y - 2}
 	v.wide = w >= 110
 	if !v.wide {
@@ -126,11 +126,11 @@ var placeless = map[string]string{
 }
 
 // drawGroupings draws the names of the groupings, the one in force marked; each can be clicked.
-func (v *View) drawGroupings(s *leaf.State, c *canvas.Canvas, y int) {
+func drawGroupings(s *leaf.State, c *canvas.Canvas, y int, now sites.By) {
 	x := 1 + c.Text(1, y, s.Theme.Dim, "by ")
 	for by := sites.By(0); by < sites.NumBy; by++ {
 		st, text := s.Theme.Dim, " "+by.String()+" "
-		if by == v.by {
+		if by == now {
 			st = s.Theme.OnSelected(s.Theme.Strong)
 		}
 		n := c.Text(x, y, st, text)

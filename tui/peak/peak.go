@@ -245,11 +245,11 @@ type groupKey struct {
 	category timeline.Category
 }
 
-// key returns what a group is at every moment: the stack of a call site is that of its largest block, which
+// keyOf returns what a group is at every moment: the stack of a call site is that of its largest block, which
 // changes.
-func (v *View) key(g *sites.Group) groupKey {
+func keyOf(by sites.By, g *sites.Group) groupKey {
 	k := groupKey{g.Name, g.Stack, g.Category}
-	if v.by == sites.BySite {
+	if by == sites.BySite {
 		k.stack = traces.NoStack
 	}
 	return k
@@ -259,10 +259,10 @@ func (v *View) key(g *sites.Group) groupKey {
 func (v *View) compare(before []sites.Group) {
 	index := make(map[groupKey]int, len(v.rows))
 	for i := range v.rows {
-		index[v.key(&v.rows[i].Group)] = i
+		index[keyOf(v.by, &v.rows[i].Group)] = i
 	}
 	for _, g := range before {
-		i, ok := index[v.key(&g)]
+		i, ok := index[keyOf(v.by, &g)]
 		if !ok {
 			i = len(v.rows)
 			gone := g
@@ -356,7 +356,7 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 	if v.at >= len(v.rows) {
 		return nil
 	}
-	text := v.queryFor(s, &v.rows[v.at])
+	text := queryFor(s, v.by, &v.rows[v.at])
 	if text == "" {
 		return leaf.Send(leaf.ToastMsg{Text: "the table of allocations cannot be filtered by " + v.by.String()})
 	}
@@ -364,8 +364,8 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 }
 
 // queryFor returns the filter that selects a row's blocks, "" where no filter can say it.
-func (v *View) queryFor(s *leaf.State, r *row) string {
-	switch v.by {
+func queryFor(s *leaf.State, by sites.By, r *row) string {
+	switch by {
 	case sites.ByCategory:
 		return "live cat:" + r.Category.String() + " sort:-size"
 	case sites.BySite:

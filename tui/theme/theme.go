@@ -8,6 +8,7 @@ package theme
 
 import (
 	"image/color"
+	"slices"
 
 	"charm.land/lipgloss/v2"
 
@@ -83,6 +84,9 @@ func (t *Theme) Ground() (fore, back canvas.Tone) { return t.fore, t.bg }
 
 // Names are the themes that ByName knows, in the order in which t walks them.
 var Names = []string{"dark", "light", "safe", "safe-light", "mono"}
+
+// After returns the name of the theme behind another in the order of Names.
+func After(name string) string { return Names[(slices.Index(Names, name)+1)%len(Names)] }
 
 // ByName returns a theme, and false where there is none of that name.
 func ByName(name string) (*Theme, bool) {

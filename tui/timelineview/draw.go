@@ -54,7 +54,7 @@ func place(w, h int) places {
 func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	p := place(w, h)
-	v.drawSentence(s, c.Sub(canvas.Rect{X: 1, W: w - 2, H: p.labels}))
+	drawSentence(s, c.Sub(canvas.Rect{X: 1, W: w - 2, H: p.labels}), sentence(s, v.cursorColumn(s)))
 	v.frame = v.fit(s)
 	f := &v.frame
 	f.YAxis(s, c)
@@ -72,9 +72,8 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 }
 
 // drawSentence writes the sentence in the rows above the labels.
-func (v *View) drawSentence(s *leaf.State, c *canvas.Canvas) {
+func drawSentence(s *leaf.State, c *canvas.Canvas, text string) {
 	w, h := c.Size()
-	text := v.sentence(s)
 	lines := leaf.Wrap(text, w)
 	if len(lines) > h {
 		lines = append(lines[:max(h-1, 0)], strings.Join(lines[max(h-1, 0):], " "))
@@ -84,9 +83,8 @@ func (v *View) drawSentence(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// sentence says how many blocks hold how much at the cursor, and which is the largest.
-func (v *View) sentence(s *leaf.State) string {
-	bands := v.cursorColumn(s)
+// sentence says of the bands at the cursor how many blocks hold how much at the cursor, and which is the largest.
+func sentence(s *leaf.State, bands []timeline.Band) string {
 	where := "at the cursor"
 	if s.Cursor == s.Device.Totals.PeakAt {
 		where = leaf.AtPeak(s.Device)
