@@ -372,7 +372,11 @@ func (v *View) drawPiece(s *leaf.State, c *canvas.Canvas) {
 	for y, line := range leaf.Wrap(v.what(s, p, seg), w) {
 		c.Text(0, y+1, s.Theme.Text, line)
 	}
-	c.TextMax(0, 3, w, s.Theme.Dim, fmt.Sprintf("segment of %s, got from the driver by", s.Units.Bytes(seg.Size)))
+	whole := "in a segment of " + s.Units.Bytes(seg.Size)
+	if seg.Stack != traces.NoStack {
+		whole += ", requested by"
+	}
+	c.TextMax(0, 3, w, s.Theme.Dim, whole)
 	if c.Height() > 4 {
 		block.Stack(s, c.Sub(canvas.Rect{X: 0, Y: 4, W: w, H: c.Height() - 4}), seg.Stack)
 	}

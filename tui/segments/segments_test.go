@@ -150,6 +150,15 @@ func TestBGoesToTheLargestHole(t *testing.T) {
 	if p.State != traces.BlockInactive || p.Size != v.st.LargestFree {
 		t.Errorf("b selected %v of %d bytes, the largest hole has %d", p.State, p.Size, v.st.LargestFree)
 	}
+	seg := v.segment(v.selected)
+	known := seg.Stack != traces.NoStack
+	for stack, want := range map[traces.StackID]bool{seg.Stack: known, traces.NoStack: false} {
+		seg.Stack = stack
+		text := sc.Text(120, 36)
+		if !strings.Contains(text, "in a segment of ") || strings.Contains(text, ", requested by") != want {
+			t.Errorf("with stack %d of the segment the hole says\n%s", stack, text)
+		}
+	}
 }
 
 func TestOrdersPutTheRightRowFirst(t *testing.T) {
