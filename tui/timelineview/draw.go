@@ -83,7 +83,7 @@ func drawSentence(s *leaf.State, c *canvas.Canvas, text string) {
 	}
 }
 
-// sentence says of the bands at the cursor how many blocks hold how much at the cursor, and which is the largest.
+// sentence says how many blocks the bands at the cursor hold, how much, and which is the largest.
 func sentence(s *leaf.State, bands []timeline.Band) string {
 	where := "at the cursor"
 	if s.Cursor == s.Device.Totals.PeakAt {
