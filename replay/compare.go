@@ -1,12 +1,12 @@
-// Package replay compares managers: it asks each for a plan of one problem, has the plans validated, carried
-// out on a target and measured, and says which is the fastest that fits.
+// Package replay compares managers: it asks each for a plan of one problem, validates the plans, carries them
+// out on a target, measures them, and says which is the fastest that fits.
 //
 // Its duties:
 //   - [Compare]: all managers on one problem and budget, in the background, with progress;
-//   - [Device]: the same plans measured on real hardware, beside what was simulated;
-//   - [Comparison]: the results as a person reads them, beside each other and in one sentence.
+//   - [Device]: the same plans measured on real hardware, compared with the simulation;
+//   - [Comparison]: the results for a reader, in a table and in one sentence.
 //
-// It knows plans and targets, and no planner: those it is handed.
+// It knows plans and targets but no planner; callers pass those in.
 package replay
 
 import (
@@ -53,16 +53,16 @@ type Options struct {
 	Seed   uint64
 	// Work bounds each manager's search in its own units; 0 is each one's default.
 	Work int64
-	// Targets carry out every plan as it comes, several at once; none means the simulator.
+	// Targets carry out every plan as it is made, several at once; none means the simulator.
 	Targets []Target
-	// Devices carry out every plan too, one after the other and once all are made, so that planning takes
-	// nothing from what is measured.
+	// Devices carry out every plan too, one after the other after all are made, so that planning does not
+	// disturb the measurements.
 	Devices []Device
 	// Eager, if not nil, turns a plan into what eager PyTorch can run, measured beside it; nil if nothing is
 	// left of the plan then.
 	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
-	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it gives the
-	// best that it has.
+	// Limit bounds the time for planning with one manager; 0 for none. A manager that reaches it returns its
+	// best plan so far.
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
 	Parallel int
@@ -71,12 +71,12 @@ type Options struct {
 	Update func(Progress)
 }
 
-// Progress is news of one manager.
+// Progress reports on one manager.
 type Progress struct {
-	Index       int // of the manager in its list, or of the plan where a device carries it out
+	Index       int // of the manager in its list, or of the plan if a device carries it out
 	Manager     string
 	Done        bool
-	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while it does not say
+	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while unknown
 	// Began is when planning with this manager began.
 	Began   time.Time
 	Results []Result
@@ -90,66 +90,65 @@ type Result struct {
 	Info     plan.Info
 	Executor plan.Executor
 	Target   string
-	// Available says that the manager serves the problem and made a plan; Reason why not.
+	// Available says that the manager can plan the problem and made a plan; Reason says why not.
 	Available bool
 	Reason    string
 	// Err is what kept the target from carrying the plan out, nil if it did or there was none.
 	Err error
-	// Impossible says that no manager could meet the budget, because of what has to be resident.
+	// Impossible says that no manager could meet the budget, because of what must stay resident.
 	Impossible bool
 	Plan       *plan.Plan
-	// Valid says that [plan.Validate] accepted the plan. What it did not accept is not measured and not shown
-	// as a result.
+	// Valid says that [plan.Validate] accepted the plan. Other plans are neither measured nor shown as
+	// results.
 	Valid       bool
 	Measurement plan.Measurement
-	// Fits says that footprint, what lies outside and the margin are within the budget.
+	// Fits says that the footprint, the memory outside and the margin together are within the budget.
 	Fits bool
-	// MaxBatch is the largest batch that fits, 0 if not even one sample does; it was looked for where
-	// MaxBatchKnown, and sizes at other batches were inferred from one recording where MaxBatchInferred.
+	// MaxBatch is the largest batch that fits, 0 if not even one sample does. MaxBatchKnown says that it was
+	// searched for, MaxBatchInferred that sizes at other batches were inferred from one recording.
 	MaxBatch                        int
 	MaxBatchKnown, MaxBatchInferred bool
-	// Overhead is step time over that of keeping everything on the same target, less one.
+	// Overhead is how much longer a step takes than with everything kept on the same target, as a share.
 	Overhead float64
-	// Work is, where Worked, what the plan adds to the processor time of the thread that trains, as a share
-	// of the simulated step time of keeping everything: what Overhead would be if nobody else were on the
-	// machine.
+	// Work, if Worked, is the processor time that the plan adds to the training thread, as a share of the
+	// simulated step time of keeping everything: what Overhead would be on an otherwise idle machine.
 	Work   float64
 	Worked bool
 }
 
-// Comparison is what became of one problem.
+// Comparison is the results for one problem.
 type Comparison struct {
 	Problem *plan.Problem
 	Budget  int64
-	// Net is what of the budget is left for buffers.
+	// Net is how much of the budget is left for buffers.
 	Net int64
 	// Baseline is the step time of keeping everything in memory, in nanoseconds, on the first target.
 	Baseline int64
 	Results  []Result
-	// Measured is what devices made of the plans in Results: device by device, each in the order of Results.
+	// Measured is the devices' measurements of the plans in Results: device by device, each in the order of
+	// Results.
 	Measured []Result
-	// Devices are those that measured.
+	// Devices are the devices that measured.
 	Devices []Device
 	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are
 	// for, 0 if that of the recording.
 	BatchNotes    []string
 	BatchSequence int
 	Elapsed       time.Duration
-	// Fidelity is nil if nobody asked for it, or the problem is of no recording.
+	// Fidelity is nil if it was not asked for, or the problem does not come from a recording.
 	Fidelity *Fidelity
 }
 
-// Defect begins the reason of a result whose planner broke down: a bug of this program, never the user's
-// fault.
+// Defect begins the reason of a result whose planner failed: a bug of this program, never the user's fault.
 const Defect = "a defect of this planner"
 
-// ErrTooSmall is wrapped by Compare's error where no manager can meet the budget.
+// ErrTooSmall is wrapped by Compare's error if no manager can meet the budget.
 var ErrTooSmall = errors.New("the budget is below what has to be resident")
 
-// Compare plans with every manager and measures every plan. A manager that fails is a result that says so;
-// the error is for what concerns all of them: a budget below what must reside (it wraps [ErrTooSmall] and a
-// [*plan.TooSmall]), or the context's. When the context is cancelled the results that are there are returned
-// beside its error.
+// Compare plans with every manager and measures every plan. A manager that fails is a result that says so.
+// The error is about all of them: a budget below what must reside (it wraps [ErrTooSmall] and a
+// [*plan.TooSmall]), or the context's. When the context is cancelled Compare returns the results so far with
+// its error.
 func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt Options) (*Comparison, error) {
 	began := time.Now()
 	c := &Comparison{Problem: p, Budget: opt.Budget, Results: nil}
@@ -219,8 +218,8 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 	return c, ctx.Err()
 }
 
-// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds: what overheads
-// are counted from. The plan takes as much memory as it likes, which is for targets that have none; a device
+// KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds, which overheads
+// are relative to. The plan takes unlimited memory, so it is for targets without real memory; a device
 // measures its own, see [plan.Measurement.KeepAll].
 func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
@@ -231,7 +230,7 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	offsets := make([]int64, len(pl.Instances))
 	resident := pl.ResidentOf(p)
 	var top int64
-	for i := range pl.Instances { // one behind the other: only time matters here
+	for i := range pl.Instances { // one after the other: only time matters here
 		if x := &pl.Instances[i]; x.From < 0 || int(x.To) < len(pl.Steps) || p.Buffers[x.Buffer].Life != plan.Carried {
 			offsets[i] = top
 			top += x.Size
@@ -252,7 +251,7 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 var evaluator = sim.Simulator{}
 
 // one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which is
-// its own result and no reason to take the others, and the screen, down.
+// its own result and must not take down the others or the screen.
 func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) (results []Result) {
 	info := m.Info()
 	failed := func(reason string) []Result {
@@ -321,8 +320,8 @@ func (c *Comparison) carryOut(ctx context.Context, r *Result, t Target, progress
 	r.Fits = c.Net == 0 || m.Footprint <= c.Net
 }
 
-// Fastest returns the result of the least step time among those that fit, of one executor and target; ties go
-// to the smaller footprint. ok is false if none fits.
+// Fastest returns the result with the shortest step time among those that fit, for one executor and target;
+// ties go to the smaller footprint. ok is false if none fits.
 func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 	best := -1
 	for i := range c.Results {
@@ -340,9 +339,8 @@ func (c *Comparison) Fastest(e plan.Executor, target string) (Result, bool) {
 	return c.Results[best], true
 }
 
-// Best returns the fastest result that fits on a target, whatever runs it: what eager PyTorch can run,
-// anything else can too. Ties go to the smaller footprint and then to the plan as it was made. ok is false if
-// none fits.
+// Best returns the fastest result that fits on a target, for any executor: what eager PyTorch can run, others
+// can too. Ties go to the smaller footprint and then to the original plan. ok is false if none fits.
 func (c *Comparison) Best(target string) (Result, bool) {
 	best, ok := c.Fastest(plan.Ideal, target)
 	if eager, found := c.Fastest(plan.TorchEager, target); found && (!ok || better(&eager, &best)) {

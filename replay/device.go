@@ -12,21 +12,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Device is a target of real hardware: what it measures stands beside what was simulated.
+// Device is a target on real hardware, whose measurements are compared with the simulation.
 type Device struct {
 	Target
 	// About says what it is, for people: NVIDIA H200, 139.8 GiB.
 	About string
-	// Eager says that it is a training that runs: it carries out plans for [plan.TorchEager] alone, its
-	// footprint is the peak of what is allocated in a step, and its steps last as long as its program has
-	// them last.
+	// Eager says that it is a running training: it carries out only plans for [plan.TorchEager], its
+	// footprint is the peak of what a step allocates, and its program decides how long steps last.
 	Eager bool
-	// Pools says that it is the allocator of a training that runs: it carries out plans that choose addresses
-	// and do nothing else.
+	// Pools says that it is the allocator of a running training: it carries out plans that only choose
+	// addresses.
 	Pools bool
 }
 
-// carries reports whether a result's plan is one for this device.
+// carries reports whether this device can carry out a result's plan.
 func (d *Device) carries(r *Result) bool {
 	if d.Pools {
 		return r.Plan.Policy == nil && r.Plan.SectionBytes == 0 && len(r.Plan.Absences) == 0
@@ -34,8 +33,8 @@ func (d *Device) carries(r *Result) bool {
 	return !d.Eager || r.Executor == plan.TorchEager
 }
 
-// Measure carries out every valid plan of the comparison on a device, one after the other, and adds what it
-// measured. What kept it from carrying one out is in that one's result; the error is the context's.
+// Measure carries out every valid plan of the comparison on a device, one after the other, and adds the
+// measurements. If one cannot be carried out, its result says why; the error is the context's.
 func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress)) error {
 	c.Devices = append(c.Devices, d)
 	var plans []*Result
@@ -77,8 +76,8 @@ func (c *Comparison) Simulated(m *Result) *Result {
 	return nil
 }
 
-// What a measurement may differ from the simulator's by without being looked into: shares of footprint and
-// step time of keeping everything, and points of overhead.
+// By how much a measurement may differ from the simulation without being explained: shares of the footprint
+// and of the step time of keeping everything, and points of overhead.
 const (
 	footprintTolerance = 0.02
 	overheadTolerance  = 0.02
@@ -95,8 +94,8 @@ func Off(measured, simulated int64) float64 {
 	return float64(measured)/float64(simulated) - 1
 }
 
-// Predicted returns what of a simulation the footprint of a measurement is to be compared with, in bytes: the
-// arena's top, or what is alive at the peak where a training's allocations were measured.
+// Predicted returns the simulated figure to compare a measured footprint with, in bytes: the arena's top, or
+// what is alive at the peak if a training's allocations were measured.
 func Predicted(m, s *plan.Measurement) int64 {
 	if m.Allocated {
 		return s.PeakLive
@@ -104,8 +103,8 @@ func Predicted(m, s *plan.Measurement) int64 {
 	return s.Footprint
 }
 
-// Outside reports whether a measured result differs from the simulated one by more than is left to chance: 2
-// % of the footprint, 2 points of overhead.
+// Outside reports whether a measured result differs from the simulated one by more than chance: 2 % of the
+// footprint, 2 points of overhead.
 func Outside(m, s *Result) bool {
 	overhead := m.Overhead
 	if m.Worked {
@@ -114,8 +113,8 @@ func Outside(m, s *Result) bool {
 	return math.Abs(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
 }
 
-// Causes says what the counters of a measured run show that its simulation has not: nothing that no counter
-// shows. It is empty if they show nothing.
+// Causes says how the counters of a measured run explain its difference from the simulation. It is empty if
+// they do not.
 func (c *Comparison) Causes(m, s *Result) []string {
 	var causes []string
 	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
@@ -152,8 +151,8 @@ func (c *Comparison) Causes(m, s *Result) []string {
 	return causes
 }
 
-// writeMeasured prints what each device measured beside what was simulated, and what its counters show where
-// the two differ.
+// writeMeasured prints what each device measured and what was simulated, and what the counters show where the
+// two differ.
 func (c *Comparison) writeMeasured(t *text) {
 	for _, d := range c.Devices {
 		var rows []*Result
@@ -178,13 +177,13 @@ func (c *Comparison) writeMeasured(t *text) {
 		if c.Problem.Hardware.NoEngines && d.Eager {
 			t.line("", "work is what a plan adds to the processor time of the thread that trains: others on the machine change it less than the step time")
 		}
-		if !d.Pools { // where all lies elsewhere in memory no simulation tells what that does to the step time
+		if !d.Pools { // no simulation predicts how other addresses change the step time
 			c.writeCauses(t, rows)
 		}
 	}
 }
 
-// what says what was carried out, and where.
+// what describes what was carried out, and where.
 func (d *Device) what(rows []*Result) string {
 	if d.Pools {
 		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a step from, planned beforehand", d.Name(), d.About)
@@ -195,7 +194,7 @@ func (d *Device) what(rows []*Result) string {
 	return fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows))
 }
 
-// checked says whose bytes the device itself has looked at.
+// checked says which plans' bytes the device checked.
 func checked(rows []*Result) string {
 	var not []string
 	for _, r := range rows {
@@ -212,7 +211,7 @@ func checked(rows []*Result) string {
 	return "bytes were not checked there of " + strings.Join(not, ", ")
 }
 
-// measuredOf returns what a device measured of a result's plan, nil if it did not.
+// measuredOf returns a device's measurement of a result's plan, nil if there is none.
 func (c *Comparison) measuredOf(r *Result, device string) *Result {
 	for i := range c.Measured {
 		if m := &c.Measured[i]; m.Target == device && m.Plan == r.Plan {
@@ -282,7 +281,7 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	return columns
 }
 
-// rateCell prints what copies reached.
+// rateCell prints the speed that copies reached.
 func rateCell(bytesPerSecond float64, none string) string {
 	if bytesPerSecond == 0 {
 		return none
@@ -290,7 +289,7 @@ func rateCell(bytesPerSecond float64, none string) string {
 	return rate(plan.Link{BytesPerSecond: bytesPerSecond})
 }
 
-// writeCauses says about each row that differs from its simulation what the run's counters show.
+// writeCauses says for each row that differs from its simulation what the run's counters show.
 func (c *Comparison) writeCauses(t *text, rows []*Result) {
 	said := false
 	for _, m := range rows {

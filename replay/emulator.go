@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Fidelity is how far the emulation of PyTorch's allocator, on which footprints of online allocators rest, is
-// proven on the recording that is planned.
+// Fidelity is how well the emulation of PyTorch's allocator, on which the footprints of online allocators
+// depend, reproduces the recording that is planned.
 type Fidelity struct {
 	// Report is the proof, nil if the recording cannot be replayed; Refused then says why not.
 	Report  *fidelity.Report

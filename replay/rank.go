@@ -10,10 +10,10 @@ import (
 // free is the overhead up to which a plan counts as costing no time.
 const free = 0.0005
 
-// Rank compares two results for a reader who needs memory; it is negative where a comes first.
-// Under a budget what fits comes first, the fastest of it at the top, and then what does not fit, the nearest
-// to fitting first. Without one what costs no time comes first, the smallest of it at the top, and then the
-// rest by its time. What has no plan comes last.
+// Rank compares two results for a reader who needs memory; it is negative if a comes first. Under a budget,
+// results that fit come first, the fastest at the top, and then the others, the one closest to fitting first.
+// Without one, results that cost no time come first, the smallest at the top, and then the rest by time.
+// Results without a plan come last.
 func Rank(a, b *Result, budget bool) int {
 	last := func(x bool) int {
 		if x {
@@ -39,8 +39,7 @@ func Rank(a, b *Result, budget bool) int {
 	return cmp.Or(footprint, step)
 }
 
-// ranked returns the results in the order of [Rank], but for the first baseline: what memory is managed by
-// today opens the list.
+// ranked returns the results in the order of [Rank], except that the first baseline opens the list.
 func (c *Comparison) ranked() []*Result {
 	list := pointers(c.Results)
 	slices.SortStableFunc(list, func(a, b *Result) int {
@@ -55,20 +54,20 @@ func (c *Comparison) ranked() []*Result {
 	return list
 }
 
-// Today is the manager that everybody has: PyTorch's default, which the others are read against.
+// Today is the manager that everybody has, PyTorch's default, with which the others are compared.
 const Today = "caching"
 
 func (c *Comparison) isToday(r *Result) bool { return r.Info.Name == Today && r.Available }
 
-// FootprintColumn returns the one unit for a column of footprints, and a function that prints one in it: the
-// unit of the largest, or the next smaller one where the smallest would be left with fewer than three digits.
+// FootprintColumn returns a unit for a whole column of footprints, and a function that prints one in it: the
+// unit of the largest, or the next smaller one if the smallest would have fewer than three digits.
 func FootprintColumn(u timeline.Units, footprints []int64) (unit string, f func(int64) string) {
 	if len(footprints) == 0 {
 		return u.Column(0)
 	}
 	small, large := slices.Min(footprints), slices.Max(footprints)
 	coarse, f := u.Column(large)
-	if fine, g := u.Column(small); small > 0 && fine != coarse && large/small < 10 { // they lie on both sides of one unit
+	if fine, g := u.Column(small); small > 0 && fine != coarse && large/small < 10 { // they are on both sides of a unit
 		return fine, g
 	}
 	return coarse, f

@@ -20,9 +20,9 @@ type comparisonJSON struct {
 	Hardware      hardwareJSON `json:"hardware"`
 	StepTime      int64        `json:"keep_all_step_time_ns"`
 	Sentence      string       `json:"sentence"`
-	// Fidelity is null for a problem that is of no recording.
+	// Fidelity is null for a problem that does not come from a recording.
 	Fidelity *fidelityJSON `json:"fidelity"`
-	// BatchNotes say what the largest batches rest on.
+	// BatchNotes say what the largest batches are based on.
 	BatchNotes []string     `json:"max_batch_notes,omitempty"`
 	Results    []resultJSON `json:"results"`
 }
@@ -73,7 +73,7 @@ type resultJSON struct {
 	BatchGuess  bool    `json:"max_batch_inferred,omitempty"`
 	DriverCalls int64   `json:"driver_calls"`
 	Retries     int64   `json:"retries"`
-	// What a device alone measures.
+	// What only a device measures.
 	Verified      bool     `json:"verified,omitempty"`
 	Process       int64    `json:"process_bytes,omitempty"`
 	ProcessBefore int64    `json:"process_before_bytes,omitempty"`
@@ -127,7 +127,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	return enc.Encode(out)
 }
 
-// notes gathers what should be known about a result.
+// notes collects what a reader should know about a result.
 func (r *Result) notes() []string {
 	notes := []string{}
 	if r.Info.Reading != "" {

@@ -23,8 +23,8 @@ func Percent(x float64) string {
 	}
 }
 
-// Sentence says in plain words which manager is the fastest that fits, or, without a budget, which takes
-// least memory without loss of time; and what it does with the memory at the peak.
+// Sentence says which manager is the fastest that fits or, without a budget, which takes the least memory
+// without costing time; and what it does with the memory at the peak.
 func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
@@ -46,8 +46,8 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	return b.String()
 }
 
-// largestBatch says which manager fits the largest batch and what today's allocator does, "" if nobody
-// looked.
+// largestBatch says which manager fits the largest batch and how large today's allocator's is, "" if they
+// were not searched for.
 func (c *Comparison) largestBatch(u timeline.Units) string {
 	var best *Result
 	for i := range c.Results {
@@ -76,7 +76,7 @@ func (c *Comparison) largestBatch(u timeline.Units) string {
 	return s + ". "
 }
 
-// batch prints the largest batch, marked where it was inferred.
+// batch prints the largest batch, with a mark if it was inferred.
 func (r *Result) batch() string {
 	if r.MaxBatchInferred {
 		return fmt.Sprintf("~%d", r.MaxBatch)
@@ -84,7 +84,7 @@ func (r *Result) batch() string {
 	return fmt.Sprint(r.MaxBatch)
 }
 
-// eagerClause ends the sentence about the best result with what PyTorch can run today in its place.
+// eagerClause ends the sentence about the best result with what PyTorch can run today instead.
 func (c *Comparison) eagerClause(best *Result, u timeline.Units) string {
 	if len(best.Plan.Absences) == 0 {
 		return "."
@@ -114,7 +114,7 @@ func (c *Comparison) today() *Result {
 	return nil
 }
 
-// least returns the result of the smallest footprint among those that of accepts, nil for none.
+// least returns the result with the smallest footprint among those that of accepts, nil for none.
 func (c *Comparison) least(of func(r *Result) bool) *Result {
 	var least *Result
 	for i := range c.Results {
@@ -192,8 +192,8 @@ func (c *Comparison) nothingFits(u timeline.Units) string {
 	return s + "."
 }
 
-// Treatment says what a plan does with what is alive at the problem's peak: the shares that it keeps, swaps
-// and recomputes, of the bytes that can leave.
+// Treatment says what a plan does with the memory at the problem's peak: the shares that it keeps, swaps and
+// recomputes, of the bytes that can leave.
 func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	if pl == nil || len(pl.Absences) == 0 {
 		return ""
@@ -227,7 +227,7 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 		verb string
 		how  plan.How
 	}{{"swaps ", plan.Swap}, {"recomputes ", plan.Recompute}, {"discards ", plan.Discard}} {
-		if n := by[x.how]; 200*n >= total { // what rounds to nothing is not worth a word
+		if n := by[x.how]; 200*n >= total { // what rounds to nothing is left out
 			parts = append(parts, x.verb+share(n))
 		}
 	}

@@ -14,15 +14,15 @@ import (
 // TextOptions say how a comparison is printed.
 type TextOptions struct {
 	Units timeline.Units
-	// Width is that of the terminal, in cells: sentences are wrapped, and columns leave the table until it
-	// fits. 0 wraps nothing and leaves all.
+	// Width is that of the terminal, in cells: sentences are wrapped, and columns are dropped until the table
+	// fits. 0 means no limit.
 	Width int
-	// ASCII keeps the text free of other characters; Notes prints what should be known about each result.
+	// ASCII avoids all other characters; Notes prints the notes of each result.
 	ASCII, Notes bool
 }
 
-// WriteText writes the comparison as a person reads it: the answer, the problem, the table, what is not
-// available and why.
+// WriteText writes the comparison for a reader: the answer, the problem, the table, what is not available and
+// why.
 func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	t.line("", c.Sentence(o.Units))
@@ -42,16 +42,16 @@ func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	return err
 }
 
-// asciiText spells out what sentences hold beside ASCII.
+// asciiText replaces the characters of sentences that are not ASCII.
 var asciiText = strings.NewReplacer("µs", "us", "·", "-", "≥", ">=", "≤", "<=", "×", "x", "–", "-")
 
-// text is a text that wraps.
+// text writes wrapped lines.
 type text struct {
 	b strings.Builder
 	o TextOptions
 }
 
-// line writes a line beside a heading, which stands in a column of its own; what does not fit goes on below.
+// line writes a line next to a heading, which has its own column, and wraps it.
 func (t *text) line(head, s string) {
 	if head != "" {
 		head = fmt.Sprintf("%-9s ", head)
@@ -59,7 +59,7 @@ func (t *text) line(head, s string) {
 	t.wrap(head, s)
 }
 
-// wrap writes a line after an indent, which the lines that it goes on in have too.
+// wrap writes a line after a head, and indents the lines that it continues on.
 func (t *text) wrap(head, s string) {
 	t.b.WriteString(head)
 	at := len(head)
@@ -129,7 +129,8 @@ func name(p *plan.Problem) string {
 
 func rate(l plan.Link) string { return fmt.Sprintf("%.3g GB/s", l.BytesPerSecond/1e9) }
 
-// column is one of the table's. Those of the greatest drop leave a narrow table first; those of 0 stay.
+// column is a column of the table. A narrow table drops the columns with the greatest drop first; those with
+// 0 stay.
 type column struct {
 	title string
 	left  bool
@@ -137,7 +138,7 @@ type column struct {
 	cell  func(r *Result) string
 }
 
-// marks are how a table says yes, no and nothing.
+// marks are a table's signs for yes, no and nothing.
 func marks(o TextOptions) (yes, no, none string) {
 	if o.ASCII {
 		return "yes", "no", "-"
@@ -145,7 +146,7 @@ func marks(o TextOptions) (yes, no, none string) {
 	return "✓", "✗", "–"
 }
 
-// footprintCell prints footprints of rows in the one unit that suits them all.
+// footprintCell prints the footprints of rows in one common unit.
 func footprintCell(o TextOptions, rows []*Result) func(*Result) string {
 	var footprints []int64
 	for _, r := range rows {
@@ -163,7 +164,7 @@ func lengthCell(n int64, none string) string {
 	return timeline.Duration(n)
 }
 
-// columns are the table's, but for those that would be empty.
+// columns returns the table's columns, without empty ones.
 func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 	yes, no, none := marks(o)
 	footprint := footprintCell(o, rows)
@@ -215,7 +216,7 @@ func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 	return columns
 }
 
-// writeTable prints the results that there are, best first.
+// writeTable prints the available results, best first.
 func (c *Comparison) writeTable(t *text) {
 	var rows []*Result
 	for _, r := range c.ranked() {
@@ -228,7 +229,7 @@ func (c *Comparison) writeTable(t *text) {
 	}
 }
 
-// table prints a line for each of rows below the columns' titles.
+// table prints the columns' titles and a line for each row.
 func (t *text) table(columns []column, rows []*Result) {
 	cells := make([][]string, len(columns))
 	widths := make([]int, len(columns))
@@ -263,7 +264,7 @@ func (t *text) table(columns []column, rows []*Result) {
 	t.b.WriteByte('\n')
 }
 
-// fitting chooses the columns that fit in width cells, and names the others; all of them where width is 0.
+// fitting chooses the columns that fit in width cells, all if width is 0, and names the others.
 func fitting(columns []column, widths []int, width int) (shown []int, dropped []string) {
 	need, most := -2, 0
 	for i := range columns {
@@ -288,7 +289,7 @@ func fitting(columns []column, widths []int, width int) (shown []int, dropped []
 	return shown, dropped
 }
 
-// writeReasons lists what is not available, managers of one reason together.
+// writeReasons lists what is not available, with managers grouped by reason.
 func (c *Comparison) writeReasons(t *text) {
 	var reasons []string
 	names := map[string][]string{}
@@ -314,7 +315,7 @@ func (c *Comparison) writeReasons(t *text) {
 	}
 }
 
-// writeNotes prints what should be known about the hardware and each result.
+// writeNotes prints the notes about the hardware and each result.
 func (c *Comparison) writeNotes(t *text) {
 	if h := c.Problem.Hardware; h.Origin != "" {
 		t.line("", h.Name+": "+h.Origin)

@@ -1,21 +1,20 @@
 // Package books splits up the memory of a whole GPU.
 //
-// A process's allocator knows its tensors; NVML knows how much of the device is used, and by whom. [Books]
-// puts the two together as nvml.Reconcile does: the parts add up to what NVML says is used. What nobody can
-// name is unexplained, and fewer than no bytes where the two were read at different moments.
+// A process's allocator knows its tensors; NVML knows how much of the device each process uses. [Books] joins
+// the two with nvml.Reconcile: the parts add up to what NVML says is used. The rest is unexplained, and may
+// be negative, since the two are read at different moments.
 //
-// Which device is meant is found by evidence first: the one on which NVML lists the process. PyTorch's cuda:0
-// is the first of the devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus.
-// So the number is translated only where NVML lists the process on several devices or, as inside a container,
-// on none, and not at all where the translation is not certain. A wrong device would show a sum that closes
-// and means nothing.
+// The device is first of all the one on which NVML lists the process. PyTorch's cuda:0 is the first of the
+// devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus. So the number is
+// translated only if NVML lists the process on several devices or, as inside a container, on none, and only
+// if the translation is certain. The figures of a wrong device would add up, too, and mean nothing.
 //
-// A reading takes NVML tens of milliseconds, which a screen cannot wait for: it is begun when somebody looks
-// and shown when it is there. Nothing runs while nobody looks, so there is nothing to end.
+// A reading takes NVML tens of milliseconds, too long for a screen to wait. It starts when the parts are
+// asked for and is shown once it is complete. Nothing runs in between, so there is nothing to stop.
 //
-// The context's bound (nvml.ContextBound) wants both figures of one moment. A reading is taken for it if the
-// allocator held as much in the steps before and after it; a cache that is emptied and filled again within a
-// step escapes that.
+// The context's bound (nvml.ContextBound) needs both figures from the same moment. A reading is used if the
+// allocator held as much in the steps before and after it; a cache that is emptied and refilled within a step
+// goes unnoticed.
 package books
 
 import (
@@ -33,19 +32,19 @@ import (
 	"github.com/gmemtop/gmemtop/capture/nvml"
 )
 
-// readAgain is how old a reading is when another is begun.
+// readAgain is the age of a reading at which another one starts.
 const readAgain = time.Second
 
-// manyOthers is how many other processes are named; more are one part.
+// manyOthers is up to how many other processes are named; more are one part.
 const manyOthers = 3
 
 // Part is a part of the memory.
 type Part struct {
 	Name  string
 	Bytes int64
-	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere.
+	// Derived says that the figure is a remainder or an estimate, and was not read anywhere.
 	Derived bool
-	// Unexplained says that nobody knows what the bytes are. They may be fewer than none, since figures of
+	// Unexplained says that it is not known what the bytes are. They may be negative, since figures from
 	// different moments are added up.
 	Unexplained bool
 }
@@ -67,18 +66,18 @@ type Books struct {
 	own      map[int]*account      // by process
 }
 
-// account is what is remembered of a process.
+// account is what is remembered about a process.
 type account struct {
 	device   int // -1 where not known
 	bound    nvml.ContextBound
-	least    nvml.Figure // what bound came to
-	reserved int64       // as of the last step
+	least    nvml.Figure // the bound
+	reserved int64       // at the last step
 	since    int64       // the end of the first step with as much, in Unix time
 	observed time.Time   // of the last reading that bound has seen
 }
 
-// New returns the books of a session's process. NVML is opened when they are first asked for; if there is
-// none they tell nothing.
+// New returns the books of a session's process. NVML is opened when they are first used; without it they are
+// empty.
 func New(s *capture.Session) *Books {
 	return &Books{
 		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
@@ -93,9 +92,9 @@ func New(s *capture.Session) *Books {
 	}
 }
 
-// Parts splits up the memory of the device that a process is on, as the step's figures and NVML's last
-// reading say. ok is false if the step has no figures of a device's allocator, there is no NVML, or no
-// reading yet.
+// Parts splits up the memory of the device that a process is on, by the step's figures and NVML's last
+// reading. ok is false if the step has no figures of a device's allocator, there is no NVML, or no reading
+// yet.
 func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
 	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
 		return nil, Part{}, false
@@ -134,8 +133,8 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 		Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
 }
 
-// OfStep splits what the device's allocator holds, or, without one, resident memory. What is not known to be
-// anything is shown as such.
+// OfStep splits what the device's allocator holds or, without one, resident memory. The rest is shown as
+// other.
 func OfStep(s *capture.Step) ([]Part, Part) {
 	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
 		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
@@ -152,7 +151,7 @@ func OfStep(s *capture.Step) ([]Part, Part) {
 	if rest := s.RSS - sum; rest > 0 {
 		parts = append(parts, Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
 	}
-	whole.Bytes = max(whole.Bytes, sum) // figures of different moments
+	whole.Bytes = max(whole.Bytes, sum) // figures from different moments
 	return parts, whole
 }
 
@@ -171,7 +170,7 @@ func allocatorBooks(pid int, s *capture.Step) nvml.Books {
 	return told
 }
 
-// refresh begins a reading unless one is under way or young.
+// refresh starts a reading unless one is under way or recent.
 func (b *Books) refresh() {
 	if b.reading || b.failed != nil || b.now().Sub(b.began) < readAgain {
 		return
@@ -187,7 +186,7 @@ func (b *Books) refresh() {
 	go b.read(b.source, b.devices, wanted)
 }
 
-// read reads devices, those that are wanted or all.
+// read reads the wanted devices, or all.
 func (b *Books) read(source nvml.Source, devices []nvml.Device, wanted map[int]bool) {
 	var err error
 	if source == nil {
@@ -200,7 +199,7 @@ func (b *Books) read(source nvml.Source, devices []nvml.Device, wanted map[int]b
 		if err != nil || d.Err != nil || wanted != nil && !wanted[d.Index] {
 			continue
 		}
-		// one that does not answer has no reading: an old one says nothing of now
+		// a device that does not answer has no reading, since an old one says nothing about now
 		if r, err := source.Read(d.Index); err == nil {
 			readings[d.Index] = &r
 		}
@@ -215,8 +214,8 @@ func (b *Books) lists(r *nvml.Reading, pid int) bool {
 	return ok
 }
 
-// deviceOf returns the index of the device that a process is on, -1 where it is not known; certain where NVML
-// itself says so.
+// deviceOf returns the index of the device that a process is on, -1 if unknown; certain says that NVML itself
+// says so.
 func (b *Books) deviceOf(pid int) (index int, certain bool) {
 	var listed []int
 	for _, d := range b.devices {
@@ -248,10 +247,10 @@ func (b *Books) deviceOf(pid int) (index int, certain bool) {
 	return index, false
 }
 
-// visibleDevice returns NVML's index of CUDA's device of a number in a process with that environment, -1
-// where that is not certain.
+// visibleDevice returns NVML's index of the device with a CUDA number in a process with that environment, -1
+// if that is not certain.
 func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
-	// CUDA's own order is by speed; of equal devices it is by bus as well
+	// CUDA orders by speed, and equal devices by bus as well
 	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 	if !alike {
 		alike = true
@@ -277,7 +276,7 @@ func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) in
 		}
 		return -1
 	}
-	for _, d := range devices { // a beginning of the name is enough for CUDA
+	for _, d := range devices { // a prefix of the UUID is enough for CUDA
 		if strings.HasPrefix(word, "GPU-") && strings.HasPrefix(d.UUID, word) {
 			return d.Index
 		}
@@ -300,8 +299,8 @@ func environOf(root string, pid int) map[string]string {
 	return env
 }
 
-// namedParts gives the split the words of the live view. What is known of the tensors stands apart; listed
-// says that NVML counts the process by itself.
+// namedParts gives the split the words of the live view, with the known kinds of tensors as separate parts;
+// listed says that NVML lists the process.
 func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 	var parts []Part
 	add := func(name string, bytes int64, derived, unexplained bool) {
@@ -321,7 +320,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 			}
 			for _, t := range []Part{{Name: "parameters", Bytes: s.Parameters},
 				{Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
-				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than there is now
+				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than now
 				add(t.Name, n, false, false)
 				rest -= n
 			}
@@ -363,7 +362,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 	return parts
 }
 
-// poolsName names what private pools hold, with its age where it was not counted at the step's end.
+// poolsName names what private pools hold, with its age unless it was counted at the step's end.
 func poolsName(s *capture.Step) string {
 	if s.PoolsAt >= s.Start {
 		return string(nvml.PrivatePool)

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// ErrUnavailable is wrapped by every error of [Open]: NVML cannot be used here, for the reason and with the
-// remedy that the error names.
+// ErrUnavailable is wrapped by every error of [Open]: NVML cannot be used here; the error says why and what
+// to do.
 var ErrUnavailable = errors.New("NVML is not available")
 
 // ErrLost is wrapped by the error of a reading whose device no longer answers; a restart of the process or a
 // reset of the device by its administrator brings it back.
 var ErrLost = errors.New("the device is lost")
 
-// Source is what a [Sampler] polls: a [Library], or a stand-in of tests.
+// Source is what a [Sampler] polls: a [Library], or a stand-in in tests.
 type Source interface {
 	// Devices returns the devices in NVML's order. The slice is the caller's.
 	Devices() ([]Device, error)
@@ -60,8 +60,8 @@ func (d Device) String() string { return fmt.Sprintf("GPU %d %s", d.Index, d.Nam
 
 // Memory is the state of a device's memory in bytes.
 //
-// Total = Reserved + Used + Free where Reserved is known (drivers since 510). Where it is not, the driver's
-// older call counts it in Used.
+// Total = Reserved + Used + Free if Reserved is known (drivers since 510). Otherwise the driver's older call
+// counts it in Used.
 type Memory struct {
 	Total, Reserved, Used, Free Figure
 	// BAR1Total and BAR1Used are the window through which the CPU and other devices reach the memory.
@@ -92,13 +92,13 @@ func (k ProcessKind) String() string {
 
 // Process is one process on a device or on one MIG instance of it.
 type Process struct {
-	// PID is the process as NVML counts it: in the namespace of the host, which inside a container may be no
-	// process at all.
+	// PID is the process's number in the host's PID namespace; inside a container there may be no such
+	// process.
 	PID int
 	// Name is the program's path or name, "" if neither NVML nor the system tells.
 	Name string
-	// Start is when the process started, in clock ticks since the machine did: it tells a process from a
-	// later one of the same number. Unknown if the system does not show the process.
+	// Start is when the process started, in clock ticks since boot: it distinguishes a process from a later
+	// one with the same number. Unknown if the system does not show the process.
 	Start Figure
 	Kind  ProcessKind
 	// Used is the process's memory in bytes, its context included; many drivers refuse it inside containers.
@@ -118,11 +118,11 @@ type Instance struct {
 
 // Absence says why a figure is unknown.
 type Absence struct {
-	// Figure is what was asked for, such as "power"; Why is the driver's answer.
+	// Figure is the figure's name, such as "power"; Why is the driver's answer.
 	Figure, Why string
 }
 
-// Reading is the state of a device at one moment. A Reading handed out is never written again.
+// Reading is the state of a device at one moment. It does not change once it is returned.
 type Reading struct {
 	Index int
 	Time  time.Time
@@ -153,7 +153,7 @@ type Reading struct {
 	// device should be replaced.
 	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed Figure
 	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false if NVML
-	// refused the list, so that "none" and "not told" are two things.
+	// refused the list, so that "none" differs from "unknown".
 	Processes      []Process
 	ProcessesKnown bool
 	Instances      []Instance
@@ -161,7 +161,7 @@ type Reading struct {
 	Absent []Absence
 }
 
-// Process returns the entry of pid: the first where it has several (one for each MIG instance).
+// Process returns the entry of pid: the first if it has several (one for each MIG instance).
 func (r *Reading) Process(pid int) (Process, bool) {
 	for _, p := range r.Processes {
 		if p.PID == pid {
@@ -172,7 +172,7 @@ func (r *Reading) Process(pid int) (Process, bool) {
 }
 
 // NVLinkRate returns the bytes a second between an earlier reading of the same device and this one; unknown
-// if a counter is, or where it went backwards because the driver was reloaded.
+// if a counter is, or if it went backwards because the driver was reloaded.
 func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
 	d := r.Time.Sub(earlier.Time)
 	if d <= 0 {
@@ -188,8 +188,7 @@ func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
 	return rate(r.NVLinkSent, earlier.NVLinkSent), rate(r.NVLinkReceived, earlier.NVLinkReceived)
 }
 
-// The reasons of NVML that mean that the device is held back against the user's wish, with their names on
-// screen.
+// NVML's reasons for clocks that are lower than the user wants, with their names on screen.
 var slowed = [...]struct {
 	bit  int64
 	name string
@@ -198,8 +197,8 @@ var slowed = [...]struct {
 	{0x80, "power brake"},
 }
 
-// Slowed names what holds the clocks back against the user's wish: power and heat, not idleness or clocks
-// that were asked for.
+// Slowed names what keeps the clocks lower than the user wants: power and heat, not idleness or requested
+// clocks.
 func (r *Reading) Slowed() []string {
 	var names []string
 	for _, s := range slowed {

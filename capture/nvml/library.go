@@ -36,8 +36,8 @@ type Options struct {
 	Path string
 }
 
-// Open loads and initialises NVML. An error wraps [ErrUnavailable] and names the remedy; nothing of NVML has
-// been called then but its initialisation.
+// Open loads and initialises NVML. An error wraps [ErrUnavailable] and says what to do; only NVML's
+// initialisation has been called then.
 func Open(o Options) (*Library, error) {
 	var opts []nvml.LibraryOption
 	if o.Path != "" {
@@ -46,7 +46,7 @@ func Open(o Options) (*Library, error) {
 	return open(nvml.New(opts...), processes{root: "/proc"})
 }
 
-// OpenAPI is Open on an implementation of NVML that is at hand, such as the vendor's mocks.
+// OpenAPI is Open on a given implementation of NVML, such as the vendor's mocks.
 func OpenAPI(api nvml.Interface) (*Library, error) { return open(api, processes{root: "/proc"}) }
 
 func open(api nvml.Interface, proc processes) (*Library, error) {
@@ -120,8 +120,8 @@ var errClosed = errors.New("NVML is closed: open it again")
 // Driver returns what is installed.
 func (l *Library) Driver() Driver { return l.driver }
 
-// exports reports whether the loaded library has a function in any of its versions, of which go-nvml calls
-// the newest, without calling it.
+// exports reports, without a call, whether the loaded library has a function in any of its versions; go-nvml
+// calls the newest.
 func (l *Library) exports(symbol string) bool {
 	if v, ok := l.symbols.Load(symbol); ok {
 		return v.(bool)
@@ -133,7 +133,7 @@ func (l *Library) exports(symbol string) bool {
 	return ok
 }
 
-// inquiry asks one device, or the library, for a number of figures and keeps why some are unknown.
+// inquiry asks one device, or the library, for several figures and notes why some are unknown.
 type inquiry struct {
 	l      *Library
 	absent []Absence
@@ -172,7 +172,7 @@ func (q *inquiry) count(figure, symbol string, call func() (int, nvml.Return)) F
 	return q.number(figure, symbol, 1, func() (uint32, nvml.Return) { v, ret := call(); return uint32(v), ret })
 }
 
-// told returns f and notes it as absent where NVML answered "not available".
+// told returns f and notes it as absent if NVML answered "not available".
 func (q *inquiry) told(figure string, f Figure) Figure {
 	if !f.known {
 		q.absent = append(q.absent, Absence{figure, "the driver answers that it is not available"})

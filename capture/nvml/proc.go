@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// processes looks processes up in the system's process table; root is /proc but in tests.
+// processes looks processes up in the system's process table; root is /proc except in tests.
 type processes struct{ root string }
 
 // name returns the program of pid: the first word of its command line, else the kernel's short name, else "".

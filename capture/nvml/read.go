@@ -59,7 +59,7 @@ func (l *Library) read(r *Reading, q *inquiry, dev nvml.Device) {
 	r.Temperature = q.number("temperature", "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
 	r.PCIeGeneration = q.count("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
 	r.PCIeWidth = q.count("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
-	const kilobyte = 1000 // NVML says "KB/s" and not of which kind: our reading
+	const kilobyte = 1000 // NVML says "KB/s" without saying which; we take 1000
 	r.PCIeSent = q.number("PCIe sent", "nvmlDeviceGetPcieThroughput", kilobyte, func() (uint32, nvml.Return) {
 		return dev.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 	})
@@ -99,7 +99,7 @@ func (q *inquiry) bar1(m *Memory, dev nvml.Device) {
 	})
 }
 
-// throttle asks under the name that the driver knows: the function was renamed in 535.
+// throttle asks by the function's name in this driver: it was renamed in 535.
 func (q *inquiry) throttle(dev nvml.Device) (f Figure) {
 	symbol, call := "nvmlDeviceGetCurrentClocksEventReasons", dev.GetCurrentClocksEventReasons
 	if !q.l.exports(symbol) {

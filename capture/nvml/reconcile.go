@@ -2,23 +2,22 @@ package nvml
 
 // The books of a GPU
 //
-// NVML sees bytes in use on a device and, per process, bytes held; PyTorch sees what its allocator holds and
-// what it handed out. Neither sees the CUDA context (page tables, the module's code, local memory, the printf
-// buffer), nor what libraries take from the driver themselves (NCCL's buffers, cuBLAS handles made outside
-// PyTorch's allocator). What is left when everything told is subtracted is shown as unexplained, never spread
-// over the rest.
+// NVML sees the bytes in use on a device and those that each process holds; PyTorch sees what its allocator
+// holds and has handed out. Neither sees the CUDA context (page tables, the module's code, local memory, the
+// printf buffer), nor what libraries take from the driver themselves (NCCL's buffers, cuBLAS handles made
+// outside PyTorch's allocator). What is left after subtracting everything known is shown as unexplained, and
+// never spread over the rest.
 //
 //	used (NVML, device)  = Σ processes + driver's remainder
 //	process (NVML)       = reserved (PyTorch) + context + libraries
 //	reserved (PyTorch)   = tensors + rounding + pending frees + stranded and cached + private pools' free bytes
 //
-// The context is known only where somebody measured it: a process that holds a context and no segment shows
-// it, and while it runs the smallest difference ever seen between its NVML figure and PyTorch's reserved
-// bytes bounds it from above (ContextBound). With neither, context and libraries are one part, named so.
+// The context is known only if it was measured: a process with a context and no segment shows it, and in a
+// running process the smallest difference between its NVML figure and PyTorch's reserved bytes is an upper
+// bound (ContextBound). With neither, context and libraries are one part.
 //
-// The figures come from two witnesses at two moments. A remainder may therefore be negative while an
-// allocation is under way; it is reported as it is, since a remainder clamped to 0 would hide a bug in either
-// witness.
+// The two sources are read at different moments. A remainder may therefore be negative while an allocation is
+// under way. It is reported unchanged, since clamping it to 0 would hide a bug in either source.
 //
 // Rejected: a table of "typical" context sizes by device and driver. It would make the books close by
 // assumption.
@@ -32,10 +31,10 @@ type Books struct {
 	// Active Allocated and blocks freed that another stream still uses, Reserved what the allocator holds
 	// from the driver.
 	Requested, Allocated, Active, Reserved Figure
-	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users: nobody
-	// else can have it.
+	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users;
+	// nothing else can use it.
 	PrivatePools Figure
-	// Context is the process's CUDA context where it was measured.
+	// Context is the process's CUDA context, if it was measured.
 	Context Figure
 	// ContextBound is an upper bound of the context, see [ContextBound]; it is used where Context is unknown.
 	ContextBound Figure
@@ -65,10 +64,10 @@ const (
 // Part is one part of the split.
 type Part struct {
 	Name PartName
-	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch: the two witnesses were read at
+	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch, since the two sources are read at
 	// different moments.
 	Bytes int64
-	// Derived says that the part is a difference between two witnesses and not a figure of either.
+	// Derived says that the part is a difference between the two sources and a figure of neither.
 	Derived bool
 	// PID is the process of an OtherProcesses part, 0 otherwise; Process names it.
 	PID     int
@@ -77,12 +76,12 @@ type Part struct {
 
 // Reconciliation is the split of a device's used memory.
 type Reconciliation struct {
-	// Used is NVML's figure. Where it is known the Parts sum to it; where not, they are what is known.
+	// Used is NVML's figure. If it is known, the Parts add up to it; otherwise they are what is known.
 	Used Figure
 	// Reserve is the driver's own, outside Used; unknown on drivers that count it in Used.
 	Reserve Figure
 	Parts   []Part
-	// Unknown names what could not be told, in sentences.
+	// Unknown says in sentences what is not known.
 	Unknown []string
 }
 
@@ -98,7 +97,7 @@ func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
 }
 
 // Reconcile splits the device's used memory among what b's process can account for, the process's context,
-// other processes, and a remainder. Where NVML tells the device's use the parts sum to it exactly.
+// other processes, and a remainder. If NVML tells the device's use, the parts add up to it exactly.
 func Reconcile(r *Reading, b Books) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
 	add := func(name PartName, bytes int64, derived bool) {
@@ -165,8 +164,8 @@ func name(p Process) string {
 	return Known(int64(p.PID)).String()
 }
 
-// itemise adds the parts of the allocator and returns their sum, which is Reserved where that is known. A
-// finer figure that is unknown, or larger than the coarser one that holds it, leaves its bytes in the coarser
+// itemise adds the parts of the allocator and returns their sum, which is Reserved if that is known. The
+// bytes of a finer figure that is unknown, or larger than the coarser one around it, stay in the coarser
 // part.
 func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int64 {
 	reserved, ok := b.Reserved.Value()
@@ -202,7 +201,7 @@ func firstKnown(figures ...Figure) Figure {
 	return Figure{}
 }
 
-// outside splits what the process holds besides its allocator.
+// outside splits what the process holds outside its allocator.
 func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64, bool)) {
 	context, known := b.Context.Value()
 	bound, bounded := b.ContextBound.Value()
@@ -226,7 +225,7 @@ func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64
 type ContextBound struct{ bound Figure }
 
 // Observe takes one pair of figures read as closely together as can be, and returns the bound. A difference
-// that is not positive means that the two were not of one moment and is passed over.
+// that is not positive means that the two were read at different moments, and is ignored.
 func (c *ContextBound) Observe(process, reserved Figure) Figure {
 	if v, ok := process.Minus(reserved).Value(); ok && v > 0 {
 		c.bound = Known(min(v, c.bound.Or(v)))

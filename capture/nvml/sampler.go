@@ -15,17 +15,16 @@ type SamplerOptions struct {
 	Interval time.Duration
 	// History is how many readings are kept for each device and each process, 3600 by default.
 	History int
-	// Processes is how many processes that are gone are remembered, 64 by default: the longest gone is
-	// forgotten first.
+	// Processes is how many ended processes are remembered, 64 by default; the first to end is forgotten
+	// first.
 	Processes int
 }
 
 // Sampler polls devices in the background and keeps a bounded history.
 //
-// A history is a slice of capacity 2×History that is appended to and, when full, copied to a new one by its
-// younger half. What a [View] was handed is thus never written again, a view costs no copy of readings, and
-// appending is O(1) amortised. A ring buffer was rejected: each view would have to copy it, or to lock it
-// while drawing.
+// A history is a slice of capacity 2×History. When it is full, its newer half is copied to a new slice. So
+// what a [View] holds is never written again, a view copies no readings, and appending is O(1) amortised. A
+// ring buffer was rejected: each view would have to copy it, or lock it while drawing.
 type Sampler struct {
 	source Source
 	o      SamplerOptions
@@ -40,14 +39,14 @@ type deviceTrack struct {
 	processes map[ProcessKey]*ProcessHistory
 }
 
-// ProcessKey tells one process on a device from all others, a later one of the same number included where the
-// system tells when they started.
+// ProcessKey distinguishes one process on a device from all others, even from a later one with the same
+// number if the system tells when they started.
 type ProcessKey struct {
 	PID                                 int
 	Start, GPUInstance, ComputeInstance Figure
 }
 
-// DeviceHistory is what is known of one device. It is read-only.
+// DeviceHistory is what is known about one device. It is read-only.
 type DeviceHistory struct {
 	Device Device
 	// Last is the newest reading, nil before the first.
@@ -59,12 +58,11 @@ type DeviceHistory struct {
 	Err error
 	// Late counts the readings that were due while one was still under way.
 	Late int64
-	// Processes are ordered by memory now, most first, and those that are gone after them, the last gone
-	// first.
+	// Processes are ordered by memory now, most first; ended ones follow, the last to end first.
 	Processes []ProcessHistory
 }
 
-// ProcessHistory is what is known of one process on one device. It is read-only.
+// ProcessHistory is what is known about one process on one device. It is read-only.
 type ProcessHistory struct {
 	Key ProcessKey
 	// Process is the newest entry.
@@ -100,9 +98,9 @@ func NewSampler(source Source, o SamplerOptions) (*Sampler, error) {
 	return s, nil
 }
 
-// Run polls until ctx is done, one goroutine a device, and returns ctx.Err() at once then: a device that
-// hangs in its driver keeps its goroutine until the driver answers, and no other waits for it. A device that
-// cannot be opened, or is lost, is not polled further; its error stands in the view.
+// Run polls until ctx is done, with a goroutine for each device, and then returns ctx.Err() at once: a device
+// that hangs in its driver blocks only its own goroutine. A device that cannot be opened, or is lost, is not
+// polled further; the view has its error.
 func (s *Sampler) Run(ctx context.Context) error {
 	for i := range s.devices {
 		if s.devices[i].Device.Err == nil {
@@ -169,7 +167,7 @@ func (d *deviceTrack) add(r Reading, o SamplerOptions) {
 		h.Process, h.Gone = p, time.Time{}
 		h.Points = grown(h.Points, o.History, ProcessPoint{r.Time, p.Used, p.SM})
 	}
-	if !r.ProcessesKnown { // what was not told is not gone
+	if !r.ProcessesKnown { // an unknown list does not mean that they ended
 		return
 	}
 	var gone []*ProcessHistory
@@ -199,12 +197,10 @@ func grown[T any](s []T, n int, v T) []T {
 	return append(s, v)
 }
 
-// newest returns the last n entries of a history, so that nobody can append to what the sampler goes on
-// writing behind it.
+// newest returns the last n entries of a history, with no room to append over what the sampler writes next.
 func newest[T any](s []T, n int) []T { return s[max(0, len(s)-n):len(s):len(s)] }
 
-// order sorts processes that are there by memory, most first, before those that are gone, the last gone
-// first.
+// order sorts running processes by memory, most first, before ended ones, the last to end first.
 func order(a, b ProcessHistory) int {
 	switch {
 	case a.Gone.IsZero() != b.Gone.IsZero():
@@ -220,7 +216,7 @@ func order(a, b ProcessHistory) int {
 		cmp.Compare(a.Key.ComputeInstance.Or(-1), b.Key.ComputeInstance.Or(-1)))
 }
 
-// View returns what is known now. It costs as much as there are devices and processes, not readings.
+// View returns what is known now. Its cost grows with the number of devices and processes, not readings.
 func (s *Sampler) View() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()

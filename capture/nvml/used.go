@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// UsedBy returns what NVML counts for a process on the GPUs that are chosen by their UUIDs, nil if it cannot
-// be asked. The library stays open: it is asked once or twice a plan.
+// UsedBy returns a function that returns NVML's count of a process's memory on the GPUs with the chosen
+// UUIDs, nil without NVML. The library stays open: it is used once or twice a plan.
 func UsedBy(pid int, chosen func(uuid string) bool) func() (int64, bool) {
 	lib, err := Open(Options{})
 	if err != nil {

@@ -4,5 +4,5 @@ package procs
 
 import "context"
 
-// ReapOrphans does nothing: process 1 of a container is a thing of Linux.
+// ReapOrphans does nothing: containers with a process 1 exist on Linux only.
 func ReapOrphans(context.Context, int) {}

@@ -1,8 +1,8 @@
-// Package procs lists the processes of this machine that a person could want to watch: those that have torch
-// loaded, and any whose number is asked for.
+// Package procs lists the processes of this machine that can be watched: those that have torch loaded, and
+// any whose number is given.
 //
-// It reads /proc and nothing else: no process is touched. What another user's process has loaded cannot be
-// read; such a process is listed by its command line alone where that names Python, with Torch unknown.
+// It only reads /proc and touches no process. It cannot read what another user's process has loaded; such a
+// process is listed if its command line names Python, with Torch unknown.
 package procs
 
 import (
@@ -25,7 +25,8 @@ import (
 // Process is one process as /proc shows it.
 type Process struct {
 	PID int
-	// Started is the kernel's start time in clock ticks since boot: with PID it names one process for good.
+	// Started is the kernel's start time in clock ticks since boot: PID and Started together name one process
+	// for good.
 	Started int64
 	Parent  int
 	UID     int
@@ -41,8 +42,8 @@ type Process struct {
 // Command returns the command line as one line of text.
 func (p *Process) Command() string { return strings.Join(p.Argv, " ") }
 
-// Lister lists processes. It remembers what it found out about each, so that listing again is cheap. It is
-// not safe for concurrent use.
+// Lister lists processes. It remembers what it found about each, so that listing again is cheap. It is not
+// safe for concurrent use.
 type Lister struct {
 	// Root is the proc file system, "" for /proc.
 	Root  string
@@ -74,7 +75,7 @@ func (l *Lister) Torch(ctx context.Context) ([]Process, error) {
 			continue
 		}
 		p, err := l.Look(pid)
-		if err != nil { // it is gone, or nobody's business
+		if err != nil { // it ended, or belongs to another user
 			continue
 		}
 		found[pid] = p
@@ -99,8 +100,7 @@ func (l *Lister) Look(pid int) (*Process, error) {
 		p = &Process{PID: pid, Started: s.Started, Parent: s.Parent, UID: -1}
 	}
 	p.RSS, p.Age = s.Pages*int64(os.Getpagesize()), age(cmp.Or(l.Root, "/proc"), s.Started)
-	// A process may become another program, or load torch late: what it was is asked again as long as torch
-	// is not there.
+	// A process may execute another program, or load torch late: look again until torch is there.
 	if !p.Torch {
 		p.Argv = readArgv(dir)
 		p.UID = owner(dir)
@@ -110,7 +110,7 @@ func (l *Lister) Look(pid int) (*Process, error) {
 	return p, nil
 }
 
-// name returns a user's name, or the number where it has none here.
+// name returns a user's name, or the number if it has none here.
 func (l *Lister) name(uid int) string {
 	if n, ok := l.users[uid]; ok {
 		return n
@@ -155,7 +155,7 @@ func isPython(argv []string) bool {
 }
 
 // mapsTorch reports whether torch's Python library is mapped; known is false if the maps cannot be read.
-// Kernel threads have no command line and are not looked into.
+// Kernel threads have no command line and are skipped.
 func mapsTorch(dir string, argv []string) (torch, known bool) {
 	if len(argv) == 0 {
 		return false, true

@@ -5,8 +5,8 @@
 //
 // PyTorch's libc10_cuda.so ships two static probes (USDT), pytorch:malloc and pytorch:free, at the caching
 // allocator: every tensor's block with its device, requested size and stream ([PyTorch]). NVIDIA's
-// libcuda.so.1 exports the driver's calls, and probes on those see the segments of any CUDA program, whoever
-// allocates and however it found the function ([Driver]).
+// libcuda.so.1 exports the driver's calls, and probes on those see the segments of any CUDA program, however
+// it allocates and finds the functions ([Driver]).
 //
 // # Where the arguments are
 //
@@ -25,19 +25,19 @@
 // push, a jump) that is all; any other is copied out and single-stepped, a second trap, which on virtual
 // machines costs tens of microseconds. NVIDIA's functions begin with a comparison and a jump, so the probe is
 // put on the jump: see prologue.go. Events go through a ring buffer that the reader empties every few
-// milliseconds; what did not fit is counted, never silently gone.
+// milliseconds; events that do not fit are counted.
 //
 // # What it cannot see
 //
 // Blocks that were alive before the probes were attached: their frees are counted. Python stacks. When a free
 // completes on its stream. Allocations that bypass the caching allocator's main entry (raw_alloc of some C++
-// extensions). Which device a driver's call is for, unless the call says so. Sizes are as requested; the
-// allocator's rounding is not told.
+// extensions). Which device a driver's call is for, unless the call says so. Sizes are as requested, without
+// the allocator's rounding.
 //
 // # What it needs
 //
 // Linux 5.8 on x86-64 and root; from Linux 6.10 CAP_BPF and CAP_PERFMON are enough (and CAP_SYS_PTRACE for
-// another user's process). Every reason why it cannot work is an error of one sentence that ends in what to
+// another user's process). Every reason why it cannot work is an error of one sentence that ends with what to
 // do: see errors.go.
 //
 // Sources: SystemTap, "User Space Probe Implementation" (format of the notes);

@@ -30,9 +30,9 @@ type function struct {
 	stream, device string
 }
 
-// driverFunctions are the exported functions of libcuda.so.1 that give and take memory, by cuda.h (12.x).
-// Several names can share one address; it is probed once, so the name that is in use comes before older ones.
-// The _ptsz forms are those that programs compiled for a default stream a thread get.
+// driverFunctions are the exported functions of libcuda.so.1 that allocate and free memory, by cuda.h (12.x).
+// Several names can share one address, which is probed once, so the current name comes before older ones. The
+// _ptsz forms are for programs compiled with a default stream for each thread.
 var driverFunctions = []function{
 	{name: "cuMemAlloc_v2", does: driverAlloc, addr: "8@%rdi", out: true, size: "8@%rsi"},
 	{name: "cuMemAllocManaged", does: driverAlloc, addr: "8@%rdi", out: true, size: "8@%rsi"},

@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// The reasons why a process cannot be watched. Each error is one sentence that ends in what to do, and wraps
-// one of these.
+// The reasons why a process cannot be watched. Each error is one sentence that ends with what to do, and
+// wraps one of these.
 var (
 	// ErrPermission means that the kernel refuses this user.
 	ErrPermission = errors.New("probes are not permitted")
-	// ErrUnsupported means that this system cannot do it, whoever asks.
+	// ErrUnsupported means that this system cannot do it for any user.
 	ErrUnsupported = errors.New("probes are not supported")
-	// ErrNoProcess means that there is no such process, or no longer.
+	// ErrNoProcess means that the process does not exist, or has ended.
 	ErrNoProcess = errors.New("there is no such process")
 	// ErrNotLoaded means that the process has not loaded the library (yet).
 	ErrNotLoaded = errors.New("the library is not loaded")
-	// ErrNoProbes means that the library is loaded and has nothing to put probes on.
+	// ErrNoProbes means that the library is loaded but has no place for probes.
 	ErrNoProbes = errors.New("the library has no probes")
 )
 
@@ -42,7 +42,7 @@ type host struct {
 	lockdown     string // the kernel's lockdown mode in brackets, "" where there is none
 }
 
-// thisHost reads what decides; what cannot be read stays empty.
+// thisHost reads that; what cannot be read stays empty.
 func thisHost(root string) host {
 	h := host{root: root}
 	read := func(path string) string {
@@ -94,12 +94,12 @@ func (h host) check() error {
 	return fmt.Errorf("%w: this needs root or %s%s; %s", ErrPermission, strings.Join(missing, " and "), note, grant)
 }
 
-// hasLinks reports whether the kernel has links of its own for probes that work for whole processes. They
-// came with 6.6, and until 6.10 saw one thread of the process only; some stable kernels before have the
-// repair, which no version tells.
+// hasLinks reports whether the kernel has BPF links for probes that cover whole processes. Links came with
+// 6.6, and until 6.10 they saw only one thread of the process; some earlier stable kernels have the fix, but
+// the version does not show it.
 func (h host) hasLinks() bool { return h.atLeast(6, 10) }
 
-// atLeast compares the kernel's version; one that cannot be read is taken for a new one, whose answers then
+// atLeast compares the kernel's version. An unreadable one counts as new, and the kernel's answers then
 // decide.
 func (h host) atLeast(major, minor int) bool {
 	var a, b int
@@ -109,7 +109,7 @@ func (h host) atLeast(major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// refused explains what the kernel refused although check found nothing against it.
+// refused explains a refusal by the kernel for which check found no reason.
 func (h host) refused(what string, err error) error {
 	if !errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%s: %w", what, err)

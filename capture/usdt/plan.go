@@ -34,12 +34,12 @@ type Site struct {
 
 	does                              action
 	path                              string // opens the file
-	out                               bool   // what matters is known when the function returns
+	out                               bool   // the result is known when the function returns
 	addr, size, stream, device, pitch operand
 }
 
-// planPyTorch finds the static probes of an ELF file. A site stands for each place where the compiler put a
-// probe, since the arguments lie elsewhere at each.
+// planPyTorch finds the static probes of an ELF file. There is a site for each place where the compiler put a
+// probe, since the arguments differ between places.
 func planPyTorch(lib library) ([]Site, error) {
 	file, f, err := openELF(lib)
 	if err != nil {
@@ -161,13 +161,12 @@ func (fn function) site(f *elf.File, at uint64) (s Site, err error) {
 	return s, nil
 }
 
-// codeAt returns the code at an address, as much as is looked at; nothing where the address is not in the
-// file.
+// codeAt returns the code at an address, as much as we examine; nothing if the address is not in the file.
 func codeAt(f *elf.File, address uint64) []byte {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Vaddr <= address && address-p.Vaddr < p.Filesz {
 			code := make([]byte, min(maxPrologue, p.Filesz-(address-p.Vaddr)))
-			n, _ := p.ReadAt(code, int64(address-p.Vaddr)) // what is cut short is judged by what there is
+			n, _ := p.ReadAt(code, int64(address-p.Vaddr)) // a short read is judged by what there is
 			return code[:n]
 		}
 	}
@@ -194,8 +193,8 @@ func openELF(lib library) (*os.File, *elf.File, error) {
 	return file, f, nil
 }
 
-// plan finds everything that is to be probed in a process. want is what to watch, 0 for PyTorch where it is
-// loaded and the driver otherwise. What is loaded without being wanted is left alone.
+// plan finds everything to probe in a process. want is what to watch, 0 for PyTorch if it is loaded and the
+// driver otherwise.
 func plan(root string, pid int, want Probes) ([]Site, error) {
 	maps, err := readMaps(root, pid)
 	if err != nil {

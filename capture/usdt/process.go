@@ -15,7 +15,7 @@ import (
 
 // library is a file that a process has mapped.
 type library struct {
-	// path opens the file from here, whatever file system the process sees; mapped is the path that the
+	// path opens the file from here, whichever file system the process sees; mapped is the path that the
 	// process sees.
 	path, mapped string
 }
@@ -84,9 +84,9 @@ func isDriver(name string) bool {
 	return name == "libcuda.so" || strings.HasPrefix(name, "libcuda.so.")
 }
 
-// starting reports whether a process that has nothing mapped is on its way into a program: between the old
-// one's memory and the new one's an exec shows none. One that has ended says so in its state, and threads of
-// the kernel have no executable file.
+// starting reports whether a process that has nothing mapped is about to run a program: during an exec,
+// neither the old nor the new memory is visible. A process that has ended says so in its state, and kernel
+// threads have no executable file.
 func starting(root string, pid int) bool {
 	dir := filepath.Join(root, strconv.Itoa(pid))
 	if s, err := procs.ReadStat(dir); err != nil || s.Ended() {

@@ -26,12 +26,11 @@ type Options struct {
 	Window time.Duration
 	// MaxEvents ends a window early, 1,000,000 by default: it bounds memory.
 	MaxEvents int
-	// Stacks records the stack of each event, of native code only: frames without frame pointers are skipped
-	// by the kernel.
+	// Stacks records the native stack of each event; the kernel skips frames without frame pointers.
 	Stacks bool
 	// Wait waits for the library to be loaded, instead of failing.
 	Wait bool
-	// RingBytes is the size of the ring buffer, 32 MiB by default: a power of two. It holds two and a half
+	// RingBytes is the size of the ring buffer, a power of two, 32 MiB by default. That holds two and a half
 	// seconds of 100,000 pairs each.
 	RingBytes int
 
@@ -51,13 +50,14 @@ func (o Options) withDefaults() Options {
 // traces.Lifetimes.
 //
 // Probes see no training steps. A [capture.Step] of this source is an interval: it lasts as long as a window,
-// or less where a window ended early, and comes while nothing happens as well. Its Allocated is what of the
-// memory that was handed out since the probes were put lived at the interval's end, its PeakAllocated the
-// most that lived in it; Reserved and PeakReserved are the same of the driver's segments where those are
-// watched. The target's capabilities say so with [Intervals], so that nobody calls an interval a step.
+// or less if a window ends early, and is reported even if nothing happens. Its Allocated is how much of the
+// memory allocated since the probes were attached is alive at the interval's end, its PeakAllocated the most
+// during it; Reserved and PeakReserved are the same for the driver's segments, if those are watched. The
+// target's capabilities have [Intervals], so that no viewer calls an interval a step.
 type Source struct{ o Options }
 
-// Intervals, among a Target's capabilities, says that its Steps are intervals of time and not training steps.
+// Intervals, as one of a Target's capabilities, says that its Steps are intervals of time and not training
+// steps.
 const Intervals = "intervals"
 
 var _ capture.Source = (*Source)(nil)
@@ -73,9 +73,9 @@ func Check() error {
 	return thisHost("/proc").check()
 }
 
-// Try says why no process can be watched here after it has put the kernel program into the kernel for a
-// moment: what Check cannot know, since inside of a container, or under a security module, only the kernel's
-// answer tells. It returns nil, and the kernel's version, where it worked.
+// Try loads the kernel program for a moment and says why no process can be watched here. Check cannot know
+// this: inside a container, or under a security module, only the kernel's answer tells. If it works, Try
+// returns nil and the kernel's version.
 func Try() (kernel string, err error) {
 	if err := supported(); err != nil {
 		return "", err
@@ -87,7 +87,7 @@ func Try() (kernel string, err error) {
 	return h.release, tryLoading(h)
 }
 
-// Plan returns where probes would be put in a process, without putting any.
+// Plan returns where probes would be attached in a process, without attaching any.
 func Plan(o Options) ([]Site, error) {
 	o = o.withDefaults()
 	if err := supported(); err != nil {
@@ -118,7 +118,7 @@ var lossText = [lossKinds]struct {
 	{"stacks_missing", traces.Info, "stacks that could not be recorded; their events are there"},
 }
 
-// tracer is the kernel's side: what is attached to a process.
+// tracer is what is attached to a process, in the kernel.
 type tracer interface {
 	// read calls take with each event that comes within d, in order, and returns once there is a pause or
 	// take returns false.
@@ -168,7 +168,7 @@ func (s *Source) target() (capture.Target, error) {
 		Capabilities: []string{"windows", Intervals}}, nil
 }
 
-// wait plans, again and again where the library is only awaited.
+// wait plans, repeatedly if the library is still to be loaded.
 func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
 	const pause = 200 * time.Millisecond
 	for {
@@ -195,7 +195,7 @@ const (
 
 // watch reads events into windows until the end.
 func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site, target capture.Target) error {
-	// Read before anybody is told that the probes are there: what happens from then on is after it.
+	// Read the clocks before announcing the probes: whatever happens from then on comes later.
 	now, clock := time.Now().UnixNano(), monotonic()
 	what, unseen := Explain(sites)
 	sink.Notice(capture.Notice{Key: noticePlan, Text: what})
@@ -210,8 +210,8 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 	row := interval{start: clock}
 	first, stop := int64(0), int64(math.MaxInt64) // the interval in which the window began
 	w.open(clock)
-	// flush ends the window, and the interval with it; one that was not told because nothing happened in it
-	// is as good as not begun.
+	// flush ends the window, and the interval with it; an empty interval that was not reported counts as not
+	// begun.
 	flush := func(next int64) {
 		for i, n := range t.lost() {
 			if d := n - lost[i]; d > 0 {
@@ -232,8 +232,8 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 		if stop == math.MaxInt64 && ctx.Err() != nil {
 			stop = monotonic()
 		}
-		// By the first event that is past it a window is over, so that a burst is cut where it should be and
-		// not when it was read.
+		// The first event past its end closes a window, so that a burst is cut by event times and not when it
+		// is read.
 		if e.time-w.start >= int64(s.o.Window) || w.events >= s.o.MaxEvents {
 			flush(max(e.time-1, w.start))
 		}
@@ -241,7 +241,7 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 		return e.time < stop
 	}
 	for {
-		// Asked before reading, so that what came before the end is read once more.
+		// Check before reading, so that what came before the end is still read.
 		gone, leaving, pause := !t.alive(), ctx.Err() != nil, 20*time.Millisecond
 		if leaving {
 			stop, pause = min(stop, monotonic()), time.Millisecond
@@ -262,7 +262,7 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 		case now-row.start < int64(s.o.Window):
 		case w.events > 0:
 			flush(now)
-		default: // a window in which nothing happens goes on, and the interval is told all the same: silence is seen to be silence
+		default: // an empty window goes on, but the interval is reported, to show that nothing happened
 			sink.Step(row.end(w, now))
 		}
 	}
@@ -279,7 +279,7 @@ func lasting(d time.Duration) string {
 	return d.String()
 }
 
-// interval is the row that is under way.
+// interval is the row in progress.
 type interval struct{ index, start int64 }
 
 // end returns the interval as a row that ends at a moment of the events' clock, and begins the next.
@@ -291,14 +291,14 @@ func (i *interval) end(w *windower, at int64) capture.Step {
 		s.Reserved, s.PeakReserved, s.OOMs = capture.Unknown, capture.Unknown, capture.Unknown
 	}
 	if !w.blocksToo {
-		s.Allocated, s.PeakAllocated = s.Reserved, s.PeakReserved // each segment is handed to the program as one block
+		s.Allocated, s.PeakAllocated = s.Reserved, s.PeakReserved // each segment counts as one block
 	}
 	w.allocated.peak, w.reserved.peak = w.allocated.now, w.reserved.now
 	i.index, i.start = i.index+1, at
 	return s
 }
 
-// settings keeps with the trace where the probes were.
+// settings records in the trace where the probes were.
 func settings(sites []Site) []traces.Setting {
 	type place struct {
 		Name     string `json:"name"`
@@ -312,7 +312,7 @@ func settings(sites []Site) []traces.Setting {
 	}
 	var text strings.Builder
 	if err := json.NewEncoder(&text).Encode(list); err != nil {
-		return nil // text, numbers and booleans have no value that JSON lacks
+		return nil // JSON can express every text, number and boolean here
 	}
 	return []traces.Setting{{Key: "probes", Value: strings.TrimSpace(text.String())}}
 }

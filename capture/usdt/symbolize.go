@@ -22,7 +22,7 @@ type stackTable interface {
 const maxFrames = 127
 
 // symbolizer names the frames of native stacks after the functions of the files that hold them. It reads the
-// process's mappings when an address is in none that it knows.
+// process's mappings when an address is in none of the known ones.
 type symbolizer struct {
 	root  string
 	pid   int
@@ -45,7 +45,7 @@ func newSymbolizer(root string, pid int, table stackTable) *symbolizer {
 	return &symbolizer{root: root, pid: pid, table: table, files: map[string]*symbols{}, stacks: map[int32][]uint64{}}
 }
 
-// stack returns the trace's stack for one of the kernel's. Ids are the kernel's hashes, and it keeps the
+// stack returns the trace's stack for one of the kernel's. Ids are the kernel's hashes; the kernel keeps the
 // first stack of each.
 func (s *symbolizer) stack(b *traces.Builder, id int32) traces.StackID {
 	addresses, known := s.stacks[id]
@@ -95,7 +95,7 @@ func (s *symbolizer) find(address uint64) (mapping, bool) {
 		return m, ok
 	}
 	maps, err := readMaps(s.root, s.pid)
-	s.missed = err != nil || len(maps) == len(s.maps) // an address of generated code would have the file read for each event
+	s.missed = err != nil || len(maps) == len(s.maps) // otherwise each address of generated code would read the file again
 	if err != nil {
 		return mapping{}, false
 	}
@@ -115,7 +115,7 @@ func readSymbols(path string) *symbols {
 			out.progs = append(out.progs, p.ProgHeader)
 		}
 	}
-	list, _ := f.Symbols() // a stripped file has none, and the exported ones remain
+	list, _ := f.Symbols() // a stripped file has only exported ones
 	exported, _ := f.DynamicSymbols()
 	list = append(list, exported...)
 	slices.SortStableFunc(list, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })

@@ -27,7 +27,7 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// tryLoading puts the kernel program and its tables into the kernel and takes them away again.
+// tryLoading loads the kernel program and its tables into the kernel and removes them again.
 func tryLoading(h host) error {
 	if err := rlimit.RemoveMemlock(); err != nil {
 		return h.refused("lift the limit of locked memory", err)
@@ -45,7 +45,7 @@ func tryLoading(h host) error {
 	return nil
 }
 
-// wakeupBytes is how full the ring buffer is when the reader is woken before its time.
+// wakeupBytes is how full the ring buffer is when the reader is woken early.
 const wakeupBytes = 1 << 16
 
 // kernelTracer is what is attached. The links are kept: one that is garbage collected detaches.
@@ -59,8 +59,8 @@ type kernelTracer struct {
 	stacks *symbolizer // nil without stacks
 }
 
-// attach loads one copy of the kernel program for each site and puts it there. The process runs on meanwhile;
-// after an error nothing is left.
+// attach loads one copy of the kernel program for each site and attaches it, while the process runs on. After
+// an error nothing is left.
 func attach(o Options, sites []Site) (_ tracer, err error) {
 	h := thisHost(o.root)
 	if err := rlimit.RemoveMemlock(); err != nil {
@@ -94,8 +94,7 @@ func attach(o Options, sites []Site) (_ tracer, err error) {
 	if o.Stacks {
 		t.stacks = newSymbolizer(o.root, o.PID, t.maps[probeMapStacks])
 	}
-	// Frees first: with an allocation seen and its free not, memory would seem to leak for the moments in
-	// between.
+	// Frees first: otherwise allocations seen before the probe on frees is attached would seem to leak.
 	for i := len(sites) - 1; i >= 0; i-- {
 		if err := t.put(spec, o, uint32(i), &sites[i]); err != nil {
 			if !t.alive() {
@@ -107,8 +106,8 @@ func attach(o Options, sites []Site) (_ tracer, err error) {
 	return t, nil
 }
 
-// put loads the programs of a site and attaches them: by a link of the kernel's own, which asks for CAP_BPF
-// and CAP_PERFMON, and on older kernels through perf, which asks for CAP_SYS_ADMIN.
+// put loads the programs of a site and attaches them: by a BPF link, which needs CAP_BPF and CAP_PERFMON, and
+// on older kernels through perf, which needs CAP_SYS_ADMIN.
 func (t *kernelTracer) put(shared *ebpf.CollectionSpec, o Options, id uint32, s *Site) error {
 	if !o.perf && thisHost(o.root).hasLinks() {
 		if err := t.putBy(shared, o, id, s, true); !errors.Is(err, ebpf.ErrNotSupported) {
@@ -131,7 +130,7 @@ func (t *kernelTracer) putBy(shared *ebpf.CollectionSpec, o Options, id uint32, 
 	}
 	names := []string{probeProgSite}
 	if s.out {
-		names = []string{probeProgLeave, probeProgEnter} // the return first: an entry without one would leave its call behind
+		names = []string{probeProgLeave, probeProgEnter} // the return first: an entry without it would leave its call in the map
 	}
 	wanted := map[string]*ebpf.ProgramSpec{}
 	for _, name := range names {
@@ -217,7 +216,7 @@ func (t *kernelTracer) lost() (sum [lossKinds]int64) {
 	for i := range sum {
 		var each []uint64
 		if err := t.maps[probeMapLost].Lookup(uint32(i), &each); err != nil {
-			continue // the map has all of its entries from the start: it is closed
+			continue // the map always has all of its entries: it is closed
 		}
 		for _, n := range each {
 			sum[i] += int64(n)
@@ -226,7 +225,7 @@ func (t *kernelTracer) lost() (sum [lossKinds]int64) {
 	return sum
 }
 
-// alive asks the process's own descriptor, which a later process of the same number does not share.
+// alive asks the process's pidfd, which a later process with the same number does not share.
 func (t *kernelTracer) alive() bool {
 	fds := []unix.PollFd{{Fd: int32(t.pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)

@@ -11,20 +11,20 @@ import (
 
 // From events to windows
 //
-// Events arrive in the order in which the ring buffer gave out space, which is the order of the allocator
-// where it matters: a block is announced after it was handed out and its free before it is taken back, so
-// that of two events about one address the earlier comes first. Their clocks are read a moment before; where
-// two threads overtake each other there, the later event's time is raised to the earlier's.
+// Events arrive in the order in which the ring buffer gave out space. That is the allocator's order where it
+// matters: a block is announced after it is handed out and its free before it is taken back, so of two events
+// about one address the earlier comes first. The clock is read a moment before; if two threads overtake each
+// other there, the later event's time is raised to the earlier's.
 //
-// A window is a trace of its own: it opens with an allocation, at time 0, of each block that is known to
-// live, so that what it shows adds up. A block from before the probes is unknown until it is freed, and then
-// only its address is told: such frees are counted and left out, since a free without a size is no event.
+// A window is a complete trace: it begins with an allocation, at time 0, of each block known to be alive, so
+// that its figures add up. A block from before the probes is unknown until it is freed, and then only its
+// address is known: such frees are counted and left out, since an event needs a size.
 //
-// A driver's allocation is a segment. Where PyTorch's own probes are watched too, blocks come from those;
-// where they are not, each driver allocation is a segment with one block that fills it, so that programs
-// without a caching allocator have lifetimes to look at.
+// A driver's allocation is a segment. If PyTorch's own probes are watched too, blocks come from those; if
+// not, each driver allocation is a segment with one block that fills it, so that programs without a caching
+// allocator have lifetimes to show.
 //
-// Costs: one map operation an event, and at a window's start one event for each living block.
+// Costs: one map operation for each event, and at a window's start one event for each live block.
 
 // event is what the kernel program reports: struct event of probe.bpf.c.
 type event struct {
@@ -40,7 +40,7 @@ type event struct {
 // outOfMemory is CUDA_ERROR_OUT_OF_MEMORY.
 const outOfMemory = 2
 
-// held is memory that is known to live.
+// held is memory known to be alive.
 type held struct {
 	size   int64
 	stream uint64
@@ -49,7 +49,7 @@ type held struct {
 	device int16
 }
 
-// space tells apart addresses that can be equal and mean different things.
+// space distinguishes equal addresses that mean different things.
 type space uint8
 
 const (
@@ -86,7 +86,7 @@ type windower struct {
 	counter traces.Counter
 }
 
-// level is an amount and the most that it was since somebody asked.
+// level is an amount and its maximum since the last query.
 type level struct{ now, peak int64 }
 
 func (l *level) add(n int64) {
@@ -94,8 +94,8 @@ func (l *level) add(n int64) {
 	l.peak = max(l.peak, l.now)
 }
 
-// cached is the last answer of an interning table: most events are of the stream and the device of the one
-// before.
+// cached is the last answer of an interning table: most events have the stream and device of the previous
+// one.
 type cached[K comparable, V any] struct {
 	key   K
 	value V
@@ -123,7 +123,7 @@ func (w *windower) open(at int64) {
 	b := traces.NewBuilder()
 	b.T.Source = traces.Source{Format: "probes", Path: "-"}
 	b.T.Process, b.T.Settings = w.process, slices.Clone(w.settings)
-	b.T.Events.Grow(min(w.events, 1<<16)) // as many as in the window before; a quiet one after a busy one should not keep much more than it needs
+	b.T.Events.Grow(min(w.events, 1<<16)) // as many as in the last window, within limits, so that a quiet window after a busy one does not keep too much
 	w.stream, w.gpu = cached[uint64, traces.StreamID]{}, cached[int32, traces.DeviceID]{}
 	b.T.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: w.epoch + at}
 	w.b, w.start, w.last, w.events = b, at, 0, 0
@@ -143,7 +143,7 @@ func (w *windower) open(at int64) {
 	}
 }
 
-// take adds an event that does what its site does; open was called.
+// take adds an event of a site with that action. open must have been called.
 func (w *windower) take(e event, does action) {
 	at := max(e.time-w.start, w.last, 1) // time 0 is what was there before
 	w.last = at
@@ -210,9 +210,9 @@ func (w *windower) alloc(s space, e event, at int64) {
 	}
 }
 
-// count follows how much is held; sign is 1 for memory that is handed out, -1 for what is freed. Of blocks,
-// probes see the request, and allocated is what PyTorch rounds it to by default. Physical memory without an
-// address is counted where it is mapped, and pinned memory is the host's.
+// count tracks how much is held; sign is 1 for an allocation, -1 for a free. Probes see a block's requested
+// size, and allocated is what PyTorch rounds it to by default. Physical memory without an address counts once
+// it is mapped, and pinned memory belongs to the host.
 func (w *windower) count(s space, size, sign int64) {
 	switch s {
 	case blocks:
@@ -243,7 +243,7 @@ func (w *windower) release(s space, addr uint64, h held, at int64) {
 	}
 }
 
-// unmap takes back a range, which may span several mappings: they are never cut.
+// unmap removes a range, which may span several whole mappings.
 func (w *windower) unmap(e event, at int64) {
 	n := size(e.size)
 	if _, whole := w.held[mapped][e.addr]; whole {
@@ -260,7 +260,7 @@ func (w *windower) unmap(e event, at int64) {
 		}
 		return
 	}
-	h := held{size: n, stream: e.stream, stack: e.stack, device: int16(max(e.device, 0))} // from before: here the size is told
+	h := held{size: n, stream: e.stream, stack: e.stack, device: int16(max(e.device, 0))} // from before the probes: here the size is known
 	w.emit(mapped, false, e.addr, h, at)
 }
 
@@ -322,7 +322,7 @@ func (w *windower) sample(delta, at int64) {
 	w.counter.Time, w.counter.Value = append(w.counter.Time, at), append(w.counter.Value, w.bytes)
 }
 
-// close ends the window and returns its trace, nil if nothing happened in it.
+// close ends the window and returns its trace, nil if it is empty.
 func (w *windower) close() *traces.Trace {
 	b := w.b
 	w.b = nil

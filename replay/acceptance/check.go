@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// Check is one question that is put to a GPU.
+// Check is one check of a GPU.
 type Check struct {
 	Name string
 	// About says what is checked, in one sentence.
 	About string
-	// Least is the time without which the check is not begun.
+	// Least is the time that must be left for the check to start.
 	Least time.Duration
 
 	needs need
 	run   func(ctx context.Context, t *trial) error
 }
 
-// need is a set of things that a check cannot do without.
+// need is a set of things that a check needs.
 type need uint8
 
 const (
@@ -35,7 +35,7 @@ func (e skipped) Error() string { return e.reason }
 
 func skip(format string, args ...any) error { return skipped{fmt.Sprintf(format, args...)} }
 
-// errNoTime is the error of a check that the end of all checks came before.
+// errNoTime is the error of a check for which no time was left.
 var errNoTime = errors.New("no time left: give it more with --minutes")
 
 // Find returns the check of that name.
@@ -48,10 +48,10 @@ func Find(name string) (Check, bool) {
 	return Check{}, false
 }
 
-// Checks returns all checks, the most telling first.
+// Checks returns all checks, the most informative first.
 func Checks() []Check { return append([]Check(nil), checks...) }
 
-// checks is filled by init, since checks look checks up.
+// checks is filled by init, since checks refer to it.
 var checks []Check
 
 func init() {

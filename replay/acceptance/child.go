@@ -18,17 +18,16 @@ import (
 
 // Processes
 //
-// A check runs gmemtop and trainings, and gmemtop starts processes of its own, some of them in sessions of
-// their own. All of them have to be gone when the check is over or somebody presses ctrl-c. Three things see
-// to that: each child leads a process group, which is signalled as a whole; each carries a random token in
-// its environment, which its descendants inherit and by which /proc finds those that left the group; and
-// trainings without an end of their own set an alarm, for the case that this process is killed and can do
-// nothing.
+// A check runs gmemtop and trainings, and gmemtop starts further processes, some of them in their own
+// sessions. All of them must be gone when the check is over or the user presses ctrl-c. Three things ensure
+// that: each child leads a process group, which is signalled as a whole; each has a random token in its
+// environment, which its descendants inherit and by which those that left the group are found in /proc; and
+// trainings without an end set an alarm, in case this process is killed.
 
 // tokenName is the variable that marks every process of a run.
 const tokenName = "GMEMTOP_CHECK_TOKEN"
 
-// mercy is how long a process may take to end by itself once it is told to.
+// mercy is how long a process may take to end after it is told to.
 const mercy = 3 * time.Second
 
 func newToken() string {
@@ -37,8 +36,8 @@ func newToken() string {
 	return hex.EncodeToString(b[:])
 }
 
-// environ is the environment of children: what they keep goes to the folder, and no setting of the user's
-// reaches the gmemtop that is checked.
+// environ is the environment of children: their files go to the folder, and the user's settings do not reach
+// the gmemtop under test.
 func (s *session) environ(more ...string) []string {
 	var env []string
 	for _, v := range s.Environ {
@@ -65,7 +64,7 @@ type child struct {
 	err  error // of its end, once done is closed
 }
 
-// start starts a program. What it prints goes to out, what it says to the check's log.
+// start starts a program. Its standard output goes to out, its standard error to the check's log.
 func (t *trial) start(out io.Writer, env []string, argv ...string) (*child, error) {
 	t.log("+ %s", strings.Join(argv, " "))
 	log, err := os.OpenFile(t.path(".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -101,8 +100,7 @@ func (c *child) running() bool {
 	}
 }
 
-// wait waits for the end of the process, which it brings about where ctx ends first, and returns ctx's error
-// then.
+// wait waits for the end of the process. If ctx ends first it stops the process and returns ctx's error.
 func (c *child) wait(ctx context.Context) error {
 	select {
 	case <-c.done:
@@ -127,7 +125,7 @@ func (c *child) stop() {
 	}
 }
 
-// ended is the error of a program that ended with another exit code than it should.
+// ended is the error of a program that ended with an unexpected exit code.
 type ended struct {
 	program string
 	code    int
@@ -141,9 +139,9 @@ func (e *ended) Error() string {
 	return fmt.Sprintf("%s (exit code %d)", e.said, e.code)
 }
 
-// limited runs a program to its end, for no longer than limit, and returns what it printed and its exit code.
-// The error is nil if it ended by itself with an exit code of those that are accepted. Exit code 5 of
-// gmemtop, which means that this machine cannot, skips the check.
+// limited runs a program to its end, at most for limit, and returns its output and exit code. The error is
+// nil if it ended by itself with an accepted exit code. Exit code 5 of gmemtop, which means that this machine
+// cannot do it, skips the check.
 func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string, argv ...string) ([]byte, int, error) {
 	limit = t.allow(limit)
 	inner, cancel := context.WithTimeout(ctx, limit)
@@ -176,7 +174,7 @@ func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int
 	return out.Bytes(), code, e
 }
 
-// gmemtop runs the program that is checked.
+// gmemtop runs the program under test.
 func (t *trial) gmemtop(ctx context.Context, limit time.Duration, accepted []int, args ...string) ([]byte, int, error) {
 	return t.limited(ctx, limit, accepted, nil, append([]string{t.Program}, args...)...)
 }
@@ -228,7 +226,7 @@ func (t *trial) lastSaid(from int64) string {
 
 // sweep ends every process that carries this run's token, whatever group or session it is in.
 func (s *session) sweep() {
-	for range 3 { // one that was just being forked is found the next time
+	for range 3 { // the next round finds one that was just being forked
 		pids := marked(tokenName + "=" + s.token)
 		if len(pids) == 0 {
 			return

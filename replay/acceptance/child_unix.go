@@ -8,10 +8,10 @@ import (
 	"syscall"
 )
 
-// ownGroup has a process lead a group of its own, so that a terminal's ctrl-c does not reach it before us.
+// ownGroup makes a process lead its own group, so that a terminal's ctrl-c reaches only us.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// signalGroup tells a process's group to end, or ends it.
+// signalGroup asks a process's group to end, or kills it.
 func signalGroup(p *os.Process, kill bool) {
 	s := syscall.SIGTERM
 	if kill {

@@ -21,17 +21,17 @@ import (
 //go:embed python/*.py
 var scripts embed.FS
 
-// facts are what is known of the GPU before the first check.
+// facts are what is known about the GPU before the first check.
 type facts struct {
 	gpu     GPU
 	torch   *Torch // nil if trainings cannot run
 	noTorch string // why they cannot
 	limit   bool   // torch says what share of the GPU a program allows itself
-	free    int64  // bytes that nobody uses; 0 if unknown
+	free    int64  // free bytes; 0 if unknown
 	visible string // CUDA_VISIBLE_DEVICES for children; "" leaves it alone
 }
 
-// look finds the GPU by NVML, by torch, or by both, and says what is known of it.
+// look finds the GPU through NVML, torch, or both, and collects the facts about it.
 func (s *session) look(ctx context.Context) error {
 	s.facts.gpu.StandIn = onStandIn(s.Environ)
 	index, err := s.choose()
@@ -52,8 +52,8 @@ func (s *session) look(ctx context.Context) error {
 	return nil
 }
 
-// choose translates the number of the device into what CUDA and NVML call it. CUDA counts what
-// CUDA_VISIBLE_DEVICES leaves, NVML counts all.
+// choose translates the device's number into those of CUDA and NVML. CUDA counts the devices that
+// CUDA_VISIBLE_DEVICES leaves, NVML all of them.
 func (s *session) choose() (string, error) {
 	seen := ""
 	for _, v := range s.Environ {
@@ -111,7 +111,7 @@ func (s *session) askNVML(index string) error {
 	return fmt.Errorf("NVML shows %d GPUs and no GPU %s: gmemtop doctor lists them", len(devices), index)
 }
 
-// askTorch fills in what the Python with torch says.
+// askTorch fills in what torch says.
 func (s *session) askTorch(ctx context.Context) error {
 	if s.Python == "" {
 		s.facts.noTorch = "needs torch: name a Python that has it with --python"
@@ -166,7 +166,7 @@ func lastLine(out []byte) []byte {
 	return []byte(lines[len(lines)-1])
 }
 
-// doctor has gmemtop say what it can do here.
+// doctor runs gmemtop doctor.
 func doctor(ctx context.Context, t *trial) error {
 	out, _, err := t.gmemtop(ctx, time.Minute, nil, "doctor", "--json")
 	if err != nil {
@@ -197,7 +197,7 @@ func doctor(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// comparedRow is a row of compare --json, as far as checks look at it.
+// comparedRow is a row of compare --json, with the keys that checks read.
 type comparedRow struct {
 	Manager, Executor, Target, Reason string
 	Available                         bool
@@ -211,7 +211,7 @@ type comparedRow struct {
 	Causes                            []string `json:"causes"`
 }
 
-// compared is what compare --json prints, as far as checks look at it.
+// compared is the output of compare --json, with the keys that checks read.
 type compared struct {
 	Hardware struct {
 		Name     string
@@ -224,14 +224,14 @@ type compared struct {
 	Results []comparedRow
 }
 
-// compare runs gmemtop compare and reads its JSON. Where the budget is below what must reside, gmemtop ends
-// with code 3 and prints no JSON: the error is an [ended] then. Where gmemtop failed and printed JSON all the
-// same, both are returned.
+// compare runs gmemtop compare and reads its JSON. If the budget is below what must reside, gmemtop exits
+// with code 3 without JSON, and the error is an [ended]. If gmemtop failed but printed JSON, compare returns
+// both.
 func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string) (*compared, error) {
 	from := t.logged()
 	out, code, err := t.gmemtop(ctx, limit, []int{3}, append([]string{"compare", "--json"}, args...)...)
 	if err != nil {
-		var c compared // what could be measured is printed though something failed
+		var c compared // gmemtop prints what it could measure even if something failed
 		if json.Unmarshal(out, &c) == nil {
 			return &c, err
 		}
@@ -265,11 +265,11 @@ func calibrate(ctx context.Context, t *trial) error {
 	return nil
 }
 
-// managersByTime are lists of managers to compare, the longest first: the first for which there is time is
-// taken.
+// managersByTime are lists of managers to compare, the longest first: the first one that fits the time is
+// used.
 var managersByTime = []string{"all", "caching,smartpool,autoswap,joint", "autoswap,joint", "autoswap"}
 
-// comparison makes a check that carries out plans of a network, or of an embedded sample, in a budget in
+// comparison makes a check that carries out plans of a network or an embedded sample, with a budget in
 // percent of the peak.
 func comparison(what string, budget int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
@@ -291,7 +291,7 @@ func comparison(what string, budget int) func(context.Context, *trial) error {
 	}
 }
 
-// comparisonOf makes a check that carries out plans of a step that was recorded.
+// comparisonOf makes a check that carries out plans of a recorded step.
 func comparisonOf(example string, budget int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		file, err := t.recorded(example)
@@ -302,12 +302,11 @@ func comparisonOf(example string, budget int) func(context.Context, *trial) erro
 	}
 }
 
-// footprintTolerance and overheadTolerance are how close a measurement on a device has to come to be as
-// predicted: a share of the footprint, and points of the step time.
+// footprintTolerance and overheadTolerance are how far a measurement on a device may be from the prediction:
+// a share of the footprint, and points of the step time.
 const footprintTolerance, overheadTolerance = 0.02, 0.02
 
-// onDevice carries out on the device the plans of as many managers, in as many iterations, as there is time
-// for.
+// onDevice carries out plans on the device, of as many managers and in as many iterations as time allows.
 func (t *trial) onDevice(ctx context.Context, budget int, lists []string, what ...string) error {
 	first, err := t.compare(ctx, time.Minute, append(what, "--managers", "caching")...)
 	if err != nil {
@@ -363,8 +362,8 @@ func measuringTime(step int64, managers string, iterations int) time.Duration {
 	return time.Duration((rows*(steps*float64(step)/1e9*1.2+0.7) + planning) * 1e9)
 }
 
-// judge counts the plans that were measured, verified, and as predicted. A plan whose bytes were not verified
-// fails the check.
+// judge counts the plans that were measured, verified, and as predicted. A plan with unverified bytes fails
+// the check.
 func (t *trial) judge(c *compared, iterations int) error {
 	type key struct{ manager, executor string }
 	predicted := map[key]comparedRow{}

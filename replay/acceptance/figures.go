@@ -15,7 +15,7 @@ const (
 	unitCount = "count"
 )
 
-// vocabulary has every figure that a report can hold, with its unit and what it is called before its value.
+// vocabulary has every figure that a report can hold, with its unit and the words before its value.
 var vocabulary = map[string]struct{ unit, words string }{
 	"available":            {unitCount, "available"},
 	"to_host":              {unitRate, "copies to the host"},
@@ -53,8 +53,7 @@ var vocabulary = map[string]struct{ unit, words string }{
 	"ranks":                {unitCount, "ranks"},
 }
 
-// Subjects are what a figure can belong to where several have one: managers of memory, and what doctor looks
-// at.
+// Subjects are what a figure can belong to if several have one: memory managers, and what doctor examines.
 var Subjects = []string{
 	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap", "capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all",
 	"nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes",

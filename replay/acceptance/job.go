@@ -45,7 +45,7 @@ func medianOfLast(steps []stepLine) float64 {
 	return stats.Median(times)
 }
 
-// meanAfterWarmUp returns the mean time of all steps behind the tenth, in milliseconds.
+// meanAfterWarmUp returns the mean time of all steps after the tenth, in milliseconds.
 func meanAfterWarmUp(steps []stepLine) float64 {
 	sum, n := 0.0, 0
 	for _, s := range steps {
@@ -64,8 +64,8 @@ func sameLosses(a, b []stepLine) bool {
 	return len(a) > 0 && slices.EqualFunc(a, b, func(x, y stepLine) bool { return x.number == y.number && x.loss == y.loss })
 }
 
-// learned is what learn.py says about a training that ended: behind which step, and a digest of all
-// parameters, gradients and buffers then.
+// learned is what learn.py says about a training that ended: after which step, and a digest of all
+// parameters, gradients and buffers.
 type learned struct {
 	steps  int
 	digest string
@@ -94,10 +94,10 @@ type job struct {
 	stop string // it ends when this file is there
 }
 
-// longest is when a training without an end of its own ends at the latest, whatever became of this process.
+// longest is the longest that a training without an end runs, even if this process is killed.
 const longest = 10 * time.Minute
 
-// train starts learn.py in the background. It ends behind step last, or, where that is 0, when it is told to.
+// train starts learn.py in the background. It ends after step last or, if that is 0, when it is told to.
 func (t *trial) train(name, example string, last int, more ...string) (*job, error) {
 	j := &job{t: t, file: t.path("-" + name + ".txt"), stop: t.path("-" + name + ".stop")}
 	os.Remove(j.stop)
@@ -126,7 +126,7 @@ func (j *job) warm(ctx context.Context) error {
 	return err
 }
 
-// broke is the error of a training that ended by itself.
+// broke is the error about a training that ended by itself.
 func (j *job) broke() error {
 	return fmt.Errorf("the training ended too early: %s", j.t.lastSaid(0))
 }
@@ -149,10 +149,10 @@ func (j *job) end(ctx context.Context, limit time.Duration) (learned, error) {
 	return l, nil
 }
 
-// tell has the training end behind its next step.
+// tell makes the training end after its next step.
 func (j *job) tell() error { return os.WriteFile(j.stop, nil, 0o600) }
 
-// poll looks five times a second whether something has come about.
+// poll checks five times a second whether something has happened.
 func (s *session) poll(ctx context.Context, limit time.Duration, done func() bool) error {
 	limit = s.allow(limit)
 	end := time.Now().Add(limit)

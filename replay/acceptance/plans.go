@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// liveFootprint and liveStep are how close a plan in a running training has to come to be as predicted: a
-// share of the footprint, and of the step.
+// liveFootprint and liveStep are how far a plan in a running training may be from the prediction: shares of
+// the footprint and of the step.
 const liveFootprint, liveStep = 0.03, 0.07
 
-// carried makes a check that has a running training carry out plans of these managers, one after the other,
-// and then compares what it learned with a training of as many steps without any.
+// carried makes a check in which a running training carries out plans of these managers, one after the other.
+// It then compares what that training learned with one of as many steps without a plan.
 func carried(example, managers string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		began := time.Now()
@@ -68,7 +68,7 @@ func (t *trial) share() string {
 	return "70%"
 }
 
-// judgeLive notes how each plan did, and fails where none was carried out.
+// judgeLive notes how each plan did, and fails if none was carried out.
 func (t *trial) judgeLive(c *compared) error {
 	type key struct{ manager, executor string }
 	predicted := map[key]comparedRow{}
@@ -109,7 +109,7 @@ const (
 	saysOff = " is not carried out"
 )
 
-// planned trains under a plan until it has been on for a while, or is given up, and returns what the training
+// planned trains under a plan until it has been on for a while or has ended, and returns what the training
 // printed.
 func (t *trial) planned(ctx context.Context, manager string, flags []string, script ...string) ([]byte, error) {
 	stop := t.path("-planned.stop")
@@ -124,7 +124,7 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 				return strings.Contains(said, saysOn) || strings.Contains(said, "not carried out")
 			}
 			if err := t.poll(watching, 4*time.Minute, on); err != nil {
-				return nil // the training is over, or is ended for want of time
+				return nil // the training is over, or its time is
 			}
 			if strings.Contains(t.said(from), saysOn) {
 				select {
@@ -148,8 +148,8 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 	return out, nil
 }
 
-// beside makes a check that has torch save memory in a way of its own, and then a plan in the memory that
-// this takes, by the first of the managers whose plan can be carried out.
+// beside makes a check that trains with one of torch's own ways to save memory, and then under a plan in as
+// much memory, by the first of the managers whose plan can be carried out.
 func beside(example, how string, managers ...string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		out, err := t.script(ctx, 2*time.Minute, nil, slices.Concat([]string{"learn.py", how}, t.example(example, "--steps", "20"))...)
@@ -183,13 +183,13 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 	}
 }
 
-// ranOut reports whether an error is of a training that ran out of memory, going by what it said.
+// ranOut reports whether an error comes from a training that ran out of memory, by its message.
 func (t *trial) ranOut(err error, from int64) bool {
 	return err != nil && !errors.Is(err, errNoTime) && strings.Contains(strings.ToLower(t.said(from)), "out of memory")
 }
 
 // largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by
-// doubling and halving; then it trains factor times as much under a plan. The papers' factors are of other
+// doubling and halving; then it trains factor times as much under a plan. The papers' factors are for other
 // cards.
 func largestBatch(factor float64, example string, flags ...string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
@@ -239,7 +239,7 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 		if t.size.name == tiny.name {
 			factor = min(factor, 1.75) // PyTorch's segments of 20 MiB are much of that memory
 		}
-		more := int(math.Ceil(float64(fails-1) * factor)) // of the largest that may train, since it was found to an eighth only
+		more := int(math.Ceil(float64(fails-1) * factor)) // of the largest that may train, which is only known to an eighth
 		t.add(figure("batch", float64(fits)), figure("sample", medianOfLast(stepsOf(out))/float64(fits)), figure("batch_planned", float64(more)))
 		out, err = t.planned(ctx, "joint", nil, t.example(example, slices.Concat(flags, []string{"--memory", capped, "--batch", strconv.Itoa(more)})...)...)
 		if err != nil {
@@ -250,12 +250,12 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 	}
 }
 
-// beyond makes a check of what the paper on vDNN is known for: VGG-16 at batch 256, which takes 28 GB, trains
-// in 12. Smaller networks get the same share.
+// beyond makes a check of what the vDNN paper is known for: VGG-16 at batch 256, which takes 28 GB, trains in
+// 12. Smaller networks get the same share.
 func beyond(manager string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		const batch, paper = 256, 12.0 / 28
-		if t.size.name == tiny.name { // there are next to no weights beside the first layers, and PyTorch takes 20 MiB at once
+		if t.size.name == tiny.name { // almost all memory is in the first layers, and PyTorch takes 20 MiB at once
 			return skip("needs networks of ordinary size: what the first layers of a tiny one need at once is more than its share")
 		}
 		from := t.logged()

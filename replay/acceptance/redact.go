@@ -11,18 +11,18 @@ import (
 	"unicode/utf8"
 )
 
-// The problem: a message that a check ends with comes from gmemtop, Python or the driver, and may name files,
-// people and machines. It goes into a file that strangers read.
+// The problem: the message at the end of a check comes from gmemtop, Python or the driver, and may name
+// files, people and machines. It goes into a file that strangers read.
 //
 // The solution: a message is cut into words, and only words of known kinds stay: plain words, short numbers,
 // numbers with a unit, versions, and names of functions and settings of the libraries involved. Anything else
-// becomes a placeholder that says what it looked like. Names of this machine and its user go first, wherever
-// they stand. Linear in the message, which is cut off at its limits.
+// becomes a placeholder that says what it looked like. Names of this machine and its user are removed first,
+// everywhere. Linear in the message, whose length is limited.
 //
-// Rejected: patterns for what must not stay. Each new kind of message would be a new leak.
+// Rejected: patterns for what to remove. Each new kind of message would be a new leak.
 
-// Redactor takes out of messages whatever says who ran a program, where, and on which machine. It is safe for
-// concurrent use.
+// Redactor removes from messages everything that says who ran a program, where, and on which machine. It is
+// safe for concurrent use.
 type Redactor struct {
 	names []string        // lower case, at least four bytes each, longest first: replaced wherever they stand
 	short map[string]bool // lower case, shorter than that: replaced where they are whole words
@@ -125,8 +125,8 @@ func (r *Redactor) Redact(message string) string {
 	return b.String()
 }
 
-// word returns a word as it may stay, with the punctuation around it. A number may stay for the word before
-// it or behind it.
+// word returns a word in the form in which it may stay, with the punctuation around it. A number may stay
+// because of the word before or after it.
 func (r *Redactor) word(w, before, next string) string {
 	core := strings.TrimLeft(w, opening)
 	head := w[:len(w)-len(core)]
@@ -174,8 +174,8 @@ func (r *Redactor) hasShort(w string) bool {
 	return false
 }
 
-// unquote puts a placeholder in place of each quotation: what people and programs quote is somebody's text.
-// One that does not end goes on to the end.
+// unquote replaces each quotation with a placeholder, since it is somebody's text. One without an end goes on
+// to the end.
 func unquote(s string) string {
 	var b strings.Builder
 	for s != "" {
@@ -207,7 +207,8 @@ func unquote(s string) string {
 	return b.String()
 }
 
-// openingQuote returns where a quotation begins, -1 for nowhere. An apostrophe within a word begins none.
+// openingQuote returns where a quotation begins, -1 for nowhere. An apostrophe within a word does not begin
+// one.
 func openingQuote(s string) int {
 	for i := 0; i < len(s); i++ {
 		if !strings.ContainsRune(quotation, rune(s[i])) {
@@ -241,13 +242,12 @@ func hide(message, folded, name string) (string, string) {
 	return m.String() + message, f.String() + folded
 }
 
-// spaced makes a text one line of single spaces, without control characters and without bytes that are no
-// text.
+// spaced makes a text one line with single spaces, without control characters and invalid bytes.
 func spaced(s string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, " "), func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }), " ")
 }
 
-// lower folds ASCII only, so that every byte stays where it is.
+// lower folds only ASCII, so that no byte moves.
 func lower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -258,7 +258,7 @@ func lower(s string) string {
 	return string(b)
 }
 
-// clip cuts a text to at most n bytes, between two characters.
+// clip cuts a text to at most n bytes, between characters.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

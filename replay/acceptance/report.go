@@ -26,9 +26,8 @@ const (
 	NotRun  Outcome = "not_run" // there was no time left, or it was not asked for
 )
 
-// Report is what the checks found on one GPU. These fields are the whole of what a report file holds: nothing
-// that names a person, a machine, a file or a process has a place in it, and [Report.Validate] holds each
-// text to its form.
+// Report is what the checks found on one GPU. A report file has only these fields: none can name a person, a
+// machine, a file or a process, and [Report.Validate] checks the form of each text.
 type Report struct {
 	SchemaVersion int `json:"schema_version"`
 	// Day is when the checks ran, in UTC: 2026-11-22.
@@ -50,7 +49,7 @@ type Build struct {
 	Modified bool   `json:"modified"`
 }
 
-// System is the machine, as far as it bears on the figures.
+// System is what matters about the machine for the figures.
 type System struct {
 	OS     string `json:"os"`
 	Arch   string `json:"arch"`
@@ -67,8 +66,8 @@ type GPU struct {
 	MIG    bool   `json:"mig"`
 	// Count is how many GPUs the machine shows.
 	Count int `json:"count"`
-	// StandIn says that this is no GPU but the stand-in that tests use. Such a report is no evidence about a
-	// GPU.
+	// StandIn says that this is not a GPU but the stand-in that tests use. Such a report proves nothing about
+	// a GPU.
 	StandIn bool `json:"stand_in"`
 }
 
@@ -91,7 +90,7 @@ type Result struct {
 // Figure is one number that a check measured.
 type Figure struct {
 	Name  string  `json:"name"`         // one of the names in figures.go
-	Of    string  `json:"of,omitempty"` // what it belongs to where several have one, such as a manager
+	Of    string  `json:"of,omitempty"` // what it belongs to if several have one, such as a manager
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"` // bytes, ms, s, GB/s, share or count
 }
@@ -126,7 +125,7 @@ func (r *Report) Failed() int {
 	return n
 }
 
-// forms are what the texts of a report look like. A text of another form is not written, and not read.
+// forms are the forms of a report's texts. A text in another form is neither written nor read.
 var forms = map[string]*regexp.Regexp{
 	"gmemtop version": regexp.MustCompile(`^[0-9A-Za-z.+()-]{0,64}$`), "revision": regexp.MustCompile(`^[0-9a-f]{0,40}$`),
 	"system": regexp.MustCompile(`^[a-z0-9]{1,12}$`), "kernel": regexp.MustCompile(`^(?:[0-9]{1,3}\.[0-9]{1,3})?$`),
@@ -134,7 +133,7 @@ var forms = map[string]*regexp.Regexp{
 	"version": regexp.MustCompile(`^(?:[0-9]{1,4}(?:\.[0-9A-Za-z]{1,12}){1,4}(?:\+[0-9A-Za-z.]{1,24})?)?$`), "day": regexp.MustCompile(`^20[0-9]{2}-[01][0-9]-[0-3][0-9]$`),
 }
 
-// fit returns a text where it has its form, and a stand-by where it has not.
+// fit returns a text if it has its form, and a substitute otherwise.
 func fit(form, text, otherwise string) string {
 	if forms[form].MatchString(text) {
 		return text
@@ -142,8 +141,7 @@ func fit(form, text, otherwise string) string {
 	return otherwise
 }
 
-// Validate returns an error that names the first field that a report must not have, or has in another form
-// than is allowed.
+// Validate returns an error about the first field that is not allowed, or whose form is not.
 func (r *Report) Validate() error {
 	if r.SchemaVersion != SchemaVersion {
 		return fmt.Errorf("schema_version %d is not %d: use the gmemtop that wrote it", r.SchemaVersion, SchemaVersion)
@@ -180,7 +178,7 @@ func (r *Report) Validate() error {
 
 func isTime(seconds float64) bool { return seconds >= 0 && seconds < 1e7 }
 
-// public is the redactor of no machine: whatever it changes names something.
+// public is a redactor that knows no machine: a text that it changes names something.
 var public = NewRedactor()
 
 func (x *Result) validate() error {
@@ -214,7 +212,7 @@ func (x *Result) validate() error {
 	return nil
 }
 
-// Write writes the report as JSON, after it was validated.
+// Write validates the report and writes it as JSON.
 func (r *Report) Write(w io.Writer) error {
 	if err := r.Validate(); err != nil {
 		return fmt.Errorf("the report is not written: %w", err)
@@ -228,7 +226,7 @@ func (r *Report) Write(w io.Writer) error {
 // largestReport is how many bytes of a report file are read.
 const largestReport = 1 << 20
 
-// Read reads a report and validates it. A file that has anything that a report does not have is an error.
+// Read reads a report and validates it. Further keys in the file are an error.
 func Read(r io.Reader) (*Report, error) {
 	limited := &io.LimitedReader{R: r, N: largestReport + 1}
 	d := json.NewDecoder(limited)
@@ -246,7 +244,7 @@ func Read(r io.Reader) (*Report, error) {
 	return &out, out.Validate()
 }
 
-// Card says on what a report was taken, in a few words.
+// Card describes in a few words the card of a report.
 func (r *Report) Card() string {
 	s := r.GPU.Name
 	if r.Torch != nil {
@@ -258,7 +256,7 @@ func (r *Report) Card() string {
 	return s
 }
 
-// WriteText says in plain words what a report holds, all of it.
+// WriteText writes everything in a report in words.
 func (r *Report) WriteText(w io.Writer) error {
 	var b strings.Builder
 	mib := float64(r.GPU.Memory) / (1 << 20)

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/examples"
 )
 
-// Options say what is checked, and with what.
+// Options say what to check, and with what.
 type Options struct {
 	// Program is gmemtop's binary.
 	Program string
@@ -24,17 +24,17 @@ type Options struct {
 	Python string
 	// Device is the GPU to check, by CUDA's number.
 	Device int
-	// Environ is the environment of what is run.
+	// Environ is the environment of the programs that are run.
 	Environ []string
-	// Folder is where recordings and logs lie. Checks that are ok there are not run again.
+	// Folder is where recordings and logs go. Checks that are ok there are not run again.
 	Folder string
 	// Limit is the time that all checks together may take, 0 for no limit.
 	Limit time.Duration
-	// Only are the checks to run, all of them where it is empty.
+	// Only are the checks to run, all if it is empty.
 	Only []string
-	// Tiny has the smallest networks trained.
+	// Tiny trains the smallest networks.
 	Tiny bool
-	// Begin is called before each check that is run and End behind each check. Both may be nil.
+	// Begin is called before each check that is run and End after each check. Both may be nil.
 	Begin func(Check)
 	End   func(Result)
 }
@@ -42,7 +42,7 @@ type Options struct {
 // ErrNoGPU is wrapped by the error of [Run] if there is no GPU to check.
 var ErrNoGPU = errors.New("there is no GPU to check")
 
-// ErrNoCheck is wrapped by the error of [Run] where [Options.Only] names a check that there is not.
+// ErrNoCheck is wrapped by the error of [Run] if [Options.Only] names an unknown check.
 var ErrNoCheck = errors.New("there is no check")
 
 // session is one run of the checks.
@@ -70,7 +70,7 @@ func (t *trial) add(f ...Figure) { t.figures = append(t.figures, f...) }
 // path returns the path of a file of this check.
 func (t *trial) path(name string) string { return filepath.Join(t.Folder, t.check.Name+name) }
 
-// log notes something for a person who looks at the folder.
+// log notes something for people who read the folder.
 func (t *trial) log(format string, args ...any) {
 	f, err := os.OpenFile(t.path(".log"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -80,8 +80,8 @@ func (t *trial) log(format string, args ...any) {
 	fmt.Fprintf(f, format+"\n", args...)
 }
 
-// Run runs the checks. Where ctx ends it ends every process that it started and returns ctx's error. A check
-// that fails is no error of Run. The error wraps [ErrNoGPU] if there is no GPU, and says then what to do.
+// Run runs the checks. If ctx ends, it ends every process that it started and returns ctx's error. A check
+// that fails is not an error of Run. The error wraps [ErrNoGPU] if there is no GPU, and says what to do.
 func Run(ctx context.Context, o Options) (*Report, error) {
 	for _, name := range o.Only {
 		if _, ok := Find(name); !ok {
@@ -109,7 +109,7 @@ func newSession(o Options) *session {
 	return s
 }
 
-// all runs those of a list of checks that were asked for, and returns the report of what they found.
+// all runs those of the checks that were asked for, and returns the report.
 func (s *session) all(ctx context.Context, list []Check) (*Report, error) {
 	s.report = &Report{SchemaVersion: SchemaVersion, Day: s.began.UTC().Format(time.DateOnly), Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu,
 		Torch: s.facts.torch, Networks: s.size.name}
@@ -147,7 +147,7 @@ func names() []string {
 
 func seconds(d time.Duration) float64 { return float64(d.Round(100*time.Millisecond)) / 1e9 }
 
-// try runs one check, where there is what it needs and time for it.
+// try runs one check, if it has what it needs and time is left.
 func (s *session) try(ctx context.Context, c Check) (r Result) {
 	r = Result{Check: c.Name}
 	if missing := s.lacks(c.needs); missing != "" {
@@ -188,7 +188,7 @@ func (s *session) try(ctx context.Context, c Check) (r Result) {
 	return r
 }
 
-// guarded runs the check; a panic in it is a failure of that check alone.
+// guarded runs the check; a panic fails only that check.
 func (t *trial) guarded(ctx context.Context) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -211,8 +211,8 @@ func (s *session) lacks(n need) string {
 	return ""
 }
 
-// allow returns how long something may take that a GPU does within most. The stand-in computes on processors
-// that others use too.
+// allow returns how long something may take that takes a GPU at most most. The stand-in computes on
+// processors that others use too.
 func (s *session) allow(most time.Duration) time.Duration {
 	if s.facts.gpu.StandIn {
 		return 10 * most
@@ -245,9 +245,9 @@ func (s *session) system() System {
 	return x
 }
 
-// saved is what the folder keeps of a run that was not the last.
+// saved is what the folder keeps from an earlier run.
 type saved struct {
-	For     string   `json:"for"` // results count for the same build on the same card alone
+	For     string   `json:"for"` // results count only for the same build on the same card
 	Results []Result `json:"results"`
 }
 
@@ -274,7 +274,7 @@ func (s *session) kept() map[string]Result {
 	return out
 }
 
-// keep writes down what is known so far. Where it cannot, the next run repeats it.
+// keep saves the results so far. If it cannot, the next run repeats them.
 func (s *session) keep() {
 	all := s.kept()
 	for _, r := range s.report.Results {

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// size is how large the networks are that are trained.
+// size is the size of the networks to train.
 type size struct {
 	name    string
 	network string              // batch of ResNet-50 made from its layers
@@ -23,8 +23,8 @@ type size struct {
 	flags   map[string][]string // of each example
 	cap     float64             // GiB that it may take
 	first   int                 // the first batch that is tried
-	oom     int                 // MiB of which a training runs out
-	on      time.Duration       // how long a plan stays on before it is read how it does
+	oom     int                 // MiB, the memory of the training that must run out of it
+	on      time.Duration       // how long a plan stays on before its effect is read
 	live    string              // steps in which a plan in a running training is measured
 	pairs   int                 // of windows with and without the agent
 }
@@ -38,7 +38,7 @@ var (
 	small = size{name: "small", network: "8", gpt: []string{"--batch", "1"}, live: "20", cap: 2, first: 8, oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
 		"gpt2": {"--batch", "1", "--sequence", "256", "--layers", "6"}, "resnet50": {"--batch", "4"}, "vgg16": {"--batch", "4", "--hidden", "1024"},
 		"vit": {"--batch", "4"}, "mlp": {"--batch", "2048", "--width", "2048"}}}
-	// tiny is for trying the checks themselves, for the stand-in, and for GPUs with hardly any memory left.
+	// tiny is for testing the checks themselves, for the stand-in, and for GPUs with hardly any memory left.
 	tiny = size{name: "tiny", network: "1", gpt: []string{"--batch", "1"}, live: "5", cap: 0.0625, first: 16, oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
 		"mlp":      {"--batch", "2048", "--inputs", "64", "--width", "64"},
 		"resnet50": {"--batch", "16", "--image", "32", "--width", "4", "--classes", "10"},
@@ -47,8 +47,8 @@ var (
 		"gpt2":     {"--batch", "8", "--sequence", "64", "--layers", "4", "--width", "64", "--heads", "2", "--vocabulary", "500"}}}
 )
 
-// sizeFor chooses networks that fit into the memory that nobody uses. The stand-in has a card's memory and
-// computes on a processor.
+// sizeFor chooses networks that fit the free memory. The stand-in has a card's memory but computes on a
+// processor.
 func (s *session) sizeFor() size {
 	switch free := s.facts.free; {
 	case s.Tiny, s.facts.gpu.StandIn, free > 0 && free < 4*gib:
@@ -93,7 +93,7 @@ func (t *trial) recorded(example string) (string, error) {
 	return file, nil
 }
 
-// reportDevice is a device of stats --json, as far as checks look at it.
+// reportDevice is a device of stats --json, with the keys that checks read.
 type reportDevice struct {
 	Events        int
 	EndAllocated  int64 `json:"end_allocated_bytes"`
@@ -141,7 +141,7 @@ func statsOf(example string) func(context.Context, *trial) error {
 }
 
 // attach attaches to a training, records some of its steps, detaches, and compares what it learns with a
-// training that nobody watches.
+// training that is not watched.
 func attach(ctx context.Context, t *trial) error {
 	j, err := t.train("watched", "gpt2", 0)
 	if err != nil {
@@ -178,8 +178,8 @@ func attach(ctx context.Context, t *trial) error {
 	return t.same(ctx, "gpt2", got, want)
 }
 
-// same fails unless two trainings learned the same. Where they did not, a third tells whether the machine
-// gives the same twice at all.
+// same fails unless two trainings learned the same. If they did not, a third shows whether the machine is
+// reproducible at all.
 func (t *trial) same(ctx context.Context, example string, got, want learned) error {
 	if got == want {
 		return nil
@@ -235,7 +235,7 @@ func snapshot(ctx context.Context, t *trial) error {
 
 var triedToAllocate = regexp.MustCompile(`Tried to allocate ([0-9.]+) (bytes|KiB|MiB|GiB)`)
 
-// outOfMemory has gmemtop explain an out-of-memory error, and compares the request with the one in torch's
+// outOfMemory makes gmemtop explain an out-of-memory error, and compares the request with the one in torch's
 // own message.
 func outOfMemory(ctx context.Context, t *trial) error {
 	file := filepath.Join(t.Folder, "oom.pickle")
@@ -337,8 +337,8 @@ func estimate(ctx context.Context, t *trial) error {
 // printAgent prints the agent's source, which gmemtop run puts in front of PYTHONPATH.
 const printAgent = `import os; print(open(os.environ["PYTHONPATH"].split(os.pathsep)[0] + "/agent.py").read())`
 
-// overhead measures what the agent costs a step when nothing is captured. More than half a percent for
-// certain is a failure, on a network of ordinary size.
+// overhead measures what the agent costs a step when nothing is captured. On a network of ordinary size,
+// certainly more than half a percent is a failure.
 func overhead(ctx context.Context, t *trial) error {
 	agent, _, err := t.gmemtop(ctx, 30*time.Second, nil, "run", "--headless", "--", t.Python, "-c", printAgent)
 	if err != nil {
@@ -366,8 +366,8 @@ func overhead(ctx context.Context, t *trial) error {
 	return costs(r.Time.Interval, t.size.name == tiny.name)
 }
 
-// costs judges the interval that the share of a step which watching costs lies in. An interval wider than
-// what it is to be told from is no answer, and neither is a share of next to nothing.
+// costs judges the interval of the share of a step that watching costs. An interval wider than the limit that
+// it is compared with is no answer, and neither is a share of a tiny step.
 func costs(interval [2]float64, tiny bool) error {
 	const most, widest = 0.005, 0.02
 	low, high := interval[0], interval[1]
@@ -384,7 +384,7 @@ func costs(interval [2]float64, tiny bool) error {
 }
 
 // history records one step in 20 by the allocator's own history, and compares losses and times with a
-// training that nobody watches.
+// training that is not watched.
 func history(ctx context.Context, t *trial) error {
 	argv := t.example("gpt2", "--steps", "90", "--deterministic")
 	out, err := t.script(ctx, 2*time.Minute, nil, argv...)
@@ -424,7 +424,7 @@ func probes(ctx context.Context, t *trial) error {
 	recording, cancel := context.WithTimeout(ctx, t.allow(90*time.Second))
 	defer cancel()
 	stopped := make(chan error, 1)
-	go func() { // a program that is probed has seconds and no steps: it ends some of them later, and the recording with it
+	go func() { // a probed program has seconds and no steps: it ends a few of them later, and so does the recording
 		select {
 		case <-time.After(t.size.on + 3*time.Second):
 			stopped <- j.tell()

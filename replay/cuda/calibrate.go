@@ -16,16 +16,16 @@ import (
 
 // Calibration.
 //
-// Problem: the simulator's figures of a device are a data sheet's, or somebody else's. What a copy, a launch
-// or an allocation costs depends on the slot that the card is in, the host's memory and the driver.
+// Problem: the simulator's figures for a device come from a data sheet or another machine. What a copy, a
+// launch or an allocation costs depends on the card's slot, the host's memory and the driver.
 //
 // Solution: each figure is measured as the simulator uses it. A link is a line through a small and a large
 // pinned copy: the slope is its rate, what is left at size zero its latency. Together is what each direction
 // keeps of its speed while both copy without a pause. A launch, an allocation, a free and a mapping are times
-// of the host, the median of many. What a plan cannot be simulated with is not asked for: arithmetic stays as
-// it was in the description that is calibrated.
+// of the host, the median of many. What the simulation does not use is not measured: arithmetic stays as in
+// the description that is calibrated.
 //
-// Rejected: the mean (one interrupt spoils it); copies of one size (latency and rate cannot be told apart).
+// Rejected: the mean (one interrupt spoils it); copies of one size (they do not separate latency from rate).
 
 const (
 	copyRuns   = 9
@@ -34,9 +34,8 @@ const (
 	callRuns   = 31
 )
 
-// Calibrate measures what copies, launches and allocations cost on the device, and returns base with those
-// figures in place of its own; its Origin says which are measured. The error is the device's or the
-// context's.
+// Calibrate measures what copies, launches and allocations cost on the device, and returns base with its
+// figures replaced by these; its Origin says which are measured. The error is the device's or the context's.
 func (t *Target) Calibrate(ctx context.Context, base plan.Hardware) (plan.Hardware, error) {
 	h := base
 	err := t.with(ctx, func(led *ledger, k []driver.Kernel) error {
@@ -137,8 +136,8 @@ func (c *calibration) copies() error {
 	return c.together(streams, alone, func(way int) error { return one(way, size) })
 }
 
-// together measures what each direction keeps while both copy: each has copies before and behind the one that
-// is timed, so that the other is busy throughout.
+// together measures what speed each direction keeps while both copy: each has copies before and after the
+// timed one, so that the other is busy throughout.
 func (c *calibration) together(streams [2]driver.Stream, alone [2]int64, one func(way int) error) error {
 	var from, to [2]driver.Event
 	for way := range 2 {

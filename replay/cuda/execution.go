@@ -22,13 +22,13 @@ const (
 	kernelWork
 )
 
-// waitKind says why a queue is made to wait. Every wait of the executor goes through execution.wait, so that
-// tests can leave out any one of them and see that the device notices.
+// waitKind says why a queue waits. Every wait of the executor goes through execution.wait, so that tests can
+// leave out any one of them and see that the device notices.
 type waitKind uint8
 
 const (
 	waitPlan  waitKind = iota // the plan says so
-	waitBegin                 // the iteration begins behind the one before
+	waitBegin                 // the iteration begins after the one before
 	waitEnd                   // it ends when all queues are done
 	waitSlot                  // a copy out takes pinned memory that a copy in still reads
 	waitTaken                 // memory of another queue's
@@ -63,7 +63,7 @@ type execution struct {
 
 const threads = 256
 
-// newExecution takes everything from the device that enacting a plan needs.
+// newExecution takes from the device everything that the plan needs.
 func newExecution(ctx context.Context, led *ledger, k []driver.Kernel, p *plan.Problem, pl *plan.Plan, limit int64) (*execution, error) {
 	prog, err := compile(p, pl)
 	if err != nil {
@@ -126,15 +126,14 @@ func (x *execution) wait(kind waitKind, queue int16, e driver.Event) error {
 
 // work is what a pass does at each step: [verification] fills and checks, [timing] streams and computes.
 type work interface {
-	// begin is called when an iteration begins, its queues in order behind the one before; end when all of it
-	// was given, and compute waits for all queues.
+	// begin is called when an iteration begins, with its queues ordered after the one before; end when all of
+	// it has been issued and compute waits for all queues.
 	begin(k int) error
 	end(k int) error
-	// alloc is called behind an instance's allocation, free before its memory goes.
+	// alloc is called after an instance's allocation, free before its memory is given up.
 	alloc(s int, i plan.InstanceID) error
 	free(s int, i plan.InstanceID) error
-	// before is called when a step's queue is about to wait for what it has to wait for, copies last; after
-	// when it was given its work.
+	// before is called when a step's queue is about to wait, for copies last; after when it has its work.
 	before(s int, copies bool) error
 	after(s int) error
 	// out and in put the copies on their queues, run the kernels of an op.
@@ -145,12 +144,12 @@ type work interface {
 
 const checkEvery = 1 << 10
 
-// iterate gives the device one iteration of the program.
+// iterate issues one iteration of the program to the device.
 //
-// Steps are given in their order. What a queue has to wait for is gathered until it is given work, waits for
-// copies last, so that a pass that takes times can tell waiting for a copy from other waiting. The iteration
-// begins behind everything before it and ends, on the first compute stream, when all queues are done: the
-// order between iterations that training makes by using what an iteration computed.
+// Steps are issued in order. A queue's waits are collected until it gets work, those for copies last, so that
+// a timing pass can distinguish waiting for a copy from other waiting. The iteration begins after everything
+// before it and ends, on the first compute stream, when all queues are done: in training, each iteration
+// needs the results of the one before.
 func (x *execution) iterate(w work, k int) error {
 	if err := x.led.Record(x.begin, x.streams[0]); err != nil {
 		return err
@@ -233,7 +232,7 @@ func (x *execution) step(w work, s int, pending [][]int32) error {
 	return nil
 }
 
-// flush makes a queue wait for what it has to wait for before step s.
+// flush makes a queue wait for everything that step s must wait for.
 func (x *execution) flush(w work, s int, queue int16, pending [][]int32) error {
 	copies := false
 	for pass := range 2 {
@@ -279,7 +278,7 @@ func (x *execution) copyIn(s int, i plan.InstanceID) error {
 	return x.led.CopyIn(p, x.slot(s), size, x.streams[x.p.InQueue()])
 }
 
-// launch gives a kernel to a queue with a grid for so many words.
+// launch queues a kernel with a grid for so many words.
 func (x *execution) launch(kernel int, queue int16, words int64, args ...uint64) error {
 	blocks := int(min(max((words+threads-1)/threads, 1), int64(x.blocks)))
 	return x.led.Launch(x.kernels[kernel], blocks, threads, x.streams[queue], args...)

@@ -8,10 +8,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// KeepAll returns the plan that keeps everything in memory, laid out so that it may fit a card: what
-// overheads are counted from. Buffers that are there for the whole iteration, or are carried into the next,
-// lie at the bottom; the others take the best hole that there is when they come, as an arena allocator would
-// have it. Nobody asked for the smallest arena here: managers that do are compared with it.
+// KeepAll returns the plan that keeps everything in memory, laid out so that it may fit a card; overheads are
+// relative to it. Buffers that live for the whole iteration, or are carried into the next, are at the bottom;
+// the others take the best-fitting hole when they come, as in an arena allocator. The arena need not be the
+// smallest possible: managers that make it smaller are compared with this plan.
 func KeepAll(p *plan.Problem) (*plan.Plan, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
 	if err != nil {
@@ -21,7 +21,7 @@ func KeepAll(p *plan.Problem) (*plan.Plan, error) {
 	align := max(p.Align, torchalloc.MinBlock) // what the arena cuts its blocks at
 	round := func(size int64) int64 { return (size + align - 1) &^ (align - 1) }
 	offsets := make([]int64, len(pl.Instances))
-	at := make([]int64, len(p.Buffers)) // of what lies at the bottom
+	at := make([]int64, len(p.Buffers)) // of what is at the bottom
 	var base int64
 	for _, i := range pl.Resident {
 		b := pl.Instances[i].Buffer
@@ -65,5 +65,5 @@ func KeepAll(p *plan.Problem) (*plan.Plan, error) {
 	return pl, nil
 }
 
-// arenaSpace bounds the arena that KeepAll lays out, in bytes.
+// arenaSpace bounds KeepAll's arena, in bytes.
 const arenaSpace = int64(1) << 44

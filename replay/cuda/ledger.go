@@ -11,22 +11,22 @@ import (
 // The ledger.
 //
 // Problem: a run takes memory, addresses, events and pinned host memory in many places, and may end in any of
-// them: by an error of the driver, because somebody pressed Ctrl-C, by a defect of ours. Whatever it took
-// must go back, because other people's processes use the same device.
+// them: by a driver error, Ctrl-C, or a bug of ours. It must give everything back, because other people's
+// processes use the same device.
 //
-// Solution: the ledger is a [driver.Device] in front of the real one. It writes down what is taken and
-// strikes out what is given back; close gives back the rest, in the order that the driver wants: work is
-// waited for, memory in stream order, mappings before handles and addresses, host memory last, when the
-// context is gone and nothing can write to it any more. It is also the place that refuses: what would pass
-// the limit is out of memory before the driver is asked, so that a budget below the card's memory is enacted,
-// and other processes keep theirs. And it counts.
+// Solution: the ledger is a [driver.Device] in front of the real one. It notes what is taken and what is
+// given back; Close gives back the rest in the order that the driver needs: it waits for work, then frees
+// memory in stream order, mappings before handles and addresses, and host memory last, when the context is
+// gone and nothing can write to it. It also enforces the limit: a request beyond it is out of memory before
+// the driver is asked, so that a budget can be below the card's memory, and other processes keep theirs. And
+// it counts.
 //
-// Rejected: a defer beside each allocation (blocks outlive functions here); leaving it to the destruction of
-// the context (it does give the device's memory back, but not what is pinned on the host, and a test could
-// not tell a leak from a clean end).
+// Rejected: a defer after each allocation (blocks outlive functions here); relying on the destruction of the
+// context (it frees device memory, but not what is pinned on the host, and a test could not distinguish a
+// leak from a clean end).
 type ledger struct {
 	driver.Device
-	limit int64 // the most that may be held of the device, in bytes
+	limit int64 // the most device memory that may be held, in bytes
 	held  int64
 	peak  int64
 	calls int64 // allocations, frees and mappings asked of the driver
@@ -53,7 +53,7 @@ func newLedger(d driver.Device, limit int64) *ledger {
 	return l
 }
 
-// reset makes the books empty.
+// reset empties the ledger.
 func (l *ledger) reset() {
 	l.held, l.peak, l.calls = 0, 0, 0
 	l.allocs, l.pooled, l.reserved = map[driver.Ptr]int64{}, map[driver.Ptr]pooledBlock{}, map[driver.Ptr]int64{}
@@ -61,7 +61,7 @@ func (l *ledger) reset() {
 	l.streams, l.events = map[driver.Stream]bool{}, map[driver.Event]bool{}
 }
 
-// hold refuses what would pass the limit.
+// hold refuses what would exceed the limit.
 func (l *ledger) hold(size int64) error {
 	if l.held+size > l.limit {
 		return fmt.Errorf("%d bytes wanted, %d of %d allowed are held: %w", size, l.held, l.limit, driver.ErrOutOfMemory)
@@ -97,8 +97,7 @@ func (l *ledger) Free(p driver.Ptr) error {
 	return nil
 }
 
-// AllocAsync implements driver.Memory. What the pool holds is the driver's to say; here the blocks are
-// counted.
+// AllocAsync implements driver.Memory. Only the driver knows what the pool holds; the ledger counts blocks.
 func (l *ledger) AllocAsync(size int64, s driver.Stream) (driver.Ptr, error) {
 	if err := l.hold(size); err != nil {
 		return 0, err
@@ -156,8 +155,7 @@ func (l *ledger) Create(size int64) (driver.Handle, error) {
 	return h, nil
 }
 
-// Release implements driver.Virtual. The device has the memory again once it is mapped nowhere; callers unmap
-// before they release.
+// Release implements driver.Virtual. Callers unmap memory before they release it.
 func (l *ledger) Release(h driver.Handle) error {
 	err := l.Device.Release(h)
 	if err == nil {
@@ -235,8 +233,8 @@ func (l *ledger) CloseEvent(e driver.Event) error {
 	return err
 }
 
-// clear gives everything back but the context, and returns the first error. The books are empty then,
-// whatever the driver said.
+// clear gives back everything but the context, and returns the first error. The ledger is empty afterwards in
+// any case.
 func (l *ledger) clear() error {
 	var first error
 	note := func(err error) {
@@ -275,7 +273,7 @@ func (l *ledger) clear() error {
 	for _, b := range l.slabs {
 		note(l.Unregister(unsafe.Pointer(&b[0])))
 	}
-	if first != nil { // what failed may still be written to
+	if first != nil { // the device may still write to it
 		l.loose = append(l.loose, l.slabs...)
 		l.slabs = nil
 	}
@@ -287,8 +285,7 @@ func (l *ledger) clear() error {
 	return first
 }
 
-// Close gives everything back and ends the context. A device that was lost has nothing left to give: then its
-// error is not repeated.
+// Close gives everything back and destroys the context. It does not repeat the error of a lost device.
 func (l *ledger) Close() error {
 	err := l.clear()
 	if e := l.Device.Close(); err == nil {

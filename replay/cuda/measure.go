@@ -15,8 +15,8 @@ import (
 // measurer carries one plan out on one opened device, in sessions that each begin and end with nothing held.
 //
 // The order is verify, keep-all, plan, keep-all. Keeping everything before and after shows whether the device
-// itself changed its speed meanwhile (clocks fall as it warms up, others use it); the plan's time is only
-// worth something beside those two.
+// itself changed its speed (clocks fall as it warms up, others use it); the plan's time means something only
+// beside those two.
 type measurer struct {
 	ctx   context.Context
 	led   *ledger
@@ -91,10 +91,9 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 	return err
 }
 
-// keepAllPlan returns the plan of keeping everything, nil if there is no room even for its largest buffer.
-// Where the device has less room than it takes, as when somebody looks for a way to fit, blocks come to lie
-// on top of each other: what is computed then is worth nothing, but its time is not changed by where bytes
-// lie.
+// keepAllPlan returns the plan of keeping everything, nil if there is no room even for its largest buffer. If
+// it does not fit the device, blocks overlap: the results are then worthless, but the time does not depend on
+// addresses.
 func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 	all, err := KeepAll(p)
 	if err != nil {
@@ -178,7 +177,7 @@ func (r *measurer) timed(x *execution) error {
 	return r.traced(x)
 }
 
-// traced fills what needs events around every step.
+// traced fills in what needs events around every step.
 func (r *measurer) traced(x *execution) error {
 	t, err := newTiming(x, r.rates, true)
 	if err != nil {
@@ -212,9 +211,9 @@ func (r *measurer) traced(x *execution) error {
 // two can be compared.
 const dryIterations = 2
 
-// sizes finds what an online allocator holds when nothing presses it and the smallest cap under which the
-// iteration completes, on the device's own memory and with no work on it; and returns the cap to run under:
-// the limit, or the least that it needs where that is more.
+// sizes finds what an online allocator holds without a cap and the smallest cap under which the iteration
+// completes, on the device's own memory and with no work on it. It returns the cap to run under: the limit
+// or, if that is too little, the smallest cap.
 func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, error) {
 	if pl.Policy.Name == plan.PolicyAsync {
 		return r.led.limit, nil
@@ -247,7 +246,7 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 }
 
 // completes reports whether an online allocator gets through n iterations under a cap, and the most that it
-// held. No work is given to the device, so that whatever waits for work waits for nothing.
+// held. The device gets no work, so nothing has to wait for work.
 func (r *measurer) completes(p *plan.Problem, pl *plan.Plan, limit int64, n int) (held int64, ok bool, err error) {
 	err = r.session(p, pl, limit, func(x *execution) error {
 		for range n {

@@ -11,13 +11,13 @@ import (
 
 // Online allocators on a device.
 //
-// The emulated allocators decide addresses and driver calls, and know no bytes; here the driver that they ask
-// is the device, so that segments, mappings and what each costs are real. An allocator hands a block on
-// within its stream without waiting, as PyTorch's does, and a block that other streams touched only when
-// their work on it is done, which it asks the device's events.
+// The emulated allocators decide addresses and driver calls, and never touch memory. Here their driver is the
+// device, so that segments, mappings and what they cost are real. An allocator reuses a block within its
+// stream without waiting, as PyTorch's does, and a block that other streams touched only when their work on
+// it is done, as the device's events say.
 //
-// Where cudaFree and cuMemUnmap would wait for the device by themselves, the code waits explicitly: it costs
-// the allocator the same, and nothing depends on what a driver happens to do.
+// Where cudaFree and cuMemUnmap would wait for the device, the code waits explicitly: the allocator pays the
+// same, and nothing depends on the driver.
 
 // deviceDriver is the allocator.Driver of a device within a cap.
 type deviceDriver struct {
@@ -42,7 +42,7 @@ func newDeviceDriver(l *ledger, limit int64) *deviceDriver {
 	return &deviceDriver{led: l, cap: limit, allocs: map[driver.Ptr]int64{}, reserved: map[driver.Ptr]int64{}, mapped: map[driver.Ptr]allocator.Handle{}}
 }
 
-// refused makes the device's want of memory the allocators'.
+// refused turns the device's out-of-memory into the allocators'.
 func refused(err error) error {
 	if errors.Is(err, driver.ErrOutOfMemory) {
 		return fmt.Errorf("%w: %w", allocator.ErrOutOfMemory, err)
@@ -132,7 +132,7 @@ func (d *deviceDriver) Release(h allocator.Handle) error {
 	return d.reclaim(h)
 }
 
-// reclaim gives memory back that is released and mapped nowhere; the device has it no sooner either way.
+// reclaim gives back memory that is released and mapped nowhere.
 func (d *deviceDriver) reclaim(h allocator.Handle) error {
 	x := &d.made[h-1]
 	if !x.released || x.mappings > 0 {
@@ -189,7 +189,7 @@ func (d *deviceDriver) MemInfo() (free, total int64) { return d.cap - d.held, d.
 // and ends the run.
 type deviceEvents struct {
 	x     *execution
-	open  []driver.Event // by number - 1, 0 if it has come to pass
+	open  []driver.Event // by number - 1, 0 if it has completed
 	spare []driver.Event
 	err   error
 }
@@ -253,7 +253,7 @@ type online struct {
 	events *deviceEvents
 	a      allocator.Allocator
 	blocks []allocator.Block // by instance
-	end    []plan.InstanceID // by buffer, where it lies now
+	end    []plan.InstanceID // by buffer: its present instance
 }
 
 func newOnline(x *execution, settings allocator.Settings, limit int64) (*online, error) {
@@ -275,7 +275,7 @@ func (o *online) alloc(i plan.InstanceID) error {
 	if err = errors.Join(err, o.events.err); err != nil {
 		return err
 	}
-	if o.a.Stats().Synchronisations > before { // it hands memory on that only a wait for the device makes safe
+	if o.a.Stats().Synchronisations > before { // it reuses memory that only a wait for the device makes safe
 		if err := o.x.led.Synchronize(); err != nil {
 			return err
 		}

@@ -8,22 +8,22 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// program is what can be worked out about a plan before it runs.
+// program is what is known about a plan before it runs.
 type program struct {
 	p *plan.Problem
 	// pl's steps are carried out in order.
 	pl *plan.Plan
-	// marks has, for each step, the event that is recorded behind it, -1 where nobody waits for it; events is
-	// how many there are.
+	// marks has, for each step, the event recorded after it, -1 if nothing waits for it; events is how many
+	// there are.
 	marks  []int32
 	events int
-	// last is, for each instance, the last step that touches it, -1 where none does.
+	// last is, for each instance, the last step that touches it, -1 for none.
 	last []int32
 	// foreign says, for each instance, that a queue other than its home touches it.
 	foreign []bool
-	// slots has, for each copy, where in pinned memory its bytes lie; behind has, for each copy out, the copy
-	// in that must be done before because it reads what lay there, -1 for none. pinned is how much there is,
-	// in bytes.
+	// slots has, for each copy, the place of its bytes in pinned memory; behind has, for each copy out, the
+	// copy in that must finish first because it reads from that place, -1 for none. pinned is the pinned
+	// memory in bytes.
 	slots  []int64
 	behind []int32
 	pinned int64
@@ -63,8 +63,8 @@ func (g *program) mark(step int32) {
 	}
 }
 
-// check refuses what would make the executor leave its tables. Whether the plan is right is for
-// plan.Validate, and for the device, to say.
+// check refuses what would make the executor index outside its tables. Whether the plan is right is up to
+// plan.Validate and the device.
 func (g *program) check() error {
 	p, pl := g.p, g.pl
 	wrong := func(s int, what string) error {
@@ -109,8 +109,8 @@ func (g *program) check() error {
 	return nil
 }
 
-// walk calls touch for every touch of an instance by a step, in order. Its error names a step that touches
-// what is not there.
+// walk calls touch for every touch of an instance by a step, in order. Its error names a step that touches an
+// instance that is not in memory.
 func (g *program) walk(touch func(step int, i plan.InstanceID, queue int16)) error {
 	p, pl := g.p, g.pl
 	at := pl.ResidentOf(p)
@@ -169,7 +169,7 @@ func (g *program) touches() error {
 // home returns the queue that an instance's memory belongs to.
 func (g *program) home(i plan.InstanceID) int16 { return g.p.Buffers[g.pl.Instances[i].Buffer].Stream }
 
-// occupant is a stretch of pinned memory and who has it.
+// occupant is a range of pinned memory and the copy that occupies it.
 type occupant struct {
 	at, size int64
 	until    int32 // the last step that reads it
@@ -178,18 +178,17 @@ type occupant struct {
 
 // host gives every copy on the host a place.
 //
-// Copies out are one queue and so in order among themselves, but a copy out into a place that a copy in still
-// reads from must wait for that one. The plan knows nothing of places on the host. Such a wait would cost
-// time that no plan speaks of, so a place is used again only where the plan's own waits put the reader
-// before; else a new one is taken, as long as the limit of pinned memory allows, and only then the old one
-// with a wait of ours. What of a place that each iteration uses in turn is no question: iterations are in
-// order.
+// Copies out share one queue and are in order among themselves, but a copy out into a place that a copy in
+// still reads from must wait for it. The plan does not know places on the host, so such a wait would cost
+// time that the plan does not account for. A place is therefore reused only if the plan's own waits put the
+// reader first. Otherwise a new place is taken, as long as the limit of pinned memory allows, and only then
+// an old one with a wait of ours. Iterations are in order, so they can use the same places.
 //
 // Each copy takes the lowest hole that is large enough, in the order of the steps. Complexity: O(steps x
 // queues + copies x copies on the host at one time).
 func (g *program) host() error {
 	pl := g.pl
-	until := make([]int32, len(pl.Steps)) // of each copy out, the last copy in that reads it, the copy itself where none does
+	until := make([]int32, len(pl.Steps)) // of each copy out, the last copy in that reads it, or the copy itself
 	out := make([]int32, len(g.p.Buffers))
 	for b := range out {
 		out[b] = -1
@@ -206,7 +205,7 @@ func (g *program) host() error {
 			until[out[b]] = int32(s)
 		}
 	}
-	var live, gone []occupant // by address; those whose last reader has been given, and may not be done
+	var live, gone []occupant // by address; those whose last reader has been issued, and may not be done
 	known := g.readers()
 	passed := int32(-1) // the last copy in that copies out are behind
 	for s := range pl.Steps {
@@ -270,8 +269,8 @@ func hole(size int64, live, gone []occupant) int64 {
 	return at
 }
 
-// readers returns, for each copy out, the last copy in that the plan's waits put before it, -1 for none: a
-// vector clock a queue, as for plan.Plan.Order.
+// readers returns, for each copy out, the last copy in that the plan's waits put before it, -1 for none. It
+// keeps a vector clock for each queue, like plan.Plan.Order.
 func (g *program) readers() []int32 {
 	k := g.p.Queues()
 	in, of := int(g.p.InQueue()), make([]int32, len(g.pl.Steps))

@@ -9,26 +9,26 @@ import (
 )
 
 // store gives instances their memory: the arena of a placed plan, or an online allocator over the device.
-// Sizes are bytes. Calls come in the order of the program's steps; work that was given to streams before them
-// may still be running.
+// Sizes are bytes. Calls come in the order of the program's steps; earlier work on streams may still be
+// running.
 type store interface {
 	// alloc takes memory for an instance, free gives it back.
 	alloc(plan.InstanceID) error
 	free(plan.InstanceID) error
-	// at returns where an instance lies and how many bytes of it count.
+	// at returns an instance's address and how many bytes of it count.
 	at(plan.InstanceID) (driver.Ptr, int64)
 	// touch is called before work on a queue touches an instance.
 	touch(i plan.InstanceID, queue int16) error
-	// turn is called when an iteration ends: what buffers lie in now is what the next one finds.
+	// turn is called when an iteration ends: the next one finds buffers where they are now.
 	turn()
-	// footprint is the most that was held from the driver so far.
+	// footprint is the most memory held from the driver so far.
 	footprint() (int64, error)
 	// figures are what an online allocator counted.
 	figures() allocator.Stats
 }
 
-// openStore takes the memory that the residents of a plan need, and what serves the rest. limit is the most
-// that an online allocator may hold.
+// openStore takes the memory for a plan's residents, and sets up what serves the rest. limit is the most that
+// an online allocator may hold.
 func (x *execution) openStore(limit int64) (store, error) {
 	if x.pl.Policy == nil {
 		return newArena(x)
@@ -79,8 +79,8 @@ func (a *arena) at(i plan.InstanceID) (driver.Ptr, int64) {
 	return a.base + driver.Ptr(in.Offset), in.Size
 }
 
-// requested returns the bytes that an online allocator is asked for: it rounds by itself, but for a
-// workspace, whose size is that of a variant.
+// requested returns the bytes to ask an online allocator for, which rounds by itself; a workspace has the
+// size of its variant.
 func (x *execution) requested(i plan.InstanceID) int64 {
 	in := &x.pl.Instances[i]
 	if x.p.Rounded(in.Buffer) == in.Size {
@@ -89,10 +89,10 @@ func (x *execution) requested(i plan.InstanceID) int64 {
 	return in.Size
 }
 
-// borders orders the queues around memory that an online allocator hands on. Its plans are ordered by data
-// alone: within the home queue of a block its own order is enough, as for PyTorch's allocator; a block that
-// another queue touches first must come behind the home queue's earlier work, which may be on the same bytes,
-// and that order is made here with one event an instance.
+// borders orders the queues around memory that an online allocator reuses. Its plans are ordered only by
+// data. Within a block's home queue that is enough, as for PyTorch's allocator; but if another queue touches
+// a block first, that must come after the home queue's earlier work, which may be on the same bytes. One
+// event for each instance makes that order.
 type borders struct {
 	x       *execution
 	taken   []driver.Event // of each foreign instance, recorded on its home queue when it was taken
@@ -126,7 +126,7 @@ func (b *borders) cross(i plan.InstanceID, queue int16) (bool, error) {
 	}
 	b.crossed[i] |= 1 << queue
 	if b.taken[i] == 0 {
-		return true, nil // it was there when the iteration began, and all queues were behind that
+		return true, nil // it existed when the iteration began, which all queues wait for
 	}
 	return true, b.x.wait(waitTaken, queue, b.taken[i])
 }
@@ -157,8 +157,7 @@ func (a *async) alloc(i plan.InstanceID) error {
 	return a.take(i)
 }
 
-// free gives the memory back in the order of its home queue, which first waits for the other queues that
-// touched it.
+// free gives the memory back in its home queue's order, after waiting for the other queues that touched it.
 func (a *async) free(i plan.InstanceID) error {
 	if a.addr[i] == 0 {
 		return nil

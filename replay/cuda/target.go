@@ -20,18 +20,17 @@ type Options struct {
 	Library string
 	// Margin is how much of the device's free memory is left alone, in bytes; 0 for 512 MiB.
 	Margin int64
-	// Iterations are timed behind WarmUp that are not; 0 for 20 and 3.
+	// Iterations are timed, after WarmUp that are not; 0 for 20 and 3.
 	Iterations, WarmUp int
 	// SkipVerification leaves out the verification before a plan is timed.
 	SkipVerification bool
-	// Used, if not nil, is another counter of what this process holds of the device, its context included,
-	// such as NVML's; known is false if that one does not tell. It stands in the notes beside what the
-	// executor holds.
+	// Used, if not nil, is another counter of the device memory of this process, including its context, such
+	// as NVML's; known is false if it cannot tell. The notes have it beside what the executor holds.
 	Used func() (bytes int64, known bool)
 	// Charts records what each queue did.
 	Charts bool
 
-	omit func(kind waitKind, n int) bool // of tests: a wait to leave out
+	omit func(kind waitKind, n int) bool // for tests: a wait to leave out
 }
 
 func (o *Options) fill() {
@@ -53,8 +52,7 @@ type Target struct {
 	rates *rates // measured in the first run; nil before
 }
 
-// New returns a target for a device, which is opened by each run and by nothing else: that there is none is
-// Run's error. [Open] asks first.
+// New returns a target for a device, which only runs open: if there is none, Run fails. [Open] checks first.
 func New(opt Options) *Target {
 	opt.fill()
 	return &Target{opt: opt, turn: make(chan struct{}, 1)}
@@ -87,7 +85,7 @@ func Devices(library string) ([]driver.Info, error) {
 	return d.Devices()
 }
 
-// with opens the device on this goroutine's thread, hands it to do behind a ledger, and gives everything
+// with opens the device on this goroutine's thread, passes it to do behind a ledger, and gives everything
 // back, whatever do does.
 func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) error) (err error) {
 	select {
@@ -128,11 +126,11 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 }
 
 // Run implements replay.Target: it verifies a plan on the device, times it between two timings of keeping
-// everything, and measures it. An online allocator without a cap may hold what the device has free. The
-// device is opened for the run, and has everything back when it returns.
+// everything, and measures it. An online allocator without a cap may use all free memory. Run opens the
+// device, and has given everything back when it returns.
 //
-// The error wraps [ErrWrong] where the device found that the plan loses bytes, one of package driver's for
-// what is wrong with the device, or the context's.
+// The error wraps [ErrWrong] if the device found that the plan loses bytes, one of package driver's about the
+// device, or the context's.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()
 	if pl.SectionBytes != 0 {
@@ -162,7 +160,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	return m, nil
 }
 
-// measureRates measures what work costs, once a target.
+// measureRates measures what work costs, once for each target.
 func (t *Target) measureRates(r *measurer) error {
 	if t.rates == nil {
 		got, err := measureRates(r.led, r.k)

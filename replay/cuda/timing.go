@@ -11,24 +11,24 @@ import (
 
 // Timing.
 //
-// Problem: the kernels of the recording are not at hand, only how long each took and which buffers it
-// touched. A stand-in that spins until a deadline would take that long whatever else runs, and so hide what
-// is to be measured: that copies take the memory's bandwidth from compute and compute from copies, and that
-// two streams share the multiprocessors.
+// Problem: the recording does not hold its kernels, only how long each took and which buffers it touched. A
+// stand-in that spins until a deadline would take that long whatever else runs, and so hide what we want to
+// measure: that copies and compute take memory bandwidth from each other, and that two streams share the
+// multiprocessors.
 //
 // Solution: a stand-in does an amount of work. It streams the bytes of the buffers that the op touches (each
-// once, the least that any kernel would move), and spends what is left of the recorded time on dependent
-// multiply-adds. What a word and what a multiply-add cost is measured on the device just before, with a grid
-// that fills it; an op whose bytes alone would take longer than it took streams fewer. Run alone it takes the
-// recorded time; beside a copy it takes what the device makes of it.
+// once, the least that any kernel would move), and spends the rest of the recorded time on dependent
+// multiply-adds. What a word and a multiply-add cost is measured on the device just before, with a grid that
+// fills it. If an op's bytes alone would take longer than the recorded time, fewer are streamed. Alone, the
+// stand-in takes the recorded time; beside a copy it takes as long as the device needs.
 //
-// Ours, because nothing is recorded about it: bytes move before and after the arithmetic, not among it; every
-// op's grid fills the device.
+// Assumptions, where the recording says nothing: bytes move before and after the arithmetic, not during it;
+// every op's grid fills the device.
 //
 // Two kinds of pass: the clean one has two events an iteration, around everything, and gives the step time;
-// the traced one has events around every step and gives stalls, spans and what copies reached, at the price
-// of some time of its own. The host issues an iteration, waits for its end, as a training loop that prints
-// its loss does, and spends the recorded gaps between ops by the clock, since a host's work has no stand-in.
+// the traced one has events around every step and gives stalls, spans and the speed of copies, but takes some
+// time itself. The host issues an iteration and waits for its end, as a training loop that prints its loss
+// does, and waits out the recorded gaps between ops by the clock, since the host's work has no stand-in.
 
 // rates are what a stand-in's work costs, in nanoseconds.
 type rates struct{ launch, word, add float64 }
@@ -80,7 +80,7 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 
 const rateRuns = 7
 
-// repeat times something on a stream n times, after doing it twice, each time alone. Times are nanoseconds.
+// repeat times something on a stream n times, each time alone, after doing it twice. Times are nanoseconds.
 func repeat(led *ledger, s driver.Stream, n int, do func() error) ([]int64, error) {
 	from, err := led.NewEvent(true)
 	if err != nil {
@@ -125,7 +125,7 @@ type amount struct {
 	from, to      plan.BufferID
 }
 
-// amounts works out each op's stand-in.
+// amounts computes the work of each op's stand-in.
 func (x *execution) amounts(r rates) []amount {
 	all := make([]amount, len(x.p.Ops))
 	for i := range x.p.Ops {
@@ -163,7 +163,7 @@ func (x *execution) amounts(r rates) []amount {
 	return all
 }
 
-// timing is a pass that takes times.
+// timing is a pass that measures times.
 type timing struct {
 	x           *execution
 	amounts     []amount
@@ -229,15 +229,14 @@ func (t *timing) after(s int) error {
 	return nil
 }
 
-// look counts an op that is about to be launched on the first compute stream, and whether the stream has
-// nothing to do.
+// look counts an op that is about to be launched on the first compute stream, and whether the stream is idle.
 func (t *timing) look(queue int16) error {
 	if t.trace == nil || queue != 0 {
 		return nil
 	}
 	t.trace.launches++
 	if t.trace.last == 0 {
-		return nil // of the iteration's beginning nobody can say
+		return nil // unknown at the iteration's start
 	}
 	done, err := t.x.led.Done(t.trace.last)
 	if done {
@@ -306,7 +305,7 @@ func (t *timing) run(s int) error {
 	return x.launch(kernelWork, st.Queue, int64(x.blocks)*threads, from, fromBytes, to, toBytes, a.reads, a.writes, a.adds)
 }
 
-// words returns the part of a buffer that is whole words.
+// words returns the part of a buffer that consists of whole words.
 func (t *timing) words(b plan.BufferID) (at, bytes uint64) {
 	if b == plan.NoBuffer {
 		return 0, 0
@@ -350,12 +349,12 @@ func (t *timing) measure(k, warm, n int) ([]int64, error) {
 	return times, nil
 }
 
-// trace is the events of a traced pass, by step: what a queue did before it waited for copies, before and
-// behind its work.
+// trace is the events of a traced pass, by step: before a queue waited for copies, before its work and after
+// it.
 type trace struct {
 	held, from, to []driver.Event
 
-	last          driver.Event // behind the last work of the first compute stream in this iteration; 0 before any
+	last          driver.Event // after the last work of the first compute stream in this iteration; 0 before any
 	dry, launches int64        // of that stream, in the last iteration
 }
 

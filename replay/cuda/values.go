@@ -4,24 +4,22 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 
 // Values.
 //
-// Problem: which bytes must a block hold when an op touches it? Whatever they were in the recording, they are
-// not known here. What is known is which op wrote them: so every value gets a name, and the name's pattern
-// stands in for the bytes.
+// Problem: which bytes must a block hold when an op touches it? The recording does not say what they were,
+// but it says which op wrote them. So every value gets a name, and a pattern made from the name replaces the
+// bytes.
 //
 // Solution: the recorded order of ops numbers the values of each buffer; an op finds one number and leaves
-// another. What lives within an iteration has values of that iteration; what persists, or is carried into the
-// next, has a number that goes on: number v of iteration k is v + k x (values an iteration). The pattern's
-// seed is a hash of buffer, number and iteration. The numbers come from the problem alone, never from the
-// plan: a plan that forgets a copy, or puts two blocks in one place, makes an op find another pattern than
-// the one that it must find.
+// another. A buffer that lives within an iteration has values of that iteration; for one that persists, or is
+// carried into the next, the numbers go on: number v of iteration k is v + k x (values in an iteration). The
+// pattern's seed is a hash of buffer, number and iteration. The numbers come only from the problem, never
+// from the plan: if a plan forgets a copy, or puts two blocks in one place, an op finds the wrong pattern.
 //
-// The numbering is written again here and shares nothing with plan.Validate's, so that each is a check of the
-// other.
+// This numbering shares no code with plan.Validate's, so that each checks the other.
 
 // values are the numbers of the values in one iteration.
 type values struct {
 	before, after []int32 // by access
-	birth         []int32 // by buffer: what its instance holds when it comes into being
+	birth         []int32 // by buffer: what its instance holds at first
 	last          []int32 // by buffer: what it holds when the iteration ends
 }
 

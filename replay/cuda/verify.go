@@ -13,25 +13,25 @@ import (
 // Verification.
 //
 // Problem: a plan that puts two blocks in one place, forgets a copy or lacks a wait computes garbage at full
-// speed. The times of such a plan are worth nothing, and a validator that passes it has the same author as
-// the plan.
+// speed. The times of such a plan are worthless, and the validator that should catch it has the same authors
+// as the planners.
 //
-// Solution: before a plan is timed the device carries it out with fills and checks in place of the recorded
+// Solution: before a plan is timed the device carries it out with fills and checks instead of the recorded
 // kernels. An op checks the pattern of everything it reads and fills what it writes with the pattern of the
 // value that the recording made there; see values.go. Checks run on the op's own stream, in its order, so
-// that they see what a kernel would have seen. Nothing orders them but what orders the plan.
+// that they see what a kernel would have seen. Only the plan orders them.
 //
-// Two kinds of pass, since what helps to find one kind of mistake hides the other:
+// There are two kinds of pass, since what helps to find one kind of mistake hides the other:
 //   - racing: only the plan's waits, as when it is timed. Once for each queue, which is waited for first: on a device that does work when it is waited for
 //     (the fake one) that queue then runs as far ahead of all others as the waits allow, which is where a missing one shows. What an instance holds is
 //     checked at its last touch, too; a check at its release would need an order that the plan does not give;
 //   - settled: the host waits for the device behind every step, and everything is checked when its memory goes. Order does not matter here, and what is in
 //     a wrong place is found wherever it is.
 //
-// Each pass runs two iterations, because an online allocator's second one finds other memory than its first.
+// Each pass runs two iterations, because in the second an online allocator uses other memory.
 //
 // Rejected: copying blocks to the host and comparing there (the copies would disturb the plan's); checksums
-// in place of patterns (an overlap that is written twice with the same bytes would pass).
+// instead of patterns (an overlap written twice with the same bytes would pass).
 
 // ErrWrong is wrapped by the error of a plan that lost or overwrote bytes on the device.
 var ErrWrong = errors.New("the device found wrong bytes")
@@ -54,10 +54,10 @@ type verification struct {
 	checks  []checked
 
 	at      []plan.InstanceID // by buffer: where it is, -1 where it is not in memory
-	fresh   []bool            // by instance: just come into being, nothing touched it yet
+	fresh   []bool            // by instance: new and not touched yet
 	holds   []uint64          // by instance: the pattern that is in it; valid if known
 	known   []bool
-	born    []bool // by buffer: came into being in this iteration
+	born    []bool // by buffer: created in this iteration
 	onHost  []uint64
 	hostHas []bool
 }
@@ -132,7 +132,7 @@ func (v *verification) check(s int, i plan.InstanceID, seed uint64, queue int16)
 	return v.x.launch(kernelCheck, queue, (size+7)/8, uint64(p), uint64(size), seed, uint64(v.x.result), uint64(tag))
 }
 
-// first gives an instance that just came into being the value that it has then: anything, so ours.
+// first fills a new instance, which may hold anything, with a pattern of ours.
 func (v *verification) first(i plan.InstanceID, queue int16) error {
 	if !v.fresh[i] {
 		return nil
@@ -198,7 +198,7 @@ func (v *verification) in(s int, i plan.InstanceID) error {
 	if err := v.x.copyIn(s, i); err != nil || !v.known[i] {
 		return err
 	}
-	return v.check(s, i, v.holds[i], v.x.p.InQueue()) // whether or not anybody reads it: it may be overwritten next
+	return v.check(s, i, v.holds[i], v.x.p.InQueue()) // even if nothing reads it: it may be overwritten next
 }
 
 // run checks what an op reads and fills what it writes.
@@ -251,7 +251,7 @@ func (v *verification) run(s int) error {
 	return nil
 }
 
-// end checks, behind all queues, that what stays holds what the next iteration expects.
+// end checks, after all queues, that what stays holds what the next iteration expects.
 func (v *verification) end(k int) error {
 	x := v.x
 	for _, r := range x.pl.Resident {

@@ -17,7 +17,7 @@ import (
 // Holder is the number of a process and the bytes that it holds of a device.
 type Holder [2]uint64
 
-// NotTold in the place of a holder's bytes says that the driver does not tell.
+// NotTold as a holder's bytes means that the driver does not tell.
 const NotTold = math.MaxUint64
 
 // Mocked opens the vendor's mock of eight equal devices, each with 12 GiB used and these processes.
@@ -56,8 +56,8 @@ func Mocked(t *testing.T, of map[int][]Holder) *nvml.Library {
 	return l
 }
 
-// refuseTheRest has a device refuse what the books do not want to know: a question that a mock has no answer
-// to panics.
+// refuseTheRest makes a device refuse every other question, since a mock panics at one that it has no answer
+// to.
 func refuseTheRest(d *dgxa100.Device, r vendor.Return) {
 	none32 := func() (uint32, vendor.Return) { return 0, r }
 	noneInt := func() (int, vendor.Return) { return 0, r }

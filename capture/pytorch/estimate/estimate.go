@@ -1,11 +1,13 @@
-// Package estimate runs a training script on tensors that have sizes and no memory, and returns what it would
-// have done to a device's memory, as a trace.
+// Package estimate runs a training script on tensors that have sizes but no memory, and returns as a trace
+// what it would do to a device's memory.
 //
 // Its duties:
-//   - [Run] starts a command whose Python enters fake tensors as soon as it imports torch, lets it train a few steps, ends it, and reads what it wrote;
-//   - it tells apart a script that failed ([Failed]), what cannot be followed ([ErrUnsupported]), and commands that train nothing.
+//   - [Run] starts a command whose Python switches to fake tensors as soon as it imports torch, lets it train
+//     a few steps, ends it, and reads what it wrote;
+//   - it distinguishes a script that failed ([Failed]), one that cannot be estimated ([ErrUnsupported]), and
+//     a command that trains nothing.
 //
-// What happens in the process stands at the top of estimate.py.
+// The comment at the top of estimate.py says what happens in the process.
 package estimate
 
 import (
@@ -57,20 +59,19 @@ type Options struct {
 	// Stdin, Stdout and Stderr are the command's.
 	Stdin, Stdout, Stderr *os.File
 	Device                Device
-	// CPU has the script find no CUDA device, so that it trains on the CPU.
+	// CPU hides CUDA devices from the script, so that it trains on the CPU.
 	CPU bool
 	// Steps is the number of steps to train, 3 where it is 0: the first makes gradients and optimizer states,
 	// the second is the first of the steady ones.
 	Steps int
-	// Processes is how many the script is told that train with it, as torchrun would; 0 leaves the
-	// environment as it is.
+	// Processes is how many processes the script is told train together, as torchrun would; 0 leaves the
+	// environment unchanged.
 	Processes int
 	// Eager leaves torch.compile out instead of refusing it.
 	Eager bool
 }
 
-// Answer is a kind of question about values that the script asked and that was answered with something made
-// up.
+// Answer is a kind of value that the script asked for and that was made up.
 type Answer struct {
 	Op    string
 	Count int64
@@ -81,7 +82,7 @@ type Result struct {
 	// Trace begins empty, with the process, and ends with the last step. Its times are estimated.
 	Trace *traces.Trace
 	Torch string
-	// Steps is how many were trained; fewer than asked for where the script ended before.
+	// Steps is how many were trained; fewer than asked for if the script ended before.
 	Steps  int
 	MadeUp []Answer
 	// Notes say, in sentences, what the script did that an estimate leaves out.
@@ -97,12 +98,12 @@ func (r *Result) Asked() int64 {
 	return n
 }
 
-// ErrUnsupported is wrapped by the error about a script that cannot be followed; its text names the op or the
-// reason.
+// ErrUnsupported is wrapped by the error about a script that cannot be estimated; its text names the op or
+// the reason.
 var ErrUnsupported = errors.New("cannot be estimated")
 
-// Failed is the error about a command that ended by itself with another code than 0, or by a signal, which is
-// -1. What it had to say it said on its own.
+// Failed is the error about a command that ended with a code other than 0, or by a signal, which is -1. The
+// command itself has printed why.
 type Failed struct{ Code int }
 
 func (e *Failed) Error() string {
@@ -188,8 +189,8 @@ func prepare(folder string, o *Options) error {
 	return nil
 }
 
-// environ puts the folder in front of PYTHONPATH and tells the ranks' variables where several processes are
-// to be pretended.
+// environ puts the folder in front of PYTHONPATH and sets the ranks' variables if there are to be several
+// processes.
 func environ(o *Options, folder string) []string {
 	env := o.Env
 	if env == nil {
@@ -215,7 +216,7 @@ func environ(o *Options, folder string) []string {
 	return out
 }
 
-// read reads what the process left.
+// read reads what the process wrote.
 func read(ctx context.Context, folder string, code int) (*Result, error) {
 	b, err := os.ReadFile(filepath.Join(folder, "report.json"))
 	switch {

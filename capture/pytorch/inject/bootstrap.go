@@ -27,10 +27,10 @@ func (b Bootstrap) validate() error {
 	return nil
 }
 
-// program returns what PyRun_SimpleString is given: a text that runs in __main__ yet binds no name there,
-// catches whatever is raised, and calls no builtin by a name that the program may have given another meaning
-// (training scripts like to have a global "compile"). report is a Python expression for a function of one
-// argument, the outcome in bytes; after is one more statement, or "".
+// program returns the text for PyRun_SimpleString. It runs in __main__ yet binds no name there, catches every
+// exception, and calls no builtin by a name that the program may have redefined (training scripts like a
+// global "compile"). report is a Python expression for a function of one argument, the outcome in bytes;
+// after is one more statement, or "".
 func (b Bootstrap) program(report, after string) string {
 	var s strings.Builder
 	s.Grow(len(b.Source) + len(b.Source)/8 + 4096)
@@ -102,12 +102,11 @@ func (l layout) begun() uint64   { return l.header() + begunAt }
 func (l layout) done() uint64    { return l.header() + doneAt }
 func (l layout) outcome() uint64 { return l.header() + outcomeAt }
 
-// unknownAddress stands for an address, in decimal, that is put there later: it is as long as the longest.
+// unknownAddress is a placeholder, of the greatest length, for an address in decimal that is filled in later.
 const unknownAddress = "18446744073709551615"
 
-// writesTo is the Python expression for a function that writes its argument to memory at an address of its
-// own process. It goes through /proc/self/mem, so that ctypes need not be loaded; if there is no /proc the
-// outcome remains unknown.
+// writesTo is the Python expression for a function that writes its argument to an address in its own process.
+// It uses /proc/self/mem, so that ctypes need not be loaded; without /proc the outcome remains unknown.
 func writesTo(addr string, limit int) string {
 	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
 	return "(" + fmt.Sprintf(function, limit, addr) + ")(__import__('posix'))"
@@ -130,7 +129,7 @@ func parseHeader(b []byte) header {
 	return h
 }
 
-// judge turns a reported outcome into an error: nil for "ok" and for one that could not be reported.
+// judge turns a reported outcome into an error: nil for "ok" and if none could be reported.
 func judge(pid int, outcome string) error {
 	switch {
 	case outcome == "ok" || outcome == "":

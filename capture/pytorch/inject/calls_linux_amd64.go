@@ -11,10 +11,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a halted thread is made to do: system calls, and calls of functions.
+// System calls and function calls that a halted thread makes for us.
 
-// gadget returns the address of a syscall instruction in code that the target has mapped: in the C library,
-// or anywhere. Two bytes in the middle of another instruction do as well.
+// gadget returns the address of a syscall instruction in the target's code: in the C library, or anywhere
+// else. Two bytes in the middle of another instruction will do.
 func gadget(mem io.ReaderAt, mods []module, mappings []mapping) (uint64, error) {
 	scan := func(m mapping) uint64 {
 		const chunk = 1 << 20
@@ -57,8 +57,8 @@ func (t *tracee) regs() (unix.PtraceRegs, error) {
 }
 
 // syscall makes the thread do a system call and returns its result. It steps over the one instruction, which
-// ends within the kernel's signal path; where the trap would disturb (SIGTRAP is ignored) it stops at the
-// call's entry and return instead.
+// ends within the kernel's signal path. If the trap would have side effects (SIGTRAP is ignored), it stops at
+// the call's entry and return instead.
 func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	if err := t.begin(); err != nil {
 		return 0, err
@@ -73,7 +73,7 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	if err := t.setRegs(&r); err != nil {
 		return 0, err
 	}
-	// Coming from a call of ours, the first stop may still belong to that.
+	// After a call of ours, the first stop may still belong to that call.
 	for range 4 {
 		request := unix.PTRACE_SINGLESTEP
 		if t.trapIgnored {
@@ -153,8 +153,8 @@ func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	}
 }
 
-// saveVectors keeps the floating-point and vector registers, which a function may use at will: the thread may
-// have been interrupted in the middle of arithmetic.
+// saveVectors saves the floating-point and vector registers, which any function may use: the thread may have
+// been interrupted in the middle of arithmetic.
 func (t *tracee) saveVectors() error {
 	if t.xstate != nil {
 		return nil

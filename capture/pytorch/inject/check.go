@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// Findings say what Inject would do to a process, and what stands in the way. Reading them changes nothing.
+// Findings say what Inject would do to a process, and what prevents it.
 type Findings struct {
 	PID     int
 	Started uint64 // start time in clock ticks since boot: with the pid, names the process
@@ -28,8 +28,8 @@ type Findings struct {
 
 	Plan      []string // what Inject would do, a sentence each; nil if it would do nothing
 	Ways      []Way    // every mechanism, in the order in which they are tried; nil if an obstacle bars them all
-	Obstacles []*Error // what bars all of them
-	Notes     []string // what bars nothing but is worth knowing, a sentence each
+	Obstacles []*Error // what prevents all of them
+	Notes     []string // what is worth knowing but prevents nothing, a sentence each
 }
 
 // Way is a mechanism as it applies to one process.
@@ -38,7 +38,7 @@ type Way struct {
 	Obstacle  *Error // nil: available
 }
 
-// Err returns the first thing that bars every mechanism, or nil.
+// Err returns the first obstacle to every mechanism, or nil.
 func (f Findings) Err() error {
 	if len(f.Obstacles) > 0 {
 		return f.Obstacles[0]
@@ -55,13 +55,13 @@ func (f Findings) Err() error {
 	return first
 }
 
-// Check looks at process pid without touching it.
+// Check examines process pid without touching it.
 func Check(pid int) Findings {
 	_, f := examine(host(), pid)
 	return f
 }
 
-// system is what Check asks the machine; tests put something else there.
+// system is what Check asks the machine; tests replace it.
 type system struct {
 	proc   string                           // mount point of procfs
 	access func(pid int, addr uint64) error // may this process trace that one?
@@ -71,7 +71,7 @@ type system struct {
 	arch   string
 }
 
-// target is what the mechanisms need to know of a process.
+// target is what the mechanisms need to know about a process.
 type target struct {
 	pid      int
 	started  uint64
@@ -84,7 +84,8 @@ type target struct {
 
 const capSysPtrace = 1 << 19
 
-// printable makes text of another process fit for a terminal: what is not graphic becomes a space.
+// printable makes another process's text safe for a terminal: it replaces characters that are not graphic
+// with spaces.
 func printable(text string) string {
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		if !unicode.IsGraphic(r) || r == utf8.RuneError {
@@ -99,7 +100,7 @@ func startTime(pid int) (uint64, error) {
 	return uint64(s.Started), err
 }
 
-// examine collects findings until one bars the rest from being looked at.
+// examine collects findings until one makes further ones impossible.
 func examine(sys system, pid int) (*target, Findings) {
 	f := Findings{PID: pid}
 	t := &target{pid: pid, proc: filepath.Join(sys.proc, fmt.Sprint(pid))}
@@ -190,8 +191,8 @@ func (e *examination) state() *Error {
 	return nil
 }
 
-// permission: would the kernel let this process trace it? It is asked, and the reason found out only if it
-// refuses.
+// permission: would the kernel let this process trace it? Only if the kernel refuses, the reason is searched
+// for.
 func (e *examination) permission() *Error {
 	err := e.sys.access(e.t.pid, 0)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -219,7 +220,7 @@ func (e *examination) permission() *Error {
 		}
 	}
 	sudo := func(how string) string {
-		if own.uid[1] == 0 { // which it is already
+		if own.uid[1] == 0 { // we are root already
 			return startUnder
 		}
 		return fmt.Sprintf("run gmemtop with sudo%s: sudo gmemtop attach %d", how, e.t.pid)
@@ -287,7 +288,7 @@ func (e *examination) interpreter() *Error {
 	exe, _ := os.Readlink(filepath.Join(e.t.proc, "exe"))
 	p, err := findPython(e.sys.memory(e.t.pid), e.t.modules, strings.TrimSuffix(exe, " (deleted)"))
 	if err != nil {
-		for _, m := range e.t.modules { // an executable that exports nothing may hold one all the same
+		for _, m := range e.t.modules { // even an executable that exports nothing may hold one
 			if m.path == strings.TrimSuffix(exe, " (deleted)") {
 				p.module, p.minor = m, -1
 			}
@@ -325,9 +326,9 @@ func (e *examination) usesCUDA() bool {
 	return slices.ContainsFunc(e.t.modules, func(m module) bool { return strings.HasPrefix(m.name(), "libcuda.so") })
 }
 
-// runtimeSection finds _PyRuntime where it is no exported symbol: in a section of its own, which only the
-// file tells of. It says whether there is one; its address is noted only if it begins as it should, which it
-// does from 3.13 on.
+// runtimeSection finds _PyRuntime if it is not an exported symbol: in its own section, which only the file
+// shows. It reports whether there is one; it notes the address only if the content begins as it should, which
+// it does from 3.13 on.
 func (e *examination) runtimeSection() bool {
 	p := &e.t.python
 	mem := e.sys.memory(e.t.pid)
@@ -335,7 +336,7 @@ func (e *examination) runtimeSection() bool {
 	if err != nil {
 		return false
 	}
-	for _, name := range []string{"root" + p.module.path, "exe"} { // the latter also where the file is deleted
+	for _, name := range []string{"root" + p.module.path, "exe"} { // the latter even if the file is deleted
 		file, err := elf.Open(filepath.Join(e.t.proc, name))
 		if err != nil {
 			continue
@@ -354,7 +355,7 @@ func (e *examination) runtimeSection() bool {
 	return false
 }
 
-// ways fills in what bars each mechanism by itself.
+// ways fills in the obstacle to each mechanism.
 func (e *examination) ways() {
 	for _, m := range mechanisms {
 		var err *Error

@@ -9,11 +9,11 @@ import (
 	"io"
 )
 
-// Symbols of a loaded object, looked up where its dynamic linker looks them up: in memory, through
-// DT_GNU_HASH or DT_HASH. All that is needed lies in loaded segments, so that no file is opened: it may be
-// deleted, in another mount namespace or unreadable. The memory is another process's and may hold anything:
-// each read is bounded, each loop counted. Source: System V ABI, chapter 5 (dynamic linking); the GNU hash
-// section as binutils and glibc have it.
+// Symbols of a loaded object are looked up as its dynamic linker does it: in memory, through DT_GNU_HASH or
+// DT_HASH. Everything needed is in loaded segments, so no file is opened, which may be deleted, in another
+// mount namespace or unreadable. The memory belongs to another process and may hold anything: each read is
+// bounded, each loop counted. Source: System V ABI, chapter 5 (dynamic linking); the GNU hash section as
+// binutils and glibc have it.
 
 var errNotELF = errors.New("not a 64-bit little-endian ELF object")
 
@@ -120,8 +120,8 @@ func (im *image) readDynamic(addr, size uint64) error {
 	return nil
 }
 
-// loaded turns an address of the dynamic section into one in memory: glibc relocates these in place, musl and
-// the vDSO do not.
+// loaded converts an address of the dynamic section into one in memory: glibc relocates these in place, musl
+// and the vDSO do not.
 func (im *image) loaded(addr uint64) uint64 {
 	if addr >= im.base && addr < im.end {
 		return addr

@@ -18,7 +18,7 @@ var (
 	ErrRaised       = errors.New("the injected source raised an exception")
 )
 
-// Error is what stands in the way of an injection, or ended one. The target goes on as before.
+// Error is what prevented an injection, or ended one. The target goes on as before.
 type Error struct {
 	Kind    error // one of the above
 	PID     int
@@ -26,7 +26,7 @@ type Error struct {
 	Fix     string // what to do about it; "" where nothing can be done
 	Err     error  // the cause; may be nil
 
-	retry bool // the target was left as it was: another mechanism may be tried
+	retry bool // the target is unchanged: another mechanism may be tried
 }
 
 // Error returns the sentence, with the fix.

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// byGDB halts a target with gdb, which is given commands one by one. It knows no symbols: every address comes
+// byGDB halts a target with gdb and gives it commands one by one. gdb loads no symbols: every address comes
 // from us.
 type byGDB struct {
 	syscall uint64 // address of the C library's syscall()
@@ -40,7 +40,7 @@ type debugger struct {
 	waits  bool
 }
 
-// halt starts a gdb for one stop. It is never killed: that would leave the target with the registers of a
+// halt starts a gdb for one stop. It is never killed, which would leave the target with the registers of a
 // call in progress.
 func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop, err error) {
 	cmd := exec.Command("gdb", "-q", "-nx", "-nh")
@@ -60,7 +60,7 @@ func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop
 		return stop, fmt.Errorf("start gdb: %w", err)
 	}
 	defer func() {
-		// With its input at an end gdb detaches and leaves.
+		// At the end of its input gdb detaches and exits.
 		d.in.(io.Closer).Close()
 		for d.out.Scan() {
 		}

@@ -1,40 +1,40 @@
 // Package inject makes a running, unmodified CPython process execute a piece of Python source on its main
-// thread, and leaves nothing of itself behind. It knows nothing of what the source does.
+// thread, and leaves nothing behind. It does not know what the source does.
 //
 // # The problem
 //
-// A training job is worth days; whoever looks into it must not change it. So: the fewest instructions in the
-// target, none of its code patched, no library loaded, no file written where that can be avoided, the target
-// halted for well under two milliseconds, every register, floating-point register, signal and interrupted
-// system call given back as it was, and each refusal known before the target is touched.
+// A training job is worth days, so looking into it must not change it: as few instructions as possible run in
+// the target, none of its code is patched, no library is loaded, no file is written if that can be avoided,
+// the target is halted for well under two milliseconds, every register, floating-point register, signal and
+// interrupted system call is restored, and each refusal is known before the target is touched.
 //
-// # The way chosen
+// # The solution
 //
 // CPython has a queue of calls that its main thread makes between two bytecodes (Py_AddPendingCall).
-// PyRun_SimpleString happens to have the signature of such a call, so that a debugger needs no code of its
-// own in the target: it stops the main thread, maps a stretch of memory that holds the source, has the thread
-// itself call Py_AddPendingCall three times, and lets it go:
+// PyRun_SimpleString happens to have the signature of such a call, so a debugger needs no code of its own in
+// the target: it stops the main thread, maps memory that holds the source, makes the thread itself call
+// Py_AddPendingCall three times, and lets it go:
 //
 //	sem_post(begun)             the queue has been reached
 //	PyRun_SimpleString(text)    the source, wrapped so that it neither prints nor fails
 //	sem_post(done)              nobody reads the memory any more
 //
-// The two semaphores lie in the mapped memory, where they are read from outside with the target running. When
-// done has been posted, a second stop unmaps the memory. The source travels in the memory: there is no file,
-// and so neither mount namespaces nor permissions of a file system stand in the way. MADV_WIPEONFORK makes a
-// child forked meanwhile find an empty text.
+// The two semaphores are in the mapped memory, where they can be read from outside while the target runs.
+// When done has been posted, a second stop unmaps the memory. The source is in that memory: there is no file,
+// so neither mount namespaces nor file permissions matter. MADV_WIPEONFORK makes a child forked meanwhile
+// find an empty text.
 //
-// System calls are made by stepping over a syscall instruction that is in the target's code already.
-// Functions return to that same instruction, and PTRACE_SYSEMU stops there without a signal and without a
-// system call: handlers, faulthandler, ignored or blocked signals and seccomp filters are not involved.
-// Functions run on a stack within the mapped memory, not below that of the main thread. The thread is handed
-// back and forth six times for the first stop and twice for the second: where all processors are busy, the
-// time halted is the time that it waits for one. Stop.Starved tells that time apart.
+// System calls are made by stepping over a syscall instruction that the target's code already has. Functions
+// return to that same instruction, and PTRACE_SYSEMU stops there without a signal and without a system call:
+// handlers, faulthandler, ignored or blocked signals and seccomp filters are not involved. Functions run on a
+// stack in the mapped memory, not on the main thread's. Control changes hands six times in the first stop and
+// twice in the second: if all processors are busy, the target is halted for as long as it waits for one.
+// Stop.Starved counts that time.
 //
-// Symbols are looked up in the memory of the target, by the hash tables that its own dynamic linker uses:
-// deleted files, chroots, containers and static interpreters are all the same.
+// Symbols are looked up in the target's memory, in the hash tables that its own dynamic linker uses, so
+// deleted files, chroots, containers and static interpreters make no difference.
 //
-// # What could go wrong, and what is done about it
+// # What could go wrong, and the precautions
 //
 //   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be in force when the thread goes on.
 //     The last stop before detaching is made inside the kernel's signal path with the saved registers in place, so that the kernel
@@ -53,14 +53,14 @@
 //   - A signal handler of the program runs while the source does, and raises: the exception is the program's, and is raised there.
 //   - The target executes another program meanwhile: a random token in the memory is compared before anything is unmapped.
 //
-// # Ways rejected
+// # Rejected
 //
 // Breakpoints on malloc and a helper library (memray, debugpy) patch code under other threads and need a file
-// that the target can load. Returning to address zero and catching the fault is simpler than the above but
-// resets the disposition of SIGSEGV where that is ignored or blocked. PEP 768 (CPython 3.14) needs no stop at
-// all, but a file that the target can read; it comes second. gdb comes last: it takes seconds and stops all
-// threads. A small program in executable memory would need fewer stops, but memory that is both written and
-// executed is forbidden in hardened systems.
+// that the target can load. Returning to address zero and catching the fault is simpler but resets the
+// disposition of SIGSEGV if that is ignored or blocked. PEP 768 (CPython 3.14) needs no stop at all, but a
+// file that the target can read; it comes second. gdb comes last: it takes seconds and stops all threads. A
+// small program in executable memory would need fewer stops, but memory that is both written and executed is
+// forbidden in hardened systems.
 //
 // Sources: ptrace(2); PEP 768 and Doc/howto/remote_debugging.rst of CPython; Python/ceval_gil.c of CPython
 // 3.8 to 3.14.
@@ -86,7 +86,7 @@ const (
 
 var mechanisms = []Mechanism{Ptrace, PEP768, GDB}
 
-// Phase says how far an injection is.
+// Phase is how far an injection has come.
 type Phase string
 
 // The phases of an injection, in order.
@@ -95,38 +95,38 @@ const (
 	Running Phase = "running"                     // the source is being run
 )
 
-// Bootstrap is what a process shall run, and how.
+// Bootstrap is what a process is to run, and how.
 type Bootstrap struct {
-	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as a module of its own on the main
-	// thread; names that it binds at its top level are gone afterwards unless it keeps them alive. It should
-	// let KeyboardInterrupt and the exceptions of signal handlers through: those are raised again in the
-	// program, where they belong.
+	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as its own module on the main thread;
+	// names that it binds at its top level are gone afterwards unless it keeps them alive. It should let
+	// KeyboardInterrupt and the exceptions of signal handlers pass: they are raised again in the program,
+	// where they belong.
 	Source string
 	// Name is the module's __name__; its file name in tracebacks is "<Name>". Default "gmemtop".
 	Name string
-	// Started is the start time of the process that is meant, as Findings.Started; 0 compares nothing.
+	// Started is the start time of the intended process, as in Findings.Started; 0 means any.
 	Started uint64
 	// Mechanisms restricts which ways are tried, in this order; nil means all.
 	Mechanisms []Mechanism
-	// Watch is told, from Inject's own goroutine, when the injection enters a phase and stays in it for a
-	// tenth of a second.
+	// Watch is called, on Inject's own goroutine, when the injection has been in a phase for a tenth of a
+	// second.
 	Watch func(Phase)
 }
 
 // MaxSource is the largest source that Inject accepts, in bytes.
 const MaxSource = 8 << 20
 
-// Stop is one time that the target was halted.
+// Stop is one halt of the target.
 type Stop struct {
 	For  string        // what it was for
-	Took time.Duration // from when the main thread was last seen running until it was let go: an upper bound of the time halted
+	Took time.Duration // from when the main thread was last seen running until it was released: an upper bound
 	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had
-	// no processor, by the kernel's own count. A thread of a machine that has more to do than it can waits so
-	// whether it is halted or not. 0 if that is not known.
+	// no processor, by the kernel's own count. On a busy machine a thread waits like that whether it is
+	// halted or not. 0 if unknown.
 	Starved time.Duration
 }
 
-// Report says what an injection did. It is filled as far as things went, with an error as well.
+// Report says what an injection did. After an error it is filled as far as the injection went.
 type Report struct {
 	PID       int
 	Python    string // version, as exactly as known: "3.11.7" or "3.9"
@@ -148,7 +148,7 @@ func (r Report) Stopped() time.Duration {
 	return sum
 }
 
-// Starved returns for how long of Stopped there was no processor to go on with.
+// Starved returns how much of Stopped was spent waiting for a processor.
 func (r Report) Starved() time.Duration {
 	var sum time.Duration
 	for _, s := range r.Stops {
@@ -157,14 +157,14 @@ func (r Report) Starved() time.Duration {
 	return sum
 }
 
-// Inject makes process pid run b.Source on its main thread, through the first mechanism that works, and
-// returns when it has run and nothing is left of it. Until ctx is done it waits for an interpreter that is
-// busy elsewhere. Errors are *Error: ErrGone, ErrReused, ErrNotPython, ErrNotPermitted, ErrUnsupported,
-// ErrBusy, ErrPending (ctx was done first), ErrRaised (the source raised).
+// Inject makes process pid run b.Source on its main thread, by the first mechanism that works, and returns
+// when it has run and nothing is left. It waits for a busy interpreter until ctx is done. Errors are *Error:
+// ErrGone, ErrReused, ErrNotPython, ErrNotPermitted, ErrUnsupported, ErrBusy, ErrPending (ctx was done
+// first), ErrRaised (the source raised).
 //
 // If pid is a child of this very process, no other goroutine may be waiting for it (os.Process.Wait)
-// meanwhile: wait(2) hands a traced child's stops to any thread of the tracer. Such a caller waits for the
-// child's end with a pidfd and reaps it afterwards.
+// meanwhile: wait(2) hands a traced child's stops to any thread of the tracer. Such a caller can wait for the
+// child's end with a pidfd and reap it afterwards.
 func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 	r := Report{PID: pid}
 	if b.Name == "" {
@@ -207,7 +207,7 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 		if !errors.As(err, &last) {
 			last = &Error{Kind: ErrFailed, PID: pid, Message: err.Error(), Err: err}
 		}
-		// Only what left the target as it was may be followed by another attempt.
+		// Another attempt is allowed only if this one left the target unchanged.
 		if !last.retry || r.Residue != nil || ctx.Err() != nil {
 			return r, last
 		}

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processMemory is the memory of a running process; offsets are addresses. It is read and written with the
-// process running.
+// processMemory is the memory of a running process; offsets are addresses. It is read and written while the
+// process runs.
 type processMemory int
 
 func (m processMemory) ReadAt(b []byte, addr int64) (int, error) {
@@ -40,7 +40,7 @@ func (m processMemory) WriteAt(b []byte, addr int64) (int, error) {
 	return n, nil
 }
 
-// hostAccess asks the kernel whether this process may trace another, by reading nothing of it.
+// hostAccess asks the kernel whether this process may trace another, by an empty read of its memory.
 func hostAccess(pid int, addr uint64) error {
 	var b [1]byte
 	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: 1}}, 0)

@@ -21,11 +21,11 @@ type lent interface {
 	call(function uint64, args ...uint64) (uint64, error)
 	inSyscall() bool     // it was waiting in a system call
 	useStack(top uint64) // functions may be called on this stack
-	patience(never bool) // whether a call that does not return may not be given up
+	patience(never bool) // whether to wait for a call that does not return, whatever it takes
 }
 
-// halter halts the main thread of a target for fn, and lets it go as it was. meant, which may be nil, says by
-// an error that it is not the one that is meant; it is called when that cannot change any more.
+// halter halts the main thread of a target for fn, and releases it unchanged. meant, which may be nil,
+// returns an error if this is not the intended process; it is called when that can no longer change.
 type halter interface {
 	halt(pid int, meant func() error, fn func(lent) error) (Stop, error)
 }
@@ -50,7 +50,7 @@ type injection struct {
 	flag    uint64 // address of what Py_IsInitialized returns; 0: not known
 	layout  layout
 	token   [16]byte
-	page    []byte // what is written to the target: the bookkeeping and the text
+	page    []byte // what is written to the target: the header and the text
 	address []byte // the part of page that is to hold the outcome's address, in decimal
 	queued  int    // calls that have been queued, of three
 	report  *Report
@@ -95,7 +95,7 @@ func (in *injection) header() (header, error) {
 	return parseHeader(b), nil
 }
 
-// failed turns an error of the machinery into one for the caller.
+// failed turns an internal error into one for the caller.
 func (in *injection) failed(doing string, err error) error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -107,7 +107,7 @@ func (in *injection) failed(doing string, err error) error {
 		return gone(in.pid)
 	case errors.Is(err, errStopped):
 		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", in.pid), Err: err}
-	case errors.Is(err, unix.EPERM) && tracedByAnother(in.pid): // who came between the check and this
+	case errors.Is(err, unix.EPERM) && tracedByAnother(in.pid): // a tracer that came after the check
 		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is being traced already",
 			Fix: "detach that debugger, or end it", Err: err}
 	case errors.Is(err, unix.EPERM):
@@ -117,13 +117,13 @@ func (in *injection) failed(doing string, err error) error {
 	return &Error{Kind: ErrFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
 }
 
-// tracedByAnother reports whether somebody else traces a process now.
+// tracedByAnother reports whether another process traces this one now.
 func tracedByAnother(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	return err == nil && parseStatus(string(b)).tracer != 0
 }
 
-// over reports whether a process has ended. The kernel permits nobody to trace one that waits to be reaped.
+// over reports whether a process has ended. The kernel lets no process trace one that waits to be reaped.
 func over(pid int) bool {
 	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
 	return err != nil || s.Ended()
@@ -139,8 +139,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// halt stops the target for fn and notes how long that took. If the thread is found at a bad moment it is let
-// go and stopped again.
+// halt stops the target for fn and notes how long that took. If it catches the thread at a bad moment, it
+// releases it and tries again.
 func (in *injection) halt(ctx context.Context, what string, meant func() error, fn func(lent) error) error {
 	for attempt := 1; ; attempt++ {
 		stop, err := in.by.halt(in.pid, meant, fn)
@@ -226,7 +226,7 @@ func (in *injection) fill(t lent) error {
 	if _, err := in.mem.WriteAt(in.page, int64(in.layout.header())); err != nil {
 		return err
 	}
-	// Not on kernels before 4.14: there a child forked in between would run the source too.
+	// Kernels before 4.14 do not have this: there a child forked in between would run the source too.
 	_, _ = t.syscall(unix.SYS_MADVISE, in.layout.base, in.layout.size, unix.MADV_WIPEONFORK)
 	ready, err := in.initialized(t)
 	if err == nil && !ready {
@@ -235,7 +235,7 @@ func (in *injection) fill(t lent) error {
 	return err
 }
 
-// initialized says whether the interpreter has begun and not ended: by Py_IsInitialized, or by the variable
+// initialized reports whether the interpreter has started and not ended: by Py_IsInitialized, or the variable
 // that it returns.
 func (in *injection) initialized(t lent) (bool, error) {
 	if in.flag != 0 {
@@ -275,7 +275,7 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 	for delay := 200 * time.Microsecond; ; delay = min(delay*5/4, 20*time.Millisecond) {
 		h, err := in.header()
 		if errors.Is(err, unix.EFAULT) || err == nil && h.token != in.token {
-			return gone(in.pid) // it executes another program now, and all that was mapped is gone
+			return gone(in.pid) // it executes another program now, and the mapping is gone
 		}
 		if err != nil {
 			return in.failed("wait for the interpreter", err)
@@ -300,7 +300,7 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 	}
 }
 
-// abandon empties the text if the interpreter has not come to it.
+// abandon empties the text if the interpreter has not reached it.
 func (in *injection) abandon(begun bool, cause error) error {
 	in.report.Residue = in.residue()
 	e := &Error{Kind: ErrPending, PID: in.pid, Err: cause, Message: "the interpreter has not come by yet: its main thread is in a long call"}
@@ -344,7 +344,7 @@ func (in *injection) unmap(ctx context.Context) error {
 	return err
 }
 
-// residue describes what is mapped, for a caller who gave up.
+// residue describes what is still mapped, for a caller that gave up.
 func (in *injection) residue() *Residue {
 	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size), remove: func(ctx context.Context) error {
 		if in.queued > 0 && in.queued < 3 {

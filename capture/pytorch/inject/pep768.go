@@ -7,9 +7,9 @@ import (
 	"io"
 )
 
-// PEP 768: CPython 3.14 describes in _Py_DebugOffsets, the first member of _PyRuntime, where a debugger is to
-// write the path of a script that the interpreter then runs. Sources: PEP 768; Doc/howto/remote_debugging.rst
-// and Include/internal/pycore_debug_offsets.h of 3.14.
+// PEP 768: in CPython 3.14, _Py_DebugOffsets, the first member of _PyRuntime, says where a debugger writes
+// the path of a script for the interpreter to run. Sources: PEP 768; Doc/howto/remote_debugging.rst and
+// Include/internal/pycore_debug_offsets.h of 3.14.
 //
 // The offsets' own layout is private to each minor version: only 3.14's is known here, any other is refused.
 const (
@@ -34,7 +34,7 @@ const (
 
 var errRemoteDebugOff = errors.New("remote debugging is switched off in this interpreter")
 
-// remoteDebug is where the main thread of a 3.14 interpreter is told to run a script; addresses.
+// remoteDebug has the addresses through which the main thread of a 3.14 interpreter is told to run a script.
 type remoteDebug struct {
 	evalBreaker uint64
 	pending     uint64 // int32
@@ -111,7 +111,7 @@ func findRemoteDebug(mem io.ReaderAt, runtime uint64) (remoteDebug, error) {
 	return r, err
 }
 
-// wayPEP768 says what bars CPython's own protocol.
+// wayPEP768 says what prevents CPython's own protocol.
 func (e *examination) wayPEP768() *Error {
 	p := e.t.python
 	unsupported := func(message, fix string) *Error { return &Error{Kind: ErrUnsupported, Message: message, Fix: fix} }

@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// throughPEP768 carries an injection out through CPython's own protocol. The script lies in a directory of
-// its own, in the target's file system and belonging to its user; that it has run is told by a file that
-// appears beside it.
+// throughPEP768 carries an injection out through CPython's own protocol. The script is in a new directory in
+// the target's file system that belongs to the target's user; a file that appears beside it says that it has
+// run.
 func throughPEP768(ctx context.Context, t *target, b Bootstrap, r *Report) (err error) {
 	fail := func(doing string, err error, retry bool) error {
 		return &Error{Kind: ErrFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err, retry: retry}
@@ -74,7 +74,7 @@ func (r remoteDebug) ask(mem processMemory, script string) error {
 	return r.nudge(mem)
 }
 
-// nudge sets the bit. The protocol has no atomic way to do so; only the byte that holds it is written, since
+// nudge sets the bit. The protocol has no atomic way to do so; nudge writes only the byte with the bit, since
 // the others hold the version of the instrumentation.
 func (r remoteDebug) nudge(mem processMemory) error {
 	b, err := readBytes(mem, r.evalBreaker, 1)
@@ -131,8 +131,8 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 	}
 }
 
-// scriptDir is a directory in the target's file system. The target's user may do anything there, so that
-// every access goes through a handle of the directory, follows no link out of it, and ownership is given away
+// scriptDir is a directory in the target's file system. The target's user may do anything there, so every
+// access goes through a handle of the directory and follows no link out of it, and ownership is given away
 // last.
 type scriptDir struct {
 	t      *target
@@ -182,7 +182,7 @@ func (d *scriptDir) write(name, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// outcome is what the bootstrap reported; "" if it could not.
+// outcome is what the bootstrap reported, "" if it could not.
 func (d *scriptDir) outcome() string {
 	if s, err := d.root.Lstat("outcome"); err != nil || !s.Mode().IsRegular() {
 		return ""

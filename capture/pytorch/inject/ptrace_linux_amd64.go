@@ -17,14 +17,14 @@ import (
 )
 
 // How long a thread may take to stop (it does so at once unless it is in an uninterruptible wait), and a
-// remote call to return. A lock that another thread holds is free within microseconds; what takes longer is
-// given up where that is sound. A thread that waits for a processor is not late: giving up would not let it
-// go any sooner, and would leave the work half done.
+// remote call to return. A lock that another thread holds is free within microseconds; a call that takes
+// longer is given up if that is safe. Time that a thread waits for a processor does not count: giving up
+// would not release it any sooner, and would leave the work half done.
 const (
 	stopLimit    = 2 * time.Second
 	callLimit    = 200 * time.Millisecond
 	starvedLimit = 10 * time.Second
-	starvedLook  = 10 * time.Millisecond // between two looks whether that is so
+	starvedLook  = 10 * time.Millisecond // between two checks whether that is so
 	neverLimit   = time.Minute
 )
 
@@ -53,7 +53,8 @@ func ptrace(request, pid int, addr, data uintptr) error {
 	return nil
 }
 
-// ptraceAt makes a request whose data is a pointer; it stays one up to the system call, since stacks move.
+// ptraceAt makes a request whose data is a pointer. It stays a pointer until the system call, since stacks
+// move.
 func ptraceAt(request, pid int, addr uintptr, data unsafe.Pointer) error {
 	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, uintptr(data), 0, 0); errno != 0 {
 		return errno
@@ -61,7 +62,7 @@ func ptraceAt(request, pid int, addr uintptr, data unsafe.Pointer) error {
 	return nil
 }
 
-// where a tracee stands.
+// standing is where a tracee has stopped.
 type standing uint8
 
 const (
@@ -71,7 +72,7 @@ const (
 	ended
 )
 
-// tracee is a thread that is stopped and lent for remote calls. Only to be used on the thread that attached.
+// tracee is a thread that is stopped for remote calls. Use it only on the thread that attached.
 type tracee struct {
 	pid         int
 	mem         processMemory
@@ -86,8 +87,8 @@ type tracee struct {
 	used      bool // registers are no longer the saved ones
 	at        standing
 	signal    unix.Signal   // of atSignal
-	running   time.Time     // when it was last seen not to have stopped
-	doze      int64         // what is slept at most between two looks, nanoseconds
+	running   time.Time     // when it was last seen running
+	doze      int64         // the longest sleep between two checks, in nanoseconds
 	own       schedule      // of the thread
 	ours      schedule      // of the tracing thread
 	ranBefore time.Duration // the processor's time that it had had before
@@ -126,11 +127,11 @@ func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error
 	return throughQueue(ctx, byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0}, t, b, r)
 }
 
-// stopped halts the main thread of a process, calls fn with it, and lets it go in the state in which it was.
-// meant, which may be nil, is called before, when the process cannot be exchanged for another any more: an
-// error leaves it alone. took becomes for how long the thread was halted, from when it was last seen running
-// until it was let go, an upper bound. The thread that does so is given up afterwards: when a tracing thread
-// ends, the kernel detaches what it traces, so that the target is let go whatever happens in here.
+// stopped halts the main thread of a process, calls fn with it, and releases it in its previous state. meant,
+// which may be nil, is called before, when another process can no longer take its place; after an error the
+// process is left alone. took becomes how long the thread was halted, from when it was last seen running
+// until it was released, an upper bound. The tracing thread ends afterwards: the kernel then detaches what it
+// traced, so that the target is released whatever happens here.
 func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 	var err error
 	done := make(chan struct{})
@@ -154,12 +155,12 @@ func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 
 func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	pid := t.pid
-	// The target waits for this thread: it shall sleep shortly and be run at once. Both ends with it; without
-	// the right to, it goes on as it is. Threads that the runtime starts from it do not inherit the policy.
+	// The target waits for this thread, which should therefore sleep briefly and run at once. Both settings
+	// end with the thread; without the permission for them it runs normally. Threads that the runtime starts
+	// from it do not inherit the policy.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
-	// Whatever can be had before is had before: what follows the request to stop is time that the target
-	// stands still.
+	// Prepare everything first: after the request to stop, the target stands still.
 	if t.vectors == nil {
 		t.vectors = make([]byte, xstateMax)
 	}
@@ -172,7 +173,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	}
 	if meant != nil {
 		if err := meant(); err != nil {
-			return err // it is detached when this thread ends, as below
+			return err // the end of this thread detaches it, as below
 		}
 	}
 	t.ranBefore, _ = t.own.read()
@@ -184,7 +185,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 		if err := t.wait(stopLimit); err != nil {
 			switch {
 			case errors.Is(err, errTimeout):
-				err = errNoStop // it cannot be detached either while it runs; that happens when this thread ends
+				err = errNoStop // it cannot be detached while it runs; the end of this thread does that
 			case errors.Is(err, errStopped):
 				err = errors.Join(err, t.resume(unix.PTRACE_DETACH, 0)) // stays stopped
 			}
@@ -193,7 +194,7 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 		if t.at != atSignal {
 			break
 		}
-		// A signal came before our stop: it is given to the thread as if we were not there.
+		// A signal came before our stop: the thread gets it as if we were not there.
 		if err := t.resume(unix.PTRACE_CONT, t.signal); err != nil {
 			return err
 		}
@@ -216,8 +217,8 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	return fn(t)
 }
 
-// waited returns for how long the thread and the one that traces it could have run and had no processor. They
-// take turns, so that it is time of the stop twice over at no moment.
+// waited returns how long the thread and its tracer could have run but had no processor. They take turns, so
+// no time counts twice.
 func (t *tracee) waited() time.Duration {
 	_, own := t.own.read()
 	_, ours := t.ours.read()
@@ -226,8 +227,8 @@ func (t *tracee) waited() time.Duration {
 
 var errTimeout = errors.New("timed out")
 
-// wait waits for the next stop and notes where the thread stands. The time for which the thread waits for a
-// processor, on a machine that has more to do than it can, is not counted.
+// wait waits for the next stop and notes where the thread has stopped. The limit does not include the time
+// that the thread waits for a processor on a busy machine.
 func (t *tracee) wait(limit time.Duration) error {
 	began := time.Now()
 	deadline := began.Add(limit)
@@ -252,19 +253,18 @@ func (t *tracee) wait(limit time.Duration) error {
 			}
 			deadline = t.running.Add(starvedLook)
 		case spins > 8:
-			// By now the target may need this very processor, and looking often would keep it from that: this
-			// thread comes before all others. The kernel tells of a stop by SIGCHLD, to this thread first,
-			// which ends the sleep; one that comes just before it is noticed when as much time again has gone
-			// by.
+			// By now the target may need this very processor, and frequent checks would keep it busy, since
+			// this thread has priority. The kernel announces a stop by SIGCHLD, to this thread first, which
+			// ends the sleep; one that comes just before the sleep is noticed after it.
 			doze := unix.NsecToTimespec(min(max(int64(t.running.Sub(began)), shortest), t.doze))
 			unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&doze)), 0, 0)
 		}
 	}
 }
 
-// look returns with what status the thread has stopped, 0 if it has not; the error is errEnded where it has
-// ended. The end is looked at and not taken: of a process that this very program started it is for another to
-// take, with the exit code.
+// look returns the status with which the thread has stopped, 0 if it has not; the error is errEnded if it has
+// ended. It does not reap the process: if this program started it, another goroutine does that and gets the
+// exit code.
 func (t *tracee) look() (int32, error) {
 	for _, options := range [...]int{unix.WEXITED | unix.WSTOPPED | unix.WNOWAIT, unix.WSTOPPED} {
 		var info struct { // siginfo_t of SIGCHLD

@@ -11,16 +11,16 @@ import (
 )
 
 // A recording is the allocations and frees of a few iterations in the order in which they happened, cut where
-// steps end. Planners are given it as a trace; package replay/live makes what they answer the table that the
+// steps end. Planners get it as a trace; package replay/live turns their plans into the table that the
 // process serves from.
 //
-// What was alive before the recording began is not in it: parameters and optimizer states keep their memory,
-// and a plan has no room for them.
+// What was alive before the recording is not in it: parameters and optimizer states keep their memory, and a
+// plan does not place them.
 //
 // Complexity: O(events). Rejected: numbering blocks by address: an address is used again.
 
-// Least is the size in bytes below which an allocation is left to torch: there are many, and together they
-// are nothing.
+// Least is the size in bytes below which an allocation is left to torch: there are many such, but they add up
+// to little.
 const Least = 512
 
 // EventKind says what happened.
@@ -36,7 +36,7 @@ const (
 	Step
 )
 
-// Event is one thing that the shim wrote down. On the wire it is [kind, size, stream, thread, address,
+// Event is one event that the shim recorded. On the wire it is [kind, size, stream, thread, address,
 // nanoseconds].
 type Event struct {
 	Kind    EventKind
@@ -80,11 +80,11 @@ func (e *Event) UnmarshalJSON(text []byte) error {
 type Recording struct {
 	// Device is cpu, or cuda and a number.
 	Device string
-	// Thread is the one that trains. Allocations of others (a data loader's) follow an order of their own and
-	// are not planned; 0 plans all.
+	// Thread is the training thread. Allocations of other threads (such as a data loader's) come in another
+	// order and are not planned; 0 plans all.
 	Thread uint64
 	Events []Event
-	// Lost counts events for which there was no room.
+	// Lost counts events that did not fit.
 	Lost int64
 }
 
@@ -117,7 +117,7 @@ func FromEvents(r Recording) (*traces.Trace, error) {
 		if i == 0 {
 			began, now = e.Time, e.Time
 		}
-		now = max(now+1, e.Time) // a moment each, so that a mark tells on which side of it an event is
+		now = max(now+1, e.Time) // a moment for each, so that a mark separates the events before and after it
 		switch e.Kind {
 		case Step:
 			steps++

@@ -1,11 +1,11 @@
-// Package pool lets a running training process take its memory as a plan says: torch's allocator serves the
-// planned allocations of a step from one block, at planned places, and everything else as before.
+// Package pool makes a running training process allocate as a plan says: torch's allocator serves the planned
+// allocations of a step from one block, at planned addresses, and everything else as before.
 //
-// It has three parts. shim/pool.c stands in front of torch's allocator in the process; its opening says how,
-// and why memory is never given out twice whatever a plan says. The agent's module pool finds that allocator,
-// checks that it is the one that is known, and is what the rest of the agent talks to. This package compiles
-// the shim ([Build]) and turns what it records into a trace for planners ([FromEvents]). What it serves is a
-// plan in the words of package replay/live.
+// It has three parts. shim/pool.c intercepts torch's allocator in the process; its opening comment says how,
+// and why memory is never handed out twice, whatever a plan says. The agent's module pool finds that
+// allocator, checks that it knows it, and is the rest of the agent's interface to it. This package compiles
+// the shim ([Build]) and turns its recording into a trace for planners ([FromEvents]). The table that it
+// serves comes from package replay/live.
 //
 // # What was tried
 //
@@ -26,7 +26,7 @@
 // # What it does not do
 //
 // An arena serves one stream, the training's; allocations of others are torch's. While a plan does not match,
-// the arena and what torch allocates beside it are both held, until the plan is found stale after three
+// both the arena and what torch allocates beside it are held, until the plan counts as stale after three
 // iterations. torch.profiler does not see allocations that the pool serves.
 package pool
 
@@ -47,10 +47,10 @@ import (
 //go:embed shim
 var shim embed.FS
 
-// ErrNoCompiler means that there is nothing to compile the shim with.
+// ErrNoCompiler means that there is no compiler for the shim.
 var ErrNoCompiler = errors.New("no C compiler")
 
-// flags are how the shim is compiled: torch throws through it, and it stays loaded.
+// flags compile the shim so that torch can throw through it and it stays loaded.
 var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fexceptions", "-fvisibility=hidden", "-pthread", "-Wl,-z,nodelete"}
 
 // Build returns the path of the shim for this machine. It is compiled once, with $CC or cc, and kept in the
@@ -107,7 +107,7 @@ func Build(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%s cannot compile the live pool (%w): %s: install gcc and the headers of the C library (apt install gcc libc6-dev), "+
 			"or name another compiler in CC; the other live managers work without it", strings.Join(compiler, " "), err, firstLine(out))
 	}
-	// Several may build at once: each renames a whole file over the other's, and they are the same.
+	// Several processes may build at once: each renames a complete file over the others', and all are equal.
 	if err := os.Rename(made, path); err != nil {
 		return "", fmt.Errorf("the live pool's library cannot be kept: %w", err)
 	}

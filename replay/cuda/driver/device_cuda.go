@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver/libcuda"
 )
 
-// code returns the CUresult of an error. The type of gorgonia.org/cu's is not exported, and its constants do
-// not have all of the values that newer drivers answer, but an integer it is.
+// code returns the CUresult of an error. gorgonia.org/cu does not export the type, and its constants lack
+// some values of newer drivers, but it is an integer.
 func code(err error) int {
 	for e := err; e != nil; {
 		if v := reflect.ValueOf(e); v.Kind() == reflect.Int {
@@ -31,7 +31,7 @@ func code(err error) int {
 	return resultUnknown
 }
 
-// device is a context. Each of its parts holds what it needs of the others.
+// device is a context. Each of its parts has what it needs of the others.
 type device struct {
 	memory
 	virtual
@@ -64,8 +64,7 @@ func (d *device) Close() error {
 	return first
 }
 
-// table keeps things of the driver under small numbers, so that the interface needs no types of the
-// library's.
+// table keeps the driver's objects under small numbers, so that the interface needs no types of the library.
 type table[T any] struct {
 	all  []T
 	free []uint32

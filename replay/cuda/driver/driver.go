@@ -1,27 +1,27 @@
-// Package driver is the one small interface through which package cuda sees a GPU: what the executor asks of
-// the CUDA driver and nothing else.
+// Package driver is the small interface through which package cuda uses a GPU: just what the executor needs
+// from the CUDA driver.
 //
 // Its duties:
 //   - [Driver], [Device] and the parts that a Device is made of: memory, virtual memory, queues, kernels;
 //   - [Open]: the CUDA driver through gorgonia.org/cu and package libcuda in a build with -tags cuda (`make`), and an error that says so in every other;
-//   - [Error] and the sentinels: what can go wrong, in words that say what to do next.
+//   - [Error] and the sentinels, whose texts say what to do next.
 //
 // Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread: lock the
-// goroutine to its thread (runtime.LockOSThread) before opening a [Device], and make every call there, the
-// last one to Close.
+// goroutine to its thread (runtime.LockOSThread) before opening a [Device], and make every call there,
+// including Close.
 package driver
 
 import (
 	"unsafe"
 )
 
-// Things of a device, as the driver names them; 0 is none.
+// Objects of a device, by the driver's names; 0 is none.
 type (
 	// Ptr is an address in device memory.
 	Ptr uint64
 	// Handle is physical memory that can be mapped.
 	Handle uint64
-	// Stream is a queue of work: what is given to it is done in order.
+	// Stream is a queue of work, which is done in order.
 	Stream uint32
 	// Event is a point in a stream's work.
 	Event uint32
@@ -54,7 +54,7 @@ type Driver interface {
 	Devices() ([]Info, error)
 	// Open makes a context on a device and makes it current on the calling thread.
 	Open(ordinal int) (Device, error)
-	// Close gives the library back. Its devices must be closed before.
+	// Close releases the library. Close its devices first.
 	Close()
 }
 
@@ -67,24 +67,23 @@ type Device interface {
 	Info() Info
 	// Synchronize waits for all work.
 	Synchronize() error
-	// Close destroys the context, and with it everything that is still held of the device.
+	// Close destroys the context and frees everything that it still holds.
 	Close() error
 }
 
 // Memory is device memory as a whole, and pinned host memory.
 type Memory interface {
-	// MemInfo returns the device's free and total bytes, other processes counted.
+	// MemInfo returns the device's free and total bytes, across all processes.
 	MemInfo() (free, total int64, err error)
 	Alloc(size int64) (Ptr, error)
 	// Free gives back what Alloc returned. Work on it must be done.
 	Free(Ptr) error
-	// AllocAsync takes memory in a stream's order from a pool that the device keeps for us alone, and that
-	// returns nothing until it is trimmed.
+	// AllocAsync takes memory in a stream's order from a pool of our own, which keeps freed memory until it
+	// is trimmed.
 	AllocAsync(size int64, s Stream) (Ptr, error)
 	// FreeAsync gives it back in a stream's order.
 	FreeAsync(p Ptr, s Stream) error
-	// Pool returns what that pool holds now and the most that it held, and gives back what is unused where
-	// trim is set.
+	// Pool returns how much that pool holds now and at most held; trim gives unused memory back.
 	Pool(trim bool) (now, peak int64, err error)
 	// Register pins host memory that is not Go's; Unregister undoes it.
 	Register(p unsafe.Pointer, size int64) error
@@ -93,12 +92,12 @@ type Memory interface {
 
 // Virtual is address space and the physical memory behind it.
 type Virtual interface {
-	// Granularity is the size that physical memory comes in multiples of.
+	// Granularity is the size of which physical memory is a multiple.
 	Granularity() (int64, error)
 	Reserve(size int64) (Ptr, error)
 	Unreserve(p Ptr, size int64) error
 	Create(size int64) (Handle, error)
-	// Release gives physical memory back; the device has it again once it is mapped nowhere.
+	// Release gives physical memory back; it is freed once it is mapped nowhere.
 	Release(Handle) error
 	// Map puts the whole of h at p and makes it accessible.
 	Map(p Ptr, size int64, h Handle) error
@@ -115,17 +114,17 @@ type Queues interface {
 	// NewEvent returns an event; one without timing costs less.
 	NewEvent(timing bool) (Event, error)
 	CloseEvent(Event) error
-	// Record puts the event behind the stream's work so far.
+	// Record puts the event after the stream's work so far.
 	Record(Event, Stream) error
-	// Wait makes the stream's later work wait for the event as it was recorded last.
+	// Wait makes the stream's later work wait for the event's latest recording.
 	Wait(Stream, Event) error
 	SynchronizeEvent(Event) error
-	// Done reports whether the event has come to pass.
+	// Done reports whether the event has completed.
 	Done(Event) (bool, error)
-	// Elapsed returns the time between two events with timing that have come to pass, in nanoseconds.
+	// Elapsed returns the time between two completed events with timing, in nanoseconds.
 	Elapsed(from, to Event) (int64, error)
-	// CopyOut copies to the host, CopyIn from it, in a stream's order. The host memory must stay where it is
-	// until that is done.
+	// CopyOut copies to the host, CopyIn from it, in a stream's order. The host memory must not move until
+	// that is done.
 	CopyOut(to unsafe.Pointer, from Ptr, size int64, s Stream) error
 	CopyIn(to Ptr, from unsafe.Pointer, size int64, s Stream) error
 }
@@ -134,6 +133,6 @@ type Queues interface {
 type Kernels interface {
 	// Load compiles a module from PTX and returns the functions of the given names, in their order.
 	Load(ptx string, names ...string) ([]Kernel, error)
-	// Launch gives a kernel to a stream: a grid of one dimension, arguments of eight bytes each.
+	// Launch queues a kernel on a stream, with a grid of one dimension and arguments of eight bytes each.
 	Launch(k Kernel, blocks, threads int, s Stream, args ...uint64) error
 }

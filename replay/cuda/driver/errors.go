@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// What can go wrong, to be asked with errors.Is. Each one's text says what to do next.
+// What can go wrong, for errors.Is. Each text says what to do next.
 var (
-	// ErrNotBuilt says that this program has no CUDA in it.
+	// ErrNotBuilt says that this program was built without CUDA.
 	ErrNotBuilt = errors.New("this program was built without CUDA: use make, which needs a C compiler and no CUDA toolkit")
 	// ErrNoDriver says that the machine has no NVIDIA driver.
 	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it with --gpus all")
@@ -15,22 +15,23 @@ var (
 	ErrNoDevice = errors.New("no GPU: nvidia-smi -L and CUDA_VISIBLE_DEVICES say which ones this process may use; of one in MIG mode name an instance (CUDA_VISIBLE_DEVICES=MIG-...)")
 	// ErrTooOld says that the driver lacks a function that is needed.
 	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
-	// ErrBusy says that another process has the device to itself, or that the device takes no context at all.
+	// ErrBusy says that another process has exclusive use of the device, or that the device accepts no
+	// contexts.
 	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute mode to default (nvidia-smi -c 0)")
-	// ErrOutOfMemory says that the device has not as much memory left.
+	// ErrOutOfMemory says that the device does not have enough memory left.
 	ErrOutOfMemory = errors.New("out of device memory")
 	// ErrPinned says that the operating system or the driver refused to pin host memory.
 	ErrPinned = errors.New("host memory could not be pinned: raise the memory limit (ulimit -l, the container's), or plan with less swapping")
 	// ErrECC says that the device's memory failed.
 	ErrECC = errors.New("uncorrectable memory error of the GPU: it must be reset or replaced (nvidia-smi -q -d ECC)")
-	// ErrLost says that the device is not usable any more by this process.
+	// ErrLost says that this process can no longer use the device.
 	ErrLost = errors.New("the GPU was lost: dmesg and nvidia-smi say why; start again once it is back")
-	// ErrAccess says that work on the device touched memory that it does not have: a defect of the plan or of
-	// this program.
+	// ErrAccess says that work on the device touched unmapped memory: a defect of the plan or of this
+	// program.
 	ErrAccess = errors.New("work on the GPU touched memory that it does not hold")
 )
 
-// Results of the driver that are told apart (CUresult).
+// Results of the driver that we distinguish (CUresult).
 const (
 	resultInvalidValue   = 1
 	resultOutOfMemory    = 2
@@ -60,7 +61,7 @@ const (
 	resultUnknown        = 999
 )
 
-// Error is what a call of the driver answered.
+// Error is the driver's answer to a failed call.
 type Error struct {
 	// Call is what was asked, in words; Code is the driver's answer (CUresult), Name its name.
 	Call string
@@ -80,14 +81,12 @@ func (e *Error) Error() string {
 // Unwrap returns the sentinel that the answer means, nil if none does.
 func (e *Error) Unwrap() error { return e.kind }
 
-// Fatal reports whether the context is of no use any more: whatever is asked of it fails, and what is
-// released goes with it.
+// Fatal reports whether the context is unusable: every further call fails, and its memory is freed with it.
 func Fatal(err error) bool {
 	return errors.Is(err, ErrLost) || errors.Is(err, ErrECC) || errors.Is(err, ErrAccess)
 }
 
-// NewError returns the error of an answer other than success. Implementations of [Device] make theirs with
-// it.
+// NewError returns the error for an answer other than success. Implementations of [Device] use it.
 func NewError(call string, code int, name string) error {
 	return &Error{Call: call, Code: code, Name: name, kind: kindOf(code)}
 }

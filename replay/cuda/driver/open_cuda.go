@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver/libcuda"
 )
 
-// oldest is the CUDA that the youngest function called here came with (stream-ordered allocation from pools
-// of one's own).
+// oldest is the CUDA version that introduced the newest function called here (stream-ordered allocation from
+// one's own pools).
 const oldest = 11020
 
 type library struct{ version int }
@@ -119,7 +119,7 @@ func (l *library) Open(ordinal int) (Device, error) {
 	return d, nil
 }
 
-// wrap makes an Error of what gorgonia.org/cu or package libcuda answered.
+// wrap makes an Error from an answer of gorgonia.org/cu or package libcuda.
 func wrap(call string, err error) error {
 	if err == nil {
 		return nil

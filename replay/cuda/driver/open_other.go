@@ -2,6 +2,6 @@
 
 package driver
 
-// Open opens the CUDA driver's library at a path, "" for the one that the dynamic linker finds. In this build
-// there is none: the error is [ErrNotBuilt].
+// Open opens the CUDA driver's library at a path, "" for the one that the dynamic linker finds. This build
+// has none: the error is [ErrNotBuilt].
 func Open(string) (Driver, error) { return nil, ErrNotBuilt }

@@ -1,5 +1,5 @@
-// Package libcuda makes one binary of a program that calls the CUDA driver: one that starts if there is no
-// libcuda, needs no toolkit to be built, and opens the driver's library on request.
+// Package libcuda lets one binary call the CUDA driver wherever it runs: the binary starts without a libcuda,
+// needs no toolkit to build, and opens the driver's library on request.
 //
 // Its duties:
 //   - include/cuda.h: the declarations that gorgonia.org/cu is compiled against, written by us; `make` puts it before every other header;
@@ -7,15 +7,15 @@
 //   - [Open] and [Close];
 //   - what gorgonia.org/cu lacks, in the same manner: pinned host memory, virtual memory, stream-ordered allocation.
 //
-// Everything but this comment is built with -tags cuda only. A file that imports gorgonia.org/cu must import
-// this package too: linking would succeed without it where another package also loads its library late, and
-// the first call would jump to address 0.
+// Everything but this comment is built only with -tags cuda. A file that imports gorgonia.org/cu must import
+// this package too: without it linking may succeed, if another package also loads its library late, and the
+// first call would jump to address 0.
 //
 // # Why trampolines
 //
-// The problem: gorgonia.org/cu is written to be linked with -lcuda. A binary that is linked so does not start
-// on a machine without a driver, and the library's package initialisation ends the process where there is a
-// driver and no GPU.
+// The problem: gorgonia.org/cu is written to be linked with -lcuda. A binary linked that way does not start
+// on a machine without a driver, and the library's package initialisation ends the process if there is a
+// driver but no GPU.
 //
 // The solution: the archive that -lcuda finds is empty (stub/libcuda.a), and every function is defined here,
 // hidden, as one jump through a table. The table is filled with a function that answers CUDA_ERROR_NOT_FOUND

@@ -18,7 +18,7 @@ import (
 	"unsafe"
 )
 
-// Name is what the driver's library is called; the dynamic linker knows where it lies.
+// Name is the name of the driver's library; the dynamic linker knows where it is.
 const Name = "libcuda.so.1"
 
 // ErrNoLibrary is wrapped by Open's error if there is no library to open.
@@ -61,7 +61,7 @@ func Open(path string) (missing int, err error) {
 	return absent, nil
 }
 
-// Close gives the library back. After the last one every function answers CUDA_ERROR_NOT_FOUND again.
+// Close releases the library. After the last Close every function answers CUDA_ERROR_NOT_FOUND again.
 func Close() {
 	mu.Lock()
 	defer mu.Unlock()
@@ -70,10 +70,10 @@ func Close() {
 	}
 }
 
-// Result is what a function of the driver answered, other than success (CUresult).
+// Result is a driver function's answer other than success (CUresult).
 type Result int
 
-// Error implements error: the driver's name of the result where it knows one.
+// Error implements error: the driver's name of the result, if it has one.
 func (r Result) Error() string {
 	var name *C.char
 	if C.cuGetErrorName(C.CUresult(r), &name) == C.CUDA_SUCCESS && name != nil {
