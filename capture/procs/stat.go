@@ -27,16 +27,16 @@ func ReadStat(dir string) (Stat, error) {
 	if err != nil {
 		return Stat{}, err
 	}
-	s, err := ParseStat(line)
+	s, err := parseStat(line)
 	if err != nil {
 		return Stat{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return s, nil
 }
 
-// ParseStat parses the line. Its errors wrap fs.ErrInvalid. The second field is the program's name in
+// parseStat parses the line. Its errors wrap fs.ErrInvalid. The second field is the program's name in
 // parentheses and may hold blanks and parentheses itself, so that fields count from the last parenthesis on.
-func ParseStat(line []byte) (Stat, error) {
+func parseStat(line []byte) (Stat, error) {
 	_, rest, found := bytes.Cut(line[max(0, bytes.LastIndexByte(line, ')')):], []byte(")"))
 	fields := bytes.Fields(rest)
 	const third = 3 // the number that proc(5) gives to fields[0]

@@ -11,13 +11,13 @@ import (
 func TestTheLineOfAProcess(t *testing.T) {
 	want := Stat{State: 'S', Parent: 1, Group: 40, Session: 41, Started: 777, Pages: 250}
 	line := "42 (py) thon) S 1 40 41 0 -1 4194304 100 0 0 0 5 1 0 0 20 0 1 0 777 1000 250 1\n"
-	if s, err := ParseStat([]byte(line)); s != want || err != nil {
+	if s, err := parseStat([]byte(line)); s != want || err != nil {
 		t.Errorf("%+v, %v", s, err)
 	}
 	for _, bad := range []string{"", "42", "42 (py", "42 (py)", "42 (py) S 1 40 41 0 -1",
 		")" + strings.Repeat(" no", 30), strings.Replace(line, "777", "soon", 1),
 		strings.Replace(line, " S ", " SS ", 1)} {
-		if s, err := ParseStat([]byte(bad)); !errors.Is(err, fs.ErrInvalid) {
+		if s, err := parseStat([]byte(bad)); !errors.Is(err, fs.ErrInvalid) {
 			t.Errorf("%q is taken for %+v, %v", bad, s, err)
 		}
 	}
@@ -36,7 +36,7 @@ func TestOurOwnLine(t *testing.T) {
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("42 (py) thon) S 1 42 42 0 -1 4194304 100 0 0 0 5 1 0 0 20 0 1 0 777 1000 1\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		if s, err := ParseStat(line); err == nil && s.State == 0 {
+		if s, err := parseStat(line); err == nil && s.State == 0 {
 			t.Errorf("%q has no state", line)
 		}
 	})

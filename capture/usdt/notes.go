@@ -32,8 +32,8 @@ const (
 // errDamaged is wrapped by errors about files that are no sound ELF files.
 var errDamaged = errors.New("the file is damaged")
 
-// ReadNotes returns the static probes of an ELF file in the file's order; none is no error.
-func ReadNotes(r io.ReaderAt) ([]Note, error) {
+// readNotes returns the static probes of an ELF file in the file's order; none is no error.
+func readNotes(r io.ReaderAt) ([]Note, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, fmt.Errorf("read ELF header: %w", err)

@@ -64,7 +64,7 @@ func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
 			data = append(data, other...)
 		}
 	}
-	got, err := ReadNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0x10800)))
+	got, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0x10800)))
 	if err != nil || len(got) != len(want) {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -77,7 +77,7 @@ func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
 		t.Errorf("%s", got[0])
 	}
 	// A file that was moved after linking: the section says by how much.
-	moved, err := ReadNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0x10900)))
+	moved, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0x10900)))
 	if err != nil || moved[0].PC != 0x10200 || moved[0].Semaphore != 0x10300 || moved[1].Semaphore != 0 {
 		t.Errorf("%+v, %v", moved, err)
 	}
@@ -95,14 +95,14 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 		"no strings at all": func(b []byte) []byte { b[4] = 24; return b[:12+8+24] },
 	} {
 		data := change(bytes.Clone(good))
-		if list, err := ReadNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0))); !errors.Is(err, errDamaged) {
+		if list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0))); !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %+v, %v", name, list, err)
 		}
 	}
-	if _, err := ReadNotes(strings.NewReader("not an ELF file")); err == nil {
+	if _, err := readNotes(strings.NewReader("not an ELF file")); err == nil {
 		t.Error("text was read as ELF")
 	}
-	if list, err := ReadNotes(bytes.NewReader(makeELF(elf.EM_X86_64, nil, 0))); err != nil || len(list) != 0 {
+	if list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, nil, 0))); err != nil || len(list) != 0 {
 		t.Errorf("no notes: %v, %v", list, err)
 	}
 }
@@ -111,7 +111,7 @@ func FuzzNotes(f *testing.F) {
 	f.Add(makeNote(Note{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax"}, 0))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		list, err := ReadNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0)))
+		list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0)))
 		if err != nil {
 			return
 		}
@@ -123,5 +123,5 @@ func FuzzNotes(f *testing.F) {
 
 func FuzzELF(f *testing.F) {
 	f.Add(makeELF(elf.EM_X86_64, makeNote(Note{Provider: "pytorch", Name: "malloc", PC: 0x10100}, 0), 0x10))
-	f.Fuzz(func(t *testing.T, data []byte) { ReadNotes(bytes.NewReader(data)) })
+	f.Fuzz(func(t *testing.T, data []byte) { readNotes(bytes.NewReader(data)) })
 }

@@ -182,7 +182,7 @@ func doctor(ctx context.Context, t *trial) error {
 		return fmt.Errorf("doctor's JSON: %w", err)
 	}
 	for _, f := range d.Findings {
-		if !slices.Contains(Subjects, f.Name) {
+		if !slices.Contains(subjects, f.Name) {
 			continue // terminals and the like
 		}
 		value := 0.0

@@ -53,8 +53,8 @@ var vocabulary = map[string]struct{ unit, words string }{
 	"ranks":                {unitCount, "ranks"},
 }
 
-// Subjects are what a figure can belong to if several have one: memory managers, and what doctor examines.
-var Subjects = []string{
+// subjects are what a figure can belong to if several have one: memory managers, and what doctor examines.
+var subjects = []string{
 	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap", "capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all",
 	"nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes",
 }

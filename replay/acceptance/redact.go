@@ -21,9 +21,9 @@ import (
 //
 // Rejected: patterns for what to remove. Each new kind of message would be a new leak.
 
-// Redactor removes from messages everything that says who ran a program, where, and on which machine. It is
+// redactor removes from messages everything that says who ran a program, where, and on which machine. It is
 // safe for concurrent use.
-type Redactor struct {
+type redactor struct {
 	names []string        // lower case, at least four bytes each, longest first: replaced wherever they stand
 	short map[string]bool // lower case, shorter than that: replaced where they are whole words
 }
@@ -34,9 +34,9 @@ const (
 	shortName      = 4    // bytes below which a name is only looked for as a whole word
 )
 
-// NewRedactor returns a redactor that knows these names: of people, machines and folders.
-func NewRedactor(names ...string) *Redactor {
-	r := &Redactor{short: map[string]bool{}}
+// newRedactor returns a redactor that knows these names: of people, machines and folders.
+func newRedactor(names ...string) *redactor {
+	r := &redactor{short: map[string]bool{}}
 	for _, n := range names {
 		n = lower(spaced(n))
 		switch {
@@ -98,7 +98,7 @@ var (
 
 // Redact returns the message on one line, without anything that could name a person, a machine, a file or a
 // process, and no longer than 300 bytes.
-func (r *Redactor) Redact(message string) string {
+func (r *redactor) Redact(message string) string {
 	message = spaced(clip(message, longestRaw))
 	folded := lower(message)
 	for _, name := range r.names {
@@ -127,7 +127,7 @@ func (r *Redactor) Redact(message string) string {
 
 // word returns a word in the form in which it may stay, with the punctuation around it. A number may stay
 // because of the word before or after it.
-func (r *Redactor) word(w, before, next string) string {
+func (r *redactor) word(w, before, next string) string {
 	core := strings.TrimLeft(w, opening)
 	head := w[:len(w)-len(core)]
 	trimmed := strings.TrimRight(core, closing)
@@ -139,7 +139,7 @@ func (r *Redactor) word(w, before, next string) string {
 	return head + r.core(core, before, next) + tail
 }
 
-func (r *Redactor) core(w, before, next string) string {
+func (r *redactor) core(w, before, next string) string {
 	switch {
 	case w == "":
 		return isText
@@ -161,7 +161,7 @@ func (r *Redactor) core(w, before, next string) string {
 }
 
 // hasShort reports whether a short name is one of the parts of a word.
-func (r *Redactor) hasShort(w string) bool {
+func (r *redactor) hasShort(w string) bool {
 	if len(r.short) == 0 {
 		return false
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 func TestWhatStaysOfAMessage(t *testing.T) {
-	r := NewRedactor("jane", "gpu-node7.lab.example.org", "gpu-node7", "/home/jane", "al", "Jürgen")
+	r := newRedactor("jane", "gpu-node7.lab.example.org", "gpu-node7", "/home/jane", "al", "Jürgen")
 	for _, c := range []struct{ message, want string }{
 		{"", ""},
 		{"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.20 GiB is free. Process 4242 has 77.9 GiB memory in use.",
@@ -38,7 +38,7 @@ func TestWhatStaysOfAMessage(t *testing.T) {
 }
 
 func TestThisMachineIsNotNamed(t *testing.T) {
-	r := NewRedactor(namesHere()...)
+	r := newRedactor(namesHere()...)
 	host, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func FuzzNothingPrivateStays(f *testing.F) {
 	f.Add("CUDA ", "al", " error 700")
 	f.Add("x<", "nametext", ">y")
 	f.Fuzz(func(t *testing.T, before, name, behind string) {
-		r := NewRedactor(name)
+		r := newRedactor(name)
 		got := r.Redact(before + name + behind)
 		if len(got) > longestMessage {
 			t.Errorf("%d bytes", len(got))

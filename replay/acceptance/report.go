@@ -179,7 +179,7 @@ func (r *Report) Validate() error {
 func isTime(seconds float64) bool { return seconds >= 0 && seconds < 1e7 }
 
 // public is a redactor that knows no machine: a text that it changes names something.
-var public = NewRedactor()
+var public = newRedactor()
 
 func (x *Result) validate() error {
 	if _, ok := Find(x.Check); !ok {
@@ -203,7 +203,7 @@ func (x *Result) validate() error {
 			return fmt.Errorf("check %s: there is no figure %q", x.Check, clip(f.Name, 100))
 		case f.Unit != known.unit:
 			return fmt.Errorf("check %s: %s is in %s, not in %q", x.Check, f.Name, known.unit, clip(f.Unit, 100))
-		case f.Of != "" && !slices.Contains(Subjects, f.Of):
+		case f.Of != "" && !slices.Contains(subjects, f.Of):
 			return fmt.Errorf("check %s: a figure of %q is not known", x.Check, clip(f.Of, 100))
 		case math.IsNaN(f.Value) || math.IsInf(f.Value, 0):
 			return fmt.Errorf("check %s: %s is no number", x.Check, f.Name)

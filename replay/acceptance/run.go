@@ -53,7 +53,7 @@ type session struct {
 	began    time.Time
 	end      time.Time // zero for none
 	token    string    // in the environment of every child
-	redactor *Redactor
+	redactor *redactor
 	report   *Report
 }
 
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 
 func newSession(o Options) *session {
 	s := &session{Options: o, token: newToken(), began: time.Now()}
-	s.redactor = NewRedactor(append(namesHere(), o.Folder, o.Python, o.Program)...)
+	s.redactor = newRedactor(append(namesHere(), o.Folder, o.Python, o.Program)...)
 	if o.Limit > 0 {
 		s.end = s.began.Add(o.Limit)
 	}

@@ -158,7 +158,7 @@ func TestEveryFlippedBitIsFoundAndNothingWrongIsReturned(t *testing.T) {
 		if rowsFrom(t, got, want) == 0 {
 			whole++
 		}
-		if lossCount(got, LossDamaged)+lossCount(got, LossCut) == 0 {
+		if lossCount(got, lossDamaged)+lossCount(got, lossCut) == 0 {
 			t.Fatalf("byte %d: no loss is counted", at/8)
 		}
 		if n := rowsFrom(t, got, want); n > 150 {
@@ -204,7 +204,7 @@ func TestACutCostsTheLastChunkOnly(t *testing.T) {
 			}
 		}
 		rowsFrom(t, got, want)
-		if int64(got.Events.Len()) != chunks || lossCount(got, LossCut) != 1 {
+		if int64(got.Events.Len()) != chunks || lossCount(got, lossCut) != 1 {
 			t.Fatalf("cut at %d: %d events of %d in whole chunks, losses %+v", cut, got.Events.Len(), chunks, got.Losses)
 		}
 	}

@@ -41,7 +41,7 @@ func bytesOf[T any](s []T) []byte {
 }
 
 // zeros is the content of columns for which a batch has no values.
-var zeros [8*MaxRows + 8]byte
+var zeros [8*maxRows + 8]byte
 
 // encoder turns rows into messages. Each message is one Write.
 type encoder struct {
@@ -188,7 +188,7 @@ func (e *encoder) flush(r *rows, class batchClass) error {
 	return err
 }
 
-// chunkText is the amount of text at which a batch of definitions is written even with fewer than MaxRows
+// chunkText is the amount of text at which a batch of definitions is written even with fewer than maxRows
 // rows.
 const chunkText = 4 << 20
 
@@ -203,7 +203,7 @@ func (e *encoder) define(x row, text string) error {
 		}
 	}
 	e.defs.add(x, text)
-	if e.defs.len() == MaxRows {
+	if e.defs.len() == maxRows {
 		return e.flush(&e.defs, classDefinitions)
 	}
 	return nil
@@ -212,7 +212,7 @@ func (e *encoder) define(x row, text string) error {
 // record adds a record that is not an event. Pending definitions go first.
 func (e *encoder) record(x row, text string) error {
 	e.records.add(x, text)
-	if e.records.len() < MaxRows {
+	if e.records.len() < maxRows {
 		return nil
 	}
 	return e.flushRecords()
@@ -230,11 +230,11 @@ func (e *encoder) events(ctx context.Context, ev *traces.Events, first, end int)
 	if err := e.flush(&e.defs, classDefinitions); err != nil {
 		return err
 	}
-	for i := first; i < end; i += MaxRows {
+	for i := first; i < end; i += maxRows {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		j := min(i+MaxRows, end)
+		j := min(i+maxRows, end)
 		for k, a := range ev.Action[i:j] {
 			if a >= kindOp {
 				return fmt.Errorf("gmt: event %d: action %d cannot be written: the file has room for 0 to 99", i+k, a)

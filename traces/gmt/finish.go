@@ -171,22 +171,22 @@ func (r *reader) countLosses(t *traces.Trace, l layout) {
 		definitions += r.lost[i]
 	}
 	missing := r.lost[tabEvents] + r.lost[tabOps] + r.lost[tabRecords] + definitions
-	repaired := slices.ContainsFunc(t.Losses, func(s traces.Loss) bool { return s.Name == LossDamaged })
+	repaired := slices.ContainsFunc(t.Losses, func(s traces.Loss) bool { return s.Name == lossDamaged })
 	if damaged == 0 && missing > 0 && l.complete && !repaired {
 		damaged = 1
 	}
 	if damaged > 0 {
-		r.found = append(r.found, traces.Loss{Name: LossDamaged, Severity: traces.DataLoss, Count: damaged, Detail: fmt.Sprintf(
+		r.found = append(r.found, traces.Loss{Name: lossDamaged, Severity: traces.DataLoss, Count: damaged, Detail: fmt.Sprintf(
 			"damaged chunks of the file are left out: at least %d events, %d ops, %d other rows and %d definitions are missing",
 			r.lost[tabEvents], r.lost[tabOps], r.lost[tabRecords], definitions)})
 	}
 	if !l.complete {
-		r.found = append(r.found, traces.Loss{Name: LossCut, Severity: traces.DataLoss, Count: 1,
+		r.found = append(r.found, traces.Loss{Name: lossCut, Severity: traces.DataLoss, Count: 1,
 			Detail: "the recorder was stopped before it " +
 				"could end the file: what happened after the last chunk (at most about a second) is missing"})
 	}
 	if r.unknown > 0 {
-		r.found = append(r.found, traces.Loss{Name: LossUnknown, Severity: traces.Info, Count: r.unknown,
+		r.found = append(r.found, traces.Loss{Name: lossUnknown, Severity: traces.Info, Count: r.unknown,
 			Detail: "the file has rows of kinds that this version does not know; a later gmemtop shows them"})
 	}
 }

@@ -29,7 +29,7 @@ func TestEachChunkIsOneWrite(t *testing.T) {
 		t.Fatalf("%d writes", len(w.writes))
 	}
 	for i, b := range w.writes[:last] {
-		if c, err := parseMessage(b, 0); err != nil || c.end != int64(len(b)) || c.rows > MaxRows {
+		if c, err := parseMessage(b, 0); err != nil || c.end != int64(len(b)) || c.rows > maxRows {
 			t.Errorf("write %d of %d bytes is no message of its own: %v", i, len(b), err)
 		}
 	}
@@ -53,7 +53,7 @@ func TestAFailedWriteSticks(t *testing.T) {
 		t.Fatal(err)
 	}
 	dev := w.Device(traces.Device{})
-	for range 3 * MaxRows {
+	for range 3 * maxRows {
 		w.Event(traces.Event{Stack: traces.NoStack, Device: dev, Action: traces.Alloc})
 		w.Mark(traces.Mark{})
 	}

@@ -86,7 +86,7 @@ func TestAKilledRecorderLosesAtMostTheLastChunk(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := read(data)
-		if err == nil || got == nil || lossCount(got, LossCut) != 1 {
+		if err == nil || got == nil || lossCount(got, lossCut) != 1 {
 			t.Fatalf("a killed recording was read as %v", err)
 		}
 		n := int64(got.Events.Len())

@@ -17,9 +17,9 @@ import (
 
 // Names of the losses that damage to a file leads to.
 const (
-	LossCut     = "recording_cut"
-	LossDamaged = "chunk_damaged"
-	LossUnknown = "rows_of_a_later_version"
+	lossCut     = "recording_cut"
+	lossDamaged = "chunk_damaged"
+	lossUnknown = "rows_of_a_later_version"
 )
 
 // advice is what to do about a damaged file.
@@ -200,7 +200,7 @@ func (r *reader) read(ctx context.Context, l layout, progress func(done, total i
 	}
 	var wg sync.WaitGroup
 	jobs := make(chan job, 4)
-	for range min(max(2, runtime.GOMAXPROCS(0)), 1+total/MaxRows) {
+	for range min(max(2, runtime.GOMAXPROCS(0)), 1+total/maxRows) {
 		wg.Go(func() { r.work(jobs) })
 	}
 	err := r.chunks(ctx, l.chunks, jobs, progress)

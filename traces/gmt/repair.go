@@ -106,7 +106,7 @@ func (r *reader) copyChunks(ctx context.Context, l layout, dst io.Writer, rep *R
 	}
 	e.before = r.have
 	for _, x := range rep.Losses {
-		if x.Name == LossUnknown {
+		if x.Name == lossUnknown {
 			continue
 		}
 		if err := e.defineLoss(-1, x); err != nil {

@@ -8,8 +8,8 @@ import (
 // file.
 const FormatVersion = "1"
 
-// MaxRows is the number of rows at which a chunk is written.
-const MaxRows = 16384
+// maxRows is the number of rows at which a chunk is written.
+const maxRows = 16384
 
 // Limits of the reader, so that no file makes it allocate too much.
 const (

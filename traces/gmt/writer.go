@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Writer records: it interns what events refer to, collects rows, and appends a chunk whenever [MaxRows] rows
+// Writer records: it interns what events refer to, collects rows, and appends a chunk whenever maxRows rows
 // are pending or Flush is called. Call Flush about once a second: a recorder that is killed then loses at
 // most that much. Each chunk is one Write of the underlying writer, so pass the file itself, unbuffered.
 //
@@ -115,7 +115,7 @@ func (w *Writer) Counter(name traces.StringID, device traces.DeviceID) int {
 func (w *Writer) Event(e traces.Event) {
 	w.b.T.Events.Append(e)
 	w.events++
-	if w.b.T.Events.Len() >= MaxRows {
+	if w.b.T.Events.Len() >= maxRows {
 		w.writeEvents()
 	}
 }
@@ -152,7 +152,7 @@ func (w *Writer) Sample(counter int, time, value int64) {
 
 // beforeRecord queues the definitions that the next record may refer to, if that record fills its chunk.
 func (w *Writer) beforeRecord() {
-	if w.enc.records.len() == MaxRows-1 {
+	if w.enc.records.len() == maxRows-1 {
 		w.writeDefinitions()
 	}
 }

@@ -17,8 +17,8 @@ func (b Bootstrap) validate() error {
 	switch {
 	case b.Source == "":
 		return errors.New("there is no source to inject")
-	case len(b.Source) > MaxSource:
-		return fmt.Errorf("the source has %d bytes, more than the %d allowed", len(b.Source), MaxSource)
+	case len(b.Source) > maxSource:
+		return fmt.Errorf("the source has %d bytes, more than the %d allowed", len(b.Source), maxSource)
 	case !utf8.ValidString(b.Source):
 		return errors.New("the source is not UTF-8")
 	case !utf8.ValidString(b.Name) || strings.ContainsAny(b.Name, "\x00\n\r"):

@@ -29,7 +29,7 @@ func TestTheProgramSaysNothingAndFailsNever(t *testing.T) {
 }
 
 func TestSourcesThatCannotBeSentAreRefused(t *testing.T) {
-	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"}, {Source: strings.Repeat(" ", MaxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
+	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"}, {Source: strings.Repeat(" ", maxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
 		if b.validate() == nil {
 			t.Errorf("%.20q %q is accepted", b.Source, b.Name)
 		}

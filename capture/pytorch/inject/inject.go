@@ -97,7 +97,7 @@ const (
 
 // Bootstrap is what a process is to run, and how.
 type Bootstrap struct {
-	// Source is Python source, UTF-8, up to MaxSource bytes. It runs as its own module on the main thread;
+	// Source is Python source, UTF-8, up to maxSource bytes. It runs as its own module on the main thread;
 	// names that it binds at its top level are gone afterwards unless it keeps them alive. It should let
 	// KeyboardInterrupt and the exceptions of signal handlers pass: they are raised again in the program,
 	// where they belong.
@@ -113,8 +113,8 @@ type Bootstrap struct {
 	Watch func(Phase)
 }
 
-// MaxSource is the largest source that Inject accepts, in bytes.
-const MaxSource = 8 << 20
+// maxSource is the largest source that Inject accepts, in bytes.
+const maxSource = 8 << 20
 
 // Stop is one halt of the target.
 type Stop struct {

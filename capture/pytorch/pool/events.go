@@ -19,9 +19,9 @@ import (
 //
 // Complexity: O(events). Rejected: numbering blocks by address: an address is used again.
 
-// Least is the size in bytes below which an allocation is left to torch: there are many such, but they add up
-// to little.
-const Least = 512
+// leastSize is the size in bytes below which an allocation is left to torch: there are many such, but they
+// take little memory.
+const leastSize = 512
 
 // EventKind says what happened.
 type EventKind uint8
@@ -132,7 +132,7 @@ func FromEvents(r Recording) (*traces.Trace, error) {
 				b.Event(traces.Event{Time: now, Addr: e.Address, Size: old.size, Stack: traces.NoStack, Stream: old.stream, Device: device, Action: traces.Free})
 				delete(live, e.Address)
 			}
-			if e.Size < Least || r.Thread != 0 && e.Thread != r.Thread {
+			if e.Size < leastSize || r.Thread != 0 && e.Thread != r.Thread {
 				continue
 			}
 			x := block{e.Size, b.Stream(e.Stream)}
