@@ -87,7 +87,7 @@ func (t *table[T]) remove(i uint32) { t.free = append(t.free, i) }
 
 type memory struct {
 	device  int
-	pool    *libcuda.Pool
+	pool    *libcuda.MemoryPool
 	streams *queues
 }
 
@@ -113,7 +113,7 @@ func (m *memory) ensurePool() error {
 	if m.pool != nil {
 		return nil
 	}
-	p, err := libcuda.NewPool(m.device)
+	p, err := libcuda.NewMemoryPool(m.device)
 	if err != nil {
 		return wrap("make a memory pool", err)
 	}

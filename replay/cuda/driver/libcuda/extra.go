@@ -101,24 +101,24 @@ func Unmap(addr uint64, size int64) error {
 	return result(C.cuMemUnmap(C.CUdeviceptr(addr), C.size_t(size)))
 }
 
-// Pool is a pool of stream-ordered allocation.
-type Pool struct{ p C.CUmemoryPool }
+// MemoryPool is a pool of stream-ordered allocation.
+type MemoryPool struct{ p C.CUmemoryPool }
 
-// NewPool returns a pool of a device that keeps what is freed into it until it is trimmed or destroyed.
-func NewPool(device int) (Pool, error) {
+// NewMemoryPool returns a pool of a device that keeps what is freed into it until it is trimmed or destroyed.
+func NewMemoryPool(device int) (MemoryPool, error) {
 	var p C.CUmemoryPool
 	err := result(C.pool(&p, C.int(device)))
-	return Pool{p}, err
+	return MemoryPool{p}, err
 }
 
 // Destroy destroys the pool; its memory goes back once nothing of it is in use.
-func (p Pool) Destroy() error { return result(C.cuMemPoolDestroy(p.p)) }
+func (p MemoryPool) Destroy() error { return result(C.cuMemPoolDestroy(p.p)) }
 
 // Trim gives back what is unused, down to keep bytes.
-func (p Pool) Trim(keep int64) error { return result(C.cuMemPoolTrimTo(p.p, C.size_t(keep))) }
+func (p MemoryPool) Trim(keep int64) error { return result(C.cuMemPoolTrimTo(p.p, C.size_t(keep))) }
 
 // Reserved returns the bytes that the pool holds now, and the most that it held.
-func (p Pool) Reserved() (now, peak int64, err error) {
+func (p MemoryPool) Reserved() (now, peak int64, err error) {
 	var v C.uint64_t
 	if err = result(C.cuMemPoolGetAttribute(p.p, C.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, unsafe.Pointer(&v))); err != nil {
 		return 0, 0, err
@@ -129,7 +129,7 @@ func (p Pool) Reserved() (now, peak int64, err error) {
 }
 
 // AllocAsync takes memory from the pool in a stream's order. stream is the CUstream.
-func (p Pool) AllocAsync(size int64, stream unsafe.Pointer) (uint64, error) {
+func (p MemoryPool) AllocAsync(size int64, stream unsafe.Pointer) (uint64, error) {
 	var a C.CUdeviceptr
 	err := result(C.cuMemAllocFromPoolAsync(&a, C.size_t(size), p.p, C.CUstream(stream)))
 	return uint64(a), err
