@@ -16,8 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// peer returns the process at the other end of a Unix socket, as the kernel knows it; 0 where it does not
-// say.
+// peer returns the process at the other end of a Unix socket, by the kernel's word; 0 if unknown.
 func peer(conn net.Conn) int {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -36,13 +35,13 @@ func peer(conn net.Conn) int {
 	return pid
 }
 
-// alive reports whether process pid runs and, where started is not 0, is the one that started then.
+// alive reports whether process pid runs and, unless started is 0, started then.
 func alive(pid int, started int64) bool {
 	s, err := statOf(pid)
 	return err == nil && !s.Ended() && (started == 0 || s.Started == started)
 }
 
-// pidSpace names the name space that this program's numbers of processes are of.
+// pidSpace names this program's PID namespace.
 func pidSpace() string {
 	name, err := os.Readlink("/proc/self/ns/pid")
 	if err != nil {
@@ -70,16 +69,16 @@ func everyone() map[int]procs.Stat {
 	return all
 }
 
-// environOf returns the environment that a process was given, as "name=value"; ok is false where it cannot be
-// read.
+// environOf returns the environment that a process was started with, as "name=value"; ok is false if it
+// cannot be read.
 func environOf(pid int) (env []string, ok bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
 	return strings.Split(string(b), "\x00"), err == nil
 }
 
-// awaitEnd waits until process pid, which is the one that started then where started is not 0, has ended, but
-// not longer than limit, and reports whether it has. A child stays to be reaped: while somebody waits for a
-// child with wait(2), nobody can attach to it.
+// awaitEnd waits up to limit until process pid has ended, and reports whether it has. A start time other than 0
+// tells the process from a later one of the same number. A child is not reaped: while wait(2) waits for a
+// child, it cannot be attached to.
 func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	late := time.Now().Add(limit)
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -101,7 +100,7 @@ func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	return true
 }
 
-// userOf returns with whose rights process pid opens files, this one's where that is not known.
+// userOf returns the user and group as which process pid opens files, this process's if unknown.
 func userOf(pid int) (uid, gid int) {
 	uid, gid = os.Getuid(), os.Getgid()
 	if f := statusOf(pid, "Uid:"); len(f) == 4 { // real, effective, saved, of the file system
@@ -113,7 +112,7 @@ func userOf(pid int) (uid, gid int) {
 	return uid, gid
 }
 
-// innerPID returns the number that process pid has for itself, which in a container is another.
+// innerPID returns process pid's number in its own PID namespace, which differs in a container.
 func innerPID(pid int) int {
 	if f := statusOf(pid, "NSpid:"); len(f) > 0 {
 		if n, err := strconv.Atoi(f[len(f)-1]); err == nil {
@@ -123,7 +122,7 @@ func innerPID(pid int) int {
 	return pid
 }
 
-// statusOf returns the values of a line of /proc/PID/status, nil where there is none.
+// statusOf returns the values of a line of /proc/PID/status, nil if there is none.
 func statusOf(pid int, name string) []string {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -139,8 +138,8 @@ func statusOf(pid int, name string) []string {
 
 func rootOf(pid int) string { return fmt.Sprintf("/proc/%d/root", pid) }
 
-// sharesFiles reports whether process pid sees the same files under the same names as this one; it does where
-// that is not known.
+// sharesFiles reports whether process pid sees the same files under the same names as this one, true if
+// unknown.
 func sharesFiles(pid int) bool {
 	ours, err := os.Readlink("/proc/self/ns/mnt")
 	theirs, unread := os.Readlink(fmt.Sprintf("/proc/%d/ns/mnt", pid))
@@ -152,8 +151,8 @@ func sharesFiles(pid int) bool {
 	return err != nil || unread != nil || os.SameFile(a, b)
 }
 
-// asUser calls fn with the rights to files that another user has, on a thread that ends with it; those of
-// other threads stay.
+// asUser calls fn with another user's rights to files, on a thread that ends with it; other threads keep
+// theirs.
 func asUser(uid, gid int, fn func() error) error {
 	if uid == os.Getuid() {
 		return fn()
@@ -161,7 +160,7 @@ func asUser(uid, gid int, fn func() error) error {
 	done, begun := make(chan error, 1), make(chan struct{})
 	var call func()
 	call = func() {
-		runtime.LockOSThread() // and not unlocked, so that the thread ends with the goroutine
+		runtime.LockOSThread() // and never unlocked, so that the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
 			go call() // the first thread of a program cannot end: another one must do it
 			<-begun
@@ -190,12 +189,12 @@ func owner(info os.FileInfo) int {
 	return -1
 }
 
-// allocate takes n bytes of the disk behind the first from bytes of a file, whose size stays as it is.
+// allocate reserves n bytes of disk for a file from offset from on, without changing the file's size.
 func allocate(f *os.File, from, n int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, from, n)
 }
 
-// release gives the space of a file's first n bytes back: they read as zeros from then on.
+// release frees the disk space of a file's first n bytes, which read as zeros from then on.
 func release(f *os.File, n int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE|unix.FALLOC_FL_PUNCH_HOLE, 0, n)
 }

@@ -241,7 +241,7 @@ func (t *kernelTracer) resolver() func(*traces.Builder, int32) traces.StackID {
 
 func (t *kernelTracer) close() error {
 	var errs []error
-	for _, l := range t.links { // each waits until no processor can still be in its probe, one after the other whoever asks
+	for _, l := range t.links { // each waits until no processor can be in its probe; they cannot be closed at once
 		errs = append(errs, l.Close())
 	}
 	for _, p := range t.progs {

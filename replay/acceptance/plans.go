@@ -195,7 +195,7 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 	return func(ctx context.Context, t *trial) error {
 		capped := strconv.FormatFloat(t.size.cap, 'g', -1, 64)
 		if need := int64(t.size.cap * gib); t.facts.free > 0 && t.facts.free < need+need/8 {
-			return skip("needs %.1f GiB that nobody uses", 1.125*t.size.cap)
+			return skip("needs %.1f GiB of free memory", 1.125*t.size.cap)
 		}
 		train := func(batch, steps int) ([]byte, bool, error) {
 			from := t.logged()

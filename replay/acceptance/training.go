@@ -399,7 +399,7 @@ func history(ctx context.Context, t *trial) error {
 	}
 	watched := stepsOf(out)
 	if !sameLosses(alone, watched) {
-		return errors.New("the losses are not those of a training that nobody watches")
+		return errors.New("the losses differ from those of a training that is not watched")
 	}
 	d, err := t.statsOf(ctx, file)
 	if err != nil {

@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 }
 
 // machine is a device of capacity bytes, of which other processes hold outside. It is strict: memory is
-// counted in units of 512 bytes, contexts cost nothing, host memory has to be pinned, an event that nobody
+// counted in units of 512 bytes, contexts cost nothing, host memory has to be pinned, an event that nothing
 // waits for never comes, and time is virtual.
 func machine(capacity, outside int64) standin.Machine {
 	return standin.Machine{

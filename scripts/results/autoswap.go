@@ -111,7 +111,7 @@ func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem
 		return err
 	}
 	p.para("The same recording as a problem for the managers: two iterations as one, since buffers outlive one; peak of live bytes %s (the recording's own %s less what its first iteration alone "+
-		"held), PyTorch's caching allocator %s, AutoSwap's published link. Here a swap also needs addresses, and whoever takes freed memory waits for its copy. Overhead by memory limit:",
+		"held), PyTorch's caching allocator %s, AutoSwap's published link. Here a swap also needs addresses, and the next user of freed memory waits for its copy. Overhead by memory limit:",
 		mib(live), "peak load", mib(caching.Measurement.Footprint))
 	var shown []string
 	var columns []int

@@ -113,7 +113,7 @@ func (b *bench) opening(p *page) {
 		"on a device. The two are not the same kind of figure, and only ratios to the same baseline are set side by side.")
 	p.item("*Footprint* is the top of the arena with all addresses chosen, holes included, or for an online allocator the smallest cap in which the iteration was seen to complete (where it keeps no cache, the most that it holds). *Overhead* is step time over " +
 		"the step time of keeping everything, less one.")
-	p.item("Hardware is a preset: memory, peak arithmetic and bandwidth from the data sheet, link speed as published by whoever measured it, and the sustained share of the " +
+	p.item("Hardware is a preset: memory, peak arithmetic and bandwidth from the data sheet, link speed as published with its measurement, and the sustained share of the " +
 		"peak assumed. `--hardware` of `gmemtop compare` prints each preset's origin.")
 	p.item("Networks are made from layer shapes with 4-byte elements, SGD with momentum, durations from the preset. \"As made\" leaves a convolution its choice between a fast " +
 		"algorithm with a large workspace (our model of tiled FFT) and implicit GEMM, which has none; \"memory-optimal\" has implicit GEMM only, so that a table is " +

@@ -17,7 +17,7 @@
 //
 //	sem_post(begun)             the queue has been reached
 //	PyRun_SimpleString(text)    the source, wrapped so that it neither prints nor fails
-//	sem_post(done)              nobody reads the memory any more
+//	sem_post(done)              nothing reads the memory any more
 //
 // The two semaphores are in the mapped memory, where they can be read from outside while the target runs.
 // When done has been posted, a second stop unmaps the memory. The source is in that memory: there is no file,

@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// planned has smartpool plan a recording, as whoever watches a training does.
+// planned makes smartpool plan a recording, as a viewer does.
 func planned(text []byte) (live.Table, int64, error) {
 	var r pool.Recording
 	if err := json.Unmarshal(text, &r); err != nil {

@@ -75,7 +75,7 @@ static void hook_record_stream(void *self, const DataPtr *d, Stream s) {
 	struct arena *a = arena_of(d->data);
 	struct entry *e = a == NULL ? NULL : living(a, d->data);
 	if (s.index == pool.stream.index && s.id == pool.stream.id)
-		e = NULL; // its own: what is queued there comes before whoever gets the place
+		e = NULL; // its own: work queued there comes before the next use of the place
 	for (struct use *v = e == NULL ? NULL : e->uses; v != NULL; v = v->next)
 		if (v->stream.index == s.index && v->stream.id == s.id)
 			e = NULL;
