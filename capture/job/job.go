@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside
@@ -126,7 +127,7 @@ func (j *Job) admit(p *Process) {
 				p.mu.Lock()
 				p.unsaved = err
 				p.mu.Unlock()
-				p.Session.Notice(capture.Notice{Key: "recording", Text: err.Error()})
+				p.Session.Notice(say.RecordingNotBegun.Notice(err))
 			}
 		}
 		j.mu.Lock()

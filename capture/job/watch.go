@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // Options say how a process is watched.
@@ -24,7 +25,7 @@ type Options struct {
 	// Depth says how steps are captured, "" for the agent's choice.
 	Depth string
 	// Attached says for people how the agent came in; nil for nothing.
-	Attached func(inject.Report) string
+	Attached func(inject.Report) capture.Notice
 }
 
 // Watch is the process that watching begins with: one that was attached to, or the first of a command.
@@ -102,13 +103,11 @@ func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
 			Watch: func(p inject.Phase) {
 				if p == inject.Queued {
-					sink.Notice(capture.Notice{Key: "state", State: true,
-						Text: "for the interpreter: its main thread is in a long call outside of Python, " +
-							"or asleep"})
+					sink.Notice(say.WaitsForInterpreter.Notice())
 				}
 			}})
 		if err == nil && w.options.Attached != nil {
-			sink.Notice(capture.Notice{Key: "attached", Text: w.options.Attached(r)})
+			sink.Notice(w.options.Attached(r))
 		}
 		return err
 	}
@@ -138,9 +137,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 				break
 			}
 			if next.Host() == 0 { // or it says itself with whom it looks along
-				w.Notice(capture.Notice{Key: pytorch.KeyAlong,
-					Text: fmt.Sprintf("process %d, which watched this job, is gone; this viewer has the "+
-						"agent now", s.Host())})
+				w.Notice(say.TookOver.Notice(s.Host()))
 			}
 			s = next
 			w.has(ctx, s)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes
@@ -286,7 +287,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	defer cancel()
 	m := &mux{job: j, sink: sink}
 	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv, Rank: -1, LocalRank: -1, WorldSize: -1})
-	m.notice(capture.Notice{Key: "state", Text: "waiting for the command to import torch", State: true})
+	m.notice(say.WaitsForTorch.Notice())
 	var work sync.WaitGroup
 	work.Go(func() { m.accept(ctx, &work) })
 	if j.output != nil {

@@ -8,11 +8,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is
@@ -42,7 +42,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+			m.notice(say.ConnectionFailed.Notice(err))
 			continue
 		}
 		m.mu.Lock()
@@ -52,7 +52,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		work.Go(func() {
 			p := &process{mux: m, session: s}
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
-				m.notice(capture.Notice{Key: "connection", Text: err.Error()})
+				m.notice(say.ConnectionFailed.Notice(err))
 				m.tell(func(f Family) { f.Severed(s.Target(), err) })
 			}
 			m.job.hungUp(s)
@@ -99,7 +99,7 @@ const tailEvery = 100 * time.Millisecond
 func (m *mux) tail(ctx context.Context) {
 	f, err := os.Open(m.job.output.Name())
 	if err != nil {
-		m.notice(capture.Notice{Key: "output", Text: "the command's output cannot be shown: " + err.Error()})
+		m.notice(say.OutputUnread.Notice(err))
 		return
 	}
 	defer f.Close()
@@ -133,16 +133,12 @@ func (m *mux) tail(ctx context.Context) {
 // takes is said.
 func (m *mux) keepRoom(read int64) {
 	gaveUp, err := m.job.room.hold(read)
-	text := ""
 	switch {
 	case err != nil:
-		text = "the disk is full, and what the command prints fails from now on: free some of " + filepath.Dir(m.job.output.Name())
+		m.notice(say.DiskFull.Notice(filepath.Dir(m.job.output.Name())))
 	case gaveUp:
-		text = "the disk is full: the beginning of " + m.job.output.Name() + " is given up, so that the command can go on printing"
-	default:
-		return
+		m.notice(say.DiskGivenUp.Notice(m.job.output.Name()))
 	}
-	m.notice(capture.Notice{Key: "room", Text: text})
 }
 
 // process is the sink of one process of the job: it passes on what the one that is shown sends.
@@ -258,7 +254,11 @@ func (p *process) End(e capture.End) {
 	if shown {
 		p.mux.tell(func(f Family) { f.Ended(p.target, e) })
 		if e.Reason != capture.Exited {
-			p.mux.notice(capture.Notice{Key: "agent", Text: strings.TrimSuffix("the agent is gone ("+e.Reason+"): "+e.Detail, ": ")})
+			n := say.AgentGone.Notice(e.Reason)
+			if e.Detail != "" {
+				n.Text += ": " + e.Detail
+			}
+			p.mux.notice(n)
 		}
 	}
 	if p.own != nil {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // The environment does not reach every program that a command starts: python -I and -E do not look at it, -S
@@ -64,8 +64,7 @@ func (m *mux) reach(ctx context.Context) {
 		m.mu.Unlock()
 		if met != 0 {
 			if k := r.known[met]; k != nil && k.tries > 0 && k.apart {
-				m.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("our environment did not reach process %d (%s): it was attached to when it had loaded torch, "+
-					"and what it did before was not seen", met, k.command)})
+				m.notice(say.Reached.Notice(met, k.command))
 			}
 			return
 		}
@@ -128,15 +127,14 @@ func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 	launch := &r.mux.job.launch
 	if uid, _ := userOf(p.PID); uid != os.Getuid() || !sharesFiles(p.PID) {
 		k.over = true
-		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch as another user or in a container, where it does not reach what gmemtop "+
-			"run listens on: gmemtop attach %[1]d, in another terminal, watches it", p.PID, k.command)})
+		r.mux.notice(say.OutOfReach.Notice(p.PID, k.command))
 		return
 	}
 	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
 	source := launch.agent() + fmt.Sprintf("\n\nreach(%s)\n", path)
 	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {
 		k.over = true
-		r.mux.notice(capture.Notice{Key: "reach", Text: fmt.Sprintf("process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v", p.PID, k.command, err)})
+		r.mux.notice(say.NotReached.Notice(p.PID, k.command, err))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
@@ -254,7 +255,8 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	g.refused = nil
 	g.mu.Unlock()
 	if left {
-		b, err := frame(frameBye, bye{Version: Version, Reason: capture.Detached, Detail: fmt.Sprintf("process %d goes on watching", os.Getpid())})
+		b, err := frame(frameBye, bye{Version: Version, Reason: capture.Detached,
+			Detail: say.GoesOnWatching.Text(os.Getpid())})
 		return b, nil, errors.Join(err, errParted)
 	}
 	if !v.Began {
@@ -315,12 +317,12 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 		h.Devices = append(h.Devices, gpu{Ordinal: d.Ordinal, Name: d.Name, Bytes: d.TotalBytes})
 	}
 	for _, n := range v.Notices {
-		if n.Key == keyState {
+		if n.Key == say.KeyState {
 			h.Waiting = n.Text
 		}
 	}
 	var out []byte
-	say := func(k kind, x any) error {
+	tell := func(k kind, x any) error {
 		b, err := frame(k, x)
 		out = append(out, b...)
 		return err
@@ -332,26 +334,27 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 	if string(b) != g.hello {
 		g.hello, out = string(b), append(out, b...)
 	}
-	kept := map[string]bool{keyState: true, KeyAlong: true} // which each viewer says for itself
+	kept := map[string]bool{say.KeyState: true, say.KeyBeside: true} // which each viewer says for itself
 	for _, n := range v.Notices {
-		if kept[n.Key] = true; n.Key != keyState && n.Key != KeyAlong && g.notices[n.Key] != n {
+		if kept[n.Key] = true; n.Key != say.KeyState && n.Key != say.KeyBeside && g.notices[n.Key] != n {
 			g.notices[n.Key] = n
-			err = errors.Join(err, say(frameNotice, notice{Key: n.Key, Text: n.Text, State: n.State}))
+			err = errors.Join(err, tell(frameNotice, notice{Key: n.Key, Text: n.Text, State: n.State}))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(g.notices)) {
 		if !kept[key] {
 			delete(g.notices, key)
-			err = errors.Join(err, say(frameNotice, notice{Key: key}))
+			err = errors.Join(err, tell(frameNotice, notice{Key: key}))
 		}
 	}
 	for _, a := range refused {
-		err = errors.Join(err, say(frameNotice, notice{Key: "order", Text: a.Text}), say(frameAnswer, a))
+		n := notice{Key: say.KeyOrder, Text: a.Text}
+		err = errors.Join(err, tell(frameNotice, n), tell(frameAnswer, a))
 	}
 	for _, l := range v.Losses {
 		if n := l.Count - g.losses[l.Name]; n > 0 {
 			g.losses[l.Name] = l.Count
-			err = errors.Join(err, say(frameLost, lost{Name: l.Name, N: n, Detail: l.Detail}))
+			err = errors.Join(err, tell(frameLost, lost{Name: l.Name, N: n, Detail: l.Detail}))
 		}
 	}
 	return out, err
@@ -363,7 +366,7 @@ func (g *guest) steps(v capture.View, all told) ([]byte, error) {
 	var out []byte
 	if missed := first - g.told.steps; missed > 0 {
 		g.told.steps = first
-		b, err := frame(frameLost, lost{Name: "steps", N: missed, Detail: "this viewer did not read for longer than they are kept"})
+		b, err := frame(frameLost, lost{Name: "steps", N: missed, Detail: say.NotRead.Text()})
 		if err != nil {
 			return nil, err
 		}
@@ -401,7 +404,7 @@ func (g *guest) window(v capture.View, all told) ([]byte, *capture.Window, error
 	first := all.windows - int64(len(v.Windows))
 	if missed := first - g.told.windows; missed > 0 {
 		g.told.windows = first
-		b, err := frame(frameLost, lost{Name: "windows", N: missed, Detail: "this viewer did not read for longer than they are kept"})
+		b, err := frame(frameLost, lost{Name: "windows", N: missed, Detail: say.NotRead.Text()})
 		return b, nil, err
 	}
 	if g.told.windows == all.windows {
@@ -477,7 +480,7 @@ func lastWord(e capture.End) bye {
 	case e.Reason == capture.Exited:
 		b.Code, b.OutOfMemory = &e.Code, e.OutOfMemory
 	case e.Reason == capture.Detached && e.Detail == "":
-		b.Detail = fmt.Sprintf("process %d, which watched it, let go of it", os.Getpid())
+		b.Detail = say.LetGo.Text(os.Getpid())
 	}
 	return b
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // lookAlong asks the viewer that listens at path to be shown process pid. The error wraps ErrWatched where
@@ -80,9 +81,9 @@ func (s *Session) lookingAlong(sink capture.Sink) {
 	if s.host == 0 {
 		return
 	}
-	text := fmt.Sprintf("looking along with process %d, which watches this job and goes on when you leave", s.host)
 	if s.target.PID != s.asked {
-		text += fmt.Sprintf("; of its processes it shows %d, not %d", s.target.PID, s.asked)
+		sink.Notice(say.BesideOther.Notice(s.host, s.target.PID, s.asked))
+		return
 	}
-	sink.Notice(capture.Notice{Key: KeyAlong, Text: text})
+	sink.Notice(say.Beside.Notice(s.host))
 }

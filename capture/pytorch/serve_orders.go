@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // hear passes on what the guest orders until it goes.
@@ -36,7 +37,7 @@ const maxRefusals = 16
 
 // notPassedOn has the guest told that the job never heard its order.
 func (g *guest) notPassedOn(o capture.Order, err error) {
-	text := "the job was not asked: " + err.Error()
+	text := say.OrderNotPassed.Text(err)
 	defer g.more.Tell()
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -239,15 +240,8 @@ var unmetKeys = []string{
 	capture.HowOps, capture.HowHistory, capture.HowProfile, capture.HowEvents, "allocator",
 }
 
-// keyState is the key of the notice of what a source waits for, KeyAlong that of the one with whom a viewer
-// looks along, or did.
-const (
-	keyState = "state"
-	KeyAlong = "along"
-)
-
 func (s *Session) waiting(sink capture.Sink) {
-	sink.Notice(capture.Notice{Key: keyState, Text: s.hello.Waiting, State: true})
+	sink.Notice(capture.Notice{Key: say.KeyState, Text: s.hello.Waiting, State: true})
 }
 
 // ending translates an agent's last word.
@@ -296,7 +290,7 @@ func (s *Session) over(sink capture.Sink, err error) error {
 	}
 	if awaitEnd(s.target.PID, s.target.Started, dying) {
 		sink.End(capture.End{Reason: capture.Exited, Code: -1,
-			Detail: "the process is gone, without a last word: killed, or ended by os._exit"})
+			Detail: say.Vanished.Text()})
 		return nil
 	}
 	if s.host != 0 {

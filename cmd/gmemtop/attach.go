@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -90,7 +91,7 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if err != nil {
 		return err
 	}
-	f := feed.NewProcess(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+	f := feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))
 	defer f.Start()()
 	run, stop := context.WithCancel(context.Background())
 	defer stop()

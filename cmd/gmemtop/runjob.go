@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -139,7 +140,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	run, stop := context.WithCancel(context.Background())
 	defer stop()
-	f := feed.NewJob(ranks, "for the command to load torch")
+	f := feed.NewJob(ranks, say.WaitsForTorch.Text())
 	ranks.Run(run, command)
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -83,23 +84,21 @@ func (c *watcher) watch() (*job.Watch, error) {
 
 // tell says something while a process is watched: on the screen where there is one, which lines on standard
 // error would spoil.
-func (c *watcher) tell(p *job.Process, key, text string) {
+func (c *watcher) tell(p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
-		c.note("%s", text)
+		c.note("%s", n.Text)
 		return
 	}
-	p.Tell(capture.Notice{Key: key, Text: text})
+	p.Tell(n)
 }
 
 // attachedBy says how the agent came into a process, and what that took of its time.
-func attachedBy(r inject.Report) string {
-	text := fmt.Sprintf("attached by %s; the job stood still for %s", r.Mechanism,
-		timeline.Duration(int64(r.Stopped())))
+func attachedBy(r inject.Report) capture.Notice {
+	stopped := timeline.Duration(int64(r.Stopped()))
 	if starved := r.Starved(); starved > r.Stopped()/2 {
-		text += fmt.Sprintf(", for %s of which it waited for a processor: this machine has more to do "+
-			"than it can", timeline.Duration(int64(starved)))
+		return say.AttachedLate.Notice(r.Mechanism, stopped, timeline.Duration(int64(starved)))
 	}
-	return text
+	return say.Attached.Notice(r.Mechanism, stopped)
 }
 
 // reach brings the agent into processes that a started command's environment does not reach. Where there is
@@ -129,7 +128,7 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		if err != nil {
 			return nil, err
 		}
-		f := feed.NewProcess(w.Process, fmt.Sprintf("for process %d to take the agent in", pid))
+		f := feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))
 		stopFeed := f.Start()
 		run, stop := context.WithCancel(context.Background())
 		w.Connect(run, pid, found.Started)
@@ -162,11 +161,14 @@ func (c *watcher) recordOptions(path string, force bool, who string, p *job.Proc
 	}
 	o := capture.RecordOptions{Path: path, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after,
 		Fired: func(t *capture.Trigger, s capture.Step, why string) {
-			c.tell(p, "trigger "+t.String(), fmt.Sprintf("%s%s: %s in step %d", who, t, why, s.Index))
+			n := say.Triggered.Notice(t, why, s.Index)
+			n.Key, n.Text = n.Key+" "+t.String(), who+n.Text
+			c.tell(p, n)
 		},
 		Failed: func(err error) {
-			c.tell(p, "recording", fmt.Sprintf("%snothing is recorded any more: %s; what was written stays "+
-				"readable and the job goes on: record it again to another file with -o", who, oneLine(err)))
+			n := say.RecordingStopped.Notice(oneLine(err))
+			n.Text = who + n.Text
+			c.tell(p, n)
 		},
 	}
 	if f.maxBytes != "" {

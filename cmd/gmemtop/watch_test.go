@@ -20,7 +20,8 @@ func TestHowLongAJobStoodStillIsSaidWithWhatItWaitedFor(t *testing.T) {
 			"attached by ptrace; the job stood still for 10.0 ms, for 8.00 ms of which it waited for a " +
 				"processor: this machine has more to do than it can"},
 	} {
-		if got := attachedBy(inject.Report{Mechanism: inject.Ptrace, Stops: c.stops}); got != c.want {
+		got := attachedBy(inject.Report{Mechanism: inject.Ptrace, Stops: c.stops}).Text
+		if got != c.want {
 			t.Errorf("%v\n%q, want\n%q", c.stops, got, c.want)
 		}
 	}

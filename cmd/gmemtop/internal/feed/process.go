@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
@@ -226,7 +227,7 @@ func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows
 }
 
 func howCaptured(w capture.Window) string {
-	text := Means[w.How]
+	text := say.Means(w.How)
 	if w.Partial {
 		text += ", cut"
 	}
@@ -457,7 +458,7 @@ func (f *Process) rank() live.Rank {
 	if n := len(l.Steps); n > 0 {
 		r.Step = l.Steps[n-1].Index
 	}
-	if r.Word == exitedWord {
+	if r.Word == say.Exited {
 		r.Word = ""
 	}
 	return r

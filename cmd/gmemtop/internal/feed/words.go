@@ -2,40 +2,26 @@ package feed
 
 import (
 	"bytes"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// Means are the ways of capturing a stretch, in words.
-var Means = map[string]string{
-	capture.HowOps: "op by op", capture.HowHistory: "allocator history",
-	capture.HowEvents: "allocator events", capture.HowProfile: "by the profiler",
-	capture.HowProbes: "by probes",
-}
-
 // depths returns by what means a job's steps can be captured, with what that cost the last time.
 func depths(v capture.View) []live.Depth {
 	var list []live.Depth
-	for _, d := range []live.Depth{
-		{How: capture.HowOps, Shows: "each op, what it reads and writes, and for how long: what swapping " +
-			"and recompute are planned on"},
-		{How: capture.HowHistory, Shows: "what the GPU's allocator did, segments and Python stacks with " +
-			"it, of compiled code as well"},
-		{How: capture.HowProfile, Shows: "what is allocated in which op, by torch's profiler, of compiled " +
-			"code as well"},
-	} {
-		if !slices.Contains(v.Target.Capabilities, d.How) {
+	for _, x := range say.Depths {
+		if x.Shows == "" || !slices.Contains(v.Target.Capabilities, x.How) {
 			continue
 		}
-		d.Name = Means[d.How]
+		d := live.Depth{How: x.How, Name: x.Name, Shows: x.Shows}
 		for _, w := range v.Windows {
 			if w.How == d.How && w.Last >= w.First {
 				d.Cost = w.Cost / time.Duration(w.Last-w.First+1)
@@ -56,37 +42,8 @@ func Script(argv []string) string {
 	return filepath.Base(argv[0])
 }
 
-// exitedWord is all that is known of the end of a process that nobody waited for.
-const exitedWord = "it has exited"
-
-// HowEnded completes "ended: ...".
-func HowEnded(e capture.End) string {
-	text := ""
-	switch e.Reason {
-	case capture.Exited:
-		switch {
-		case e.Code >= 0:
-			text = fmt.Sprintf("exit code %d", e.Code)
-		case e.Detail == "":
-			text = exitedWord
-		}
-		if e.OutOfMemory {
-			text = strings.TrimPrefix(text+", out of memory", ", ")
-		}
-	case capture.Detached:
-		text = "let go; the job goes on"
-	case capture.Disarmed:
-		text = "watching failed and was given up; the job goes on"
-	case capture.Refused:
-		text = "watching did not begin"
-	default:
-		text = e.Reason
-	}
-	if e.Detail != "" {
-		text += ": " + report.Printable(e.Detail)
-	}
-	return strings.TrimPrefix(text, ": ")
-}
+// HowEnded says how a job ended, of which a terminal can print all. It completes "ended: ...".
+func HowEnded(e capture.End) string { return report.Printable(say.End(e)) }
 
 // silence says for how long there was no step, where that is longer than a pause between two steps that take
 // typically so long, and why, where the process's state tells.
@@ -96,13 +53,8 @@ func silence(since, typical time.Duration, pid int, state func(pid int) byte) st
 		return ""
 	}
 	text := "no step for " + timeline.Duration(int64(since.Round(time.Second)))
-	switch state(pid) {
-	case 'T':
-		text += fmt.Sprintf(": the process is stopped, and kill -CONT %d lets it go on", pid)
-	case 't':
-		text += ": a debugger holds the process"
-	case 'D':
-		text += ": the process waits in the kernel, for a disk or a device"
+	if why := say.Stall(state(pid), pid); why != "" {
+		text += ": " + why
 	}
 	return text
 }
