@@ -38,10 +38,9 @@ type Source interface {
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink takes what a source sees, in order. Its methods return quickly: a source is never blocked for long by
-// who watches.
+// Sink takes what a source sees, in order. Its methods return quickly, so that no viewer holds a source up.
 type Sink interface {
-	// Begin says who is watched. It comes again when more is known.
+	// Begin says which process is watched. It comes again when more is known.
 	Begin(Target)
 	// Step reports a step that ended.
 	Step(Step)
@@ -131,7 +130,7 @@ type Step struct {
 	// is Allocated and what was freed while another stream may still use it.
 	Requested, Active int64
 	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which
-	// nobody else can have. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
+	// nothing else can have. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
 	PoolsFree, PoolsAt int64
 	// RSS is the process's resident memory on the host.
 	RSS int64

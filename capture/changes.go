@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Changes tells those who look at something that there is more to see than they saw: a number that grows with
-// every change, and a channel that each change closes and makes anew. Unlike a condition variable it can be
-// waited for together with a context, and a slow reader misses nothing: only the number counts, not how
-// often it was told. The zero value is ready; version 0 is before any change.
+// Changes tells that something is newer than what was seen of it: by a number that grows with every change,
+// and a channel that each change closes. Unlike with a condition variable a wait ends with a context, and a
+// slow reader misses nothing, since only the number counts. The zero value is ready; version 0 is before any
+// change.
 type Changes struct {
 	mu      sync.Mutex
 	version int64
-	changed chan struct{} // nil until somebody waits
+	changed chan struct{} // nil while nothing waits
 }
 
 // Tell says that there is something new, and returns its version.

@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 )
 
-// Who watches gives orders, and a source answers each of them under its number. Answers decide what happens
-// next; a [Notice] is for people and decides nothing.
+// A viewer gives orders, and the source answers each under its number. Programs decide by answers; a [Notice]
+// is for people and decides nothing.
 //
 //	         ┌─────────── refused
 //	order ───┤
@@ -17,11 +17,10 @@ import (
 // An order is accepted when the source has heard it, and done when what it asks for has arrived: the window
 // is whole, the plan is carried out from the next step on. A plan that was begun ends once.
 
-// OrderID names an order. Who gives an order chooses its number at random, so that several viewers of one
-// process never share one.
+// OrderID names an order. It is random, so that several viewers of one process never share one.
 type OrderID int64
 
-// NewOrderID returns a number for an order.
+// NewOrderID returns a random number for an order.
 func NewOrderID() OrderID { return OrderID(rand.Int64N(1<<62) + 1) }
 
 // Action is what an order asks for.

@@ -16,9 +16,8 @@ import (
 )
 
 // A recording is the joined trace of all windows (see Join), written while it grows, and the figures of every
-// step as counters. The native file is only appended to, a chunk at a write, and flushed about once a second,
-// so that whoever dies, the process that is watched, this one or the machine, what was flushed is read back
-// whole.
+// step as counters. The native file is only appended to, a chunk at a write, and flushed about once a second:
+// if the watched process, this one or the machine dies, what was flushed can be read back.
 //
 // With triggers, windows wait in memory, Before of them at most, and are written when one fires, together
 // with After windows that come later; without, every window is written. Steps are always written: they are
@@ -358,7 +357,7 @@ func (r *Recorder) Window(w Window) {
 	})
 }
 
-// Notice implements Sink: what cannot be seen is said in the file.
+// Notice implements Sink: the file says what could not be seen.
 func (r *Recorder) Notice(n Notice) {
 	if n.State || n.Text == "" {
 		return

@@ -7,9 +7,8 @@ type resumed struct {
 	known        map[string]int64 // losses that were told already
 }
 
-// Resume returns a Sink that passes on to sink what a further source says of the job that s has seen so far.
-// A source that was there before tells what it knows from its beginning: steps, windows and losses that s has
-// are left out. Steps that nobody told are counted as lost.
+// Resume returns a Sink that passes on to sink what another source says of the job that s has seen so far. It
+// leaves out the steps, windows and losses that s has. Steps that are missing in between are counted as lost.
 func Resume(s *Session, sink Sink) Sink {
 	v := s.Snapshot()
 	r := &resumed{Sink: sink, step: -1, window: -1, known: map[string]int64{}}

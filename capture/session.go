@@ -20,7 +20,7 @@ const (
 	MaxOutput      = 4 << 20
 )
 
-// maxAnswers is how many answers a Session keeps: more than all viewers of a process wait for at one time.
+// maxAnswers is how many answers a Session keeps: more than all viewers of a process wait for at once.
 const maxAnswers = 1000
 
 // Limits bound a Session; zero fields have the defaults above.
@@ -65,7 +65,7 @@ type Session struct {
 	limits  Limits
 	view    View
 	bytes   int64
-	changed chan struct{} // closed at the next change; nil while nobody waits for one
+	changed chan struct{} // closed at the next change; nil while nothing waits
 }
 
 // NewSession returns an empty Session.
@@ -129,7 +129,7 @@ func (s *Session) Until(ctx context.Context, f func(v *View) (done bool, err err
 	}
 }
 
-// change runs f under the lock and wakes who waits.
+// change runs f under the lock and wakes those that wait.
 func (s *Session) change(f func(v *View)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,15 +15,14 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// follow watches a running job, or the machine from which one is chosen: it brings the newest captured step
-// to the front of all views until the user looks closer at one, as a pager that follows a log stops when one
-// scrolls.
+// follow watches a running job, or the machine from which one is chosen. All views show the newest captured
+// step, until the user looks closer at one: a pager that follows a log stops at a scroll, too.
 type follow struct {
 	*clock
 	post     func(tea.Msg) // says something to the others
 	machines machine.Feed  // nil where the machine is not looked at
 	attach   func(ctx context.Context, pid int) (live.Feed, error)
-	feed     live.Feed // nil where no job is watched
+	feed     live.Feed // nil while no job is watched
 
 	machine *machine.View
 	live    *live.View
@@ -37,7 +36,7 @@ type follow struct {
 	leave context.CancelFunc // lets go of the process that was chosen
 }
 
-// stepMsg shows a captured step of the job in all views; without a timeline there is none to show.
+// stepMsg shows a captured step of the job in all views, or none if it has no timeline.
 type stepMsg struct {
 	timeline *timeline.Timeline
 	// underPlan says that the step ran under a plan; basis is then the newest one that did not, nil for none.
@@ -56,8 +55,8 @@ type attachedMsg struct {
 	err  error
 }
 
-// betweenLooks is the least time between two looks at the job: what a person can follow, and what keeps a
-// fast job from taking all of the screen's time.
+// betweenLooks is the least time between two looks at the job. A person can follow that, and a fast job does
+// not take all of the screen's time.
 const betweenLooks = 100 * time.Millisecond
 
 func newFollow(now *clock, opts *Options, post func(tea.Msg)) follow {
@@ -87,7 +86,7 @@ func (f *follow) begin() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// end lets go of all that is watched.
+// end stops watching.
 func (f *follow) end() {
 	if f.stop != nil {
 		f.stop()
@@ -278,8 +277,8 @@ func (f *follow) pickRank(u timeline.Units) {
 	})
 }
 
-// drawAlert writes at the right end of the status line what went wrong with the job, and returns the cells
-// that it took. It stands there until the job's view was looked at.
+// drawAlert writes what went wrong with the job at the right end of the status line, until the user has
+// looked at the job's view. It returns the cells that it took.
 func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) int {
 	if f.live == nil {
 		return 0
@@ -301,8 +300,8 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 	return n + 2
 }
 
-// nothingOpen says why no recording is open, and what opens one; it is otherwise where nothing is known of
-// that.
+// nothingOpen says why no recording is open and what opens one, or returns otherwise if neither a job nor the
+// machine is watched.
 func (f *follow) nothingOpen(otherwise string) string {
 	switch {
 	case f.live != nil && f.live.Look().State == live.Ended:

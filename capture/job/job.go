@@ -19,16 +19,15 @@ import (
 // A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside
 // each other or one after the other.
 //
-// The source sends what one of them says to one sink, that of the job, and asks for a sink for every other;
-// when the one ends another may take its place in the job's sink. Here each process has a session and, where
-// the job is recorded, a file of its own from its first step on; what has not stepped, a launcher that
-// imports torch, is not in the list. Job is the job's sink and hands every message on to the process that it
-// comes from.
+// The source sends what one of them says to the job's sink, and asks for a sink for every other. When the one
+// ends, another may take its place. Job is that sink and passes every message on to the process that it comes
+// from. Each process has a session and, if the job is recorded, a file from its first step on. One that has
+// not stepped, such as a launcher that imports torch, is not in the list.
 
 // Job is a command with all of its processes. It is the sink of its source.
 type Job struct {
-	// Changes come when a process takes its first step and when the command has ended. What becomes of a
-	// process is a change of its session.
+	// Changes tell of a process's first step and of the command's end. What else becomes of a process is a
+	// change of its session.
 	capture.Changes
 	// Record, where not nil, has a process that is not the first written to a file of its own.
 	Record func(p *Process) error
@@ -44,7 +43,7 @@ type Job struct {
 	mu      sync.Mutex
 	share   func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
 	list    []*Process                      // the first is the one that the job's output is kept with
-	current *Process                        // whose messages come to the job's sink
+	current *Process                        // the one whose messages come to the job's sink
 	over    bool                            // the command has ended, as end says
 	end     capture.End
 	counted int // first steps and ends of processes
@@ -52,7 +51,7 @@ type Job struct {
 
 var _ pytorch.Family = (*Job)(nil)
 
-// Limits of what is kept of a process that is not the first: there may be many.
+// Limits of what is kept of a process other than the first: there may be many.
 const (
 	memberSteps  = 50_000
 	memberWindow = 64 << 20
@@ -79,7 +78,7 @@ func (j *Job) Run(ctx context.Context, command *pytorch.Job) {
 	j.main.run(ctx, command, j)
 }
 
-// Injector brings the agent into processes of the command that its environment does not reach.
+// Injector brings the agent into processes of the command that miss its environment.
 func (j *Job) Injector() pytorch.Injector { return j.main.injector(j, 0) }
 
 // watch ends the current process when it is gone. The source ends all others, but takes the end of this one
@@ -108,7 +107,7 @@ func (j *Job) watch() {
 	}
 }
 
-// Add makes room for a process that comes second or later, and takes orders by c.
+// Add adds a process other than the first, which takes orders through c.
 func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
 	p := newProcess(capture.Limits{Steps: memberSteps, WindowBytes: memberWindow})
 	p.job, p.target, p.source, p.wants.every = j, t, c, j.main.options.Every
@@ -141,8 +140,8 @@ func (j *Job) admit(p *Process) {
 	j.Tell()
 }
 
-// Ended implements pytorch.Family: of several processes the others may go on. The end of the only one is the
-// job's, which has an exit code.
+// Ended implements pytorch.Family. The end of an only process is left to the job's end, which has an exit
+// code.
 func (j *Job) Ended(t capture.Target, e capture.End) {
 	p := j.sending()
 	if !same(p.Target(), t) {
@@ -182,15 +181,15 @@ func same(a, b capture.Target) bool {
 	return a.PID == b.PID && (a.Started == b.Started || a.Started == 0 || b.Started == 0)
 }
 
-// sending returns the process whose messages come to the job's sink.
+// sending returns the current process.
 func (j *Job) sending() *Process {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.current
 }
 
-// Begin implements capture.Sink: what comes from now on is of that process. Until one has stepped it is not
-// settled which it will be.
+// Begin implements capture.Sink: what follows comes from t. Until a process has stepped, another may take its
+// place.
 func (j *Job) Begin(t capture.Target) {
 	now := j.sending()
 	next := now
@@ -205,8 +204,7 @@ func (j *Job) Begin(t capture.Target) {
 	next.Begin(t)
 }
 
-// passOn makes next the process that the job's sink is of: the one before has ended, or its agent has left
-// it.
+// passOn makes next the current process: the one before has ended, or its agent has left it.
 func (j *Job) passOn(now, next *Process) {
 	j.mu.Lock()
 	j.current = next
@@ -236,11 +234,11 @@ func (j *Job) Answer(a capture.Answer) { j.sending().Answer(a) }
 // Lose implements capture.Sink.
 func (j *Job) Lose(name string, n int64, detail string) { j.sending().Lose(name, n, detail) }
 
-// Output implements capture.Sink: what is printed is the job's, and kept with its first process.
+// Output implements capture.Sink: the job's output is kept with its first process.
 func (j *Job) Output(b []byte) { j.First().Output(b) }
 
-// End implements capture.Sink. A job of one ends as its process does; of several, the exit code is the
-// command's, and what the last of them said, which may be the launcher, is not of any one in the list.
+// End implements capture.Sink. A job of one ends as its process does. Of several, none has the command's exit
+// code, and the last word may be the launcher's.
 func (j *Job) End(e capture.End) {
 	list := j.Processes()
 	if len(list) < 2 {
@@ -255,7 +253,7 @@ func (j *Job) End(e capture.End) {
 	j.Tell()
 }
 
-// count counts one of what happens to processes.
+// count returns the number of the next first step or end of a process.
 func (j *Job) count() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -282,8 +280,8 @@ func (j *Job) Processes() []*Process {
 	return list
 }
 
-// Members returns the processes that train together with lead: the ranks, where it is one of them. Of the
-// whole job they are those that train with the first, and more may come for as long as the command runs.
+// Members returns the processes that train together with lead: all ranks if it is one, or if whole is set.
+// More may come to the whole job for as long as the command runs.
 func (j *Job) Members(lead *Process, whole bool) (list []Member, more bool) {
 	ranks := whole || lead.Target().IsRank()
 	for _, p := range j.Processes() {
@@ -315,7 +313,7 @@ func (j *Job) Over() (e capture.End, ok bool) {
 	return j.end, j.over
 }
 
-// Close waits for the source, and until other viewers know how every process ended, and ends the recordings.
+// Close waits for the source, tells other viewers how every process ended, and ends the recordings.
 func (j *Job) Close() error {
 	err := j.main.Close()
 	j.stop()

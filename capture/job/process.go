@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// Process is a watched process. It is the sink of what its source says and takes orders for it. Its methods
-// are safe for concurrent use.
+// Process is a watched process. It is a sink for its source and takes orders for it. Its methods are safe for
+// concurrent use.
 type Process struct {
 	// Session is what is kept of the process.
 	Session *capture.Session
@@ -45,7 +45,7 @@ type Member struct {
 // ErrNotConnected answers orders that come too early.
 var ErrNotConnected = errors.New("this job takes no orders yet")
 
-// newProcess returns a process of which nothing is known.
+// newProcess returns a process that has not connected.
 func newProcess(l capture.Limits) *Process {
 	p := &Process{Session: capture.NewSession(l), target: capture.Target{Rank: -1}}
 	p.relay = pytorch.NewRelay(p.Session, p)
@@ -103,7 +103,7 @@ func (p *Process) Record(o capture.RecordOptions) error {
 	return err
 }
 
-// Files returns the files that the process is recorded to. The error says why there are none where there
+// Files returns the files that the process is recorded to. The error says why it is not recorded although it
 // should be.
 func (p *Process) Files() ([]string, error) {
 	p.mu.Lock()
@@ -128,15 +128,15 @@ func (p *Process) Target() capture.Target {
 	return p.target
 }
 
-// When returns when the process took its first step and when it ended, among all that do so in its job: 1 is
-// the first. 0 is for what has not happened.
+// When returns when the process took its first step and when it ended, counted with those of all processes of
+// the job from 1; 0 is for what has not happened.
 func (p *Process) When() (stepped, ended int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stepped, p.ended
 }
 
-// hasStepped reports whether a step of it was seen.
+// hasStepped reports whether the process has taken a step.
 func (p *Process) hasStepped() bool {
 	stepped, _ := p.When()
 	return stepped > 0
@@ -148,7 +148,7 @@ func (p *Process) hasEnded() bool {
 	return ended > 0
 }
 
-// happens sets when to the next of the job's counts, unless it is set, and reports whether it was.
+// happens sets when to the job's next count, unless it is set already.
 func (p *Process) happens(when *int) (already bool) {
 	n := 1
 	if p.job != nil {
@@ -168,7 +168,7 @@ func (p *Process) member() Member {
 	return Member{Process: p, PID: t.PID, Name: t.Name()}
 }
 
-// close hangs up on other viewers, once they know how it ended, and ends the recording.
+// close tells other viewers how it ended, hangs up on them, and ends the recording.
 func (p *Process) close() error {
 	p.relay.Close()
 	p.mu.Lock()
@@ -180,7 +180,7 @@ func (p *Process) close() error {
 	return r.Close()
 }
 
-// sink returns where what comes of the process goes.
+// sink returns the sink that messages of the process go to.
 func (p *Process) sink() capture.Sink {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,16 +258,16 @@ type Wants struct {
 	Every int
 	// Pending says that steps were asked for and have not come yet.
 	Pending bool
-	// Host is the process of the viewer along with which this one looks, 0 for none.
+	// Host is the process of the viewer that has the agent, 0 for this one.
 	Host int
-	// Connected says that somebody takes orders.
+	// Connected says that the process takes orders.
 	Connected bool
 }
 
-// longestWait is how long steps that were asked for are said to be on their way.
+// longestWait is how long steps that were asked for count as pending.
 const longestWait = time.Minute
 
-// warm is how many steps a process has taken before it is asked for anything.
+// warm is how many steps a process takes before it gets orders.
 const warm = 1
 
 // Wants says what the process is asked for, as of a view of its session.
@@ -310,7 +310,7 @@ func (p *Process) CaptureEvery(ctx context.Context, steps int) error {
 	return nil
 }
 
-// ask asks, once the process steps, for what is wanted of it, until that is asked for or ctx is done.
+// ask gives the process its orders once it steps, until all are given or ctx is done.
 func (p *Process) ask(ctx context.Context) {
 	_ = p.Session.Until(ctx, func(v *capture.View) (bool, error) {
 		if v.Ended || len(v.Steps) < warm {
@@ -320,8 +320,8 @@ func (p *Process) ask(ctx context.Context) {
 	})
 }
 
-// askNow reports whether there is nothing left to ask for. What is refused is asked for again, but for the
-// first steps: the refusal is shown, and people ask again.
+// askNow gives the orders and reports whether all were taken. What is not taken is ordered again, except for
+// the first steps: people see why and ask again.
 func (p *Process) askNow(ctx context.Context) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -11,12 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// A process that was attached to may be one rank of several. The others are found only once something is to
-// be done in all of them: the children of the same parent that have torch loaded. Whether one is a rank of
-// the same training is its own agent's word, and one that is none is let go of at once.
+// A process that was attached to may be one rank of several. The others are looked for when a plan is to be
+// carried out in all of them: they are children of the same parent and have torch loaded. The agent in each
+// says whether it is a rank of the same training. If not, the agent leaves at once.
 //
-// Rejected: what ranks have in their environment (MASTER_PORT): those that multiprocessing starts have
-// nothing there.
+// Rejected: the ranks' environment (MASTER_PORT), which has nothing in those that multiprocessing starts.
 
 // siblings are the other ranks of a process that was attached to. The zero value is ready.
 type siblings struct {
@@ -64,7 +63,7 @@ func (k *siblings) look(ctx context.Context, of capture.Target) (list []Member) 
 // find attaches to processes that are new, and waits until they have answered.
 func (k *siblings) find(ctx context.Context, of capture.Target) {
 	self, err := k.lister.Look(of.PID)
-	if err != nil || self.Parent <= 1 { // init adopts whoever has no parent any more
+	if err != nil || self.Parent <= 1 { // init adopts orphans, which are not related
 		return
 	}
 	all, err := k.lister.Torch(ctx)
@@ -88,8 +87,7 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 	for _, s := range fresh {
 		if s.watch != nil {
 			_ = s.watch.Session.Until(ctx, func(v *capture.View) (bool, error) {
-				return v.Began || v.Ended,
-					nil
+				return v.Began || v.Ended, nil
 			})
 		}
 	}
@@ -146,7 +144,7 @@ func (s *sibling) leave() error {
 	return s.left
 }
 
-// leave lets go of all of them, and waits for those that were no ranks and are let go of already.
+// leave lets go of all of them, and waits for those that are leaving already.
 func (k *siblings) leave() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

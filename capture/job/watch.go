@@ -18,8 +18,8 @@ import (
 
 // Options say how a process is watched.
 type Options struct {
-	// Every is of how many steps one is captured whole, 0 for none. Unasked says that nobody said so: a
-	// viewer that only looks along with another then leaves that to the other.
+	// Every is of how many steps one is captured whole, 0 for none. Unasked says that it is a default, which
+	// is not ordered if another viewer has the agent.
 	Every   int
 	Unasked bool
 	// Depth says how steps are captured, "" for the agent's choice.
@@ -39,12 +39,11 @@ type Watch struct {
 	attach  *pytorch.Session
 }
 
-// patience is how long a job may take to answer that it was let go of.
+// patience is how long an agent may take to leave.
 const patience = 5 * time.Second
 
-// FirstSteps is how many steps of a process that was attached to are captured whole as soon as it steps, so
-// that there is something to look at: two, so that what is carried from one to the next is seen. A command
-// that was started captures as many unasked.
+// FirstSteps is how many steps of a process are captured whole as soon as it steps, so that there is
+// something to look at: two, to show what is carried from one to the next.
 const FirstSteps = 2
 
 // NewWatch prepares to watch a process.
@@ -80,7 +79,7 @@ func (w *Watch) run(ctx context.Context, source Source, sink capture.Sink) {
 // Wait waits until the source has ended.
 func (w *Watch) Wait() { w.running.Wait() }
 
-// Close waits for the source, and until other viewers know how it ended, and ends the recording.
+// Close waits for the source, tells other viewers how it ended, and ends the recording.
 func (w *Watch) Close() error {
 	w.Wait()
 	return w.close()
@@ -96,8 +95,8 @@ func (w *Watch) Abandon() error {
 	return err
 }
 
-// injector brings the agent into processes, of which started is the start time where that is not 0, and tells
-// sink how it went.
+// injector brings the agent into processes and tells sink how it went. A started other than 0 is the start
+// time of the process.
 func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
@@ -113,8 +112,8 @@ func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 	}
 }
 
-// Connect brings the agent into a running process and follows it until ctx is done. What it comes to is told
-// to the session. It returns at once.
+// Connect returns at once. It brings the agent into a running process and follows it until ctx is done. The
+// session is told if it cannot.
 func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 	w.running.Go(func() {
 		s, err := pytorch.Attach(ctx, pid, w.injector(w.Process, started))
@@ -136,7 +135,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 			if lost != nil {
 				break
 			}
-			if next.Host() == 0 { // or it says itself with whom it looks along
+			if next.Host() == 0 { // otherwise the session says which viewer has the agent
 				w.Notice(say.TookOver.Notice(s.Host()))
 			}
 			s = next
@@ -149,15 +148,14 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 	})
 }
 
-// has takes a session over, by which orders go to the agent from now on: its own, or one by way of another
-// viewer.
+// has sends orders through a session from now on.
 func (w *Watch) has(ctx context.Context, s *pytorch.Session) {
 	w.mu.Lock()
 	w.host = s.Host()
 	switch {
 	case w.host == 0: // an agent that has lost its viewer captures nothing by itself
 		w.wants.every, w.wants.told = cmp.Or(w.wants.every, w.options.Every), false
-	case w.options.Unasked: // it is shown what was captured already
+	case w.options.Unasked: // the other viewer shows what it has captured
 		w.wants.every = 0
 	}
 	w.mu.Unlock()
@@ -169,8 +167,8 @@ func (w *Watch) has(ctx context.Context, s *pytorch.Session) {
 	w.running.Go(func() { w.ask(ctx) })
 }
 
-// LetGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must be
-// running still.
+// LetGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must
+// still be running.
 func (w *Watch) LetGo() error { return errors.Join(w.letGo(), w.kin.leave()) }
 
 func (w *Watch) letGo() error {
@@ -191,8 +189,8 @@ func (w *Watch) letGo() error {
 	return nil
 }
 
-// Members returns the ranks of the training that is watched, or the process alone where it has none. No
-// others come unless they are asked for again.
+// Members returns the ranks of the training that is watched, or the process alone if it is no rank. More is
+// always false.
 func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
 	v := w.Session.Snapshot()
 	if !v.Ended {
@@ -213,8 +211,8 @@ func (m *Member) rank() int {
 	return m.Session.Snapshot().Target.Rank
 }
 
-// Attachable says what stands in the way of attaching to a process. Where an agent lives there already
-// nothing does: it is not touched.
+// Attachable says what stands in the way of attaching to a process. If an agent lives there already, nothing
+// does.
 func Attachable(pid int) (inject.Findings, error) {
 	found := inject.Check(pid)
 	if err := pytorch.OtherVersion(pid); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Whole returns a source that captures everything whole, as probes do, as one that takes orders: it is let go
-// of like any other, and asked for nothing, since everything comes unasked.
+// Whole returns a source that takes orders, made of one that captures everything, as probes do. Detach ends
+// it; orders to capture have nothing to add.
 func Whole(s capture.Source) Source { return &whole{source: s, done: make(chan struct{})} }
 
 type whole struct {
@@ -35,8 +35,7 @@ func (w *whole) Run(ctx context.Context, sink capture.Sink) error {
 	return err
 }
 
-// Order implements capture.Controller: nothing has to be asked for, since what comes is whole. No plan is
-// carried out.
+// Order implements capture.Controller. Everything is captured already, and no plan is carried out.
 func (w *whole) Order(_ context.Context, o capture.Order) error {
 	if o.Do == capture.Carry || o.Do == capture.Keep {
 		return capture.ErrNoOrders

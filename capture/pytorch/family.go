@@ -8,32 +8,31 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// Whose process is it
+// Which processes belong to a command?
 //
-// The kernel keeps of a process only who its parent is, and gives it another when that one ends: init, or
-// whoever asked for orphans. So who belongs to a command is found out by looking, from outside, and
-// remembered. A process that started after the command is the command's
+// The kernel knows a process's parent, and gives it another when that one ends: init, or one that asked for
+// orphans. So this program looks at all processes again and again, and remembers what it found. A process
+// that started after the command is the command's
 //
-//   - if its parent is; or if it was found to be at an earlier look, whoever its parent is by now. A number and a start time name a process for good;
-//   - if it is in a session, or a process group, in which there is one of the command's, and that is not this program's own: both are inherited, and can
-//     only be entered from within. A command under a screen has a session of its own, so that nothing short of setsid(2) leads out of it; one that
-//     shares the terminal with this program shares the session, and as a rule the group, with what has nothing to do with it;
-//   - if it was given the name of our socket in its environment, which is no other command's: python -I inherits what it does not look at;
-//   - if what it writes goes to the file that was made for the command's output.
+//   - if its parent is, or was at an earlier look. A number and a start time name a process for good;
+//   - if its session or process group has one of the command's, and is not this program's own: both are
+//     inherited and can only be entered from within. A command under a screen has a session of its own, which
+//     only setsid(2) leaves; one that shares the terminal with this program shares the session, and as a rule
+//     the group, with programs that have nothing to do with it;
+//   - if its environment names our socket, as no other command's does: python -I inherits it, too;
+//   - if its output goes to the file that was made for the command's output.
 //
-// What is not found: a process whose parent ended before anybody looked, within a second, and that has left
-// behind all of session, group, environment and output. That is what a daemon does which clears its
-// environment.
+// Not found: a process whose parent ended within a second, before anybody looked, and that has left session,
+// group, environment and output behind. A daemon that clears its environment does that.
 //
-// Rejected: being told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what
-// is started; a control group of its own, which only some may make, and which changes how the command shares
-// the processors; the control group that it is in, which is that of all else in the terminal. Rejected as
-// well: asking for orphans (PR_SET_CHILD_SUBREAPER), by which no chain of parents would ever be cut. It is
-// inherited by nobody, but it is not without a trace: getppid(2) says our number where it would say 1, by
-// which daemons tell that they are on their own; the orphans' ends are ours to collect, and those of a
-// command that outlives us change their parent once more.
+// Rejected: to be told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what
+// is started; a control group of its own, which not every user may make, and which changes how the command
+// shares the processors; the control group that it is in, which has all else in the terminal, too; to ask for
+// orphans (PR_SET_CHILD_SUBREAPER), so that no chain of parents is ever cut. That leaves a trace: getppid(2)
+// says our number in place of 1, by which daemons tell that they are on their own; this program would have to
+// reap the orphans, and those of a command that outlives it change their parent once more.
 
-// family finds out which processes belong to a command. It is not safe for concurrent use.
+// family finds the processes that belong to a command. It is not safe for concurrent use.
 type family struct {
 	root    int   // the command
 	started int64 // when it started, by which another of its number is told from it

@@ -29,9 +29,9 @@ const (
 	frameDetach  kind = 68 // {}
 	frameOrder   kind = 70 // capture.Order; 65 to 67 and 69 were the orders of version 1
 
-	frameWho     kind = 96 // from a second viewer: who listens here?
+	frameWho     kind = 96 // from another viewer: who listens here?
 	frameWatched kind = 97 // watched
-	frameLook    kind = 98 // look: from a second viewer that wants to look along
+	frameLook    kind = 98 // look: from another viewer
 )
 
 // Limits of what is taken from a socket.
@@ -66,7 +66,7 @@ type hello struct {
 	Room         int64    `json:"room"`
 	// Devices are the GPUs that the process sees.
 	Devices []gpu `json:"devices,omitempty"`
-	// Viewer is the process of the Relay that says this in the agent's place.
+	// Viewer is the process of the Relay that passes this on.
 	Viewer int `json:"viewer,omitempty"`
 }
 
@@ -132,11 +132,11 @@ type watched struct {
 	Since string `json:"since"`
 	// Looks is the version of look that this viewer answers.
 	Looks int `json:"looks"`
-	// Attaching says that it waits for the agent still, or has just met it, and will show what it sees.
+	// Attaching says that it waits for the agent, or has just met it, and will show what it sees.
 	Attaching bool `json:"attaching,omitempty"`
 }
 
-// lookVersion is the version of what viewers say to each other, apart from what an agent says to them.
+// lookVersion is the version of what viewers say to each other.
 const lookVersion = 2
 
 // look asks a viewer to be shown process PID as well.
@@ -197,10 +197,8 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// stepColumns is the number of integers in a step's row, carriedColumns that of an agent which can carry
-// plans out, activeColumns and finerColumns those of one which tells the allocator's finer figures as well,
-// the first two of them or all, and allColumns that of one which tells what the thread that trains has
-// worked.
+// A step's row grew with the agent: by what carrying a plan out did, by two figures of the allocator, by two
+// more, and by what the thread that trains has worked.
 const (
 	stepColumns    = 18
 	carriedColumns = 25

@@ -31,7 +31,7 @@ func statOf(int) (procs.Stat, error) { return procs.Stat{}, errors.ErrUnsupporte
 func environOf(int) ([]string, bool) { return nil, false }
 
 // awaitEnd waits until process pid has ended, but not longer than limit, and reports whether it has. It does
-// not wait forever, as only a command that was started here is waited for, which nobody attaches to.
+// not wait forever: that is for commands that were started here, and nothing attaches to those.
 func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	for late := time.Now().Add(limit); limit < forever && alive(pid, started); {
 		if time.Now().After(late) {

@@ -18,10 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// A command under watch must not notice that it is watched, nor that the watcher dies. So what it writes goes
-// to a file, which this process reads along: a pipe or a terminal of ours would end a training run with a
-// broken pipe on the day the viewer is killed. And nothing that goes wrong on this side changes its exit
-// code, which is what Wait returns.
+// A command must not notice that it is watched, nor that the watcher dies. So its output goes to a file that
+// this process reads: a pipe or a terminal of ours would end a training with a broken pipe when the viewer is
+// killed. Nothing that goes wrong on this side changes its exit code.
 
 // Launch says what to start and how.
 type Launch struct {
@@ -32,17 +31,16 @@ type Launch struct {
 	Env []string
 	// Stdin is nil for none.
 	Stdin *os.File
-	// Stdout and Stderr, where given, are handed to the command as they are; otherwise both go to one file
-	// that is read along.
+	// Stdout and Stderr, where given, are the command's; otherwise both go to one file that this process
+	// reads.
 	Stdout, Stderr *os.File
-	// Echo, where not nil, is written what that file is, for as long as it can be: a terminal that may end
-	// before the command does.
+	// Echo, where not nil, gets a copy of what is read. Errors are ignored: a terminal may end before the
+	// command does.
 	Echo io.Writer
-	// First is how many steps are described unasked as soon as the program is warm: a short one is over
+	// First is how many steps are captured unasked as soon as the program is warm: a short program would end
 	// before a viewer has asked.
 	First int
-	// Depth is by what means steps are captured until something else is asked for, capture.HowOps where it is
-	// "".
+	// Depth is by what means steps are captured until another is ordered, "" for capture.HowOps.
 	Depth string
 	// Offload are the types of devices, such as cuda, whose saved tensors wait on the host from the first
 	// step on until a plan is carried out: for a training that would not fit without one.
@@ -50,10 +48,10 @@ type Launch struct {
 	// Detached starts the command in a session of its own, so that the end of this terminal does not reach
 	// it.
 	Detached bool
-	// Each, where not nil, is asked for a sink for every process but the one that is shown; nil drops what it
-	// sends.
+	// Each, where not nil, returns a sink for a process other than the one that is shown, or nil to drop what
+	// that process sends.
 	Each func(*Session) capture.Sink
-	// Reach, where not nil, brings the agent into what has loaded torch and was not reached by the
+	// Reach, where not nil, brings the agent into processes that have loaded torch and missed the
 	// environment, until an agent has connected.
 	Reach Injector
 }
@@ -92,8 +90,8 @@ const (
 	envSocket = "GMEMTOP_SOCK"
 )
 
-// Start starts the command. An error means that it did not start; where only watching it cannot work, it is
-// an error as well, and nothing was started.
+// Start starts the command. An error means that it did not start, be it that the command cannot or that it
+// could not be watched.
 func Start(l Launch) (*Job, error) {
 	if len(l.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
@@ -122,7 +120,7 @@ func Start(l Launch) (*Job, error) {
 	return j, nil
 }
 
-// agent returns the agent's source with what it is to do by itself.
+// agent returns the agent's source with its settings.
 func (l *Launch) agent() string {
 	settings := fmt.Sprintf("\n\nsettings.first, settings.depth = %d, %q\n", max(l.First, 0), cmp.Or(l.Depth, capture.HowOps))
 	for _, kind := range l.Offload {
@@ -171,7 +169,7 @@ func (j *Job) start(base string) error {
 	}
 	leaveOwner(j.folder, j.cmd.Process.Pid)
 	go func() {
-		awaitEnd(j.cmd.Process.Pid, 0, forever) // so that nobody waits while Reach attaches to it
+		awaitEnd(j.cmd.Process.Pid, 0, forever) // since Reach cannot attach while Wait waits
 		_ = j.cmd.Wait()
 		j.state = j.cmd.ProcessState
 		close(j.exited)
@@ -230,19 +228,18 @@ func outputFile(run string) (*os.File, error) {
 	return f, nil
 }
 
-// A run's folder is its command's: children of that may import torch long after the viewer has gone.
-// ownerFile is the file in it that says which process the command is: its number, when it started, and what
-// name space these numbers are of.
+// A run's folder lives as long as its command, whose children may import torch long after the viewer has
+// gone. ownerFile in it says which process the command is: its number, its start time, and the name space of
+// these numbers.
 const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int) {
-	s, _ := statOf(pid) // 0 where that is not known, by which alive goes by the number alone
+	s, _ := statOf(pid) // start time 0 if unknown
 	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
 }
 
-// sweep removes the folders of runs whose command has ended and whose viewer did not live to remove them.
-// Containers may share a folder and not their processes: of a run in another nothing can be told, and it is
-// left alone.
+// sweep removes the folders of runs whose command has ended and whose viewer died. It leaves the runs of
+// other containers alone, which may share the folder but not the processes.
 func sweep(base string) {
 	folders, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 	for _, f := range folders {
@@ -281,7 +278,7 @@ func (j *Job) Wait(ctx context.Context) (int, error) {
 }
 
 // Run implements capture.Source: it ends when the command has. When ctx is done the command and its agents go
-// on; what it started for them is left in place, and Connect finds them.
+// on, and Connect finds them.
 func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -30,21 +30,22 @@ type Listener struct {
 	closed   chan struct{}
 	once     sync.Once
 	shaking  sync.WaitGroup
-	place    place // in which the socket is; the zero value where the folder is nobody's to let go of
+	place    place // of the socket; the zero value where it need not be closed
 
 	mu     sync.Mutex
-	relays map[int]*Relay // who shows a process to other viewers; 0 stands for processes that are not in it
+	relays map[int]*Relay // show processes to other viewers; 0 stands for those that are not in it
 	met    time.Time      // when an agent connected first, the zero time before
 }
 
-// Listen waits for agents at path. A socket that nobody listens on any more is replaced; where another viewer
-// listens, the error wraps ErrWatched and says which.
+// Listen waits for agents at path. It replaces the socket of a viewer that has gone. If another viewer
+// listens, the error wraps ErrWatched and names it.
 func Listen(path string) (*Listener, error) {
 	if len(path) > maxSocketPath {
-		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; set XDG_RUNTIME_DIR to a shorter folder", path)
+		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; "+
+			"set XDG_RUNTIME_DIR to a shorter folder", path)
 	}
-	// Of several who find that a viewer has gone one at a time looks whether somebody listens: another's new
-	// socket would be taken for the old one.
+	// Of several that find a viewer gone, one at a time looks at the socket: it would take another's new one
+	// for the old one.
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		defer dir.Close() // which unlocks
 		lock(dir)
@@ -82,7 +83,7 @@ func lock(dir *os.File) {
 	}
 }
 
-// vacate removes a socket that nobody listens on, and tells of one that somebody does.
+// vacate removes a socket that no viewer listens on. The error names the viewer that does.
 func vacate(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -107,7 +108,8 @@ func vacate(path string) error {
 	if who.Since != "" {
 		since = " since " + who.Since
 	}
-	return fmt.Errorf("%w by process %d%s, which shows nothing to others; close that viewer first, or read what it records", ErrWatched, who.PID, since)
+	return fmt.Errorf("%w by process %d%s, which shows nothing to others; close that viewer first, or read "+
+		"what it records", ErrWatched, who.PID, since)
 }
 
 // Path returns the socket's path.
@@ -153,8 +155,8 @@ func (l *Listener) accept() {
 	}
 }
 
-// meet reads a connection's first frame and answers it: an agent becomes a session, another viewer is told
-// who listens here, or is shown what this one sees; kept says that the connection is a relay's now.
+// meet reads a connection's first frame and answers it. An agent becomes a session. Another viewer is told
+// which process listens here, or becomes a relay's guest, as kept says.
 func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
 	k, payload, err := readFrame(conn, maxHello)
@@ -175,22 +177,23 @@ func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 		s, err := shake(conn, k, payload)
 		return s, false, err
 	}
-	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"), Looks: lookVersion, Attaching: l.attaching()})
+	b, err := frame(frameWatched, watched{PID: os.Getpid(), Since: l.since.Format("15:04:05"),
+		Looks: lookVersion, Attaching: l.attaching()})
 	if err == nil {
 		_, err = conn.Write(b)
 	}
 	return nil, false, err
 }
 
-// attaching reports whether other viewers will soon be shown something.
+// attaching reports whether this viewer has only just come and will soon show other viewers something.
 func (l *Listener) attaching() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.relays) == 0 && (l.met.IsZero() || time.Since(l.met) < showing)
 }
 
-// share has other viewers that ask for process pid, or for one that nobody else shows where pid is 0, served
-// from r.
+// share has r serve other viewers that ask for process pid. With pid 0 it serves those that ask for any
+// other.
 func (l *Listener) share(pid int, r *Relay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -224,7 +227,7 @@ func (l *Listener) Accept(ctx context.Context) (*Session, error) {
 	}
 }
 
-// refuse hangs up on whoever connects from now on.
+// refuse hangs up on agents that connect from now on.
 func (l *Listener) refuse() {
 	for {
 		s, err := l.Accept(context.Background())
@@ -265,12 +268,13 @@ func Folder() (string, error) {
 		return "", err
 	}
 	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set XDG_RUNTIME_DIR to another", dir)
+		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
+			"XDG_RUNTIME_DIR to another", dir)
 	}
 	return dir, nil
 }
 
-// marker is what an agent leaves for viewers that come later.
+// marker is the file by which later viewers find an agent.
 type marker struct {
 	Version int    `json:"version"`
 	PID     int    `json:"pid"`
@@ -278,8 +282,8 @@ type marker struct {
 	Socket  string `json:"socket"`
 }
 
-// findMarker returns the word that the agent in process pid left. The error wraps ErrNoAgent where there is
-// none, and ErrReused where the one that is there was left by a process that has gone.
+// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if it has none, and
+// ErrReused if the marker is of an earlier process with that number.
 func findMarker(pid int) (m marker, err error) {
 	uid, _ := userOf(pid)
 	name := strconv.Itoa(innerPID(pid)) + ".json"
@@ -326,9 +330,9 @@ func OtherVersion(pid int) error {
 	return nil
 }
 
-// Connect finds the agent that lives in process pid already and waits until it has connected, which takes it
-// up to about a second. Where another viewer watches it, the session looks along with that one. The error
-// wraps ErrNoAgent where no agent is there: Attach brings one in.
+// Connect finds the agent in process pid and waits until it has connected, which takes up to about a second.
+// If another viewer watches it, that viewer passes on what it sees. The error wraps ErrNoAgent if no agent is
+// there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
 	for began := time.Now(); ; {
 		m, err := findMarker(pid)
@@ -354,7 +358,8 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			at.close()
 			return nil, err
 		}
-		along := asUser(at.uid, at.gid, func() (err error) { // who may have put a link to another's socket there meanwhile
+		// With the user's rights: that user may have put a link to another's socket there meanwhile.
+		along := asUser(at.uid, at.gid, func() (err error) {
 			s, err = lookAlong(pid, filepath.Join(at.here, name))
 			return err
 		})
@@ -395,8 +400,7 @@ const settleEvery = 50 * time.Millisecond
 // to inject the agent.
 const tracing = 2 * time.Second
 
-// Attach brings the agent into a running process and waits until it has connected; where one is there already
-// it is connected to instead.
+// Attach connects to the agent in a running process, and brings one in if there is none.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	var first time.Time // when another agent or tracer was in the way
 	for pause := settleEvery; ; pause *= 2 {
@@ -437,15 +441,15 @@ func settle(ctx context.Context, pid int, pause time.Duration) bool {
 // brought counts the attempts to bring an agent in: each has a socket of its own.
 var brought atomic.Int64
 
-// bring has the agent run in a process where none is, and waits until it has connected.
+// bring brings the agent into a process that has none, and waits until it has connected.
 func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	at, err := placeFor(pid)
 	if err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
-	s, err := await(ctx, pid, at, name, func() error { return way(ctx, pid, Bootstrap(filepath.Join(at.there, name))) },
-		func() error { return nil })
+	begin := func() error { return way(ctx, pid, Bootstrap(filepath.Join(at.there, name))) }
+	s, err := await(ctx, pid, at, name, begin, func() error { return nil })
 	if err != nil {
 		at.close()
 	}
@@ -456,9 +460,9 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 // another process removes, in a container perhaps.
 const goneEvery = 200 * time.Millisecond
 
-// await listens at a socket of a place, which the session takes over, until the agent of process pid has
-// connected, or gone returns that it will not. The listener stays for as long as the session, to tell other
-// viewers who watches; other ranks of the same run that connect to it are hung up on and keep trying.
+// await listens at a socket of a place until the agent of process pid has connected, or gone returns why it
+// will not. Place and listener last as long as the session, to tell other viewers who watches. It hangs up on
+// other ranks of the same run, which keep trying.
 func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {

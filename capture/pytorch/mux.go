@@ -16,8 +16,8 @@ import (
 )
 
 // Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is
-// shown: the first that steps an optimizer, of two that have not stepped the one of lower rank. The others
-// keep their connections; Launch.Each may give them sinks of their own.
+// shown: the first that steps an optimizer, or until then the one of lowest rank. The others stay connected;
+// Launch.Each may give them sinks of their own.
 
 // mux brings what several processes and the output send into one sink.
 type mux struct {
@@ -64,7 +64,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// tell has f use a sink that wants to know of the processes one by one.
+// tell calls f with the sink if that follows each process.
 func (m *mux) tell(f func(Family)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -129,8 +129,7 @@ func (m *mux) tail(ctx context.Context) {
 	}
 }
 
-// keepRoom sees to it that the command can go on printing, all that it has printed being read. What that
-// takes is said.
+// keepRoom sees to it that the command can go on printing, once read bytes of its output are read.
 func (m *mux) keepRoom(read int64) {
 	gaveUp, err := m.job.room.hold(read)
 	switch {
@@ -170,7 +169,7 @@ func (p *process) elect(stepping bool) (shown, now bool) {
 	return shown, shown && was != p.session
 }
 
-// hungUp lets go of a session that has ended without a last word, so that its process is shown again when it
+// hungUp forgets a session that has ended without a last word, so that its process is shown again when it
 // comes back.
 func (j *Job) hungUp(s *Session) {
 	j.mu.Lock()
@@ -202,7 +201,8 @@ func (p *process) to(stepping bool, f func(capture.Sink)) {
 		f(p.mux.sink)
 		return
 	}
-	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) { // until then it may yet be the one that is shown
+	// Until one has stepped, this may yet be the one that is shown.
+	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) {
 		p.asked = true
 		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
 			p.own.Begin(p.target)
@@ -231,15 +231,15 @@ func (p *process) Lose(n string, k int64, d string) {
 
 // Family is a sink of a job that follows each of its processes.
 type Family interface {
-	// Ended says how the process that is shown ended, or how the agent left it. The end of the job itself
-	// comes to the sink.
+	// Ended says how the process that is shown ended, or how the agent left it. The job's own end comes to
+	// the sink.
 	Ended(capture.Target, capture.End)
 	// Severed says that the connection to a process is lost, although it goes on.
 	Severed(capture.Target, error)
 }
 
-// End keeps the last word of the process that is shown: the job's own end comes when the command has ended.
-// The word of one that trained is not replaced by that of a launcher, which only says that its child failed.
+// End keeps how the process that is shown ended, for the job's end, which comes when the command has ended. A
+// launcher's end, which only says that its child failed, does not replace that of a process that trained.
 func (p *process) End(e capture.End) {
 	shown, _ := p.elect(false)
 	j := p.mux.job

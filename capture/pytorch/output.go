@@ -6,13 +6,13 @@ import (
 	"syscall"
 )
 
-// What a command prints goes to a file, and a disk may fill up while it trains: its own print would fail
-// then, which ends most programs. So some space is taken behind what was printed, and where there is none
-// left the beginning of the file, which was read along by then, is given up for it.
+// A command's output goes to a file, and the disk may fill up while it trains. Its print would then fail,
+// which ends most programs. So this program holds some space behind the output. When the disk is full, it
+// gives the beginning of the file up, which it has read by then.
 
 const (
 	// outputRoom is how many bytes of the disk are taken behind what was printed, at least half of them at
-	// any time while somebody reads along.
+	// any time while the output is read.
 	outputRoom = 256 << 10
 	// outputKept is how much of the file's end stays where the rest is given up, and outputPiece by how much
 	// more that is each time.

@@ -12,13 +12,12 @@ import (
 // Where a viewer and an agent meet
 //
 // The agent connects to a socket in a folder that both can reach and that is closed to everybody else. As a
-// rule that is the viewer's own, see Folder. A process of another user cannot enter it, which is whom `sudo
-// gmemtop attach` is for, and one in a container does not see it. There the folder is made in the process's
-// own root directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
+// rule that is the viewer's own, see Folder. A process of another user (sudo gmemtop attach) cannot enter
+// it, and one in a container does not see it. For those the folder is made in the process's own root
+// directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
 //
-// Such a folder is the other user's to change at any time. So everything in it is done with that user's
-// rights, and by way of os.Root: a link that leads elsewhere gets nobody anything that was not that user's
-// before.
+// That user may change such a folder at any time. So this program acts in it with that user's rights, and
+// through os.Root: a link that leads elsewhere gives access to nothing that the user could not reach before.
 
 // place is a folder in which a viewer and the agent of one process meet.
 type place struct {
@@ -132,8 +131,8 @@ func (p place) name() string {
 	return strings.TrimPrefix(p.there, "/")
 }
 
-// listen waits for agents at a socket of the place. The place ends with the listener, and is the caller's to
-// close where there is none.
+// listen waits for agents at a socket of the place. The listener closes the place. After an error the caller
+// does.
 func (p place) listen(name string) (*Listener, error) {
 	var l *Listener
 	err := asUser(p.uid, p.gid, func() (err error) {
@@ -159,8 +158,7 @@ func (p place) close() {
 	}
 }
 
-// leave closes the place. A folder of another user or in another root directory goes, unless there is
-// something in it.
+// leave closes the place, and removes a folder of another user or in another root directory if it is empty.
 func (p place) leave() {
 	if p.root != nil {
 		_ = asUser(p.uid, p.gid, func() error { return p.root.Remove(p.name()) })

@@ -12,15 +12,11 @@
 //
 // # What the agent may do
 //
-// Training is sacred: agent/agent.py opens with the rules that keep it so, and the tests of this package train real
-// networks with and without it and compare every bit of what they learn.
+// Training is sacred: agent/agent.py opens with the rules that keep it so, and the tests of this package
+// train real networks with and without it and compare every bit of what they learn.
 //
-// # The wire
-//
-// A frame is four bytes, little-endian, of the length of what follows, one byte of type, and a payload: JSON,
-// but for the pieces of a window, which are one zlib stream of what traces/described or traces/torchsnapshot
-// reads. Both sides refuse frames above 64 MiB and skip types that they do not know. Everything from the
-// socket is read as if an enemy had written it.
+// docs/wire.md describes what agent and viewer say to each other. Each reads the other as if an enemy had
+// written it.
 package pytorch
 
 import (
@@ -55,7 +51,7 @@ func Bootstrap(path string) string {
 	return Agent() + "\n\nattach(" + string(quoted) + ")\n"
 }
 
-// Errors that callers tell apart. All are wrapped with the sentence for the user.
+// Errors that callers tell apart. All are wrapped with a sentence for the user.
 var (
 	// ErrVersion means that the agent in the process is of another version than this program.
 	ErrVersion = errors.New("the agent's version differs")

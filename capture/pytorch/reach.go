@@ -14,22 +14,20 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// The environment does not reach every program that a command starts: python -I and -E do not look at it, -S
-// does not load the sitecustomize in it, env -i and wrappers that build an environment of their own drop it.
-// Such a program is attached to as soon as it has torch, as if somebody had typed its number.
+// The environment does not reach every program that a command starts: python -I and -E ignore it, -S does not
+// load the sitecustomize in it, env -i and wrappers that build an environment of their own drop it. This
+// program attaches to such a program as soon as it has torch.
 //
-// Once a second, and only until an agent has connected from anywhere in the job, the command's processes
-// (family) are looked at, from outside. One that has had torch's library mapped for a second and holds no
-// agent is attached to, unless it would be silent if the environment had reached it: a launcher, a data
-// loader's worker, a compiler's (what Agent.launch holds back from). One whose environment is as we made it
-// gets half a minute, since its own agent may just be slow. These rules are a matter of manners, since
-// attaching stops a process for a millisecond; what decides is the agent's reach(), which asks inside: is
-// torch imported by now, is this a worker or a launcher, is an agent here. Where it does nothing it is tried
+// Once a second, until an agent has connected from anywhere in the job, it looks at the command's processes
+// (family). It attaches to one that has had torch's library mapped for a second and has no agent, unless the
+// agent would be silent there: in a launcher, or a worker of a data loader or compiler (see Agent.launch). A
+// process that has our environment gets half a minute, since its own agent may just be slow. These rules only
+// spare processes the millisecond for which attaching stops them. The agent's reach() decides, from inside:
+// is torch imported by now, is this a worker or a launcher, is an agent here. If it does nothing, it is tried
 // again, each time after twice as long.
 //
-// What is not covered: a program that nothing shows to be the command's any more (family says which); and a
-// command that is killed within the millisecond in which it is attached to, whose exit code goes to who
-// traces it and is lost.
+// Not covered: a program that nothing shows to be the command's any more (family says which); and a command
+// that is killed within the millisecond of being attached to, whose exit code the tracer gets and loses.
 //
 // Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which
 // needs rights that a started command does not need otherwise, and slows what is started; wrapping the
@@ -38,8 +36,7 @@ import (
 const (
 	// reachEvery is the time between two looks at the processes, of which /proc tells only who asks.
 	reachEvery = time.Second
-	// reachOwn is how long a program that our environment has reached may take: importing torch from a slow
-	// disk is slow.
+	// reachOwn is how long a program that has our environment may take to import torch from a slow disk.
 	reachOwn = 30 * time.Second
 	// reachTries is how often one process is attached to: the last time after some minutes.
 	reachTries = 8
@@ -122,7 +119,7 @@ func (r *reacher) look(ctx context.Context, now time.Time) {
 	}
 }
 
-// attach brings the agent into a process; why that fails is said once.
+// attach brings the agent into a process, or says once why it cannot.
 func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 	launch := &r.mux.job.launch
 	if uid, _ := userOf(p.PID); uid != os.Getuid() || !sharesFiles(p.PID) {

@@ -31,7 +31,7 @@ const (
 	// roundTime is how long a round may take: longer is a hang.
 	roundTime = time.Minute
 	// roundsPerTraining is how many rounds one training sees before it is compared with itself alone.
-	roundsPerTraining = 50
+	roundsPerTraining = 25
 )
 
 // kinds are the kinds of rounds. Each ends with a detach.

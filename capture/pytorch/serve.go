@@ -16,22 +16,21 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// An agent speaks to one viewer. Who records a job for days has to be that one, and the person who wants to
-// see how it goes comes and goes beside it: over a connection that drops, from a second terminal, several at
-// once. So the viewer that has the agent serves the others.
+// An agent speaks to one viewer. That may be one that records the job for days, while people come and go
+// beside it: over a connection that drops, from a second terminal, several at once. So the viewer that has
+// the agent serves the others, its guests.
 //
-// The way chosen: a guest connects to the very socket at which the agent's viewer listens, says which process
-// it wants to see, and is spoken to as an agent speaks, so that the same code reads both. Nothing is queued
+// A guest connects to the socket at which the agent's viewer listens and says which process it wants to see.
+// The viewer speaks to it as an agent does, so that the same code reads both. Nothing is queued
 // for a guest. The viewer keeps steps, windows and notices anyway, under limits; a guest has a goroutine that
 // knows how far it was told, waits until there is more, and writes the next frame. A guest that does not read
 // blocks that goroutine alone, which then holds one frame and at most one window; when it reads again it is
 // told what is still kept, and the count of what is not. The goroutine that the job's data come in on does
 // nothing for guests but add one to a number: they cannot slow it.
 //
-// Rejected: a queue for each guest, since it is either too short for a pause or holds windows that nobody
-// else needs any more; passing the agent's own bytes on, since a guest that comes later needs what was said
-// before and the bytes are thrown away once they are read; a socket of the relay's own, since it would have
-// to be found, checked and cleaned away where the agent's is already.
+// Rejected: a queue for each guest, which is too short for a pause or holds windows that only it needs; to
+// pass on the agent's own bytes, since a guest that comes later needs what came before; a socket of the
+// relay's own, which would have to be found, checked and cleaned up as the agent's is already.
 
 // Limits of what a guest is given.
 const (
@@ -41,16 +40,15 @@ const (
 	guestRest = 100 * time.Millisecond
 	// guestRows is the number of steps in a frame.
 	guestRows = 1000
-	// guestFirst is how much of the windows, in bytes of memory, one who comes is given of those that were
-	// captured before.
+	// guestFirst is how many bytes of the windows that were captured before it came a guest is given.
 	guestFirst = 64 << 20
 	// guestGrace is how long guests may take to read the last word.
 	guestGrace = 2 * time.Second
 	guestPiece = 1 << 20
 )
 
-// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to
-// further viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
+// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to other
+// viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
 type Relay struct {
 	session *capture.Session
 	control capture.Controller
@@ -68,11 +66,10 @@ type Relay struct {
 
 var _ capture.Sink = (*Relay)(nil)
 
-// told counts what was handed over, whether it is kept still or not.
+// told counts what was handed over, kept or not.
 type told struct{ steps, windows, answers int64 }
 
-// NewRelay returns a Relay before an empty session, whose only source it is to be. What guests ask for is
-// asked of control.
+// NewRelay returns a Relay that is the only source of an empty session. Guests' orders go to control.
 func NewRelay(s *capture.Session, control capture.Controller) *Relay {
 	r := &Relay{session: s, control: control}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -160,8 +157,8 @@ func (r *Relay) serve(conn net.Conn) bool {
 	return true
 }
 
-// Close tells guests how it ended, where it did, and hangs up on them; one that does not read is given two
-// seconds. The session stays as it is.
+// Close tells guests how the job ended, if it did, and hangs up on them. One that does not read has two
+// seconds.
 func (r *Relay) Close() {
 	r.mu.Lock()
 	r.shut()
@@ -172,27 +169,26 @@ func (r *Relay) Close() {
 	r.stop()
 }
 
-// Share has the listener that stays with this session, where there is one, serve other viewers from r.
+// Share has r serve other viewers that ask for this session's process.
 func (s *Session) Share(r *Relay) {
 	if s.listener != nil {
 		s.listener.share(0, r)
 	}
 }
 
-// Share has other viewers that ask for a process of this job served from r, except for those that
-// ShareProcess gave one of their own.
+// Share has r serve other viewers that ask for a process of this job that ShareProcess was not called for.
 func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
 
-// ShareProcess has other viewers that ask for process pid served from r.
+// ShareProcess has r serve other viewers that ask for process pid.
 func (j *Job) ShareProcess(pid int, r *Relay) { j.listener.share(pid, r) }
 
-// guest is one viewer that looks along, and how far it was told.
+// guest is another viewer, and how far it was told.
 type guest struct {
 	relay  *Relay
 	conn   net.Conn
 	hello  string
-	told   told // the position behind the last step and window that it was sent or told to have missed
-	begun  bool // told is meaningful
+	told   told // what it was sent, or told that it missed
+	begun  bool // told is set
 	output int64
 	// notices and losses are those that it was sent.
 	notices map[string]capture.Notice
@@ -232,8 +228,7 @@ func (g *guest) speak(ctx context.Context) {
 	}
 }
 
-// turn sends the next thing that there is to say, and reports whether there was one. The view that it is
-// taken from is not held meanwhile.
+// turn sends the next frame or window, and reports whether there was one. It holds no view while it writes.
 func (g *guest) turn(ctx context.Context) (bool, error) {
 	b, w, err := g.next(g.relay.open.Err() != nil)
 	switch {
@@ -287,13 +282,13 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	case v.Ended:
 		b, err := frame(frameBye, lastWord(v.End))
 		return b, nil, errors.Join(err, errParted)
-	case closing: // what watched goes without knowing how it ends: the guest sees the connection end
+	case closing: // this viewer leaves before the job ends: the guest sees the connection end
 		return nil, nil, errParted
 	}
 	return nil, nil, nil
 }
 
-// begin says where a guest's story begins: with all the steps that are kept, and the newest windows.
+// begin has a guest begin with all steps that are kept, and the newest windows.
 func (g *guest) begin(v capture.View, all told) {
 	g.begun = true
 	g.told = told{steps: all.steps - int64(len(v.Steps)), windows: all.windows, answers: all.answers}
@@ -334,7 +329,7 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 	if string(b) != g.hello {
 		g.hello, out = string(b), append(out, b...)
 	}
-	kept := map[string]bool{say.KeyState: true, say.KeyBeside: true} // which each viewer says for itself
+	kept := map[string]bool{say.KeyState: true, say.KeyBeside: true}
 	for _, n := range v.Notices {
 		if kept[n.Key] = true; n.Key != say.KeyState && n.Key != say.KeyBeside && g.notices[n.Key] != n {
 			g.notices[n.Key] = n
@@ -426,8 +421,8 @@ func (g *guest) printed(v capture.View) []byte {
 	return plainFrame(frameOutput, p)
 }
 
-// sendWindow sends a window as a native stream. One that cannot be sent is a loss; the error is that of a
-// connection that ended.
+// sendWindow sends a window as a native stream. A window that cannot be encoded is a loss; an error means
+// that the connection ended.
 func (g *guest) sendWindow(ctx context.Context, w *capture.Window) error {
 	head, err := frame(frameWindow, windowHead{First: w.First, Last: w.Last, How: w.How, Partial: w.Partial, Orders: w.Orders, Encoding: encodingGMT})
 	if err != nil {

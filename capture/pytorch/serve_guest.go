@@ -9,9 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// lookAlong asks the viewer that listens at path to be shown process pid. The error wraps ErrWatched where
-// that one shows nothing, and ErrVersion where the two do not understand each other; any other means that
-// nobody answered.
+// lookAlong asks the viewer that listens at path to show it process pid. The error wraps ErrWatched if that
+// one shows nothing, and ErrVersion if it is of another version. Any other means that it did not answer.
 func lookAlong(pid int, path string) (*Session, error) {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -72,11 +71,10 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 	return s, nil
 }
 
-// Host returns the process of the viewer with which this session looks along, 0 where it has the agent to
-// itself.
+// Host returns the process of the viewer that passes on what the agent says, 0 for an agent's own connection.
 func (s *Session) Host() int { return s.host }
 
-// lookingAlong says that somebody else has the agent.
+// lookingAlong says which viewer has the agent, if it is not this one.
 func (s *Session) lookingAlong(sink capture.Sink) {
 	if s.host == 0 {
 		return

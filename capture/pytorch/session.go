@@ -16,12 +16,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Session is one connected agent, or the way to one through another viewer. It is a capture.Source, to be run
+// Session is one connected agent, or one that another viewer passes on. It is a capture.Source, to be run
 // once, and a capture.Controller.
 type Session struct {
 	conn   net.Conn
 	host   int        // the viewer that passes on what the agent says, 0 where this is the agent's own connection
-	asked  int        // the process that was asked for, where host is not 0
+	asked  int        // the process that host was asked for
 	mu     sync.Mutex // guards target
 	target capture.Target
 	hello  hello
@@ -29,7 +29,7 @@ type Session struct {
 	ended  chan struct{} // closed when Run has returned
 	gone   chan struct{} // closed when the agent said goodbye
 	once   sync.Once
-	// listener, where there is one, answers other viewers for as long as the session runs
+	// listener, if not nil, answers other viewers for as long as the session runs.
 	listener *Listener
 }
 
@@ -38,12 +38,12 @@ var (
 	_ capture.Controller = (*Session)(nil)
 )
 
-// newSession returns a session over conn with whom said h.
+// newSession returns a session over conn with an agent that said h.
 func newSession(conn net.Conn, h hello) *Session {
 	return &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}), gone: make(chan struct{})}
 }
 
-// shake answers an agent's first frame, of which kind and payload were read, and welcomes it.
+// shake reads an agent's first frame and welcomes it.
 func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 	switch k {
 	case frameBye:
@@ -70,7 +70,7 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 	if err := s.send(frameWelcome, welcome{Version: Version}); err != nil {
 		return nil, err
 	}
-	_ = conn.SetDeadline(time.Time{}) // those for the handshake
+	_ = conn.SetDeadline(time.Time{})
 	return s, nil
 }
 
@@ -80,8 +80,8 @@ func otherVersion(pid, version int) error {
 		pid, ErrVersion, version, Version)
 }
 
-// target says who connected. The kernel's word about the peer's number goes before the agent's own, which in
-// a container is another.
+// target says which process connected, by the number that the kernel gives it here: in a container the agent
+// itself knows another.
 func target(conn net.Conn, h hello) capture.Target {
 	pid := h.PID
 	if seen := peer(conn); seen > 0 {
@@ -109,15 +109,15 @@ func gpus(list []gpu) (out []traces.Device) {
 	return out
 }
 
-// Target returns who is watched, as far as the agent's first word says it.
+// Target returns the process that is watched.
 func (s *Session) Target() capture.Target {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.target
 }
 
-// Run implements capture.Source. When ctx is done the agent is left in its place and waits for the next
-// viewer; Detach takes it away.
+// Run implements capture.Source. When ctx is done the agent stays and waits for the next viewer; Detach takes
+// it away.
 func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer close(s.ended)
 	defer s.Close()
@@ -283,7 +283,7 @@ func OutOfMemory(exception string) bool {
 // dying is how long a process may take to end once it has closed its sockets.
 const dying = 1500 * time.Millisecond
 
-// over is the end of a connection without a goodbye: the process died, or something between us did.
+// over ends a session whose connection ended without a goodbye.
 func (s *Session) over(sink capture.Sink, err error) error {
 	if errors.Is(err, ErrProtocol) {
 		return fmt.Errorf("process %d: %w", s.target.PID, err)
@@ -317,9 +317,9 @@ func (s *Session) send(k kind, v any) error {
 // Order implements capture.Controller.
 func (s *Session) Order(_ context.Context, o capture.Order) error { return s.send(frameOrder, o) }
 
-// Detach implements capture.Controller: the agent undoes what it did, at the end of the step where one is
-// being described, and says so. Of a session that looks along only that ends: the agent stays with who
-// watches. Run must be running, since the answer comes through it.
+// Detach implements capture.Controller: the agent undoes what it did, at the end of the step if it is
+// captured, and says so. If another viewer has the agent, only this session ends. Run must be running, since
+// it gets the answer.
 func (s *Session) Detach(ctx context.Context) error {
 	if err := s.send(frameDetach, struct{}{}); err != nil {
 		return err

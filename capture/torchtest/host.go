@@ -62,7 +62,7 @@ func (h *Host) Start(ctx context.Context) {
 	}
 	h.t.Cleanup(func() { _ = h.Command.Process.Kill() })
 	for !strings.Contains(h.Said(), "ready") {
-		time.Sleep(20 * time.Millisecond)
+		time.Sleep(20 * time.Millisecond) // its output is a file, and says nothing by itself
 		if ctx.Err() != nil {
 			h.t.Fatal(h.Said())
 		}
@@ -78,8 +78,7 @@ func (h *Host) Said() string {
 	return string(b)
 }
 
-// Bring has the process run an agent's source, in a place between two steps that waits for it. It is a
-// pytorch.Injector.
+// Bring has the process run an agent's source between two steps. It is a pytorch.Injector.
 func (h *Host) Bring(_ context.Context, _ int, source string) error {
 	return h.put("bootstrap", []byte(source))
 }
@@ -88,7 +87,7 @@ func (h *Host) Bring(_ context.Context, _ int, source string) error {
 // not what it was, or something else was learnt.
 func (h *Host) Compare() {
 	h.t.Helper()
-	time.Sleep(200 * time.Millisecond) // in which it trains on alone
+	time.Sleep(200 * time.Millisecond) // so that it trains on alone for some steps
 	h.write("detached", nil)
 	if err := h.Command.Wait(); err != nil {
 		h.t.Errorf("%v\n%s", err, h.Said())
@@ -105,8 +104,7 @@ func (h *Host) write(name string, text []byte) {
 	}
 }
 
-// put has a file come to be as a whole: the process looks for it all the while, and would read what is
-// written of it by then.
+// put creates a file at once: the process looks for it all the time, and must not read half of it.
 func (h *Host) put(name string, text []byte) error {
 	part := filepath.Join(h.folder, "part")
 	if err := os.WriteFile(part, text, 0o600); err != nil {

@@ -106,7 +106,7 @@ if len(sys.argv) > 2:
     os.setuid(int(sys.argv[2]))
 before = state()
 print("ready", flush=True)
-watched, late = False, time.monotonic() + 600  # whoever started it may be gone by then
+watched, late = False, time.monotonic() + 600  # the test may have died by then
 while time.monotonic() < late:
     losses.append(step())
     if not watched and os.path.exists(os.path.join(folder, "bootstrap")):
@@ -117,7 +117,7 @@ while time.monotonic() < late:
         break
     time.sleep(0.01)
 late = time.monotonic() + 60
-while running() != before["threads"] and time.monotonic() < late:  # whoever says goodbye is not gone yet, and on a busy machine not for long
+while running() != before["threads"] and time.monotonic() < late:  # the agent's thread ends after its goodbye
     losses.append(step())
     time.sleep(0.01)
 after = state()

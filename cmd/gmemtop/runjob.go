@@ -85,8 +85,9 @@ const (
 	exitNotFound      = 127
 )
 
-// run starts a command and watches it, with a choice has it train with that plan, with what it saves on
-// devices of some types on the host until then; its error carries the command's exit code.
+// run starts a command and watches it. With a choice the command trains with that plan, and what autograd
+// saves on devices of the types offload waits on the host until then. The error carries the command's exit
+// code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
 	headless := c.live.headless || !c.hasScreen()
 	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: job.FirstSteps,
@@ -171,9 +172,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	return failed
 }
 
-// recordRank returns how another process of the job is written, beside the file of the first one:
-// run-rank1.gmt beside run.gmt, so that both are found as one run. Where a file is there already it stays,
-// unless overwriting was asked for.
+// recordRank returns a function that records another process of the job beside the first one's file:
+// run-rank1.gmt beside run.gmt, so that both are found as one run. Without force it leaves a file that is
+// there.
 func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	taken := map[string]bool{}
 	var mu sync.Mutex
@@ -229,7 +230,7 @@ func childResult(command *pytorch.Job) error {
 	return childError{code}
 }
 
-// stream writes what the command prints to the terminal from where the screen was left, until it ends.
+// stream writes what the command prints from now on to the terminal, until it ends.
 func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 	s := j.First().Session
 	v := s.Snapshot()
@@ -275,7 +276,7 @@ func peakAllocated(steps []capture.Step) int64 {
 	return peak
 }
 
-// summary says in one line what was seen, on a terminal or where a file was written.
+// summary says in one line what was seen, on a terminal or if a file was written.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if c.flags.quiet || !p.Recorded() && !isTerminal(c.err) {
 		return
@@ -314,8 +315,8 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	c.note("%s", text)
 }
 
-// summaryOfRanks says the same of the other processes of a job of several; that one could not be written is
-// said however quiet one wants it.
+// summaryOfRanks sums up a job of several processes. It complains of one that could not be recorded even with
+// --quiet.
 func (c *runCommand) summaryOfRanks(j *job.Job) {
 	list := j.Processes()
 	if len(list) < 2 {

@@ -23,8 +23,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// watcher is what commands have in common that watch a training: how it is captured and written, and where
-// that is said.
+// watcher is what commands have in common that watch a training.
 type watcher struct {
 	*app
 	live   liveFlags
@@ -82,8 +81,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 	return w, w.Record(o)
 }
 
-// tell says something while a process is watched: on the screen where there is one, which lines on standard
-// error would spoil.
+// tell says something about a watched process: on the screen, or if there is none, on standard error.
 func (c *watcher) tell(p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
 		c.note("%s", n.Text)
@@ -92,7 +90,7 @@ func (c *watcher) tell(p *job.Process, n capture.Notice) {
 	p.Tell(n)
 }
 
-// attachedBy says how the agent came into a process, and what that took of its time.
+// attachedBy says how the agent came into a process, and for how long that stopped it.
 func attachedBy(r inject.Report) capture.Notice {
 	stopped := timeline.Duration(int64(r.Stopped()))
 	if starved := r.Starved(); starved > r.Stopped()/2 {
@@ -101,8 +99,8 @@ func attachedBy(r inject.Report) capture.Notice {
 	return say.Attached.Notice(r.Mechanism, stopped)
 }
 
-// reach brings the agent into processes that a started command's environment does not reach. Where there is
-// no screen to say it on, why that fails is printed.
+// reach brings the agent into processes of a command that miss its environment. Without a screen it prints
+// why it cannot.
 func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
 	bring := j.Injector()
 	return func(ctx context.Context, pid int, source string) error {
@@ -115,8 +113,8 @@ func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
 	}
 }
 
-// attachFeed watches a process that was chosen on the screen, until ctx is done, and plans are carried out in
-// it. letting is told how to wait for its end.
+// attachFeed watches a process that was chosen on the screen, until ctx is done, and carries plans out in it.
+// letting waits for its end.
 func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
 	pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
@@ -136,7 +134,7 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()
-			_ = w.LetGo() // the screen is gone: there is nobody to tell
+			_ = w.LetGo() // the screen is gone, and cannot show an error
 			stop()
 			_ = w.Close()
 			stopFeed()
@@ -150,9 +148,8 @@ type childError struct{ code int }
 
 func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
-// recordOptions reads the flags of a recording to path, which overwrites what is there where force is set.
-// What the recorder has to say while the process is watched is told with the process's name in front where
-// that is not "".
+// recordOptions reads the flags of a recording to path. With force it overwrites what is there. Messages
+// about the recording begin with who, if that is not "".
 func (c *watcher) recordOptions(path string, force bool, who string, p *job.Process) (capture.RecordOptions,
 	error) {
 	f := &c.live

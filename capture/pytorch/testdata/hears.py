@@ -2,8 +2,8 @@
 
 usage: hears.py AGENT.py
 
-A line of the input is a stream of bytes in hexadecimal. The line of the output that answers it is JSON: whether
-the agent hung up, whether it leaves, and what it sends, in hexadecimal.
+A line of the input is a stream of bytes in hexadecimal. The line of the output that answers it is JSON:
+whether the agent hung up, whether it leaves, and what it sends, in hexadecimal.
 """
 import json
 import sys
