@@ -23,17 +23,25 @@ func (r *Refused) Error() string { return r.err.Error() }
 // Unwrap returns the reason.
 func (r *Refused) Unwrap() error { return r.err }
 
-// Python returns a plan as a Python file that carries it out in a program of its own: what a toggle did in
-// the running training, with gmemtop gone.
+func refuse(format string, args ...any) error { return &Refused{fmt.Errorf(format, args...)} }
+
+// Python returns a plan as a Python file that carries it out in a program of its own, as the agent does in a
+// training that runs. Sizes in its text are in units u.
 func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
-	if r.Plan.Policy != nil {
+	switch {
+	case r.Plan.Policy != nil:
 		return allocatorFile(r)
-	}
-	if r.Plan.Executor != plan.TorchEager && r.Info.Family != plan.Pooling && len(r.Plan.Absences) == 0 {
-		return "", &Refused{fmt.Errorf("%s has nothing to do: a step fits into %s as it is", r.Info.Name, u.Bytes(r.Plan.Budget))}
-	}
-	if r.Plan.Executor != plan.TorchEager {
-		return "", &Refused{fmt.Errorf("%s only chooses addresses, which PyTorch's allocator does not take from a plan: try its settings (expandable)", r.Info.Name)}
+	case r.Plan.Executor == plan.TorchEager:
+	case r.Info.Family == plan.Pooling:
+		return "", refuse("%s only chooses addresses, which PyTorch's allocator does not take from a plan: "+
+			"try its settings (expandable)", r.Info.Name)
+	case len(r.Plan.Absences) == 0:
+		return "", refuse("%s has nothing to do: a step fits into %s as it is", r.Info.Name,
+			u.Bytes(r.Plan.Budget))
+	default:
+		return "",
+			refuse("%s made this plan for the executor %s: have it made for eager PyTorch", r.Info.Name,
+				r.Plan.Executor)
 	}
 	words, err := live.Encode(p, r.Plan, live.Same)
 	if errors.Is(err, live.ErrNotLive) {
@@ -50,14 +58,16 @@ func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error)
 	all, _ := p.PeakLive()
 	head := fmt.Sprintf(`"""%s's plan for %s: %s at the peak of a step instead of %s. %s
 
-It rests on torch 2.2 and on nothing else. Before the loop:
+It needs torch 2.2 or newer and nothing else. Before the loop:
 
     import %s
     less = %s.carry(optimizer)
 
-and it is in force from the first step on; less.remove() ends it. With several optimizers name the one that steps first. The numbers in PLAN are those of the
-model, batch and sequence that were recorded: at others everything is kept in memory, as without it, and less.why says so. What is learnt is the same to the
-last bit, which is looked after: where a tensor returns as another, as ops that add in no fixed order make it, the plan ends. It does not go with torch.compile.
+The plan is in force from the first step on; less.remove() ends it. With several optimizers name the one
+that steps first. The numbers in PLAN are those of the model, batch and sequence that were recorded: at
+others everything is kept in memory, as without it, and less.why says so. What is learnt is the same to the
+last bit, which is checked: where a tensor returns changed, as ops that add in no fixed order make it, the
+plan ends. It does not work with torch.compile.
 """
 `, r.Info.Name, p.Name, u.Bytes(peak), u.Bytes(all), replay.Treatment(p, r.Plan), moduleName, moduleName)
 	tail := `
@@ -71,7 +81,9 @@ class Plan(Carrier):
         self.hook = optimizer.register_step_post_hook(self._stepped)
 
     def _stepped(self, optimizer, args, kwargs):
-        self.moved = self.next()  # of the step: bytes out and back, nanoseconds of ops that ran again, tensors that stayed and were to leave, compared, others
+        # Of the step: bytes out and back, nanoseconds of ops that ran again, and tensors that stayed although
+        # the plan moves them, that were compared, and that differed.
+        self.moved = self.next()
         if self.why:
             self.remove()
 
@@ -85,13 +97,15 @@ def carry(optimizer):
     return Plan(optimizer)
 
 
-# save: the number of the saved tensor in an iteration; how: swap to the host and back, or drop and run group's ops again; release, fetch: the numbers of the
-# save and of the load at which it goes and returns. Groups are ops by name and number.
+# save is the number of the saved tensor in a step. how is swap, to the host and back, or drop, where the ops
+# of its group run again. release and fetch are the numbers of the save and of the load at which it goes and
+# returns. Groups are ops by name and number.
 PLAN = ` + table
 	return head + pytorch.CarrySource() + tail, nil
 }
 
-// pythonTable lays a plan in the agent's words out as Python, a line for each value and each group.
+// pythonTable returns a plan that was encoded for the agent as Python, one line for each value and each
+// group.
 func pythonTable(words []byte) (string, error) {
 	var t struct {
 		Version int               `json:"version"`
@@ -119,17 +133,17 @@ func pythonTable(words []byte) (string, error) {
 	return b.String(), nil
 }
 
-// moduleName is what the file is taken to be called.
+// moduleName is the name that the file's text assumes for it.
 const moduleName = "less_memory"
 
-// allocatorFile is what a baseline comes to: settings of PyTorch's own allocator.
+// allocatorFile returns a file that sets the settings of PyTorch's allocator that a baseline stands for.
 func allocatorFile(r *replay.Result) (string, error) {
 	settings := r.Plan.Policy.Settings
 	switch {
 	case !allocator.InTorch(r.Plan.Policy.Name):
-		return "", &Refused{fmt.Errorf("%s is no allocator that PyTorch has", r.Info.Name)}
+		return "", refuse("%s is not an allocator of PyTorch's", r.Info.Name)
 	case settings == "":
-		return "", &Refused{fmt.Errorf("%s is PyTorch as it is: there is nothing to write", r.Info.Name)}
+		return "", refuse("%s is PyTorch as it is: there is nothing to write", r.Info.Name)
 	}
 	return fmt.Sprintf(`"""Settings of PyTorch's allocator that %s stands for. Import this before torch."""
 import os

@@ -44,14 +44,15 @@ func TestTheLargestBatchIsTheLastThatFits(t *testing.T) {
 			t.Errorf("in %d: %d, which takes %d, after asking %v (%v)", b, n, budget(n), asked, err)
 		}
 	}
-	if n, err := LargestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: 1 << 20}, func(int) {}); n != 0 ||
+	if n,
+		err := LargestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: 1 << 20}, func(int) {}); n != 0 ||
 		err != nil {
 		t.Errorf("in a MiB: %d, %v", n, err)
 	}
 }
 
-// The largest batches of a comparison stand in its results, with what they rest on: one recording, or two that
-// show how sizes grow.
+// The largest batches of a comparison stand in its results, with what they rest on: one recording, or two
+// that show how sizes grow.
 func TestTheLargestBatchesStandInTheComparison(t *testing.T) {
 	ctx := context.Background()
 	m, err := Manager("caching")
@@ -87,7 +88,8 @@ func TestTheLargestBatchesStandInTheComparison(t *testing.T) {
 		}
 		r := made.Results[0]
 		if !r.MaxBatchKnown || r.MaxBatchInferred != c.inferred || r.MaxBatch < 5 || r.MaxBatch > 16 {
-			t.Errorf("%+v: %d, known %v, inferred %v", c.task, r.MaxBatch, r.MaxBatchKnown, r.MaxBatchInferred)
+			t.Errorf("%+v: %d, known %v, inferred %v", c.task, r.MaxBatch, r.MaxBatchKnown,
+				r.MaxBatchInferred)
 		}
 		if exact = max(exact, r.MaxBatch); !c.inferred && r.MaxBatch != exact {
 			t.Errorf("two recordings say %d, the layers %d", r.MaxBatch, exact)

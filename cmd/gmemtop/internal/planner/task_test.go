@@ -224,8 +224,9 @@ func TestWhatABudgetCannotHoldIsSaidInTheUsersUnits(t *testing.T) {
 	}{
 		{fmt.Errorf("compare: %w", small), 2 << 20,
 			"not possible: parameters need 3.00 MiB, and the budget is 2.00 MiB"},
-		{small, 5 << 20, "not possible: parameters need 3.00 MiB, and of the budget of 5.00 MiB --outside and " +
-			"--margin leave 2.00 MiB"},
+		{small, 5 << 20,
+			"not possible: parameters need 3.00 MiB, and of the budget of 5.00 MiB --outside and " +
+				"--margin leave 2.00 MiB"},
 		{errors.New("cut"), 5 << 20, ""},
 		{nil, 5 << 20, ""},
 	} {

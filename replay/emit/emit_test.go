@@ -1,0 +1,181 @@
+package emit_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/emit"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces/described"
+)
+
+// chain describes two steps of three layers. Each makes 1 MiB out of that of the layer before and saves it
+// for the backward pass.
+func chain(t *testing.T) *plan.Problem {
+	t.Helper()
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cpu","pid":7,"rank":-1,` +
+		`"world_size":-1,"epoch_ns":1,"steps":[[0,40000000],[40000000,80000000]]}`)
+	line(`{"k":"alloc","id":1,"size":1048576,"addr":1048576,"t":0,"category":"parameter","on":"cpu"}`)
+	for step := range 2 {
+		now, id := step*40_000_000, step*10+10
+		op := func(name, phase, module, r, w string, rerun bool) {
+			now += 1_000_000
+			line(`{"k":"op","t":%d,"d":500000,"name":%q,"phase":%q,"module":%q,"r":[%s],"w":[%s],"m":[],`+
+				`"rerun":%v}`, now, name, phase, module, r, w, rerun)
+		}
+		for k := range 3 {
+			from := "1"
+			if k > 0 {
+				from = fmt.Sprint(id+k-1, ",1")
+			}
+			line(`{"k":"alloc","id":%d,"size":1048576,"addr":%d,"t":%d,"category":"activation",`+
+				`"on":"cpu"}`, id+k,
+				(id+k)<<21, now+900_000)
+			op("aten::relu", "forward", fmt.Sprint("layer", k), from, fmt.Sprint(id+k), true)
+			op(plan.SaveOp, "forward", fmt.Sprint("layer", k), fmt.Sprint(id+k), "", false)
+		}
+		for k := 2; k >= 0; k-- {
+			op(plan.LoadOp, "backward", "", fmt.Sprint(id+k), "", false)
+			op("aten::relu_backward", "backward", "", fmt.Sprint(id+k, ",1"), "", false)
+			line(`{"k":"free","id":%d,"t":%d}`, id+k, now+600_000)
+		}
+	}
+	tr, err := described.Read(context.Background(), strings.NewReader(b.String()), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.FromDevice(context.Background(), timelinetest.Built(t, tr),
+		plan.BuildOptions{Iteration: -1,
+			EagerOnly: true, Name: "the chain", Hardware: plan.Hardware{Name: "any"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// planned returns what a manager makes of a problem, for eager PyTorch where eager is set.
+func planned(t *testing.T, p *plan.Problem, manager string, budget int64, eager bool) *replay.Result {
+	t.Helper()
+	list, err := managers.Select(manager)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := replay.Compare(context.Background(), p, list,
+		replay.Options{Budget: budget, Eager: managers.Eager,
+			Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range c.Results {
+		if r := &c.Results[i]; (r.Executor == plan.TorchEager) == eager {
+			if !r.Available {
+				t.Fatalf("%s: %s", manager, r.Reason)
+			}
+			return r
+		}
+	}
+	t.Fatalf("%s: nothing for eager %v among %d", manager, eager, len(c.Results))
+	return nil
+}
+
+func TestAPlanBecomesATableInPython(t *testing.T) {
+	p := chain(t)
+	for _, c := range []struct {
+		manager, head, table string
+	}{
+		{"sqrt",
+			"sqrt's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It keeps 67 % " +
+				"and recomputes 33 % of what is not persistent at the peak.", `
+    "version": 1, "device": "cpu", "slab": 0,
+    "values": [
+        {"save":0,"bytes":1048576,"how":"drop","slot":0,"release":0,"fetch":0,"group":0},
+    ],
+    "groups": [
+        [["aten::relu",0]],
+    ],
+`},
+		{"vdnn-all",
+			"vdnn-all's plan for the chain: 3.00 MiB at the peak of a step instead of 4.00 MiB. It " +
+				"keeps 67 % and swaps 33 % of what is not persistent at the peak.", `
+    "version": 1, "device": "cpu", "slab": 2097152,
+    "values": [
+        {"save":0,"bytes":1048576,"how":"swap","slot":0,"release":1,"fetch":1,"group":0},
+        {"save":1,"bytes":1048576,"how":"swap","slot":1048576,"release":2,"fetch":0,"group":0},
+    ],
+    "groups": [
+    ],
+`},
+	} {
+		text, err := emit.Python(p, planned(t, p, c.manager, 3<<20, true), timeline.IEC)
+		if err != nil {
+			t.Fatalf("%s: %v", c.manager, err)
+		}
+		head, rest, _ := strings.Cut(strings.TrimPrefix(text, `"""`), "\n")
+		_, table, _ := strings.Cut(rest, "\nPLAN = {")
+		if head != c.head || table != c.table+"}\n" {
+			t.Errorf("%s: %s\nPLAN = {%s", c.manager, head, table)
+		}
+		parsed(t, text)
+	}
+}
+
+// parsed has Python read a file.
+func parsed(t *testing.T, text string) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skipf("needs python3: %v", err)
+	}
+	cmd := exec.Command(python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+func TestABaselineBecomesSettingsOfTheAllocator(t *testing.T) {
+	text, err := emit.Python(chain(t), planned(t, chain(t), "expandable", 0, false), timeline.IEC)
+	const want = `"""Settings of PyTorch's allocator that expandable stands for. Import this before torch."""
+import os
+
+os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+`
+	if err != nil || text != want {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+func TestWhatNoProgramCanCarryOutIsRefusedWithTheReason(t *testing.T) {
+	p := chain(t)
+	elsewhere := *planned(t, p, "sqrt", 3<<20, true)
+	unsaved := *p
+	unsaved.SavesKnown = false
+	for _, c := range []struct {
+		p    *plan.Problem
+		r    *replay.Result
+		want string
+	}{
+		{p, planned(t, p, "caching", 0, false), "caching is PyTorch as it is: there is nothing to write"},
+		{p, planned(t, p, "gmlake", 0, false), "gmlake is not an allocator of PyTorch's"},
+		{p, planned(t, p, "stalloc", 0, false), "stalloc only chooses addresses"},
+		{p, planned(t, p, "sqrt", 8<<20, false),
+			"sqrt has nothing to do: a step fits into 8.00 MiB as it is"},
+		{p, planned(t, p, "sqrt", 3<<20, false), "sqrt made this plan for the executor ideal"},
+		{&unsaved, &elsewhere, "the recording does not tell what autograd saves"},
+	} {
+		text, err := emit.Python(c.p, c.r, timeline.IEC)
+		if !errors.As(err, new(*emit.Refused)) || !strings.Contains(err.Error(), c.want) || text != "" {
+			t.Errorf("%v, want %s", err, c.want)
+		}
+	}
+}
