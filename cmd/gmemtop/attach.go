@@ -118,7 +118,7 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 	var work sync.WaitGroup
 	work.Go(func() {
 		all := crew.OfWatch(w)
-		if err := all.Lead.Until(ctx, stepped); err == nil {
+		if err := all.Lead.FirstStep(ctx); err == nil {
 			c.trainWith(ctx, all, x, false)
 		}
 	})

@@ -96,8 +96,8 @@ func newCompareCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// managers are those that were named, and those that only a device can carry out where one is asked and
-// nobody said which.
+// managers returns those that were named. Where a GPU measures, those that only a GPU can carry out are among
+// the default.
 func (c *compareCommand) managers() ([]plan.Manager, error) {
 	ordinals, err := planner.Ordinals(c.devices.target)
 	if err != nil || len(ordinals) == 0 {

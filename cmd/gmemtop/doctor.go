@@ -158,7 +158,7 @@ func (g *gpuReport) run(ctx context.Context) error {
 	return nil
 }
 
-// options gathers what the checks need. done removes the folder that nobody asked to keep.
+// options gathers what the checks need. done removes their folder, unless it is to be kept.
 func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), error) {
 	none := func() {}
 	program, err := os.Executable()

@@ -65,7 +65,7 @@ func (a *app) headed(body func(w io.Writer) error, separator string) error {
 			return err
 		}
 		head, rest, _ := strings.Cut(b.String(), separator)
-		for line := range strings.Lines(head) { // a pager forgets at the end of a line what its beginning said
+		for line := range strings.Lines(head) { // pagers forget the style at the end of a line
 			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", strings.TrimRight(line, "\n")); err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
@@ -151,7 +150,7 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 	w.Connect(run, pid, found.Started)
 	all := crew.OfWatch(w)
 	c.note("waiting for a step of process %d to end", pid)
-	if err = all.Lead.Until(ctx, stepped); err == nil {
+	if err = all.Lead.FirstStep(ctx); err == nil {
 		err = f(all)
 	}
 	left := w.LetGo()
@@ -172,6 +171,3 @@ func (c *planning) describedNow(ctx context.Context, target planner.Describer, p
 	}
 	return c.plan.Described(ctx, target, name)
 }
-
-// stepped reports whether a training has ended a step since it is watched.
-func stepped(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }

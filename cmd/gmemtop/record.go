@@ -86,17 +86,16 @@ func newRecordCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// outliveTerminal has a recording go on when the terminal ends: neither the signal of that nor a pipe that
-// nobody reads any more ends it. Commands that are started from now on are spared the signal as well, as
-// nohup does it.
+// outliveTerminal has a recording go on when the terminal closes: neither the signal of that nor a broken
+// pipe ends it. Commands that are started from now on are spared the signal too, as with nohup.
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
 
-// streams gives a command that is started without a screen the streams of this process. What would go to a
-// terminal that may end before the command does, which then dies of what it prints, goes to a file instead,
-// and from there to the terminal while there is one.
+// streams gives a command that is started without a screen the streams of this process. A command that may
+// outlive its terminal would die of printing there: what it prints goes to a file, and from there to the
+// terminal while there is one.
 func (c *runCommand) streams(l *pytorch.Launch) {
 	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
 	if !c.live.outlives {
@@ -156,7 +155,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	return err
 }
 
-// unheard is how long nothing may come from a job before it is said what is waited for.
+// unheard is how long a job may be silent before the user is told what is waited for.
 const unheard = 3 * time.Second
 
 // follow waits until the recording is to end. It reports whether the source ended by itself, and how.
@@ -164,7 +163,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 	p := c.newProgress()
 	defer p.Done()
 	said := map[string]bool{}
-	word, since := "", time.Now() // what is waited for, and since when: a look may change without that
+	word, since := "", time.Now() // what is waited for, and since when
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
 		_ = f.Wait(patient, version)
@@ -198,7 +197,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			files, _ := w.Files()
 			p.Tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
 				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
-			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // what was asked for is waited for
+			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // a capture under way is finished
 				return false, capture.End{}
 			}
 		}

@@ -31,7 +31,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		load.Wait(cacheGrace)
 	}
 	if err != nil && ctx.Err() != nil {
-		err = context.Canceled // whatever failed did so because it was told to stop
+		err = context.Canceled // what failed was told to stop
 	}
 	if err != nil && !a.started {
 		err = usageError{err}
@@ -72,8 +72,8 @@ func newRootCommand(a *app) *cobra.Command {
 			"what would bring it down. It watches trainings " +
 			"that run, and reads PyTorch memory snapshots, torch.profiler traces and more, recognised by " +
 			"content.\n\n" +
-			"Without a command it shows this machine's GPUs and who uses them; where there is none, the " +
-			"embedded sample.",
+			"Without a command it shows this machine's GPUs and who uses them; without a GPU, the embedded " +
+			"sample.",
 		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
 			"  gmemtop attach 4242                        watch one that runs already\n" +
 			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
@@ -135,7 +135,7 @@ func start(ctx context.Context, a *app) error {
 	return (&replayCommand{app: a}).run(ctx)
 }
 
-// rootArgs explains a first word that is no command; a file's name is the likeliest.
+// rootArgs explains a first word that is not a command, such as the name of a file.
 func rootArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

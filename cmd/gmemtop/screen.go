@@ -15,7 +15,7 @@ import (
 // hasScreen reports whether standard output is a terminal that text can be placed on.
 func (a *app) hasScreen() bool { return isTerminal(a.out) && a.env("TERM") != "dumb" }
 
-// errNoScreen is the answer where a screen is asked for and there is none.
+// errNoScreen is the error of a command that needs a screen.
 var errNoScreen = errors.New("there is no terminal to show it on: gmemtop record writes a file instead")
 
 // screen are the options that every screen has, with a planner that plans for recordings.
@@ -36,16 +36,17 @@ func (a *app) colorOfScreen() string {
 	return a.flags.color
 }
 
-// onlyASCII reports whether the terminal is said to know no more than ASCII: a locale that names another
-// character set than UTF-8, or the Linux console, whose fonts lack what charts are drawn with. No locale at
-// all says nothing.
+// onlyASCII reports whether the terminal can show ASCII alone: its locale names another character set than
+// UTF-8, or it is the Linux console, whose fonts lack the characters of charts. Without a locale it is taken
+// to show all.
 func (a *app) onlyASCII() bool {
 	locale := cmp.Or(a.env("LC_ALL"), a.env("LC_CTYPE"), a.env("LANG"))
 	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
 	return locale != "" && !utf8 || a.env("TERM") == "linux"
 }
 
-// keyboard returns the terminal where standard input is a trace; nil is standard input itself.
+// keyboard returns what keys are read from: the terminal where standard input is a trace, or else nil, for
+// standard input.
 func keyboard(in *os.File) io.Reader {
 	if isTerminal(in) {
 		return nil

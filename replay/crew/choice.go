@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -118,8 +117,8 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan
 	return live.InRoom(ctx, p, room, budget, plans)
 }
 
-// eager returns what eager PyTorch can carry out of a plan, and a plan that has nothing to do as it is; an
-// error where nothing of a plan can be carried out.
+// eager returns the part of a plan that eager PyTorch can carry out. It returns a plan that has nothing to do
+// as it is, and an error where no part of one can be carried out.
 func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
 	if of.Executor == plan.TorchEager || c.Pools {
 		return of, nil
@@ -138,8 +137,8 @@ func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*pl
 		ErrNothingLeaves)
 }
 
-// fits says whether the training runs without a plan as well: what PyTorch's caching allocator takes for it
-// is within the share of the room that is planned with.
+// fits reports whether the training runs without a plan too: what PyTorch's caching allocator takes for it is
+// within the share of the room that is planned with.
 func (c *Choice) fits(ctx context.Context, p *plan.Problem, room int64) (bool, error) {
 	all, err := c.Caching(ctx, p)
 	return err == nil && room > 0 && float64(all) <= RoomShare*float64(room), err
@@ -148,20 +147,19 @@ func (c *Choice) fits(ctx context.Context, p *plan.Problem, room int64) (bool, e
 // replans is how often a plan that no longer fits the training is made anew before it is given up.
 const replans = 3
 
-// whyGivenUp returns the reason alone of a plan's end: that the training goes on is seen by its being planned
-// for anew.
+// whyGivenUp returns the reason of a plan's end without saying that the training goes on: it is planned for
+// anew, which says so.
 func whyGivenUp(err error) string {
 	why := strings.TrimPrefix(report.Printable(strings.TrimSpace(err.Error())), errGivenUp.Error()+": ")
 	return strings.TrimPrefix(why, "off, and training goes on as before: ")
 }
 
 // train has a choice carried out in one process until ctx is done: it describes the training, plans, and
-// holds the plan, and does so anew where the training's steps have become others. seat is the process's among
-// those of a training of several. tell hears of every change. The error says why it is not carried out any
-// more.
+// holds the plan, and begins again where the training's steps have changed. seat is the process's among the
+// ranks. It calls tell with every change. The error says why the choice is no longer carried out.
 func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell func(live.News)) error {
 	defer seat.Leave()
-	if err := m.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+	if err := m.FirstStep(ctx); err != nil {
 		return err
 	}
 	o := live.Options{MostOverhead: c.MostOverhead, Results: c.Results, Seat: seat,

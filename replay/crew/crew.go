@@ -39,14 +39,13 @@ func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
 	})
 }
 
-// New returns a crew of which look returns the processes that train now, lead with them, in the order in
-// which they are shown, and whether others may still come. It is asked now and then for as long as a plan is
-// on.
+// New returns a crew. look returns the processes that train now, with lead among them and in the order in
+// which they are shown, and whether others may still come. It is called now and then while a plan is on.
 func New(lead *Member, look func(ctx context.Context) (list []*Member, more bool)) *Crew {
 	return &Crew{Lead: lead, look: look}
 }
 
-// crewLook is the time between two looks at which processes there are.
+// crewLook is the time between two calls of look.
 const crewLook = 500 * time.Millisecond
 
 // keyTraining is the key of the notice that says how a plan goes.
@@ -64,7 +63,7 @@ func (c *Crew) Tell(ctx context.Context, text string) {
 	}
 }
 
-// Offloads says whether what one of the processes saves waits on the host where there is no plan.
+// Offloads reports whether a process keeps what it saves on the host while there is no plan.
 func (c *Crew) Offloads(ctx context.Context) bool {
 	list, _ := c.look(ctx)
 	return slices.ContainsFunc(list, func(m *Member) bool { return m.Err == nil && m.offloads() })
@@ -98,15 +97,15 @@ func (c *Crew) TakeAway(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// muster is what a plan comes to in the ranks of a training, told as one.
+// muster gathers the news of a training's ranks and tells them as one.
 type muster struct {
 	tell  func(live.News)
 	mu    sync.Mutex
 	ranks []live.Rank
 }
 
-// add makes room for a rank and returns what takes its news. One that was started anew takes the place of the
-// one that ended.
+// add adds a rank and returns what changes its news. One that was started anew takes the place of the one
+// that ended.
 func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,7 +122,7 @@ func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	}
 }
 
-// say tells what there is to say now.
+// say tells the news of all.
 func (p *muster) say() {
 	if len(p.ranks) == 1 {
 		p.tell(p.ranks[0].News)
@@ -135,8 +134,8 @@ func (p *muster) say() {
 // gone reports whether a rank that ended with err has ended with its process.
 func gone(err error) bool { return errors.Is(err, ErrEnded) }
 
-// Train has a choice carried out in every process until ctx is done, in those as well that come later. tell
-// hears of every change, one at a time. The error says why it is carried out in none of them any more.
+// Train has a choice carried out in every process until ctx is done, in those that come later too. It calls
+// tell with every change, one at a time. The error says why no process carries it out any more.
 func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -152,7 +151,7 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 			if !known[h.PID] {
 				known[h.PID] = true
 				seat := c.gate.Seat()
-				seat.Begin() // before any of those who begin now goes on
+				seat.Begin() // before any of the others goes on
 				seats, fresh = append(seats, seat), append(fresh, h)
 			}
 		}
@@ -170,7 +169,7 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 		}
 		select {
 		case err := <-over:
-			if running--; errors.Is(err, live.ErrTakenAway) { // who takes it away from one means all
+			if running--; errors.Is(err, live.ErrTakenAway) { // one process stands for all
 				end(live.ErrTakenAway)
 			}
 		case <-tick.C:

@@ -104,7 +104,7 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 
 func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
-		return nil, errors.New("nobody plans")
+		return nil, errors.New("this test does not plan")
 	}
 	list := []*Member{rankedJob(0), {PID: 7, Name: "process 7",
 		Err: errors.New("it cannot be attached to: not permitted")}}

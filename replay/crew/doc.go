@@ -2,7 +2,7 @@
 //
 // Its duties:
 //   - [Member] is one process of the training, as package live drives it: what it did comes out of its
-//     session, and orders go to whoever watches it;
+//     session, and orders go through its connection;
 //   - [Choice] is what the training is to be run with: where its plan comes from, and on what terms;
 //   - [Crew] is all processes. [Crew.Train] describes, plans, switches and measures each at its own steps for
 //     as long as one likes; [Target] has plans measured one after the other;
@@ -15,10 +15,10 @@
 //
 // Each rank is described, planned for, switched and measured by itself, by the same code that does so for a
 // training of one process; a gate has them begin what is measured together. Ranks of one shape share a plan:
-// that two are alike is seen in their descriptions and nowhere else, since ranks of a pipeline, or the first
-// and the last part of a sharded model, are not. What becomes of a rank is its own: one that refuses, ends or
-// comes later keeps the others from nothing, and what they learn is the same to the bit whether a plan is on
-// in one, in some or in all.
+// their descriptions show whether two are alike; ranks of a pipeline, or the first and the last part of a
+// sharded model, are not. Ranks do not depend on each other: one that refuses, ends or
+// comes late does not hold up the others, and what they learn is the same to the bit whether a plan is on in
+// one, in some or in all.
 //
 // Ranks on other machines are not seen from here.
 package crew

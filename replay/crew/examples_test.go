@@ -39,7 +39,7 @@ var stepsUnder = flag.Int("steps-under", 0,
 		"every example, and has code that inductor compiled served by a pool as well; "+
 		"0 is four, of two of them")
 
-// fewSteps are carried out of the quickest examples where nobody asks for more.
+// fewSteps are carried out of the quickest examples by default.
 const fewSteps = 4
 
 var quickest = []string{"mlp.py", "gpt2.py"}

@@ -245,7 +245,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
-// A viewer asks for steps of its own accord while another asks for some to plan on: both get theirs.
+// One viewer asks for steps while another asks for some to plan on: both get theirs.
 func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 	torch(t)
 	t.Parallel()

@@ -71,7 +71,7 @@ type orderError struct{ capture.Answer }
 
 func (e *orderError) Error() string { return e.Text }
 
-// Until waits until f has what it wants, or says that it cannot be had, or the training ends.
+// Until waits until f is done or returns an error, or the training ends.
 func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
 	return m.Session.Until(ctx, func(v *capture.View) (bool, error) {
 		if ok, err := f(v); ok || err != nil {
@@ -82,6 +82,11 @@ func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error
 		}
 		return false, nil
 	})
+}
+
+// FirstStep waits until a step has ended since the process is watched.
+func (m *Member) FirstStep(ctx context.Context) error {
+	return m.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil })
 }
 
 // order gives an order and waits until it is done. The error is an orderError where it was refused.
@@ -249,7 +254,7 @@ func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Tr
 	return w.Trace, nil
 }
 
-// reachable has f use a process, once nobody else's plan is on, for as long as it is connected.
+// reachable has f use a process for as long as it is connected, once no plan of another viewer is on.
 func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -287,7 +292,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// errTaken says that somebody else's plan is carried out.
+// errTaken says that another viewer's plan is on.
 var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in " +
 	"the Managers view of gmemtop attach takes that away")
 

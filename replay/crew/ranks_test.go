@@ -283,7 +283,7 @@ func (l *liveRanks) killSecond() {
 	}
 }
 
-func TestARankThatComesLateHasThePlanAndOneThatDiesKeepsNobodyFromIt(t *testing.T) {
+func TestARankThatComesLateHasThePlanAndOneThatDiesDoesNotEndIt(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	ranks := startTwo(t, "gpt@700", "mlp@100000")
@@ -328,7 +328,7 @@ func TestARankThatRefusesIsNamedAndTheOthersGoOn(t *testing.T) {
 	learntTheSame(t, ranks.end(), torchtest.Learned([]byte(want["gpt@500"]+want["compiled@500"])))
 }
 
-// guestOf looks along with who watches a process.
+// guestOf is another viewer of a process.
 func guestOf(t *testing.T, pid int) *job.Watch {
 	t.Helper()
 	w := job.NewWatch(job.Options{})

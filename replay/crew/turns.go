@@ -16,7 +16,7 @@ import (
 // methods are safe for concurrent use.
 type Turns struct {
 	mu  sync.Mutex
-	now *watched // nil where none is watched
+	now *watched // nil while no training is watched
 }
 
 // watched is a training that is watched, and what it is asked to do.
@@ -25,15 +25,15 @@ type watched struct {
 	ctx   context.Context // until it is let go of
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-	turn  chan struct{} // taken by who uses it
-	last  atomic.Int64  // the number of the plan that steps ran under when the turn ended: one of ours
+	turn  chan struct{} // taken by its user
+	last  atomic.Int64  // the number of the plan that was on when the turn ended: one of ours
 }
 
 // ErrNoTraining says that there is nothing to carry a plan out in.
 var ErrNoTraining = errors.New("no training is watched here: gmemtop attach PID watches one")
 
-// Watch has a training used from now on, of which shown returns the processes, until leave is called, which
-// ends what it is used for. It must be called before the training is let go of.
+// Watch offers a training for use; shown returns its processes. leave ends that and waits until its user is
+// done. It must be called before the training is let go of.
 func (t *Turns) Watch(shown func() *Crew) (leave func()) {
 	w := &watched{shown: shown, turn: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -64,7 +64,7 @@ func (w *watched) training() *Crew {
 	return c
 }
 
-// Training names the training that is watched, "" where there is none that carries plans out.
+// Training names the training that is watched, "" for none that carries plans out.
 func (t *Turns) Training() string {
 	t.mu.Lock()
 	c := t.now.training()
@@ -76,7 +76,7 @@ func (t *Turns) Training() string {
 	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
 }
 
-// Use has f use the training until it is let go of, once whoever used it before is done.
+// Use has f use the training until it is let go of. It waits for its turn.
 func (t *Turns) Use(ctx context.Context, f func(ctx context.Context, c *Crew) error) error {
 	t.mu.Lock()
 	w := t.now
@@ -106,7 +106,7 @@ func (t *Turns) Use(ctx context.Context, f func(ctx context.Context, c *Crew) er
 	return ended(ctx, f(ctx, c))
 }
 
-// Elsewhere says what the training trains with that nobody asked for here, "" for nothing.
+// Elsewhere says which plan of another viewer the training trains with, "" for none.
 func (t *Turns) Elsewhere() string {
 	t.mu.Lock()
 	w := t.now

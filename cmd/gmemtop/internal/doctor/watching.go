@@ -82,7 +82,7 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) Fi
 	case system != "linux" || architecture != "amd64":
 		f.Why = "attaching needs Linux on x86-64; this is " + system + " on " + architecture
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
-	case scope >= 3: // which no capability lifts
+	case scope >= 3: // no capability lifts it
 		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is "+
 			"booted with another setting", scope)
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"

@@ -25,7 +25,7 @@ import (
 type Machine struct {
 	sampler *nvml.Sampler // nil where there is no NVML
 	driver  nvml.Driver
-	without string // why there is none
+	without string // why there are no counters, "" where there are
 	lister  procs.Lister
 	checked map[checkedProcess]string // why a process cannot be attached to
 

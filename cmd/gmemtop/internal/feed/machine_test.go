@@ -94,7 +94,7 @@ func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeep
 	}
 	f.take(nvml.View{}, nil)
 	if len(f.resident) != 0 {
-		t.Errorf("%d processes are remembered that nobody sees", len(f.resident))
+		t.Errorf("%d processes are remembered that are not listed", len(f.resident))
 	}
 }
 

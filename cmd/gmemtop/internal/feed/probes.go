@@ -58,7 +58,7 @@ func (f *Probes) Look() live.Look {
 	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts),
 		func(a live.Alert) bool { return a.Kind == live.Leak || a.Kind == live.Spike || a.Kind == live.Slow })
 	l.Row, l.Capture.All = "interval", true
-	// what a probe costs is paid in the program's own calls, where nobody measures it
+	// what a probe costs is spent inside of the program's own calls and cannot be measured
 	l.Capture.Share, l.Capture.Measured = 0, false
 	return l
 }

@@ -174,7 +174,7 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 		}
 	}
 	if l.Capture.Lean != "a plan" {
-		t.Errorf("whoever lets go of it hears that it trains with %q", l.Capture.Lean)
+		t.Errorf("a viewer that lets go of it is told that it trains with %q", l.Capture.Lean)
 	}
 	s.Begin(capture.Target{PID: 7, Rank: -1, Offloads: true})
 	s.Step(stepOf(5))

@@ -59,7 +59,7 @@ func silence(since, typical time.Duration, pid int, state func(pid int) byte) st
 	return text
 }
 
-// failed reports whether a job ended in a way that somebody should look at.
+// failed reports whether a job ended in a way that needs attention.
 func failed(e capture.End) bool {
 	return e.Reason == capture.Disarmed || e.Reason == capture.Refused || e.Reason == capture.Exited &&
 		(e.Code > 0 || e.Detail != "")

@@ -92,8 +92,7 @@ func Stream(f *os.File, body func(w io.Writer) error) error {
 	return w.Flush()
 }
 
-// writeInto writes to a pipe, a device or whatever else is at path and is not a file, and does not replace
-// it.
+// writeInto writes to a pipe or a device at path, which a file must not replace.
 func writeInto(path string, body func(w io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {

@@ -34,7 +34,7 @@ func (p *Live) TakeAway(ctx context.Context) error {
 	return p.Use(ctx, func(ctx context.Context, c *crew.Crew) error { return c.TakeAway(ctx) })
 }
 
-// chosen says of hardware whether somebody chose it on the screen: what is in force at first nobody did.
+// chosen says whether hardware was chosen on the screen; what the screen begins with was not.
 func (p *Planner) chosen(h plan.Hardware) live.Hardware {
 	if h.Name == ownHardware {
 		return live.Hardware{Hardware: recordedHardware(""), Of: HardwareOf}

@@ -121,8 +121,8 @@ func (*Planner) Targets(context.Context) []screen.Target {
 	return list
 }
 
-// Measure implements screen.Measurer. A device that nobody calibrated is calibrated first, for the next
-// session.
+// Measure implements screen.Measurer. It first calibrates a device that was not calibrated, for the
+// next session too.
 func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string,
 	update func(replay.Progress)) error {
 	var ordinal int

@@ -59,8 +59,8 @@ func Bytes(flag, text string) (int64, error) {
 	return n, nil
 }
 
-// ChosenHardware returns the hardware that is named. Where none is, it is what was measured on a GPU of this
-// machine, or else the default.
+// ChosenHardware returns the named hardware, or else what was measured on a GPU of this machine, or else the
+// default.
 func (t *Task) ChosenHardware() (plan.Hardware, error) {
 	name := t.Hardware
 	switch {
@@ -132,7 +132,7 @@ func (t *Task) withOutside(p *plan.Problem) (*plan.Problem, error) {
 	return p, nil
 }
 
-// number reads the number of the iteration, -1 where none is named.
+// number reads the number of the iteration, -1 for none.
 func (t *Task) number() (int, error) {
 	if t.Iteration == "" {
 		return -1, nil
@@ -205,7 +205,7 @@ func (t *Task) Check() error {
 	return err
 }
 
-// BudgetFor returns the budget for a problem, 0 where none is given.
+// BudgetFor returns the budget for a problem, 0 for none.
 func (t *Task) BudgetFor(ctx context.Context, p *plan.Problem) (int64, error) {
 	text := strings.TrimSpace(t.Budget)
 	share, isShare := strings.CutSuffix(text, "%")
