@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -12,10 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
-	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces/load"
-	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
 func rankOf(n int) capture.Target {
@@ -48,19 +45,6 @@ func train(j *job.Job, n int, steps int64) []*job.Process {
 	return list
 }
 
-func sampleTrace(t *testing.T) *traces.Trace {
-	t.Helper()
-	data, err := samples.Open(samples.List()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := gmt.Read(t.Context(), bytes.NewReader(data), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
-
 func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	dir := t.TempDir()
 	c := runCommand{watcher: watcher{app: &app{}}}
@@ -77,9 +61,9 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	list := train(f, 4, 20)
 	for r, m := range list {
 		if r == 0 {
-			f.Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+			f.Window(capture.Window{Trace: timelinetest.Sample(t), First: 4, Last: 4, How: capture.HowOps})
 		} else {
-			m.Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
+			m.Window(capture.Window{Trace: timelinetest.Sample(t), First: 4, Last: 4, How: capture.HowOps})
 		}
 	}
 	f.End(capture.End{Reason: capture.Exited})
@@ -136,7 +120,7 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	list := train(f, 2, 3)
 	m := list[1]
 	for range 3 {
-		m.Window(capture.Window{Trace: sampleTrace(t), First: 1, Last: 1, How: capture.HowOps})
+		m.Window(capture.Window{Trace: timelinetest.Sample(t), First: 1, Last: 1, How: capture.HowOps})
 	}
 	m.End(capture.End{}) // which writes what it holds, as a second that goes by does
 	b, err := os.ReadFile(said)

@@ -15,11 +15,7 @@ import (
 
 // rankedJob is a rank that has taken a step, and takes orders without carrying any out.
 func rankedJob(rank int) *Member {
-	t := capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}
-	h := &Member{Session: capture.NewSession(capture.Limits{}), Control: deaf{}, PID: t.PID, Name: t.Name()}
-	h.Session.Begin(t)
-	h.Session.Step(capture.Step{Index: 0})
-	return h
+	return stepped(capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}, 0, deaf{})
 }
 
 func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {

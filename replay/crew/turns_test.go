@@ -12,8 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// deaf is a source that takes every order and carries none out. It tells of the orders where somebody
-// listens.
+// deaf is a source that takes every order and carries none out. It sends them to heard where that is set.
 type deaf struct {
 	capture.Controller
 	heard chan capture.Order
@@ -26,24 +25,27 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 	return nil
 }
 
+// stepped is a process that has taken a step under the plan of a number.
+func stepped(t capture.Target, under int64, source capture.Controller) *Member {
+	m := &Member{Session: capture.NewSession(capture.Limits{}), Control: source, PID: t.PID, Name: t.Name()}
+	m.Session.Begin(t)
+	m.Session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
+	return m
+}
+
 // watchedJob is a job whose steps run under the plan of a number.
 func watchedJob(under int64, source capture.Controller) *Member {
-	w := &Member{Session: capture.NewSession(capture.Limits{}), Control: source}
 	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
 	if source != nil {
 		t.Capabilities = []string{capture.CapabilityPlans}
 	}
-	w.Session.Begin(t)
-	w.Session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
-	return w
+	return stepped(t, under, source)
 }
 
 // alone is a crew of one process.
 func (m *Member) alone() *Crew {
-	return New(m, func(context.Context) ([]*Member, bool) {
-		return []*Member{NewMember(m.Session, m.Control)},
-			false
-	})
+	only := []*Member{NewMember(m.Session, m.Control)}
+	return New(m, func(context.Context) ([]*Member, bool) { return only, false })
 }
 
 func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
 	"github.com/gmemtop/gmemtop/traces/paper"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
@@ -40,6 +41,16 @@ func Shared(t testing.TB, pattern string) io.Reader {
 		t.Fatal(err)
 	}
 	return z
+}
+
+// Sample reads an embedded sample.
+func Sample(t testing.TB) *traces.Trace {
+	t.Helper()
+	tr, err := load.Open(context.Background(), load.Samples()[0], load.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
 }
 
 // Paper reads a trace of the papers' authors by the pattern of its role.

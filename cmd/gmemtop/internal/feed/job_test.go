@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -39,21 +39,6 @@ func rankOf(n int) capture.Target {
 		Rank: n, WorldSize: 4, Device: "cpu"}
 }
 
-// untilJob waits for a look of which something holds.
-func untilJob(t *testing.T, f *Job, what string, ok func(l live.Look) bool) live.Look {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	for l := f.Look(); ; l = f.Look() {
-		if ok(l) {
-			return l
-		}
-		if f.Wait(ctx, l.Version) != nil {
-			t.Fatalf("never came: %s; ranks %+v, state %v %q", what, l.Ranks, l.State, l.Word)
-		}
-	}
-}
-
 // train has the first rank and n-1 others take steps. What the others are asked is in the orders of the same
 // index.
 func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
@@ -78,12 +63,12 @@ func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
 func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
 	f := startJob(t)
 	train(f.job, 1, 20)
-	l := untilJob(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
+	l := until(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
 	if l.Ranks != nil || l.Title != "train.py" {
 		t.Errorf("%+v", l.Ranks)
 	}
 	f.job.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
-	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed {
 		t.Errorf("%q", l.Word)
 	}
@@ -93,8 +78,8 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	f := startJob(t)
 	list, asked := train(f.job, 4, 20)
 	f.job.Add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
-	list[2].Window(capture.Window{Trace: sampleTrace(t), First: 4, Last: 4, How: capture.HowOps})
-	l := untilJob(t, f, "four ranks", func(l live.Look) bool {
+	list[2].Window(capture.Window{Trace: timelinetest.Sample(t), First: 4, Last: 4, How: capture.HowOps})
+	l := until(t, f, "four ranks", func(l live.Look) bool {
 		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == 19
 	})
 	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 ||
@@ -131,7 +116,7 @@ func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 	f := startJob(t)
 	list, _ := train(f.job, 4, 20)
 	list[1].End(capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
-	l := untilJob(t, f, "rank 1 has died", func(l live.Look) bool {
+	l := until(t, f, "rank 1 has died", func(l live.Look) bool {
 		return len(l.Ranks) == 4 &&
 			l.Ranks[1].State == live.Ended
 	})
@@ -139,7 +124,7 @@ func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 		t.Errorf("%+v", l.Ranks[1])
 	}
 	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
-	l = untilJob(t, f, "the end", func(l live.Look) bool {
+	l = until(t, f, "the end", func(l live.Look) bool {
 		return l.State == live.Ended &&
 			l.Ranks[3].State == live.Ended
 	})
@@ -151,10 +136,10 @@ func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
 	f := startJob(t)
 	train(f.job, 3, 20)
-	untilJob(t, f, "three ranks", func(l live.Look) bool { return len(l.Ranks) == 3 })
+	until(t, f, "three ranks", func(l live.Look) bool { return len(l.Ranks) == 3 })
 	f.job.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
 	f.job.Step(stepOf(20))
-	l := untilJob(t, f, "rank 1 goes on", func(l live.Look) bool {
+	l := until(t, f, "rank 1 goes on", func(l live.Look) bool {
 		return l.Ranks[1].Step == 20 &&
 			l.Ranks[0].State == live.Ended
 	})
@@ -168,7 +153,7 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 	train(f.job, 3, 20)
 	f.job.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
 	f.job.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
-	l := untilJob(t, f, "rank 0 has died", func(l live.Look) bool {
+	l := until(t, f, "rank 0 has died", func(l live.Look) bool {
 		return len(l.Ranks) == 3 &&
 			l.Ranks[0].State == live.Ended
 	})
@@ -176,7 +161,7 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 		t.Errorf("%+v", l.Ranks)
 	}
 	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
-	l = untilJob(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
+	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 1; rank 0: RuntimeError: boom" {
 		t.Errorf("%q", l.Word)
 	}
@@ -188,7 +173,7 @@ func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}, Rank: -1}
 	f.job.Begin(second)
 	f.job.Step(stepOf(0))
-	l := untilJob(t, f, "the second script", func(l live.Look) bool {
+	l := until(t, f, "the second script", func(l live.Look) bool {
 		return len(l.Ranks) == 2 &&
 			l.Chosen != 0 && l.Ranks[0].State == live.Ended
 	})

@@ -1,7 +1,6 @@
 package feed
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -10,9 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/traces"
-	"github.com/gmemtop/gmemtop/traces/gmt"
-	"github.com/gmemtop/gmemtop/traces/samples"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -28,19 +25,6 @@ func (o *orders) Order(_ context.Context, x capture.Order) error {
 }
 func (o *orders) Detach(context.Context) error { o.got = append(o.got, "detach"); return o.err }
 
-func sampleTrace(t *testing.T) *traces.Trace {
-	t.Helper()
-	data, err := samples.Open(samples.List()[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	tr, err := gmt.Read(t.Context(), bytes.NewReader(data), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tr
-}
-
 // follow runs a feed until the test ends.
 func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
 	w := job.NewWatch(job.Options{})
@@ -55,7 +39,7 @@ func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
 }
 
 // until waits for a look of which something holds.
-func until(t *testing.T, f *Process, what string, ok func(l live.Look) bool) live.Look {
+func until(t *testing.T, f live.Feed, what string, ok func(l live.Look) bool) live.Look {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -130,7 +114,7 @@ func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	f, s := follow(t, &orders{})
 	s.Begin(capture.Target{PID: 7, Rank: -1})
 	s.Step(stepOf(0))
-	s.Window(capture.Window{Trace: sampleTrace(t), First: 0, Last: 0, How: capture.HowOps})
+	s.Window(capture.Window{Trace: timelinetest.Sample(t), First: 0, Last: 0, How: capture.HowOps})
 	first := until(t, f, "a window", func(l live.Look) bool { return len(l.Windows) == 1 }).Windows[0]
 	if first.Timeline.Main() == nil || first.How != "op by op" {
 		t.Errorf("%+v", first)
@@ -152,11 +136,11 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 	}
 	s.Step(stepOf(0))
 	s.Step(stepOf(1))
-	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: timelinetest.Sample(t)})
 	s.Step(under(2))
-	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: timelinetest.Sample(t)})
 	// its step is said of after it
-	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: sampleTrace(t)})
+	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: timelinetest.Sample(t)})
 	s.Step(stepOf(3))
 	s.Step(under(4))
 	l := until(t, f, "three windows and five steps", func(l live.Look) bool {
