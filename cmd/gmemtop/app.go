@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -130,13 +129,4 @@ func (a *app) colored() bool {
 		return false
 	}
 	return isTerminal(a.out)
-}
-
-// processNumber reads the number of a process.
-func processNumber(word string) (int, error) {
-	pid, err := strconv.Atoi(word)
-	if err != nil || pid <= 0 {
-		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
-	}
-	return pid, nil
 }

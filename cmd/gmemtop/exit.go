@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
@@ -28,6 +29,11 @@ type usageError struct{ err error }
 
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
+
+// childError carries the exit code of a command that was started; nothing is printed for it.
+type childError struct{ code int }
+
+func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
 // errFinding means that a report was printed and that it found what the user asked to be told of: nothing
 // more is said.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -85,4 +86,13 @@ func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, sou
 	}
 	source, err = c.probeSource(pid)
 	return pid, source, err
+}
+
+// processNumber reads the number of a process.
+func processNumber(word string) (int, error) {
+	pid, err := strconv.Atoi(word)
+	if err != nil || pid <= 0 {
+		return 0, usageError{fmt.Errorf("%q is not the number of a process", word)}
+	}
+	return pid, nil
 }

@@ -14,7 +14,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -91,22 +90,6 @@ func newRecordCommand(a *app) *cobra.Command {
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
-}
-
-// streams gives a command that is started without a screen the streams of this process. A command that may
-// outlive its terminal would die of printing there: what it prints goes to a file, and from there to the
-// terminal while there is one.
-func (c *runCommand) streams(l *pytorch.Launch) {
-	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
-	if !c.live.outlives {
-		return
-	}
-	if isTerminal(c.err) {
-		l.Stderr, l.Echo = nil, c.err
-	}
-	if isTerminal(c.out) {
-		l.Stdout, l.Echo = nil, c.out
-	}
 }
 
 // run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -215,6 +216,36 @@ func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 			said[text] = true
 			c.note("%s", text)
 		}
+	}
+}
+
+// streams gives a command that is started without a screen the streams of this process. A command that may
+// outlive its terminal would die of printing there: what it prints goes to a file, and from there to the
+// terminal while there is one.
+func (c *runCommand) streams(l *pytorch.Launch) {
+	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
+	if !c.live.outlives {
+		return
+	}
+	if isTerminal(c.err) {
+		l.Stderr, l.Echo = nil, c.err
+	}
+	if isTerminal(c.out) {
+		l.Stdout, l.Echo = nil, c.out
+	}
+}
+
+// reach brings the agent into processes that a started command's environment does not reach. Where there is
+// no screen to say it on, why that fails is printed.
+func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
+	bring := j.Injector()
+	return func(ctx context.Context, pid int, source string) error {
+		err := bring(ctx, pid, source)
+		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
+			c.note("the environment did not reach a program that has loaded torch, and it is not watched: %s",
+				oneLine(err))
+		}
+		return err
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
-	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
@@ -99,20 +98,6 @@ func attachedBy(r inject.Report) capture.Notice {
 	return say.Attached.Notice(r.Mechanism, stopped)
 }
 
-// reach brings the agent into processes of a command that miss its environment. Without a screen it prints
-// why it cannot.
-func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
-	bring := j.Injector()
-	return func(ctx context.Context, pid int, source string) error {
-		err := bring(ctx, pid, source)
-		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.note("the environment did not reach a program that has loaded torch, and it is not watched: %s",
-				oneLine(err))
-		}
-		return err
-	}
-}
-
 // attachFeed watches a process that was chosen on the screen, until ctx is done, and carries plans out in it.
 // letting waits for its end.
 func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
@@ -142,11 +127,6 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		return f, nil
 	}
 }
-
-// childError carries the exit code of a command that was started; nothing is printed for it.
-type childError struct{ code int }
-
-func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
 // recordOptions reads the flags of a recording to path. With force it overwrites what is there. Messages
 // about the recording begin with who, if that is not "".
