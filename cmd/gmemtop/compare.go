@@ -210,11 +210,12 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 	opt replay.Options) error {
 	bar := c.newProgress()
 	defer bar.Done()
-	more := func(i int) (*plan.Problem, error) {
+	problem := func(i int) (*plan.Problem, error) {
 		p, readErr, err := c.recorded(ctx, c.paths[i])
 		return p, firstError(err, readErr)
 	}
-	return c.plan.LargestBatches(ctx, made, list, opt, len(c.paths), more, bar.Say)
+	all := planner.Recordings{N: len(c.paths), Problem: problem}
+	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
 }
 
 // calibrated returns the figures of a GPU, and says where they were measured and kept.

@@ -56,7 +56,7 @@ func repair(ctx context.Context, a *app, path string) error {
 	})
 	head := make([]byte, 64)
 	if n, _ := f.ReadAt(head, 0); errors.Is(err, traces.ErrFormat) && !gmt.Sniff(head[:n]) {
-		return fmt.Errorf("%s: %w: this is no gmemtop recording (.gmt); files of other formats need no "+
+		return fmt.Errorf("%s: %w: this is not a gmemtop recording (.gmt); files of other formats need no "+
 			"repair: gmemtop replay shows what is sound of them",
 			path, traces.ErrFormat)
 	}

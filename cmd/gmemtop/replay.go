@@ -30,7 +30,8 @@ func newReplayCommand(a *app) *cobra.Command {
 		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with " +
 			"one " +
 			"trace a rank.\n" +
-			"Without a file it opens the embedded sample. Where standard output is no terminal, it prints " +
+			"Without a file it opens the embedded sample. Where standard output is not a terminal, it " +
+				"prints " +
 			"the report once instead.\n" +
 			"Embedded samples can be named wherever a file is taken: " + strings.Join(load.Samples(), ", ") +
 			".",

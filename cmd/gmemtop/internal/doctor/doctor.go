@@ -86,7 +86,7 @@ func (d *Diagnosis) WriteText(w io.Writer) error {
 }
 
 func checkTerminal(t Terminal) Finding {
-	f := Finding{Name: "terminal", Detail: "standard output is no terminal"}
+	f := Finding{Name: "terminal", Detail: "standard output is not a terminal"}
 	if !t.Tty {
 		f.Why, f.Fix = "replay prints its report once instead of opening the screen",
 			"run gmemtop in a terminal, without a pipe or a redirection"
@@ -118,7 +118,7 @@ func checkColour(t Terminal) Finding {
 	case t.Env("NO_COLOR") != "" && t.Color == "auto":
 		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR or use --color always"
 	case !f.Available:
-		f.Why, f.Fix = "standard output is no terminal, or a dumb one",
+		f.Why, f.Fix = "standard output is not a terminal, or a dumb one",
 			"use --color always to have colours in a pipe"
 	}
 	f.Detail = "none"

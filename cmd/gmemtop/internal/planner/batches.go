@@ -34,11 +34,18 @@ func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Opt
 	})
 }
 
+// Recordings are those that say how sizes grow.
+type Recordings struct {
+	N int
+	// Problem makes the problem of one of them, counted from 0. That of the first is known without it.
+	Problem func(i int) (*plan.Problem, error)
+}
+
 // LargestBatches finds, for every manager of a comparison of this task, the largest batch whose plan fits in
-// the budget. more makes the problems of the recordings after the first. It calls tell with what is tried.
+// the budget. It calls tell with what is tried.
 func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager,
-	opt replay.Options, recordings int, more func(i int) (*plan.Problem, error), tell func(string)) error {
-	at, inferred, err := t.scaling(c.Problem, recordings, more)
+	opt replay.Options, r Recordings, tell func(string)) error {
+	at, inferred, err := t.scaling(c.Problem, r)
 	if err != nil {
 		return err
 	}
@@ -56,8 +63,8 @@ func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []
 		if err != nil {
 			return err
 		}
-		r := &c.Results[k]
-		r.MaxBatch, r.MaxBatchKnown, r.MaxBatchInferred = largest, true, inferred
+		x := &c.Results[k]
+		x.MaxBatch, x.MaxBatchKnown, x.MaxBatchInferred = largest, true, inferred
 		if c.BatchNotes == nil {
 			if c.BatchNotes, err = t.batchNotes(c.Problem, at, largest); err != nil {
 				return err
@@ -97,15 +104,14 @@ func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, er
 
 // scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to
 // recordings, of which p is the first's problem.
-func (t *Task) scaling(p *plan.Problem, recordings int, more func(i int) (*plan.Problem, error)) (at Scaled,
-	inferred bool, err error) {
+func (t *Task) scaling(p *plan.Problem, r Recordings) (at Scaled, inferred bool, err error) {
 	if t.Network != "" {
 		return t.OfNetwork, false, nil
 	}
-	if err := t.checkSizes(recordings); err != nil {
+	if err := t.checkSizes(r.N); err != nil {
 		return nil, false, err
 	}
-	points, err := t.points(p, recordings, more)
+	points, err := t.points(p, r)
 	if err != nil {
 		return nil, false, err
 	}
@@ -153,9 +159,8 @@ func (t *Task) checkSizes(recordings int) error {
 }
 
 // points are the recordings with their sizes.
-func (t *Task) points(p *plan.Problem, recordings int,
-	more func(i int) (*plan.Problem, error)) ([]batch.Point, error) {
-	points := make([]batch.Point, recordings)
+func (t *Task) points(p *plan.Problem, r Recordings) ([]batch.Point, error) {
+	points := make([]batch.Point, r.N)
 	for i := range points {
 		points[i] = batch.Point{Batch: t.Batch[i], Problem: p}
 		if len(t.Sequence) > 0 {
@@ -163,7 +168,7 @@ func (t *Task) points(p *plan.Problem, recordings int,
 		}
 		if i > 0 {
 			var err error
-			if points[i].Problem, err = more(i); err != nil {
+			if points[i].Problem, err = r.Problem(i); err != nil {
 				return nil, err
 			}
 		}

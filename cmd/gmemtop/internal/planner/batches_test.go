@@ -80,9 +80,10 @@ func TestTheLargestBatchesStandInTheComparison(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		more := func(i int) (*plan.Problem, error) { return at(t, c.more[i-1]), nil }
+		all := Recordings{1 + len(c.more),
+			func(i int) (*plan.Problem, error) { return at(t, c.more[i-1]), nil }}
 		var told []string
-		if err := c.task.LargestBatches(ctx, made, []plan.Manager{m}, opt, 1+len(c.more), more,
+		if err := c.task.LargestBatches(ctx, made, []plan.Manager{m}, opt, all,
 			func(s string) { told = append(told, s) }); err != nil {
 			t.Fatal(err)
 		}

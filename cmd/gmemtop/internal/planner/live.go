@@ -89,15 +89,15 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 		update(u)
 	}
 	say(names[0], "describe")
-	target := w.Target(false, live.Options{}, func(ctx context.Context, p *plan.Problem,
-		manager string) (*plan.Plan, error) {
+	replan := func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
 		x, err := choose(manager, h, of.Budget)
 		if err != nil {
 			return nil, err
 		}
 		m, err := x.Plan(ctx, p, 0)
 		return m.Plan, err
-	})
+	}
+	target := w.Target(false, live.Options{}, replan)
 	p, err := target.Problem(ctx, h)
 	if err != nil {
 		return err

@@ -81,21 +81,21 @@ func recordedHardware(name string) plan.Hardware {
 }
 
 // Problem implements screen.Planner.
-func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64,
-	error) {
+func (*Planner) Problem(ctx context.Context, d *timeline.Device,
+	h plan.Hardware) (p *plan.Problem, caching int64, err error) {
 	if h.Name == ownHardware {
 		h = recordedHardware(d.Info.Name)
 	}
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
+	p, err = plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
 		Name: load.Name(d.Timeline().Trace.Source.Path)})
 	if err != nil {
 		return nil, 0, err
 	}
-	all, err := Caching(ctx, p)
+	caching, err = Caching(ctx, p)
 	if err != nil {
 		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
 	}
-	return p, all, nil
+	return p, caching, nil
 }
 
 // Compare implements screen.Planner.
@@ -127,7 +127,7 @@ func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string
 	update func(replay.Progress)) error {
 	var ordinal int
 	if _, err := fmt.Sscanf(target, "cuda:%d", &ordinal); err != nil {
-		return fmt.Errorf("%s is no GPU", target)
+		return fmt.Errorf("%s is not a GPU", target)
 	}
 	x, err := Open(ctx, cuda.Options{Ordinal: ordinal, Iterations: 20})
 	if err != nil {
