@@ -333,7 +333,8 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
 	sources := t.TempDir()
-	if err := os.WriteFile(filepath.Join(sources, "pool.py"), []byte(agent.Bundle("pool")), 0o600); err != nil {
+	source := []byte(agent.Bundle("pool"))
+	if err := os.WriteFile(filepath.Join(sources, "pool.py"), source, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(python, train, shim, sources, "cuda").CombinedOutput()

@@ -33,7 +33,9 @@ def train(what, agent, plan):
             agent.wishes.plans.append({"order": 0, "id": 1, "plan": plan, "keep": False})
         under = step == CAPTURED and agent is not None
         carrier = agent.manager.carrier if under else None
-        assert not under or agent.manager.managed == 1 and agent.manager.happened[0] > 0, "there is no plan: %s" % (list(agent.outbox.notices),)
+        if under:
+            notices = list(agent.outbox.notices)
+            assert agent.manager.managed == 1 and agent.manager.happened[0] > 0, "there is no plan: %s" % (notices,)
         optimizer.zero_grad()
         middle.clear()
         if what in ("backward", "rest"):
@@ -69,7 +71,9 @@ def train(what, agent, plan):
         del loss  # what is left of it would have the graph wait for a stream that is not captured
         if under:
             why = carrier.why
-    assert agent is None or not agent.guard.dead and agent.manager.managed == 0, "the plan has not ended: %s" % agent.guard.why
+    if agent is not None:
+        ended = not agent.guard.dead and agent.manager.managed == 0
+        assert ended, "the plan has not ended: %s" % agent.guard.why
     return waits.digest(net, optimizer, losses), why
 
 

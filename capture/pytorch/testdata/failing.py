@@ -14,7 +14,8 @@ with open(sys.argv[1]) as f:
 Carrier = carry["Carrier"]
 
 # What may fail whenever it is called: everything but the last resort, where a tensor that has gone is needed and cannot be had.
-ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note", "rerun._held", "rerun._made"]
+ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note"]
+ANY += ["rerun._held", "rerun._made"]
 # What may fail where it is done ahead: fetching before the need, and running again before what is read is changed, for which it has to be known.
 AHEAD = ["_back", "rerun._run", "rerun._given"]
 

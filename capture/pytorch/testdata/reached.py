@@ -42,7 +42,8 @@ agent.attach()
 until("the agent has not begun", lambda: hooks._global_optimizer_post_hooks)
 step()
 assert isinstance(agent.manager.carrier, space["Offload"]), agent.manager.carrier
-until("nothing is moved", lambda: agent.manager.happened[0] > 0 and agent.manager.happened[0] == agent.manager.happened[1])
+manager = agent.manager
+until("nothing is moved", lambda: 0 < manager.happened[0] == manager.happened[1])
 child = os.fork()
 if child == 0:
     agent.manager.unplanned = ()  # as if that had been given up before
