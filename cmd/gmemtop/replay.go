@@ -31,7 +31,7 @@ func newReplayCommand(a *app) *cobra.Command {
 			"one " +
 			"trace a rank.\n" +
 			"Without a file it opens the embedded sample. Where standard output is not a terminal, it " +
-				"prints " +
+			"prints " +
 			"the report once instead.\n" +
 			"Embedded samples can be named wherever a file is taken: " + strings.Join(load.Samples(), ", ") +
 			".",
