@@ -76,8 +76,8 @@ func environOf(pid int) (env []string, ok bool) {
 	return strings.Split(string(b), "\x00"), err == nil
 }
 
-// awaitEnd waits up to limit until process pid has ended, and reports whether it has. A start time other than 0
-// tells the process from a later one of the same number. A child is not reaped: while wait(2) waits for a
+// awaitEnd waits up to limit until process pid has ended, and reports whether it has. A start time other than
+// 0 tells the process from a later one of the same number. A child is not reaped: while wait(2) waits for a
 // child, it cannot be attached to.
 func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	late := time.Now().Add(limit)
