@@ -7,6 +7,7 @@ whether the agent hung up, whether it leaves, and what it sends, in hexadecimal.
 """
 import json
 import sys
+import types
 
 with open(sys.argv[1]) as f:
     space = {"__name__": "gmemtop_agent"}
@@ -19,32 +20,39 @@ class Closed(object):
 
 
 def hear(stream, size):
-    """Return an agent that was told a stream, in pieces of so many bytes, until it hung up."""
-    s = space["Sender"]("/nowhere")
-    s.sock, s.index, s.hello, s.orders = Closed(), 1, {}, space["collections"].deque()
+    """Return a sender that was told a stream, in pieces of so many bytes, until it hung up."""
+    link = space["Link"]("/nowhere", None)
+    windows = types.SimpleNamespace(next_ready=lambda: None, ready=[], lasted=0, busy=lambda: False)
+    manager = types.SimpleNamespace(offloads=False)
+    s = space["Sender"](None, 0, link, space["Outbox"](), space["Wishes"](), windows, manager, None)
+    link.sock = Closed()
     for at in range(0, len(stream), size):
-        if s.sock is not None:
-            s.unread += stream[at : at + size]
+        if link.sock is not None:
+            link.unread += stream[at : at + size]
             s._hear()
     return s
 
 
 def state(s):
-    asked = [s.every, s.how, list(s.want), list(s.orders)]
-    return [s.sock is None, s.leaving, s.welcome, asked, list(s.answers), list(s.notices)]
+    wishes, outbox = s.wishes, s.outbox
+    asked = [wishes.every, wishes.how, list(wishes.want), list(wishes.plans)]
+    said = [list(outbox.answers), list(outbox.notices)]
+    return [s.link.sock is None, wishes.leaving, s.welcome, asked, said]
 
 
 for line in sys.stdin:
     stream = bytes.fromhex(line.strip())
     s = hear(stream, max(len(stream), 1))
     assert state(s) == state(hear(stream, 7)), "how a stream is cut makes a difference"
-    assert s.every >= 0 and s.how in ("ops", "history", "profile"), (s.every, s.how)
-    assert len(s.orders) <= 1, "a newer order takes an older one's place"
-    assert all(-(1 << 63) <= o["id"] < 1 << 63 for o in s.orders), "steps name a plan by its number"
-    for how, steps, saves, library, orders in s.want:
+    wishes = s.wishes
+    assert wishes.every >= 0 and wishes.how in ("ops", "history", "profile"), (wishes.every, wishes.how)
+    assert len(wishes.plans) <= 1, "a newer order takes an older one's place"
+    assert all(-(1 << 63) <= o["id"] < 1 << 63 for o in wishes.plans), "steps name a plan by its number"
+    for how, steps, saves, library, orders in wishes.want:
         assert how in ("ops", "history", "profile", "events") and 1 <= steps <= 1000, (how, steps)
         assert isinstance(saves, bool) and isinstance(library, str), (saves, library)
-    hung_up = s.sock is None
-    s.welcome = s.told_who = True  # who it is takes a torch to say
+    hung_up = s.link.sock is None
+    s.welcome, s.told = True, s._changing()  # who it is takes a torch to say
     s._fill()
-    print(json.dumps({"hung_up": hung_up, "leaving": s.leaving, "sent": bytes(s.out).hex()}), flush=True)
+    sent = bytes(s.link.out).hex()
+    print(json.dumps({"hung_up": hung_up, "leaving": wishes.leaving, "sent": sent}), flush=True)
