@@ -3,6 +3,7 @@
 package standin_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -21,5 +22,21 @@ print(torch.cuda.get_device_capability(), x.shape)
 `)
 	if want := "(8, 9) torch.Size([4])"; strings.TrimSpace(out) != want {
 		t.Errorf("got %s, want %s", out, want)
+	}
+}
+
+// The cards that Go lists are those of the library: torch sees the name and the memory that the list says.
+func TestTheListOfCardsIsTheLibrarys(t *testing.T) {
+	for _, c := range standin.Cards() {
+		out := standintest.Python(t, standin.Machine{Model: c.Model}, `
+import torch
+print(torch.cuda.get_device_properties(0).name, torch.cuda.get_device_properties(0).total_memory)
+`)
+		if want := fmt.Sprint(c.Name, " ", c.Memory); strings.TrimSpace(out) != want {
+			t.Errorf("%s: torch sees %s, the list says %s", c.Model, strings.TrimSpace(out), want)
+		}
+	}
+	if n := len(standin.Cards()); n != 12 {
+		t.Errorf("%d cards are listed, expected 12", n)
 	}
 }

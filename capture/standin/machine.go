@@ -2,8 +2,10 @@ package standin
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -36,6 +38,9 @@ type Machine struct {
 	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
 	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (see src/cudnn.cpp); "" for precomp
 	NCCL    string   // what a communicator takes of its device; "" for nothing
+	// Hollow is a size, such as "1MiB": larger copies and fills move no bytes, so that device memory stays
+	// untouched and takes nothing from the host. "" to move all.
+	Hollow string
 	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a
 	// violation.
 	RefusePageable bool
@@ -93,6 +98,7 @@ func (m Machine) settings() [][2]string {
 	set("GRANULE", m.Granule)
 	set("CUDNN", m.CuDNN)
 	set("NCCL", m.NCCL)
+	set("HOLLOW", m.Hollow)
 	if m.RefusePageable {
 		set("PAGEABLE", "refuse")
 	}
@@ -103,7 +109,7 @@ func (m Machine) settings() [][2]string {
 // open is "".
 func (m Machine) Settings() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "CUDNN", "NCCL", "PAGEABLE"} {
+	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "CUDNN", "NCCL", "HOLLOW", "PAGEABLE"} {
 		all["STANDIN_"+name] = ""
 	}
 	for _, s := range m.settings() {
@@ -115,27 +121,27 @@ func (m Machine) Settings() map[string]string {
 // Environ returns the variables that put a process on a machine: the environment of this process, with the
 // library preloaded, found under the names of NVIDIA's libraries, and with the machine's settings. Settings
 // of a stand-in that this process has are left out.
-func (l *Library) Environ(m Machine) []string {
-	prepend := func(list, first string) string {
-		if list == "" {
-			return first
-		}
-		return first + string(filepath.ListSeparator) + list
+func (l *Library) Environ(m Machine) []string { return l.EnvironOf(os.Environ(), m) }
+
+// EnvironOf is Environ for another environment than this process's.
+func (l *Library) EnvironOf(env []string, m Machine) []string {
+	lists := map[string]string{"LD_PRELOAD": l.Path(), "LD_LIBRARY_PATH": l.dir}
+	if m.Compute {
+		lists["PYTHONPATH"] = l.python
 	}
 	var all []string
-	for _, v := range os.Environ() {
-		name, _, _ := strings.Cut(v, "=")
-		if name == "LD_PRELOAD" || name == "LD_LIBRARY_PATH" || name == "PYTHONPATH" || strings.HasPrefix(name, "STANDIN_") {
-			continue
+	for _, v := range env {
+		name, value, _ := strings.Cut(v, "=")
+		if first, ok := lists[name]; ok {
+			if value != "" {
+				lists[name] = first + string(filepath.ListSeparator) + value
+			}
+		} else if !strings.HasPrefix(name, "STANDIN_") {
+			all = append(all, v)
 		}
-		all = append(all, v)
 	}
-	all = append(all, "LD_PRELOAD="+prepend(os.Getenv("LD_PRELOAD"), l.Path()),
-		"LD_LIBRARY_PATH="+prepend(os.Getenv("LD_LIBRARY_PATH"), l.dir))
-	if m.Compute {
-		all = append(all, "PYTHONPATH="+prepend(os.Getenv("PYTHONPATH"), l.python))
-	} else if p := os.Getenv("PYTHONPATH"); p != "" {
-		all = append(all, "PYTHONPATH="+p)
+	for _, name := range slices.Sorted(maps.Keys(lists)) {
+		all = append(all, name+"="+lists[name])
 	}
 	for _, s := range m.settings() {
 		all = append(all, s[0]+"="+s[1])

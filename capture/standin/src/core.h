@@ -32,6 +32,7 @@ struct Settings {
   int polls = 64;  // how often an event is asked in vain before its work runs; 0 for always
   bool virtual_clock = false;
   bool refuse_pageable = false;  // asynchronous copies of host memory that is not pinned are violations
+  uint64_t hollow = 0;  // copies and fills of more bytes than this move none; 0 for none of them
   bool ecc = false;
   int compute_mode = 0;
   int driver_version = 0;

@@ -70,6 +70,7 @@ void read_settings() {
   s.memory = size_of(setting("STANDIN_MEMORY"), 0);
   s.context = size_of(setting("STANDIN_CONTEXT"), 500 * kMiB);
   s.granule = std::max<uint64_t>(512, size_of(setting("STANDIN_GRANULE"), 2 * kMiB));
+  s.hollow = size_of(setting("STANDIN_HOLLOW"), 0);
   s.order = order_of(setting("STANDIN_ORDER"));
   s.polls = number_of(setting("STANDIN_POLLS"), 64);
   s.virtual_clock = text("STANDIN_CLOCK") == "virtual";

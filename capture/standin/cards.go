@@ -1,0 +1,45 @@
+package standin
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// Card is a model that the stand-in can be.
+type Card struct {
+	Model string // what Machine.Model says, such as "h100"
+	Name  string // what the driver says, such as "NVIDIA H100 80GB HBM3"
+	// Memory is what PyTorch finds on it, in bytes.
+	Memory int64
+}
+
+var tabled = regexp.MustCompile(`\{"([\w-]+)",\s*"([^"]+)",\s*gib\(([\d.]+)\)`)
+
+// Cards returns the models of real cards, in the order of src/cards.cpp, which is read for them.
+var Cards = sync.OnceValue(func() []Card {
+	source, err := sources.ReadFile("src/cards.cpp")
+	if err != nil {
+		panic(err) // it is embedded
+	}
+	var all []Card
+	for _, m := range tabled.FindAllStringSubmatch(string(source), -1) {
+		gib, err := strconv.ParseFloat(m[3], 64)
+		if err != nil {
+			panic(err)
+		}
+		all = append(all, Card{m[1], m[2], int64(gib*1024) << 20})
+	}
+	return all
+})
+
+// CardNamed finds a card by its model or by its name, in any case of letters.
+func CardNamed(name string) (Card, bool) {
+	for _, c := range Cards() {
+		if strings.EqualFold(c.Model, name) || strings.EqualFold(c.Name, name) {
+			return c, true
+		}
+	}
+	return Card{}, false
+}
