@@ -181,7 +181,7 @@ func prepare(folder string, o *Options) error {
 	if err != nil {
 		return err
 	}
-	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": pytorch.Agent() + "\n\n" + pretence + "\n\n" + source, "config.json": string(settings)} {
+	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": pytorch.Agent() + "\n\n" + world + "\n\n" + pretence + "\n\n" + source, "config.json": string(settings)} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			return err
 		}

@@ -2,8 +2,6 @@
 and puts in its place what answers alike.
 """
 import ctypes
-import io
-import tempfile
 import types
 
 
@@ -119,31 +117,6 @@ def _loading(run):
         original(self, *args, **kwargs)
 
     loader.__init__ = init
-
-
-def _files(run):
-    """Nothing made up is written: checkpoints are not, and a file that was there before is replaced by one that goes with the process."""
-    torch = run.torch
-
-    def save(*args, **kwargs):
-        run.note("torch.save was called and wrote nothing: there was nothing real to write")
-
-    torch.save = torch.serialization.save = save
-    original, made = builtins.open, set()
-
-    def opening(file, mode="r", *args, **kwargs):
-        if isinstance(file, (str, bytes, os.PathLike)) and isinstance(mode, str) and set(mode) & set("wax+"):
-            path = os.path.abspath(os.fsdecode(file))
-            if os.path.isfile(path) and path not in made:
-                run.note("%s was there already: what the script wrote to it was thrown away" % path)
-                named = {name: kwargs.get(name) for name in ("encoding", "errors", "newline") if "b" not in mode}
-                return tempfile.TemporaryFile("w+b" if "b" in mode else "w+", **named)
-            if not os.path.exists(path):
-                made.add(path)
-        return original(file, mode, *args, **kwargs)
-
-    builtins.open = io.open = opening
-    run.open = original
 
 
 def _compiling(run):

@@ -1,0 +1,328 @@
+package estimate
+
+import (
+	"bufio"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+)
+
+// Real. The problem is to say what a training takes on a card that is not there, exactly: with the caching
+// allocator's rounding, its segments and holes, the workspaces that libraries ask it for, and the
+// out-of-memory that it raises. The way chosen is to let PyTorch's own CUDA code run over a stand-in for
+// NVIDIA's runtime (package standin), with kernels that compute nothing and memory that nobody touches. What
+// runs in the process stands at the top of real.py. The way rejected is to emulate the allocator behind a
+// description of ops, which [Run] does where torch has no CUDA build: it knows no workspaces.
+
+//go:embed real.py
+var realSource string
+
+//go:embed world.py
+var world string
+
+// hollow is the size above which copies and fills move nothing. Smaller ones do, since programs read back
+// what they copied: indices, masks, random states.
+const hollow = "64KiB"
+
+// patience is how long finding a stand-in that is compiled already may take.
+const patience = 2 * time.Second
+
+// RealOptions say what to run with PyTorch's own allocator, and on what.
+type RealOptions struct {
+	Options // its Device is not used
+	// Card is the model of the stand-in GPU, such as "h100"; "" is that.
+	Card string
+	// Memory is what the card has, in bytes, and Outside what of it a process takes beside PyTorch's
+	// allocator. 0 is the card's own.
+	Memory, Outside int64
+	// Devices is how many of them there are; 0 is one.
+	Devices int
+	// AllocConf is put into PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; "" leaves both as they are.
+	AllocConf string
+	// Building is called if the stand-in has to be compiled first, which takes a minute; nil for nobody.
+	Building func()
+}
+
+// Books are what the caching allocator of one process says of one device, in bytes.
+type Books struct {
+	Device int `json:"device"`
+	// Allocated is the most that was allocated, rounded as PyTorch rounds, and Requested the most that was
+	// asked for.
+	Allocated int64 `json:"allocated"`
+	Requested int64 `json:"requested"`
+	// Reserved is the most that the allocator held of the device.
+	Reserved int64 `json:"reserved"`
+	// Retries is how often it gave its cache back to meet a request.
+	Retries int64 `json:"retries"`
+}
+
+// OutOfMemory is a request that the device could not meet.
+type OutOfMemory struct {
+	Device  int    `json:"device"`
+	Request int64  `json:"request"`
+	Line    string `json:"line"` // file:line of the script
+	Step    int    `json:"step"` // counted from 1
+}
+
+// RealAnswer is a question about values that was answered with something made up, and the line that asked.
+type RealAnswer struct {
+	Op     string `json:"op"`
+	Line   string `json:"line"`
+	Count  int64  `json:"count"`
+	Answer string `json:"answer"`
+}
+
+// Process is one process that trained.
+type Process struct {
+	Torch string
+	Rank  int
+	// Steps is how many were trained; fewer than asked for where the script ended before.
+	Steps int
+	// Books are by device, and PeakStep is the step in which the fullest device's peak was reached, counted
+	// from 1; 0 if it came after the last step.
+	Books    []Books
+	PeakStep int
+	// OutOfMemory are the requests that failed, in their order. Died says that the process ended by one; a
+	// script may catch them and go on.
+	OutOfMemory []OutOfMemory
+	Died        bool
+	Answers     []RealAnswer
+	Notes       []string
+	// Trace holds everything from the device's first use to the last step, or to the out-of-memory that ended
+	// the process.
+	Trace *traces.Trace
+}
+
+// Fullest returns the books of the device that reserved most.
+func (p *Process) Fullest() Books {
+	return slices.MaxFunc(p.Books, func(a, b Books) int { return int(a.Reserved - b.Reserved) })
+}
+
+type realReport struct {
+	Torch       string        `json:"torch"`
+	Rank        int           `json:"rank"`
+	Steps       [][]Books     `json:"steps"`
+	Books       []Books       `json:"books"`
+	Answers     []RealAnswer  `json:"answers"`
+	Notes       []string      `json:"notes"`
+	OutOfMemory []OutOfMemory `json:"out_of_memory"`
+	Died        string        `json:"died"`
+	Error       string        `json:"error"`
+	Unsupported string        `json:"unsupported"`
+}
+
+// RunReal runs a command on a stand-in GPU, to its end or to the last step asked for, and returns its
+// processes that trained, by rank. Errors: [Failed], [ErrUnsupported], standin.ErrNoCompiler,
+// standin.ErrNoCUDATorch, those of starting the command, ctx's.
+func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
+	if len(o.Argv) == 0 {
+		return nil, errors.New("there is no command to start")
+	}
+	python, err := interpreter(o.Argv)
+	if err != nil {
+		return nil, err
+	}
+	said := time.AfterFunc(patience, func() {
+		if o.Building != nil {
+			o.Building()
+		}
+	})
+	lib, err := standin.Build(ctx, python)
+	said.Stop()
+	if err != nil {
+		return nil, err
+	}
+	folder, err := os.MkdirTemp("", "gmemtop-estimate-")
+	if err != nil {
+		return nil, fmt.Errorf("a folder for the estimate: %w", err)
+	}
+	defer os.RemoveAll(folder)
+	if err := prepareReal(folder, &o); err != nil {
+		return nil, fmt.Errorf("preparing the estimate: %w", err)
+	}
+	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
+	cmd.Dir, cmd.Env = o.Dir, realEnviron(&o, lib, folder)
+	if o.Stdin != nil {
+		cmd.Stdin = o.Stdin
+	}
+	if o.Stdout != nil {
+		cmd.Stdout = o.Stdout
+	}
+	if o.Stderr != nil {
+		cmd.Stderr = o.Stderr
+	}
+	err = cmd.Run()
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return nil, err
+	}
+	return readReal(ctx, folder, cmd.ProcessState.ExitCode())
+}
+
+// interpreter finds the Python that a command is: itself, or what a script's first line names, as torchrun's
+// and accelerate's do.
+func interpreter(argv []string) (string, error) {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(filepath.Base(path), "python") {
+		return path, nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	first, _ := bufio.NewReaderSize(f, 4096).ReadString('\n')
+	if line, ok := strings.CutPrefix(first, "#!"); ok {
+		words := strings.Fields(line)
+		if len(words) > 1 && filepath.Base(words[0]) == "env" {
+			words = words[1:]
+		}
+		if len(words) > 0 && strings.HasPrefix(filepath.Base(words[0]), "python") {
+			return exec.LookPath(words[0])
+		}
+	}
+	return "", fmt.Errorf("%w: %s is neither Python nor a Python script: name the interpreter, as in "+
+		"gmemtop estimate --allocator real -- python train.py", ErrUnsupported, argv[0])
+}
+
+func prepareReal(folder string, o *RealOptions) error {
+	c := struct {
+		Steps     int  `json:"steps"`
+		Processes int  `json:"processes"`
+		Eager     bool `json:"eager"`
+	}{o.Steps, o.Processes, o.Eager}
+	if c.Steps <= 0 {
+		c.Steps = defaultSteps
+	}
+	settings, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"sitecustomize.py": site,
+		"estimate.py": world + "\n\n" + realSource,
+		"config.json": string(settings)} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// offline are the switches by which libraries leave the network alone.
+var offline = []string{"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASETS_OFFLINE=1",
+	"HF_HUB_DISABLE_TELEMETRY=1", "WANDB_MODE=disabled", "COMET_MODE=disabled", "NEPTUNE_MODE=offline"}
+
+func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
+	m := standin.Machine{Model: o.Card, Devices: o.Devices, Board: filepath.Join(folder, "board"),
+		Hollow: hollow, Order: standin.Once}
+	if o.Memory > 0 {
+		m.Memory = strconv.FormatInt(o.Memory, 10)
+	}
+	if o.Outside > 0 {
+		m.Context = strconv.FormatInt(o.Outside, 10)
+	}
+	env := o.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	model := o.Options
+	model.Env = append(lib.EnvironOf(env, m), offline...)
+	if o.AllocConf != "" {
+		model.Env = append(model.Env, "PYTORCH_CUDA_ALLOC_CONF="+o.AllocConf,
+			"PYTORCH_ALLOC_CONF="+o.AllocConf)
+	}
+	return environ(&model, folder)
+}
+
+// readReal reads what the processes left.
+func readReal(ctx context.Context, folder string, code int) ([]Process, error) {
+	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
+	if err != nil {
+		return nil, err
+	}
+	var all []Process
+	for _, path := range reports {
+		if filepath.Base(path) == "config.json" {
+			continue
+		}
+		p, err := readProcess(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		if p != nil {
+			all = append(all, *p)
+		}
+	}
+	died := slices.ContainsFunc(all, func(p Process) bool { return p.Died })
+	switch {
+	case code != 0 && !died:
+		return nil, &Failed{code}
+	case len(reports) <= 1:
+		return nil, fmt.Errorf("%w: the command loaded no torch in a Python that heeds PYTHONPATH",
+			ErrUnsupported)
+	case len(all) == 0:
+		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", ErrUnsupported)
+	}
+	slices.SortStableFunc(all, func(a, b Process) int { return a.Rank - b.Rank })
+	return all, nil
+}
+
+// readProcess reads a process's report and snapshot, nil where it used no device.
+func readProcess(ctx context.Context, path string) (*Process, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var r realReport
+	if err := json.Unmarshal(b, &r); err != nil {
+		return nil, fmt.Errorf("what the estimate left behind is damaged: %w", err)
+	}
+	switch {
+	case r.Unsupported != "":
+		return nil, fmt.Errorf("%w: %s", ErrUnsupported, r.Unsupported)
+	case r.Error != "":
+		return nil, fmt.Errorf("the estimate met an error of its own in torch %s: %s", r.Torch, r.Error)
+	case len(r.Books) == 0:
+		return nil, nil
+	}
+	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
+		OutOfMemory: r.OutOfMemory, Died: r.Died != "" && len(r.OutOfMemory) > 0, Answers: r.Answers,
+		Notes: r.Notes}
+	most := p.Fullest()
+	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Books) bool {
+		return slices.ContainsFunc(step, func(b Books) bool {
+			return b.Device == most.Device && b.Allocated == most.Allocated
+		})
+	})
+	if p.PeakStep == 0 && p.Died {
+		p.PeakStep = p.Steps + 1
+	}
+	f, err := os.Open(strings.TrimSuffix(path, ".json") + ".pickle")
+	if err != nil {
+		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
+	}
+	defer f.Close()
+	if p.Trace, err = torchsnapshot.Read(ctx, f, nil); err != nil {
+		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
+	}
+	return p, nil
+}

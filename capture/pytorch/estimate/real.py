@@ -1,0 +1,350 @@
+"""What stands in a training process while PyTorch's own allocator says what the training takes.
+
+The script runs, unchanged, on a stand-in GPU: PyTorch's CUDA code allocates as it does on the card, kernels
+compute nothing, and large copies move nothing. What is left to do is small:
+
+- Record. The caching allocator's own history, from the device's first use to the last step; the most that it
+  allocated and reserved; each out-of-memory, with the request and the line of the script that asked.
+- Answer. Device memory holds no results, so what a script reads from it is meaningless. Ops that hand a value
+  to the host, or whose result has as many elements as values say, are overridden: a number is 1, a truth is
+  False, and a size is the largest possible. Each answer is counted under the line of the script that asked.
+- Write nothing. Files that were there stay as they are, no checkpoint is written, the network is not used.
+- Stop. After so many steps the process ends without the script's own end, which would save a model that was
+  never trained.
+
+Rejected: taking the results of kernels from the CPU. It costs what training on a CPU costs.
+"""
+
+import atexit
+import builtins
+import functools
+import json
+import os
+import pickle
+import sys
+import warnings
+
+LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
+
+
+class Unsupported(RuntimeError):
+    """Something that the estimate cannot follow. Its text is for the user."""
+
+
+class Rehearsal(object):
+    """One process of the training."""
+
+    def __init__(self, torch, folder, config):
+        self.torch, self.folder, self.config = torch, folder, config
+        self.pid, self.open, self.replace = os.getpid(), builtins.open, os.replace
+        self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+        self.answers, self.notes, self.error, self.unsupported = {}, [], "", ""
+        self.steps, self.depth, self.first = [], 0, None
+        self.out_of_memory, self.snapshot, self.died, self.written = [], None, None, False
+
+    def note(self, text):
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def line(self):
+        """The line of the script, or of a library outside of torch, that is being run."""
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if not name.startswith((self.inside, "gmemtop", "<frozen")) and os.path.exists(name):
+                return "%s:%d" % (name, frame.f_lineno)
+            frame = frame.f_back
+        return "?"
+
+    def answered(self, op, what):
+        key = (op, self.line())
+        count, _ = self.answers.get(key, (0, what))
+        self.answers[key] = (count + 1, what)
+
+    # Steps
+
+    def entering(self, optimizer, args, kwargs):
+        self.depth += 1
+
+    def leaving(self, optimizer, args, kwargs):
+        self.depth -= 1
+        if self.depth:
+            return
+        if self.first is None:
+            self.first = id(optimizer)  # several optimizers make one step: it ends with the first one's
+        if self.first != id(optimizer):
+            return
+        self.steps.append(self.books())
+        if len(self.steps) >= self.config["steps"]:
+            self.finish()
+
+    # Books
+
+    def books(self):
+        """The most that was allocated and reserved so far, by device."""
+        cuda, found = self.torch.cuda, []
+        if not cuda.is_initialized():
+            return found
+        for device in range(cuda.device_count()):
+            stats = cuda.memory_stats(device)
+            if not stats.get("allocation.all.allocated"):
+                continue
+            found.append(
+                {
+                    "device": device,
+                    "allocated": stats["allocated_bytes.all.peak"],
+                    "requested": stats.get("requested_bytes.all.peak", 0),
+                    "reserved": stats["reserved_bytes.all.peak"],
+                    "retries": stats.get("num_alloc_retries", 0),
+                }
+            )
+        return found
+
+    def ran_out(self, device, request, limit, free):
+        """Called by the allocator before it raises: what is alive now is what filled the card."""
+        self.out_of_memory.append(
+            {"device": device, "request": request, "line": self.line(), "step": len(self.steps) + 1}
+        )
+        if self.snapshot is None:
+            self.snapshot = self.torch.cuda.memory._snapshot()
+
+    # The end
+
+    def write(self):
+        if self.written or os.getpid() != self.pid:
+            return
+        self.written = True
+        books, name = self.books(), "%d" % self.pid
+        if books:
+            if self.snapshot is None or not self.died:
+                self.snapshot = self.torch.cuda.memory._snapshot()
+            with self.open(os.path.join(self.folder, name + ".pickle"), "wb") as f:
+                pickle.dump(self.snapshot, f)
+        found = {
+            "torch": str(self.torch.__version__),
+            "rank": int(os.environ.get("RANK", "0")),
+            "steps": self.steps,
+            "books": books,
+            "answers": [
+                {"op": op, "line": line, "count": n, "answer": what}
+                for (op, line), (n, what) in self.answers.items()
+            ],
+            "notes": self.notes,
+            "out_of_memory": self.out_of_memory,
+            "died": self.died or "",
+            "error": self.error,
+            "unsupported": self.unsupported,
+        }
+        path = os.path.join(self.folder, name + ".json")
+        with self.open(path + ".part", "w") as f:
+            json.dump(found, f)
+        self.replace(path + ".part", path)
+
+    def finish(self, code=0):
+        self.write()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(code)
+
+    def failed(self, kind, error, traceback):
+        if isinstance(error, Unsupported):
+            self.unsupported = str(error)
+            sys.stderr.write("gmemtop: %s\n" % error)
+            return
+        self.died = kind.__name__
+        self.excepthook(kind, error, traceback)
+
+
+def begin(torch, folder):
+    """Take the process over. torch has just been imported."""
+    with open(os.path.join(folder, "config.json")) as f:
+        config = json.load(f)
+    run = Rehearsal(torch, folder, config)
+    launcher = os.path.basename(sys.argv[0] if sys.argv else "")
+    if launcher in ("torchrun", "accelerate", "deepspeed") or "torch.distributed" in " ".join(
+        getattr(sys, "orig_argv", [])[:3]
+    ):
+        return  # it starts the processes that train, and each of them comes here
+    try:
+        _prepare(run)
+    except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
+        run.error = "%s: %s" % (type(e).__name__, e)
+        run.finish(1)
+    run.excepthook, sys.excepthook = sys.excepthook, run.failed
+    atexit.register(run.write)
+
+
+def _prepare(run):
+    torch = run.torch
+    from torch.optim import optimizer as optimizers
+
+    record = torch.cuda.memory._record_memory_history
+    # Recording begins with the script's own first use of the device: starting CUDA earlier would break
+    # scripts that fork before it.
+    torch.cuda._lazy_call(
+        lambda: (
+            record(enabled="all", context="all", stacks="python"),
+            torch._C._cuda_attach_out_of_memory_observer(run.ran_out),
+        )
+    )
+    # The script's own recording would end this one.
+    torch.cuda.memory._record_memory_history = lambda *args, **kwargs: run.note(
+        "the script records its memory itself: that was left out"
+    )
+    optimizers.register_optimizer_step_pre_hook(run.entering)
+    optimizers.register_optimizer_step_post_hook(run.leaving)
+    _values(run)
+    _filling(run)
+    leave_files_alone(run)
+    stay_offline(run)
+    _compiling(run)
+    _distributed(run)
+
+
+def _values(run):
+    """Override the ops that hand values of the device to the host."""
+    torch = run.torch
+
+    def scalar(t):
+        what = (
+            False
+            if t.dtype == torch.bool
+            else 1.0
+            if t.dtype.is_floating_point
+            else complex(1.0)
+            if t.dtype.is_complex
+            else 1
+        )
+        run.answered("item", str(what))
+        return what
+
+    def equal(a, b):
+        run.answered("equal", "True")
+        return True
+
+    def most(name, result):
+        @functools.wraps(result)
+        def answer(*args, **kwargs):
+            run.answered(name, "as many elements as there can be")
+            return result(*args, **kwargs)
+
+        return answer
+
+    def long(t, *shape):
+        return torch.empty(shape, dtype=torch.int64, device=t.device)
+
+    def unique(t, *args, **kwargs):
+        n = t.numel()
+        return t.new_empty((n,)), long(t, *t.shape), long(t, n)
+
+    def unique_dim(t, dim=None, *args, **kwargs):
+        n = t.shape[dim] if dim is not None else t.numel()
+        return (t.new_empty((n,)) if dim is None else torch.empty_like(t)), long(t, n), long(t, n)
+
+    def repeat(repeats, *, output_size=None):
+        return long(repeats, repeats.numel() if output_size is None else output_size)
+
+    def bincount(t, weights=None, minlength=0):
+        return long(t, max(minlength, 1)) if weights is None else weights.new_empty((max(minlength, 1),))
+
+    def selected(t, mask):
+        return t.new_empty((torch.broadcast_shapes(t.shape, mask.shape).numel(),))
+
+    answers = {"_local_scalar_dense": scalar, "equal": equal}
+    for name, result in {
+        "nonzero": lambda t: long(t, t.numel(), t.dim()),
+        "masked_select": selected,
+        "_unique2": unique,
+        "unique_dim": unique_dim,
+        "unique_consecutive": lambda t, inverse=False, counts=False, dim=None: unique_dim(t, dim),
+        "unique_dim_consecutive": unique_dim,
+        "repeat_interleave.Tensor": repeat,
+        "bincount": bincount,
+    }.items():
+        answers[name] = most(name.partition(".")[0], result)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch warns that an op is overridden
+        run.library = torch.library.Library("aten", "IMPL")
+        for name, answer in answers.items():
+            run.library.impl(name, answer, "CUDA")
+
+    import torch.amp.grad_scaler as scalers
+
+    def stepping(self, optimizer, state, *args, **kwargs):
+        return optimizer.step(*args, **kwargs)  # no infinity is met
+
+    scalers.GradScaler._maybe_opt_step = stepping
+
+
+def _filling(run):
+    """Large tensors on the CPU are not filled, as no op computes with their values. Their memory stays
+    untouched, so that a model which is made on the CPU first costs nothing there."""
+    torch = run.torch
+
+    def lazily(function):
+        @functools.wraps(function)
+        def fill(tensor, *args, **kwargs):  # the name by which torch.nn.init passes it
+            t = tensor
+            if (
+                isinstance(t, torch.Tensor)
+                and t.device.type == "cpu"
+                and t.is_floating_point()
+                and t.numel() * t.element_size() > LARGE
+            ):
+                return t
+            return function(t, *args, **kwargs)
+
+        return fill
+
+    for name in ("normal_", "uniform_", "zero_", "fill_", "trunc_normal_"):
+        if hasattr(torch.Tensor, name):
+            setattr(torch.Tensor, name, lazily(getattr(torch.Tensor, name)))
+    for name in (
+        "trunc_normal_",
+        "kaiming_uniform_",
+        "kaiming_normal_",
+        "xavier_uniform_",
+        "xavier_normal_",
+        "orthogonal_",
+    ):
+        setattr(torch.nn.init, name, lazily(getattr(torch.nn.init, name)))
+
+
+def _compiling(run):
+    torch = run.torch
+
+    def compiled(model=None, **kwargs):
+        if not run.config["eager"]:
+            raise Unsupported(
+                "the script compiles its model, and compiled kernels need a GPU. --eager estimates it "
+                "without torch.compile"
+            )
+        run.note("torch.compile was left out, as asked")
+        return model if model is not None else lambda f: f
+
+    torch.compile = compiled
+    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
+
+
+def _distributed(run):
+    """One process of many: the others are pretended, by torch's own process group for that."""
+    torch = run.torch
+    if not run.config["processes"] or not torch.distributed.is_available():
+        return
+    original = torch.distributed.init_process_group
+
+    def init(*args, **kwargs):
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+
+        size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        run.note(
+            "one process of %d is estimated and the others are pretended: what communication takes "
+            "outside of PyTorch's allocator is not in it"
+            % size
+        )
+        return original("fake", rank=rank, world_size=size, store=FakeStore())
+
+    torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init

@@ -1,0 +1,289 @@
+//go:build standin
+
+package estimate_test
+
+import (
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// real estimates a Python program with PyTorch's own allocator, and returns what it printed as well.
+func real(t *testing.T, o estimate.RealOptions, script string) ([]estimate.Process, string, error) {
+	t.Helper()
+	standintest.Library(t)
+	if o.Dir == "" {
+		o.Dir = t.TempDir()
+	}
+	path := filepath.Join(o.Dir, "train.py")
+	if err := os.WriteFile(path, []byte(script), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	out, err := os.Create(filepath.Join(t.TempDir(), "output"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	if o.Argv == nil {
+		o.Argv = []string{standintest.Interpreter(t), path}
+	}
+	o.Stdout, o.Stderr = out, out
+	all, err := estimate.RunReal(t.Context(), o)
+	said, _ := os.ReadFile(out.Name())
+	return all, string(said), err
+}
+
+// one is real for a program of one process that trains.
+func one(t *testing.T, o estimate.RealOptions, script string) (estimate.Process, string) {
+	t.Helper()
+	all, said, err := real(t, o, script)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if len(all) != 1 {
+		t.Fatalf("%d processes, expected one", len(all))
+	}
+	return all[0], said
+}
+
+const network = `
+import os, torch, torch.nn as nn
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(1000, 3000), nn.GELU(), nn.LayerNorm(3000), nn.Linear(3000, 1000)).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+def step(n=64):
+    loss = model(torch.randn(n, 1000, device="cuda")).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    return loss
+`
+
+// The estimate's figures are those that PyTorch's books show when the same script runs on the card by itself,
+// and those of the trace that is returned.
+func TestQuickRealFiguresArePyTorchsOwn(t *testing.T) {
+	for _, conf := range []string{"", "expandable_segments:True"} {
+		t.Run(conf, func(t *testing.T) {
+			p, _ := one(t, estimate.RealOptions{Card: "a100", AllocConf: conf},
+				network+"while True: step(20_000)\n")
+			t.Setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
+			alone := standintest.Python(t, standin.Machine{Model: "a100"}, network+`
+for _ in range(3): step(20_000)
+import json
+s = torch.cuda.memory_stats()
+print(json.dumps({"device": 0, "allocated": s["allocated_bytes.all.peak"],
+                  "requested": s["requested_bytes.all.peak"],
+                  "reserved": s["reserved_bytes.all.peak"], "retries": s["num_alloc_retries"]}))
+del model, optimizer`)
+			var want estimate.Books
+			if err := json.Unmarshal([]byte(alone), &want); err != nil {
+				t.Fatalf("%v: %s", err, alone)
+			}
+			if got := p.Fullest(); got != want || p.Steps != 3 {
+				t.Errorf("estimated %+v in %d steps, PyTorch's own books say %+v", got, p.Steps, want)
+			}
+			tl, err := timeline.Build(t.Context(), p.Trace, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := tl.Main().Totals
+			if got.PeakAllocated != want.Allocated || got.PeakReserved != want.Reserved {
+				t.Errorf("the trace peaks at %d of %d, the books at %d of %d", got.PeakAllocated,
+					got.PeakReserved, want.Allocated, want.Reserved)
+			}
+			if p.PeakStep != 2 {
+				t.Errorf("the peak is in step %d; the second is the first with all of the optimizer's state",
+					p.PeakStep)
+			}
+		})
+	}
+}
+
+// What a script reads of the device is answered and counted under the script's own line.
+func TestQuickRealNamesTheLinesThatAskedForValues(t *testing.T) {
+	p, said := one(t, estimate.RealOptions{}, network+`
+for _ in range(9):
+    loss = step()
+    if loss.item() > 0.5 and not torch.isnan(loss):
+        print("as answered")
+    x = torch.arange(10, device="cuda")
+    print(x[x > 3].shape, torch.nonzero(x).shape, x.unique().shape)
+`)
+	if !strings.Contains(said, "as answered") ||
+		!strings.Contains(said, "torch.Size([10]) torch.Size([10, 1]) torch.Size([10])") {
+		t.Errorf("the script printed %s", said)
+	}
+	lines := strings.Split(network, "\n")
+	for op, want := range map[string]string{"item": "if loss.item()", "nonzero": "print(x[x",
+		"_unique2": "print(x[x"} {
+		i := slices.IndexFunc(p.Answers, func(a estimate.RealAnswer) bool { return a.Op == op })
+		if i < 0 {
+			t.Errorf("no %s among the answers: %v", op, p.Answers)
+			continue
+		}
+		number := strings.TrimPrefix(filepath.Base(p.Answers[i].Line), "train.py:")
+		at := map[string]string{"if loss.item()": "4", "print(x[x": "7"}[want]
+		if n := len(lines) - 1; number != sum(n, at) {
+			t.Errorf("%s was asked for in line %s, which is %q by %s", op, number, want, sum(n, at))
+		}
+	}
+}
+
+func sum(n int, text string) string {
+	b, _ := json.Marshal(n + int(text[0]-'0'))
+	return string(b)
+}
+
+// An out-of-memory that ends the script is its answer; one that the script catches is not.
+func TestRealOutOfMemory(t *testing.T) {
+	big := network + "\nfor _ in range(9): step(2_000_000)\n"
+	p, said := one(t, estimate.RealOptions{Card: "t4"}, big)
+	if !p.Died || p.Steps != 0 || len(p.OutOfMemory) == 0 || p.OutOfMemory[0].Step != 1 ||
+		!strings.HasSuffix(p.OutOfMemory[0].Line, "train.py:7") {
+		t.Errorf("died %v in %d steps: %+v\n%s", p.Died, p.Steps, p.OutOfMemory, said)
+	}
+	p, said = one(t, estimate.RealOptions{Card: "t4"}, network+`
+try: step(2_000_000)
+except torch.OutOfMemoryError: optimizer.zero_grad()
+for _ in range(9): step()
+`)
+	if p.Died || p.Steps != 3 || len(p.OutOfMemory) != 1 {
+		t.Errorf("died %v in %d steps: %+v\n%s", p.Died, p.Steps, p.OutOfMemory, said)
+	}
+	p, said = one(t, estimate.RealOptions{Card: "t4", Memory: 200 << 20, Outside: 100 << 20},
+		network+"while True: step()\n")
+	if !p.Died {
+		t.Errorf("52 MiB of parameters fit 100 MiB, with gradients and AdamW's state: %+v\n%s", p, said)
+	}
+}
+
+// Nothing that was there is changed, no checkpoint is written and no other machine is reached.
+func TestQuickRealLeavesFilesAndNetworkAlone(t *testing.T) {
+	dir := t.TempDir()
+	there := map[string]string{"log.txt": "mine", "best.pt": "weights", "gone.txt": "stays",
+		"old/a.txt": "stays too"}
+	for name, text := range there {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777),
+			os.WriteFile(path, []byte(text), 0o666)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, said := one(t, estimate.RealOptions{Options: estimate.Options{Dir: dir}}, network+`
+import shutil, socket
+step()
+open("log.txt", "w").write("overwritten")
+torch.save(model.state_dict(), "best.pt")
+torch.save(model.state_dict(), "new.pt")
+os.remove("gone.txt"); shutil.rmtree("old"); os.replace("best.pt", "moved.pt")
+open("fresh.txt", "w").write("made"); os.remove("fresh.txt")
+try: socket.create_connection(("192.0.2.1", 80), timeout=5)
+except OSError as e: print("refused:", e)
+while True: step()
+`)
+	for name, want := range there {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); string(got) != want {
+			t.Errorf("%s holds %q (%v), before it held %q", name, got, err, want)
+		}
+	}
+	for _, name := range []string{"new.pt", "moved.pt", "fresh.txt"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
+			t.Errorf("%s is there", name)
+		}
+	}
+	if !strings.Contains(said, "refused: [Errno 101] gmemtop refuses") {
+		t.Errorf("the connection: %s", said)
+	}
+	for _, want := range []string{"log.txt was there already", "torch.save was called", "os.remove of",
+		"shutil.rmtree of", "192.0.2.1"} {
+		if !slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, want) }) {
+			t.Errorf("no note says %q: %q", want, p.Notes)
+		}
+	}
+}
+
+// A card full of tensors costs the host next to nothing, wherever the model was made.
+func TestRealTouchesNoMemory(t *testing.T) {
+	p, said := one(t, estimate.RealOptions{Card: "h100"}, `
+import resource, torch, torch.nn as nn
+model = nn.Sequential(*[nn.Linear(16384, 16384) for _ in range(4)])
+for layer in model: nn.init.trunc_normal_(layer.weight)
+model = model.cuda()
+optimizer = torch.optim.Adam(model.parameters())
+while True:
+    model(torch.zeros(65536, 16384, device="cuda")).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+    print("resident", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+`)
+	at := strings.LastIndex(said, "resident ")
+	if at < 0 {
+		t.Fatal(said)
+	}
+	var kib int64
+	if err := json.Unmarshal([]byte(strings.Fields(said[at:])[1]), &kib); err != nil {
+		t.Fatal(err)
+	}
+	if most := p.Fullest().Allocated; most < 30<<30 || kib > 3<<20 {
+		t.Errorf("%d bytes of the device took %d KiB of the host", most, kib)
+	}
+}
+
+// One rank of many under FSDP2 holds its share of what lasts.
+func TestRealOneRankOfManyUnderFSDP2(t *testing.T) {
+	script := `
+import os, torch, torch.nn as nn, torch.distributed as dist
+from torch.distributed.fsdp import fully_shard
+dist.init_process_group("nccl")
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+with torch.device("meta"):
+    model = nn.Sequential(*[nn.Linear(4096, 4096, bias=False) for _ in range(8)])
+for layer in model: fully_shard(layer)
+fully_shard(model)
+model.to_empty(device="cuda")
+optimizer = torch.optim.AdamW(model.parameters())
+while True:
+    model(torch.zeros(16, 4096, device="cuda")).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`
+	held := func(n int) int64 {
+		p, _ := one(t, estimate.RealOptions{Options: estimate.Options{Processes: n}}, script)
+		tl, err := timeline.Build(t.Context(), p.Trace, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tl.Main().Totals.EndAllocated
+	}
+	// Parameters, gradients and two moments, 512 MiB each in all, are there when a step ends.
+	two, eight := held(2), held(8)
+	if two < 4*512<<20/2 || eight > two/3 {
+		t.Errorf("at the end of a step one of 2 ranks holds %d bytes, one of 8 holds %d", two, eight)
+	}
+}
+
+// What is not Python, and a script that fails by itself, are told apart.
+func TestRealErrors(t *testing.T) {
+	_, _, err := real(t, estimate.RealOptions{}, "import torch\nraise SystemExit(7)\n")
+	var failed *estimate.Failed
+	if !errors.As(err, &failed) || failed.Code != 7 {
+		t.Errorf("a script that ends with 7: %v", err)
+	}
+	for name, script := range map[string]string{"no torch": "pass\n", "nothing allocated": "import torch\n",
+		"compiles": network + "torch.compile(model)\n"} {
+		if _, _, err := real(t, estimate.RealOptions{}, script); !errors.Is(err, estimate.ErrUnsupported) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	noPython := estimate.RealOptions{Options: estimate.Options{Argv: []string{"true"}}}
+	if _, _, err := real(t, noPython, ""); !errors.Is(err, estimate.ErrUnsupported) {
+		t.Errorf("no Python: %v", err)
+	}
+}
