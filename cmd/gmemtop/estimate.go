@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,11 +9,13 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -28,6 +31,8 @@ type estimateCommand struct {
 	eager     bool
 	cpu       bool
 	maxBatch  bool
+	allocator string // model or real
+	allocConf string
 	sizes     fit.Sizes
 
 	fit.Training
@@ -50,12 +55,17 @@ func newEstimateCommand(a *app) *cobra.Command {
 			"of an op is not seen. With {batch} and {sequence} in the command\n" +
 			"it is run at each size of --batch and --sequence. Times are computed from the device's " +
 			"figures.\n" +
+			"--allocator real lets PyTorch itself answer: its CUDA build runs the script on a stand-in " +
+			"GPU, on which kernels compute nothing and memory is not\n" +
+			"touched. Workspaces, fragmentation and where it runs out of memory are then PyTorch's own. " +
+			"It needs Linux, a torch built for CUDA and g++.\n" +
 			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot " +
 			"be followed.",
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
 			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- python train.py --batch-size {batch}\n" +
 			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size " +
 			"{batch}\n" +
+			"  gmemtop estimate --allocator real --hardware all -- python train.py\n" +
 			"  gmemtop estimate --world-size 8 -o train.gmt -- python train_fsdp.py",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -80,6 +90,10 @@ func newEstimateCommand(a *app) *cobra.Command {
 		"processes that train together, as torchrun would start; one is estimated")
 	p.BoolVar(&e.eager, "eager", false, "leave torch.compile out, instead of refusing a script that uses it")
 	p.BoolVar(&e.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
+	p.StringVar(&e.allocator, "allocator", "model",
+		"model: tensors without memory, PyTorch's allocator emulated; real: PyTorch's own")
+	p.StringVar(&e.allocConf, "alloc-conf", "",
+		"with --allocator real: settings of PyTorch's allocator, such as expandable_segments:True")
 	p.BoolVar(&e.flags.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd)
@@ -96,8 +110,20 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	var err error
 	e.Argv = argv
-	if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
-		return err
+	var cards []standin.Card
+	switch {
+	case e.allocator == "real":
+		if cards, err = e.realCards(); err != nil {
+			return usageError{err}
+		}
+	case e.allocator != "model":
+		return usageError{fmt.Errorf("--allocator %q is neither model nor real", e.allocator)}
+	case e.allocConf != "":
+		return usageError{errors.New("--alloc-conf needs --allocator real")}
+	default:
+		if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
+			return err
+		}
 	}
 	if e.Outside, err = planner.Bytes("outside", e.plan.Outside); err != nil {
 		return err
@@ -110,6 +136,9 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	if e.Budget == 0 {
 		e.Budget = e.Hardware.MemoryBytes
+	}
+	if len(cards) > 0 && e.Budget == 0 {
+		e.Budget = cards[0].Memory
 	}
 	if e.Budget == 0 {
 		return usageError{fmt.Errorf("%s has no size of memory: say --budget", e.Hardware.Name)}
@@ -126,6 +155,12 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		}
 		defer null.Close()
 		e.Options.Stdout = null
+	}
+	if len(cards) > 1 {
+		return e.onCards(ctx, cards)
+	}
+	if len(cards) == 1 {
+		e.Real = e.on(cards[0])
 	}
 	r := fit.Report{Training: &e.Training}
 	for _, x := range e.sizes.All() {
@@ -178,10 +213,61 @@ func (e *estimateCommand) explain(err error) error {
 	case errors.As(err, &failed):
 		e.complain("%s; what it said stands above", failed)
 		return childError{exitFailure}
+	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch):
+		return unsupportedError{fmt.Errorf("%w; estimate without --allocator real needs neither", err)}
 	case errors.Is(err, estimate.ErrUnsupported), errors.As(err, new(*plan.Unavailable)):
 		return unsupportedError{err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("the command cannot be started: %w", err)
 	}
 	return err
+}
+
+// realCards are the cards that --hardware names for PyTorch's own allocator: one, or all, the smallest first.
+func (e *estimateCommand) realCards() ([]standin.Card, error) {
+	switch {
+	case e.cpu:
+		return nil, errors.New("--allocator real is for GPUs: leave --cpu out")
+	case e.maxBatch && !strings.Contains(strings.Join(e.Argv, " "), "{batch}"):
+		return nil, errors.New("--max-batch with --allocator real needs {batch} in the command: -- python " +
+			"train.py --batch-size {batch}")
+	case e.plan.Hardware != "all":
+		card, err := fit.CardNamed(cmp.Or(e.plan.Hardware, planner.DefaultHardware))
+		return []standin.Card{card}, err
+	case e.flags.json || e.maxBatch || e.plan.Budget != "" || e.flags.output != "" || len(e.sizes.All()) > 1:
+		return nil, errors.New("--hardware all is a table of one size: leave --json, --max-batch, " +
+			"--budget, -o and further sizes out")
+	}
+	cards := slices.Clone(standin.Cards())
+	slices.SortStableFunc(cards, func(a, b standin.Card) int { return cmp.Compare(a.Memory, b.Memory) })
+	return cards, nil
+}
+
+func (e *estimateCommand) on(card standin.Card) *fit.Real {
+	return &fit.Real{Card: card, AllocConf: e.allocConf, Building: func() {
+		e.note("compiling the stand-in GPU for this torch, once: that takes about a minute")
+	}}
+}
+
+// onCards runs the command on each card.
+func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) error {
+	var all fit.Cards
+	for i, card := range cards {
+		e.note("%s, %d of %d", card.Name, i+1, len(cards))
+		t := e.Training
+		t.Budget, t.Real = card.Memory, e.on(card)
+		x, err := t.At(ctx, e.sizes.All()[0])
+		if err != nil {
+			return e.explain(err)
+		}
+		all.Reports = append(all.Reports, fit.Report{Training: &t, Estimates: []*fit.Estimate{x}})
+	}
+	table := func(w io.Writer) error { return all.WriteText(w, e.flags.report.Units) }
+	if err := e.writeTo("", false, table); err != nil {
+		return err
+	}
+	if !all.Fits() {
+		return errFinding
+	}
+	return nil
 }

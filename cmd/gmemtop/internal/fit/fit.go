@@ -25,6 +25,8 @@ type Training struct {
 	Hardware plan.Hardware
 	// Budget is the memory that it has to fit in, and Outside what of it no tensor accounts for.
 	Budget, Outside int64
+	// Real has PyTorch's own allocator answer; nil emulates it.
+	Real *Real
 }
 
 // Estimate is what a training takes at one size.
@@ -41,6 +43,10 @@ type Estimate struct {
 	Fits     bool
 	// StepTime is that of the last step, in nanoseconds.
 	StepTime int64
+	// Process is what PyTorch's own allocator said in the fullest of so many processes; nil where it was
+	// emulated.
+	Process   *estimate.Process
+	Processes int
 }
 
 // capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
@@ -57,6 +63,9 @@ var capabilities = []struct {
 
 // At runs the command at a size.
 func (t *Training) At(ctx context.Context, size Size) (*Estimate, error) {
+	if t.Real != nil {
+		return t.realAt(ctx, size)
+	}
 	hw := t.Hardware
 	o := t.Options
 	o.Argv = size.command(t.Argv)
@@ -153,12 +162,17 @@ type LargestBatch struct {
 	Batch int
 	// Inferred says that it is computed from one batch and what the categories say.
 	Inferred bool
+	// Over is the smallest batch that was run and does not fit, 0 where none was.
+	Over int
 }
 
 // Largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where
 // the border is, and runs there confirm it or move it; a command without a place for the batch is run once,
 // and what its categories say grows is planner.Scaled.
 func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
+	if t.Real != nil {
+		return t.largestReal(ctx, all)
+	}
 	one := all[0]
 	p, err := t.problem(ctx, one)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -47,11 +48,21 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 		}
 		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
 			e.Hardware.Name
+		allocator := "PyTorch's caching allocator, emulated"
+		if x.Process != nil {
+			head = verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
+				e.Real.Card.Name
+			if !x.Fits {
+				head = verdict + ": " + fullOf(x.Process, u) + ", " + e.Real.Card.Name
+			}
+			allocator = "PyTorch's own caching allocator, torch " + x.Result.Torch
+		}
 		if l := x.Size.String(); l != "" {
 			head += ", " + l
 		}
 		fmt.Fprintln(w, head)
-		if x.Fits && x.Reserved+e.Outside > e.Budget {
+		retried := x.Process != nil && x.Process.Fullest().Retries > 0
+		if x.Fits && (x.Reserved+e.Outside > e.Budget || retried) {
 			fmt.Fprintln(w, "  only by giving cached memory back to the driver within steps, "+
 				"which costs time")
 		}
@@ -63,25 +74,30 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
 			fmt.Fprintf(w, "    %-26s %12s\n", g.Name, u.Bytes(g.Bytes))
 		}
-		fmt.Fprintf(w, "  %-28s %12s  PyTorch's caching allocator, emulated\n", "reserved",
-			u.Bytes(x.Reserved))
+		fmt.Fprintf(w, "  %-28s %12s  %s\n", "reserved", u.Bytes(x.Reserved), allocator)
 		fmt.Fprintf(w, "  %-28s %12s  CUDA context and libraries, assumed: --outside\n", "outside of tensors",
 			u.Bytes(e.Outside))
-		if n := len(x.Result.Trace.Marks); n > 0 {
+		if n := len(x.Result.Trace.Marks); n > 0 && x.Process == nil {
 			fmt.Fprintf(w, "  %-28s %12s  from %s's figures\n", "step "+strconv.Itoa(n),
 				"~"+timeline.Duration(x.StepTime), e.Hardware.Name)
 		}
 	}
 	if largest != nil {
-		how := "run at that size"
+		how, sign := "run at that size", "~ "
+		if e.Real != nil {
+			sign = ""
+		}
+		if largest.Over > 0 {
+			how += fmt.Sprintf("; %d does not fit", largest.Over)
+		}
 		if largest.Inferred {
 			how = "inferred from one batch: parameters, gradients and optimizer state stay, the rest grows " +
 				"with it"
 		}
 		if largest.Batch == 0 {
-			fmt.Fprintf(w, "\n~ no batch fits\n")
+			fmt.Fprintf(w, "\n%sno batch fits\n", sign)
 		} else {
-			fmt.Fprintf(w, "\n~ largest batch that fits: %d (%s)\n", largest.Batch, how)
+			fmt.Fprintf(w, "\n%slargest batch that fits: %d (%s)\n", sign, largest.Batch, how)
 		}
 	}
 	fmt.Fprintln(w)
@@ -99,14 +115,16 @@ func (r *Report) notes() []string {
 		}
 	}
 	for _, x := range r.Estimates {
-		if n := x.Result.Asked(); n > 0 {
+		if n := x.Result.Asked(); n > 0 && x.Process == nil {
 			var of []string
 			for _, m := range x.Result.MadeUp {
 				of = append(of, fmt.Sprintf("%s %d", m.Op, m.Count))
 			}
 			add(fmt.Sprintf("values made up: %d (%s)", n, strings.Join(of, ", ")))
 		}
-		if x.Result.Steps == 0 {
+		if x.Process != nil && x.Process.Died {
+			// What it did before says little of what it would take.
+		} else if x.Result.Steps == 0 {
 			add("no optimizer of torch stepped: the peak is that of all the script did")
 		} else if x.Result.Steps < 2 {
 			add("one step alone was seen: later ones hold the optimizer's state from their beginning")
@@ -114,6 +132,12 @@ func (r *Report) notes() []string {
 		for _, n := range x.Result.Notes {
 			add(n)
 		}
+		if x.Process != nil {
+			realNotes(x, add)
+		}
+	}
+	if r.Training.Real != nil {
+		return notes
 	}
 	add("memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it")
 	return notes
@@ -124,6 +148,7 @@ type reportJSON struct {
 	Budget   int64      `json:"budget_bytes"`
 	Outside  int64      `json:"outside_bytes"`
 	Hardware string     `json:"hardware"`
+	Kind     string     `json:"allocator"`
 	Torch    string     `json:"torch"`
 	Results  []sizeJSON `json:"results"`
 	MaxBatch *int       `json:"max_batch"`
@@ -143,6 +168,9 @@ type sizeJSON struct {
 	Steps      int            `json:"steps"`
 	MadeUp     int64          `json:"values_made_up"`
 	ByCategory []categoryJSON `json:"by_category"`
+	// Of PyTorch's own allocator alone.
+	OutOfMemory []estimate.OutOfMemory `json:"out_of_memory,omitempty"`
+	Answers     []estimate.RealAnswer  `json:"answers,omitempty"`
 }
 
 type categoryJSON struct {
@@ -155,12 +183,18 @@ type categoryJSON struct {
 func (r *Report) WriteJSON(w io.Writer) error {
 	e, largest := r.Training, r.Largest
 	j := reportJSON{Schema: report.SchemaVersion, Budget: e.Budget, Outside: e.Outside,
-		Hardware: e.Hardware.Name, Torch: r.Estimates[0].Result.Torch, Notes: r.notes()}
+		Hardware: e.Hardware.Name, Kind: "model", Torch: r.Estimates[0].Result.Torch, Notes: r.notes()}
+	if e.Real != nil {
+		j.Hardware, j.Kind = e.Real.Card.Name, "real"
+	}
 	for _, x := range r.Estimates {
 		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits, Peak: x.Peak,
 			Requested: x.Device.Totals.PeakAllocatedRequested, PeakStep: x.PeakStep, Reserved: x.Reserved,
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
 			ByCategory: []categoryJSON{}}
+		if x.Process != nil {
+			s.OutOfMemory, s.Answers = x.Process.OutOfMemory, x.Process.Answers
+		}
 		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
 			s.ByCategory = append(s.ByCategory, categoryJSON{g.Name, g.Bytes, g.Requested})
 		}

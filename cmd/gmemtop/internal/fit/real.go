@@ -1,0 +1,216 @@
+package fit
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Real has a command run with PyTorch's own allocator, on a stand-in GPU.
+type Real struct {
+	Card      standin.Card
+	AllocConf string // PYTORCH_CUDA_ALLOC_CONF; "" leaves it as it is
+	// Building is called if the stand-in has to be compiled first, which takes a minute; nil for nobody.
+	Building func()
+}
+
+// cards are the stand-in's models for names of presets, by how those begin.
+var cards = []struct{ prefix, model string }{
+	{"H100", "h100"}, {"H200", "h200"}, {"GH200", "h200"}, {"A100-PCIE-40", "a100-40"},
+	{"A100-SXM4-40", "a100-40"}, {"A100", "a100"}, {"V100-SXM2-16", "v100-16"}, {"V100-PCIE-16", "v100-16"},
+	{"V100", "v100"},
+}
+
+// CardNamed finds the card that --hardware names: a model of the stand-in's, or a preset of one that it has.
+func CardNamed(name string) (standin.Card, error) {
+	if c, ok := standin.CardNamed(name); ok {
+		return c, nil
+	}
+	for _, c := range cards {
+		if strings.HasPrefix(strings.ToUpper(name), c.prefix) {
+			card, _ := standin.CardNamed(c.model)
+			return card, nil
+		}
+	}
+	var models []string
+	for _, c := range standin.Cards() {
+		models = append(models, c.Model)
+	}
+	return standin.Card{}, fmt.Errorf("--hardware %q is not a card that PyTorch's own allocator can be "+
+		"run for: %s, or all", name, strings.Join(models, ", "))
+}
+
+// realAt runs the command at a size with PyTorch's own allocator. Of several processes the one that reserves
+// most stands for all.
+func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
+	o := estimate.RealOptions{Options: t.Options, Card: t.Real.Card.Model, Memory: t.Budget,
+		Outside: t.Outside, AllocConf: t.Real.AllocConf, Building: t.Real.Building}
+	o.Argv = size.command(t.Argv)
+	all, err := estimate.RunReal(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	at := 0
+	for i := range all {
+		died, most := all[i].Died, all[at].Died
+		if died && !most || died == most && all[i].Fullest().Reserved > all[at].Fullest().Reserved {
+			at = i
+		}
+	}
+	p := &all[at]
+	tl, err := timeline.Build(ctx, p.Trace, nil)
+	if err != nil {
+		return nil, err
+	}
+	if tl.Main() == nil {
+		return nil, fmt.Errorf("%w: the script allocated nothing on a GPU", estimate.ErrUnsupported)
+	}
+	books := p.Fullest()
+	r := &estimate.Result{Trace: p.Trace, Torch: p.Torch, Steps: p.Steps, Notes: p.Notes}
+	for _, a := range p.Answers {
+		i := slices.IndexFunc(r.MadeUp, func(m estimate.Answer) bool { return m.Op == a.Op })
+		if i < 0 {
+			r.MadeUp, i = append(r.MadeUp, estimate.Answer{Op: a.Op}), len(r.MadeUp)
+		}
+		r.MadeUp[i].Count += a.Count
+	}
+	return &Estimate{Size: size, Result: r, Device: tl.Main(), Peak: books.Allocated, PeakStep: p.PeakStep,
+		Reserved: books.Reserved, Fits: !p.Died, Process: p, Processes: len(all)}, nil
+}
+
+// largestReal finds the largest batch that fits by running the command: sizes that ran say by how much a
+// sample more is reserved, and where that leads is run.
+func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
+	reserved := map[int]int64{} // of batches that fit
+	least := 0                  // the smallest that does not
+	keep := func(x *Estimate) {
+		if x.Fits {
+			reserved[x.Batch] = x.Reserved
+		} else if least == 0 || x.Batch < least {
+			least = x.Batch
+		}
+	}
+	for _, x := range all {
+		keep(x)
+	}
+	best := func() (most, second int) {
+		for b := range reserved {
+			if b > most {
+				most, second = b, most
+			} else if b > second {
+				second = b
+			}
+		}
+		return most, second
+	}
+	for range mostRuns {
+		most, second := best()
+		if least > 0 && least-most <= 1 {
+			break
+		}
+		next := max(2*most, 1)
+		switch {
+		case most == 0:
+			next = least / 2
+		case second > 0 && reserved[most] > reserved[second]:
+			room := t.Budget - t.Outside - reserved[most]
+			sample := float64(reserved[most]-reserved[second]) / float64(most-second)
+			next = most + max(1, int(float64(room)/sample))
+		}
+		if least > 0 && next >= least {
+			next = most + (least-most+1)/2
+		}
+		if next < 1 {
+			break
+		}
+		x, err := t.realAt(ctx, Size{next, all[0].Sequence})
+		if err != nil {
+			return nil, err
+		}
+		keep(x)
+	}
+	most, _ := best()
+	return &LargestBatch{Batch: most, Over: least}, nil
+}
+
+// fullOf says in words where a process ran out of memory.
+func fullOf(p *estimate.Process, u timeline.Units) string {
+	last := p.OutOfMemory[len(p.OutOfMemory)-1]
+	return fmt.Sprintf("out of memory in step %d, asking for %s at %s", last.Step, u.Bytes(last.Request),
+		shortLine(last.Line))
+}
+
+// shortLine is a line of the script without its folder.
+func shortLine(line string) string { return filepath.Base(line) }
+
+// realNotes are what the figures of PyTorch's own allocator leave out.
+func realNotes(x *Estimate, add func(string)) {
+	p := x.Process
+	if n := len(p.OutOfMemory); n > 0 && !p.Died {
+		add(fmt.Sprintf("the script ran out of memory %d times and went on, first at %s", n,
+			shortLine(p.OutOfMemory[0].Line)))
+	}
+	if x.Processes > 1 {
+		add(fmt.Sprintf("%d processes ran; the figures are those of rank %d, the fullest", x.Processes,
+			p.Rank))
+	}
+	for i, a := range p.Answers {
+		if i == mostAnswers {
+			add(fmt.Sprintf("and %d more lines that read values", len(p.Answers)-i))
+			break
+		}
+		add(fmt.Sprintf("%s reads a value of the GPU (%s), answered with %s", shortLine(a.Line), a.Op,
+			a.Answer))
+	}
+	add("this is no evidence for what NCCL takes, for cuDNN's choices on that card, or for other processes " +
+		"on it")
+}
+
+// mostAnswers bounds the lines of the script that are listed.
+const mostAnswers = 8
+
+// Cards is what a training takes on each card.
+type Cards struct {
+	Reports []Report
+}
+
+// WriteText writes a table, the card with least memory first, and which is the smallest that fits.
+func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
+	var b strings.Builder
+	smallest := ""
+	for _, r := range c.Reports {
+		x, card := r.Estimates[0], r.Training.Real.Card
+		fmt.Fprintf(&b, "%-8s %12s  ", card.Model, u.Bytes(r.Training.Budget))
+		if !x.Fits {
+			fmt.Fprintf(&b, "does not fit: %s\n", fullOf(x.Process, u))
+			continue
+		}
+		if smallest == "" {
+			smallest = card.Name
+		}
+		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak), u.Bytes(x.Reserved))
+	}
+	if smallest == "" {
+		b.WriteString("\nit fits none of them\n")
+	} else {
+		fmt.Fprintf(&b, "\nthe smallest that fits: %s\n", smallest)
+	}
+	b.WriteString("\n")
+	for _, n := range c.Reports[len(c.Reports)-1].notes() {
+		fmt.Fprintln(&b, "note: "+n)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Fits reports whether the training fits any card.
+func (c *Cards) Fits() bool {
+	return slices.ContainsFunc(c.Reports, func(r Report) bool { return r.Fits() })
+}
