@@ -82,7 +82,7 @@ def backward(what, net, loss, middle, graph, carrier):
     gradients in the parameters. The copies of a plan may not be part of the graph."""
 
     def moved():
-        return carrier and (carrier.now.back, carrier.now.again, len(carrier.compared))
+        return carrier and (carrier.now.back, carrier.now.again, len(carrier.same.compared))
 
     params = list(net.parameters())
     early = [p for m in net.layers[:2] for p in m.parameters()] + list(net.norm.parameters())
