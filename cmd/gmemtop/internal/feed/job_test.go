@@ -95,7 +95,7 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe, Steps: 1}); err != nil {
 		t.Error(err)
 	}
-	if got := asked[2].got; len(got) != 1 || got[0] != "describe" {
+	if got := asked[2].taken(); got != "describe" {
 		t.Errorf("rank 2 was asked %v", got)
 	}
 }

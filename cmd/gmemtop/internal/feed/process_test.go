@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,17 +14,38 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// orders is a source that takes orders and remembers them.
+// orders is a source that takes orders and remembers them. A watch orders on goroutines of its own.
 type orders struct {
+	mu  sync.Mutex
 	got []string
 	err error
 }
 
-func (o *orders) Order(_ context.Context, x capture.Order) error {
-	o.got = append(o.got, strings.TrimSpace(string(x.Do)+" "+x.How))
+func (o *orders) take(order string) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.got = append(o.got, strings.TrimSpace(order))
 	return o.err
 }
-func (o *orders) Detach(context.Context) error { o.got = append(o.got, "detach"); return o.err }
+
+func (o *orders) Order(_ context.Context, x capture.Order) error {
+	return o.take(string(x.Do) + " " + x.How)
+}
+func (o *orders) Detach(context.Context) error { return o.take("detach") }
+
+// taken returns what it took so far.
+func (o *orders) taken() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.got, " ")
+}
+
+// refuse has it answer with an error from here on.
+func (o *orders) refuse(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.err = err
+}
 
 // follow runs a feed until the test ends.
 func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
@@ -178,7 +200,7 @@ func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if got := strings.Join(o.got, " "); got != "describe every detach" {
+	if got := o.taken(); got != "describe every detach" {
 		t.Errorf("the source got %s", got)
 	}
 	s.Step(stepOf(0))
@@ -186,7 +208,7 @@ func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
 		return l.Capture.Every == 10 &&
 			l.Capture.Pending && l.Capture.Connected
 	})
-	o.err = errors.New("the job has ended")
+	o.refuse(errors.New("the job has ended"))
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe}); err == nil {
 		t.Error("a refusal is not told")
 	}
