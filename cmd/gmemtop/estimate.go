@@ -252,15 +252,23 @@ func (e *estimateCommand) on(card standin.Card) *fit.Real {
 // onCards runs the command on each card.
 func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) error {
 	var all fit.Cards
+	ran := false // on any card
 	for i, card := range cards {
 		e.note("%s, %d of %d", card.Name, i+1, len(cards))
 		t := e.Training
 		t.Budget, t.Real = card.Memory, e.on(card)
+		row := fit.CardRow{Card: card}
 		x, err := t.At(ctx, e.sizes.All()[0])
-		if err != nil {
+		switch {
+		case err == nil:
+			row.Report = &fit.Report{Training: &t, Estimates: []*fit.Estimate{x}}
+			ran = true
+		case errors.Is(err, estimate.ErrUnsupported) && (ran || i < len(cards)-1):
+			row.Why = err
+		default:
 			return e.explain(err)
 		}
-		all.Reports = append(all.Reports, fit.Report{Training: &t, Estimates: []*fit.Estimate{x}})
+		all.Rows = append(all.Rows, row)
 	}
 	table := func(w io.Writer) error { return all.WriteText(w, e.flags.report.Units) }
 	if err := e.writeTo("", false, table); err != nil {

@@ -22,6 +22,7 @@ import json
 import os
 import pickle
 import sys
+import threading
 import warnings
 
 LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
@@ -46,9 +47,9 @@ class Rehearsal(object):
         if text not in self.notes:
             self.notes.append(text)
 
-    def line(self):
+    def line(self, frame=None):
         """The line of the script, or of a library outside of torch, that is being run."""
-        frame = sys._getframe(1)
+        frame = frame or sys._getframe(1)
         while frame is not None:
             name = frame.f_code.co_filename
             if not name.startswith((self.inside, "gmemtop", "<frozen")) and os.path.exists(name):
@@ -78,6 +79,19 @@ class Rehearsal(object):
         if len(self.steps) >= self.config["steps"]:
             self.finish()
 
+    def card_serves(self):
+        """End the estimate on a card that this torch has no kernels for, as it could not train there."""
+        capability = self.torch.cuda.get_device_capability(0)
+        built = [
+            int(name[3:].rstrip("af")) for name in self.torch.cuda.get_arch_list() if name.startswith("sm_")
+        ]
+        if built and capability[0] * 10 + capability[1] < min(built):
+            self.unsupported = "torch %s has no kernels for a card of compute capability %d.%d" % (
+                self.torch.__version__,
+                *capability,
+            )
+            self.finish(1)
+
     # Books
 
     def books(self):
@@ -102,8 +116,11 @@ class Rehearsal(object):
 
     def ran_out(self, device, request, limit, free):
         """Called by the allocator before it raises: what is alive now is what filled the card."""
+        line = self.line()
+        if line == "?":  # a thread of the backward pass: it was begun by the main one
+            line = self.line(sys._current_frames().get(threading.main_thread().ident))
         self.out_of_memory.append(
-            {"device": device, "request": request, "line": self.line(), "step": len(self.steps) + 1}
+            {"device": device, "request": request, "line": line, "step": len(self.steps) + 1}
         )
         if self.snapshot is None:
             self.snapshot = self.torch.cuda.memory._snapshot()
@@ -182,14 +199,15 @@ def _prepare(run):
     from torch.optim import optimizer as optimizers
 
     record = torch.cuda.memory._record_memory_history
+
     # Recording begins with the script's own first use of the device: starting CUDA earlier would break
     # scripts that fork before it.
-    torch.cuda._lazy_call(
-        lambda: (
-            record(enabled="all", context="all", stacks="python"),
-            torch._C._cuda_attach_out_of_memory_observer(run.ran_out),
-        )
-    )
+    def begun():
+        run.card_serves()
+        record(enabled="all", context="all", stacks="python")
+        torch._C._cuda_attach_out_of_memory_observer(run.ran_out)
+
+    torch.cuda._lazy_call(begun)
     # The script's own recording would end this one.
     torch.cuda.memory._record_memory_history = lambda *args, **kwargs: run.note(
         "the script records its memory itself: that was left out"
@@ -342,8 +360,7 @@ def _distributed(run):
         size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
         run.note(
             "one process of %d is estimated and the others are pretended: what communication takes "
-            "outside of PyTorch's allocator is not in it"
-            % size
+            "outside of PyTorch's allocator is not in it" % size
         )
         return original("fake", rank=rank, world_size=size, store=FakeStore())
 

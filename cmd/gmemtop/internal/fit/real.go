@@ -178,22 +178,35 @@ const mostAnswers = 8
 
 // Cards is what a training takes on each card.
 type Cards struct {
-	Reports []Report
+	Rows []CardRow
+}
+
+// CardRow is what it takes on one card, or why that cannot be said.
+type CardRow struct {
+	Card   standin.Card
+	Report *Report // nil for none
+	Why    error
 }
 
 // WriteText writes a table, the card with least memory first, and which is the smallest that fits.
 func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	var b strings.Builder
 	smallest := ""
-	for _, r := range c.Reports {
-		x, card := r.Estimates[0], r.Training.Real.Card
-		fmt.Fprintf(&b, "%-8s %12s  ", card.Model, u.Bytes(r.Training.Budget))
+	var notes []string
+	for _, r := range c.Rows {
+		fmt.Fprintf(&b, "%-8s %12s  ", r.Card.Model, u.Bytes(r.Card.Memory))
+		if r.Report == nil {
+			fmt.Fprintln(&b, r.Why)
+			continue
+		}
+		x := r.Report.Estimates[0]
+		notes = r.Report.notes()
 		if !x.Fits {
 			fmt.Fprintf(&b, "does not fit: %s\n", fullOf(x.Process, u))
 			continue
 		}
 		if smallest == "" {
-			smallest = card.Name
+			smallest = r.Card.Name
 		}
 		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak), u.Bytes(x.Reserved))
 	}
@@ -203,7 +216,7 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 		fmt.Fprintf(&b, "\nthe smallest that fits: %s\n", smallest)
 	}
 	b.WriteString("\n")
-	for _, n := range c.Reports[len(c.Reports)-1].notes() {
+	for _, n := range notes {
 		fmt.Fprintln(&b, "note: "+n)
 	}
 	_, err := io.WriteString(w, b.String())
@@ -212,5 +225,5 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 
 // Fits reports whether the training fits any card.
 func (c *Cards) Fits() bool {
-	return slices.ContainsFunc(c.Reports, func(r Report) bool { return r.Fits() })
+	return slices.ContainsFunc(c.Rows, func(r CardRow) bool { return r.Report != nil && r.Report.Fits() })
 }
