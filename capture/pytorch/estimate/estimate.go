@@ -146,9 +146,18 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := prepare(folder, &o); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
+	code, err := start(ctx, &o, environ(&o, folder))
+	if err != nil {
+		return nil, err
+	}
+	return read(ctx, folder, code)
+}
+
+// start runs a command to its end in an environment, and returns its exit code.
+func start(ctx context.Context, o *Options, env []string) (code int, err error) {
 	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
-	cmd.Dir, cmd.Env = o.Dir, environ(&o, folder)
-	if o.Stdin != nil {
+	cmd.Dir, cmd.Env = o.Dir, env
+	if o.Stdin != nil { // a nil *os.File is not a nil io.Reader
 		cmd.Stdin = o.Stdin
 	}
 	if o.Stdout != nil {
@@ -159,13 +168,27 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	}
 	err = cmd.Run()
 	if ctx.Err() != nil {
-		return nil, ctx.Err()
+		return 0, ctx.Err()
 	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return nil, err
+	if err != nil && !errors.As(err, new(*exec.ExitError)) {
+		return 0, err
 	}
-	return read(ctx, folder, cmd.ProcessState.ExitCode())
+	return cmd.ProcessState.ExitCode(), nil
+}
+
+// place writes what the command's Python finds in a folder: a program that takes it over, and its settings.
+func place(folder, program string, settings any) error {
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return err
+	}
+	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": program,
+		"config.json": string(text)} {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // prepare writes what the command's Python will find.
@@ -177,16 +200,7 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	settings, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	for name, text := range map[string]string{"sitecustomize.py": site, "estimate.py": pytorch.Agent() + "\n\n" + world + "\n\n" + pretence + "\n\n" + source, "config.json": string(settings)} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return place(folder, pytorch.Agent()+"\n\n"+world+"\n\n"+pretence+"\n\n"+source, c)
 }
 
 // environ puts the folder in front of PYTHONPATH and sets the ranks' variables if there are to be several

@@ -119,7 +119,7 @@ type realReport struct {
 	Answers     []RealAnswer  `json:"answers"`
 	Notes       []string      `json:"notes"`
 	OutOfMemory []OutOfMemory `json:"out_of_memory"`
-	Died        string        `json:"died"`
+	Died        bool          `json:"died"`
 	Error       string        `json:"error"`
 	Unsupported string        `json:"unsupported"`
 }
@@ -153,26 +153,11 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if err := prepareReal(folder, &o); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
-	cmd.Dir, cmd.Env = o.Dir, realEnviron(&o, lib, folder)
-	if o.Stdin != nil {
-		cmd.Stdin = o.Stdin
-	}
-	if o.Stdout != nil {
-		cmd.Stdout = o.Stdout
-	}
-	if o.Stderr != nil {
-		cmd.Stderr = o.Stderr
-	}
-	err = cmd.Run()
-	if ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	code, err := start(ctx, &o.Options, realEnviron(&o, lib, folder))
+	if err != nil {
 		return nil, err
 	}
-	return readReal(ctx, folder, cmd.ProcessState.ExitCode())
+	return readReal(ctx, folder, code)
 }
 
 // interpreter finds the Python that a command is: itself, or what a script's first line names, as torchrun's
@@ -213,18 +198,7 @@ func prepareReal(folder string, o *RealOptions) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	settings, err := json.Marshal(c)
-	if err != nil {
-		return err
-	}
-	for name, text := range map[string]string{"sitecustomize.py": site,
-		"estimate.py": world + "\n\n" + realSource,
-		"config.json": string(settings)} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
+	return place(folder, world+"\n\n"+realSource, c)
 }
 
 // offline are the switches by which libraries leave the network alone.
@@ -305,7 +279,7 @@ func readProcess(ctx context.Context, path string) (*Process, error) {
 		return nil, nil
 	}
 	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
-		OutOfMemory: r.OutOfMemory, Died: r.Died != "" && len(r.OutOfMemory) > 0, Answers: r.Answers,
+		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers,
 		Notes: r.Notes}
 	most := p.Fullest()
 	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Books) bool {

@@ -41,7 +41,7 @@ class Rehearsal(object):
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.answers, self.notes, self.error, self.unsupported = {}, [], "", ""
         self.steps, self.depth, self.first = [], 0, None
-        self.out_of_memory, self.snapshot, self.died, self.written = [], None, None, False
+        self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
 
     def note(self, text):
         if text not in self.notes:
@@ -148,7 +148,7 @@ class Rehearsal(object):
             ],
             "notes": self.notes,
             "out_of_memory": self.out_of_memory,
-            "died": self.died or "",
+            "died": self.died,
             "error": self.error,
             "unsupported": self.unsupported,
         }
@@ -171,7 +171,10 @@ class Rehearsal(object):
             self.unsupported = str(error)
             sys.stderr.write("gmemtop: %s\n" % error)
             return
-        self.died = kind.__name__
+        cause = error
+        while cause is not None and not self.died:  # a trainer may have raised an error of its own from it
+            self.died = isinstance(cause, self.torch.cuda.OutOfMemoryError)
+            cause = cause.__cause__ or cause.__context__
         self.excepthook(kind, error, traceback)
 
 

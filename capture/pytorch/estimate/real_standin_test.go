@@ -276,6 +276,14 @@ func TestRealErrors(t *testing.T) {
 	if !errors.As(err, &failed) || failed.Code != 7 {
 		t.Errorf("a script that ends with 7: %v", err)
 	}
+	_, _, err = real(t, estimate.RealOptions{Card: "t4"}, network+`
+try: step(2_000_000)
+except torch.OutOfMemoryError: optimizer.zero_grad()
+raise ValueError("another fault")
+`)
+	if !errors.As(err, &failed) {
+		t.Errorf("a script that survives an out-of-memory and fails by itself: %v", err)
+	}
 	for name, script := range map[string]string{"no torch": "pass\n", "nothing allocated": "import torch\n",
 		"compiles": network + "torch.compile(model)\n"} {
 		if _, _, err := real(t, estimate.RealOptions{}, script); !errors.Is(err, estimate.ErrUnsupported) {

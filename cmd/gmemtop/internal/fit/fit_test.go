@@ -203,3 +203,10 @@ note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) 
 		t.Errorf("%s", b.String())
 	}
 }
+
+func TestAnOutOfMemoryWithoutARequestIsSaidAllTheSame(t *testing.T) {
+	p := &estimate.Process{Steps: 2, Died: true}
+	if got := fullOf(p, timeline.IEC); got != "out of memory in step 3" {
+		t.Errorf("%q", got)
+	}
+}

@@ -142,6 +142,9 @@ func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBa
 
 // fullOf says in words where a process ran out of memory.
 func fullOf(p *estimate.Process, u timeline.Units) string {
+	if len(p.OutOfMemory) == 0 { // another allocator than PyTorch's own raised it
+		return fmt.Sprintf("out of memory in step %d", p.Steps+1)
+	}
 	last := p.OutOfMemory[len(p.OutOfMemory)-1]
 	return fmt.Sprintf("out of memory in step %d, asking for %s at %s", last.Step, u.Bytes(last.Request),
 		shortLine(last.Line))
