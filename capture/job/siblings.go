@@ -144,7 +144,7 @@ func (s *sibling) leave() error {
 	return s.left
 }
 
-// leave lets go of all of them, and waits for those that are leaving already.
+// leave detaches from all of them, and waits for those that are detaching already.
 func (k *siblings) leave() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

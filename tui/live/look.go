@@ -206,7 +206,7 @@ func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
 	return strings.Join(parts, ", "), bad
 }
 
-// peersSentence says which process the others wait for, or which one is unlike them; "" where none is.
+// peersSentence says which process the others wait for, or which one differs; "" if none does.
 func (l *Look) peersSentence(u timeline.Units) string {
 	if len(l.Ranks) == 0 {
 		return ""

@@ -51,7 +51,7 @@ def hello(
 
 
 def _number(*names: str) -> int:
-    """The first of some variables of the environment that is a number, -1 where none is."""
+    """The first of some environment variables that is a number, -1 if none is."""
     for name in names:
         if os.environ.get(name, "").isdigit():
             return int(os.environ[name])

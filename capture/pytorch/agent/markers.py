@@ -9,7 +9,7 @@ from .wire import VERSION
 
 
 def started() -> int:
-    """When this process began, in the kernel's ticks; 0 where nobody says."""
+    """When this process began, in the kernel's ticks; 0 if unknown."""
     try:
         with open("/proc/self/stat") as f:
             return int(f.read().rpartition(")")[2].split()[19])

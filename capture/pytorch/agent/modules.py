@@ -34,7 +34,7 @@ class Modules:
         return name
 
     def behind(self) -> str:
-        """The module whose op made the node that runs in a backward pass, "" where nobody knows."""
+        """The module whose op made the node that runs in a backward pass, "" if unknown."""
         node = self.node()
         return "" if node is None else self.made.get(sequence_of(node), "")
 

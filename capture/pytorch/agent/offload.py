@@ -77,7 +77,7 @@ class Offload(Carrier):
 
     def begin(self) -> None:
         Carrier.begin(self)
-        self.region.thread = 0  # of whoever enters a module first: this may be the thread that imported torch
+        self.region.thread = 0  # the first to enter a module: that may be the thread that imported torch
 
     def next(self) -> Moved:
         if self.region.depth == 0:

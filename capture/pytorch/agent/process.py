@@ -32,8 +32,8 @@ def initializing(module: Any) -> bool:
 
 
 def silent() -> bool:
-    """Whether this process is none that trains: a child of multiprocessing (a data loader's worker, a
-    compiler's) or a launcher."""
+    """Whether this process does not train: it is a child of multiprocessing (a data loader's or a compiler's
+    worker) or a launcher."""
     import multiprocessing
 
     main = getattr(sys.modules.get("__main__"), "__spec__", None)

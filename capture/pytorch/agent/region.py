@@ -43,7 +43,7 @@ class Region:
         self.hooks: list[Any] = []
         self.patches = Patches()
         self.mode: Any = None  # that is entered with the region, if any
-        self.thread = 0  # 0 for that of whoever enters a module first
+        self.thread = 0  # 0 until a thread enters a module
         self.depth = 0
         self.pushed = False
         self.entered = False

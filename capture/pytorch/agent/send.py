@@ -74,7 +74,7 @@ class Sender:
         self.met = False  # a viewer was there once
         self.told: Any = None  # what the viewer was last told of what may change
         self.sending: Iterator[bool] | None = None  # the window that is being sent
-        self.hurry = 0.0  # until when a viewer looks whether a plan has begun
+        self.hurry = 0.0  # until when a viewer checks whether a plan has begun
 
     def connect(self) -> bool:
         if not self.link.connect():
@@ -203,7 +203,7 @@ class Sender:
         return self.welcome and bool(self.outbox or self.windows.ready or self.sending is not None)
 
     def _introduce(self) -> None:
-        """Say who we are, and remember what of it may change."""
+        """Send the hello, and remember the parts of it that may change."""
         told = self._changing()
         totals, (how, offloads, waiting) = self.totals, told
         self.link.frame(HELLO, hello(self.torch, totals.device, how, offloads, totals.room, waiting))

@@ -3,9 +3,9 @@
 What is known of an allocator is its table of virtual functions. Which slot holds which function differs
 from version to version, so it is not assumed: each slot of the table in this process is looked up among
 the symbols of the library that it lies in, and the functions that are exchanged have to have the exact
-names, arguments included, that pool.c is written for. They have to be where SLOTS has them, too, which
-names the versions that this serves: by device and version, -1 for what there is none of or is left alone,
-as it is in each release of torch for Linux (pool/testdata/slots.py reads it from those).
+names, arguments included, that pool.c is written for. They also have to be where SLOTS has them, by device
+and version; -1 stands for a function that is missing or left alone. SLOTS names the versions that this
+serves, as read from each release of torch for Linux (pool/testdata/slots.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The streams of a plan: the one that it speaks of, and two beside it for copies.
 
-On a CPU there are none of them, and whoever copies waits. Freed memory goes back to the plan's stream, which
+A CPU has no streams, and a copy is waited for. Freed memory goes back to the plan's stream, which
 has waited for the copy to the host, and what returns is allocated on it. An op on another stream that reads
 what returned waits for that stream, and the memory is marked as used there.
 """
