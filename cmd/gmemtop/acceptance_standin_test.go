@@ -15,8 +15,14 @@ import (
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
-// notTiny is what checks say that need more than the tiny networks which the stand-in computes.
-const notTiny = "needs networks of ordinary size"
+// skips is how the reason begins of a check that may be skipped here: tiny networks, which the processor
+// computes in times that mean nothing, cannot show everything.
+var skips = map[string]string{
+	"overhead":                 "needs ", // a quieter machine or networks of ordinary size
+	"beyond-vgg16":             "needs networks of ordinary size",
+	"beyond-vgg16-swapping":    "needs networks of ordinary size",
+	"compare-gpt-steps-cpu-60": "needs a larger budget than 60 %",
+}
 
 // TestEveryCheckOnTheStandIn runs scripts/gpu-acceptance.sh from its first line to its last, and once more:
 // what was ok is not run again.
@@ -65,7 +71,7 @@ func TestEveryCheckOnTheStandIn(t *testing.T) {
 		case x.Check != list[i].Name:
 			t.Errorf("%s where %s was to come", x.Check, list[i].Name)
 		case x.Outcome == acceptance.OK:
-		case strings.HasPrefix(x.Check, "beyond-") && x.Outcome == acceptance.Skipped && strings.HasPrefix(x.Reason, notTiny):
+		case x.Outcome == acceptance.Skipped && skips[x.Check] != "" && strings.HasPrefix(x.Reason, skips[x.Check]):
 		case x.Check == "probes" && x.Outcome == acceptance.Skipped && os.Geteuid() != 0: // it needs root
 		default:
 			t.Errorf("%s: %s", x.Check, x)
