@@ -36,7 +36,7 @@ print(torch.cuda.get_device_properties(0).name, torch.cuda.get_device_properties
 			t.Errorf("%s: torch sees %s, the list says %s", c.Model, strings.TrimSpace(out), want)
 		}
 	}
-	if n := len(standin.Cards()); n != 12 {
-		t.Errorf("%d cards are listed, expected 12", n)
+	if n := len(standin.Cards()); n != 13 {
+		t.Errorf("%d cards are listed, expected 13", n)
 	}
 }
