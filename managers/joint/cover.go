@@ -1,8 +1,6 @@
 package joint
 
 import (
-	"cmp"
-	"math"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -18,8 +16,8 @@ import (
 // Way chosen: each candidate has a price, and the cheapest for the bytes that it takes off goes first until
 // no position is over; what is still over is covered at the price of waiting (coverRest); then the dearest
 // that is not needed is taken back (prune). Prices of copies come from the dual of the bound's linear
-// program, from a sweep of fixed shares, or from filling the copy engines to the brim (fill); then they move
-// with what schedules show (update).
+// program, from a sweep of fixed shares, or from filling the copy engines to the brim (fill.go); then they
+// move with what schedules show (costs.go).
 //
 // Complexity: O(gaps log gaps) for a cover: a sort, and a segment tree (plan/curve) for the load. Rejected:
 // one price for all problems (what a copy costs shows only in a schedule); an exact cover (see joint.go).
@@ -46,51 +44,39 @@ type prices struct {
 // cover chooses absences until the load meets the limits everywhere, cheapest first, and takes back what
 // turns out not to be needed.
 type cover struct {
-	s               *schedule
-	tree            *curve.Tree // of each op, bytes by which it passes its limit
-	values          []int64     // to fill a tree with
-	sum             []float64   // of excess before each position, scaled to the largest
-	order           []int32
-	rated           []rated   // to sort them
-	rate            []float64 // of each gap
-	cost            []float64
-	cheapest        []choice
-	from            []plan.OpID // of each gap: where its absence is sure to have begun, and to end
-	to              []plan.OpID
-	whole           []bool // of each gap chosen to be swapped: it counts from access to access
-	peak            int64
-	noDrop          bool // recomputing is switched off
-	across          []int32
-	densities       []float64
-	outRoom, inRoom *curve.Tree // of each op, less than nothing while copies have room
-	// of each gap: what dropping it costs, chains and all, as far as schedules have shown
-	recomputeCost []float64
-	waitCost      []float64 // of each gap: what compute waited for its copies back
-	reruns        []float64 // of each op: how often it ran again
+	s        *schedule
+	costs    costs
+	engines  engines
+	tree     *curve.Tree // of each op, bytes by which it passes its limit
+	values   []int64     // to fill the tree with
+	sum      []float64   // of excess before each position, scaled to the largest
+	peak     int64       // the largest excess
+	noDrop   bool        // recomputing is switched off
+	order    []int32     // candidates: gaps, and behind them variants
+	rated    []rated     // to sort them
+	rate     []float64   // of each candidate
+	cheapest []choice    // of each gap
+	from, to []plan.OpID // of each gap: where its absence is sure to have begun, and to end
+	whole    []bool      // of each gap chosen to be swapped: it counts from access to access
+
+	across    []int32   // of gapsAcross
+	densities []float64 // of quantile, sorted
 }
 
 func newCover(s *schedule) *cover {
 	m := s.m
-	values := make([]int64, m.n)
 	c := &cover{
-		s:             s,
-		tree:          curve.New(values),
-		outRoom:       curve.New(values),
-		inRoom:        curve.New(values),
-		values:        values,
-		sum:           make([]float64, m.n+1),
-		whole:         make([]bool, len(m.gaps)),
-		recomputeCost: make([]float64, len(m.gaps)),
-		waitCost:      make([]float64, len(m.gaps)),
-		reruns:        make([]float64, m.n),
-		rate:          make([]float64, len(m.gaps)+len(m.variants)),
-		cost:          make([]float64, len(m.gaps)),
-		cheapest: make(
-			[]choice,
-			len(m.gaps),
-		),
-		from: make([]plan.OpID, len(m.gaps)),
-		to:   make([]plan.OpID, len(m.gaps)),
+		s:        s,
+		costs:    newCosts(m),
+		engines:  newEngines(m),
+		tree:     curve.New(make([]int64, m.n)),
+		values:   make([]int64, m.n),
+		sum:      make([]float64, m.n+1),
+		rate:     make([]float64, len(m.gaps)+len(m.variants)),
+		cheapest: make([]choice, len(m.gaps)),
+		from:     make([]plan.OpID, len(m.gaps)),
+		to:       make([]plan.OpID, len(m.gaps)),
+		whole:    make([]bool, len(m.gaps)),
 	}
 	clock := make([]int64, m.n+1)
 	var all int64
@@ -120,156 +106,28 @@ func (c *cover) ready(x *gap) int64 {
 	return c.s.m.end[x.ready]
 }
 
-// forget sets prices back to what they are before any schedule has been seen.
-func (c *cover) forget() {
-	for g := range c.recomputeCost {
-		c.recomputeCost[g], c.waitCost[g] = float64(c.s.m.gaps[g].chainTime), 0
-	}
-	for i := range c.reruns {
-		c.reruns[i] = 1
-	}
-}
-
-// update moves prices towards what the schedule at hand has shown: an op that ran again for others, because
-// what it makes was not there, makes dropping its result dearer; a copy back that compute waited for makes
-// swapping dearer for all whose copies stood in that queue.
-func (c *cover) update() {
-	s, m := c.s, c.s.m
-	for i := range c.reruns {
-		c.reruns[i] *= 1 - m.set.pace
-	}
-	for _, o := range s.chains.ops {
-		c.reruns[o] += m.set.pace
-	}
-	for _, g := range m.choices {
-		c.waitCost[g] *= 1 - m.set.pace
-		if !m.gaps[g].canRecompute {
-			continue
-		}
-		c.recomputeCost[g] = float64(m.gaps[g].chainTime - m.gaps[g].producersTime)
-		for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
-			c.recomputeCost[g] += float64(m.dur[o]) * max(1, c.reruns[o])
-		}
-	}
-	first, free := 0, int64(0) // of the copies that followed each other without a pause
-	var busy int64
-	for k, g := range s.prefetches.order {
-		x := &m.gaps[g]
-		if s.queues.prefetched[g]-x.prefetchTime > free {
-			first, busy = k, 0
-		}
-		free = s.queues.prefetched[g]
-		busy += x.prefetchTime
-		wait := s.queues.wait[s.absences.due[g]]
-		if wait == 0 ||
-			k+1 < len(s.prefetches.order) && s.absences.due[s.prefetches.order[k+1]] == s.absences.due[g] {
-			continue
-		}
-		for _, h := range s.prefetches.order[first : k+1] {
-			c.waitCost[h] += m.set.pace * float64(wait) * float64(m.gaps[h].prefetchTime) / float64(busy)
-		}
-	}
-}
-
 // choose fills s.setting.choice under the prices, for the schedule's limits: from nothing, or from what a
 // candidate chose.
 func (c *cover) choose(pr prices, from *candidate) {
 	s, m := c.s, c.s.m
 	s.steps += 8 * int64(m.n+len(m.gaps))
-	for i := range m.variants {
-		o := int(m.variants[i].op)
-		if from == nil {
-			s.setting.setWay(o, m.fast[o])
-		} else {
-			s.setting.setWay(o, from.way[o])
-		}
-	}
+	c.begin(from)
 	c.excess()
-	c.order = c.order[:0]
-	for _, g := range m.choices {
-		s.setting.choice[g] = keep
-		if from != nil {
-			s.setting.choice[g] = from.choice[g]
-		}
-		x := &m.gaps[g]
-		how, cost := keep, 0.0
-		redo := pr.recompute * c.recomputeCost[g]
-		if x.canSwap && pr.copy >= 0 {
-			how, cost = swap, pr.copy*float64(x.evictTime+x.prefetchTime)+c.waitCost[g]
-			if pr.dual != nil {
-				if copies, rerun, ok := pr.dual.costs(x); ok {
-					cost = pr.copy*copies + m.set.dualCopies*float64(
-						x.evictTime+x.prefetchTime,
-					) + c.waitCost[g]
-					if x.canRecompute && pr.recompute >= 0 {
-						redo = rerun + c.recomputeCost[g] - float64(x.producersTime)
-					}
-				}
-			}
-			// compute waits, whatever else happens
-			if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room {
-				cost = max(cost, float64(x.evictTime+x.prefetchTime-room))
-			}
-		}
-		if x.canRecompute && pr.recompute >= 0 {
-			if how == keep || redo < cost {
-				how, cost = recompute, redo
-			}
-		}
-		if how == keep {
-			continue
-		}
-		value := float64(x.size)
-		if pr.byExcess {
-			value *= c.sum[x.before] - c.sum[x.after+1]
-		} else if c.sum[x.before] <= c.sum[x.after+1] {
-			value = 0
-		}
-		if value <= 0 {
-			s.setting.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
-			continue
-		}
-		c.cheapest[g], c.cost[g] = how, cost
-		c.rate[g] = (cost + 1) / value
-		c.order = append(c.order, g)
-	}
-	for k := range m.variants { // a variant is a candidate for one position
-		x := &m.variants[k]
-		if c.sum[x.op+1] > c.sum[x.op] {
-			value := float64(x.saves)
-			if pr.byExcess {
-				value *= c.sum[x.op+1] - c.sum[x.op]
-			}
-			c.rate[len(m.gaps)+k] = (float64(x.costs) + 1) / value
-			c.order = append(c.order, int32(len(m.gaps)+k))
-		}
-	}
+	c.rateAll(pr)
 	c.sort()
-	for i := range c.values {
-		c.values[i] = m.load[i] + s.setting.work[i] - m.work[i] - s.memory.limit[i]
-	}
-	c.tree.Reset(c.values)
-	if from != nil {
-		for _, g := range m.choices {
-			switch x := &m.gaps[g]; s.setting.choice[g] {
-			case swap:
-				c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
-			case recompute:
-				c.tree.Add(int(x.after)+1, int(x.before), -x.size)
-			}
-		}
-	} else if pr.fill {
+	c.load(from)
+	if from == nil && pr.fill {
 		c.fill(pr.split)
 	}
 	for _, g := range c.order { // what is absent without anyone waiting
 		if c.tree.Peak() <= 0 {
 			break
 		}
-		if int(g) < len(m.gaps) && s.setting.choice[g] != keep {
-			continue
-		}
 		if int(g) >= len(m.gaps) {
 			c.takeVariant(&m.variants[int(g)-len(m.gaps)])
+			continue
+		}
+		if s.setting.choice[g] != keep {
 			continue
 		}
 		x := &m.gaps[g]
@@ -284,6 +142,110 @@ func (c *cover) choose(pr prices, from *candidate) {
 	}
 	c.coverRest(pr)
 	c.prune()
+}
+
+// begin keeps everything and runs each op its fastest way, or does as a candidate chose.
+func (c *cover) begin(from *candidate) {
+	s, m := c.s, c.s.m
+	for i := range m.variants {
+		o := int(m.variants[i].op)
+		if from == nil {
+			s.setting.setWay(o, m.fast[o])
+		} else {
+			s.setting.setWay(o, from.way[o])
+		}
+	}
+	for _, g := range m.choices {
+		s.setting.choice[g] = keep
+		if from != nil {
+			s.setting.choice[g] = from.choice[g]
+		}
+	}
+}
+
+// rateAll lists the candidates and rates each: its cost for the bytes that it takes off where that helps.
+func (c *cover) rateAll(pr prices) {
+	s, m := c.s, c.s.m
+	c.order = c.order[:0]
+	for _, g := range m.choices {
+		how, cost := c.price(pr, g)
+		if how == keep {
+			continue
+		}
+		x := &m.gaps[g]
+		value := float64(x.size)
+		if pr.byExcess {
+			value *= c.sum[x.before] - c.sum[x.after+1]
+		} else if c.sum[x.before] <= c.sum[x.after+1] {
+			value = 0
+		}
+		if value <= 0 {
+			s.setting.choice[g] = keep // nothing is gained by it, whatever was chosen elsewhere
+			continue
+		}
+		c.cheapest[g] = how
+		c.rate[g] = (cost + 1) / value
+		c.order = append(c.order, g)
+	}
+	for k := range m.variants { // a variant is a candidate for one position
+		x := &m.variants[k]
+		if c.sum[x.op+1] > c.sum[x.op] {
+			value := float64(x.saves)
+			if pr.byExcess {
+				value *= c.sum[x.op+1] - c.sum[x.op]
+			}
+			c.rate[len(m.gaps)+k] = (float64(x.costs) + 1) / value
+			c.order = append(c.order, int32(len(m.gaps)+k))
+		}
+	}
+}
+
+// price returns the cheapest way to be rid of gap g and what it costs, keep where there is none.
+func (c *cover) price(pr prices, g int32) (how choice, cost float64) {
+	m := c.s.m
+	x := &m.gaps[g]
+	how = keep
+	redo := pr.recompute * c.costs.recompute[g]
+	if x.canSwap && pr.copy >= 0 {
+		copies := float64(x.evictTime + x.prefetchTime)
+		how, cost = swap, pr.copy*copies+c.costs.wait[g]
+		if pr.dual != nil {
+			if dual, rerun, ok := pr.dual.costs(x); ok {
+				cost = pr.copy*dual + m.set.dualCopies*copies + c.costs.wait[g]
+				if x.canRecompute && pr.recompute >= 0 {
+					redo = rerun + c.costs.recompute[g] - float64(x.producersTime)
+				}
+			}
+		}
+		// compute waits, whatever else happens
+		if room := m.start[x.before] - c.ready(x); x.evictTime+x.prefetchTime > room {
+			cost = max(cost, float64(x.evictTime+x.prefetchTime-room))
+		}
+	}
+	if x.canRecompute && pr.recompute >= 0 && (how == keep || redo < cost) {
+		how, cost = recompute, redo
+	}
+	return how, cost
+}
+
+// load fills the tree with what passes the limits, less what a candidate takes off.
+func (c *cover) load(from *candidate) {
+	s, m := c.s, c.s.m
+	for i := range c.values {
+		c.values[i] = m.load[i] + s.setting.work[i] - m.work[i] - s.memory.limit[i]
+	}
+	c.tree.Reset(c.values)
+	if from == nil {
+		return
+	}
+	for _, g := range m.choices {
+		switch x := &m.gaps[g]; s.setting.choice[g] {
+		case swap:
+			c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
+		case recompute:
+			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
+		}
+	}
 }
 
 // sort puts the candidates in order of rate. What is compared is copied beside what is sorted: comparisons
@@ -311,78 +273,6 @@ func (c *cover) sort() {
 type rated struct {
 	rate float64
 	gap  int32
-}
-
-// fill swaps gaps across the fullest position, the longest first, as long as the copies out that must be done
-// by then and the copies in that cannot begin before fit into the time there is, whichever end one looks
-// from; then it drops the cheapest until the position is relieved.
-func (c *cover) fill(split float64) {
-	s, m := c.s, c.s.m
-	k, most := 0, int64(math.MinInt64)
-	for i := range m.n {
-		if v := m.load[i] - s.memory.limit[i]; v > most {
-			k, most = i, v
-		}
-	}
-	at := plan.OpID(k)
-	c.across = c.across[:0]
-	for _, g := range m.choices {
-		if x := &m.gaps[g]; x.after < at && at < x.before {
-			c.across = append(c.across, g)
-		}
-	}
-	slices.SortFunc(c.across, func(a, b int32) int {
-		x, y := &m.gaps[a], &m.gaps[b]
-		return cmp.Or(cmp.Compare(y.before-y.after, x.before-x.after), cmp.Compare(a, b))
-	})
-	// A copy out of the gap written at a has from the end of a to the start of k, with all those written
-	// later; likewise backwards for copies in.
-	start, end := m.start[k], m.end[k]
-	for i := range c.values {
-		c.values[i] = min(0, m.end[i]-start)
-	}
-	c.outRoom.Reset(c.values)
-	for i := range c.values {
-		c.values[i] = min(0, end-m.start[i])
-	}
-	c.inRoom.Reset(c.values)
-	density := func(x *gap, g int32) float64 { return c.recomputeCost[g] * 1024 / float64(x.size) }
-	missing := most
-	for _, g := range c.across {
-		x := &m.gaps[g]
-		if missing <= 0 {
-			break
-		}
-		if !x.canSwap || s.chains.noSwap || x.canRecompute && density(x, g) < split {
-			continue
-		}
-		first := max(int(x.ready), 0)
-		if c.outRoom.Max(0, first+1)+x.evictTime > 0 || c.inRoom.Max(int(x.before), m.n)+x.prefetchTime > 0 {
-			continue
-		}
-		c.outRoom.Add(0, first+1, x.evictTime)
-		c.inRoom.Add(int(x.before), m.n, x.prefetchTime)
-		s.setting.choice[g] = swap
-		c.tree.Add(int(c.from[g]), int(c.to[g]), -x.size)
-		missing -= x.size
-	}
-	if missing <= 0 || c.noDrop {
-		return
-	}
-	slices.SortFunc(c.across, func(a, b int32) int {
-		return cmp.Or(cmp.Compare(density(&m.gaps[a], a), density(&m.gaps[b], b)), cmp.Compare(a, b))
-	})
-	for _, g := range c.across {
-		x := &m.gaps[g]
-		if missing <= 0 {
-			break
-		}
-		if s.setting.choice[g] == keep && x.canRecompute {
-			s.setting.choice[g] = recompute
-			c.tree.Add(int(x.after)+1, int(x.before), -x.size)
-			missing -= x.size
-		}
-	}
 }
 
 // takeVariant takes a variant with less workspace where that is needed.
@@ -415,12 +305,12 @@ func (c *cover) coverRest(pr prices) {
 			rest = append(rest, g)
 			continue
 		}
-		how, cost := swap, float64(x.evictTime+x.prefetchTime)+c.waitCost[g]
+		how, cost := swap, float64(x.evictTime+x.prefetchTime)+c.costs.wait[g]
 		if !x.canSwap || pr.copy < 0 {
 			how = keep
 		}
-		if x.canRecompute && pr.recompute >= 0 && (how == keep || c.recomputeCost[g] < cost) {
-			how, cost = recompute, c.recomputeCost[g]
+		if x.canRecompute && pr.recompute >= 0 && (how == keep || c.costs.recompute[g] < cost) {
+			how, cost = recompute, c.costs.recompute[g]
 		}
 		if how == keep {
 			continue
@@ -506,23 +396,4 @@ func (c *cover) excess() {
 		}
 	}
 	c.sum[m.n] = sum
-}
-
-// quantile returns what running again costs, in nanoseconds for 1024 bytes, for the gap below which such a
-// share of all that can be dropped lies.
-func (c *cover) quantile(share float64) float64 {
-	m := c.s.m
-	if c.densities == nil {
-		c.densities = []float64{}
-		for _, g := range m.choices {
-			if x := &m.gaps[g]; x.canRecompute {
-				c.densities = append(c.densities, float64(x.chainTime)*1024/float64(x.size))
-			}
-		}
-		slices.Sort(c.densities)
-	}
-	if len(c.densities) == 0 {
-		return 0
-	}
-	return c.densities[int(share*float64(len(c.densities)-1))]
 }

@@ -89,7 +89,7 @@ func (v *view) good(x *candidate) bool { return x != nil && x.over == 0 && x.tim
 func (v *view) search(seeds []*candidate, share int64) *candidate {
 	s, f := v.s, v.f
 	s.setting.lead = 0
-	v.c.forget()
+	v.c.costs.forget()
 	var best *candidate
 	began := s.steps
 	over := func() bool {
@@ -141,13 +141,13 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 			if over() {
 				break
 			}
-			v.c.forget()
+			v.c.costs.forget()
 			s.set(best)
 			for range f.set.updates {
 				if over() {
 					break
 				}
-				v.c.update()
+				v.c.costs.learn(s)
 				try(pr)
 			}
 		}
@@ -196,7 +196,7 @@ func (v *view) repair(old *candidate, work int64) *candidate {
 	x := v.estimate()
 	x.price = old.price
 	s.take(&x)
-	v.c.forget()
+	v.c.costs.forget()
 	for _, from := range []*candidate{old, nil} {
 		v.c.choose(old.price, from)
 		if y := v.estimate(); y.better(&x) {

@@ -121,7 +121,7 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 
 	v.rnd, v.target = rand.New(rand.NewPCG(r.Seed, budget)), bound
 	v.applyMargin(budget, 0)
-	v.c.forget()
+	v.c.costs.forget()
 	v.c.choose(prices{copy: 1, recompute: 1, dual: &f.b.dual}, nil)
 	s.run()
 	d.printf(

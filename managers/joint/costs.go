@@ -1,0 +1,77 @@
+package joint
+
+// What swapping and dropping cost, learnt from schedules.
+//
+// Problem: the cost of an absence depends on the others. What makes a buffer again may have to be made again
+// itself, and a copy waits behind those that stand in the queue before it. Neither is known while choices are
+// made.
+//
+// Way chosen: choose, make a schedule, move costs part of the way towards what it showed, choose again (as
+// multipliers are moved in Lagrangian relaxation). Complexity: O(gaps + producers + copies) for a schedule.
+// Rejected: costs taken over at once, with which two choices displace each other for ever.
+
+// costs are what the treatment of each gap cost in the schedules seen so far.
+type costs struct {
+	m         *model
+	recompute []float64 // of each gap: what dropping it costs, chains and all
+	wait      []float64 // of each gap: what compute waited for its copies back
+	reruns    []float64 // of each op: how often it ran again
+}
+
+func newCosts(m *model) costs {
+	return costs{m, make([]float64, len(m.gaps)), make([]float64, len(m.gaps)), make([]float64, m.n)}
+}
+
+// forget sets costs back to what they are before any schedule has been seen.
+func (c *costs) forget() {
+	for g := range c.recompute {
+		c.recompute[g], c.wait[g] = float64(c.m.gaps[g].chainTime), 0
+	}
+	for i := range c.reruns {
+		c.reruns[i] = 1
+	}
+}
+
+// learn moves costs towards what a schedule has shown: an op that ran again for others, because what it makes
+// was not there, makes dropping its result dearer; a copy back that compute waited for makes swapping dearer
+// for all whose copies stood in that queue.
+func (c *costs) learn(s *schedule) {
+	m := c.m
+	for i := range c.reruns {
+		c.reruns[i] *= 1 - m.set.pace
+	}
+	for _, o := range s.chains.ops {
+		c.reruns[o] += m.set.pace
+	}
+	for _, g := range m.choices {
+		c.wait[g] *= 1 - m.set.pace
+		if !m.gaps[g].canRecompute {
+			continue
+		}
+		c.recompute[g] = float64(m.gaps[g].chainTime - m.gaps[g].producersTime)
+		for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+			c.recompute[g] += float64(m.dur[o]) * max(1, c.reruns[o])
+		}
+	}
+	first, free := 0, int64(0) // of the copies that followed each other without a pause
+	var busy int64
+	for k, g := range s.prefetches.order {
+		x := &m.gaps[g]
+		if s.queues.prefetched[g]-x.prefetchTime > free {
+			first, busy = k, 0
+		}
+		free = s.queues.prefetched[g]
+		busy += x.prefetchTime
+		wait := s.queues.wait[s.absences.due[g]]
+		if wait == 0 ||
+			k+1 < len(s.prefetches.order) && s.absences.due[s.prefetches.order[k+1]] == s.absences.due[g] {
+			continue
+		}
+		for _, h := range s.prefetches.order[first : k+1] {
+			c.wait[h] += m.set.pace * float64(wait) * float64(m.gaps[h].prefetchTime) / float64(busy)
+		}
+	}
+}
+
+// density is what dropping gap g costs, in nanoseconds for 1024 bytes.
+func (c *costs) density(g int32) float64 { return c.recompute[g] * 1024 / float64(c.m.gaps[g].size) }
