@@ -75,7 +75,8 @@ func (c *cover) fill(split float64) {
 		if missing <= 0 {
 			return
 		}
-		if !x.canSwap || s.chains.noSwap || x.canRecompute && c.costs.density(g) < split || !c.engines.take(x) {
+		if !x.canSwap || s.chains.noSwap || x.canRecompute && c.costs.density(g) < split ||
+			!c.engines.take(x) {
 			continue
 		}
 		s.setting.choice[g] = swap

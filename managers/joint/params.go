@@ -56,6 +56,12 @@ type params struct {
 	// copyPrices are the prices of copying that are swept, the likelier first. Other grids were not
 	// measured.
 	copyPrices []float64
+	// dearer is how much is added to the price of copying that served best, to try a dearer one. Halved and
+	// doubled: no step time changes.
+	dearer float64
+	// cheaper is what that price is multiplied by, to try a cheaper one. Halved and
+	// doubled: no step time changes.
+	cheaper float64
 	// dualScales are the factors of dual prices that are swept. Other grids were not measured.
 	dualScales []float64
 	// fillShares are the shares of cheap reruns that are kept out of filled copy engines. Other grids were
@@ -198,6 +204,8 @@ func defaults() params {
 		updates:    20,
 		dualCopies: 0.01,
 		copyPrices: []float64{0.2, 1, 0.03, 0.5, 0.1, 3, 0.35, 0, 0.75, 1.5},
+		dearer:     0.3,
+		cheaper:    0.5,
 		dualScales: []float64{1, 0.6, 1.6, 0.3, 3},
 		fillShares: []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3},
 

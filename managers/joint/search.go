@@ -131,8 +131,8 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		pr := best.price
 		for _, pr := range []prices{
 			pr,
-			{copy: pr.copy + 0.3, recompute: pr.recompute, byExcess: pr.byExcess},
-			{copy: pr.copy / 2, recompute: pr.recompute, byExcess: !pr.byExcess},
+			{copy: pr.copy + f.set.dearer, recompute: pr.recompute, byExcess: pr.byExcess},
+			{copy: pr.copy * f.set.cheaper, recompute: pr.recompute, byExcess: !pr.byExcess},
 			{copy: 1, recompute: pr.recompute, dual: &f.b.dual},
 		} {
 			if pr.copy < 0 || v.off.swap {
