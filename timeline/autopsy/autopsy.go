@@ -240,4 +240,19 @@ type Lever struct {
 	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
 	// shown.
 	Fits int
+	// Effect is how it changes the run, for callers that try it.
+	Effect Effect
+}
+
+// Effect is how a lever changes a recorded run. The zero Effect is that of a lever whose effect the recording
+// does not show.
+type Effect struct {
+	// Setting is an option that it adds to those of the allocator, in the syntax of PYTORCH_CUDA_ALLOC_CONF.
+	Setting string
+	// Driver is how many bytes more the device then has for this process.
+	Driver int64
+	// Changes are the allocations that it makes smaller, shorter or leaves out, in no order.
+	Changes []Change
+	// Prompt says that frees that wait for another stream complete at once.
+	Prompt bool
 }

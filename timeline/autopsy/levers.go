@@ -26,7 +26,8 @@ type leverCase struct {
 	by    [timeline.NumCategories]int64
 	rough bool // some category was inferred
 	err   error
-	work  []int64 // of peakWithout
+	work  []int64  // of peakWithout
+	tried []Change // what the lever under way asked saves of
 }
 
 // worthShowing is the share of the peak below which a lever is left out.
@@ -50,7 +51,9 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts) ([]Lev
 		shardParametersLever, foreachLever,
 		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
 	} {
+		c.tried = nil
 		if l, ok := lever(c); ok {
+			l.Effect.Changes = c.tried
 			all = append(all, l)
 		}
 		if c.err != nil {
@@ -64,11 +67,12 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts) ([]Lev
 }
 
 // saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it
-// failed otherwise. False where it is not worth showing.
-func (c *leverCase) saves(cuts []cut) (int64, bool) {
+// failed otherwise. False where it is not worth showing. The cuts become the lever's effect.
+func (c *leverCase) saves(cuts []Change) (int64, bool) {
 	if len(cuts) == 0 {
 		return 0, false
 	}
+	c.tried = cuts
 	var n int64
 	switch {
 	case c.a.OOM || c.a.Inferred || !c.d.HasLifetimes():
@@ -124,7 +128,7 @@ func expandableLever(c *leverCase) (Lever, bool) {
 	}
 	l := Lever{
 		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n,
-		Exactness: timeline.Inferred, Fits: c.fits(n),
+		Exactness: timeline.Inferred, Fits: c.fits(n), Effect: Effect{Setting: "expandable_segments:True"},
 		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that "+
 			"could go back to the driver, "+
 			"so that they no longer have to lie together",
@@ -160,7 +164,7 @@ func splitLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1,
-		Exactness: timeline.Inferred, Fits: -1,
+		Exactness: timeline.Inferred, Fits: -1, Effect: Effect{Setting: "max_split_size_mb:256"},
 		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do " +
 			"not strand them; what it " +
 			"saves depends on the order of allocations",
@@ -174,7 +178,7 @@ func pendingLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n,
-		Exactness: timeline.Inferred, Fits: c.fits(n),
+		Exactness: timeline.Inferred, Fits: c.fits(n), Effect: Effect{Prompt: true},
 		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed "+
 			"but not yet "+
 			"usable", c.f.units.Bytes(n)),

@@ -236,13 +236,13 @@ func heldLever(c *leverCase) (Lever, bool) {
 	if bytes == 0 {
 		return Lever{}, false
 	}
-	var cuts []cut
+	var cuts []Change
 	for i := range list {
 		x := &list[i]
 		first, end := d.AllocsIn(since, x.First)
 		for a := max(first, timeline.AllocID(0)); a < end && i > 0; a++ {
 			if r := d.Allocs.Requested[a]; r >= x.First && r < x.End && !isKept(d.Allocs.Category[a]) {
-				cuts = append(cuts, cut{x.First, r, d.Allocs.Rounded[a]})
+				cuts = append(cuts, Change{a, x.First, r, d.Allocs.Rounded[a]})
 			}
 		}
 	}
@@ -266,14 +266,15 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	if phase != traces.PhaseForward || float64(c.by[timeline.Gradient]) < worthShowing*float64(c.total) {
 		return Lever{}, false
 	}
-	var cuts []cut
+	var cuts []Change
 	for _, s := range steps.Phases(d) {
 		if s.Phase != traces.PhaseForward {
 			continue
 		}
 		for _, a := range d.LiveAt(s.First, nil) {
 			if d.Allocs.Category[a] == timeline.Gradient {
-				cuts = append(cuts, cut{s.First, min(s.Last, d.Allocs.Requested[a]), d.Allocs.Rounded[a]})
+				to := min(s.Last, d.Allocs.Requested[a])
+				cuts = append(cuts, Change{a, s.First, to, d.Allocs.Rounded[a]})
 			}
 		}
 	}
@@ -290,7 +291,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 
 // shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
 // own number, else two.
-func (c *leverCase) shard(cat timeline.Category) ([]cut, string) {
+func (c *leverCase) shard(cat timeline.Category) ([]Change, string) {
 	world := int64(c.d.Timeline().Trace.Process.WorldSize)
 	stated := fmt.Sprintf("over the run's %d ranks", world)
 	if world < 2 {

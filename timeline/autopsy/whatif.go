@@ -11,22 +11,25 @@ import (
 // moment, which is why taking the blocks' bytes off the old peak would promise too much. Linear in events
 // plus cuts.
 
-// cut takes bytes off the allocated series in the moments [from, to).
-type cut struct {
-	from, to timeline.Moment
-	bytes    int64
+// Change is what a lever does to one allocation: it holds Bytes fewer in the moments [From, To). With all of
+// its bytes off from its start to its end it is never made; from a later moment on, it ends earlier; where To
+// comes before its end, it is made again there.
+type Change struct {
+	Alloc    timeline.AllocID
+	From, To timeline.Moment
+	Bytes    int64 // rounded
 }
 
 // peakWithout returns the peak of allocated bytes after cuts. scratch is working memory of d.Len()+2 numbers.
-func peakWithout(ctx context.Context, d *timeline.Device, cuts []cut, scratch []int64) (int64, error) {
+func peakWithout(ctx context.Context, d *timeline.Device, cuts []Change, scratch []int64) (int64, error) {
 	diff := scratch[:d.Len()+2] // index m+1: the state before the first event comes first
 	clear(diff)
 	for _, c := range cuts {
-		if c.to <= c.from {
+		if c.To <= c.From {
 			continue
 		}
-		diff[c.from+1] -= c.bytes
-		diff[min(int(c.to)+1, d.Len()+1)] += c.bytes
+		diff[c.From+1] -= c.Bytes
+		diff[min(int(c.To)+1, d.Len()+1)] += c.Bytes
 	}
 	peak, sum := int64(0), int64(0)
 	for i := 0; i <= d.Len(); i++ {
@@ -40,24 +43,24 @@ func peakWithout(ctx context.Context, d *timeline.Device, cuts []cut, scratch []
 }
 
 // bytesAt returns what cuts take off at one moment.
-func bytesAt(cuts []cut, m timeline.Moment) int64 {
+func bytesAt(cuts []Change, m timeline.Moment) int64 {
 	sum := int64(0)
 	for _, c := range cuts {
-		if c.from <= m && m < c.to {
-			sum += c.bytes
+		if c.From <= m && m < c.To {
+			sum += c.Bytes
 		}
 	}
 	return sum
 }
 
-// life returns a cut of some bytes of an allocation for as long as it is allocated.
-func life(d *timeline.Device, a timeline.AllocID, bytes int64) cut {
-	return cut{d.Allocs.Start[a], min(d.Allocs.Requested[a], timeline.Moment(d.Len())), bytes}
+// life takes some bytes off an allocation for as long as it is allocated.
+func life(d *timeline.Device, a timeline.AllocID, bytes int64) Change {
+	return Change{a, d.Allocs.Start[a], min(d.Allocs.Requested[a], timeline.Moment(d.Len())), bytes}
 }
 
-// cutsOf returns a cut for every allocation of which less picks bytes off.
-func cutsOf(d *timeline.Device, less func(timeline.AllocID) int64) []cut {
-	var cuts []cut
+// cutsOf returns a change for every allocation of which less picks bytes off.
+func cutsOf(d *timeline.Device, less func(timeline.AllocID) int64) []Change {
+	var cuts []Change
 	for a := range d.Allocs.Rounded {
 		if n := less(timeline.AllocID(a)); n > 0 {
 			cuts = append(cuts, life(d, timeline.AllocID(a), min(n, d.Allocs.Rounded[a])))
