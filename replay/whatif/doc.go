@@ -7,5 +7,8 @@
 // same recording, by what the emulation makes of the recorded settings; a recording that cannot be replayed,
 // or whose replay goes astray, is refused.
 //
+// [Explain] also plays what a report advises about the training itself, through the rest of the step and the
+// steps after it.
+//
 // The package knows no manager, and answers in figures: callers find the words.
 package whatif

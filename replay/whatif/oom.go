@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
@@ -32,6 +33,11 @@ func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timelin
 				Notes: []string{}}, u)
 		default:
 			row.Simulate(simulation(answer, u), u)
+			if row.OOM {
+				if err := tryLevers(ctx, d, answer, row, u); err != nil {
+					return err
+				}
+			}
 		}
 	}
 	return nil
@@ -83,4 +89,65 @@ func simulated(r *Result, o *Outcome) report.SimulatedSettings {
 		s.Spare = &n
 	}
 	return s
+}
+
+// tryWork bounds the steps that are played to try levers, about a second's.
+const tryWork = 6_000_000
+
+// tryLevers plays the levers of a row, the largest savings first, and two together where none is enough. The
+// error is the context's.
+func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.OOMDevice,
+	u timeline.Units) error {
+	t, err := newTrials(d, r)
+	if err != nil {
+		row.NotTried(err.Error())
+		return nil
+	}
+	work := int64(tryWork)
+	try := func(levers ...autopsy.Effect) (report.Tried, error) {
+		if work -= int64(t.request) + followingSteps*int64(t.request-max(t.again, 0)); work < 0 {
+			return report.Tried{Outcome: report.NotTried,
+				Reason: "the recording is too long to try every lever"}, nil
+		}
+		out, err := t.try(ctx, levers...)
+		switch {
+		case ctx.Err() != nil:
+			return report.Tried{}, ctx.Err()
+		case err != nil:
+			return report.Tried{Outcome: report.NotTried, Reason: err.Error()}, nil
+		}
+		capacity := r.Capacity
+		return report.Tried{Outcome: outcomes[out.Verdict], Steps: out.Steps, Peak: &out.Peak,
+			PeakReserved: &out.PeakReserved, Capacity: &capacity}, nil
+	}
+	for i := range row.Levers {
+		l := &row.Levers[i]
+		if l.Simulated != nil {
+			l.Effect.Setting = l.Simulated.Setting
+		}
+		tried, err := try(l.Effect)
+		if err != nil {
+			return err
+		}
+		l.Tried = &tried
+	}
+	row.Rank()
+	for _, pair := range row.Pairs() {
+		tried, err := try(row.Levers[pair[0]].Effect, row.Levers[pair[1]].Effect)
+		if err != nil {
+			return err
+		}
+		if tried.Outcome == report.Finishes || tried.Outcome == report.ServesRequest {
+			row.Together = &report.Together{Tried: tried,
+				Levers: []string{row.Levers[pair[0]].Name, row.Levers[pair[1]].Name}}
+			break
+		}
+	}
+	row.SayTried(u)
+	return nil
+}
+
+var outcomes = [...]string{
+	Fails: report.DoesNotHelp, Serves: report.ServesRequest, Postpones: report.Postpones,
+	Finishes: report.Finishes,
 }

@@ -20,6 +20,7 @@ import (
 //	conf SETTINGS     capacity SIZE     others SIZE (held by other processes)
 //	malloc NAME SIZE  [stream=N]        free NAME          later NAME (in use on another stream until: done)
 //	done              empty_cache       lose N (the first N events)
+//	at FUNCTION       (where what follows is called)
 //	from SIZE to SIZE by SIZE: NAME     (a growing block, freed before the next is asked for)
 //
 // A request that fails is recorded as an oom event with what the device has left. Sizes take k, m and g
@@ -41,13 +42,15 @@ type recorder struct {
 	refused  map[string]bool
 	now      int64
 	lose     int
+	stack    traces.StackID // of what follows
 }
 
 // shift moves the simulated driver's addresses to where a real driver's lie.
 const shift = 1<<48 - 1<<40
 
 func newRecorder() *recorder {
-	r := &recorder{b: traces.NewBuilder(), live: map[string]allocator.Block{}, refused: map[string]bool{}, capacity: 64 << 30}
+	r := &recorder{b: traces.NewBuilder(), live: map[string]allocator.Block{}, refused: map[string]bool{}, capacity: 64 << 30,
+		stack: traces.NoStack}
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
 	r.b.T.Source = traces.Source{Format: "test", Path: "test"}
 	return r
@@ -84,7 +87,7 @@ func (r *recorder) start() (err error) {
 
 func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream) {
 	r.now += 1000
-	e := traces.Event{Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack, Stream: r.b.Stream(uint64(stream) * 0x3000), Device: r.dev, Action: a}
+	e := traces.Event{Time: r.now, Addr: addr - shift, Size: size, Stack: r.stack, Stream: r.b.Stream(uint64(stream) * 0x3000), Device: r.dev, Action: a}
 	if a == traces.OOM {
 		free, _ := r.driver.MemInfo()
 		e.Addr = uint64(free)
@@ -195,6 +198,9 @@ func (r *recorder) run(line string) error {
 	case "lose":
 		r.lose, err = strconv.Atoi(f[1])
 		return err
+	case "at":
+		frame := traces.Frame{Func: r.b.String(f[1]), File: r.b.String("train.py")}
+		r.stack = r.b.Stack([]traces.FrameID{r.b.Frame(frame)})
 	case "from":
 		return r.grow(f)
 	default:

@@ -118,6 +118,8 @@ type Result struct {
 	Outcomes []Outcome
 	// Notes are what limits the answer, a clause each.
 	Notes []string
+
+	program *fidelity.Program
 }
 
 // Spare returns how much of the capacity the smallest cap leaves free, negative where that much is missing;
@@ -159,7 +161,7 @@ func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, 
 	}
 	w := &whatIf{
 		player: player{program: program, total: d.Info.TotalBytes, failed: failed}, d: d, work: o.Work,
-		result: &Result{Fidelity: report, Failed: failed, FromStart: program.Start == nil},
+		result: &Result{Fidelity: report, Failed: failed, FromStart: program.Start == nil, program: program},
 	}
 	if err := w.reproduce(ctx); err != nil {
 		return nil, err

@@ -39,6 +39,8 @@ type OOMDevice struct {
 	Levers     []Lever        `json:"levers"`
 	// Simulation is nil where none was made.
 	Simulation *Simulation `json:"simulation"`
+	// Together are levers of which none is enough alone, nil where one is or none are.
+	Together *Together `json:"together"`
 }
 
 // Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
@@ -96,6 +98,10 @@ type Lever struct {
 	// Simulated are the figures of a lever that is a setting of the allocator, where it was simulated: Saves
 	// is then by how much less is reserved or, of an out-of-memory, by how much smaller the smallest cap is.
 	Simulated *SimulatedSettings `json:"simulated"`
+	// Tried is what came of playing the run with the lever, nil where nothing failed.
+	Tried *Tried `json:"tried"`
+	// Effect is what there is to try.
+	Effect autopsy.Effect `json:"-"`
 }
 
 // NewOOM computes the report of t, its main device first.
@@ -138,7 +144,8 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		row.Causes = append(row.Causes, Cause{c.Kind, known(c.Bytes), c.Text, c.Main})
 	}
 	for _, l := range a.Levers {
-		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String()}
+		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String(),
+			Effect: l.Effect}
 		if l.Fits >= 0 {
 			fits := l.Fits > 0
 			lever.Fits = &fits
@@ -276,11 +283,17 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		if l.Simulated != nil {
 			saves, fits, simulated = d.verdict(&l, o.Units), "", true
 		}
+		if l.Tried != nil {
+			saves, fits = l.Tried.text(o.Units), ""
+		}
 		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
 		p.line("    %s", l.Text)
 		if l.Command != "" {
 			p.line("    %s", l.Command)
 		}
+	}
+	if t := d.Together; t != nil {
+		p.line("  together, %s: %s", spaced(strings.Join(t.Levers, " and ")), t.text(o.Units))
 	}
 	if simulated {
 		p.line("")

@@ -1,0 +1,468 @@
+package whatif
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/replay/fidelity"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+)
+
+// Would a change of the training have helped? What it does to the allocations is known (autopsy.Effect), and
+// the recorded process is played again with it: allocations that it leaves out are not asked for, others are
+// smaller or end earlier. The play does not stop at the request that failed: it goes on as the run went the
+// last time it was at this point (see period), for the rest of the step and two more. What grows from one to
+// the next says for how many steps a lever lasts that only makes room.
+//
+// Blocks of the parameters and the optimizer that stay for good are not allocated a second time.
+//
+// A block at the start that a lever makes smaller is given back and asked for anew before the first step, so
+// that it may come to lie where the real run would not have put it.
+//
+// O(n log n) for each play of n steps. Rejected: to take the saving off the peak. It says nothing of the rest
+// of the step, where the peak may be, nor of whether what comes free lies together.
+
+// Verdict is what came of a lever.
+type Verdict uint8
+
+// The verdicts, the better the later.
+const (
+	// Fails: the request, or a later one of the same step, is not served.
+	Fails Verdict = iota
+	// Serves: the request is served; how the step goes on is not recorded.
+	Serves
+	// Postpones: this step finishes; a later one runs out.
+	Postpones
+	// Finishes: this step finishes, and those that follow need no more.
+	Finishes
+)
+
+// Trial is the outcome of playing the run with levers. Bytes.
+type Trial struct {
+	Verdict Verdict
+	// Steps is how many steps follow before it runs out, of Postpones.
+	Steps int64
+	// Peak and PeakReserved are the most that is allocated and reserved, as far as it was played.
+	Peak, PeakReserved int64
+}
+
+const (
+	followingSteps = 3    // played after the failed request
+	lastingSteps   = 2000 // a lever that lasts for so many is taken to last
+)
+
+// ErrNotRecorded is wrapped by Try's error where the recording does not show what a lever changes.
+var ErrNotRecorded = errors.New("the recording does not show what it changes")
+
+// action is a step of the program and the allocation that it is of.
+type action struct {
+	fidelity.Step
+	alloc timeline.AllocID
+	at    timeline.Moment
+}
+
+// trials plays levers on one recording.
+type trials struct {
+	d        *timeline.Device
+	r        *Result
+	failed   timeline.Moment
+	capacity int64
+	actions  []action
+	blockOf  []fidelity.BlockID // by allocation
+	request  int                // index of the failed request in actions
+	again    int                // index of where the process was at the same point before, -1 for nowhere
+	period   timeline.AllocID
+}
+
+// newTrials prepares to play levers on the recording that r is the answer for.
+func newTrials(d *timeline.Device, r *Result) (*trials, error) {
+	if r.Failed == timeline.Start {
+		return nil, errors.New("the failed request cannot be reproduced")
+	}
+	t := &trials{d: d, r: r, failed: r.Failed, capacity: r.Capacity, request: -1, again: -1,
+		blockOf: make([]fidelity.BlockID, d.Allocs.Len())}
+	for i := range t.blockOf {
+		t.blockOf[i] = -1
+	}
+	byBlock := make([]timeline.AllocID, r.program.Blocks)
+	for i := range byBlock {
+		byBlock[i] = timeline.NoAlloc
+	}
+	held := d.ActiveAt(timeline.Start, nil)
+	slices.SortFunc(held, func(x, y timeline.AllocID) int {
+		return cmp.Compare(d.Allocs.Addr[x], d.Allocs.Addr[y])
+	})
+	if r.program.Start == nil {
+		held = nil
+	}
+	for i, a := range held {
+		if i < len(byBlock) {
+			byBlock[i], t.blockOf[a] = a, fidelity.BlockID(i)
+		}
+	}
+	requests, repeats := period(d, r.Failed)
+	n := d.Begun(r.Failed)
+	t.period = timeline.AllocID(requests)
+	now := timeline.Moment(0)
+	for _, s := range r.program.Steps {
+		switch s.Kind {
+		case fidelity.Malloc:
+			byBlock[s.Block] = d.AllocOf(s.At)
+			if a := byBlock[s.Block]; a != timeline.NoAlloc {
+				t.blockOf[a] = s.Block
+				if repeats && a == n-t.period {
+					t.again = len(t.actions)
+				}
+			}
+			now = s.At
+		case fidelity.Fail:
+			now = s.At
+		}
+		x := action{s, timeline.NoAlloc, now}
+		switch s.Kind {
+		case fidelity.Malloc, fidelity.Free, fidelity.FreeLater, fidelity.Complete:
+			x.alloc = byBlock[s.Block]
+		}
+		if x.alloc != timeline.NoAlloc && (s.Kind == fidelity.Free || s.Kind == fidelity.FreeLater) {
+			x.at = max(now, d.Allocs.Requested[x.alloc])
+			now = min(x.at, timeline.Moment(d.Len()))
+		}
+		t.actions = append(t.actions, x)
+		if s.Kind == fidelity.Fail && s.At == r.Failed {
+			t.request = len(t.actions) - 1
+			return t, nil
+		}
+	}
+	return nil, errors.New("the failed request is not among what was played")
+}
+
+// edit is what levers change, by allocation.
+type edit struct {
+	share  map[timeline.AllocID]float64 // of its bytes that are left
+	moves  []move                       // by moment
+	prompt bool
+}
+
+// move gives an allocation back before its time, or makes it again.
+type move struct {
+	at    timeline.Moment
+	alloc timeline.AllocID
+	again bool
+}
+
+func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
+	e := edit{share: map[timeline.AllocID]float64{}}
+	a := &t.d.Allocs
+	for _, l := range levers {
+		e.prompt = e.prompt || l.Prompt
+		for _, c := range l.Changes {
+			end := min(a.Requested[c.Alloc], timeline.Moment(t.d.Len()))
+			whole := c.Bytes >= a.Rounded[c.Alloc]
+			switch {
+			case c.From <= max(a.Start[c.Alloc], 0) && c.To >= end:
+				left := 1 - float64(c.Bytes)/float64(max(a.Rounded[c.Alloc], 1))
+				if was, ok := e.share[c.Alloc]; ok {
+					left *= was
+				}
+				e.share[c.Alloc] = max(left, 0)
+			case whole:
+				e.moves = append(e.moves, move{c.From, c.Alloc, false})
+				if c.To < end {
+					e.moves = append(e.moves, move{c.To, c.Alloc, true})
+				}
+			default:
+				return e, fmt.Errorf("%w: a block that changes its size", ErrNotRecorded)
+			}
+		}
+	}
+	slices.SortStableFunc(e.moves, func(x, y move) int { return cmp.Compare(x.at, y.at) })
+	return e, nil
+}
+
+// size returns what a request of a number of bytes, made as that for an allocation was, asks for.
+func (e *edit) size(a timeline.AllocID, size int64) int64 {
+	left, ok := e.share[a]
+	switch {
+	case !ok:
+		return size
+	case left <= 0:
+		return 0
+	}
+	return max(int64(left*float64(size)), 1)
+}
+
+// try plays the run with levers.
+func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (Trial, error) {
+	e, err := t.edit(levers)
+	if err != nil {
+		return Trial{}, err
+	}
+	settings, driver := t.r.Fidelity.Settings, int64(0)
+	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt
+	for _, l := range levers {
+		driver += l.Driver
+		if l.Setting == "" {
+			continue
+		}
+		c, err := newCandidate(t.d, settings, "", l.Setting)
+		if err != nil {
+			return Trial{}, err
+		}
+		settings, untouched = c.Settings, false
+	}
+	if untouched && driver == 0 {
+		return Trial{}, ErrNotRecorded
+	}
+	w := writer{t: t, e: &e, held: map[fidelity.BlockID]bool{}}
+	w.begin()
+	w.recorded()
+	request := len(w.steps)
+	ends := w.following()
+	p := player{program: &fidelity.Program{Start: t.r.program.Start, Steps: w.steps, Pools: t.r.program.Pools,
+		Blocks: int(w.next)}, total: t.d.Info.TotalBytes, failed: timeline.Start}
+	out, err := p.play(ctx, settings, t.capacity+driver)
+	if err != nil {
+		return Trial{}, err
+	}
+	r := Trial{Peak: out.stats.PeakAllocated, PeakReserved: out.stats.PeakReserved}
+	played := int(out.steps) - 1
+	switch {
+	case !out.completes && (played < request || len(ends) > 0 && played < ends[0]):
+		r.Verdict = Fails
+	case len(ends) == 0:
+		r.Verdict = Serves
+	case !out.completes:
+		r.Verdict = Postpones
+		r.Steps = int64(len(ends) - 1)
+		for i, end := range ends {
+			if played < end {
+				r.Steps = int64(i)
+				break
+			}
+		}
+	default:
+		r.Verdict = Finishes
+		if grows := w.grows(); grows > 0 {
+			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
+			if r.Steps < lastingSteps {
+				r.Verdict = Postpones
+			}
+		}
+	}
+	return r, nil
+}
+
+// writer writes the program of a play.
+type writer struct {
+	t       *trials
+	e       *edit
+	steps   []fidelity.Step
+	held    map[fidelity.BlockID]bool
+	next    fidelity.BlockID
+	images  map[timeline.AllocID]fidelity.BlockID // of allocations that the recording does not have
+	sizes   map[fidelity.BlockID]int64            // of held images
+	lastEnd int64                                 // bytes of images held after the last step but one
+	end     int64                                 // and after the last
+}
+
+// begin changes what is there before the first step.
+func (w *writer) begin() {
+	w.next = fidelity.BlockID(w.t.r.program.Blocks)
+	w.images, w.sizes = map[timeline.AllocID]fidelity.BlockID{}, map[fidelity.BlockID]int64{}
+	if w.t.r.program.Start == nil {
+		return
+	}
+	changed := w.t.d.ActiveAt(timeline.Start, nil)
+	for _, a := range changed {
+		if b := w.t.blockOf[a]; b >= 0 {
+			w.held[b] = true
+			if _, ok := w.e.share[a]; ok {
+				w.free(b)
+			}
+		}
+	}
+	for _, a := range changed {
+		if b := w.t.blockOf[a]; b >= 0 {
+			if _, ok := w.e.share[a]; ok {
+				size := w.e.size(a, w.t.d.Allocs.Size[a])
+				w.malloc(fidelity.Step{Kind: fidelity.Malloc, Block: b, Size: size})
+			}
+		}
+	}
+}
+
+func (w *writer) free(b fidelity.BlockID) {
+	if w.held[b] {
+		delete(w.held, b)
+		delete(w.sizes, b)
+		w.steps = append(w.steps, fidelity.Step{Kind: fidelity.Free, Block: b})
+	}
+}
+
+func (w *writer) malloc(s fidelity.Step) {
+	if s.Size > 0 && !w.held[s.Block] {
+		w.held[s.Block] = true
+		w.steps = append(w.steps, s)
+	}
+}
+
+// recorded writes the recording up to the failed request, which is asked for as the others are.
+func (w *writer) recorded() {
+	moves, waiting := w.e.moves, map[fidelity.BlockID]bool{}
+	for i := range w.t.actions[:w.t.request] {
+		x := &w.t.actions[i]
+		for ; len(moves) > 0 && moves[0].at <= x.at; moves = moves[1:] {
+			w.move(moves[0], w.t.blockOf[moves[0].alloc])
+		}
+		s := x.Step
+		switch s.Kind {
+		case fidelity.Malloc:
+			s.Size = w.e.size(x.alloc, s.Size)
+			w.malloc(s)
+			continue
+		case fidelity.Free:
+			w.free(s.Block)
+			continue
+		case fidelity.FreeLater:
+			if !w.held[s.Block] {
+				continue
+			}
+			if w.e.prompt {
+				w.free(s.Block)
+				continue
+			}
+			delete(w.held, s.Block)
+			waiting[s.Block] = true
+		case fidelity.Complete:
+			if !waiting[s.Block] {
+				continue
+			}
+			delete(waiting, s.Block)
+		}
+		w.steps = append(w.steps, s)
+	}
+	for ; len(moves) > 0 && moves[0].at <= w.t.failed; moves = moves[1:] {
+		w.move(moves[0], w.t.blockOf[moves[0].alloc])
+	}
+	s := w.t.actions[w.t.request].Step
+	n := w.t.d.Begun(w.t.failed)
+	s.Kind = fidelity.Malloc
+	if w.t.again >= 0 {
+		s.Size = w.e.size(n-w.t.period, s.Size)
+	}
+	w.image(n, s)
+}
+
+func (w *writer) move(m move, b fidelity.BlockID) {
+	switch {
+	case b < 0:
+	case !m.again:
+		w.free(b)
+	default:
+		s := fidelity.Step{Kind: fidelity.Malloc, Block: b, Size: w.t.d.Allocs.Size[m.alloc]}
+		if x := w.t.actionOf(m.alloc); x != nil {
+			s.Stream, s.Pool = x.Stream, x.Pool
+		}
+		w.malloc(s)
+	}
+}
+
+// actionOf returns the request of an allocation, nil for one from before the recording.
+func (t *trials) actionOf(a timeline.AllocID) *action {
+	i, ok := slices.BinarySearchFunc(t.actions, t.d.Allocs.Start[a], func(x action, m timeline.Moment) int {
+		return cmp.Compare(x.at, m)
+	})
+	for ; ok && i < len(t.actions) && t.actions[i].at == t.d.Allocs.Start[a]; i++ {
+		if t.actions[i].Kind == fidelity.Malloc {
+			return &t.actions[i]
+		}
+	}
+	return nil
+}
+
+// image asks for an allocation that the recording does not have.
+func (w *writer) image(a timeline.AllocID, s fidelity.Step) {
+	s.Block = w.next
+	w.next++
+	w.images[a] = s.Block
+	s.At = timeline.Moment(w.t.d.Len())
+	w.malloc(s)
+	if s.Size > 0 {
+		w.sizes[s.Block] = s.Size
+	}
+}
+
+// blockAt returns the block of an allocation, recorded or not; -1 for none.
+func (w *writer) blockAt(a timeline.AllocID) fidelity.BlockID {
+	if b, ok := w.images[a]; ok {
+		return b
+	}
+	if int(a) < len(w.t.blockOf) && a < w.t.d.Begun(w.t.failed) {
+		return w.t.blockOf[a]
+	}
+	return -1
+}
+
+// following writes what the process would have done next, step by step, and returns where each step ends.
+func (w *writer) following() (ends []int) {
+	t, a := w.t, &w.t.d.Allocs
+	if t.again < 0 {
+		return nil
+	}
+	old, n := t.d.Begun(timeline.Start), t.d.Begun(t.failed)
+	asked := t.actions[t.request].Size
+	before := a.Size[n-t.period]
+	from := t.actions[t.again].at
+	for k := range timeline.AllocID(followingSteps) {
+		shift := (k + 1) * t.period
+		moves := w.e.moves[sortedFrom(w.e.moves, from):]
+		for i := t.again + 1; i <= t.request; i++ {
+			x := &t.actions[i]
+			for ; len(moves) > 0 && moves[0].at <= x.at; moves = moves[1:] {
+				if m := moves[0]; m.alloc >= old && !m.again {
+					w.free(max(w.blockAt(m.alloc+shift), -1))
+				}
+			}
+			s := x.Step
+			switch {
+			case i == t.request:
+				s.Kind, s.Size = fidelity.Malloc, w.e.size(n-t.period, asked)
+				w.image(n+shift, s)
+			case x.alloc == timeline.NoAlloc || x.alloc < old:
+			case s.Kind == fidelity.Malloc:
+				cat := a.Category[x.alloc]
+				kept := cat == timeline.Parameter || cat == timeline.OptimizerState
+				if kept && a.Requested[x.alloc] == timeline.Never {
+					continue
+				}
+				if before != asked && !kept && cat != timeline.Gradient {
+					s.Size = int64(float64(s.Size) * float64(asked) / float64(before))
+				}
+				s.Size = w.e.size(x.alloc, s.Size)
+				w.image(x.alloc+shift, s)
+			case s.Kind == fidelity.Free, s.Kind == fidelity.Complete:
+				w.free(w.blockAt(x.alloc + shift))
+			}
+		}
+		ends = append(ends, len(w.steps))
+		w.lastEnd, w.end = w.end, 0
+		for _, size := range w.sizes {
+			w.end += size
+		}
+	}
+	return ends
+}
+
+func sortedFrom(moves []move, m timeline.Moment) int {
+	i, _ := slices.BinarySearchFunc(moves, m, func(x move, m timeline.Moment) int {
+		return cmp.Compare(x.at, m)
+	})
+	return i
+}
+
+// grows returns by how much more is held after the last step than after the one before.
+func (w *writer) grows() int64 { return w.end - w.lastEnd }

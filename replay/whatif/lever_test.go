@@ -1,0 +1,156 @@
+package whatif_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/replay/whatif"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// keeping records steps of a training that allocates 20 and 30 MiB and frees them, and keeps 10 MiB of each
+// step, until the device of 200 MiB is full: in the sixteenth step, at the 20 MiB.
+//
+//	            20 ┌──┐       ┌──┐
+//	               │  │30     │  │30
+//	kept 10, 20, … │  └──┐    │  └──┐
+func keeping(t *testing.T, at string) *timeline.Device {
+	r := newRecorder()
+	run := func(format string, args ...any) {
+		if err := r.run(fmt.Sprintf(format, args...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run("capacity 200m")
+	for step := 0; len(r.refused) == 0; step++ {
+		for _, s := range []struct{ name, size string }{{"hidden", "20m"}, {"out", "30m"}, {"kept", "10m"}} {
+			run("at %s%s", at, s.name)
+			run("malloc %s%d %s", s.name, step, s.size)
+			if len(r.refused) > 0 {
+				break
+			}
+		}
+		run("free hidden%d", step)
+		if len(r.refused) == 0 {
+			run("free out%d", step)
+		}
+	}
+	tl, err := timeline.Build(context.Background(), r.trace(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl.Devices[0]
+}
+
+// less takes a share off the allocations of a size, from some moments after their start.
+func less(d *timeline.Device, size int64, share float64, after timeline.Moment) []autopsy.Change {
+	var changes []autopsy.Change
+	for a := range d.Allocs.Size {
+		if d.Allocs.Size[a] == size {
+			end := min(d.Allocs.Requested[a], timeline.Moment(d.Len()))
+			changes = append(changes, autopsy.Change{
+				Alloc: timeline.AllocID(a), From: d.Allocs.Start[a] + after, To: end,
+				Bytes: int64(share * float64(d.Allocs.Rounded[a])),
+			})
+		}
+	}
+	return changes
+}
+
+func tried(t *testing.T, d *timeline.Device, levers map[string]autopsy.Effect) (map[string]report.Tried,
+	*report.OOMDevice) {
+	at := int64(failed(t, d))
+	r := &report.OOM{Devices: []report.OOMDevice{{OOM: true, Event: &at, DeviceKind: d.Info.Kind.String(),
+		Sentence: "Why."}}}
+	row := &r.Devices[0]
+	for name, e := range levers {
+		row.Levers = append(row.Levers, report.Lever{Name: name, Effect: e})
+	}
+	skipped := func(_ *timeline.Device, why error) { t.Fatal(why) }
+	err := whatif.Explain(context.Background(), d.Timeline(), r, timeline.IEC, skipped)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]report.Tried{}
+	for _, l := range row.Levers {
+		out[l.Name] = *l.Tried
+	}
+	return out, row
+}
+
+func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
+	const mib = 1 << 20
+	d := keeping(t, "")
+	out, row := tried(t, d, map[string]autopsy.Effect{
+		"keep_nothing":      {Changes: less(d, 10*mib, 1, 1)},
+		"keep_half":         {Changes: less(d, 10*mib, 0.5, 0)},
+		"more_memory":       {Driver: 40 * mib},
+		"a_little_more":     {Driver: 1 * mib},
+		"change_what_ended": {Changes: less(d, 30*mib, 1, 1)},
+		"nothing":           {},
+	})
+	for name, want := range map[string]string{
+		"keep_nothing": report.Finishes, "keep_half": report.Postpones, "more_memory": report.Postpones,
+		"a_little_more": report.DoesNotHelp, "change_what_ended": report.DoesNotHelp,
+		"nothing": report.NotTried,
+	} {
+		if out[name].Outcome != want {
+			t.Errorf("%s %s, want %s: %+v", name, out[name].Outcome, want, out[name])
+		}
+	}
+	if p := out["keep_nothing"].Peak; p == nil || *p > 60*mib {
+		t.Errorf("nothing is kept, and the peak is %d", *p)
+	}
+	first := "Why. Tried: with keep nothing this step would have finished"
+	if row.Levers[0].Name != "keep_nothing" || !strings.HasPrefix(row.Sentence, first) {
+		t.Errorf("%s: %s", row.Levers[0].Name, row.Sentence)
+	}
+	// 200 MiB hold 15 kept blocks beside the 50 of a step, and 30 of half the size.
+	if n := out["keep_half"].Steps; n < 12 || n > 18 {
+		t.Errorf("half of what is kept: %d steps more", n)
+	}
+	for _, l := range row.Levers {
+		if fits := l.Fits != nil && *l.Fits; fits != (l.Tried.Outcome == report.Finishes) {
+			t.Errorf("%s fits: %t, but it %s", l.Name, fits, l.Tried.Outcome)
+		}
+	}
+}
+
+// oneStep records the begin of a first step: three requests on a device of 100 MiB, of which the last fails.
+func oneStep(t *testing.T, a, b, c string) *timeline.Device {
+	r := newRecorder()
+	for _, line := range []string{"capacity 100m", "at a", "malloc a " + a, "at b", "malloc b " + b, "at c",
+		"malloc c " + c} {
+		if err := r.run(line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tl, err := timeline.Build(context.Background(), r.trace(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tl.Devices[0]
+}
+
+func TestHowAStepGoesOnIsNotClaimedWhereItIsNotRecorded(t *testing.T) {
+	d := oneStep(t, "40m", "40m", "40m")
+	out, row := tried(t, d, map[string]autopsy.Effect{"half": {Changes: less(d, 40<<20, 0.5, 0)}})
+	if out["half"].Outcome != report.ServesRequest || row.Levers[0].Fits != nil {
+		t.Errorf("%+v", out["half"])
+	}
+}
+
+func TestTwoLeversAreTriedTogetherWhereOneIsNotEnough(t *testing.T) {
+	const mib = 1 << 20
+	d := oneStep(t, "40m", "50m", "46m")
+	_, row := tried(t, d, map[string]autopsy.Effect{
+		"less_a": {Changes: less(d, 40*mib, 0.5, 0)}, "less_b": {Changes: less(d, 50*mib, 0.4, 0)},
+	})
+	if row.Together == nil || row.Together.Outcome != report.ServesRequest || len(row.Together.Levers) != 2 {
+		t.Errorf("%+v", row.Together)
+	}
+}

@@ -1,0 +1,97 @@
+package whatif
+
+import (
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// How would the run have gone on after the request that failed? As it went on the last time that it was
+// there: training repeats itself. The requests' stacks, read backwards from the failed one, are compared with
+// themselves; where they are the same for longest, the process was at the same point before, and what it did
+// from there to the failure is what it would have done next: the rest of this step and the begin of the next.
+//
+// Layers repeat, too, and a layer is no step. All requests of a loop over layers are made inside one call of
+// PyTorch's (a module, the backward pass, an optimizer's step); those of a step are not.
+//
+// The match lengths are the Z function of the reversed sequence: O(n) for n requests.
+//
+// Rejected: the steps of package steps. Validation, sampling and loops without an optimizer have none.
+
+// leastMatch is how many requests up to the failed one must have been made in the same order before.
+const leastMatch = 8
+
+// period returns after how many requests the one that failed comes again; ok is false where the process was
+// not seen at this point before.
+func period(d *timeline.Device, failed timeline.Moment) (requests int, ok bool) {
+	first, n := d.Begun(timeline.Start), d.Begun(failed)
+	stacks := []traces.StackID{d.Event(failed).Stack}
+	for a := n - 1; a >= first; a-- {
+		stacks = append(stacks, d.Allocs.Stack[a])
+	}
+	least := stepLength(d, stacks)
+	if least == 0 || stacks[0] == traces.NoStack {
+		return 0, false
+	}
+	longest := leastMatch - 1
+	for i, z := range matches(stacks) {
+		asked, before := d.Event(failed).Size, int64(0)
+		if i >= least {
+			before = d.Allocs.Size[n-timeline.AllocID(i)]
+		}
+		if z > longest && asked <= before+before/4 && before <= asked+asked/4 {
+			longest, requests = z, i
+		}
+	}
+	return requests, requests > 0
+}
+
+// matches returns for every position how many elements from there are those at the begin; 0 for the first.
+func matches(s []traces.StackID) []int {
+	z := make([]int, len(s))
+	from, to := 0, 0
+	for i := 1; i < len(s); i++ {
+		if i < to {
+			z[i] = min(to-i, z[i-from])
+		}
+		for i+z[i] < len(s) && s[z[i]] == s[i+z[i]] {
+			z[i]++
+		}
+		if i+z[i] > to {
+			from, to = i, i+z[i]
+		}
+	}
+	return z
+}
+
+// stepLength returns how many stacks it takes until they are not all of one call of PyTorch's, 0 where that
+// is never so. A stack's last frame is its outermost.
+func stepLength(d *timeline.Device, stacks []traces.StackID) int {
+	table, kinds := &d.Timeline().Trace.Stacks, d.Timeline().Kinds()
+	common := table.At(stacks[0])
+	last := stacks[0]
+	inside := func() bool {
+		for _, f := range common {
+			if kinds.Frames[f].Has(frames.KindTorch) {
+				return true
+			}
+		}
+		return false
+	}
+	for i, s := range stacks {
+		if s == last && i > 0 {
+			continue
+		}
+		last = s
+		ids := table.At(s)
+		k := 0
+		for k < len(common) && k < len(ids) && common[len(common)-1-k] == ids[len(ids)-1-k] {
+			k++
+		}
+		common = common[len(common)-k:]
+		if i > 0 && !inside() {
+			return i
+		}
+	}
+	return 0
+}

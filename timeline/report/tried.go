@@ -1,0 +1,169 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Outcomes of a lever that was tried.
+const (
+	// Finishes: this step finishes, and those that follow need no more.
+	Finishes = "finishes"
+	// Postpones: this step finishes, and a later one runs out.
+	Postpones = "postpones"
+	// ServesRequest: the failed request is served; how the step goes on is not recorded.
+	ServesRequest = "serves_request"
+	// DoesNotHelp: this step runs out all the same.
+	DoesNotHelp = "does_not_help"
+	// NotTried: the recording does not allow it, see Reason.
+	NotTried = "not_tried"
+)
+
+// Tried is what came of playing the recorded run again with a lever, up to the request that failed and, where
+// the process was at that point before, for some steps more.
+type Tried struct {
+	Outcome string `json:"outcome"`
+	// Reason says why it was not tried.
+	Reason string `json:"reason,omitempty"`
+	// Steps is about how many steps follow before it runs out again, of Postpones.
+	Steps int64 `json:"steps,omitempty"`
+	// Peak and PeakReserved are the most that was allocated and reserved in the play; Capacity is what may be
+	// reserved. Bytes.
+	Peak         *int64 `json:"peak_allocated_bytes"`
+	PeakReserved *int64 `json:"peak_reserved_bytes"`
+	Capacity     *int64 `json:"capacity_bytes"`
+}
+
+// Together are levers that were tried at once.
+type Together struct {
+	Levers []string `json:"levers"`
+	Tried
+}
+
+// text says what came of it.
+func (t *Tried) text(u timeline.Units) string {
+	switch t.Outcome {
+	case Finishes:
+		return "this step would have finished, peak " + u.Bytes(*t.Peak) + " allocated" + t.of(u)
+	case Postpones:
+		steps := "steps"
+		if t.Steps == 1 {
+			steps = "step"
+		}
+		return fmt.Sprintf("postpones it by about %d %s", t.Steps, steps)
+	case ServesRequest:
+		return "the request would have been served" + t.of(u) + "; how the step goes on is not recorded"
+	case DoesNotHelp:
+		return "does not help: this step runs out all the same"
+	}
+	return "cannot be tried on this recording, because " + t.Reason
+}
+
+func (t *Tried) of(u timeline.Units) string {
+	return fmt.Sprintf(", %s of %s reserved", u.Bytes(*t.PeakReserved), u.Bytes(*t.Capacity))
+}
+
+// NotTried says of every lever that it was not tried.
+func (d *OOMDevice) NotTried(reason string) {
+	for i := range d.Levers {
+		d.Levers[i].Tried = &Tried{Outcome: NotTried, Reason: reason}
+		d.Levers[i].Fits = nil
+	}
+}
+
+// levelOf orders outcomes, the surest first.
+var levelOf = map[string]int{Finishes: 0, ServesRequest: 1, Postpones: 2, NotTried: 3, DoesNotHelp: 4}
+
+// costOf orders levers by what they cost and change: code that keeps what it need not first, then settings,
+// then the same numbers computed otherwise, then time, then other numbers, then more devices, then the batch.
+// Names that are missing are of the third kind.
+var costOf = map[string]int{
+	"del_outputs": 0, "set_to_none": 0, "detach_metric": 0, "drop_create_graph": 0, "no_grad": 0,
+	"backward_each_micro_batch": 0, "move_outputs_to_cpu": 0, "drop_copy": 0, "map_location_cpu": 0,
+	"free_other_process": 0, "unset_allocator_settings": 0,
+	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
+	"pending_frees": 1, "private_pools": 1,
+	"checkpoint": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,
+	"shard_optimizer": 5, "shard_parameters": 5, "distributed_data_parallel": 5, "micro_batch": 6,
+}
+
+// cost is what a lever costs, see costOf.
+func (l *Lever) cost() int {
+	if n, ok := costOf[l.Name]; ok {
+		return n
+	}
+	return 2
+}
+
+// Rank orders levers that were tried: what surely fits first, then what costs and changes least. Fits is what
+// was seen.
+func (d *OOMDevice) Rank() {
+	for i := range d.Levers {
+		l := &d.Levers[i]
+		l.Fits = nil
+		if o := l.Tried.Outcome; o == Finishes || o == DoesNotHelp || o == Postpones {
+			fits := o == Finishes
+			l.Fits = &fits
+		}
+	}
+	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
+		return cmp.Or(cmp.Compare(levelOf[x.Tried.Outcome], levelOf[y.Tried.Outcome]),
+			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
+			cmp.Compare(y.saves(), x.saves()))
+	})
+}
+
+// mostPairs is how many pairs are tried.
+const mostPairs = 6
+
+// Pairs returns the indices of levers to try together, the least costly first: none where one is enough.
+func (d *OOMDevice) Pairs() [][2]int {
+	var tried []int
+	for i := range d.Levers {
+		switch d.Levers[i].Tried.Outcome {
+		case Finishes, ServesRequest:
+			return nil
+		case NotTried:
+		default:
+			tried = append(tried, i)
+		}
+	}
+	var all [][2]int
+	for k, i := range tried {
+		for _, j := range tried[k+1:] {
+			if d.Levers[i].Name != d.Levers[j].Name {
+				all = append(all, [2]int{i, j})
+			}
+		}
+	}
+	slices.SortStableFunc(all, func(x, y [2]int) int {
+		cost := func(p [2]int) int { return max(d.Levers[p[0]].cost(), d.Levers[p[1]].cost()) }
+		return cmp.Compare(cost(x), cost(y))
+	})
+	return all[:min(len(all), mostPairs)]
+}
+
+// SayTried ends the sentence with the first lever that helps and what it was seen to do. What was said of
+// levers before they were tried is taken back.
+func (d *OOMDevice) SayTried(u timeline.Units) {
+	before := [...]string{" With ", " Most would be saved by ", " On one GPU most ", " Simulated"}
+	for _, untried := range before {
+		d.Sentence, _, _ = strings.Cut(d.Sentence, untried)
+	}
+	switch {
+	case d.Together != nil:
+		d.Sentence += fmt.Sprintf(" Tried: %s and %s together: %s.", spaced(d.Together.Levers[0]),
+			spaced(d.Together.Levers[1]), d.Together.text(u))
+	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried]:
+		l := &d.Levers[0]
+		d.Sentence += fmt.Sprintf(" Tried: with %s %s.", spaced(l.Name), l.Tried.text(u))
+	default:
+		d.Sentence += " No single change that this recording lets us try is enough."
+	}
+}
+
+func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
