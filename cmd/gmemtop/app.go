@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -28,6 +29,7 @@ import (
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
 	in       *os.File
+	piped    io.Reader // what "-" reads: in, unless a command has looked at its begin
 	out, err *os.File
 	environ  []string
 	flags    flags

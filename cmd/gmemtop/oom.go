@@ -15,12 +15,14 @@ func newOOMCommand(a *app) *cobra.Command {
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
 		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would " +
-			"help, most first, with\n" +
-			"what each would take off where the trace can show it. Settings of the allocator are tried: " +
-			"the recorded run is played under\n" +
-			"them, where the trace allows it. Exits with 3 where the trace has an out-of-memory.",
-		Example: "  gmemtop oom oom_snapshot.pickle",
-		RunE:    func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
+			"help. Each is tried: the recorded\n" +
+			"run is played with it on an emulated allocator, through the rest of the step and the " +
+			"steps that follow, where the trace allows it.\n" +
+			"Of a log that holds PyTorch's message alone, each figure is explained. Exits with 3 " +
+			"where there is an out-of-memory.",
+		Example: "  gmemtop oom oom_snapshot.pickle\n" +
+			"  python train.py 2>&1 | tail -20 | gmemtop oom -",
+		RunE: func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
 	}
 	a.flags.reading(c)
 	a.flags.reporting(c)
@@ -31,9 +33,14 @@ func oom(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
+	if path == "-" {
+		if m, ok := a.messagePiped(); ok {
+			return a.oomMessage(&m)
+		}
+	}
 	t, readErr := a.timeline(ctx, path)
 	if t == nil {
-		return readErr
+		return a.logOr(path, readErr)
 	}
 	o := a.flags.report
 	r, err := report.NewOOM(ctx, t, o)

@@ -13,7 +13,11 @@ import (
 )
 
 func (a *app) loadOptions(p input.Progress) load.Options {
-	return input.Options(load.Options{NoCache: a.flags.noCache, Stdin: a.in}, p)
+	o := load.Options{NoCache: a.flags.noCache, Stdin: a.in}
+	if a.piped != nil {
+		o.Stdin = a.piped
+	}
+	return input.Options(o, p)
 }
 
 // trace reads the trace at path. Beside an error it may return what was sound.

@@ -1,0 +1,194 @@
+package report
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Message is what PyTorch's out-of-memory message says, in the wording of any release since 1.0. Bytes; nil
+// is what this release does not print.
+type Message struct {
+	SchemaVersion int  `json:"schema_version"`
+	Found         bool `json:"found"`
+	// Device is the GPU's number as the process counts, -1 where the message has none.
+	Device int    `json:"device"`
+	Tried  *int64 `json:"tried_bytes"`
+	Total  *int64 `json:"capacity_bytes"`
+	Free   *int64 `json:"free_bytes"`
+	// Allowed is the share that set_per_process_memory_fraction leaves to the process.
+	Allowed *int64 `json:"allowed_bytes"`
+	// InUse is what the process holds of the device, its context and libraries included; Others what other
+	// processes hold.
+	InUse       *int64 `json:"process_bytes"`
+	Others      *int64 `json:"other_processes_bytes"`
+	Allocated   *int64 `json:"allocated_bytes"`
+	PoolsIdle   *int64 `json:"private_pools_bytes"`
+	Unallocated *int64 `json:"unallocated_bytes"`
+	Reserved    *int64 `json:"reserved_bytes"`
+}
+
+// The figures in the message's wordings: up to 1.3 "cached", from 1.4 "reserved in total by PyTorch", from
+// 2.1 whole sentences, in which "capacty" was misspelt until 2.2.
+const amount = `([0-9]+(?:\.[0-9]+)?) (bytes|[KMGT]iB)`
+
+var (
+	messageStart  = regexp.MustCompile(`out of memory\. +Tried to allocate ` + amount)
+	messageDevice = regexp.MustCompile(`\bGPU ([0-9]{1,3})(?:;| has)`)
+	messageOther  = regexp.MustCompile(`Process [0-9]+ has ` + amount + ` memory in use`)
+	messageParts  = []struct {
+		find *regexp.Regexp
+		into func(*Message) **int64
+	}{
+		{messageStart, func(m *Message) **int64 { return &m.Tried }},
+		{regexp.MustCompile(`total capaci?ty of ` + amount), func(m *Message) **int64 { return &m.Total }},
+		{regexp.MustCompile(amount + ` total capacity`), func(m *Message) **int64 { return &m.Total }},
+		{regexp.MustCompile(`of which ` + amount + ` is free`), func(m *Message) **int64 { return &m.Free }},
+		{regexp.MustCompile(amount + ` free;`), func(m *Message) **int64 { return &m.Free }},
+		{regexp.MustCompile(amount + ` allowed;`), func(m *Message) **int64 { return &m.Allowed }},
+		{regexp.MustCompile(`this process has ` + amount), func(m *Message) **int64 { return &m.InUse }},
+		{regexp.MustCompile(`memory ` + amount + ` is allocated by PyTorch`),
+			func(m *Message) **int64 { return &m.Allocated }},
+		{regexp.MustCompile(amount + ` already allocated`), func(m *Message) **int64 { return &m.Allocated }},
+		{regexp.MustCompile(`with ` + amount + ` allocated in private pools`),
+			func(m *Message) **int64 { return &m.PoolsIdle }},
+		{regexp.MustCompile(amount + ` is reserved by PyTorch but unallocated`),
+			func(m *Message) **int64 { return &m.Unallocated }},
+		{regexp.MustCompile(amount + ` (?:reserved in total by PyTorch|cached)`),
+			func(m *Message) **int64 { return &m.Reserved }},
+	}
+)
+
+// bytesOf returns the bytes of a matched amount.
+func bytesOf(number, unit string) int64 {
+	n, err := strconv.ParseFloat(number, 64)
+	shift := map[string]float64{"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+	if n *= shift[unit]; err != nil || n > 1<<60 {
+		return 1 << 60
+	}
+	return int64(n)
+}
+
+// ParseMessage finds PyTorch's message in a line of text; ok is false where there is none.
+func ParseMessage(line string) (m Message, ok bool) {
+	at := messageStart.FindStringIndex(line)
+	if at == nil {
+		return m, false
+	}
+	m = Message{SchemaVersion: SchemaVersion, Found: true, Device: -1}
+	line = line[at[0]:]
+	for _, p := range messageParts {
+		if f := p.find.FindStringSubmatch(line); f != nil && *p.into(&m) == nil {
+			*p.into(&m) = known(bytesOf(f[1], f[2]))
+		}
+	}
+	if f := messageDevice.FindStringSubmatch(line); f != nil {
+		m.Device, _ = strconv.Atoi(f[1]) // three digits at most
+	}
+	for _, f := range messageOther.FindAllStringSubmatch(line, -1) {
+		if m.Others == nil {
+			m.Others = known(0)
+		}
+		*m.Others += bytesOf(f[1], f[2])
+	}
+	if m.Unallocated == nil && m.Reserved != nil && m.Allocated != nil {
+		m.Unallocated = known(max(*m.Reserved-*m.Allocated, 0))
+	}
+	return m, true
+}
+
+// longestLine is how much of a line of a log is looked at.
+const longestLine = 64 << 10
+
+// ReadMessage returns the last of PyTorch's out-of-memory messages in a log; ok is false where there is none,
+// or the input is no text. The error is the reader's.
+func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
+	b := bufio.NewReaderSize(r, longestLine)
+	for {
+		line, err := b.ReadSlice('\n')
+		if !utf8.Valid(line) && strings.ContainsRune(string(line), 0) {
+			return m, ok, nil
+		}
+		if found, is := ParseMessage(string(line)); is {
+			m, ok = found, true
+		}
+		if err == io.EOF {
+			return m, ok, nil
+		}
+		if err != nil && err != bufio.ErrBufferFull {
+			return m, ok, err
+		}
+	}
+}
+
+// Sentences say the cause as far as the message shows it, and what to do.
+func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
+	cause = "Out of memory: " + u.Bytes(*m.Tried) + " were asked of the driver"
+	if m.Free != nil && m.Total != nil {
+		cause += fmt.Sprintf(", which had %s free of %s", u.Bytes(*m.Free), u.Bytes(*m.Total))
+	}
+	switch {
+	case m.Allowed != nil && m.Free != nil && *m.Free >= *m.Tried:
+		return cause + fmt.Sprintf("; set_per_process_memory_fraction allows %s.", u.Bytes(*m.Allowed)),
+			"Allow this process more, or find out what it holds."
+	case m.Others != nil && m.Free != nil && *m.Others+*m.Free >= *m.Tried && *m.Others > *m.Tried:
+		return cause + fmt.Sprintf("; other processes hold %s of this GPU.", u.Bytes(*m.Others)),
+			"End the other processes on this GPU (nvidia-smi lists them), or use another one."
+	case m.Unallocated != nil && *m.Unallocated >= *m.Tried:
+		return cause + fmt.Sprintf("; %s that PyTorch reserved lie unused, but not in one piece.",
+				u.Bytes(*m.Unallocated)),
+			"Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True first."
+	case m.Allocated != nil:
+		return cause + fmt.Sprintf("; tensors hold %s.", u.Bytes(*m.Allocated)),
+			"The message does not say which tensors: that takes a recording."
+	}
+	return cause + ".", "The message does not say what held the memory: that takes a recording."
+}
+
+// RecordNext is how to find out what a message does not say.
+const RecordNext = "gmemtop record -o oom.gmt --trigger oom -- python train.py, then gmemtop oom oom.gmt"
+
+// WriteText explains each figure of the message.
+func (m *Message) WriteText(w io.Writer, o Options) error {
+	p := &printer{ascii: o.ASCII}
+	cause, fix := m.Sentences(o.Units)
+	p.line("%s %s", cause, fix)
+	p.line("")
+	p.line("what the message says")
+	var rows []row
+	add := func(n *int64, text string) {
+		if n != nil {
+			rows = append(rows, row{right(o.Units.Bytes(*n)), text})
+		}
+	}
+	add(m.Tried, "asked of the driver: the tensor's size, rounded up to a segment")
+	add(m.Total, "the GPU's memory")
+	add(m.Free, "of it were free: neither this process nor another held them")
+	add(m.Allowed, "is what set_per_process_memory_fraction allows this process")
+	add(m.Others, "held by other processes on the same GPU")
+	add(m.InUse, "held by this process: the allocator's, and CUDA's context, modules and libraries")
+	add(m.Allocated, "held by tensors: what has to shrink, unless one of the others is the cause")
+	add(m.PoolsIdle, "in private pools, of CUDA graphs for instance: nothing else can use them")
+	add(m.Reserved, "obtained from the driver by PyTorch's allocator, in use or not")
+	add(m.Unallocated, "obtained but unused: in pieces, none of which was large enough")
+	p.table("  ", rows)
+	if m.InUse != nil && m.Allocated != nil && m.Unallocated != nil {
+		outside := *m.InUse - *m.Allocated - *m.Unallocated
+		if m.PoolsIdle != nil {
+			outside -= *m.PoolsIdle
+		}
+		if outside > 0 {
+			p.line("  %s of this process's are outside of the allocator", o.Units.Bytes(outside))
+		}
+	}
+	p.line("")
+	p.line("what to record next")
+	p.line("  %s", RecordNext)
+	return p.flush(w)
+}
