@@ -170,6 +170,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	f.Close()
 	c.summary(w.Process, f.First)
 	c.summaryOfRanks(ranks)
+	c.tellDeath(ranks)
 	return failed
 }
 

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/replay/whatif"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
+)
+
+const (
+	autopsyTime  = 10 * time.Second // at most, before the job's exit code is returned
+	autopsyBytes = 1 << 30          // of a recording that is looked at for it
+)
+
+// tellDeath says below the traceback why a job ran out of memory, what would help and where more is: five
+// lines at most.
+func (c *runCommand) tellDeath(j *job.Job) {
+	for _, p := range j.Processes() {
+		end := p.Session.Snapshot().End
+		if !end.OutOfMemory {
+			continue
+		}
+		u := c.flags.report.Units
+		cause, fix := "The process died of an out-of-memory.", ""
+		if m, ok := report.ParseMessage(end.Detail); ok {
+			cause, fix = m.Sentences(u)
+		}
+		next := report.RecordNext
+		if files, err := p.Files(); err == nil && len(files) > 0 {
+			next, fix = "what held it: gmemtop oom "+files[0], ""
+			if s := recordedCause(files[0], u); s != "" {
+				cause = s
+			}
+		}
+		fmt.Fprintln(c.err)
+		for _, line := range []string{cause, fix, next} {
+			if line != "" {
+				c.complain("%s", oneLine(fmt.Errorf("%s", line)))
+			}
+		}
+		return // the others died of the same, or of this one
+	}
+}
+
+// recordedCause returns the autopsy's sentence of a recording, "" where it holds no failed request.
+func recordedCause(path string, u timeline.Units) string {
+	if info, err := os.Stat(path); err != nil || info.Size() > autopsyBytes {
+		return ""
+	}
+	ctx, done := context.WithTimeout(context.Background(), autopsyTime)
+	defer done()
+	tr, err := load.Open(ctx, path, load.Options{NoCache: true})
+	if err != nil {
+		return ""
+	}
+	t, err := timeline.Build(ctx, tr, nil)
+	if err != nil {
+		return ""
+	}
+	r, err := report.NewOOM(ctx, t, report.Options{Units: u})
+	if err != nil || !r.Found {
+		return ""
+	}
+	if whatif.Explain(ctx, t, r, u, func(*timeline.Device, error) {}) != nil {
+		return ""
+	}
+	for _, d := range r.Devices {
+		if d.OOM || d.Inferred {
+			return d.Sentence
+		}
+	}
+	return ""
+}
+
+// diedOf explains the message that a recording holds of the failure that its process died of, where the
+// failed request is not in it; ok is false where there is none.
+func diedOf(t *traces.Trace) (m report.Message, ok bool) {
+	for _, l := range t.Losses {
+		if l.Name == traces.LossOutOfMemory {
+			return report.ParseMessage(l.Detail)
+		}
+	}
+	return m, false
+}
+
+// addDeath prints what PyTorch's message says below an autopsy that lacks the failed request.
+func (a *app) addDeath(w io.Writer, t *traces.Trace) error {
+	m, ok := diedOf(t)
+	if !ok {
+		return nil
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	return m.WriteText(w, a.flags.report)
+}
