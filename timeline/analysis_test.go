@@ -95,6 +95,11 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			fmt.Fprintf(&w, "%v events [%d, %d) time [%d, %d) inferred %v\n", p.Phase, p.First, p.Last,
 				p.Start, p.End, p.Inferred)
 		}
+	case "parts":
+		for i, p := range steps.Parts(d) {
+			fmt.Fprintf(&w, "%d %v events [%d, %d) keeps %s, freed by %d\n", i, p.Phase, p.First, p.End,
+				timeline.IEC.Bytes(p.Kept), p.Frees)
+		}
 	case "autopsy":
 		a, err := autopsy.Of(ctx, d, timeline.IEC)
 		if err != nil {
