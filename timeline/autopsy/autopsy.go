@@ -3,6 +3,7 @@ package autopsy
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -58,13 +59,18 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 		}
 	}
 	f := factsOf(d, a, u)
+	found := faults(d, a, u)
 	if d.Info.Kind == traces.DeviceGPU {
-		a.Causes = f.causes()
+		a.Causes = f.judged(found, wording{d, u}.holders(a.At))
 	}
 	if a.Levers, err = levers(ctx, d, a, f); err != nil {
 		return nil, err
 	}
 	a.Sentence = wording{d, u}.autopsy(a, f)
+	if len(found) > 0 {
+		a.Sentence = found[0].said + " " + found[0].fix + f.asking(d.Allocated.At(a.At))
+		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
+	}
 	return a, nil
 }
 
@@ -222,7 +228,9 @@ type Result struct {
 // Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace
 // cannot show it.
 type Cause struct {
-	Kind  string // capacity, fragmentation, stranded_pool, pending_frees, outside_pytorch, rounding
+	// Kind is one of the allocator (capacity, too_large, limit, fragmentation, stranded_pool, pending_frees,
+	// outside_pytorch, rounding) or a fault of the training (see faults.go).
+	Kind  string
 	Bytes int64
 	Text  string
 	// Main marks the cause that alone would have been enough.

@@ -115,6 +115,7 @@ func (f *facts) short() int64 { return f.asked - f.free() }
 // causeWords name a cause at the end of a sentence.
 var causeWords = map[string]string{
 	"capacity":        "the device is full",
+	"too_large":       "the training needs more than the device has, and no fault was found",
 	"limit":           "a limit below what the device has",
 	"fragmentation":   "fragmentation",
 	"stranded_pool":   "the bytes lie in private pools or with other streams",
@@ -192,10 +193,15 @@ func (f *facts) capacityCause() (Cause, bool) {
 		f.units.Bytes(short))}, true
 }
 
+// idleShare is the share of reserved bytes that must lie idle for fragmentation to be the cause: an allocator
+// that is nearly full has holes, too.
+const idleShare = 0.10
+
 func (f *facts) fragmentationCause() (Cause, bool) {
 	holes := f.stranded + f.cached
 	if f.oom {
-		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree < driverBytes(f.asked)
+		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree < driverBytes(f.asked) &&
+			float64(holes) >= idleShare*float64(f.reserved)
 		if holes == 0 || !main && holes*100 < f.reserved {
 			return Cause{}, false
 		}

@@ -26,8 +26,16 @@ func (b *blockSet) member(d *timeline.Device, a timeline.AllocID) bool {
 	return b.stacks[d.Origin(a)] && logitsSized(d.Allocs.Size[a], b.size)
 }
 
-// logitsSized reports whether a block is as large as the logits in a type of the same, half or double width.
-func logitsSized(n, logits int64) bool { return n == logits || 2*n == logits || n == 2*logits }
+// logitsSized reports whether a block is as large as the logits in a type of the same, half or double width,
+// or lacks up to a sixteenth of that: a loss over the next token leaves a position out.
+func logitsSized(n, logits int64) bool {
+	for _, m := range [...]int64{logits, logits / 2, 2 * logits} {
+		if max(n, m)-min(n, m) <= m/16 {
+			return true
+		}
+	}
+	return false
+}
 
 // lossBlocks returns the blocks at a moment that are logits or their like: the largest that a loss over
 // classes allocates there, and every block of the same, half or double size. It is empty where the loss holds
@@ -41,6 +49,11 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 		total += d.Allocs.Rounded[a]
 		if kinds.Of(d.Origin(a)).Has(frames.KindLoss) && d.Allocs.Category[a] != timeline.Parameter {
 			set.size = max(set.size, d.Allocs.Size[a])
+		}
+	}
+	if m != timeline.Start && d.Len() > 0 {
+		if e := d.Event(m); e.Action == traces.OOM && kinds.Of(e.Stack).Has(frames.KindLoss) {
+			set.size = max(set.size, e.Size)
 		}
 	}
 	if set.size*20 < total || set.size == 0 {

@@ -1,0 +1,162 @@
+package autopsy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Several forwards without a backward. The pattern: since the last backward the model was called several
+// times from one line, and blocks of each call are still there. Many blocks a call are graphs: of a
+// validation without no_grad where another line calls the model in training, else of micro-batches that one
+// backward is to follow. One block a call is a result that is collected. What looks like it: the layers of
+// one model that the loop calls from several lines, of which each has one call only.
+
+// leastForwards is how many calls must have left something. One is enough of a line that no backward ever
+// followed, if what it left is a graph: at least graphBlocks blocks.
+const (
+	leastForwards = 3
+	graphBlocks   = 8
+)
+
+// evaluates reports whether a function's name says that it evaluates.
+func evaluates(fn string) bool {
+	fn = strings.ToLower(fn)
+	for _, word := range []string{"valid", "eval", "test", "predict", "infer", "sample", "generate"} {
+		if strings.Contains(fn, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// openForwards returns the line with the most model calls since the last backward, how many calls left
+// something, and what they left.
+func (c *faultCase) openForwards() (caller traces.FrameID, calls int, ids []timeline.AllocID) {
+	from := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer) + 1
+	count := map[traces.FrameID]int{}
+	caller = -1
+	for _, p := range c.parts[from:] {
+		count[p.Caller]++
+		if caller < 0 || count[p.Caller] > count[caller] {
+			caller = p.Caller
+		}
+	}
+	if caller < 0 {
+		return -1, 0, nil
+	}
+	k, kept := 0, false
+	open := c.parts[from:]
+	for _, id := range c.live {
+		at := c.d.Allocs.Start[id]
+		if at < open[0].First {
+			continue
+		}
+		for k+1 < len(open) && open[k+1].First <= at {
+			k, kept = k+1, false
+		}
+		kind := c.kinds.Of(c.d.Origin(id))
+		if k == len(open)-1 || !kind.Has(frames.KindModel) { // the last call is under way
+			continue
+		}
+		ids = append(ids, id)
+		if !kept && open[k].Caller == caller {
+			calls, kept = calls+1, true
+		}
+	}
+	return caller, calls, ids
+}
+
+func openForwardsFault(c *faultCase) (fault, bool) {
+	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
+		return fault{}, false
+	}
+	caller, calls, ids := c.openForwards()
+	if calls == 0 {
+		return fault{}, false
+	}
+	trained, trains := false, false
+	for i := range c.parts {
+		p := &c.parts[i]
+		if p.Phase == traces.PhaseBackward {
+			trains = true
+		}
+		if p.Phase == traces.PhaseForward && p.Caller == caller && p.Frees >= 0 &&
+			p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward {
+			trained = true
+		}
+	}
+	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
+		return fault{}, false
+	}
+	fn, _, _ := c.d.Timeline().Places().FrameText(caller)
+	line, bytes := c.frameText(caller), c.bytesOf(ids)
+	f := fault{Cause: Cause{Bytes: bytes, Text: fmt.Sprintf(
+		"%s of %d calls of the model at %s are still there, and no backward came in between",
+		c.u.Bytes(bytes), calls, line)}}
+	switch {
+	case len(ids) < 2*calls:
+		f.Kind = "collected_outputs"
+		f.said = fmt.Sprintf("The results of %d calls of the model at %s are collected on the GPU: %s.",
+			calls, line, c.u.Bytes(bytes))
+		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
+	case trains && !trained || evaluates(fn):
+		f.Kind = "eval_with_grad"
+		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
+			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
+		f.fix = "Put the evaluation under with torch.no_grad():."
+	default:
+		f.Kind = "one_backward_for_many"
+		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
+			c.u.Bytes(bytes))
+		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
+	}
+	return f, true
+}
+
+// concatenatedFault finds one block that a line makes anew, longer each time: torch.cat of what there was
+// and what came.
+func concatenatedFault(c *faultCase) (fault, bool) {
+	a := &c.d.Allocs
+	last := map[traces.StackID]int64{}
+	rises := map[traces.StackID]int{}
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		s := a.Stack[id]
+		if s == traces.NoStack {
+			continue
+		}
+		switch {
+		case a.Size[id] > last[s]:
+			rises[s]++
+		default:
+			rises[s] = 0
+		}
+		last[s] = a.Size[id]
+	}
+	best := timeline.NoAlloc
+	for _, id := range c.live {
+		s := a.Stack[id]
+		if s == traces.NoStack || rises[s] < leastForwards+1 || c.kinds.Of(s).Has(frames.KindModel) {
+			continue
+		}
+		if best == timeline.NoAlloc || a.Rounded[id] > a.Rounded[best] {
+			best = id
+		}
+	}
+	if best == timeline.NoAlloc {
+		return fault{}, false
+	}
+	line := sites.Name(c.d, a.Stack[best])
+	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: a.Rounded[best], Text: fmt.Sprintf(
+		"%s made a block that grew %d times in a row, now %s", line, rises[a.Stack[best]],
+		c.u.Bytes(a.Rounded[best]))}}
+	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %d times in a row to %s; "+
+		"each time the old one and the new one are there together.", line, rises[a.Stack[best]],
+		c.u.Bytes(a.Rounded[best]))
+	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
+	return f, true
+}

@@ -1,0 +1,129 @@
+package autopsy
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What grows from step to step. The pattern: blocks that one step after the other made and none gave back,
+// spread over the whole recording. What looks like it: a buffer that fills up once (only early steps'
+// blocks are there) and one that keeps the last few (only late ones'); both lack blocks of some third of
+// the steps. Blocks of a backward that stay are graphs kept by create_graph=True; several blocks a step are
+// a graph; one block a step is a result that a list keeps.
+
+// leastSteps is how many steps must have left something.
+const leastSteps = 4
+
+// place returns a frame as the tables name it.
+func place(fn, file string, line int) string {
+	s := fn + " " + path.Base(strings.ReplaceAll(file, `\`, "/"))
+	if line > 0 {
+		s += ":" + strconv.Itoa(line)
+	}
+	return s
+}
+
+// ticks returns the moments at which a step's work begins: the first forward after a backward or an
+// optimizer, of the last phase that the steps have.
+func (c *faultCase) ticks() []timeline.Moment {
+	var out []timeline.Moment
+	for i, p := range c.parts {
+		if p.Phase == traces.PhaseForward && (i == 0 || c.parts[i-1].Phase != traces.PhaseForward) {
+			out = append(out, p.First)
+		}
+	}
+	return out
+}
+
+// grown returns the live blocks of sites that left something in steps all over the recording, and in how
+// many steps.
+func (c *faultCase) grown() (ids []timeline.AllocID, in int) {
+	ticks := c.ticks()
+	n := len(ticks) - 1 // the last step is under way
+	if n < leastSteps {
+		return nil, 0
+	}
+	type stack struct {
+		ids  []timeline.AllocID
+		seen map[int]bool
+	}
+	found := map[traces.StackID]*stack{}
+	for _, id := range c.live {
+		at := c.d.Allocs.Start[id]
+		if at < ticks[0] || at >= ticks[n] {
+			continue
+		}
+		k, ok := slices.BinarySearch(ticks, at)
+		if !ok {
+			k--
+		}
+		s := found[c.d.Origin(id)]
+		if s == nil {
+			s = &stack{seen: map[int]bool{}}
+			found[c.d.Origin(id)] = s
+		}
+		s.ids, s.seen[k] = append(s.ids, id), true
+	}
+	all := map[int]bool{}
+	for _, s := range found {
+		var third [3]bool
+		for k := range s.seen {
+			third[k*3/n] = true
+		}
+		if len(s.seen) < leastSteps || !third[0] || !third[1] || !third[2] {
+			continue
+		}
+		ids = append(ids, s.ids...)
+		for k := range s.seen {
+			all[k] = true
+		}
+	}
+	slices.Sort(ids)
+	return ids, len(all)
+}
+
+func growthFault(c *faultCase) (fault, bool) {
+	ids, in := c.grown()
+	if len(ids) == 0 {
+		return fault{}, false
+	}
+	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
+	var backward int64
+	inModel := false
+	for _, id := range ids {
+		k := c.kinds.Of(c.d.Origin(id))
+		if k.Has(frames.KindBackwardPass) || c.d.Origin(id) == traces.NoStack {
+			backward += c.d.Allocs.Rounded[id]
+		}
+		inModel = inModel || k.Has(frames.KindModuleCall)
+	}
+	each := bytes / int64(in)
+	f := fault{Cause: Cause{Kind: "leak", Bytes: bytes}}
+	why := "they are never freed"
+	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
+		"tensors after .detach()."
+	switch {
+	case 4*backward >= bytes:
+		f.Kind, why = "double_backward", "the backward pass keeps its graph with every gradient"
+		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
+			"torch.autograd.grad and zero_grad(set_to_none=True)."
+	case len(ids) >= 2*in:
+		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
+		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
+	case inModel && c.lastOf(traces.PhaseBackward) >= 0:
+		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
+		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
+	}
+	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",
+		c.u.Bytes(each), in, c.u.Bytes(bytes), c.topName(from), why)
+	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
+		c.u.Bytes(bytes), len(ids), in, c.u.Bytes(each), c.topName(from))
+	return f, true
+}

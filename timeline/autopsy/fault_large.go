@@ -1,0 +1,167 @@
+package autopsy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What is too large in a known way. Attention scores: several equal blocks from the function that calls
+// softmax inside the model. Logits: the blocks of a loss over classes and their like (see lossBlocks), the
+// one that failed included. Optimizer state: the failed request is the optimizer's, and state is still to
+// come. The first device of DataParallel: its frames, and another device that holds less than half.
+
+// softmaxOf reports whether a stack is inside a softmax that is not a loss's.
+func (c *faultCase) softmaxOf(s traces.StackID) bool {
+	if s < 0 || c.kinds.Of(s).Has(frames.KindLoss) || !c.kinds.Of(s).Has(frames.KindModel) {
+		return false
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if fn, _, _ := c.d.Timeline().Places().FrameText(id); strings.Contains(fn, "softmax") {
+			return true
+		}
+	}
+	return false
+}
+
+// function returns the user's function that a stack stands for, by name and file.
+func (c *faultCase) function(s traces.StackID) [2]string {
+	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
+		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
+		return [2]string{fn, file}
+	}
+	return [2]string{}
+}
+
+func scoresFault(c *faultCase) (fault, bool) {
+	a := &c.d.Allocs
+	first := timeline.NoAlloc
+	soft := map[traces.StackID]bool{}
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		is, ok := soft[s]
+		if !ok {
+			is = c.softmaxOf(s)
+			soft[s] = is
+		}
+		if is && (first == timeline.NoAlloc || a.Size[id] > a.Size[first]) {
+			first = id
+		}
+	}
+	if first == timeline.NoAlloc {
+		return fault{}, false
+	}
+	in := c.function(c.d.Origin(first))
+	var ids []timeline.AllocID
+	for _, id := range c.live {
+		if logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) < 3 || in[0] == "" {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Origin(first))
+	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: bytes, Text: fmt.Sprintf(
+		"%d blocks of about %s around the softmax at %s: they grow with the square of the sequence's length",
+		len(ids), c.u.Bytes(a.Size[first]), line)}}
+	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
+		c.u.Bytes(bytes), len(ids), c.u.Bytes(a.Size[first]), line)
+	f.fix = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
+		"store the scores."
+	return f, true
+}
+
+func logitsFault(c *faultCase) (fault, bool) {
+	set := lossBlocks(c.d, c.a.At)
+	if set.bytes == 0 {
+		return fault{}, false
+	}
+	line := sites.Name(c.d, c.d.Event(c.a.At).Stack)
+	for _, id := range c.live {
+		if set.member(c.d, id) && c.kinds.Of(c.d.Origin(id)).Has(frames.KindLoss) {
+			line = sites.Name(c.d, c.d.Origin(id))
+		}
+	}
+	f := fault{Cause: Cause{Kind: "logits", Bytes: set.bytes, Text: fmt.Sprintf(
+		"%s are logits and blocks of their size, each %s, for the loss at %s", c.u.Bytes(set.bytes),
+		c.u.Bytes(set.size), line)}}
+	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
+		c.u.Bytes(set.bytes), c.u.Bytes(set.size))
+	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
+	return f, true
+}
+
+func pendingStateFault(c *faultCase) (fault, bool) {
+	e := c.d.Event(c.a.At)
+	if !c.kinds.Of(e.Stack).Has(frames.KindStep) {
+		return fault{}, false
+	}
+	first := c.lastOf(traces.PhaseBackward)
+	var gradients, state int64
+	for _, id := range c.live {
+		k := c.kinds.Of(c.d.Origin(id))
+		switch {
+		case k.Has(frames.KindStep):
+			if first < 0 || c.d.Allocs.Start[id] < c.parts[first].First {
+				return fault{}, false // state of an earlier step: this is not the first
+			}
+			state += c.d.Allocs.Rounded[id]
+		case c.d.Allocs.Category[id] == timeline.Gradient:
+			gradients += c.d.Allocs.Rounded[id]
+		}
+	}
+	line := sites.Name(c.d, e.Stack)
+	if !strings.Contains(strings.ToLower(c.frames(e.Stack)), "adam") || gradients == 0 {
+		return fault{}, false // how much other optimizers keep is not known
+	}
+	whole := 2 * gradients
+	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: max(whole-state, 0), Text: fmt.Sprintf(
+		"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
+		c.u.Bytes(whole))}}
+	f.said = fmt.Sprintf("The first step of the optimizer at %s has to make about %s of state, twice the "+
+		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
+	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
+	return f, true
+}
+
+// frames returns the files of a stack's frames, joined.
+func (c *faultCase) frames(s traces.StackID) string {
+	var b strings.Builder
+	if s >= 0 {
+		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+			fn, file, _ := c.d.Timeline().Places().FrameText(id)
+			b.WriteString(fn + " " + file + "\n")
+		}
+	}
+	return b.String()
+}
+
+func firstDeviceFault(c *faultCase) (fault, bool) {
+	parallel := false
+	for i := range c.d.Timeline().Places().Frames {
+		_, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
+		parallel = parallel || strings.HasSuffix(file, "torch/nn/parallel/data_parallel.py")
+	}
+	second := int64(-1)
+	for _, d := range c.d.Timeline().Devices {
+		if d != c.d && d.Info.Kind == traces.DeviceGPU {
+			second = max(second, d.Totals.PeakAllocated)
+		}
+	}
+	held := c.d.Allocated.At(c.a.At)
+	if !parallel || second < 0 || 2*second > held {
+		return fault{}, false
+	}
+	f := fault{Cause: Cause{Kind: "first_device", Bytes: held - second, Text: fmt.Sprintf(
+		"%s holds %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
+		c.d.Label(), c.u.Bytes(held), c.u.Bytes(second))}}
+	f.said = fmt.Sprintf("DataParallel fills its first GPU: %s there, at most %s on the next.",
+		c.u.Bytes(held), c.u.Bytes(second))
+	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."
+	return f, true
+}

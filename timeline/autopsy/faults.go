@@ -1,0 +1,159 @@
+package autopsy
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Faults: what an expert looks for before saying that a training is too large. Each detector knows one
+// pattern of lifetimes and stacks, says how many bytes fit it and what to change. None decides for another:
+// of those found, the one with the most bytes is the cause if it holds a real share of the memory. A wrong
+// cause costs the reader more than none, so that a detector that cannot tell two causes apart names
+// neither.
+
+// mainShare is the share of allocated bytes from which a fault is named as the cause.
+const mainShare = 0.10
+
+// fault is a cause with the sentences that the answer begins with.
+type fault struct {
+	Cause
+	said string // the cause with its line, one sentence
+	fix  string // what to change, one sentence
+}
+
+// faultCase is what every detector sees.
+type faultCase struct {
+	d     *timeline.Device
+	a     *Result
+	u     timeline.Units
+	live  []timeline.AllocID // allocated at the moment
+	total int64              // their bytes
+	parts []steps.Part       // those that begin at or before the moment
+	kinds *frames.Kinds
+}
+
+// faults returns what detectors find, the most bytes first.
+func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
+	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
+		return nil
+	}
+	c := &faultCase{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds()}
+	all := steps.Parts(d)
+	c.parts = all[:steps.PartAt(all, a.At)+1]
+	for _, id := range c.live {
+		c.total += d.Allocs.Rounded[id]
+	}
+	var found []fault
+	for _, detect := range []func(*faultCase) (fault, bool){
+		growthFault, openForwardsFault, concatenatedFault, copiesFault, scoresFault, logitsFault,
+		pendingStateFault, firstDeviceFault,
+	} {
+		f, ok := detect(c)
+		enough := f.Kind == "optimizer_pending" || float64(f.Bytes) >= mainShare*float64(c.total)
+		if ok && enough { // what is still to come is no part of what is allocated
+			found = append(found, f)
+		}
+	}
+	slices.SortStableFunc(found, func(x, y fault) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	for i := range found {
+		found[i].Main = i == 0
+	}
+	return found
+}
+
+// bySite sums blocks by the number of their site.
+type bySite struct {
+	bytes map[int32]int64
+	top   int32 // the site with the most bytes, -1 for none
+}
+
+// sitesOf sums some of the live blocks by site.
+func (c *faultCase) sitesOf(ids []timeline.AllocID) bySite {
+	s, table := bySite{bytes: map[int32]int64{}, top: -1}, sites.Of(c.d.Timeline())
+	for _, id := range ids {
+		if n := table.Number(c.d.Origin(id)); n >= 0 {
+			s.bytes[n] += c.d.Allocs.Rounded[id]
+		}
+	}
+	for n, b := range s.bytes {
+		if s.top < 0 || b > s.bytes[s.top] || b == s.bytes[s.top] && n < s.top {
+			s.top = n
+		}
+	}
+	return s
+}
+
+// topName names the site with the most bytes.
+func (c *faultCase) topName(s bySite) string {
+	if s.top < 0 {
+		return "a place that the recording does not name"
+	}
+	return sites.Of(c.d.Timeline()).Names[s.top]
+}
+
+// bytesOf sums blocks.
+func (c *faultCase) bytesOf(ids []timeline.AllocID) (sum int64) {
+	for _, id := range ids {
+		sum += c.d.Allocs.Rounded[id]
+	}
+	return sum
+}
+
+// lastOf returns the index of the last part of some phases, -1 for none.
+func (c *faultCase) lastOf(phases ...traces.Phase) int {
+	for i := len(c.parts) - 1; i >= 0; i-- {
+		if slices.Contains(phases, c.parts[i].Phase) {
+			return i
+		}
+	}
+	return -1
+}
+
+// frameText returns the function and place of a frame, "" for none.
+func (c *faultCase) frameText(id traces.FrameID) string {
+	if id < 0 {
+		return ""
+	}
+	fn, file, line := c.d.Timeline().Places().FrameText(id)
+	return place(fn, file, line)
+}
+
+// judged returns all causes: faults first, then what the allocator's figures show, of which none is the
+// main one beside a fault. Where neither says why it failed, the training is too large; holders says what
+// holds most, after a colon.
+func (f *facts) judged(found []fault, holders string) []Cause {
+	all := f.causes()
+	main := slices.ContainsFunc(all, func(c Cause) bool { return c.Main })
+	if f.oom && f.known && !main && len(found) == 0 {
+		all = append([]Cause{{Kind: "too_large", Bytes: -1, Main: true,
+			Text: "nothing grows, is there twice or waits to be freed" + holders}}, all...)
+	}
+	for i := range all {
+		all[i].Main = all[i].Main && len(found) == 0
+	}
+	for _, x := range slices.Backward(found) {
+		all = append([]Cause{x.Cause}, all...)
+	}
+	return all
+}
+
+// asking says after the fix what was asked for.
+func (f *facts) asking(allocated int64) string {
+	return " It asked for " + f.units.Bytes(f.asked) + " with " + f.units.Bytes(allocated) + " allocated."
+}
+
+// outgrows reports whether a lever only postpones what the fault does: smaller batches do not stop growth,
+// and accumulation is what made several graphs.
+func (f *fault) outgrows(lever string) bool {
+	switch f.Kind {
+	case "logits", "attention_scores", "first_device":
+		return false
+	}
+	return lever == "micro_batch"
+}
