@@ -1,0 +1,244 @@
+// Command autopsycases asks gmemtop oom about public out-of-memory reports whose accepted answers are known:
+//
+//	go run ./scripts/autopsycases -python PYTHON [-set develop|judge|healthy] [-only NAME] [-gmemtop BINARY]
+//		[-recordings DIR] [-o docs/autopsy.md]
+//
+// Each case is a script of ours that fails on the stand-in GPU as its report says, and that finishes with
+// --fixed, which applies the accepted answer. A case is run once in each way unless DIR already has its
+// recordings. The table of the set goes to standard output, or with -o into its section of that file.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+)
+
+const cases = "scripts/autopsycases/cases"
+
+func main() {
+	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "autopsycases:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out, usage io.Writer) error {
+	var r runner
+	flags := flag.NewFlagSet("autopsycases", flag.ContinueOnError)
+	flags.SetOutput(usage)
+	set := flags.String("set", "develop", "which cases: develop, judge or healthy")
+	only := flags.String("only", "", "only the case of this name")
+	page := flags.String("o", "", "the page whose section of this set is written again")
+	flags.StringVar(&r.python, "python", "", "an interpreter with a torch built for CUDA")
+	flags.StringVar(&r.gmemtop, "gmemtop", "bin/gmemtop", "the program to ask")
+	flags.StringVar(&r.recordings, "recordings", "", "a folder that keeps recordings (default a temporary one)")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if r.recordings == "" {
+		dir, err := os.MkdirTemp("", "autopsycases-")
+		if err != nil {
+			return fmt.Errorf("make a folder for recordings: %w", err)
+		}
+		defer os.RemoveAll(dir)
+		r.recordings = dir
+	}
+	names, err := namesOf(*set, *only)
+	if err != nil {
+		return err
+	}
+	var scores []score
+	for _, name := range names {
+		s, err := r.score(ctx, *set, name)
+		if err != nil {
+			return fmt.Errorf("case %s/%s: %w", *set, name, err)
+		}
+		scores = append(scores, s)
+	}
+	table := tableOf(scores)
+	if *page != "" {
+		return writeSection(*page, *set, table)
+	}
+	_, err = io.WriteString(out, table)
+	return err
+}
+
+// namesOf returns the names of a set's cases in alphabetical order.
+func namesOf(set, only string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(cases, set))
+	if err != nil {
+		return nil, fmt.Errorf("list the cases: %w: run it in the root of the repository", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && (only == "" || e.Name() == only) {
+			names = append(names, e.Name())
+		}
+	}
+	if len(names) == 0 {
+		return nil, fmt.Errorf("no case %q in the set %q", only, set)
+	}
+	return names, nil
+}
+
+// answer is what a case's answer.json says: the report, the card, and what its thread accepted.
+type answer struct {
+	Issue   string   `json:"issue"` // the report's URL; empty for a healthy training
+	Title   string   `json:"title"`
+	Card    string   `json:"card"`
+	Memory  string   `json:"memory"` // of each device; empty for the card's
+	Devices int      `json:"devices"`
+	Cause   []string `json:"cause"` // names of which each is right; none where nothing is wrong
+	Lever   []string `json:"lever"`
+	Fix     string   `json:"fix"`
+}
+
+// result is what a run of observe.py says. Sizes are in bytes.
+type result struct {
+	OutOfMemory bool `json:"out_of_memory"`
+	Failed      []struct {
+		Device int   `json:"device"`
+		Asked  int64 `json:"asked"`
+	} `json:"failed"`
+	Devices []struct {
+		PeakAllocated int64 `json:"peak_allocated"`
+	} `json:"devices"`
+}
+
+type runner struct {
+	python, gmemtop, recordings string
+	lib                         *standin.Library
+}
+
+// score runs a case in both ways and compares what gmemtop says with its answer.
+func (r *runner) score(ctx context.Context, set, name string) (score, error) {
+	var a answer
+	if err := readJSON(filepath.Join(cases, set, name, "answer.json"), &a); err != nil {
+		return score{}, err
+	}
+	dir := filepath.Join(r.recordings, set, name)
+	failed, err := r.record(ctx, a, set, name, dir)
+	if err != nil {
+		return score{}, err
+	}
+	if wrong := len(a.Cause) > 0; wrong != failed.OutOfMemory {
+		return score{}, fmt.Errorf("out of memory is %v, and the answer expects %v", failed.OutOfMemory, wrong)
+	}
+	s := score{name: name, answer: a}
+	if len(a.Lever) > 0 {
+		fixed, err := r.record(ctx, a, set, name, filepath.Join(r.recordings, "fixed", set, name), "--fixed")
+		if err != nil {
+			return score{}, err
+		}
+		if fixed.OutOfMemory {
+			return score{}, errors.New("runs out of memory with the accepted fix: give it more memory")
+		}
+		s.saving = savingOf(failed, fixed)
+	}
+	said, err := r.ask(ctx, filepath.Join(dir, "snapshot.pickle"))
+	if err != nil {
+		return score{}, err
+	}
+	s.compare(said)
+	return s, nil
+}
+
+// savingOf returns what the fix saved on the device that ran out: what was allocated and asked for when it
+// did, less the peak of the run with the fix.
+func savingOf(failed, fixed result) int64 {
+	if len(failed.Failed) == 0 {
+		return 0
+	}
+	first := failed.Failed[0]
+	if first.Device >= len(failed.Devices) || first.Device >= len(fixed.Devices) {
+		return 0
+	}
+	return failed.Devices[first.Device].PeakAllocated + first.Asked - fixed.Devices[first.Device].PeakAllocated
+}
+
+// record runs a case on the stand-in, unless dir has its result, and returns that.
+func (r *runner) record(ctx context.Context, a answer, set, name, dir string, args ...string) (result, error) {
+	var res result
+	path := filepath.Join(dir, "result.json")
+	if err := readJSON(path, &res); err == nil {
+		return res, nil
+	}
+	if r.python == "" {
+		return res, fmt.Errorf("%s has no recording: name an interpreter with -python", dir)
+	}
+	if r.lib == nil {
+		lib, err := standin.Build(ctx, r.python)
+		if err != nil {
+			return res, fmt.Errorf("build the stand-in: %w", err)
+		}
+		r.lib = lib
+	}
+	board, err := os.MkdirTemp("", "autopsycases-board-")
+	if err != nil {
+		return res, fmt.Errorf("make the folder in which processes share the devices: %w", err)
+	}
+	defer os.RemoveAll(board)
+	root, err := filepath.Abs(cases)
+	if err != nil {
+		return res, fmt.Errorf("find the cases: %w", err)
+	}
+	line := append([]string{filepath.Join(root, "observe.py"), dir, filepath.Join(root, set, name, "train.py")}, args...)
+	c := exec.CommandContext(ctx, r.python, line...)
+	m := standin.Machine{Model: a.Card, Memory: a.Memory, Devices: a.Devices, Board: filepath.Join(board, "board")}
+	c.Env = append(r.lib.Environ(m), "PYTHONPATH="+root)
+	output, err := c.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 3 {
+		err = nil
+	}
+	if err != nil {
+		return res, fmt.Errorf("run %v: %w\n%s", args, err, output)
+	}
+	return res, readJSON(path, &res)
+}
+
+// ask returns what gmemtop oom says of a recording. Exit code 3 means that it found an out-of-memory.
+func (r *runner) ask(ctx context.Context, recording string) (report, error) {
+	var said report
+	output, err := exec.CommandContext(ctx, r.gmemtop, "oom", "--json", recording).Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 3 {
+		err = nil
+	}
+	if err != nil {
+		return said, fmt.Errorf("ask %s about %s: %w", r.gmemtop, recording, err)
+	}
+	if err := json.Unmarshal(output, &said); err != nil {
+		return said, fmt.Errorf("read what %s said: %w", r.gmemtop, err)
+	}
+	// The device that ran out comes first.
+	slices.SortStableFunc(said.Devices, func(a, b device) int { return rank(a.OOM) - rank(b.OOM) })
+	return said, nil
+}
+
+func rank(first bool) int {
+	if first {
+		return 0
+	}
+	return 1
+}
+
+func readJSON(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read what a case says: %w", err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
