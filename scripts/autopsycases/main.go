@@ -42,7 +42,8 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	page := flags.String("o", "", "the page whose section of this set is written again")
 	flags.StringVar(&r.python, "python", "", "an interpreter with a torch built for CUDA")
 	flags.StringVar(&r.gmemtop, "gmemtop", "bin/gmemtop", "the program to ask")
-	flags.StringVar(&r.recordings, "recordings", "", "a folder that keeps recordings (default a temporary one)")
+	flags.StringVar(&r.recordings, "recordings", "",
+		"a folder that keeps recordings (default a temporary one)")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -123,35 +124,44 @@ type runner struct {
 
 // score runs a case in both ways and compares what gmemtop says with its answer.
 func (r *runner) score(ctx context.Context, set, name string) (score, error) {
-	var a answer
-	if err := readJSON(filepath.Join(cases, set, name, "answer.json"), &a); err != nil {
-		return score{}, err
-	}
-	dir := filepath.Join(r.recordings, set, name)
-	failed, err := r.record(ctx, a, set, name, dir)
+	a, failed, fixed, err := r.both(ctx, set, name)
 	if err != nil {
 		return score{}, err
 	}
-	if wrong := len(a.Cause) > 0; wrong != failed.OutOfMemory {
-		return score{}, fmt.Errorf("out of memory is %v, and the answer expects %v", failed.OutOfMemory, wrong)
-	}
-	s := score{name: name, answer: a}
+	s := score{set: set, name: name, answer: a}
 	if len(a.Lever) > 0 {
-		fixed, err := r.record(ctx, a, set, name, filepath.Join(r.recordings, "fixed", set, name), "--fixed")
-		if err != nil {
-			return score{}, err
-		}
-		if fixed.OutOfMemory {
-			return score{}, errors.New("runs out of memory with the accepted fix: give it more memory")
-		}
 		s.saving = savingOf(failed, fixed)
 	}
-	said, err := r.ask(ctx, filepath.Join(dir, "snapshot.pickle"))
+	said, err := r.ask(ctx, filepath.Join(r.recordings, set, name, "snapshot.pickle"))
 	if err != nil {
 		return score{}, err
 	}
 	s.compare(said)
 	return s, nil
+}
+
+// both runs a case as it is and, if a lever is accepted, with the fix. It is an error if the first does not
+// end as the answer says, or the second runs out of memory.
+func (r *runner) both(ctx context.Context, set, name string) (a answer, failed, fixed result, err error) {
+	if err = readJSON(filepath.Join(cases, set, name, "answer.json"), &a); err != nil {
+		return a, failed, fixed, err
+	}
+	failed, err = r.record(ctx, a, set, name, filepath.Join(r.recordings, set, name))
+	if err != nil {
+		return a, failed, fixed, err
+	}
+	if wrong := len(a.Cause) > 0; wrong != failed.OutOfMemory {
+		return a, failed, fixed, fmt.Errorf("out of memory is %v, and the answer expects %v",
+			failed.OutOfMemory, wrong)
+	}
+	if len(a.Lever) == 0 {
+		return a, failed, fixed, nil
+	}
+	fixed, err = r.record(ctx, a, set, name, filepath.Join(r.recordings, "fixed", set, name), "--fixed")
+	if err == nil && fixed.OutOfMemory {
+		err = errors.New("runs out of memory with the accepted fix: give it more memory")
+	}
+	return a, failed, fixed, err
 }
 
 // savingOf returns what the fix saved on the device that ran out: what was allocated and asked for when it
@@ -164,12 +174,14 @@ func savingOf(failed, fixed result) int64 {
 	if first.Device >= len(failed.Devices) || first.Device >= len(fixed.Devices) {
 		return 0
 	}
-	return failed.Devices[first.Device].PeakAllocated + first.Asked - fixed.Devices[first.Device].PeakAllocated
+	needed := failed.Devices[first.Device].PeakAllocated + first.Asked
+	return needed - fixed.Devices[first.Device].PeakAllocated
 }
 
 // record runs a case on the stand-in, unless dir has its result, and returns that.
-func (r *runner) record(ctx context.Context, a answer, set, name, dir string, args ...string) (result, error) {
-	var res result
+func (r *runner) record(ctx context.Context, a answer, set, name, dir string, args ...string) (res result,
+	err error,
+) {
 	path := filepath.Join(dir, "result.json")
 	if err := readJSON(path, &res); err == nil {
 		return res, nil
@@ -193,9 +205,11 @@ func (r *runner) record(ctx context.Context, a answer, set, name, dir string, ar
 	if err != nil {
 		return res, fmt.Errorf("find the cases: %w", err)
 	}
-	line := append([]string{filepath.Join(root, "observe.py"), dir, filepath.Join(root, set, name, "train.py")}, args...)
-	c := exec.CommandContext(ctx, r.python, line...)
-	m := standin.Machine{Model: a.Card, Memory: a.Memory, Devices: a.Devices, Board: filepath.Join(board, "board")}
+	script := filepath.Join(root, set, name, "train.py")
+	args = append([]string{filepath.Join(root, "observe.py"), dir, script}, args...)
+	c := exec.CommandContext(ctx, r.python, args...)
+	m := standin.Machine{Model: a.Card, Memory: a.Memory, Devices: a.Devices}
+	m.Board = filepath.Join(board, "board")
 	c.Env = append(r.lib.Environ(m), "PYTHONPATH="+root)
 	output, err := c.CombinedOutput()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 3 {

@@ -35,6 +35,7 @@ type lever struct {
 
 // score is what gmemtop said about one case, and what was right of it.
 type score struct {
+	set    string
 	name   string
 	answer answer
 	saving int64 // what the accepted fix saved in bytes
@@ -89,14 +90,12 @@ func (s *score) savingRight() bool {
 // tableOf returns a Markdown table with a row for each case, and below it the counts.
 func tableOf(scores []score) string {
 	var b strings.Builder
-	b.WriteString("| case | cause in the thread | said | right | fix among the first three | saved, GiB | predicted, GiB |\n")
+	b.WriteString("| case | cause in the thread | said | right | fix among the first three | saved, GiB |" +
+		" predicted, GiB |\n")
 	b.WriteString("|---|---|---|---|---|---|---|\n")
-	causes, levers, savings, asked := 0, 0, 0, 0
+	causes, levers, savings, asked, measured := 0, 0, 0, 0, 0
 	for _, s := range scores {
-		name := s.name
-		if s.answer.Issue != "" {
-			name = "[" + s.name + "](" + s.answer.Issue + ")"
-		}
+		name := fmt.Sprintf("[%s](../%s/%s/%s/answer.json)", s.name, cases, s.set, s.name)
 		want := strings.Join(s.answer.Cause, ", ")
 		if want == "" {
 			want = "none"
@@ -104,6 +103,7 @@ func tableOf(scores []score) string {
 		place, saved, predicted := "", "", ""
 		if len(s.answer.Lever) > 0 {
 			asked++
+			measured += count(s.saving > 0)
 			place, saved, predicted = placed(s), gib(s.saving), gib(s.predicted)
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
@@ -112,8 +112,9 @@ func tableOf(scores []score) string {
 		levers += count(s.leverRight())
 		savings += count(s.savingRight())
 	}
-	fmt.Fprintf(&b, "\nCause: %d of %d. Fix among the first three levers: %d of %d. Saving within %.0f %%: %d of %d.\n",
-		causes, len(scores), levers, asked, 100*tolerance, savings, asked)
+	fmt.Fprintf(&b, "\nCause: %d of %d. ", causes, len(scores))
+	fmt.Fprintf(&b, "Fix among the first three levers: %d of %d. ", levers, asked)
+	fmt.Fprintf(&b, "Saving within %.0f %%: %d of %d.\n", 100*tolerance, savings, measured)
 	return b.String()
 }
 
@@ -125,7 +126,7 @@ func placed(s score) string {
 }
 
 func gib(n int64) string {
-	if n == 0 {
+	if n <= 0 {
 		return ""
 	}
 	return fmt.Sprintf("%.2f", float64(n)/(1<<30))

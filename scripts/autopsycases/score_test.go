@@ -16,17 +16,17 @@ func TestOneWrongWordLosesAPoint(t *testing.T) {
 		saving              int64
 		cause, lever, saved bool
 	}{
-		{"all right", `{"found":true,"devices":[{"oom":true,"causes":[{"kind":"leak"},{"kind":"kept_graph","main":true}],
-			"levers":[{"name":"detach_metric","saves_bytes":1073741824}]}]}`, gib, true, true, true},
-		{"another main cause", `{"found":true,"devices":[{"oom":true,"causes":[{"kind":"kept_graph"},{"kind":"leak","main":true}],
-			"levers":[{"name":"detach_metric","saves_bytes":1073741824}]}]}`, gib, false, true, true},
-		{"the fourth lever", `{"found":true,"devices":[{"oom":true,"causes":[{"name":"kept_graph","main":true}],
-			"levers":[{"name":"a"},{"name":"b"},{"name":"c"},{"name":"detach_metric","saves_bytes":1073741824}]}]}`,
+		{"all right", found(`{"kind":"leak"},{"kind":"kept_graph","main":true}`,
+			`{"name":"detach_metric","saves_bytes":1073741824}`), gib, true, true, true},
+		{"another main cause", found(`{"kind":"kept_graph"},{"kind":"leak","main":true}`,
+			`{"name":"detach_metric","saves_bytes":1073741824}`), gib, false, true, true},
+		{"the fourth lever", found(`{"name":"kept_graph","main":true}`,
+			`{"name":"a"},{"name":"b"},{"name":"c"},{"name":"detach_metric","saves_bytes":1073741824}`),
 			gib, true, false, true},
-		{"eleven percent off", `{"found":true,"devices":[{"oom":true,"causes":[{"kind":"kept_graph","main":true}],
-			"levers":[{"name":"detach_metric","saves_bytes":1073741824}]}]}`, gib * 112 / 100, true, true, false},
-		{"an unknown saving", `{"found":true,"devices":[{"oom":true,"causes":[{"kind":"kept_graph","main":true}],
-			"levers":[{"name":"detach_metric","saves_bytes":null}]}]}`, gib, true, true, false},
+		{"eleven percent off", found(`{"kind":"kept_graph","main":true}`,
+			`{"name":"detach_metric","saves_bytes":1073741824}`), gib * 112 / 100, true, true, false},
+		{"an unknown saving", found(`{"kind":"kept_graph","main":true}`,
+			`{"name":"detach_metric","saves_bytes":null}`), gib, true, true, false},
 		{"nothing found", `{"found":false,"devices":[{}]}`, gib, false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -56,11 +56,17 @@ func TestEveryCaseHasAnAnswer(t *testing.T) {
 			continue
 		}
 		healthy := filepath.Base(filepath.Dir(filepath.Dir(file))) == "healthy"
-		if a.Card == "" || !healthy && (a.Issue == "" || len(a.Cause) == 0 || len(a.Lever) == 0 || a.Fix == "") {
+		answered := a.Issue != "" && len(a.Cause) > 0 && len(a.Lever) > 0 && a.Fix != ""
+		if a.Card == "" || !healthy && !answered {
 			t.Errorf("%s lacks its card, report, cause, lever or fix", file)
 		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), "train.py")); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// found returns the report of a device with these causes and levers.
+func found(causes, levers string) string {
+	return `{"found":true,"devices":[{"oom":true,"causes":[` + causes + `],"levers":[` + levers + `]}]}`
 }

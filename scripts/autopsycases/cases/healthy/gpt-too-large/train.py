@@ -4,7 +4,8 @@ import torch
 import torch.nn.functional as F
 from nets import GPT
 
-model = GPT(width=1600, layers=48, heads=25).cuda()
+with torch.device("cuda"):
+    model = GPT(width=1600, layers=48, heads=25)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5)
 for step in range(3):
     tokens = torch.randint(50257, (1, 1025)).cuda()

@@ -7,7 +7,8 @@ from nets import UNet
 model = UNet().cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 for step in range(3):
-    loss = F.cross_entropy(model(torch.rand(4, 3, 1024, 1024).cuda()), torch.randint(2, (4, 1024, 1024)).cuda())
+    images, target = torch.rand(4, 3, 1024, 1024).cuda(), torch.randint(2, (4, 1024, 1024)).cuda()
+    loss = F.cross_entropy(model(images), target)
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

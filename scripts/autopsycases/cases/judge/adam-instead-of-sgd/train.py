@@ -15,7 +15,8 @@ for width in (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 5
         channels = width
     else:
         layers.append(nn.MaxPool2d(2))
-layers += [nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 9)]
+layers += [nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()]
+layers.append(nn.Linear(4096, 9))
 model = nn.Sequential(*layers).cuda()
 if FIXED:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
