@@ -17,6 +17,9 @@ const (
 	Once = "once" // as soon as it is given
 )
 
+// Program is the Clock of a machine on which all that a program times is virtual.
+const Program = "program"
+
 // Machine describes what a process on the stand-in finds. The zero value is one H100 whose work is done at
 // once.
 type Machine struct {
@@ -26,8 +29,12 @@ type Machine struct {
 	Context string   // what a context costs; "" for 500 MiB
 	Others  []string // what other, imaginary processes hold of each device, such as "10GiB"
 	Order   string   // Late, Once or a seed
-	Polls   int      // how often an event is asked in vain before its work is done late; 0 for 64, below 0 for always
-	Clock   string   // what events report: "real" or "virtual"; "" for real
+	Polls   int      // how often an event is asked in vain before its work is done late; 0 for 64, below 0: always
+	// Clock is what events report: "real" or "virtual" time; "" for real. With Program ops take virtual
+	// time too, and events that are asked for, time.perf_counter and time.perf_counter_ns go by it.
+	Clock   string
+	Rates   string   // of the virtual clock, such as "launch=5000,out=25" (src/clock.cpp); "" for the card's
+	Times   string   // a file of measured times of ops: NANOSECONDS OP SHAPES; "" for none
 	Board   string   // the file through which processes share the devices; "" for the user's, "private" for none
 	Fail    []string // FUNCTION:N=ANSWER: the N-th call of FUNCTION answers that error
 	ECC     bool     // NVML reports uncorrected memory errors
@@ -36,7 +43,7 @@ type Machine struct {
 	Driver  int      // the driver's version, such as 12040; 0 for that of the CUDA which the library was built for
 	Mode    int      // compute mode: 0 any number of processes, 2 none, 3 one
 	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
-	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (see src/cudnn.cpp); "" for precomp
+	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (src/cudnn.cpp); "" for precomp
 	NCCL    string   // what a communicator takes of its device; "" for nothing
 	// Hollow is a size, such as "1MiB": larger copies and fills move no bytes, so that device memory stays
 	// untouched and takes nothing from the host. "" to move all.
@@ -88,6 +95,8 @@ func (m Machine) settings() [][2]string {
 		number("POLLS", m.Polls)
 	}
 	set("CLOCK", m.Clock)
+	set("RATES", m.Rates)
+	set("TIMES", m.Times)
 	set("BOARD", m.Board)
 	set("FAIL", strings.Join(m.Fail, ","))
 	flag("ECC", m.ECC)
@@ -109,7 +118,9 @@ func (m Machine) settings() [][2]string {
 // open is "".
 func (m Machine) Settings() map[string]string {
 	all := map[string]string{}
-	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE", "CUDNN", "NCCL", "HOLLOW", "PAGEABLE"} {
+	for _, name := range []string{"MODEL", "DEVICES", "MEMORY", "CONTEXT", "OTHERS", "ORDER", "POLLS", "CLOCK",
+		"RATES", "TIMES", "BOARD", "FAIL", "ECC", "COMPUTE", "REPORT", "DRIVER", "COMPUTE_MODE", "GRANULE",
+		"CUDNN", "NCCL", "HOLLOW", "PAGEABLE"} {
 		all["STANDIN_"+name] = ""
 	}
 	for _, s := range m.settings() {
@@ -126,7 +137,7 @@ func (l *Library) Environ(m Machine) []string { return l.EnvironOf(os.Environ(),
 // EnvironOf is Environ for another environment than this process's.
 func (l *Library) EnvironOf(env []string, m Machine) []string {
 	lists := map[string]string{"LD_PRELOAD": l.Path(), "LD_LIBRARY_PATH": l.dir}
-	if m.Compute {
+	if m.Compute || m.Clock == Program {
 		lists["PYTHONPATH"] = l.python
 	}
 	var all []string

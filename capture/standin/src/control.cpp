@@ -54,6 +54,7 @@ STANDIN_API void standin_reset(void) {
   modules_reset(lock);
   events_reset(lock);
   streams_reset(lock);
+  clock_reset(lock);
   pools_reset(lock);
   virtual_reset(lock);
   memory_reset(lock);

@@ -66,7 +66,8 @@ Result copy_rectangle(Rectangle r, void *stream, bool wait, bool driver) {
   }
   Item item;
   item.what = "a copy";
-  item.cost = copy_cost(size, !to_device || !from_device);
+  item.engine = to_device && from_device ? Engine::kCompute : to_device ? Engine::kIn : Engine::kOut;
+  item.cost = copy_time(size, item.engine);
   item.touches = to;
   item.touches.insert(item.touches.end(), from.begin(), from.end());
   if (hollow(size)) {
@@ -101,7 +102,7 @@ Result fill_rectangle(char *at, size_t pitch, uint64_t value, int width, uint64_
   if (wait && s && s->legacy)
     if (Result why = forbidden_by_capture("a fill that waits", lock)) return why;
   item.what = "a fill";
-  item.cost = copy_cost(count * width * height, false);
+  item.cost = kernel_time(count * width * height);
   bool skip = hollow(count * width * height);
   item.run = [=] {
     if (skip) return;

@@ -31,6 +31,7 @@ struct Settings {
   int order = 0;                      // 0 late, 1 once, others are seeds
   int polls = 64;  // how often an event is asked in vain before its work runs; 0 for always
   bool virtual_clock = false;
+  bool timed_ops = false;        // and ops take time, and answers go by the virtual clock
   bool refuse_pageable = false;  // asynchronous copies of host memory that is not pinned are violations
   uint64_t hollow = 0;  // copies and fills of more bytes than this move none; 0 for none of them
   bool ecc = false;
@@ -120,12 +121,28 @@ void unplace_reserved(uintptr_t at, uint64_t size);
 bool is_device_address(uintptr_t at);
 void addresses_reset();
 
+// ---- The virtual clock (clock.cpp). Times are nanoseconds ----
+
+enum class Engine { kNone, kCompute, kOut, kIn };          // what a piece of work occupies
+enum class HostCost { kNone, kLaunch, kEvent, kDriver };   // what a call costs the host
+using TimedPtr = std::shared_ptr<struct Timed>;            // a piece of work on the clock
+uint64_t kernel_time(uint64_t bytes);
+uint64_t copy_time(uint64_t bytes, Engine);
+void host_spends(HostCost);
+TimedPtr give_timed(int device, Engine, uint64_t cost, const std::vector<TimedPtr> &after);
+void host_waits_for(const TimedPtr &);
+bool over_by_now(const TimedPtr &);   // on the host's clock
+uint64_t end_of(const TimedPtr &);    // waits for it
+void note_launch();
+void clock_reset(Lock &);
+
 // ---- Streams and events (streams.cpp, events.cpp) ----
 
-// When an event's turn came: on the virtual clock and on the real one, in nanoseconds.
+// When an event's turn comes: on the virtual clock, and on the real one in nanoseconds.
 struct Moment {
   bool done = false;
-  uint64_t at_virtual = 0, at_real = 0;
+  TimedPtr timed;
+  uint64_t at_real = 0;
 };
 
 struct Item {
@@ -133,9 +150,10 @@ struct Item {
   std::function<void()> run;
   std::vector<Touch> touches;
   std::vector<Ticket> waits;
-  std::vector<std::shared_ptr<Moment>> wait_moments;
   std::shared_ptr<Moment> moment;  // of an event's record
-  uint64_t issued = 0, cost = 0;
+  uint64_t cost = 0;  // on the virtual clock, as the next two
+  Engine engine = Engine::kCompute;
+  HostCost host = HostCost::kLaunch;
   bool host_function = false;
   bool book_keeping = false;  // done even if the device is lost
 };
@@ -154,7 +172,7 @@ struct Stream {
   uint64_t pushed = 0, done = 0;
   bool busy = false;
   int polls = 0;
-  uint64_t free_at = 0;  // on the virtual clock
+  TimedPtr last;         // of what was given to it, on the virtual clock
   uint64_t pace = 0;     // how often a drawn order takes it, besides once
   std::shared_ptr<Capture> capture;
   std::vector<size_t> frontier;  // of a capture: the nodes that the next one comes after
@@ -196,7 +214,6 @@ void graphs_reset(Lock &);
 void pools_reset(Lock &);
 void virtual_reset(Lock &);
 bool range_is_awaited(const RangePtr &, Lock &);  // whether an item that has not run touches it
-void host_waited_until(uint64_t at);              // on the virtual clock
 bool suppressed();
 void suppress(int on);
 uint64_t real_nanoseconds();
@@ -230,11 +247,6 @@ struct Capture {
   bool invalid = false;
 };
 void capture_item(const StreamPtr &, Item, Lock &);
-
-// ---- The virtual clock's rates (clock in streams.cpp) ----
-
-uint64_t copy_cost(uint64_t size, bool over_link);
-constexpr uint64_t kLaunchCost = 1000;
 
 // ---- Copies (copies.cpp) ----
 

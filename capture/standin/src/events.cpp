@@ -88,6 +88,7 @@ Result record(void *handle, void *stream, const char *function) {
   Item item;
   item.what = "the record of an event";
   item.moment = e->moment;
+  item.host = HostCost::kEvent;
   item.book_keeping = true;
   // The event must point at its item before the item can run, and may be gone when give_item returns.
   Ticket t;
@@ -130,8 +131,8 @@ Result wait(void *stream, void *handle, const char *function) {
   Item item;
   item.what = "a wait for an event";
   item.book_keeping = true;
+  item.host = HostCost::kEvent;
   if (e->at.stream && e->at.stream != s) item.waits.push_back(e->at);
-  item.wait_moments.push_back(e->moment);
   return give_item(s, std::move(item), lock);
 }
 
@@ -145,9 +146,7 @@ Result synchronize(void *handle, const char *function) {
   }
   if (e->recorded) {
     Ticket t = e->at;
-    auto moment = e->moment;
     wait_for(t, lock);
-    host_waited_until(moment->at_virtual);
   }
   return lost();
 }
@@ -167,11 +166,15 @@ Result ask(void *handle, const char *function, void *caller = nullptr) {
     capture->invalid = true;
     return kCapturedEvent;
   }
+  if (settings().timed_ops) {
+    host_spends(HostCost::kEvent);
+    if (!over_by_now(e->moment ? e->moment->timed : nullptr)) return kNotReady;
+  }
   if (!e->recorded || !e->at.stream || e->moment->done) return kSuccess;
   if (in_allocator(caller)) return kNotReady;
   auto moment = e->moment;
   Ticket t = e->at;
-  bool enough = settings().polls && ++e->polls >= settings().polls;
+  bool enough = settings().timed_ops || (settings().polls && ++e->polls >= settings().polls);
   draw_some(lock);
   if (moment->done) return kSuccess;
   if (!enough) return kNotReady;
@@ -186,8 +189,10 @@ Result elapsed(float *ms, void *from, void *to, const char *function) {
   if (!a->recorded || !b->recorded || (a->flags & kDisableTiming) || (b->flags & kDisableTiming))
     return kInvalidHandle;
   if (!a->moment->done || !b->moment->done) return kNotReady;
+  if (settings().timed_ops && !(over_by_now(a->moment->timed) && over_by_now(b->moment->timed)))
+    return kNotReady;
   double ns = settings().virtual_clock
-                  ? static_cast<double>(b->moment->at_virtual) - static_cast<double>(a->moment->at_virtual)
+                  ? static_cast<double>(end_of(b->moment->timed)) - static_cast<double>(end_of(a->moment->timed))
                   : static_cast<double>(b->moment->at_real) - static_cast<double>(a->moment->at_real);
   *ms = static_cast<float>(ns / 1e6);
   return kSuccess;

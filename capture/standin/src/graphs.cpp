@@ -193,8 +193,12 @@ Result launch_graph(void *exec, void *stream) {
     return kInvalidHandle;
   }
   std::shared_ptr<Graph> g = e->graph;
-  for (size_t i : order(*g))
-    if (Result r = give_item(s, g->nodes[i].item, lock)) return r;
+  host_spends(HostCost::kLaunch);
+  for (size_t i : order(*g)) {
+    Item item = g->nodes[i].item;
+    item.host = HostCost::kNone;
+    if (Result r = give_item(s, std::move(item), lock)) return r;
+  }
   return kSuccess;
 }
 

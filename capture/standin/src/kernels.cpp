@@ -113,18 +113,17 @@ Result launch_own(const Function &f, void *stream, void **params) {
     return there;
   };
   auto bytes = [](uint64_t at) { return reinterpret_cast<unsigned char *>(at); };
-  double rate = card(0).memory_rate;
   switch (f.what) {
     case What::kFill:
       if (!touch(a[0], a[1])) return kIllegalAddress;
       item.what = "a fill";
-      item.cost = kLaunchCost + static_cast<uint64_t>(a[1] / rate);
+      item.cost = kernel_time(a[1]);
       item.run = [=] { fill(bytes(a[0]), a[1], a[2]); };
       break;
     case What::kCheck:
       if (!touch(a[0], a[1]) || !touch(a[3], 16)) return kIllegalAddress;
       item.what = "a check";
-      item.cost = kLaunchCost + static_cast<uint64_t>(a[1] / rate);
+      item.cost = kernel_time(a[1]);
       item.run = [=] {
         auto *result = reinterpret_cast<uint64_t *>(a[3]);
         uint64_t wrong = differing(bytes(a[0]), a[1], a[2]);
@@ -135,7 +134,7 @@ Result launch_own(const Function &f, void *stream, void **params) {
     default:
       if ((a[1] && !touch(a[0], a[1])) || (a[3] && !touch(a[2], a[3]))) return kIllegalAddress;
       item.what = "work";
-      item.cost = kLaunchCost + static_cast<uint64_t>((a[4] + a[5]) * 8 / rate) + a[6];
+      item.cost = kernel_time((a[4] + a[5]) * 8) + a[6];
   }
   launches++;
   return give_item(stream_of(stream, lock), std::move(item), lock);

@@ -116,6 +116,7 @@ Result free_device(void *p, bool waits_for_work, const char *function) {
     return kInvalidValue;
   }
   if (waits_for_work) wait_for_device(r->device, lock);
+  host_spends(HostCost::kDriver);
   if (memory().ranges.count(r->at) && memory().ranges[r->at] == r) return release_range(r, lock);
   violate("%s: two threads free %p at once", function, p);
   return kInvalidValue;
@@ -197,6 +198,7 @@ Result device_allocate(void **out, uint64_t size, Kind kind, Lock &lock) {
   if (!c) return kOutOfMemory;
   uint64_t rounded = up(size, settings().granule);
   if (rounded < size) return kOutOfMemory;
+  host_spends(HostCost::kDriver);
   if (!take(c->device, rounded)) return kOutOfMemory;
   uintptr_t at = place_device(c->device, rounded);
   if (!at) {

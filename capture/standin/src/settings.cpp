@@ -73,7 +73,8 @@ void read_settings() {
   s.hollow = size_of(setting("STANDIN_HOLLOW"), 0);
   s.order = order_of(setting("STANDIN_ORDER"));
   s.polls = number_of(setting("STANDIN_POLLS"), 64);
-  s.virtual_clock = text("STANDIN_CLOCK") == "virtual";
+  s.timed_ops = text("STANDIN_CLOCK") == "program";
+  s.virtual_clock = s.timed_ops || text("STANDIN_CLOCK") == "virtual";
   s.refuse_pageable = text("STANDIN_PAGEABLE") == "refuse";
   s.ecc = number_of(setting("STANDIN_ECC"), 0) != 0;
   s.compute_mode = number_of(setting("STANDIN_COMPUTE_MODE"), 0);

@@ -149,6 +149,7 @@ uint64_t memory_used(int device);        // the sum over processes
 struct Ticket {
   std::shared_ptr<struct Stream> stream;
   uint64_t sequence = 0;
+  std::shared_ptr<struct Timed> timed = nullptr;  // the same on the virtual clock
 };
 
 // enqueue gives work to a stream of the current device (nullptr is the legacy default stream). It runs at once or later, by

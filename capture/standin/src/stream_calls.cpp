@@ -59,10 +59,14 @@ Result query_stream(void *handle) {
     s->capture->invalid = true;
     return kCaptureUnsupported;
   }
+  if (settings().timed_ops) {
+    host_spends(HostCost::kEvent);
+    if (!over_by_now(s->last)) return kNotReady;
+  }
   if (s->done == s->pushed) return kSuccess;
   draw_some(lock);
   if (s->done == s->pushed) return kSuccess;
-  if (!settings().polls || ++s->polls < settings().polls) return kNotReady;
+  if (!settings().timed_ops && (!settings().polls || ++s->polls < settings().polls)) return kNotReady;
   s->polls = 0;
   wait_for_stream(s, lock);
   return lost();

@@ -25,8 +25,8 @@
 // documentation says under "Stream synchronization behavior". The per-thread default stream is the legacy one
 // here.
 //
-// Two clocks run along. The virtual one says when an item would be over on a device that copies at the card's
-// rates, so that what events report does not depend on the machine; the real one is the machine's.
+// Two clocks run along: the machine's, and the virtual one, which says when an item would be over on a device
+// (clock.cpp).
 #include <dlfcn.h>
 #include <time.h>
 
@@ -46,7 +46,6 @@ struct Streams {
   std::map<Context *, StreamPtr> legacy;
   std::vector<StreamPtr> order;  // all of them, the oldest first
   uint64_t next_id = 1;
-  uint64_t now = 0;  // the host's virtual clock
   uint64_t dice = 0;
   std::condition_variable changed;
 };
@@ -84,9 +83,6 @@ void perform(const StreamPtr &s, Lock &lock) {
   s->busy = true;
   Item item = std::move(s->queue.front());
   s->queue.pop_front();
-  uint64_t start = std::max(s->free_at, item.issued);
-  for (auto &m : item.wait_moments)
-    if (m) start = std::max(start, m->at_virtual);
   bool good = item.touches.empty() || lost() || untouched_by_faults(item.touches, item.what);
   if (item.run && (item.book_keeping || (good && !lost()))) {
     lock.unlock();
@@ -98,8 +94,7 @@ void perform(const StreamPtr &s, Lock &lock) {
     item.run = nullptr;  // what it holds goes before the lock is taken
     lock.lock();
   }
-  s->free_at = start + item.cost;
-  if (item.moment) *item.moment = {true, s->free_at, real_nanoseconds()};
+  if (item.moment) item.moment->done = true, item.moment->at_real = real_nanoseconds();
   s->done++;
   s->busy = false;
   streams().changed.notify_all();
@@ -176,18 +171,18 @@ void forget(const StreamPtr &s) {
 }
 
 // What an item waits for because of the default stream's rules.
-void add_implicit_waits(const StreamPtr &s, Item *item) {
+// What is done may not be over on the virtual clock: that gets all of them.
+void add_implicit_waits(const StreamPtr &s, Item *item, std::vector<TimedPtr> *after) {
+  auto add = [&](const StreamPtr &other) {
+    after->push_back(other->last);
+    if (other->done < other->pushed) item->waits.push_back({other, other->pushed});
+  };
   if (s->legacy) {
-    for (auto &o : streams().all) {
-      auto &other = o.second;
-      if (other->context == s->context && !(other->flags & 1) && !other->capture &&
-          other->done < other->pushed)
-        item->waits.push_back({other, other->pushed});
-    }
+    for (auto &o : streams().all)
+      if (o.second->context == s->context && !(o.second->flags & 1) && !o.second->capture) add(o.second);
   } else if (!(s->flags & 1)) {
     auto found = streams().legacy.find(s->context);
-    if (found != streams().legacy.end() && found->second->done < found->second->pushed)
-      item->waits.push_back({found->second, found->second->pushed});
+    if (found != streams().legacy.end()) add(found->second);
   }
 }
 
@@ -204,16 +199,10 @@ uint64_t real_nanoseconds() {
   return t.tv_sec * 1000000000ull + t.tv_nsec;
 }
 
-void host_waited_until(uint64_t at) { streams().now = std::max(streams().now, at); }
 bool suppressed() { return suppressed_depth > 0; }
 void suppress(int on) { suppressed_depth += on ? 1 : -1; }
 bool running() { return running_depth > 0; }
 bool inside_host_function() { return in_host_function; }
-
-uint64_t copy_cost(uint64_t size, bool over_link) {
-  const Card &c = card(0);
-  return 1000 + static_cast<uint64_t>(size / (over_link ? c.link_rate : c.memory_rate));
-}
 
 StreamPtr stream_of(void *handle, Lock &lock) {
   if (reinterpret_cast<uintptr_t>(handle) <= 2) {
@@ -224,7 +213,7 @@ StreamPtr stream_of(void *handle, Lock &lock) {
   return found == streams().all.end() ? nullptr : found->second;
 }
 
-Ticket last_of(const StreamPtr &s) { return {s, s->pushed}; }
+Ticket last_of(const StreamPtr &s) { return {s, s->pushed, s->last}; }
 
 Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
   if (!s) {
@@ -233,7 +222,7 @@ Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
   }
   if (running()) {  // work of a stream calls: it is done at once, in the place of its caller
     bool good = item.touches.empty() || untouched_by_faults(item.touches, item.what);
-    if (item.moment) *item.moment = {true, streams().now, real_nanoseconds()};
+    if (item.moment) *item.moment = {true, give_timed(s->device, Engine::kNone, 0, {}), real_nanoseconds()};
     if (item.run && good) {
       lock.unlock();
       item.run();
@@ -249,11 +238,15 @@ Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
   }
   if (s->legacy)
     if (Result r = legacy_forbidden(s->context, lock)) return r;
-  streams().now += 500;  // what it takes the host to give work
-  item.issued = streams().now;
-  add_implicit_waits(s, &item);
+  host_spends(item.host);
+  std::vector<TimedPtr> after{s->last};
+  for (auto &w : item.waits) after.push_back(w.timed);
+  add_implicit_waits(s, &item, &after);
+  TimedPtr timed = give_timed(s->device, item.engine, item.cost, after);
+  s->last = timed;
+  if (item.moment) item.moment->timed = timed;
   s->queue.push_back(std::move(item));
-  Ticket t{s, ++s->pushed};
+  Ticket t{s, ++s->pushed, timed};
   if (ticket) *ticket = t;
   if (settings().order == 1) {
     lock.unlock();
@@ -264,7 +257,6 @@ Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
       lock.unlock();
     }
     lock.lock();
-    streams().now = std::max(streams().now, s->free_at);
   }
   return kSuccess;
 }
@@ -292,13 +284,11 @@ void wait_for(const Ticket &t, Lock &lock) {
     }
     lock.lock();
   }
+  host_waits_for(t.timed);
   trim_pools_after_wait(lock);
 }
 
-void wait_for_stream(const StreamPtr &s, Lock &lock) {
-  wait_for({s, s->pushed}, lock);
-  streams().now = std::max(streams().now, s->free_at);
-}
+void wait_for_stream(const StreamPtr &s, Lock &lock) { wait_for(last_of(s), lock); }
 
 static void wait_for_all(const std::vector<StreamPtr> &which, Lock &lock) {
   if (drawn() && !running()) {
@@ -356,6 +346,7 @@ Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint6
   item.what = what;
   item.run = std::move(work);
   item.cost = cost;
+  item.host = cost ? HostCost::kLaunch : HostCost::kNone;  // an op that the Python side computes has its kernels
   Ticket t;
   give_item(stream_of(stream, lock), std::move(item), lock, &t);
   return t;
@@ -363,7 +354,9 @@ Ticket enqueue(void *stream, std::function<void()> work, const char *what, uint6
 
 void launch(void *stream, const char *what) {
   launches++;
-  if (suppressed() || running()) return;
+  note_launch();
+  // The kernels of an op that the Python side computes take their time all the same.
+  if (running() || (suppressed() && !settings().timed_ops)) return;
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   if (!s) violate("%s is launched into a stream that does not exist, or was destroyed", what);
@@ -372,7 +365,7 @@ void launch(void *stream, const char *what) {
   if (!s || (!s->capture && !settings().virtual_clock)) return;
   Item item;
   item.what = what;
-  item.cost = kLaunchCost;
+  item.cost = kernel_time(0);
   give_item(s, std::move(item), lock);
 }
 
@@ -456,7 +449,6 @@ void streams_reset(Lock &) {
   s.all.clear();
   s.legacy.clear();
   s.order.clear();
-  s.now = 0;
   seed_dice();
 }
 
