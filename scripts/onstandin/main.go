@@ -44,7 +44,12 @@ func run(ctx context.Context, args []string, usage io.Writer) error {
 	flags.StringVar(&m.Memory, "memory", "", "memory of each device, such as 24GiB (default the card's)")
 	flags.BoolVar(&m.Compute, "compute", false, "ops compute true numbers, on the CPU")
 	flags.StringVar(&m.Order, "order", "", "when streams do their work: once, late or a seed (default once)")
-	flags.StringVar(&m.Clock, "clock", "", "what events report: real or virtual (default real)")
+	flags.StringVar(&m.Clock, "clock", "",
+		"what events report: real or virtual; program: all that a program times (default real)")
+	flags.StringVar(&m.Rates, "rates", "",
+		"of the virtual clock, such as launch=5000,out=25 (default the card's)")
+	flags.StringVar(&m.Hollow, "hollow", "",
+		"copies of more bytes than this move none, such as 1MiB (default all move)")
 	flags.StringVar(&python, "python", "", "the interpreter with torch, if the program is not one")
 	flags.StringVar(&m.Report, "report", "", "a folder for reports of the processes' errors")
 	if err := flags.Parse(args); err != nil {

@@ -11,6 +11,10 @@ import os
 import sys
 
 
+_COMPUTE = os.environ.get("STANDIN_COMPUTE", "0") not in ("", "0")
+_CLOCK = os.environ.get("STANDIN_CLOCK") == "program"
+
+
 class _AfterTorch(importlib.abc.MetaPathFinder):
     """Finds torch as everybody else does, and installs the ops when its module body has run."""
 
@@ -25,9 +29,14 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
 
         def exec_module(module):
             execute(module)
-            import standin_compute
+            if _CLOCK:
+                import standin_clock
 
-            standin_compute.install()
+                standin_clock.install()
+            if _COMPUTE:
+                import standin_compute
+
+                standin_compute.install()
 
         spec.loader.exec_module = exec_module
         return spec
@@ -41,6 +50,10 @@ def _run_hidden():
         spec.loader.exec_module(importlib.util.module_from_spec(spec))
 
 
-if os.environ.get("STANDIN_COMPUTE", "0") not in ("", "0"):
+if _CLOCK:
+    import standin_clock
+
+    standin_clock.follow_host()
+if _CLOCK or _COMPUTE:
     sys.meta_path.insert(0, _AfterTorch())
 _run_hidden()
