@@ -1,0 +1,170 @@
+// Command predictions sets what plans are predicted to take beside what PyTorch took under them, in virtual
+// time on the stand-in GPU:
+//
+//	go run ./scripts/predictions -python PYTHON [-packages DIR] [-results DIR] [-only NAME,...] \
+//		[-managers NAME,...] > docs/predictions.md
+//
+// Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
+// budget. Each comparison is kept in the folder of results, so that a run that was ended goes on where it
+// was; -table only writes the page again.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/standin"
+)
+
+// rates are those of the machine: no card's, but of an H100's order.
+const rates = "launch=6000,event=1000,kernel=2000,copy=9000,driver=100000,together=0.85," +
+	"arithmetic=0.55,bandwidth=0.75,out=52,in=53"
+
+type program struct {
+	name string
+	args []string
+}
+
+var programs = []program{
+	{"mlp", []string{"examples/mlp.py", "--steps", "1000000"}},
+	{"vgg16", []string{"examples/vgg16.py", "--steps", "1000000"}},
+	{"gpt2", []string{"examples/gpt2.py", "--steps", "1000000"}},
+	{"resnet50", []string{"examples/resnet50.py", "--steps", "1000000"}},
+	{"vit", []string{"examples/vit.py", "--steps", "1000000"}},
+	{"transformers-gpt2", []string{"scripts/predictions/library.py", "gpt2"}},
+	{"transformers-bert", []string{"scripts/predictions/library.py", "bert"}},
+	{"torchvision-resnet18", []string{"scripts/predictions/library.py", "resnet18"}},
+	{"timm-convnext", []string{"scripts/predictions/library.py", "convnext"}},
+	{"timm-mixer", []string{"scripts/predictions/library.py", "mixer"}},
+}
+
+var budgets = []string{"80", "60", "40"}
+
+type options struct {
+	python, packages, results, only, managers string
+	limit                                     time.Duration
+	table                                     bool
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with a torch built for CUDA")
+	flag.StringVar(&o.packages, "packages", "", "a folder with transformers, timm and torchvision")
+	flag.StringVar(&o.results, "results", "predictions", "the folder that comparisons are kept in")
+	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
+	flag.StringVar(&o.managers, "managers", "all", "as compare --managers")
+	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "the most time for one comparison")
+	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
+	flag.Parse()
+	if err := o.run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "predictions:", err)
+		os.Exit(1)
+	}
+}
+
+func (o *options) run(ctx context.Context, w io.Writer) error {
+	if !o.table {
+		if err := o.measure(ctx); err != nil {
+			return err
+		}
+	}
+	return o.write(w)
+}
+
+func (o *options) path(p program, budget string) string {
+	return filepath.Join(o.results, p.name+"-"+budget+".json")
+}
+
+func (o *options) measure(ctx context.Context) error {
+	lib, err := standin.Build(ctx, o.python)
+	if err != nil {
+		return fmt.Errorf("build the stand-in: %w", err)
+	}
+	if err := os.MkdirAll(o.results, 0o777); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "predictions-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	gmemtop := filepath.Join(dir, "gmemtop")
+	build := exec.CommandContext(ctx, "go", "build", "-o", gmemtop, "./cmd/gmemtop")
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build gmemtop: %w: %s", err, out)
+	}
+	for _, p := range programs {
+		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
+			continue
+		}
+		for _, budget := range budgets {
+			if _, err := os.Stat(o.path(p, budget)); err == nil {
+				continue
+			}
+			began := time.Now()
+			if err := o.compare(ctx, lib, dir, gmemtop, p, budget); err != nil {
+				fmt.Fprintf(os.Stderr, "%s at %s %%: %v\n", p.name, budget, err)
+				continue
+			}
+			fmt.Fprintf(os.Stderr, "%s at %s %%: %v\n", p.name, budget, time.Since(began).Round(time.Second))
+		}
+	}
+	return nil
+}
+
+// compare has plans carried out in a training of its own, which a plan may end.
+func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemtop string, p program,
+	budget string) error {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	m := standin.Machine{Clock: standin.Program, Hollow: "1MiB", Rates: rates,
+		Board: filepath.Join(dir, "board")}
+	training := exec.CommandContext(ctx, o.python, p.args...)
+	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1"), m)
+	training.Stderr = os.Stderr
+	out, err := training.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := training.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	defer training.Wait() //nolint:errcheck // it is ended below
+	defer training.Process.Kill()
+	lines := bufio.NewScanner(out)
+	for steps := 0; steps < 3; {
+		if !lines.Scan() {
+			return fmt.Errorf("%s ended before its third step", p.name)
+		}
+		if strings.HasPrefix(lines.Text(), "step ") {
+			steps++
+		}
+	}
+	go io.Copy(io.Discard, out) //nolint:errcheck // what it prints further
+	var text, said bytes.Buffer
+	c := exec.CommandContext(ctx, gmemtop, "compare", "--target", fmt.Sprintf("live:%d", training.Process.Pid),
+		"--budget", budget+"%", "--iterations", "3", "--results", "any", "--json", "--managers", o.managers)
+	c.Stdout, c.Stderr = &text, &said
+	err = c.Run()
+	const impossible = "gmemtop: not possible: "
+	if _, why, ok := strings.Cut(said.String(), impossible); ok && !json.Valid(text.Bytes()) {
+		if err := json.NewEncoder(&text).Encode(comparison{Impossible: strings.TrimSpace(why)}); err != nil {
+			return err
+		}
+	}
+	if !json.Valid(text.Bytes()) {
+		return fmt.Errorf("compare: %w: %s", err, said.String())
+	}
+	return os.WriteFile(o.path(p, budget), text.Bytes(), 0o666)
+}
