@@ -26,5 +26,7 @@ product, total = (round(x.elapsed_time(y) * 1e6) for x, y in ((first, second), (
 assert product == 10 + 100 + 2 * 64 ** 3, product     # a FLOP a nanosecond
 assert total == 100 + 3 * 4 * 64 ** 2 // 10, total  # three tensors at 10 bytes a nanosecond
 assert took == product + total + 25, took
+count = torch.zeros((), dtype=torch.int64, device="cuda")
+count.add_(1)  # a number in a tensor's place
 `)
 }

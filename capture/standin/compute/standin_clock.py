@@ -58,8 +58,25 @@ class _Op:
             if a.alias_info is not None and a.alias_info.is_write
         ]
         self.convolves = "conv" in self.short
+        self.numbers = {
+            i for i, a in enumerate(op._schema.arguments) if str(a.type) in ("Tensor", "Optional[Tensor]")
+        }
+
+    def _with_tensors(self, args):
+        """Return the arguments as a kernel that is called back wants them: where an op was called with a
+        number in a tensor's place, with a tensor of the dtype to which that would have promoted."""
+        number = self.torch.scalar_tensor
+        like = next((x for x in args if isinstance(x, self.torch.Tensor)), None)
+        return [
+            number(x, dtype=None if like is None else self.torch.result_type(like, x), device="cpu")
+            if i in self.numbers and type(x) in (int, float, bool, complex)
+            else x
+            for i, x in enumerate(args)
+        ]
 
     def call(self, keys, *args, **kwargs):
+        if any(type(args[i]) in (int, float, bool, complex) for i in self.numbers if i < len(args)):
+            args = self._with_tensors(args)
         _begin()
         out, work = None, (b"", 0.0, 0.0, 0)
         try:
