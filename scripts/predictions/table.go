@@ -36,8 +36,9 @@ Virtual time on a stand-in: no figure of this page is a GPU's. Written by
 
     go run ./scripts/predictions -python PYTHON -packages DIR > docs/predictions.md
 
-Each program trains on the stand-in GPU, and ` + "`gmemtop compare --target live:`" + ` carries plans out in it at
-80, 60 and 40 % of what PyTorch's allocator takes without a plan. PyTorch itself carries out each plan; the
+Each program trains on the stand-in GPU, and
+` + "`gmemtop compare --target live:`" + ` carries plans out in it at 80,
+60 and 40 % of what PyTorch's allocator takes without a plan. PyTorch itself carries out each plan; the
 stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
 
 *Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena,
@@ -80,8 +81,8 @@ func (o *options) write(w io.Writer) error {
 			rows, footprints, times = rows+r, footprints+f, times+t
 		}
 	}
-	fmt.Fprintf(w, "\nOf %d plans carried out, %d are more than 3 %% off in footprint and %d more than 7 %% in "+
-		"step time.\n", rows, footprints, times)
+	fmt.Fprintf(w, "\nOf %d plans carried out, %d are more than 3 %% off in footprint and %d more than "+
+		"7 %% in step time.\n", rows, footprints, times)
 	if len(without) > 0 {
 		fmt.Fprintf(w, "\nNot measured: %s.\n", strings.Join(without, ", "))
 	}
@@ -125,8 +126,9 @@ func section(w io.Writer, name, budget string, c *comparison) (rows, footprints,
 			case cause == "":
 				cause = "not found"
 			}
-			fmt.Fprintf(&table, "| %s | %.1f | %.1f | %.1f | %+.1f %% | %.2f | %.2f | %+.1f %% | %s |\n", r.Manager,
-				mib(r.Predicted), mib(s.Footprint), mib(r.Footprint), 100*signed(r.Footprint, r.Predicted),
+			fmt.Fprintf(&table, "| %s | %.1f | %.1f | %.1f | %+.1f %% | %.2f | %.2f | %+.1f %% | %s |\n",
+				r.Manager, mib(r.Predicted), mib(s.Footprint), mib(r.Footprint),
+				100*signed(r.Footprint, r.Predicted),
 				ms(s.StepTime), ms(r.StepTime), 100*signed(r.StepTime, s.StepTime), cause)
 			if r.Before > 0 && simulated[""].StepTime == 0 {
 				simulated[""] = row{StepTime: r.Before}
@@ -136,8 +138,8 @@ func section(w io.Writer, name, budget string, c *comparison) (rows, footprints,
 	if rows > 0 {
 		fmt.Fprintf(w, "Virtual time on a stand-in. A step without a plan: %.2f ms described, %.2f ms "+
 			"measured.\n\n", ms(c.StepTime), ms(simulated[""].StepTime))
-		fmt.Fprint(w, "| manager | planned, MiB | simulated | measured | off | simulated, ms | measured | off | "+
-			"cause |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n", table.String())
+		fmt.Fprint(w, "| manager | planned, MiB | simulated | measured | off | simulated, ms | measured | "+
+			"off | cause |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n", table.String())
 	} else {
 		fmt.Fprint(w, "No plan was carried out.\n")
 	}
