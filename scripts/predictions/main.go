@@ -154,7 +154,8 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	go io.Copy(io.Discard, out) //nolint:errcheck // what it prints further
 	var text, said bytes.Buffer
 	target := fmt.Sprintf("live:%d", training.Process.Pid)
-	c := exec.CommandContext(ctx, gmemtop, "compare", "--target", target, "--budget", budget+"%", "--iterations", "3", "--results", "any", "--json", "--managers", o.managers)
+	c := exec.CommandContext(ctx, gmemtop, "compare", "--target", target, "--budget", budget+"%",
+		"--iterations", "3", "--results", "any", "--json", "--managers", o.managers)
 	c.Stdout, c.Stderr = &text, &said
 	err = c.Run()
 	const impossible = "gmemtop: not possible: "
