@@ -32,11 +32,11 @@ type comparison struct {
 
 const head = `# Predictions
 
-Virtual time on a stand-in: no figure of this page is a GPU's. Written by
+Virtual time on a stand-in: no figure of this page is a card's. Written by
 
     go run ./scripts/predictions -python PYTHON -packages DIR > docs/predictions.md
 
-Each program trains on the stand-in GPU, and
+Each program trains on the stand-in, and
 ` + "`gmemtop compare --target live:`" + ` carries plans out in it at 80,
 60 and 40 % of what PyTorch's allocator takes without a plan. PyTorch itself carries out each plan; the
 stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
@@ -46,8 +46,8 @@ stand-in's clock, which shares nothing with the simulator, says how long that to
 beside the measured one. Measured under a plan, a step is the median of three. A cause is given where measured
 and planned footprint differ by more than 3 %, or step times by more than 7 %.
 
-The machine: an H100's peaks, and ` + "`" + rates + "`" + `
-(nanoseconds, and bytes a nanosecond). The simulator has the preset of an H100, whose shares, link and
+The machine: the stand-in's default model, and ` + "`" + rates + "`" + `
+(nanoseconds, and bytes a nanosecond). The simulator has a built-in preset, whose shares, link and
 latencies differ from these.
 `
 
