@@ -48,7 +48,7 @@ type RealOptions struct {
 	// Memory is what the card has, in bytes, and Outside what of it a process takes beside PyTorch's
 	// allocator. 0 is the card's own.
 	Memory, Outside int64
-	// Devices is how many of them there are; 0 is one.
+	// Devices is how many of them there are; 0 is as many as the command's processes on one machine use.
 	Devices int
 	// AllocConf is put into PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; "" leaves both as they are.
 	AllocConf string
@@ -189,6 +189,37 @@ func interpreter(argv []string) (string, error) {
 		"gmemtop estimate --allocator real -- python train.py", ErrUnsupported, argv[0])
 }
 
+// processFlags are how torchrun and accelerate are told how many processes to start on this machine.
+var processFlags = []string{"nproc-per-node", "num-processes"}
+
+// mostDevices is how many cards a machine has that is pretended for --world-size.
+const mostDevices = 8
+
+// devices is how many cards a command's machine has: one for each process that a launcher starts or that is
+// pretended, since scripts refuse to train where there are fewer.
+func devices(o *RealOptions) int {
+	if o.Devices > 0 {
+		return o.Devices
+	}
+	for i, word := range o.Argv {
+		name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		if strings.HasSuffix(word, ".py") {
+			break // the rest is the script's own
+		}
+		name = strings.ReplaceAll(name, "_", "-")
+		if !strings.HasPrefix(word, "--") || !slices.Contains(processFlags, name) {
+			continue
+		}
+		if !given && i+1 < len(o.Argv) {
+			value = o.Argv[i+1]
+		}
+		if n, err := strconv.Atoi(value); err == nil && n > 0 {
+			return n
+		}
+	}
+	return max(1, min(o.Processes, mostDevices))
+}
+
 func prepareReal(folder string, o *RealOptions) error {
 	c := struct {
 		Steps     int  `json:"steps"`
@@ -206,7 +237,7 @@ var offline = []string{"HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", "HF_DATASET
 	"HF_HUB_DISABLE_TELEMETRY=1", "WANDB_MODE=disabled", "COMET_MODE=disabled", "NEPTUNE_MODE=offline"}
 
 func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
-	m := standin.Machine{Model: o.Card, Devices: o.Devices, Board: filepath.Join(folder, "board"),
+	m := standin.Machine{Model: o.Card, Devices: devices(o), Board: filepath.Join(folder, "board"),
 		Hollow: hollow, Order: standin.Once}
 	if o.Memory > 0 {
 		m.Memory = strconv.FormatInt(o.Memory, 10)

@@ -40,7 +40,7 @@ class Rehearsal(object):
         self.pid, self.open, self.replace = os.getpid(), builtins.open, os.replace
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.answers, self.notes, self.error, self.unsupported = {}, [], "", ""
-        self.steps, self.depth, self.first = [], 0, None
+        self.steps, self.depth, self.first, self.optimizers = [], 0, None, False
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
 
     def note(self, text):
@@ -75,6 +75,9 @@ class Rehearsal(object):
             self.first = id(optimizer)  # several optimizers make one step: it ends with the first one's
         if self.first != id(optimizer):
             return
+        self.stepped()
+
+    def stepped(self):
         self.steps.append(self.books())
         if len(self.steps) >= self.config["steps"]:
             self.finish()
@@ -217,12 +220,31 @@ def _prepare(run):
     )
     optimizers.register_optimizer_step_pre_hook(run.entering)
     optimizers.register_optimizer_step_post_hook(run.leaving)
+    _updates_by_hand(run, optimizers.Optimizer)
     _values(run)
     _filling(run)
     leave_files_alone(run)
     stay_offline(run)
     _compiling(run)
     _distributed(run)
+
+
+def _updates_by_hand(run, optimizer):
+    """A script without torch's optimizer updates parameters itself: each backward pass ends a step."""
+    made, backward = optimizer.__init__, run.torch.autograd.backward
+
+    @functools.wraps(made)
+    def init(self, *args, **kwargs):
+        run.optimizers = True
+        return made(self, *args, **kwargs)
+
+    @functools.wraps(backward)
+    def back(*args, **kwargs):
+        backward(*args, **kwargs)
+        if not run.optimizers:
+            run.stepped()
+
+    optimizer.__init__, run.torch.autograd.backward = init, back
 
 
 def _values(run):
@@ -353,7 +375,11 @@ def _compiling(run):
 def _distributed(run):
     """One process of many: the others are pretended, by torch's own process group for that."""
     torch = run.torch
-    if not run.config["processes"] or not torch.distributed.is_available():
+    if not torch.distributed.is_available():
+        return
+    # DistributedDataParallel compares the ranks' parameters by reading from the device.
+    torch.distributed._verify_params_across_processes = lambda *args: None
+    if not run.config["processes"]:
         return
     original = torch.distributed.init_process_group
 
@@ -368,3 +394,19 @@ def _distributed(run):
         return original("fake", rank=rank, world_size=size, store=FakeStore())
 
     torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
+
+    # What its reducer waits for has to hold the bucket, which the pretended group's answers do not.
+    parallel = torch.nn.parallel.DistributedDataParallel
+    made = parallel.__init__
+
+    def reduced(state, bucket):
+        done = torch.futures.Future(devices=[bucket.buffer().device])
+        done.set_result(bucket.buffer())
+        return done
+
+    @functools.wraps(made)
+    def wrap(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.register_comm_hook(None, reduced)
+
+    parallel.__init__ = wrap

@@ -269,6 +269,51 @@ while True:
 	}
 }
 
+// Of a script that updates its parameters itself, each backward pass ends a step.
+func TestRealCountsStepsWithoutAnOptimizer(t *testing.T) {
+	p, said := one(t, estimate.RealOptions{}, `
+import torch
+w = torch.zeros(1000, 1000, device="cuda", requires_grad=True)
+for i in range(9):
+    print("began", i, flush=True)
+    torch.mm(w, w).sum().backward()
+    w.data.add_(w.grad, alpha=-0.1); w.grad = None
+raise SystemExit("the script came to its end")
+`)
+	if p.Steps != 3 || !strings.Contains(said, "began 2") || strings.Contains(said, "began 3") {
+		t.Errorf("%d steps:\n%s", p.Steps, said)
+	}
+}
+
+// Started by torchrun, each process finds a card of its own, and one is there for each pretended process.
+func TestRealOneCardForEachProcess(t *testing.T) {
+	script := `
+import os, torch, torch.distributed as dist
+assert torch.cuda.device_count() == 2, torch.cuda.device_count()
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1000).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.zeros(8, 1000, device="cuda")).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`
+	dir := t.TempDir()
+	o := estimate.RealOptions{Options: estimate.Options{Dir: dir, Argv: []string{standintest.Interpreter(t),
+		"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+		filepath.Join(dir, "train.py")}}}
+	all, said, err := real(t, o, script)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d processes: %v\n%s", len(all), err, said)
+	}
+	for rank, p := range all {
+		if p.Rank != rank || p.Steps != 3 || p.Fullest().Device != rank {
+			t.Errorf("process %d: rank %d, %d steps, %+v", rank, p.Rank, p.Steps, p.Books)
+		}
+	}
+	one(t, estimate.RealOptions{Options: estimate.Options{Processes: 2}}, script)
+}
+
 // What is not Python, and a script that fails by itself, are told apart.
 func TestRealErrors(t *testing.T) {
 	_, _, err := real(t, estimate.RealOptions{}, "import torch\nraise SystemExit(7)\n")
