@@ -49,12 +49,12 @@ func modelCaller(stack []traces.FrameID, kinds []frames.Kind) traces.FrameID {
 		if !kinds[stack[i]].Has(frames.KindModel) {
 			continue
 		}
-		for i++; i < len(stack); i++ {
-			k := kinds[stack[i]]
-			if k.Has(frames.KindPython) && !k.Has(frames.KindWrapper|frames.KindLibrary) {
-				return stack[i]
+		for _, f := range stack[i+1:] {
+			if k := kinds[f]; k.Has(frames.KindPython) && !k.Has(frames.KindWrapper|frames.KindLibrary) {
+				return f
 			}
 		}
+		return -1 // a thread that the library started
 	}
 	return -1
 }

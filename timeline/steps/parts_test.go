@@ -1,0 +1,44 @@
+package steps_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
+
+// A forward that no line of the program calls (DataParallel calls replicas in threads of its own) has no
+// caller, and one that a line calls has that line.
+func TestTheCallerOfAForwardIsTheLineOfTheProgram(t *testing.T) {
+	const module = "_call_impl torch/nn/modules/module.py:1"
+	for _, c := range []struct{ name, stack, want string }{
+		{"called by the program", "forward model.py:10 < " + module + " < main train.py:5", "main train.py:5"},
+		{"a module in a module", "forward model.py:10 < " + module + " < forward model.py:3 < " + module +
+			" < main train.py:5", "main train.py:5"},
+		{"in a thread of the library", "forward model.py:10 < " + module +
+			" < _worker torch/nn/parallel/parallel_apply.py:9 < run /usr/lib/python3.11/threading.py:1", "none"},
+		{"nothing but the module", module, "none"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			d := timelinetest.Script(t, "gpu 0\nstack fwd "+c.stack+"\n+ a 1m fwd\n").Devices[0]
+			var got []string
+			for _, p := range steps.Parts(d) {
+				got = append(got, caller(d, p))
+			}
+			if s := strings.Join(got, ", "); s != c.want {
+				t.Errorf("callers are %s, want %s", s, c.want)
+			}
+		})
+	}
+}
+
+func caller(d *timeline.Device, p steps.Part) string {
+	if p.Caller < 0 {
+		return "none"
+	}
+	fn, file, line := d.Timeline().Places().FrameText(p.Caller)
+	return fmt.Sprintf("%s %s:%d", fn, file, line)
+}
