@@ -14,12 +14,13 @@ import (
 // caller, and one that a line calls has that line.
 func TestTheCallerOfAForwardIsTheLineOfTheProgram(t *testing.T) {
 	const module = "_call_impl torch/nn/modules/module.py:1"
+	const thread = "_worker torch/nn/parallel/parallel_apply.py:9 < run /usr/lib/python3.11/threading.py:1"
 	for _, c := range []struct{ name, stack, want string }{
-		{"called by the program", "forward model.py:10 < " + module + " < main train.py:5", "main train.py:5"},
+		{"called by the program", "forward model.py:10 < " + module + " < main train.py:5",
+			"main train.py:5"},
 		{"a module in a module", "forward model.py:10 < " + module + " < forward model.py:3 < " + module +
 			" < main train.py:5", "main train.py:5"},
-		{"in a thread of the library", "forward model.py:10 < " + module +
-			" < _worker torch/nn/parallel/parallel_apply.py:9 < run /usr/lib/python3.11/threading.py:1", "none"},
+		{"in a thread of the library", "forward model.py:10 < " + module + " < " + thread, "none"},
 		{"nothing but the module", module, "none"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
