@@ -122,25 +122,27 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 // and what came.
 func concatenatedFault(c *faultCase) (fault, bool) {
 	a := &c.d.Allocs
-	last := map[traces.StackID]int64{}
+	last := map[traces.StackID]timeline.AllocID{}
 	rises := map[traces.StackID]int{}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
 		s := a.Stack[id]
 		if s == traces.NoStack {
 			continue
 		}
-		switch {
-		case a.Size[id] > last[s]:
+		// It is read while the new one is made, and let go of then: a size that just grows is not enough.
+		before, ok := last[s]
+		if ok && a.Size[id] > a.Size[before] &&
+			a.Start[id] < a.Requested[before] && a.Requested[before] < c.a.At {
 			rises[s]++
-		default:
+		} else {
 			rises[s] = 0
 		}
-		last[s] = a.Size[id]
+		last[s] = id
 	}
 	best := timeline.NoAlloc
 	for _, id := range c.live {
 		s := a.Stack[id]
-		if s == traces.NoStack || rises[s] < leastForwards+1 || c.kinds.Of(s).Has(frames.KindModel) {
+		if s == traces.NoStack || rises[s] < leastForwards || c.kinds.Of(s).Has(frames.KindModel) {
 			continue
 		}
 		if best == timeline.NoAlloc || a.Rounded[id] > a.Rounded[best] {

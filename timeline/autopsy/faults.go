@@ -17,7 +17,8 @@ import (
 // cause costs the reader more than none, so that a detector that cannot tell two causes apart names
 // neither.
 
-// mainShare is the share of allocated bytes from which a fault is named as the cause.
+// mainShare is the share of what is allocated and what was asked for from which a fault is named as the
+// cause.
 const mainShare = 0.10
 
 // fault is a cause with the sentences that the answer begins with.
@@ -55,8 +56,11 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		pendingStateFault, firstDeviceFault,
 	} {
 		f, ok := detect(c)
-		enough := f.Kind == "optimizer_pending" || float64(f.Bytes) >= mainShare*float64(c.total)
-		if ok && enough { // what is still to come is no part of what is allocated
+		share := mainShare
+		if f.Kind == "optimizer_pending" {
+			share = 0 // what is still to come is no part of what is allocated
+		}
+		if ok && float64(f.Bytes) >= share*float64(c.total+max(a.Asked, 0)) {
 			found = append(found, f)
 		}
 	}
