@@ -63,7 +63,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	if d.Info.Kind == traces.DeviceGPU {
 		a.Causes = f.judged(found, wording{d, u}.holders(a.At))
 	}
-	if a.Levers, err = levers(ctx, d, a, f); err != nil {
+	if a.Levers, err = levers(ctx, d, a, f, found); err != nil {
 		return nil, err
 	}
 	a.Sentence = wording{d, u}.autopsy(a, f)

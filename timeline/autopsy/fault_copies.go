@@ -68,9 +68,15 @@ func copiesFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("A second set of the model's weights is on the GPU: %s made by %s at %s.",
 		c.u.Bytes(bytes), maker, line)
 	f.fix = "Keep the copy on the CPU, in half precision, or not at all."
+	var changes []Change
+	for _, id := range best.ids {
+		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	f.lever = remedy{"drop_copy", at("copy.deepcopy(model).cpu()", line), changes}
 	if maker == "torch.load" {
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
 			"load_state_dict."
+		f.lever = remedy{"map_location_cpu", at("torch.load(path, map_location=\"cpu\")", line), changes}
 	}
 	return f, true
 }

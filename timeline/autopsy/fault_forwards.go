@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -104,18 +105,32 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.said = fmt.Sprintf("The results of %d calls of the model at %s are collected on the GPU: %s.",
 			calls, line, c.u.Bytes(bytes))
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
+		f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
+			c.nextCall(ids)}
 	case trains && !trained || evaluates(fn):
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
 		f.fix = "Put the evaluation under with torch.no_grad():."
+		f.lever = remedy{"no_grad", at("with torch.no_grad():", line), c.nextCall(ids)}
 	default:
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
 			c.u.Bytes(bytes))
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
+		f.lever = remedy{"backward_each_micro_batch", at("(loss / n).backward()", line), c.nextCall(ids)}
 	}
 	return f, true
+}
+
+// nextCall ends what calls of the model left when the call after each begins.
+func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		if k := steps.PartAt(c.parts, c.d.Allocs.Start[id]) + 1; k < len(c.parts) {
+			return c.parts[k].First
+		}
+		return timeline.Never
+	})
 }
 
 // concatenatedFault finds one block that a line makes anew, longer each time: torch.cat of what there was
@@ -160,5 +175,7 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		"each time the old one and the new one are there together.", line, rises[a.Stack[best]],
 		c.u.Bytes(a.Rounded[best]))
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
+	f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
+		c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
 	return f, true
 }

@@ -121,9 +121,28 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
 	}
+	f.lever = c.growthRemedy(f.Kind, ids, c.topName(from))
 	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",
 		c.u.Bytes(each), in, c.u.Bytes(bytes), c.topName(from), why)
 	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
 		c.u.Bytes(bytes), len(ids), in, c.u.Bytes(each), c.topName(from))
 	return f, true
+}
+
+// growthRemedy ends what a step left with the step's backward.
+func (c *faultCase) growthRemedy(kind string, ids []timeline.AllocID, line string) remedy {
+	r := remedy{changes: c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		return c.afterBackward(c.d.Allocs.Start[id])
+	})}
+	switch kind {
+	case "kept_graph":
+		r.name, r.command = "detach_metric", at("total += value.detach()", line)
+	case "double_backward":
+		r.name, r.command = "drop_create_graph", "loss.backward()"
+	case "hook_keeps":
+		r.name, r.command = "remove_hook", at("handle.remove()", line)
+	default:
+		return remedy{} // what keeps them is not known, so neither is the line to change
+	}
+	return r
 }

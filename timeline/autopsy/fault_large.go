@@ -73,6 +73,10 @@ func scoresFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(bytes), len(ids), c.u.Bytes(a.Size[first]), line)
 	f.fix = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 		"store the scores."
+	f.lever = remedy{"sdpa", at("F.scaled_dot_product_attention(q, k, v)", line),
+		c.neverMade(func(id timeline.AllocID) bool {
+			return logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in
+		})}
 	return f, true
 }
 
@@ -93,6 +97,7 @@ func logitsFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
 		c.u.Bytes(set.bytes), c.u.Bytes(set.size))
 	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
+	f.lever.name = "chunked_loss"
 	return f, true
 }
 
@@ -126,6 +131,7 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("The first step of the optimizer at %s has to make about %s of state, twice the "+
 		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
+	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.AdamW8bit(params)", line)}
 	return f, true
 }
 
@@ -163,5 +169,7 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("DataParallel fills its first GPU: %s there, at most %s on the next.",
 		c.u.Bytes(held), c.u.Bytes(second))
 	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."
+	f.lever = remedy{name: "distributed_data_parallel",
+		command: "model = DistributedDataParallel(model, device_ids=[rank])"}
 	return f, true
 }

@@ -26,6 +26,8 @@ type fault struct {
 	Cause
 	said string // the cause with its line, one sentence
 	fix  string // what to change, one sentence
+	// lever is what to change, for the list of levers.
+	lever remedy
 }
 
 // faultCase is what every detector sees.

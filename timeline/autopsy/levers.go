@@ -34,7 +34,8 @@ type leverCase struct {
 const worthShowing = 0.01
 
 // levers returns what would help, the largest saving first; those whose saving the trace does not show last.
-func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts) ([]Lever, error) {
+// Those of the faults come first, the main one's before all.
+func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found []fault) ([]Lever, error) {
 	if d.Info.Kind == traces.DeviceArena {
 		return nil, nil
 	}
@@ -63,7 +64,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts) ([]Lev
 	slices.SortStableFunc(all, func(x, y Lever) int {
 		return cmp.Or(cmp.Compare(y.Saves, x.Saves), cmp.Compare(y.Fits, x.Fits))
 	})
-	return all, nil
+	return c.faultLevers(found, all), c.err
 }
 
 // saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it
@@ -224,6 +225,17 @@ var leverWords = map[string]string{
 	"foreach":             "an optimizer that works on one parameter at a time",
 	"pending_frees":       "not using record_stream",
 	"private_pools":       "sharing private pools",
+
+	"detach_metric":             "detaching what is kept",
+	"drop_create_graph":         "leaving create_graph=True out",
+	"no_grad":                   "torch.no_grad()",
+	"backward_each_micro_batch": "a backward after each micro-batch",
+	"move_outputs_to_cpu":       "moving results to the CPU",
+	"drop_copy":                 "dropping the copy",
+	"map_location_cpu":          "loading to the CPU",
+	"sdpa":                      "scaled_dot_product_attention",
+	"remove_hook":               "removing what keeps outputs",
+	"distributed_data_parallel": "DistributedDataParallel",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

@@ -1,0 +1,105 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The lever of a fault: the line of code to change and the blocks that then end earlier. The recording does
+// not show when a block was last used, so that each ends at a moment by which it is certain that nothing
+// needs it: the end of the backward that follows it in its step, or the end of the step. What is saved is so
+// never promised too high. Linear in the fault's blocks. Rejected: to take what a fault holds at the failure
+// off the peak, which says nothing of the steps that follow.
+
+// remedy is what a detector proposes: a lever without its figures.
+type remedy struct {
+	name, command string
+	changes       []Change
+}
+
+// faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
+// a lever has the name of a fault's and no remedy of its own is tried, it moves to the front.
+func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
+	var out []Lever
+	for i := range found {
+		f := &found[i]
+		named := func(l Lever) bool { return l.Name == f.lever.name }
+		if f.lever.name == "" || slices.ContainsFunc(out, named) {
+			continue
+		}
+		if k := slices.IndexFunc(all, named); k >= 0 && len(f.lever.changes) == 0 {
+			out = append(out, all[k])
+			all = slices.Delete(all, k, k+1)
+			continue
+		}
+		all = slices.DeleteFunc(all, named)
+		l := Lever{Name: f.lever.name, Command: f.lever.command, Saves: -1, Fits: -1,
+			Exactness: timeline.Inferred, Text: clause(f.fix)}
+		if n, _ := c.saves(f.lever.changes); n > 0 {
+			l.Saves, l.Fits = n, c.fits(n)
+		}
+		l.Effect.Changes = f.lever.changes
+		out = append(out, l)
+	}
+	return append(out, all...)
+}
+
+// endingAt returns changes with which allocations end at given moments; those that end by then are left out.
+func (c *faultCase) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {
+	var out []Change
+	for _, id := range ids {
+		from := at(id)
+		to := min(c.d.Allocs.Requested[id], timeline.Moment(c.d.Len()))
+		if from < to {
+			out = append(out, Change{id, max(from, c.d.Allocs.Start[id]), to, c.d.Allocs.Rounded[id]})
+		}
+	}
+	return out
+}
+
+// neverMade returns changes that leave allocations out.
+func (c *faultCase) neverMade(pick func(timeline.AllocID) bool) []Change {
+	return cutsOf(c.d, func(id timeline.AllocID) int64 {
+		if pick(id) {
+			return c.d.Allocs.Rounded[id]
+		}
+		return 0
+	})
+}
+
+// afterBackward returns the moment by which nothing needs what a step allocated at a moment: the end of the
+// next backward of the step, else the beginning of the next step; Never in a step under way.
+func (c *faultCase) afterBackward(at timeline.Moment) timeline.Moment {
+	began := false
+	for i := max(steps.PartAt(c.parts, at), 0); i < len(c.parts); i++ {
+		p := &c.parts[i]
+		switch {
+		case p.Phase == traces.PhaseBackward && p.End > at && i+1 < len(c.parts):
+			return p.End
+		case p.Phase != traces.PhaseForward:
+			began = true
+		case p.Phase == traces.PhaseForward && p.First > at && began:
+			return p.First
+		}
+	}
+	return timeline.Never
+}
+
+// at returns the line of a place after a command, as a comment.
+func at(command, place string) string {
+	if place == "" {
+		return command
+	}
+	return fmt.Sprintf("%s  # %s", command, place)
+}
+
+// clause returns a sentence as the levers' texts are: in lower case and without its end.
+func clause(sentence string) string {
+	s := strings.TrimSuffix(strings.TrimSuffix(sentence, "."), ":")
+	return strings.ToLower(s[:1]) + s[1:]
+}
