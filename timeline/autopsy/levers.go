@@ -61,8 +61,19 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 			return nil, c.err
 		}
 	}
+	single := a.OOM && d.Timeline().Trace.Process.WorldSize < 2
+	rank := func(l *Lever) int { // on one GPU more devices come last of those with a known saving
+		switch {
+		case l.Saves <= 0:
+			return 2
+		case single && l.needsRanks():
+			return 1
+		}
+		return 0
+	}
 	slices.SortStableFunc(all, func(x, y Lever) int {
-		return cmp.Or(cmp.Compare(y.Saves, x.Saves), cmp.Compare(y.Fits, x.Fits))
+		return cmp.Or(cmp.Compare(rank(&x), rank(&y)), cmp.Compare(y.Saves, x.Saves),
+			cmp.Compare(y.Fits, x.Fits))
 	})
 	return c.faultLevers(found, all), c.err
 }
