@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -113,6 +114,13 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
 		f.fix = "Put the evaluation under with torch.no_grad():."
 		f.lever = remedy{"no_grad", at("with torch.no_grad():", line), c.nextCall(ids)}
+	case !trains && !c.keepsLoss():
+		f.Kind = "leak"
+		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
+			"backward.", calls, line, c.u.Bytes(bytes))
+		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
+			"module keeps tensors: remove it."
+		f.lever = remedy{"remove_hook", at("handle.remove()", line), c.nextCall(ids)}
 	default:
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
@@ -121,6 +129,13 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.lever = remedy{"backward_each_micro_batch", at("(loss / n).backward()", line), c.nextCall(ids)}
 	}
 	return f, true
+}
+
+// keepsLoss reports whether anything that a loss allocated is still there.
+func (c *faultCase) keepsLoss() bool {
+	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
+		return c.kinds.Of(c.d.Origin(id)).Has(frames.KindLoss)
+	})
 }
 
 // nextCall ends what calls of the model left when the call after each begins.
