@@ -269,7 +269,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	}
 	p.line("")
 	p.line("what would help, most first")
-	simulated := false
+	simulated, refused := false, d.Simulation != nil && !d.Simulation.Available
 	for _, l := range d.Levers {
 		saves, fits := "not shown by this trace", ""
 		if l.Saves != nil {
@@ -283,7 +283,10 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		if l.Simulated != nil {
 			saves, fits, simulated = d.verdict(&l, o.Units), "", true
 		}
-		if l.Tried != nil {
+		switch {
+		case refused && l.Tried != nil:
+			fits = ", not tried"
+		case l.Tried != nil:
 			saves, fits = l.Tried.text(o.Units), ""
 		}
 		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
@@ -295,9 +298,13 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	if t := d.Together; t != nil {
 		p.line("  together, %s: %s", spaced(strings.Join(t.Levers, " and ")), t.text(o.Units))
 	}
-	if simulated {
+	switch {
+	case simulated:
 		p.line("")
 		p.line("emulator  %s", d.Simulation.Emulator)
+	case refused && d.OOM:
+		p.line("")
+		p.line("Savings are estimates: this recording cannot be played again (-v says why).")
 	}
 }
 

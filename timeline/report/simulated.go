@@ -54,10 +54,13 @@ const worthShowing = 0.01
 
 // Simulate takes a simulation in: levers that are settings of the allocator get its figures, settings that
 // help and were not offered become levers, what was offered and is seen to save nothing goes, and what serves
-// the failed request comes first. What cannot be played is noted, and changes nothing else.
+// the failed request comes first. What cannot be played is noted: then no lever is said to fit.
 func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 	d.Simulation = s
 	if !s.Available || s.Recorded == nil {
+		if d.OOM {
+			d.NotTried(s.Reason)
+		}
 		return
 	}
 	var told *Lever
@@ -78,7 +81,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		l := &d.Levers[i]
 		claimed := l.Fits != nil && *l.Fits
 		d.price(l, best)
-		if claimed && l.Fits != nil && !helps {
+		if claimed && l.Fits != nil && !helps && !d.faulty() {
 			d.Sentence += fmt.Sprintf(" Simulated, it does not fit with %s.", best.Setting)
 		}
 		if !helps && (!d.OOM || l.saves() <= 0) {
@@ -93,7 +96,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 			told = l
 		}
 	}
-	if told != nil {
+	if told != nil && !d.faulty() {
 		d.Sentence += " " + d.simulatedSentence(told.Simulated, u)
 	}
 }

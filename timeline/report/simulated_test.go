@@ -109,10 +109,69 @@ func TestWithoutAnOutOfMemoryOnlyWhatSavesIsOffered(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePlayedChangesNothing(t *testing.T) {
+func TestWhatCannotBePlayedIsNotSaidToFit(t *testing.T) {
 	d := offered(true)
+	d.Sentence = "Why. With expandable segments the request would have fit: 5 MiB come free."
 	d.Simulate(&Simulation{Reason: "why not"}, timeline.IEC)
-	if want := offered(true); names(d) != names(want) || d.Sentence != want.Sentence || !*d.Levers[1].Fits || *d.Levers[1].Saves != 5*mib {
+	same := names(d) == names(offered(true)) && *d.Levers[1].Saves == 5*mib
+	if !same || d.Sentence != "Why." {
 		t.Errorf("%+v", d)
+	}
+	for _, l := range d.Levers {
+		if l.Fits != nil || l.Tried.Outcome != NotTried || l.Tried.Reason != "why not" {
+			t.Errorf("%+v", l)
+		}
+	}
+	var out strings.Builder
+	if err := (&OOM{Found: true, Devices: []OOMDevice{*d}}).WriteText(&out, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if s := out.String(); strings.Contains(s, "fit") || strings.Contains(s, "served") ||
+		!strings.Contains(s, "expandable segments: takes off ~5.00 MiB, not tried\n") ||
+		!strings.Contains(s, "Savings are estimates") {
+		t.Error(s)
+	}
+}
+
+func TestSettingsAreNotPraisedBesideAFaultOfTheTraining(t *testing.T) {
+	for kind, want := range map[string]string{
+		"fragmentation": "Why. Simulated, the same run fits with expandable_segments:True, " +
+			"20.0 MiB to spare.",
+		"kept_graph": "Why.",
+	} {
+		d := offered(true)
+		d.Causes = []Cause{{Kind: kind, Main: true}, {Kind: "fragmentation"}}
+		expandable := simulatedOf("expandable_segments", "expandable_segments:True", 70, 60, 80)
+		d.Simulate(simulationOf(80, expandable), timeline.IEC)
+		if d.Sentence != want {
+			t.Errorf("%s: %s", kind, d.Sentence)
+		}
+	}
+}
+
+func TestBesideAFaultOnlyWhatFinishesIsNamed(t *testing.T) {
+	for outcome, faulty := range map[string]string{
+		Finishes: "Why. Tried: with a lever this step would have finished, peak 1 B allocated, " +
+			"2 B of 3 B reserved.",
+		Postpones:     "Why.",
+		ServesRequest: "Why.",
+		DoesNotHelp:   "Why.",
+		NotTried:      "Why.",
+	} {
+		for _, kind := range []string{"kept_graph", "capacity"} {
+			d := &OOMDevice{OOM: true, Sentence: "Why. With it, fine.", Causes: []Cause{{Kind: kind, Main: true}},
+				Levers: []Lever{{Name: "a_lever", Tried: &Tried{Outcome: outcome, Steps: 2, Peak: known(1),
+					PeakReserved: known(2), Capacity: known(3)}}}}
+			d.Rank()
+			d.SayTried(timeline.IEC)
+			if kind == "kept_graph" && d.Sentence != faulty || kind == "capacity" && d.Sentence == "Why." {
+				t.Errorf("%s, %s: %s", kind, outcome, d.Sentence)
+			}
+			fits := d.Levers[0].Fits != nil && *d.Levers[0].Fits
+			known := d.Levers[0].Fits != nil
+			if fits != (outcome == Finishes) || known && outcome == NotTried {
+				t.Errorf("%s: fits %t", outcome, fits)
+			}
+		}
 	}
 }

@@ -67,12 +67,33 @@ func (t *Tried) of(u timeline.Units) string {
 	return fmt.Sprintf(", %s of %s reserved", u.Bytes(*t.PeakReserved), u.Bytes(*t.Capacity))
 }
 
-// NotTried says of every lever that it was not tried.
+// NotTried says of every lever that it was not tried, and takes back that one fits.
 func (d *OOMDevice) NotTried(reason string) {
 	for i := range d.Levers {
 		d.Levers[i].Tried = &Tried{Outcome: NotTried, Reason: reason}
 		d.Levers[i].Fits = nil
 	}
+	d.takeBack()
+}
+
+// takeBack ends the sentence before what it says of levers that were not tried.
+func (d *OOMDevice) takeBack() {
+	before := [...]string{" With ", " Most would be saved by ", " On one GPU most ", " Simulated"}
+	for _, untried := range before {
+		d.Sentence, _, _ = strings.Cut(d.Sentence, untried)
+	}
+}
+
+// allocatorCauses are those of the allocator and the device; all others are faults of the training.
+var allocatorCauses = []string{"capacity", "too_large", "limit", "fragmentation", "stranded_pool",
+	"pending_frees", "outside_pytorch", "rounding"}
+
+// faulty reports whether the main cause is a fault of the training. A setting that serves the failed request
+// then only hides it for a while.
+func (d *OOMDevice) faulty() bool {
+	return slices.ContainsFunc(d.Causes, func(c Cause) bool {
+		return c.Main && !slices.Contains(allocatorCauses, c.Kind)
+	})
 }
 
 // levelOf orders outcomes, the surest first.
@@ -148,20 +169,19 @@ func (d *OOMDevice) Pairs() [][2]int {
 }
 
 // SayTried ends the sentence with the first lever that helps and what it was seen to do. What was said of
-// levers before they were tried is taken back.
+// levers before they were tried is taken back. Beside a fault of the training it names only what finishes.
 func (d *OOMDevice) SayTried(u timeline.Units) {
-	before := [...]string{" With ", " Most would be saved by ", " On one GPU most ", " Simulated"}
-	for _, untried := range before {
-		d.Sentence, _, _ = strings.Cut(d.Sentence, untried)
-	}
+	d.takeBack()
+	faulty := d.faulty()
 	switch {
-	case d.Together != nil:
+	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
 		d.Sentence += fmt.Sprintf(" Tried: %s and %s together: %s.", spaced(d.Together.Levers[0]),
 			spaced(d.Together.Levers[1]), d.Together.text(u))
-	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried]:
+	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried] &&
+		(!faulty || d.Levers[0].Tried.Outcome == Finishes):
 		l := &d.Levers[0]
 		d.Sentence += fmt.Sprintf(" Tried: with %s %s.", spaced(l.Name), l.Tried.text(u))
-	default:
+	case !faulty:
 		d.Sentence += " No single change that this recording lets us try is enough."
 	}
 }
