@@ -92,29 +92,21 @@ func newTrials(d *timeline.Device, r *Result) (*trials, error) {
 	for i := range byBlock {
 		byBlock[i] = timeline.NoAlloc
 	}
-	held := d.ActiveAt(timeline.Start, nil)
-	slices.SortFunc(held, func(x, y timeline.AllocID) int {
-		return cmp.Compare(d.Allocs.Addr[x], d.Allocs.Addr[y])
-	})
-	if r.program.Start == nil {
-		held = nil
-	}
-	for i, a := range held {
-		if i < len(byBlock) {
-			byBlock[i], t.blockOf[a] = a, fidelity.BlockID(i)
+	for i, a := range r.held {
+		if byBlock[i] = a; a != timeline.NoAlloc {
+			t.blockOf[a] = fidelity.BlockID(i)
 		}
 	}
-	requests, repeats := period(d, r.Failed)
 	n := d.Begun(r.Failed)
-	t.period = timeline.AllocID(requests)
-	now := timeline.Moment(0)
+	t.period = timeline.AllocID(r.period)
+	now := max(r.from, 0)
 	for _, s := range r.program.Steps {
 		switch s.Kind {
 		case fidelity.Malloc:
 			byBlock[s.Block] = d.AllocOf(s.At)
 			if a := byBlock[s.Block]; a != timeline.NoAlloc {
 				t.blockOf[a] = s.Block
-				if repeats && a == n-t.period {
+				if r.period > 0 && a == n-t.period {
 					t.again = len(t.actions)
 				}
 			}
@@ -160,6 +152,9 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 	for _, l := range levers {
 		e.prompt = e.prompt || l.Prompt
 		for _, c := range l.Changes {
+			if t.blockOf[c.Alloc] < 0 {
+				continue // over before what is played
+			}
 			end := min(a.Requested[c.Alloc], timeline.Moment(t.d.Len()))
 			whole := c.Bytes >= a.Rounded[c.Alloc]
 			switch {
@@ -276,8 +271,12 @@ func (w *writer) begin() {
 	if w.t.r.program.Start == nil {
 		return
 	}
-	changed := w.t.d.ActiveAt(timeline.Start, nil)
-	for _, a := range changed {
+	var changed []timeline.AllocID
+	for _, a := range w.t.r.held {
+		if a == timeline.NoAlloc {
+			continue
+		}
+		changed = append(changed, a)
 		if b := w.t.blockOf[a]; b >= 0 {
 			w.held[b] = true
 			if _, ok := w.e.share[a]; ok {

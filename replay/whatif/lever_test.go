@@ -154,3 +154,38 @@ func TestTwoLeversAreTriedTogetherWhereOneIsNotEnough(t *testing.T) {
 		t.Errorf("%+v", row.Together)
 	}
 }
+
+// What is played of a long recording is its end: a lever does there what it does to a short one that ends the
+// same way.
+func TestTheEndOfALongRecordingIsEnough(t *testing.T) {
+	const mib = 1 << 20
+	var short map[string]report.Tried
+	for _, n := range []int{30_000, 600_000} {
+		d := longRun(t, n)
+		out, row := tried(t, d, map[string]autopsy.Effect{
+			"keep_nothing": {Changes: less(d, mib, 1, 1)},
+			"more_memory":  {Driver: 40 * mib},
+			"too_little":   {Driver: mib / 2},
+			"smaller":      {Changes: less(d, 5*mib, 0.5, 0)},
+		})
+		if short == nil {
+			short = out
+		}
+		if row.Simulation.FromStart != (n < 100_000) {
+			t.Errorf("%d events: played from the start: %t", n, row.Simulation.FromStart)
+		}
+		for name, o := range out {
+			s := short[name]
+			if o.Outcome != s.Outcome || max(o.Steps-s.Steps, s.Steps-o.Steps) > 1 {
+				t.Errorf("%s: %s %d, of a short one %s %d", name, o.Outcome, o.Steps, s.Outcome, s.Steps)
+			}
+			if o.Outcome != report.NotTried && *o.PeakReserved > *o.Capacity+40*mib {
+				t.Errorf("%s: reserved %d of %d", name, *o.PeakReserved, *o.Capacity)
+			}
+		}
+		if out["keep_nothing"].Outcome != report.Finishes || out["more_memory"].Outcome != report.Postpones ||
+			out["too_little"].Outcome != report.DoesNotHelp {
+			t.Errorf("%d events: %+v", n, out)
+		}
+	}
+}

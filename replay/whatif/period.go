@@ -21,9 +21,9 @@ import (
 // leastMatch is how many requests up to the failed one must have been made in the same order before.
 const leastMatch = 8
 
-// period returns after how many requests the one that failed comes again; ok is false where the process was
-// not seen at this point before.
-func period(d *timeline.Device, failed timeline.Moment) (requests int, ok bool) {
+// period returns after how many requests the one that failed comes again, 0 where the process was not seen
+// at this point before.
+func period(d *timeline.Device, failed timeline.Moment) (requests int) {
 	first, n := d.Begun(timeline.Start), d.Begun(failed)
 	stacks := []traces.StackID{d.Event(failed).Stack}
 	for a := n - 1; a >= first; a-- {
@@ -31,7 +31,7 @@ func period(d *timeline.Device, failed timeline.Moment) (requests int, ok bool) 
 	}
 	least := stepLength(d, stacks)
 	if least == 0 || stacks[0] == traces.NoStack {
-		return 0, false
+		return 0
 	}
 	longest := leastMatch - 1
 	for i, z := range matches(stacks) {
@@ -43,7 +43,7 @@ func period(d *timeline.Device, failed timeline.Moment) (requests int, ok bool) 
 			longest, requests = z, i
 		}
 	}
-	return requests, requests > 0
+	return requests
 }
 
 // matches returns for every position how many elements from there are those at the begin; 0 for the first.

@@ -69,6 +69,8 @@ type player struct {
 	total   int64           // of the recorded device, 0 where unknown
 	failed  timeline.Moment // where a play ends, timeline.Start for the end
 
+	tail *tail // whose state the next play takes, nil for none
+
 	blocks []allocator.Block // scratch, by id
 	events []allocator.Event
 }
@@ -106,6 +108,9 @@ func (p *player) play(ctx context.Context, settings allocator.Settings, limit in
 			return out, ctx.Err()
 		}
 		out.steps++
+		if p.tail != nil && i == p.tail.from {
+			p.tail.take(a, p.blocks)
+		}
 		s := &p.program.Steps[i]
 		if s.Kind == fidelity.Fail && s.At == p.failed {
 			out.completes = true

@@ -120,6 +120,9 @@ type Result struct {
 	Notes []string
 
 	program *fidelity.Program
+	held    []timeline.AllocID // of the blocks that program begins with
+	from    timeline.Moment    // before its first step
+	period  int                // see there, 0 where the process was not seen at the failed request before
 }
 
 // Spare returns how much of the capacity the smallest cap leaves free, negative where that much is missing;
@@ -156,14 +159,24 @@ func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, 
 	if o.Candidates == nil {
 		o.Candidates = candidates(d, report.Settings, program)
 	}
-	if int64(len(program.Steps))*4 > o.Work {
+	requests := 0
+	if failed != timeline.Start {
+		requests = period(d, failed)
+	}
+	end := tailOf(d, program, failed, requests)
+	if end == nil && int64(len(program.Steps))*4 > o.Work {
 		return nil, fmt.Errorf("%w: %d steps", ErrTooLong, len(program.Steps))
 	}
 	w := &whatIf{
 		player: player{program: program, total: d.Info.TotalBytes, failed: failed}, d: d, work: o.Work,
-		result: &Result{Fidelity: report, Failed: failed, FromStart: program.Start == nil, program: program},
+		result: &Result{Fidelity: report, Failed: failed, FromStart: program.Start == nil, program: program,
+			held: startOf(d, program), period: requests},
 	}
+	w.tail = end
 	if err := w.reproduce(ctx); err != nil {
+		return nil, err
+	}
+	if err := w.shorten(); err != nil {
 		return nil, err
 	}
 	if err := w.limit(ctx, o.Capacity); err != nil {
@@ -209,6 +222,25 @@ func (w *whatIf) reproduce(ctx context.Context) error {
 		r.Notes = append(r.Notes, fmt.Sprintf("with segments at other addresses the recorded settings would hold %d bytes, %+d",
 			p.stats.PeakReserved, p.stats.PeakReserved-want))
 	}
+	return nil
+}
+
+// shorten goes on with the end of a long recording.
+func (w *whatIf) shorten() error {
+	t, r := w.tail, w.result
+	w.tail = nil
+	switch {
+	case t == nil:
+		return nil
+	case t.program == nil && int64(len(w.program.Steps))*4 > w.work:
+		return fmt.Errorf("%w: %d steps", ErrTooLong, len(w.program.Steps))
+	case t.program == nil: // the play of the recorded settings did not come so far
+		return nil
+	}
+	w.program, w.blocks, w.events = t.program, nil, nil
+	r.program, r.held, r.from, r.FromStart = t.program, t.held, t.moment, false
+	note := fmt.Sprintf("the recording is long: what would help is played from event %d on", t.moment)
+	r.Notes = append(r.Notes, note)
 	return nil
 }
 
