@@ -55,13 +55,7 @@ func oom(ctx context.Context, a *app, path string) error {
 	if a.flags.json {
 		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
 	} else {
-		err = a.text(func(w io.Writer) error {
-			err := r.WriteText(w, o)
-			if err == nil && !r.Found {
-				err = a.addDeath(w, t.Trace)
-			}
-			return err
-		})
+		err = a.text(func(w io.Writer) error { return r.WriteText(w, o) })
 	}
 	if err == nil && readErr == nil && (r.Found || t.Trace.DiedOutOfMemory()) {
 		return errFinding

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"time"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -78,27 +76,4 @@ func recordedCause(path string, u timeline.Units) string {
 		}
 	}
 	return ""
-}
-
-// diedOf explains the message that a recording holds of the failure that its process died of, where the
-// failed request is not in it; ok is false where there is none.
-func diedOf(t *traces.Trace) (m report.Message, ok bool) {
-	for _, l := range t.Losses {
-		if l.Name == traces.LossOutOfMemory {
-			return report.ParseMessage(l.Detail)
-		}
-	}
-	return m, false
-}
-
-// addDeath prints what PyTorch's message says below an autopsy that lacks the failed request.
-func (a *app) addDeath(w io.Writer, t *traces.Trace) error {
-	m, ok := diedOf(t)
-	if !ok {
-		return nil
-	}
-	if _, err := fmt.Fprintln(w); err != nil {
-		return err
-	}
-	return m.WriteText(w, a.flags.report)
 }

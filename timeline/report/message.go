@@ -157,6 +157,11 @@ const RecordNext = "gmemtop record -o oom.gmt --trigger oom -- python train.py, 
 // WriteText explains each figure of the message.
 func (m *Message) WriteText(w io.Writer, o Options) error {
 	p := &printer{ascii: o.ASCII}
+	m.print(p, o)
+	return p.flush(w)
+}
+
+func (m *Message) print(p *printer, o Options) {
 	cause, fix := m.Sentences(o.Units)
 	p.line("%s %s", cause, fix)
 	p.line("")
@@ -190,5 +195,4 @@ func (m *Message) WriteText(w io.Writer, o Options) error {
 	p.line("")
 	p.line("what to record next")
 	p.line("  %s", RecordNext)
-	return p.flush(w)
 }

@@ -1,11 +1,14 @@
 package report
 
 import (
+	"context"
+	"errors"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 func TestEveryWordingOfPyTorchsMessageIsUnderstood(t *testing.T) {
@@ -32,5 +35,35 @@ func TestEveryWordingOfPyTorchsMessageIsUnderstood(t *testing.T) {
 	}
 	if _, ok, _ := ReadMessage(strings.NewReader("MemoryError: out of memory\n")); ok {
 		t.Error("a message without figures is taken for PyTorch's")
+	}
+}
+
+func TestAMessageInARecordingWithoutTheFailedRequestIsExplained(t *testing.T) {
+	for _, died := range []bool{true, false} {
+		b := traces.NewBuilder()
+		if died {
+			b.Lose(traces.LossOutOfMemory, traces.Info, 1, "the process died: OutOfMemoryError: CUDA out of "+
+				"memory. Tried to allocate 250.00 MiB. GPU 0 has a total capacity of 6.00 GiB of which "+
+				"24.00 MiB is free.")
+		}
+		tl, err := timeline.Build(context.Background(), b.Finish(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := NewOOM(context.Background(), tl, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text, json strings.Builder
+		if err := errors.Join(r.WriteText(&text, Options{}), WriteJSON(&json, r)); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text.String(), "24.0 MiB free of 6.00 GiB") != died || r.Found {
+			t.Errorf("died %t, found %t: %s", died, r.Found, text.String())
+		}
+		if strings.Contains(json.String(), `"tried_bytes": 262144000`) != died ||
+			strings.Contains(json.String(), `"message": null`) == died {
+			t.Errorf("died %t: %s", died, json.String())
+		}
 	}
 }

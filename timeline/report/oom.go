@@ -18,6 +18,9 @@ type OOM struct {
 	Found         bool        `json:"found"`
 	Losses        []Loss      `json:"losses"`
 	Devices       []OOMDevice `json:"devices"`
+	// Message is PyTorch's, of a process that died of an out-of-memory whose request is not in the recording;
+	// nil where there is none.
+	Message *Message `json:"message"`
 }
 
 // OOMDevice is the autopsy of one device. Nil figures are what the trace cannot show.
@@ -124,7 +127,21 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 			r.Devices = append(r.Devices, row)
 		}
 	}
+	if m, ok := diedOf(t.Trace); ok && !r.Found {
+		r.Message = &m
+	}
 	return r, nil
+}
+
+// diedOf explains the message that a recording holds of the failure that its process died of; ok is false
+// where there is none.
+func diedOf(t *traces.Trace) (m Message, ok bool) {
+	for _, l := range t.Losses {
+		if l.Name == traces.LossOutOfMemory {
+			return ParseMessage(l.Detail)
+		}
+	}
+	return m, false
 }
 
 func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
@@ -171,6 +188,10 @@ func (r *OOM) WriteText(w io.Writer, o Options) error {
 	}
 	if len(r.Devices) == 0 {
 		p.line("This trace holds no memory of any device.")
+	}
+	if r.Message != nil {
+		p.line("")
+		r.Message.print(p, o)
 	}
 	return p.flush(w)
 }
