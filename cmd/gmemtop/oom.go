@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 
 	"github.com/gmemtop/gmemtop/replay/whatif"
@@ -11,6 +12,7 @@ import (
 )
 
 func newOOMCommand(a *app) *cobra.Command {
+	format := ""
 	c := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
@@ -22,25 +24,33 @@ func newOOMCommand(a *app) *cobra.Command {
 			"where there is an out-of-memory.",
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
 			"  python train.py 2>&1 | tail -20 | gmemtop oom -",
-		RunE: func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0], format) },
 	}
+	c.Flags().StringVar(&format, "format", "text", "text, markdown (for an issue report) or json")
 	a.flags.reading(c)
 	a.flags.reporting(c)
 	return c
 }
 
-func oom(ctx context.Context, a *app, path string) error {
+func oom(ctx context.Context, a *app, path, format string) error {
+	switch format {
+	case "text", "markdown":
+	case "json":
+		a.flags.json = true
+	default:
+		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", format)}
+	}
 	if err := a.mayWrite(a.flags.output); err != nil {
 		return err
 	}
 	if path == "-" {
 		if m, ok := a.messagePiped(); ok {
-			return a.oomMessage(&m)
+			return a.oomMessage(&m, format)
 		}
 	}
 	t, readErr := a.timeline(ctx, path)
 	if t == nil {
-		return a.logOr(path, readErr)
+		return a.logOr(path, format, readErr)
 	}
 	o := a.flags.report
 	r, err := report.NewOOM(ctx, t, o)
@@ -52,9 +62,12 @@ func oom(ctx context.Context, a *app, path string) error {
 	}); err != nil {
 		return err
 	}
-	if a.flags.json {
+	switch {
+	case a.flags.json:
 		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
-	} else {
+	case format == "markdown":
+		err = a.write(false, func(w io.Writer) error { return r.WriteMarkdown(w, o) })
+	default:
 		err = a.text(func(w io.Writer) error { return r.WriteText(w, o) })
 	}
 	if err == nil && readErr == nil && (r.Found || t.Trace.DiedOutOfMemory()) {

@@ -45,11 +45,17 @@ func (a *app) messagePiped() (m report.Message, ok bool) {
 }
 
 // oomMessage explains PyTorch's message alone.
-func (a *app) oomMessage(m *report.Message) error {
+func (a *app) oomMessage(m *report.Message, format string) error {
 	var err error
-	if a.flags.json {
+	switch {
+	case a.flags.json:
 		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, m) })
-	} else {
+	case format == "markdown":
+		err = a.write(false, func(w io.Writer) error {
+			r := &report.OOM{Message: m}
+			return r.WriteMarkdown(w, a.flags.report)
+		})
+	default:
 		err = a.text(func(w io.Writer) error { return m.WriteText(w, a.flags.report) })
 	}
 	if err != nil {
@@ -59,12 +65,12 @@ func (a *app) oomMessage(m *report.Message) error {
 }
 
 // logOr explains the message in a log that could not be read as a trace, else returns the error.
-func (a *app) logOr(path string, readErr error) error {
+func (a *app) logOr(path, format string, readErr error) error {
 	if errors.Is(readErr, context.Canceled) {
 		return readErr
 	}
 	if m, ok := messageIn(path); ok {
-		return a.oomMessage(&m)
+		return a.oomMessage(&m, format)
 	}
 	return readErr
 }
