@@ -5,11 +5,19 @@ TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 # Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.
 CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 
+# The stand-in GPU of estimate --allocator real travels in programs for Linux on amd64.
+STANDIN := capture/standin/packed/libstandin.so.gz
+HOST := $(shell go env GOHOSTOS)/$(shell go env GOHOSTARCH)
+CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(shell command -v g++))
+PACKED := $(if $(CAN_PACK),packed,unpacked)
+PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
+
 .PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
-	$(CUDA) go build -tags cuda -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
+	$(PACK)
+	$(CUDA) go build -tags cuda,$(PACKED) -trimpath -ldflags '$(LDFLAGS)' -o bin/gmemtop ./cmd/gmemtop
 
 test: test-cuda ## every test
 	scripts/test.sh
@@ -46,9 +54,10 @@ generate: ## generated files
 
 dist: ## static binaries for every target, with checksums; without cgo they read no GPU counters
 	@mkdir -p dist
+	$(PACK)
 	@for t in $(TARGETS); do \
 	  out=dist/gmemtop-$(VERSION)-$${t%/*}-$${t#*/}; echo $$out; \
-	  GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/gmemtop || exit 1; \
+	  GOOS=$${t%/*} GOARCH=$${t#*/} CGO_ENABLED=0 go build -tags $(PACKED) -trimpath -ldflags '$(LDFLAGS)' -o $$out ./cmd/gmemtop || exit 1; \
 	done
 	@cd dist && sha256sum gmemtop-$(VERSION)-* > SHA256SUMS
 

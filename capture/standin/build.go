@@ -1,7 +1,6 @@
 package standin
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"embed"
@@ -19,17 +18,24 @@ import (
 	"sync"
 )
 
-// Building. The sources are in the program. They are compiled one by one, in parallel, and each object is
-// kept in the user's cache under a hash of its source, the headers that it includes and the flags, so that
-// one changed file costs one compilation. The library is kept under a hash of its objects and of PyTorch's
-// libraries that need it (their sizes and times, since hashing a gigabyte takes seconds).
+// Building. The stand-in is two libraries: the stand-in itself, which is the same for every PyTorch, and the
+// stubs of what else a PyTorch names (stubs.go), which need no compiler. The first travels in the program
+// where that was built with the tag packed (packed.go). Otherwise its sources do, and are compiled one by
+// one, in parallel; each object is kept in the user's cache under a hash of its source, the headers that it
+// includes and the flags, so that one changed file costs one compilation. Both libraries are kept under a
+// hash of the first and of PyTorch's libraries (their sizes and times, since hashing a gigabyte takes
+// seconds).
 
 //go:embed src all:compute
 var sources embed.FS
 
 var (
-	// ErrNoCompiler says that there is no C++ compiler.
-	ErrNoCompiler = errors.New("no C++ compiler (g++): install one")
+	// ErrNoCompiler says that there is no C++ compiler, and that the program has no stand-in that it can use.
+	ErrNoCompiler = errors.New("this gmemtop carries no stand-in GPU for this machine and found no C++ " +
+		"compiler: install g++, or take a gmemtop for Linux on amd64 from make build or make dist")
+	// ErrPlatform says that the stand-in is not for this machine.
+	ErrPlatform = errors.New("the stand-in GPU is for Linux on amd64, and this is " + runtime.GOOS + " on " +
+		runtime.GOARCH)
 	// ErrNoCUDATorch says that an interpreter has no PyTorch that was built for CUDA.
 	ErrNoCUDATorch = errors.New("no PyTorch built for CUDA")
 )
@@ -53,25 +59,28 @@ func (l *Library) Path() string { return filepath.Join(l.dir, "libstandin.so") }
 // Dir returns the folder in which the library is also found as libcuda.so.1 and libnvidia-ml.so.1.
 func (l *Library) Dir() string { return l.dir }
 
-// Build compiles the stand-in for the PyTorch that an interpreter has, or for none where python is "": then
-// it has the driver, the runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is
-// kept in the user's cache folder. The error wraps ErrNoCompiler or ErrNoCUDATorch, or is the compiler's.
+// Build makes the stand-in for the PyTorch that an interpreter has, or for none where python is "": then it
+// has the driver, the runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is
+// kept in the user's cache folder. The error wraps ErrPlatform, ErrNoCompiler or ErrNoCUDATorch, or is the
+// compiler's.
 func Build(ctx context.Context, python string) (*Library, error) {
-	cxx, err := exec.LookPath("g++")
-	if err != nil {
-		return nil, ErrNoCompiler
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		return nil, ErrPlatform
 	}
-	cache, err := os.UserCacheDir()
+	b, err := newBuilder(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("find a folder for the stand-in GPU: %w", err)
+		return nil, err
 	}
-	b := builder{ctx: ctx, cxx: cxx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: DefaultCUDA}
 	if python != "" {
 		if err := b.findTorch(python); err != nil {
 			return nil, err
 		}
 	}
-	return b.build()
+	base, err := b.base()
+	if err != nil {
+		return nil, err
+	}
+	return b.join(base)
 }
 
 type builder struct {
@@ -81,17 +90,41 @@ type builder struct {
 	cuda      int
 	torch     string
 	torchLibs []string // those of PyTorch's libraries that name CUDA's functions
+	glibc     string   // the C library that the interpreter runs on, such as "2.36"; "" for unknown
 }
 
-func (b *builder) flags(u unit) []string {
-	all := []string{"-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall", "-Wextra"}
-	if u.versioned {
-		all = append(all, fmt.Sprintf("-DSTANDIN_CUDA_VERSION=%d", b.cuda))
+func newBuilder(ctx context.Context) (*builder, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return nil, fmt.Errorf("find a folder for the stand-in GPU: %w", err)
 	}
-	return all
+	return &builder{ctx: ctx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: DefaultCUDA}, nil
 }
 
-func (b *builder) build() (*Library, error) {
+// flags are those of every compilation. Sections of their own let the linker leave out what nothing uses.
+var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
+	"-fdata-sections", "-pthread", "-Wall", "-Wextra"}
+
+// base returns the library without stubs: the one that travels in the program, or a compiled one.
+func (b *builder) base() ([]byte, error) {
+	if len(packed) > 0 {
+		data, err := unpacked(packed)
+		if err != nil {
+			return nil, err
+		}
+		if needs, err := glibcOf(data); err != nil || b.glibc == "" || atLeast(b.glibc, needs) {
+			return data, err
+		}
+	}
+	return b.compiled()
+}
+
+// compiled compiles the sources and links them with nothing but the names of the library of stubs.
+func (b *builder) compiled() ([]byte, error) {
+	var err error
+	if b.cxx, err = exec.LookPath("g++"); err != nil {
+		return nil, ErrNoCompiler
+	}
 	src, objects := filepath.Join(b.cache, "src"), filepath.Join(b.cache, "objects")
 	units, err := b.unpack(src)
 	if err != nil {
@@ -119,10 +152,7 @@ func (b *builder) build() (*Library, error) {
 }
 
 // unit is a source file: where it lies, and the hash of all that its object depends on.
-type unit struct {
-	path, hash string
-	versioned  bool // whether it names the version of CUDA
-}
+type unit struct{ path, hash string }
 
 var included = regexp.MustCompile(`(?m)^#include "([\w.]+)"`)
 
@@ -164,7 +194,6 @@ func (b *builder) unpack(dir string) ([]unit, error) {
 			text := texts[met[i]]
 			fmt.Fprintf(key, "%s %d\n", met[i], len(text))
 			key.Write(text)
-			u.versioned = u.versioned || bytes.Contains(text, []byte("STANDIN_CUDA_VERSION"))
 			for _, m := range included.FindAllSubmatch(text, -1) {
 				if h := string(m[1]); !slices.Contains(met, h) {
 					met = append(met, h)
@@ -200,14 +229,14 @@ func replace(path string, make func(partial string) error) error {
 }
 
 func (b *builder) compile(u unit, objects string) (string, error) {
-	sum := sha256.Sum256([]byte(strings.Join(append(b.flags(u), b.cxx, u.hash), "\n")))
+	sum := sha256.Sum256([]byte(strings.Join(append(slices.Clone(flags), b.cxx, u.hash), "\n")))
 	name := strings.TrimSuffix(filepath.Base(u.path), ".cpp")
 	object := filepath.Join(objects, name+"-"+hex.EncodeToString(sum[:])[:16]+".o")
 	if _, err := os.Stat(object); err == nil {
 		return object, nil
 	}
 	return object, replace(object, func(partial string) error {
-		return b.run(append(b.flags(u), "-c", "-x", "c++", "-o", partial, u.path)...)
+		return b.run(append(slices.Clone(flags), "-c", "-x", "c++", "-o", partial, u.path)...)
 	})
 }
 
@@ -219,10 +248,37 @@ func (b *builder) run(args ...string) error {
 	return nil
 }
 
-// link makes the library of objects and stubs.
-func (b *builder) link(objects []string, objectDir string) (*Library, error) {
+// link makes the library of objects.
+func (b *builder) link(objects []string, folder string) ([]byte, error) {
+	stubs, err := stubLibrary(b.cuda, nil)
+	if err != nil {
+		return nil, err
+	}
+	options := append([]string{"-shared", "-s", "-pthread", "-static-libstdc++", "-static-libgcc",
+		"-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so",
+		"-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"}, objects...)
+	key := hashOf([]byte(strings.Join(append([]string{b.cxx}, options...), "\n")))
+	path := filepath.Join(folder, "libstandin-"+key+".so")
+	if data, err := os.ReadFile(path); err == nil {
+		return data, nil
+	}
+	beside := filepath.Join(folder, stubsName)
+	if err := writeOnce(beside, stubs); err != nil {
+		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
+	}
+	options = append(options, "-Wl,--no-as-needed", beside, "-Wl,--as-needed", "-ldl", "-lrt")
+	err = replace(path, func(partial string) error { return b.run(append(options, "-o", partial)...) })
+	if err != nil {
+		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
+	}
+	return os.ReadFile(path)
+}
+
+// join puts the library into a folder together with the stubs for a PyTorch.
+func (b *builder) join(base []byte) (*Library, error) {
 	key := sha256.New()
-	fmt.Fprintln(key, b.cuda, stubsVersion, strings.Join(objects, "\n"))
+	fmt.Fprintln(key, b.cuda, stubsVersion)
+	key.Write(base)
 	for _, path := range b.torchLibs {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -239,29 +295,18 @@ func (b *builder) link(objects []string, objectDir string) (*Library, error) {
 	// linked with is preloaded.
 	names := []string{"libcuda.so.1", "libnvidia-ml.so.1", fmt.Sprintf("libnvrtc.so.%d", b.cuda/1000)}
 	if _, err := os.Stat(filepath.Join(dir, names[len(names)-1])); err == nil {
-		return l, nil
+		return l, writeOnce(l.Path(), base)
 	}
-	stubs, err := b.stubs(objects)
+	stubs, err := b.stubs(base)
 	if err != nil {
 		return nil, err
-	}
-	u := unit{hash: hashOf(stubs), path: filepath.Join(objectDir, "stubs-"+hashOf(stubs)+".cpp")}
-	if err := writeOnce(u.path, stubs); err != nil {
-		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
-	}
-	object, err := b.compile(u, objectDir)
-	if err != nil {
-		return nil, fmt.Errorf("compile the stand-in GPU's stubs: %w", err)
 	}
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 	}
-	err = replace(l.Path(), func(partial string) error {
-		return b.run(append(append([]string{"-shared", "-o", partial, "-pthread", "-static-libstdc++", "-static-libgcc",
-			"-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so", "-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"}, objects...), object, "-ldl", "-lrt")...)
-	})
+	err = errors.Join(writeOnce(filepath.Join(dir, stubsName), stubs), writeOnce(l.Path(), base))
 	if err != nil {
-		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
+		return nil, fmt.Errorf("build the stand-in GPU: %w", err)
 	}
 	for _, name := range names {
 		if err := os.Symlink("libstandin.so", filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -22,7 +23,7 @@ import (
 // and of NVML up.
 
 // stubsVersion changes when the stubs of the same libraries would.
-const stubsVersion = "1"
+const stubsVersion = "2"
 
 // libraries are what a stub is written for: names, and the library's code for "not supported" (or what comes
 // next to it).
@@ -62,12 +63,15 @@ func answerOf(function string) (int, bool) {
 // findTorch finds the libraries of an interpreter's PyTorch and the version of CUDA that it was built for. It
 // imports nothing: torch/version.py says the version.
 func (b *builder) findTorch(python string) error {
-	const script = "import importlib.util as u, os; s = u.find_spec('torch'); print(os.path.dirname(s.origin) if s else '')"
+	const script = "import importlib.util as u, os; s = u.find_spec('torch'); " +
+		"print(os.path.dirname(s.origin) if s else ''); " +
+		"print(os.confstr('CS_GNU_LIBC_VERSION') if 'CS_GNU_LIBC_VERSION' in os.confstr_names else '')"
 	out, err := exec.CommandContext(b.ctx, python, "-S", "-c", "import site; site.main()\n"+script).Output()
 	if err != nil {
 		return fmt.Errorf("ask %s where torch is: %w", python, err)
 	}
-	dir := strings.TrimSpace(string(out))
+	dir, libc, _ := strings.Cut(strings.TrimSuffix(string(out), "\n"), "\n")
+	b.glibc = strings.TrimPrefix(libc, "glibc ")
 	if dir == "" {
 		return fmt.Errorf("%w: %s has no torch", ErrNoCUDATorch, python)
 	}
@@ -101,10 +105,10 @@ func (b *builder) findTorch(python string) error {
 	return nil
 }
 
-// stubs returns the source of the stubs for what PyTorch's libraries and gmemtop's own calls of the driver
-// name and the objects lack.
-func (b *builder) stubs(objects []string) ([]byte, error) {
-	have, err := defined(objects)
+// stubs returns the library of stubs for what PyTorch's libraries and gmemtop's own calls of the driver name
+// and the stand-in lacks.
+func (b *builder) stubs(base []byte) ([]byte, error) {
+	have, err := exported(base)
 	if err != nil {
 		return nil, err
 	}
@@ -117,39 +121,29 @@ func (b *builder) stubs(objects []string) ([]byte, error) {
 			return nil, err
 		}
 	}
-	var names []string
-	for name := range want {
-		if _, ok := answerOf(name); ok && !have[name] {
-			names = append(names, name)
+	var all []stub
+	for _, name := range slices.Sorted(maps.Keys(want)) {
+		if answer, ok := answerOf(name); ok && !have[name] {
+			all = append(all, stub{name, answer})
 		}
 	}
-	slices.Sort(names)
-	var out bytes.Buffer
-	out.WriteString("// Generated: stubs of what the stand-in GPU lacks.\nextern \"C\" __attribute__((visibility(\"default\"))) void standin_missing(const char *);\n")
-	for _, name := range names {
-		answer, _ := answerOf(name)
-		fmt.Fprintf(&out, "extern \"C\" __attribute__((visibility(\"default\"))) int %s() { standin_missing(%q); return %d; }\n", name, name, answer)
-	}
-	return out.Bytes(), nil
+	return stubLibrary(b.cuda, all)
 }
 
-// defined returns the functions that object files define.
-func defined(objects []string) (map[string]bool, error) {
+// exported returns the functions that a library has for others.
+func exported(library []byte) (map[string]bool, error) {
+	f, err := elf.NewFile(bytes.NewReader(library))
+	if err != nil {
+		return nil, fmt.Errorf("read the stand-in GPU: %w", err)
+	}
+	symbols, err := f.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("read the symbols of the stand-in GPU: %w", err)
+	}
 	all := map[string]bool{}
-	for _, path := range objects {
-		f, err := elf.Open(path)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		symbols, err := f.Symbols()
-		f.Close()
-		if err != nil {
-			return nil, fmt.Errorf("read the symbols of %s: %w", path, err)
-		}
-		for _, s := range symbols {
-			if s.Section != elf.SHN_UNDEF && elf.ST_BIND(s.Info) == elf.STB_GLOBAL {
-				all[s.Name] = true
-			}
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF {
+			all[s.Name] = true
 		}
 	}
 	return all, nil

@@ -58,7 +58,8 @@ func newEstimateCommand(a *app) *cobra.Command {
 			"--allocator real lets PyTorch itself answer: its CUDA build runs the script on a stand-in " +
 			"GPU, on which kernels compute nothing and memory is not\n" +
 			"touched. Workspaces, fragmentation and where it runs out of memory are then PyTorch's own. " +
-			"It needs Linux, a torch built for CUDA and g++.\n" +
+			"It needs Linux on amd64 and a torch built for CUDA; where this\n" +
+			"program was built without the stand-in, also g++.\n" +
 			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot " +
 			"be followed.",
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
@@ -213,8 +214,9 @@ func (e *estimateCommand) explain(err error) error {
 	case errors.As(err, &failed):
 		e.complain("%s; what it said stands above", failed)
 		return childError{exitFailure}
-	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch):
-		return unsupportedError{fmt.Errorf("%w; estimate without --allocator real needs neither", err)}
+	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
+		errors.Is(err, standin.ErrPlatform):
+		return unsupportedError{fmt.Errorf("%w; estimate without --allocator real does not need it", err)}
 	case errors.Is(err, estimate.ErrUnsupported), errors.As(err, new(*plan.Unavailable)):
 		return unsupportedError{err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):

@@ -268,7 +268,7 @@ STANDIN_API int cudaDriverGetVersion(int *v) {
 }
 STANDIN_API int cudaRuntimeGetVersion(int *v) {
   STANDIN_QUERY();
-  *v = STANDIN_CUDA_VERSION;
+  *v = standin_cuda_version();
   return kSuccess;
 }
 STANDIN_API int cudaProfilerStart() {

@@ -24,12 +24,13 @@ void *self() {
   return handle;
 }
 
-// Whether a symbol is this library's own, and not one of a real driver's further down the search order.
+// Whether a symbol is this library's own or its stubs', and not one of a real driver's further down the search order.
 void *own(const std::string &name) {
   void *f = self() ? dlsym(self(), name.c_str()) : nullptr;
-  Dl_info ours, theirs;
-  if (!f || !dladdr(f, &theirs) || !dladdr(reinterpret_cast<void *>(&read_settings), &ours)) return nullptr;
-  return ours.dli_fbase == theirs.dli_fbase ? f : nullptr;
+  Dl_info ours, theirs, stubs;
+  if (!f || !dladdr(f, &theirs) || !dladdr(reinterpret_cast<void *>(&read_settings), &ours) ||
+      !dladdr(reinterpret_cast<void *>(&standin_cuda_version), &stubs)) return nullptr;
+  return theirs.dli_fbase == ours.dli_fbase || theirs.dli_fbase == stubs.dli_fbase ? f : nullptr;
 }
 
 void *find(const char *name) {

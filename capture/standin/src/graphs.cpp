@@ -307,18 +307,13 @@ STANDIN_API int cudaStreamIsCapturing(void *s, int *status) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(info(s, status, nullptr, nullptr, nullptr, nullptr, nullptr));
 }
-#if STANDIN_CUDA_VERSION >= 13000
+// Before CUDA 13 it has three arguments, and what lies behind them is not the caller's.
 STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id, void **g,
                                          const void ***d, const void **e, size_t *n) {
   STANDIN_ENTER_RUNTIME();
+  if (standin_cuda_version() < 13000) return keep_error(info(s, status, id, nullptr, nullptr, nullptr, nullptr));
   return keep_error(info(s, status, id, g, d, e, n));
 }
-#else
-STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id) {
-  STANDIN_ENTER_RUNTIME();
-  return keep_error(info(s, status, id, nullptr, nullptr, nullptr, nullptr));
-}
-#endif
 STANDIN_API int cudaStreamGetCaptureInfo_v2(void *s, int *status, unsigned long long *id, void **g,
                                             const void ***d, size_t *n) {
   STANDIN_ENTER_RUNTIME();

@@ -90,7 +90,7 @@ struct Program {
 struct AtStart {
   AtStart() {
     setenv("USE_PYTORCH_KERNEL_CACHE", "0", 1);
-    dlopen(("libnvrtc.so." + std::to_string(STANDIN_CUDA_VERSION / 1000)).c_str(), RTLD_NOW);
+    dlopen(("libnvrtc.so." + std::to_string(standin_cuda_version() / 1000)).c_str(), RTLD_NOW);
   }
 } at_start;
 

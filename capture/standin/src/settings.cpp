@@ -78,7 +78,7 @@ void read_settings() {
   s.refuse_pageable = text("STANDIN_PAGEABLE") == "refuse";
   s.ecc = number_of(setting("STANDIN_ECC"), 0) != 0;
   s.compute_mode = number_of(setting("STANDIN_COMPUTE_MODE"), 0);
-  s.driver_version = number_of(setting("STANDIN_DRIVER"), STANDIN_CUDA_VERSION);
+  s.driver_version = number_of(setting("STANDIN_DRIVER"), standin_cuda_version());
   s.board = text("STANDIN_BOARD");
   s.report = text("STANDIN_REPORT");
   std::string others = text("STANDIN_OTHERS");

@@ -202,6 +202,7 @@ STANDIN_API int standin_order(void);         // 0 late, 1 once, others are seeds
 STANDIN_API void standin_note_uncomputed(const char *op, const char *why);
 STANDIN_API const char *standin_violation(void);             // the first one, "" for none
 STANDIN_API void standin_violate(const char *what);
-STANDIN_API void standin_missing(const char *function);      // for generated stubs
+STANDIN_API void standin_missing(const char *function);      // for the stubs
+extern "C" __attribute__((visibility("default"))) int standin_cuda_version(void);  // such as 13020; the library of stubs has it
 STANDIN_API void standin_counts(uint64_t out[5]);            // launches, copies, bytes copied, allocations, waits
 STANDIN_API int standin_is_device_memory(const void *p, size_t size);
