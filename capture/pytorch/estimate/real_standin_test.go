@@ -211,6 +211,41 @@ while True: step()
 	}
 }
 
+// What a script saved it can load back, by path and by file, beside a file that was there: with its shapes,
+// tied weights and devices, though nothing was written.
+func TestQuickRealLoadsBackWhatWasSaved(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "old.pt")
+	if err := os.WriteFile(path, []byte("weights"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	_, said := one(t, estimate.RealOptions{Options: estimate.Options{Dir: dir}}, network+`
+step()
+tied = model[0].weight
+torch.save({"a": tied, "b": tied.t(), "step": torch.tensor(7), "name": "x"}, "state.pt")
+back = torch.load("state.pt", map_location="cpu")
+assert back["a"].shape == (3000, 1000) and back["a"].device.type == "cpu" and back["step"].item() == 7
+assert back["a"].data_ptr() == back["b"].data_ptr() and back["b"].stride() == (1, 1000)
+assert back["name"] == "x"
+assert torch.load("state.pt")["a"].is_cuda
+with open("old.pt", "wb") as f: torch.save(model, f)
+with open("old.pt", "rb") as f: again = torch.load(f, weights_only=False)
+assert isinstance(again[0].weight, nn.Parameter) and again[0].weight is not tied
+again.load_state_dict(model.state_dict())
+print("loaded")
+while True: step()
+`)
+	if !strings.Contains(said, "loaded") {
+		t.Errorf("it was not loaded back:\n%s", said)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "weights" {
+		t.Errorf("old.pt holds %q", got)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "state.pt")); err == nil {
+		t.Error("state.pt was written")
+	}
+}
+
 // A card full of tensors costs the host next to nothing, wherever the model was made.
 func TestRealTouchesNoMemory(t *testing.T) {
 	p, said := one(t, estimate.RealOptions{Card: "h100"}, `

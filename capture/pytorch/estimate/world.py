@@ -5,23 +5,18 @@ checkpoint, use the network. Each function takes one of these away. What was lef
 import builtins
 import io
 import os
+import pickle
 import shutil
 import socket
 import tempfile
 import time
 
+SAVED_WHOLE = 1 << 16  # bytes of a tensor on the CPU that is saved with its values
+
 
 def leave_files_alone(run):
     """Files that were there before stay as they are, and checkpoints are not written."""
-    torch = run.torch
-
-    def unsaved(name):
-        def save(*args, **kwargs):
-            run.note("%s was called and wrote nothing: there was nothing real to write" % name)
-
-        return save
-
-    torch.save = torch.serialization.save = unsaved("torch.save")
+    keep_saved(run)
     original, made = builtins.open, set()
 
     def opening(file, mode="r", *args, **kwargs):
@@ -32,7 +27,9 @@ def leave_files_alone(run):
                 named = {
                     name: kwargs.get(name) for name in ("encoding", "errors", "newline") if "b" not in mode
                 }
-                return tempfile.TemporaryFile("w+b" if "b" in mode else "w+", **named)
+                instead = tempfile.TemporaryFile("w+b" if "b" in mode else "w+", **named)
+                instead.path = path
+                return instead
             if not os.path.exists(path):
                 made.add(path)
         return original(file, mode, *args, **kwargs)
@@ -78,6 +75,68 @@ def leave_files_alone(run):
         (shutil, "move"),
     ):
         setattr(module, name, kept("%s.%s" % (module.__name__, name), getattr(module, name)))
+
+
+def keep_saved(run):
+    """torch.save to a file keeps the objects in memory, and torch.load gives them back. Of a tensor its
+    layout is kept and no value, except of a small one on the CPU."""
+    torch, saved = run.torch, {}
+    save, load = torch.save, torch.load
+
+    def place(f):
+        """The path that f is or was opened by; None for a file without a path."""
+        name = getattr(f, "path", None) or getattr(f, "name", f)
+        return os.path.abspath(os.fsdecode(name)) if isinstance(name, (str, bytes, os.PathLike)) else None
+
+    def describe(t):
+        """What a pickle has in the place of t; None has it pickled as it is."""
+        if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided:
+            return None
+        storage = t.untyped_storage()
+        if t.device.type == "cpu" and storage.nbytes() <= SAVED_WHOLE:
+            return None
+        layout = (t.dtype, t.storage_offset(), tuple(t.shape), t.stride())
+        where = (storage._cdata, storage.nbytes(), str(t.device))
+        return type(t) is torch.nn.Parameter, t.requires_grad, where, layout
+
+    def keep(obj, f, *args, **kwargs):
+        if isinstance(f, io.BytesIO):
+            return save(obj, f, *args, **kwargs)
+        run.note("torch.save was called and wrote nothing: there was nothing real to write")
+        held = io.BytesIO()
+        pickler = pickle.Pickler(held, protocol=4)
+        pickler.persistent_id = describe
+        try:
+            pickler.dump(obj)
+        except Exception as e:
+            run.note("what torch.save was given cannot be loaded back: %s" % e)
+            return None
+        saved[place(f)] = held.getvalue()
+
+    def give_back(f, map_location=None, *args, **kwargs):
+        path = place(f)
+        if path is None or path not in saved:
+            return load(f, map_location, *args, **kwargs)
+        storages = {}
+
+        def made(described):
+            parameter, grad, (key, size, device), (dtype, offset, shape, stride) = described
+            if key not in storages:
+                if isinstance(map_location, dict):
+                    device = map_location.get(device, device)
+                elif map_location is not None:
+                    device = "cpu" if callable(map_location) else map_location
+                storages[key] = torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
+            t = torch.empty(0, dtype=dtype, device=storages[key].device)
+            t.set_(storages[key], offset, shape, stride)
+            return torch.nn.Parameter(t, grad) if parameter else t.requires_grad_(grad)
+
+        unpickler = pickle.Unpickler(io.BytesIO(saved[path]))
+        unpickler.persistent_load = made
+        return unpickler.load()
+
+    torch.save = torch.serialization.save = keep
+    torch.load = torch.serialization.load = give_back
 
 
 def stay_offline(run):
