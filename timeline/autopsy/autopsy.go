@@ -248,6 +248,8 @@ type Lever struct {
 	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
 	// shown.
 	Fits int
+	// Mends says that it takes the main cause away, where that is a fault of the training.
+	Mends bool
 	// Effect is how it changes the run, for callers that try it.
 	Effect Effect
 }

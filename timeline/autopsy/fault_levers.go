@@ -33,13 +33,14 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 			continue
 		}
 		if k := slices.IndexFunc(all, named); k >= 0 && len(f.lever.changes) == 0 {
+			all[k].Mends = f.Main
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
 			continue
 		}
 		all = slices.DeleteFunc(all, named)
 		l := Lever{Name: f.lever.name, Command: f.lever.command, Saves: -1, Fits: -1,
-			Exactness: timeline.Inferred, Text: clause(f.fix)}
+			Exactness: timeline.Inferred, Text: clause(f.fix), Mends: f.Main}
 		if n, _ := c.saves(f.lever.changes); n > 0 {
 			l.Saves, l.Fits = n, c.fits(n)
 		}

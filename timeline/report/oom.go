@@ -103,6 +103,8 @@ type Lever struct {
 	Simulated *SimulatedSettings `json:"simulated"`
 	// Tried is what came of playing the run with the lever, nil where nothing failed.
 	Tried *Tried `json:"tried"`
+	// Mends says that it takes the main cause away, where that is a fault of the training.
+	Mends bool `json:"mends_cause"`
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
 }
@@ -162,7 +164,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	}
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String(),
-			Effect: l.Effect}
+			Mends: l.Mends, Effect: l.Effect}
 		if l.Fits >= 0 {
 			fits := l.Fits > 0
 			lever.Fits = &fits

@@ -120,8 +120,8 @@ func (l *Lever) cost() int {
 	return 2
 }
 
-// Rank orders levers that were tried: what surely fits first, then what costs and changes least. Fits is what
-// was seen.
+// Rank orders levers that were tried: what mends the cause first, unless that does not help, then what surely
+// fits, then what costs and changes least. Fits is what was seen.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -132,10 +132,20 @@ func (d *OOMDevice) Rank() {
 		}
 	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
-		return cmp.Or(cmp.Compare(levelOf[x.Tried.Outcome], levelOf[y.Tried.Outcome]),
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()),
+			cmp.Compare(levelOf[x.Tried.Outcome], levelOf[y.Tried.Outcome]),
 			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))
 	})
+}
+
+// turn is 0 for a lever that mends the cause, as far as could be seen, and 1 for others: a setting that gets
+// one more request through is no match for it.
+func (l *Lever) turn() int {
+	if l.Mends && l.Tried.Outcome != DoesNotHelp {
+		return 0
+	}
+	return 1
 }
 
 // mostPairs is how many pairs are tried.
