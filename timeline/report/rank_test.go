@@ -20,7 +20,8 @@ func TestWhatMendsTheCauseComesFirstUnlessItDoesNotHelp(t *testing.T) {
 		}}
 		d.Rank()
 		if got := d.Levers[0].Name; got != c.want {
-			t.Errorf("sdpa %s, expandable_segments %s: %s comes first, want %s", c.outcome, c.other, got, c.want)
+			t.Errorf("sdpa %s, expandable_segments %s: %s comes first, want %s",
+				c.outcome, c.other, got, c.want)
 		}
 	}
 }
