@@ -19,11 +19,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
 )
 
 const cases = "scripts/autopsycases/cases"
+
+// patience is how long gmemtop may take for an answer: one that hangs is an error of its case.
+const patience = 2 * time.Minute
 
 func main() {
 	err := run(context.Background(), os.Args[1:], os.Stdout, os.Stderr)
@@ -224,6 +228,8 @@ func (r *runner) record(ctx context.Context, a answer, set, name, dir string, ar
 // ask returns what gmemtop oom says of a recording. Exit code 3 means that it found an out-of-memory.
 func (r *runner) ask(ctx context.Context, recording string) (report, error) {
 	var said report
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	output, err := exec.CommandContext(ctx, r.gmemtop, "oom", "--json", recording).Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 3 {
 		err = nil

@@ -73,6 +73,14 @@ func (c *faultCase) openForwards() (caller traces.FrameID, calls int, ids []time
 	return caller, calls, ids
 }
 
+// callsWord counts calls.
+func callsWord(n int) string {
+	if n == 1 {
+		return "a call"
+	}
+	return timeline.Count(int64(n)) + " calls"
+}
+
 func openForwardsFault(c *faultCase) (fault, bool) {
 	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
 		return fault{}, false
@@ -98,8 +106,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	fn, _, _ := c.d.Timeline().Places().FrameText(caller)
 	line, bytes := c.frameText(caller), c.bytesOf(ids)
 	f := fault{Cause: Cause{Bytes: bytes, Text: fmt.Sprintf(
-		"%s of %d calls of the model at %s are still there, and no backward came in between",
-		c.u.Bytes(bytes), calls, line)}}
+		"%s of %s of the model at %s are still there, and no backward came in between",
+		c.u.Bytes(bytes), callsWord(calls), line)}}
 	switch {
 	case len(ids) < 2*calls:
 		f.Kind = "collected_outputs"
@@ -112,7 +120,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
-		f.fix = "Put the evaluation under with torch.no_grad():."
+		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{"no_grad", at("with torch.no_grad():", line), c.nextCall(ids)}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"

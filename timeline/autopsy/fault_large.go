@@ -159,15 +159,15 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 			second = max(second, d.Totals.PeakAllocated)
 		}
 	}
-	held := c.d.Allocated.At(c.a.At)
-	if !parallel || second < 0 || 2*second > held {
+	needed := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0)
+	if !parallel || second < 0 || 2*second > needed {
 		return fault{}, false
 	}
-	f := fault{Cause: Cause{Kind: "first_device", Bytes: held - second, Text: fmt.Sprintf(
-		"%s holds %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
-		c.d.Label(), c.u.Bytes(held), c.u.Bytes(second))}}
-	f.said = fmt.Sprintf("DataParallel fills its first GPU: %s there, at most %s on the next.",
-		c.u.Bytes(held), c.u.Bytes(second))
+	f := fault{Cause: Cause{Kind: "first_device", Bytes: needed - second, Text: fmt.Sprintf(
+		"%s needs %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
+		c.d.Label(), c.u.Bytes(needed), c.u.Bytes(second))}}
+	f.said = fmt.Sprintf("DataParallel fills its first GPU: it needs %s, the next at most %s.",
+		c.u.Bytes(needed), c.u.Bytes(second))
 	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."
 	f.lever = remedy{name: "distributed_data_parallel",
 		command: "model = DistributedDataParallel(model, device_ids=[rank])"}

@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -151,7 +152,8 @@ func (f *facts) judged(found []fault, holders string) []Cause {
 
 // asking says after the fix what was asked for.
 func (f *facts) asking(allocated int64) string {
-	return " It asked for " + f.units.Bytes(f.asked) + " with " + f.units.Bytes(allocated) + " allocated."
+	return fmt.Sprintf(" The request that failed: %s, with %s allocated.",
+		f.units.Bytes(f.asked), f.units.Bytes(allocated))
 }
 
 // outgrows reports whether a lever only postpones what the fault does: smaller batches do not stop growth,
