@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
-// skips is how the reason begins of a check that may be skipped here: tiny networks, which the processor
-// computes in times that mean nothing, cannot show everything.
+// skips are the checks that may be skipped here, with the beginning of the reason: tiny networks, which the
+// CPU computes in times that mean nothing, cannot show everything.
 var skips = map[string]string{
 	"overhead":                 "needs ", // a quieter machine or networks of ordinary size
 	"beyond-vgg16":             "needs networks of ordinary size",

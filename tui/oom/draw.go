@@ -190,9 +190,11 @@ func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 // causeText is the column in which the text of a cause begins.
 const causeText = 29
 
+// causeNames are the names that are not the causes' own with spaces.
 var causeNames = map[string]string{
-	"capacity": "capacity", "fragmentation": "fragmentation", "stranded_pool": "other pools", "pending_frees": "pending frees",
-	"outside_pytorch": "outside PyTorch", "rounding": "rounding",
+	"stranded_pool": "other pools", "outside_pytorch": "outside PyTorch", "collected_outputs": "kept outputs",
+	"one_backward_for_many": "one backward", "double_backward": "create_graph", "attention_scores": "attention",
+	"optimizer_pending": "optimizer state",
 }
 
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
@@ -208,9 +210,9 @@ func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 			mark, st, name = "●", s.Theme.Bad, s.Theme.Strong
 		}
 		c.Text(0, y, st, mark)
-		label := cause.Kind
-		if n, ok := causeNames[cause.Kind]; ok {
-			label = n
+		label, ok := causeNames[cause.Kind]
+		if !ok {
+			label = strings.ReplaceAll(cause.Kind, "_", " ")
 		}
 		c.TextMax(2, y, 15, name, label)
 		if cause.Bytes >= 0 {

@@ -37,7 +37,7 @@ func New() leaf.View {
 	v := &View{
 		levers: table.New(
 			table.Column{Title: "saves", Width: 10, Right: true},
-			table.Column{Title: "fits", Width: 4, Drop: 1},
+			table.Column{Title: "fits", Width: 5, Drop: 1},
 			table.Column{Title: "what would help", Width: 26, Max: 160},
 		),
 		holders: table.New(

@@ -195,8 +195,8 @@ var processFlags = []string{"nproc-per-node", "num-processes"}
 // mostDevices is how many cards a machine has that is pretended for --world-size.
 const mostDevices = 8
 
-// devices is how many cards a command's machine has: one for each process that a launcher starts or that is
-// pretended, since scripts refuse to train where there are fewer.
+// devices is how many cards the machine of a command has: one for each process that a launcher starts or
+// --world-size pretends, since scripts refuse to train with fewer.
 func devices(o *RealOptions) int {
 	if o.Devices > 0 {
 		return o.Devices
