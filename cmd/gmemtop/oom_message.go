@@ -32,7 +32,8 @@ func messageIn(path string) (m report.Message, ok bool) {
 	return m, ok && err == nil
 }
 
-// messagePiped looks for the message at the beginning of standard input, which can still be read from its start.
+// messagePiped looks for the message at the beginning of standard input, which can still be read from its
+// start.
 func (a *app) messagePiped() (m report.Message, ok bool) {
 	b := bufio.NewReaderSize(a.in, pipedLog)
 	a.piped = b
