@@ -152,7 +152,8 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 }
 
 // RecordNext is how to find out what a message does not say.
-const RecordNext = "gmemtop record -o oom.gmt --trigger oom -- python train.py, then gmemtop oom oom.gmt"
+const RecordNext = "gmemtop record -o oom.gmt --trigger oom --depth history --every 1 -- python train.py, " +
+	"then gmemtop oom oom.gmt"
 
 // WriteText explains each figure of the message.
 func (m *Message) WriteText(w io.Writer, o Options) error {
