@@ -167,7 +167,7 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		if s == traces.NoStack {
 			continue
 		}
-		// It is read while the new one is made, and let go of then: a size that just grows is not enough.
+		// The old block is read while the new one is made, and freed then. A size that just grows is not enough.
 		before, ok := last[s]
 		if ok && a.Size[id] > a.Size[before] &&
 			a.Start[id] < a.Requested[before] && a.Requested[before] < c.a.At {
