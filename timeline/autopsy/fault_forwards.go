@@ -167,7 +167,8 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		if s == traces.NoStack {
 			continue
 		}
-		// The old block is read while the new one is made, and freed then. A size that just grows is not enough.
+		// The old block is read while the new one is made, and freed then. A size that just grows is not
+		// enough.
 		before, ok := last[s]
 		if ok && a.Size[id] > a.Size[before] &&
 			a.Start[id] < a.Requested[before] && a.Requested[before] < c.a.At {
