@@ -113,14 +113,30 @@ func (e *Failed) Error() string {
 	return "the command ended with code " + strconv.Itoa(e.Code)
 }
 
+// ending is how an estimate ended in a process.
+type ending struct {
+	Torch       string `json:"torch"`
+	Error       string `json:"error"`
+	Unsupported string `json:"unsupported"`
+}
+
+// err returns why there is no estimate, nil where there is one.
+func (e *ending) err() error {
+	switch {
+	case e.Unsupported != "":
+		return fmt.Errorf("%w: %s", ErrUnsupported, e.Unsupported)
+	case e.Error != "":
+		return fmt.Errorf("the estimate met an error of its own in torch %s: %s", e.Torch, e.Error)
+	}
+	return nil
+}
+
 type report struct {
-	Torch       string           `json:"torch"`
-	Steps       int              `json:"steps"`
-	MadeUp      map[string]int64 `json:"made_up"`
-	Notes       []string         `json:"notes"`
-	Error       string           `json:"error"`
-	Unsupported string           `json:"unsupported"`
-	Lost        int64            `json:"lost"`
+	ending
+	Steps  int              `json:"steps"`
+	MadeUp map[string]int64 `json:"made_up"`
+	Notes  []string         `json:"notes"`
+	Lost   int64            `json:"lost"`
 }
 
 type config struct {
@@ -245,12 +261,10 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("what the estimate left behind is damaged: %w", err)
 	}
-	switch {
-	case r.Unsupported != "":
-		return nil, fmt.Errorf("%w: %s", ErrUnsupported, r.Unsupported)
-	case r.Error != "":
-		return nil, fmt.Errorf("the estimate met an error of its own in torch %s: %s", r.Torch, r.Error)
-	case code != 0:
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	if code != 0 {
 		return nil, &Failed{code}
 	}
 	lines, err := os.ReadFile(filepath.Join(folder, "trace.jsonl"))

@@ -112,7 +112,7 @@ func (p *Process) Fullest() Books {
 }
 
 type realReport struct {
-	Torch       string        `json:"torch"`
+	ending
 	Rank        int           `json:"rank"`
 	Steps       [][]Books     `json:"steps"`
 	Books       []Books       `json:"books"`
@@ -120,8 +120,6 @@ type realReport struct {
 	Notes       []string      `json:"notes"`
 	OutOfMemory []OutOfMemory `json:"out_of_memory"`
 	Died        bool          `json:"died"`
-	Error       string        `json:"error"`
-	Unsupported string        `json:"unsupported"`
 }
 
 // RunReal runs a command on a stand-in GPU, to its end or to the last step asked for, and returns its
@@ -301,12 +299,10 @@ func readProcess(ctx context.Context, path string) (*Process, error) {
 	if err := json.Unmarshal(b, &r); err != nil {
 		return nil, fmt.Errorf("what the estimate left behind is damaged: %w", err)
 	}
-	switch {
-	case r.Unsupported != "":
-		return nil, fmt.Errorf("%w: %s", ErrUnsupported, r.Unsupported)
-	case r.Error != "":
-		return nil, fmt.Errorf("the estimate met an error of its own in torch %s: %s", r.Torch, r.Error)
-	case len(r.Books) == 0:
+	if err := r.err(); err != nil {
+		return nil, err
+	}
+	if len(r.Books) == 0 {
 		return nil, nil
 	}
 	p := &Process{Torch: r.Torch, Rank: r.Rank, Steps: len(r.Steps), Books: r.Books,
