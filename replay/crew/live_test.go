@@ -151,12 +151,23 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	return learnt
 }
 
+// describedHeld is a training that stands still while nobody waits for its description. What is made of a
+// description takes as long as the machine is busy and costs the training no steps.
+type describedHeld struct{ *liveTraining }
+
+func (d describedHeld) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
+	d.hold.off()
+	defer d.hold.on()
+	return d.liveTraining.Describe(ctx, number)
+}
+
 // problem describes the training until it has two steps of which neither was an odd one: of equal number of
 // ops.
 func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
+	defer l.hold.still()()
 	for {
-		p, err := live.NewTarget(l.Member, live.Options{}).Problem(context.Background(), anyHardware)
+		p, err := live.NewTarget(describedHeld{l}, live.Options{}).Problem(context.Background(), anyHardware)
 		if err == nil {
 			return p
 		}
@@ -275,7 +286,7 @@ func (l *liveTraining) index() int64 {
 }
 
 // toggle has plans carried out, one after the other and now and then none, for some steps each, until so many
-// steps are over, or the training is. It returns how many it had carried out, what they moved in bytes and
+// steps are over and each plan had its turn, or the training is over. It returns how many it had carried out, what they moved in bytes and
 // ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts
 // as one.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
@@ -286,7 +297,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 		l.t.Fatal("no manager made a plan that can be carried out")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for l.index() < until {
+	for l.index() < until || toggles < int64(len(names)) {
 		toggles++
 		name := names[r.IntN(len(names))]
 		under, err := l.under(toggles, words[name], 1+r.IntN(steps))
