@@ -79,7 +79,7 @@ func newRecordCommand(a *app) *cobra.Command {
 	c.flags.writing(cmd)
 	c.probing(cmd)
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,
-		"end after so many steps of a process, and what is being captured then (default: with the process, "+
+		"end after so many steps of a process, and the capture under way then (default: with the process, "+
 			"or on Ctrl-C)")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -146,7 +146,8 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 	p := c.newProgress()
 	defer p.Done()
 	said := map[string]bool{}
-	word, since := "", time.Now() // what is waited for, and since when
+	word, since := "", time.Now() // what the job waits for, and since when
+	asked := false                // for a captured step: none was due, or a busy machine dropped those that were
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
 		_ = f.Wait(patient, version)
@@ -180,7 +181,14 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			files, _ := w.Files()
 			p.Tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
 				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
-			if c.steps > 0 && int64(n) >= c.steps && !l.Capture.Pending { // a capture under way is finished
+			switch {
+			case c.steps == 0 || int64(n) < c.steps || w.Wants(&v).Pending: // a capture under way is finished
+			case !asked && c.live.every > 0 && len(v.Windows) == 0:
+				asked = true
+				if err := w.Capture(ctx, 1); err != nil { // the steps that were seen are a recording all the same
+					return false, capture.End{}
+				}
+			default:
 				return false, capture.End{}
 			}
 		}
