@@ -70,10 +70,7 @@ func (v *validator) executor() error {
 	if v.pl.Executor != TorchEager {
 		return nil
 	}
-	e := eagerCheck{validator: v, turn: OpID(len(v.p.Ops))}
-	if i := slices.IndexFunc(v.p.Ops, func(op Op) bool { return op.Phase == traces.PhaseBackward }); i >= 0 {
-		e.turn, e.phases = OpID(i), true
-	}
+	e := eagerCheck{validator: v, pairs: v.p.Pairs()}
 	for _, check := range []func() error{e.whole, e.absences, e.reruns, e.steps} {
 		if err := check(); err != nil {
 			return err
@@ -85,8 +82,7 @@ func (v *validator) executor() error {
 // eagerCheck checks a plan for eager PyTorch.
 type eagerCheck struct {
 	*validator
-	turn   OpID // where the backward pass begins
-	phases bool // whether the recording tells
+	pairs []Pair // none where the recording does not tell forward from backward
 }
 
 func (e *eagerCheck) refuse(format string, args ...any) error {
@@ -126,8 +122,9 @@ func (e *eagerCheck) absences() error {
 			return e.refuse("have buffer %d (%s) leave twice: it is packed once", x.Buffer, name)
 		case next == 0 || next == len(touches) || touches[next].Op < x.Before || touches[next].Op > x.Before && x.How == Recompute:
 			return e.refuse("have buffer %d (%s) absent from op %d to op %d, which is no interval between two touches", x.Buffer, name, x.After, x.Before)
-		case e.phases && (x.After >= e.turn || x.Before < e.turn):
-			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act between the forward and the backward pass", x.Buffer, name, x.After, x.Before)
+		case !e.between(x.After, x.Before):
+			return e.refuse("have buffer %d (%s) absent from op %d to op %d: hooks act between a forward pass "+
+				"and its backward pass", x.Buffer, name, x.After, x.Before)
 		case x.How == Recompute && (x.After != touches[next-1].Op || x.Release != x.After+1):
 			return e.refuse("drop buffer %d (%s) at op %d: a checkpoint saves nothing of it, so that it goes behind its last touch, op %d", x.Buffer, name, x.Release, touches[next-1].Op)
 		}
@@ -136,13 +133,23 @@ func (e *eagerCheck) absences() error {
 	return nil
 }
 
-// reruns checks that what runs again is a piece of the forward pass, in order, where the first of the tensors
+// between reports whether a backward pass begins behind the first op and no later than the second, the first
+// being of a forward pass.
+func (e *eagerCheck) between(after, before OpID) bool {
+	if len(e.pairs) == 0 {
+		return true
+	}
+	turn := PairAt(e.pairs, after).Turn
+	return after < turn && turn <= before
+}
+
+// reruns checks that what runs again is a piece of one forward pass, in order, where the first of the tensors
 // that it brings back is unpacked.
 func (e *eagerCheck) reruns() error {
 	for _, r := range e.pl.Reruns {
 		for k, o := range r.Ops {
-			if e.phases && o >= e.turn {
-				return e.refuse("run op %d again before op %d: it is not of the forward pass", o, r.Before)
+			if len(e.pairs) > 0 && o >= PairAt(e.pairs, o).Turn {
+				return e.refuse("run op %d again before op %d: it is not of a forward pass", o, r.Before)
 			}
 			if k > 0 && o <= r.Ops[k-1] {
 				return e.refuse("run op %d again behind op %d: a region runs in order", o, r.Ops[k-1])

@@ -70,7 +70,7 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			d.Absences = []plan.Absence{{Buffer: x1, After: 2, Release: 3, Fetch: 3, Before: 3}}
 			d.Reruns = nil
 		}},
-		{name: "gone behind an op of no known phase within the backward pass", want: "between the forward and the backward pass", spoil: func(d *plan.Decisions) {
+		{name: "gone behind an op of no known phase within the backward pass", want: "between a forward pass and its backward pass", spoil: func(d *plan.Decisions) {
 			d.Absences = []plan.Absence{{Buffer: x1, After: 8, Release: 9, Fetch: 9, Before: 9}}
 			d.Reruns = nil
 		}},
@@ -81,7 +81,7 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			d.Absences = []plan.Absence{drop(x2, 3, 5)}
 			d.Reruns[0].Ops = []plan.OpID{2, 1}
 		}},
-		{name: "an op of the backward pass", want: "not of the forward pass", spoil: func(d *plan.Decisions) { d.Reruns[0].Ops = []plan.OpID{1, 2, 4} }},
+		{name: "an op of the backward pass", want: "not of a forward pass", spoil: func(d *plan.Decisions) { d.Reruns[0].Ops = []plan.OpID{1, 2, 4} }},
 		{name: "dropped later than behind its last touch", want: "behind its last touch", spoil: func(d *plan.Decisions) { d.Absences[0].Release = 5 }},
 		{name: "run again before the first unpack", want: "nothing that they bring back is unpacked", spoil: func(d *plan.Decisions) {
 			d.Absences[0].Fetch, d.Absences[1].Fetch = 4, 4

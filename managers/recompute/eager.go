@@ -23,7 +23,8 @@ import (
 //
 // Way chosen: keep of the decisions what that can express, and say what it cannot.
 //
-//   - Swaps stay if the tensor leaves behind the forward pass and returns to the backward pass ([plan.Problem.EagerRefusal]).
+//   - Swaps stay if the tensor leaves behind a forward pass and returns to the backward pass of that pair, or
+//     of a later one ([plan.Problem.EagerRefusal]).
 //   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one rerun of the decisions brings back; ranges that
 //     overlap are one region. A range within one module becomes that module's range where the module is at most twice as long and runs in one piece, since
 //     checkpoints wrap modules.
@@ -48,7 +49,7 @@ const maxGrowth = 32
 // was lost: one sentence each. The plan made from it may be marked [plan.TorchEager]. Its error wraps
 // [plan.ErrInvalid] where the decisions do not belong to the problem.
 func Eager(p *plan.Problem, d plan.Decisions) (plan.Decisions, []string, error) {
-	e := &eager{p: p, b: chain.New(p), turn: turn(p), kept: map[string]int{}}
+	e := &eager{p: p, b: chain.New(p), pairs: pairs(p), kept: map[string]int{}}
 	e.away = e.b.NewSet()
 	for i := range d.Absences {
 		if x := &d.Absences[i]; x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.After < 0 || int(x.Before) >= len(p.Ops) || x.Before <= x.After {
@@ -104,7 +105,7 @@ func Runnable(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt place.Opt
 type eager struct {
 	p     *plan.Problem
 	b     *chain.Builder
-	turn  plan.OpID
+	pairs []plan.Pair
 	swaps []plan.Absence
 	drops []plan.Absence // at most one a buffer
 	all   []region
@@ -132,13 +133,14 @@ func (e *eager) sort(d *plan.Decisions) {
 	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(d.Absences[i].After, d.Absences[j].After) })
 	for _, i := range order {
 		x := d.Absences[i]
-		g := e.crossing(x.Buffer)
+		turn := plan.PairAt(e.pairs, x.After).Turn
+		g, _ := e.p.Crossing(x.Buffer, turn)
 		switch {
 		case x.How == plan.Discard:
 			e.kept["a tensor cannot be dropped because it is overwritten next"]++
 			continue
-		case x.Before < e.turn || x.After >= e.turn || g.Before != x.Before:
-			e.kept["hooks act between the forward and the backward pass only"]++
+		case x.Before < turn || x.After >= turn || g.Before != x.Before:
+			e.kept["hooks act between a forward pass and its backward pass only"]++
 			continue
 		}
 		if why := e.p.EagerRefusal(plan.Absence{Buffer: x.Buffer, After: g.After, Before: g.Before}); why != "" {
@@ -162,32 +164,29 @@ func (e *eager) sort(d *plan.Decisions) {
 // made returns the first op that touches a buffer.
 func (e *eager) made(b plan.BufferID) plan.OpID { return e.p.TouchesOf(b)[0].Op }
 
-// crossing returns the gap of a buffer that the turn lies in.
-func (e *eager) crossing(b plan.BufferID) plan.Gap {
-	t := e.p.TouchesOf(b)
-	k, _ := slices.BinarySearchFunc(t, e.turn, func(t plan.Touch, at plan.OpID) int { return cmp.Compare(t.Op, at) })
-	if k == 0 || k == len(t) {
-		return plan.Gap{Buffer: b, After: -1, Before: -1}
-	}
-	return plan.Gap{Buffer: b, After: t[k-1].Op, Before: t[k].Op}
-}
-
 // regions gathers the drops: those of one rerun together, ranges that overlap joined.
 func (e *eager) regions(d *plan.Decisions) {
-	byFetch := map[plan.OpID]int{}
+	type run struct{ fetch, begin plan.OpID } // of one pair: a region is a piece of one forward pass
+	byRun := map[run]int{}
 	for i := range e.drops {
 		x := &e.drops[i]
-		g := e.crossing(x.Buffer)
-		ops, ok := e.p.Producer(x.Buffer, g.After+1)
+		ops, ok := e.p.Producer(x.Buffer, x.After+1)
 		if !ok {
 			e.kept["nobody in the iteration makes them"]++
 			x.Buffer = plan.NoBuffer
 			continue
 		}
-		r, ok := byFetch[x.Fetch]
+		pair := plan.PairAt(e.pairs, ops[0])
+		if ops[len(ops)-1] >= pair.Turn {
+			e.kept["one forward pass makes them and another changes them"]++
+			x.Buffer = plan.NoBuffer
+			continue
+		}
+		key := run{x.Fetch, pair.Begin}
+		r, ok := byRun[key]
 		if !ok {
 			r = len(e.all)
-			byFetch[x.Fetch] = r
+			byRun[key] = r
 			e.all = append(e.all, region{lo: ops[0], hi: ops[len(ops)-1] + 1})
 		}
 		e.all[r].drops = append(e.all[r].drops, int32(i))
@@ -235,10 +234,11 @@ func (e *eager) module(r *region) {
 		return
 	}
 	lo, hi := r.lo, r.hi
-	for lo > 0 && within(ops[lo-1].Module, prefix) {
+	pair := plan.PairAt(e.pairs, lo)
+	for lo > pair.Begin && within(ops[lo-1].Module, prefix) {
 		lo--
 	}
-	for hi < e.turn && within(ops[hi].Module, prefix) {
+	for hi < pair.Turn && within(ops[hi].Module, prefix) {
 		hi++
 	}
 	for i := lo; i < hi; i++ {
@@ -362,7 +362,10 @@ func (e *eager) mend(rs []region, x plan.OpID, err error) {
 		}
 	}
 	lo, hi := min(r.lo, missing.Makers[0]), max(r.hi, missing.Makers[len(missing.Makers)-1]+1)
-	if r.grown++; hi <= e.turn && int(hi-lo) <= max(int(e.turn)/4, 2*r.length, 8) && r.grown <= maxGrowth && (lo < r.lo || hi > r.hi) {
+	pair := plan.PairAt(e.pairs, r.lo)
+	most := max(int(pair.Turn-pair.Begin)/4, 2*r.length, 8)
+	if r.grown++; pair.Begin <= lo && hi <= pair.Turn && int(hi-lo) <= most && r.grown <= maxGrowth &&
+		(lo < r.lo || hi > r.hi) {
 		r.lo, r.hi = lo, hi
 		return
 	}

@@ -115,7 +115,7 @@ func TestWhatHooksCannotSeeIsKeptAndNamed(t *testing.T) {
 		{Buffer: x, After: 0, Release: 1, Fetch: 2, Before: 2},
 	}})
 	all := strings.Join(notes, "\n")
-	if err != nil || len(out.Absences) != 0 || !strings.Contains(all, "only tensors saved for backward can leave") || !strings.Contains(all, "between the forward and the backward pass") {
+	if err != nil || len(out.Absences) != 0 || !strings.Contains(all, "only tensors saved for backward can leave") || !strings.Contains(all, "between a forward pass and its backward pass") {
 		t.Errorf("%v, %v, %v", out, notes, err)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/chain"
 	"github.com/gmemtop/gmemtop/managers/place"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/traces"
 )
 
 // All returns the package's managers, simplest first.
@@ -30,20 +29,25 @@ type activation struct {
 	bytes int64
 }
 
-// turn returns the position at which the backward pass begins; where phases are unknown, that of the peak.
-func turn(p *plan.Problem) plan.OpID {
-	if i := slices.IndexFunc(p.Ops, func(op plan.Op) bool { return op.Phase == traces.PhaseBackward }); i >= 0 {
-		return plan.OpID(i)
+// pairs returns the forward and backward passes of an iteration; where phases are unknown, one pair that turns
+// at the peak.
+func pairs(p *plan.Problem) []plan.Pair {
+	if all := p.Pairs(); len(all) > 0 {
+		return all
 	}
 	_, at := p.PeakLive()
-	return at
+	return []plan.Pair{{Turn: at, End: plan.OpID(len(p.Ops))}}
 }
 
-// activations returns the recomputable gaps that the turn lies in, in order of the op that makes the buffer.
-func activations(p *plan.Problem, b *chain.Builder, turn plan.OpID) []activation {
+// turn returns the position at which the first backward pass begins.
+func turn(p *plan.Problem) plan.OpID { return pairs(p)[0].Turn }
+
+// activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in order of the
+// op that makes the buffer.
+func activations(p *plan.Problem, b *chain.Builder, in plan.Pair) []activation {
 	var all []activation
 	for _, g := range b.Gaps(1, 1) {
-		if g.After < turn && g.Before >= turn && !g.Dead {
+		if in.Begin <= g.After && g.After < in.Turn && g.Before >= in.Turn && !g.Dead {
 			all = append(all, activation{Gap: g, made: p.TouchesOf(g.Buffer)[0].Op, bytes: p.Rounded(g.Buffer)})
 		}
 	}

@@ -27,7 +27,8 @@ import (
 // the paper's Algorithm 3, whose budget b is here total/k. A tensor that crosses and is freed before the
 // backward pass counts twice: no checkpoint holds it.
 //
-// Our reading, where the paper leaves freedom. Which k: without a budget sqrt(n), n being the number of
+// Our reading, where the paper leaves freedom. A step with several forward passes, each with its own backward
+// pass, cuts each into k segments. Which k: without a budget sqrt(n), n being the number of
 // places to cut; with one that number, among those that fit, which runs the least again: the fewest where
 // layers are alike, since k segments run (k-1)/k of the forward pass again. The last segment, whose backward
 // pass follows at once, is kept, as torch.utils.checkpoint_sequential does it. Where fewer than sqrt(forward
@@ -64,20 +65,24 @@ func (m sqrt) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.
 	if err != nil {
 		return nil, err
 	}
-	pl.Note("%d segments, cut at %d of %d places.", s.chosen, max(s.chosen-1, 0), len(s.cuts))
+	pl.Note("%d segments, cut at %d of %d places.", s.chosen, max(s.chosen-1, 0), s.places())
 	return pl, nil
 }
 
 // segmenter tries numbers of segments on one problem.
 type segmenter struct {
-	p     *plan.Problem
 	b     *chain.Builder
 	whole bool
 
-	acts   []activation
-	cuts   []plan.OpID // where a cut may stand, ascending
+	passes []forwardPass
 	tried  []trial
 	chosen int
+}
+
+// forwardPass is one that is cut into segments, each in its own.
+type forwardPass struct {
+	acts []activation
+	cuts []plan.OpID // where a cut may stand, ascending
 }
 
 // trial is what a number of segments came to.
@@ -88,11 +93,21 @@ type trial struct {
 }
 
 func newSegmenter(p *plan.Problem, b *chain.Builder) segmenter {
-	s := segmenter{p: p, b: b}
-	t := turn(p)
-	s.acts = activations(p, b, t)
-	s.cuts = places(s.acts, crossings(p, s.acts, t))
+	s := segmenter{b: b}
+	for _, pair := range pairs(p) {
+		if acts := activations(p, b, pair); len(acts) > 0 {
+			s.passes = append(s.passes, forwardPass{acts, places(acts, crossings(p, acts, pair.Turn))})
+		}
+	}
 	return s
+}
+
+// places returns how many places there are to cut, in the forward pass that has most of them.
+func (s *segmenter) places() (most int) {
+	for i := range s.passes {
+		most = max(most, len(s.passes[i].cuts))
+	}
+	return most
 }
 
 // crossings returns how many activations cross each position up to the turn: made before it and touched by
@@ -179,8 +194,16 @@ func choose(acts []activation, places []plan.OpID, k int) []plan.OpID {
 	return chosen
 }
 
-// drops returns what k segments drop.
-func (s *segmenter) drops(k int) []chain.Drop {
+// drops returns what k segments of each forward pass drop.
+func (s *segmenter) drops(k int) (all []chain.Drop) {
+	for i := range s.passes {
+		all = append(all, s.passes[i].drops(k, !s.whole)...)
+	}
+	return all
+}
+
+// drops returns what k segments drop; a segment that runs as one brings all of it back at its first use.
+func (s *forwardPass) drops(k int, asOne bool) []chain.Drop {
 	cuts := choose(s.acts, s.cuts, k)
 	first := make([]plan.OpID, len(cuts)+1) // of each segment, its first backward use
 	var drops []chain.Drop
@@ -197,7 +220,7 @@ func (s *segmenter) drops(k int) []chain.Drop {
 		drops = append(drops, chain.Drop{Gap: a.Gap, Why: "inside a segment"})
 		owner = append(owner, int32(seg))
 	}
-	if !s.whole {
+	if asOne {
 		for i := range drops {
 			drops[i].Fetch = first[owner[i]]
 		}
@@ -224,7 +247,7 @@ func (s *segmenter) result(k int) (chain.Result, error) {
 
 // counts are the numbers of segments worth trying, in order.
 func (s *segmenter) counts() []int {
-	most := len(s.cuts) + 1
+	most := s.places() + 1
 	var ks []int
 	for k := 1; k <= most; k += max(1, (k-12)/4) {
 		ks = append(ks, k)
@@ -233,7 +256,7 @@ func (s *segmenter) counts() []int {
 }
 
 // root is sqrt(n).
-func (s *segmenter) root() int { return max(1, int(math.Round(math.Sqrt(float64(len(s.cuts)+1))))) }
+func (s *segmenter) root() int { return max(1, int(math.Round(math.Sqrt(float64(s.places()+1))))) }
 
 // decide returns the decisions of the segments that run the least again while live bytes stay within the
 // limit, else of those with the smallest peak; the work is the number of segmentations tried.

@@ -71,7 +71,7 @@ type moment struct {
 // newStages makes the view with at most that many groups.
 func newStages(p *plan.Problem, b *chain.Builder, groups int) *stages {
 	s := &stages{p: p, b: b, turn: turn(p), actOf: make([]int32, len(p.Buffers))}
-	s.acts = activations(p, b, s.turn)
+	s.acts = activations(p, b, pairs(p)[0])
 	// A buffer may have changed and be idle across the turn once only; it is one activation.
 	for i := range s.acts {
 		s.actOf[s.acts[i].Buffer] = int32(i) + 1

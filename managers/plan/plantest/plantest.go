@@ -89,27 +89,35 @@ func (b *Builder) End() *plan.Problem {
 // Chain returns the training of n equal layers: forward layer i reads activation i and its weight and writes
 // activation i+1; backward layer i reads the gradient of activation i+1 and activation i and writes the
 // gradient of activation i. Activations have size bytes, ops take opTime nanoseconds.
-func Chain(n int, size, opTime int64) *plan.Problem {
+func Chain(n int, size, opTime int64) *plan.Problem { return Accumulated(1, n, size, opTime) }
+
+// Accumulated returns the training of [Chain] with gradients accumulated over so many micro-batches: as many
+// forward passes, each with its backward pass behind it.
+func Accumulated(microBatches, n int, size, opTime int64) *plan.Problem {
 	b := New()
-	acts := make([]plan.BufferID, n+1)
 	weights := make([]plan.BufferID, n)
-	for i := range acts {
-		acts[i] = b.Buffer(fmt.Sprintf("act%d", i), size, timeline.Activation)
-	}
-	for i := range weights {
-		weights[i] = b.Persistent(fmt.Sprintf("weight%d", i), size/8, timeline.Parameter)
-	}
-	b.Op("input", traces.PhaseForward, opTime, nil, acts[:1])
-	b.P.Ops[0].Rerunnable = false
-	for i := range n {
-		b.Op(fmt.Sprintf("forward%d", i), traces.PhaseForward, opTime, []plan.BufferID{acts[i], weights[i]}, acts[i+1:i+2])
-	}
-	grad := b.Buffer(fmt.Sprintf("grad%d", n), size, timeline.Gradient)
-	b.Op("loss", traces.PhaseBackward, opTime, acts[n:], []plan.BufferID{grad})
-	for i := n - 1; i >= 0; i-- {
-		next := b.Buffer(fmt.Sprintf("grad%d", i), size, timeline.Gradient)
-		b.Op(fmt.Sprintf("backward%d", i), traces.PhaseBackward, 2*opTime, []plan.BufferID{grad, acts[i], weights[i]}, []plan.BufferID{next})
-		grad = next
+	for k := range microBatches {
+		acts := make([]plan.BufferID, n+1)
+		for i := range acts {
+			acts[i] = b.Buffer(fmt.Sprintf("act%d", i), size, timeline.Activation)
+		}
+		for i := 0; k == 0 && i < n; i++ {
+			weights[i] = b.Persistent(fmt.Sprintf("weight%d", i), size/8, timeline.Parameter)
+		}
+		input := b.Op("input", traces.PhaseForward, opTime, nil, acts[:1])
+		b.P.Ops[input].Rerunnable = false
+		for i := range n {
+			b.Op(fmt.Sprintf("forward%d", i), traces.PhaseForward, opTime, []plan.BufferID{acts[i], weights[i]},
+				acts[i+1:i+2])
+		}
+		grad := b.Buffer(fmt.Sprintf("grad%d", n), size, timeline.Gradient)
+		b.Op("loss", traces.PhaseBackward, opTime, acts[n:], []plan.BufferID{grad})
+		for i := n - 1; i >= 0; i-- {
+			next := b.Buffer(fmt.Sprintf("grad%d", i), size, timeline.Gradient)
+			b.Op(fmt.Sprintf("backward%d", i), traces.PhaseBackward, 2*opTime,
+				[]plan.BufferID{grad, acts[i], weights[i]}, []plan.BufferID{next})
+			grad = next
+		}
 	}
 	return b.End()
 }
