@@ -34,6 +34,7 @@ var formats = []format{
 	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative},
 	{"described steps", described.Sniff, described.Read},
 	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read},
+	{"pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage},
 	{"torch.profiler traces", kineto.Sniff, kineto.Read},
 	{"MiniMalloc CSV problems", csv.Sniff, csv.Read},
 	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read},
@@ -74,8 +75,20 @@ func recognise(head []byte) (format, error) {
 			Reason: "the file is a Python pickle, but not a memory snapshot",
 			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no history of memory"}
 	}
+	if isPage(head) {
+		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+			Reason: "the file is a web page without a memory snapshot in it",
+			Advice: "open the snapshot that the page was made of; where export_memory_timeline made it, " +
+				"write .raw.json.gz instead"}
+	}
 	return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]), Advice: "understood are " + understood()}
+}
+
+// isPage reports whether head begins an HTML page.
+func isPage(head []byte) bool {
+	p := bytes.ToLower(bytes.TrimSpace(head[:min(len(head), 256)]))
+	return bytes.HasPrefix(p, []byte("<!doctype html")) || bytes.HasPrefix(p, []byte("<html"))
 }
 
 func understood() string {

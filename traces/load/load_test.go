@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -106,7 +107,10 @@ func TestContentAndNotTheNameDecides(t *testing.T) {
 		"profile.csv":      {`[[-1, 1, 4096, 0], [5, 2, 512, 3]]`, "memory_timeline", 2},
 		"layers":           {"node1 -- A -- forward_compute_time=1, backward_compute_time=2, activation_size=100, parameter_size=0\n", "pipedream", 4},
 		"operations.jsonl": {"Malloc 0x1 2 1529635706083534856\n", "smartpool_text", 1},
-		"snapshot.csv":     {`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`, "torch_snapshot", 1},
+		"a page.txt": {"<!DOCTYPE html>\nconst local_files = [{\"base64\": \"" +
+			base64.StdEncoding.EncodeToString([]byte(`{"device_traces": [[{"action": "alloc"}]]}`)) +
+			"\"}]", "torch_snapshot", 1},
+		"snapshot.csv": {`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`, "torch_snapshot", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := write(t, filepath.Join(t.TempDir(), name), c.data)
@@ -144,10 +148,12 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 		"cut zip":       {zipped(t, map[string]string{"a": problem})[:60], "cannot be unpacked", traces.ErrFormat},
 		"cut gzip":      {cut[:len(cut)-20], "cut or damaged", traces.ErrFormat},
 		"cut zstd":      {zst(t, problem)[:12], "cut or damaged", traces.ErrFormat},
-		"a pickle":      {"\x80\x04}\x94\x8c\x05epochK\x03s.", "a Python pickle, but not a memory snapshot", traces.ErrFormat},
-		"a small bomb":  {gz(t, "id,lower,upper,size\n"+strings.Repeat(" \n", 9<<20)), "set " + load.MaxBytesVariable, traces.ErrFormat},
-		"four layers":   {gz(t, gz(t, gz(t, gz(t, problem)))), "compressed more than three times", traces.ErrFormat},
-		"no memory":     {`{"schemaVersion": 1, "traceEvents": []}`, "profile_memory=True", traces.ErrUnsupported},
+		"a web page": {"<!DOCTYPE html>\n<html><body><img src=\"data:image/png;base64,iVBO\"></body></html>",
+			"a web page without a memory snapshot", traces.ErrFormat},
+		"a pickle":     {"\x80\x04}\x94\x8c\x05epochK\x03s.", "a Python pickle, but not a memory snapshot", traces.ErrFormat},
+		"a small bomb": {gz(t, "id,lower,upper,size\n"+strings.Repeat(" \n", 9<<20)), "set " + load.MaxBytesVariable, traces.ErrFormat},
+		"four layers":  {gz(t, gz(t, gz(t, gz(t, problem)))), "compressed more than three times", traces.ErrFormat},
+		"no memory":    {`{"schemaVersion": 1, "traceEvents": []}`, "profile_memory=True", traces.ErrUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), c.data), load.Options{})
