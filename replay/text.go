@@ -63,7 +63,7 @@ func (t *text) line(head, s string) {
 func (t *text) wrap(head, s string) {
 	t.b.WriteString(head)
 	at := len(head)
-	for i, word := range strings.Split(s, " ") {
+	for i, word := range strings.Split(strings.ReplaceAll(s, "\n", " "), " ") { // names may hold line ends
 		n := utf8.RuneCountInString(word)
 		switch {
 		case i == 0:

@@ -98,6 +98,11 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
+// line prints a line of an answer on standard output.
+func (a *app) line(format string, args ...any) {
+	fmt.Fprintln(a.out, report.Printable(fmt.Sprintf(format, args...)))
+}
+
 // newProgress returns a line that says how far work is, where standard error is a terminal.
 func (a *app) newProgress() *progress.Line {
 	if a.flags.quiet || !isTerminal(a.err) || a.env("TERM") == "dumb" {

@@ -142,33 +142,33 @@ func (c *attachCommand) attachAny(ctx context.Context) error {
 func (c *attachCommand) attachDry(pid int) error {
 	f := inject.Check(pid)
 	if f.Command != "" {
-		fmt.Fprintf(c.out, "process %d: %s\n", pid, oneLine(errors.New(f.Command)))
+		c.line("process %d: %s", pid, f.Command)
 	}
 	if f.Python != "" {
-		fmt.Fprintf(c.out, "Python %s, %d threads\n", f.Python, f.Threads)
+		c.line("Python %s, %d threads", f.Python, f.Threads)
 	}
 	if err := pytorch.OtherVersion(pid); err != nil {
 		return err
 	}
 	if pytorch.Lives(pid) {
-		fmt.Fprintln(c.out, "would: connect to the agent that is in it already, beside other viewers; "+
+		c.line("would: connect to the agent that is in it already, beside other viewers; " +
 			"the process is not stopped")
 		return nil
 	}
 	for _, s := range f.Plan {
-		fmt.Fprintln(c.out, "would:", s)
+		c.line("would: %s", s)
 	}
 	for _, way := range f.Ways {
 		if way.Obstacle != nil {
-			fmt.Fprintf(c.out, "not by %s: %s\n", way.Mechanism, way.Obstacle)
+			c.line("not by %s: %s", way.Mechanism, way.Obstacle)
 		}
 	}
 	for _, s := range f.Notes {
-		fmt.Fprintln(c.out, "note:", s)
+		c.line("note: %s", s)
 	}
 	var l procs.Lister
 	if p, err := l.Look(pid); err == nil && f.Err() == nil && !p.Torch {
-		fmt.Fprintln(c.out, "note: torch is not loaded in it: the agent would say so and go; attach once "+
+		c.line("note: torch is not loaded in it: the agent would say so and go; attach once " +
 			"the program has imported it, or name the process that trains")
 	}
 	return f.Err()
@@ -230,10 +230,10 @@ func (c *attachCommand) probeDry(pid int) error {
 		if !s.Emulated {
 			slow = ", stepped over"
 		}
-		fmt.Fprintf(c.out, "would: put a probe on %s in %s at offset %#x%s\n", s.Name,
-			oneLine(errors.New(s.Library)), s.Offset, slow)
+		c.line("would: put a probe on %s in %s at offset %#x%s", s.Name,
+			s.Library, s.Offset, slow)
 	}
 	_, unseen := usdt.Explain(sites)
-	fmt.Fprintln(c.out, "note:", unseen)
+	c.line("note: %s", unseen)
 	return nil
 }

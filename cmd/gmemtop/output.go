@@ -13,12 +13,19 @@ import (
 )
 
 // write hands body a writer to the file that -o names, or to standard output. binary says that the bytes are
-// of no use on a terminal.
+// of no use on a terminal; of text, what would drive a terminal is taken away.
 func (a *app) write(binary bool, body func(w io.Writer) error) error {
 	return a.writeTo(a.flags.output, binary, body)
 }
 
 func (a *app) writeTo(path string, binary bool, body func(w io.Writer) error) error {
+	if !binary {
+		body = output.Clean(body)
+	}
+	return a.writeRaw(path, binary, body)
+}
+
+func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) error {
 	if path != "" && path != "-" {
 		if err := a.mayWrite(path); err != nil {
 			return err
@@ -59,9 +66,9 @@ func (a *app) headed(body func(w io.Writer) error, separator string) error {
 	if a.flags.output != "" || !a.colored() {
 		return a.write(false, body)
 	}
-	return a.write(false, func(w io.Writer) error {
+	return a.writeRaw("", false, func(w io.Writer) error {
 		var b bytes.Buffer
-		if err := body(&b); err != nil {
+		if err := output.Clean(body)(&b); err != nil {
 			return err
 		}
 		head, rest, _ := strings.Cut(b.String(), separator)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/pack"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
@@ -92,6 +93,9 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		fmt.Fprintf(w, "%s\n", res.Status)
 	}
 	t.Offsets = res.Offsets
+	for i, id := range t.IDs {
+		t.IDs[i] = report.Cell(id)
+	}
 	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
 	if c.flags.output == "" || c.flags.output == "-" { // rows go to standard output, the verdict beside them
 		if err := c.write(false, rows); err != nil {

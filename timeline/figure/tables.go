@@ -110,7 +110,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 		stack := d.Origin(timeline.AllocID(i))
 		n, ok := names[stack]
 		if !ok {
-			n = named{report.Printable(sites.Name(d, stack)), report.Printable(sites.Module(d, stack))}
+			n = named{sites.Name(d, stack), sites.Module(d, stack)}
 			names[stack] = n
 		}
 		r := allocation{
@@ -145,10 +145,10 @@ func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 		return err
 	}
 	err = rowsOf(ctx, d, span, func(r *allocation) error {
-		return out.Write([]string{r.Name, r.Device, r.Address, itoa(r.Bytes), itoa(r.Requested), strconv.FormatUint(r.Stream, 10),
+		return out.Write([]string{report.Cell(r.Name), report.Cell(r.Device), r.Address, itoa(r.Bytes), itoa(r.Requested), strconv.FormatUint(r.Stream, 10),
 			opt(r.StartNs),
 			opt(r.FreedNs), opt(r.EndNs), opt(r.Start), opt(r.Freed), opt(r.End), r.Category, strconv.FormatBool(r.Inferred),
-			r.Module, r.Site,
+			report.Cell(r.Module), report.Cell(r.Site),
 			itoa(int64(r.stackText))})
 	})
 	if err != nil {
@@ -172,7 +172,7 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 	tr := d.Timeline().Trace
 	known := map[traces.StackID]string{}
 	origin := report.Origin(d.Timeline())
-	device := report.DeviceName(d.Info)
+	device := report.Cell(report.DeviceName(d.Info))
 	for m := span.First; m < span.End; m++ {
 		if int(m)%checkEvery == 0 && ctx.Err() != nil {
 			return ctx.Err()
@@ -181,14 +181,14 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 		at, name := "", ""
 		site, ok := known[e.Stack]
 		if !ok {
-			site = report.Printable(sites.Name(d, e.Stack))
+			site = report.Cell(sites.Name(d, e.Stack))
 			known[e.Stack] = site
 		}
 		if tr.Clock.HasTime {
 			at = itoa(e.Time - origin)
 		}
 		if id := d.AllocOf(m); id != timeline.NoAlloc {
-			name = d.Name(id)
+			name = report.Cell(d.Name(id))
 		}
 		err := out.Write([]string{itoa(int64(m)), at, e.Action.String(), device, "0x" + strconv.FormatUint(e.Addr, 16), itoa(e.Size),
 			strconv.FormatUint(tr.Streams[e.Stream], 10), name, itoa(int64(e.Stack)), site})
@@ -224,7 +224,7 @@ func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) 
 		frames := tr.Stacks.At(traces.StackID(id))
 		for depth := range frames {
 			fn, file, line := tr.FrameText(frames[len(frames)-1-depth])
-			row := []string{strconv.Itoa(id), strconv.Itoa(depth), report.Printable(fn), report.Printable(file), strconv.Itoa(line)}
+			row := []string{strconv.Itoa(id), strconv.Itoa(depth), report.Cell(fn), report.Cell(file), strconv.Itoa(line)}
 			if err := out.Write(row); err != nil {
 				return err
 			}

@@ -148,6 +148,9 @@ func shorten(s string, n int) string {
 // a terminal (control characters), ends a line or turns the direction of writing around (Unicode's
 // Bidi_Control) becomes a space.
 func Printable(s string) string {
+	if !strings.ContainsFunc(s, notASCII) {
+		return s
+	}
 	return strings.Map(func(r rune) rune {
 		if drives(r) {
 			return ' '
@@ -155,6 +158,18 @@ func Printable(s string) string {
 		return r
 	}, s)
 }
+
+// Cell makes text that came from a file fit to be a cell of CSV: as Printable, and behind an apostrophe where
+// a spreadsheet would take it for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+func Cell(s string) string {
+	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
+		s = "'" + s
+	}
+	return Printable(s)
+}
+
+// notASCII reports whether r is anything but a character of ASCII that is shown.
+func notASCII(r rune) bool { return r < ' ' || r >= 0x7f }
 
 // drives reports whether a terminal or a text viewer obeys r instead of showing it.
 func drives(r rune) bool {

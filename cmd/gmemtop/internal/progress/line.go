@@ -35,7 +35,6 @@ func New(w io.Writer, units timeline.Units) *Line {
 // Tell says how much of total a stage has done: a share, or bytes where total is 0.
 func (l *Line) Tell(stage string, done, total int64) {
 	l.draw(func() string {
-		stage = report.Printable(stage) // names the file
 		if total > 0 {
 			return fmt.Sprintf("%s %d %%", stage, min(100*done/total, 100))
 		}
@@ -65,7 +64,7 @@ func (l *Line) draw(line func() string) {
 		return
 	}
 	l.last, l.shown = now, true
-	fmt.Fprint(l.w, "\r\x1b[K"+line())
+	fmt.Fprint(l.w, "\r\x1b[K"+report.Printable(line())) // it may name a file
 }
 
 // Done clears the line.
