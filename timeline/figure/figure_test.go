@@ -166,6 +166,34 @@ func TestHTMLNeedsNoNetworkAndHoldsNamesAsText(t *testing.T) {
 	}
 }
 
+// TestNamesAreBoundedInPictures: neither a name of a hundred thousand letters nor five hundred combining
+// marks on one letter covers the page; both ends of a name stay.
+func TestNamesAreBoundedInPictures(t *testing.T) {
+	name := strings.Repeat("x", 50_000) + "a" + strings.Repeat("\u0301", 500) + strings.Repeat("y", 50_000) +
+		"end"
+	d := run(t, 20, name)
+	var plain, page bytes.Buffer
+	if err := HTML(t.Context(), &plain, []*timeline.Device{run(t, 20, "")}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := HTML(t.Context(), &page, []*timeline.Device{d}, Options{}); err != nil {
+		t.Fatal(err)
+	}
+	if more := page.Len() - plain.Len(); more > 20_000 {
+		t.Errorf("the page grows by %d bytes", more)
+	}
+	if strings.Contains(page.String(), strings.Repeat("\u0301", maxMarks+1)) {
+		t.Errorf("more than %d marks stand on one letter", maxMarks)
+	}
+	if !strings.Contains(page.String(), "initxxx") || !strings.Contains(page.String(), "yyyend") {
+		t.Error("an end of the name is gone")
+	}
+	want := "e" + strings.Repeat("\u0301", maxMarks)
+	if got := bounded(want + "\u0301"); got != want {
+		t.Errorf("marks: %q", got)
+	}
+}
+
 func TestPNGShowsEveryCategoryInItsColour(t *testing.T) {
 	var b bytes.Buffer
 	if err := PNG(t.Context(), &b, run(t, 50, "x"), Options{Width: 600, Height: 400}); err != nil {

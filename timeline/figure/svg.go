@@ -8,6 +8,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -124,13 +125,39 @@ func coord(v float64) string {
 	return strings.TrimSuffix(s, ".0")
 }
 
-// escapeXML escapes text for SVG and HTML and drops what neither may hold.
+// The longest name that a picture shows, and the most combining marks on one character of it: a file may
+// hold names that would cover the page.
+const (
+	maxName  = 600
+	maxMarks = 8
+)
+
+// bounded shortens s in its middle, since both its ends tell names apart, and takes marks away.
+func bounded(s string) string {
+	marks, n := 0, 0
+	s = strings.Map(func(r rune) rune {
+		if !unicode.Is(unicode.M, r) {
+			marks = 0
+		} else if marks++; marks > maxMarks {
+			return -1
+		}
+		n++
+		return r
+	}, s)
+	if n <= maxName {
+		return s
+	}
+	r := []rune(s)
+	return string(r[:maxName/2]) + "…" + string(r[n-maxName/2+1:])
+}
+
+// escapeXML escapes text for SVG and HTML, bounds it, and drops what neither may hold.
 func escapeXML(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == 0xfffe || r == 0xffff {
 			return ' '
 		}
 		return r
-	}, report.Printable(strings.ToValidUTF8(s, "?")))
+	}, report.Printable(bounded(strings.ToValidUTF8(s, "?"))))
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;").Replace(s)
 }
