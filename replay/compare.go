@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -347,6 +348,14 @@ func (c *Comparison) Best(target string) (Result, bool) {
 		return eager, true
 	}
 	return best, ok
+}
+
+// AnyFits reports whether a plan fits in the budget, at the recorded batch or at another that was looked
+// for; without a budget all do.
+func (c *Comparison) AnyFits() bool {
+	return c.Budget <= 0 || slices.ContainsFunc(c.Results, func(r Result) bool {
+		return r.Available && r.Fits || r.MaxBatchKnown && r.MaxBatch > 0
+	})
 }
 
 func better(a, b *Result) bool {

@@ -58,7 +58,8 @@ func newCompareCommand(a *app) *cobra.Command {
 			"left as it was. Managers that only\n" +
 			"choose addresses (smartpool, stalloc, exact) are carried out where they are named, in a table " +
 			"of their own.\n" +
-			"Exits with 3 where nothing can fit in the budget, with 5 where there is no GPU to measure on.",
+			"Exits with 3 where nothing that was compared fits in the budget, with 5 where there is no GPU " +
+			"to measure on.",
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB " +
 			"--managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
@@ -186,7 +187,15 @@ func (c *compareCommand) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return firstError(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made))
+	return firstError(c.writeComparison(made), readErr, deviceErr, planner.Unmeasured(made), fits(made))
+}
+
+// fits returns the finding that nothing fits in the budget.
+func fits(made *replay.Comparison) error {
+	if made.AnyFits() {
+		return nil
+	}
+	return errFinding
 }
 
 // writeComparison answers with comparisons, one below the other; as JSON with the first.
@@ -287,7 +296,7 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	}
 	err = firstError(c.writeComparison(made...), left)
 	for _, one := range made {
-		err = firstError(err, planner.Unmeasured(one))
+		err = firstError(err, planner.Unmeasured(one), fits(one))
 	}
 	return err
 }

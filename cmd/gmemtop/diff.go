@@ -25,7 +25,8 @@ func newDiffCommand(a *app) *cobra.Command {
 			"in the source do not count.\n" +
 			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', " +
 			"'peak>40GiB' (B's own value).\n" +
-			"The report names the metrics. Exits with 3 where a condition holds.",
+			"The report names the metrics. Exits with 3 where a condition holds, with 4 where a trace is " +
+			"damaged.",
 		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if " +
 			"'peak>+2%' --format markdown",
 		RunE: func(cmd *cobra.Command,

@@ -73,9 +73,9 @@ func (e unsupportedError) Error() string { return e.err.Error() }
 func (e unsupportedError) Unwrap() error { return e.err }
 
 // selection marks an error about what the user chose of a trace as a mistake in the command line, unless it
-// was told to stop.
+// was told to stop or there is nothing in the trace to choose from.
 func selection(err error) error {
-	if exitCode(err) == exitInterrupted {
+	if code := exitCode(err); code == exitInterrupted || code == exitUnsupported {
 		return err
 	}
 	return usageError{err}

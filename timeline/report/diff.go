@@ -2,7 +2,6 @@ package report
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -101,7 +100,7 @@ func mainOf(t *timeline.Timeline, o Options) (*timeline.Device, error) {
 		return nil, err
 	}
 	if len(devices) == 0 {
-		return nil, errors.New("this trace holds no memory of any device")
+		return nil, fmt.Errorf("this trace holds no memory of any device: %w", traces.ErrUnsupported)
 	}
 	chosen := timeline.Timeline{Trace: t.Trace, Devices: devices}
 	return chosen.Main(), nil
