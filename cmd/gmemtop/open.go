@@ -17,7 +17,13 @@ func (a *app) loadOptions(p input.Progress) load.Options {
 	if a.piped != nil {
 		o.Stdin = a.piped
 	}
+	o.Waiting = a.waiting
 	return input.Options(o, p)
+}
+
+// waiting says why nothing happens.
+func (a *app) waiting(path string) {
+	a.note("waiting for a program to write to %s, which is a named pipe", load.Name(path))
 }
 
 // trace reads the trace at path. Beside an error it may return what was sound.

@@ -37,18 +37,18 @@ func repair(ctx context.Context, a *app, path string) error {
 	if err := a.mayWrite(out); err != nil {
 		return err
 	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
+	}
+	if !info.Mode().IsRegular() { // opening a named pipe would wait for a writer
+		return usageError{fmt.Errorf("%s is not a file", path)}
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("cannot read %s: %w", path, output.Reason(err))
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return usageError{fmt.Errorf("%s is not a file", path)}
-	}
 	var rep gmt.Report
 	err = a.writeTo(out, true, func(w io.Writer) error {
 		rep, err = gmt.Repair(ctx, f, info.Size(), w)

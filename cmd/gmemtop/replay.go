@@ -72,25 +72,28 @@ func (c *replayCommand) run(ctx context.Context) error {
 	o := c.screen()
 	o.Title = title(c.paths)
 	o.Loader = func(ctx context.Context, p func(stage string, done, total int64)) (tui.Loaded, error) {
-		l, err := c.load(ctx, c.paths, p)
+		l, err := c.load(ctx, c.paths, p, nil)
 		if len(l.Timelines) > 0 {
 			if err := input.Choose(&l, c.flags.report); err != nil {
 				return tui.Loaded{}, err
 			}
 		}
-		l.Notice = notice
+		if notice != "" {
+			l.Notice = notice
+		}
 		return l, err
 	}
 	o.Open = func(path string) tui.Loader {
 		return func(ctx context.Context, p func(stage string, done, total int64)) (tui.Loaded, error) {
-			return c.load(ctx, []string{path}, p)
+			return c.load(ctx, []string{path}, p, nil)
 		}
 	}
 	return tui.Run(ctx, o)
 }
 
-func (c *replayCommand) load(ctx context.Context, paths []string, p input.Progress) (tui.Loaded, error) {
-	return input.Load(ctx, paths, load.Options{NoCache: c.flags.noCache, Stdin: c.in}, p)
+func (c *replayCommand) load(ctx context.Context, paths []string, p input.Progress,
+	waiting func(string)) (tui.Loaded, error) {
+	return input.Load(ctx, paths, load.Options{NoCache: c.flags.noCache, Stdin: c.in, Waiting: waiting}, p)
 }
 
 func title(paths []string) string {
@@ -110,10 +113,13 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 		return stats(ctx, c.app, c.paths[0])
 	}
 	p := c.newProgress()
-	l, err := c.load(ctx, c.paths, p.Tell)
+	l, err := c.load(ctx, c.paths, p.Tell, c.waiting)
 	p.Done()
 	if l.Run == nil {
 		return err
+	}
+	if l.Notice != "" {
+		c.note("%s", l.Notice)
 	}
 	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.flags.report) }),
 		err)

@@ -36,6 +36,8 @@ type Options struct {
 	// Skipped, if not nil, is called by OpenRun for each file of a folder that it skips because it is not a
 	// trace.
 	Skipped func(path string, why error)
+	// Waiting, if not nil, is called once where the file is a named pipe that no program writes to yet.
+	Waiting func(path string)
 	// Stdin is what the path "-" reads; nil is os.Stdin.
 	Stdin io.Reader
 }
@@ -83,7 +85,7 @@ func Open(ctx context.Context, path string, o Options) (*traces.Trace, error) {
 		t, err := read(src, nil, lim)
 		return located(t, path, src.read), err
 	}
-	f, info, err := openFile(path)
+	f, info, err := openFile(ctx, path, o.Waiting)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +133,8 @@ func located(t *traces.Trace, path string, bytes int64) *traces.Trace {
 }
 
 // openFile opens a file for reading; its errors say what to do.
-func openFile(path string) (*os.File, fs.FileInfo, error) {
-	f, err := os.Open(path)
+func openFile(ctx context.Context, path string, waiting func(string)) (*os.File, fs.FileInfo, error) {
+	f, err := openPath(ctx, path, waiting)
 	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return nil, nil,

@@ -21,7 +21,7 @@ func Plain(ctx context.Context, path string, o Options, body func(r io.Reader) e
 			src.r = os.Stdin
 		}
 	} else {
-		f, info, err := openFile(path)
+		f, info, err := openFile(ctx, path, o.Waiting)
 		if err != nil {
 			return err
 		}

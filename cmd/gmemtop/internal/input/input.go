@@ -3,8 +3,10 @@ package input
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -23,6 +25,9 @@ type Progress func(stage string, done, total int64)
 // Options returns those of a load that tells p, in words, how far it is.
 func Options(o load.Options, p Progress) load.Options {
 	o.Progress = func(stage string, done, total int64) { p(stages[stage], done, total) }
+	if o.Waiting == nil {
+		o.Waiting = func(string) { p("waiting for a program to write to the pipe", 0, 0) }
+	}
 	return o
 }
 
@@ -80,6 +85,8 @@ const stripColumns = 400
 // loadRun reads a run: a summary of each rank, and the timeline of the one that stands out most.
 func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (tui.Loaded, error) {
 	o.Progress = func(_ string, done, total int64) { p("reading the run", done, total) }
+	var junk skipped
+	o.Skipped = junk.add
 	found, err := load.OpenRun(ctx, paths, o)
 	if err != nil {
 		return tui.Loaded{}, err
@@ -97,7 +104,7 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 	if err != nil {
 		return tui.Loaded{}, err
 	}
-	l := tui.Loaded{Run: run}
+	l := tui.Loaded{Run: run, Notice: junk.sentence(len(found))}
 	outlier := slices.IndexFunc(found, func(f load.Found) bool { return f.Path == run.Ranks[0].Path })
 	t, err := timeline.Build(ctx, found[outlier].Trace, nil)
 	if err != nil {
@@ -105,6 +112,41 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 	}
 	l.Timelines = []*timeline.Timeline{t}
 	return l, damaged
+}
+
+// skipped counts the files of folders that no trace could be read from.
+type skipped struct {
+	foreign, damaged int
+	example          string // a damaged one, else a foreign one
+}
+
+func (s *skipped) add(path string, why error) {
+	switch {
+	case load.IsNoTrace(why):
+		if s.foreign++; s.example == "" {
+			s.example = load.Name(path)
+		}
+	default:
+		if s.damaged++; s.damaged == 1 {
+			s.example = load.Name(path)
+		}
+	}
+}
+
+// sentence says how many files were left out beside the traces that were read, "" for none.
+func (s *skipped) sentence(read int) string {
+	if s.foreign+s.damaged == 0 {
+		return ""
+	}
+	var parts []string
+	if s.damaged > 0 {
+		parts = append(parts, fmt.Sprintf("%d damaged", s.damaged))
+	}
+	if s.foreign > 0 {
+		parts = append(parts, fmt.Sprintf("%d not a trace", s.foreign))
+	}
+	return fmt.Sprintf("left out %d of %s: %s, such as %s", s.foreign+s.damaged,
+		timeline.Counted(read+s.foreign+s.damaged, "file"), strings.Join(parts, ", "), s.example)
 }
 
 // Choose has l open at the first of the devices that o selects, and at its stretch of events. It is called
