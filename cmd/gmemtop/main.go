@@ -10,6 +10,8 @@ import (
 	"os/signal"
 	"syscall"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/load"
 )
 
 // graceAfterSignal is how long a command may take to stop by itself: one that waits in a read of a pipe
@@ -37,6 +39,7 @@ func run(args []string) int {
 			cancel()
 			time.Sleep(graceAfterSignal)
 			a.files.RemoveUnfinished()
+			load.Abandon()
 			os.Exit(exitInterrupted)
 		}
 	}()

@@ -47,7 +47,7 @@ const (
 	cacheMost     = 4 << 30
 	cacheSuffix   = ".gmt"
 	partialPrefix = "partial-"
-	partialAge    = time.Hour
+	partialAge    = 10 * time.Minute // of the last write: a writer is done within seconds
 )
 
 // cache is the place of one file's copy; path is "" without caching.
@@ -58,8 +58,18 @@ var noCache = cache{}
 // writes counts the copies being written.
 var writes sync.WaitGroup
 
-// Wait waits until copies in progress are complete, at most for d. A program that ends without it only loses
-// those copies.
+// partials are the files of copies being written.
+var partials sync.Map
+
+// Abandon removes the files of copies in progress, for a program that ends now.
+func Abandon() {
+	partials.Range(func(path, _ any) bool {
+		os.Remove(path.(string))
+		return true
+	})
+}
+
+// Wait waits until copies in progress are complete, at most for d, and abandons the rest.
 func Wait(d time.Duration) {
 	done := make(chan struct{})
 	go func() {
@@ -69,6 +79,7 @@ func Wait(d time.Duration) {
 	select {
 	case <-done:
 	case <-time.After(d):
+		Abandon()
 	}
 }
 
@@ -84,6 +95,7 @@ func openCache(dir string, f *os.File, info fs.FileInfo) cache {
 		}
 		dir = filepath.Join(user, "gmemtop")
 	}
+	sweep(dir)
 	key, err := keyOf(f, info)
 	if err != nil {
 		return noCache
@@ -192,6 +204,8 @@ func (c cache) write(t *traces.Trace) error {
 	if err != nil {
 		return err
 	}
+	partials.Store(f.Name(), nil)
+	defer partials.Delete(f.Name())
 	err = gmt.Write(context.Background(), f, t)
 	if err = cmp.Or(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), c.path)
@@ -202,8 +216,23 @@ func (c cache) write(t *traces.Trace) error {
 	return err
 }
 
-// evict removes the least recently used copies until at most that many bytes are left, and the leftovers of
-// killed writers.
+// sweep removes the leftovers of killed writers.
+func sweep(dir string) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), partialPrefix) || !e.Type().IsRegular() {
+			continue
+		}
+		if info, err := e.Info(); err == nil && time.Since(info.ModTime()) > partialAge {
+			os.Remove(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
+// evict removes the least recently used copies until at most that many bytes are left.
 func evict(dir string, most int64) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -218,16 +247,10 @@ func evict(dir string, most int64) {
 	total := int64(0)
 	for _, e := range entries {
 		info, err := e.Info()
-		if err != nil || !info.Mode().IsRegular() {
+		if err != nil || !info.Mode().IsRegular() || strings.HasPrefix(e.Name(), partialPrefix) {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		if strings.HasPrefix(e.Name(), partialPrefix) {
-			if time.Since(info.ModTime()) > partialAge {
-				os.Remove(path)
-			}
-			continue
-		}
 		if filepath.Ext(e.Name()) == cacheSuffix {
 			all = append(all, copyOf{path, info.Size(), info.ModTime()})
 			total += info.Size()

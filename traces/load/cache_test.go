@@ -152,15 +152,12 @@ func TestACacheThatCannotBeWrittenIsNoError(t *testing.T) {
 func TestEvictionKeepsWhatWasUsedLast(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
-	for i, name := range []string{"c.gmt", "a.gmt", "b.gmt", partialPrefix + "old", partialPrefix + "new", "other.txt"} {
+	for i, name := range []string{"c.gmt", "a.gmt", "b.gmt", partialPrefix + "new", "other.txt"} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, make([]byte, 100), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		used := now.Add(time.Duration(i) * time.Minute)
-		if name == partialPrefix+"old" {
-			used = now.Add(-2 * partialAge)
-		}
 		if err := os.Chtimes(path, used, used); err != nil {
 			t.Fatal(err)
 		}
@@ -176,6 +173,50 @@ func TestEvictionKeepsWhatWasUsedLast(t *testing.T) {
 	}
 	if want := "a.gmt b.gmt other.txt " + partialPrefix + "new "; got != want {
 		t.Errorf("left %q, want %q", got, want)
+	}
+}
+
+// TestWhatAKilledWriterLeftIsSweptWhenAFileIsOpened: no new copy has to be written for that.
+func TestWhatAKilledWriterLeftIsSweptWhenAFileIsOpened(t *testing.T) {
+	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
+	large(t, path)
+	stages(t, path, o)
+	old, fresh := filepath.Join(o.CacheDir, partialPrefix+"old"), filepath.Join(o.CacheDir, partialPrefix+"new")
+	for _, p := range []string{old, fresh} {
+		if err := os.WriteFile(p, []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-2 * partialAge)
+	if err := os.Chtimes(old, long, long); err != nil {
+		t.Fatal(err)
+	}
+	if _, seen := stages(t, path, o); !seen[StageCache] {
+		t.Error("the second open reads no copy")
+	}
+	if _, err := os.Stat(old); err == nil {
+		t.Error("the leftover is still there")
+	}
+	if _, err := os.Stat(fresh); err != nil {
+		t.Errorf("the file of a writer at work is gone: %v", err)
+	}
+}
+
+// TestAnAbandonedCopyLeavesNoFile: a program that ends while it writes a copy removes what there is of it.
+func TestAnAbandonedCopyLeavesNoFile(t *testing.T) {
+	dir := t.TempDir()
+	f, err := os.CreateTemp(dir, partialPrefix)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	partials.Store(f.Name(), nil)
+	defer partials.Delete(f.Name())
+	writes.Add(1)
+	defer writes.Done()
+	Wait(time.Millisecond)
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("left %v", left)
 	}
 }
 
