@@ -31,17 +31,17 @@ var kinds = NewMemo(func(t *Timeline) *frames.Kinds { return frames.KindsOf(t.Pl
 // highest peak, else nil.
 func (t *Timeline) Main() *Device {
 	var best *Device
-	rank := func(d *Device) (gpu bool, peak int64) {
-		return d.Info.Kind == traces.DeviceGPU, d.Totals.PeakReservedOrAllocated()
+	rank := func(d *Device) (accelerator bool, peak int64) {
+		return d.Info.Kind.Accelerator(), d.Totals.PeakReservedOrAllocated()
 	}
 	for _, d := range t.Devices {
 		if best == nil {
 			best = d
 			continue
 		}
-		gpu, peak := rank(d)
-		bestGPU, bestPeak := rank(best)
-		if gpu && !bestGPU || gpu == bestGPU && peak > bestPeak {
+		accelerator, peak := rank(d)
+		bestAccelerator, bestPeak := rank(best)
+		if accelerator && !bestAccelerator || accelerator == bestAccelerator && peak > bestPeak {
 			best = d
 		}
 	}
@@ -228,6 +228,8 @@ func (d *Device) Label() string {
 		return "pinned host memory"
 	case traces.DeviceArena:
 		return "the arena"
+	case traces.DeviceTPU:
+		return fmt.Sprintf("TPU %d", d.Info.Ordinal)
 	}
 	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
 }

@@ -195,14 +195,17 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 	at, steps, sum := b.segmentSteps()
 	c := b.counter(traces.CounterReserved)
 	switch {
+	case b.tr.Source.SyntheticAddresses && !b.tr.OfPyTorch(): // the reader made the segments up
+		t.Segments = 0
+		b.unreserved()
+		return
 	case t.FinalKnown:
 		t.StartReserved, t.EndReserved = f.reserved-sum, f.reserved
 	case c != nil:
 		at, steps = b.counterSteps(c)
 		t.StartReserved = c.Value[0]
 	case len(at) == 0:
-		d.Reserved = newSeries(0, []Moment{}, nil)
-		t.StartReserved, t.EndReserved, t.PeakReserved, t.PeakReservedAt = -1, -1, -1, Start
+		b.unreserved()
 		return
 	default:
 		lowest, level := int64(0), int64(0)
@@ -223,6 +226,13 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 	if low := d.Reserved.Range(0, Never).Min; t.FinalKnown && low < 0 {
 		t.LawReserved = low
 	}
+}
+
+// unreserved says that it is not known what the allocator holds from the driver.
+func (b *deviceBuilder) unreserved() {
+	b.d.Reserved = newSeries(0, []Moment{}, nil)
+	t := &b.d.Totals
+	t.StartReserved, t.EndReserved, t.PeakReserved, t.PeakReservedAt = -1, -1, -1, Start
 }
 
 // segmentSteps returns the moments of segment events, what each adds to reserved bytes, and the sum.

@@ -58,9 +58,22 @@ func (t *Trace) Missing() string {
 		return ""
 	case len(t.Devices) > 0 && t.Devices[0].Kind == DeviceArena:
 		return PackingOnly
+	case t.Source.Format == FormatJAX:
+		return profileOnly
 	}
 	return t.Kind().Missing()
 }
+
+// FormatJAX is Source.Format of JAX's device memory profiles.
+const FormatJAX = "jax_memory_profile"
+
+// OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. What they hold from the
+// driver, and advice about their settings, is for no other.
+func (t *Trace) OfPyTorch() bool { return t.Source.Format != FormatJAX }
+
+// profileOnly says what a profile of JAX cannot answer and what can.
+const profileOnly = "a device memory profile is one moment without events, and JAX records none: " +
+	"XLA_FLAGS=--xla_dump_to=FOLDER writes the buffer assignment of each compiled step, which has lifetimes"
 
 // Cut says that the file ended before its format does.
 func (t *Trace) Cut() bool {

@@ -70,7 +70,7 @@ type DeviceKind uint8
 
 // The kinds of device.
 const (
-	// DeviceGPU is an accelerator's own memory (CUDA, ROCm, MPS, XLA...).
+	// DeviceGPU is a GPU's own memory (CUDA, ROCm, MPS...).
 	DeviceGPU DeviceKind = iota
 	// DeviceCPU is pageable memory that a CPU allocator hands out.
 	DeviceCPU
@@ -78,6 +78,8 @@ const (
 	DeviceHost
 	// DeviceArena is the address space of a storage-allocation problem.
 	DeviceArena
+	// DeviceTPU is a TPU's own memory.
+	DeviceTPU
 )
 
 // String returns the short name shown beside a device's ordinal.
@@ -91,9 +93,14 @@ func (k DeviceKind) String() string {
 		return "host"
 	case DeviceArena:
 		return "arena"
+	case DeviceTPU:
+		return "tpu"
 	}
 	return "device"
 }
+
+// Accelerator reports whether the memory is a GPU's or a TPU's own.
+func (k DeviceKind) Accelerator() bool { return k == DeviceGPU || k == DeviceTPU }
 
 // Device is one memory of the process.
 type Device struct {

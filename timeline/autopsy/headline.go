@@ -155,9 +155,9 @@ func (w wording) point() string {
 	}
 	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocated))
 	if t.EndReserved > 0 {
-		s += fmt.Sprintf(" of %s reserved on %s", w.units.Bytes(t.EndReserved), w.Label())
+		s += fmt.Sprintf(" of %s reserved", w.units.Bytes(t.EndReserved))
 	}
-	return s + w.holders(at)
+	return s + " on " + w.Label() + w.holders(at)
 }
 
 // largestAt names the largest holder in a sentence of its own.

@@ -36,7 +36,7 @@ const worthShowing = 0.01
 // levers returns what would help, the largest saving first; those whose saving the trace does not show last.
 // Those of the faults come first, the main one's before all.
 func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found []fault) ([]Lever, error) {
-	if d.Info.Kind == traces.DeviceArena {
+	if d.Info.Kind == traces.DeviceArena || !d.Timeline().Trace.OfPyTorch() {
 		return nil, nil
 	}
 	c := &leverCase{d: d, ctx: ctx, a: a, f: f, live: d.LiveAt(a.At, nil)}

@@ -65,6 +65,9 @@ type Books struct {
 }
 
 func newBooks(d *timeline.Device, a *autopsy.Result) Books {
+	if !d.Timeline().Trace.OfPyTorch() {
+		return Books{}
+	}
 	b := Books{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
 	if d.RequestedKnown() {
 		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))

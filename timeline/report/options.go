@@ -60,6 +60,9 @@ func ParseDevices(s string) (Devices, error) {
 		case "cuda", "gpu":
 			d.kinds[traces.DeviceGPU] = true
 			continue
+		case "tpu":
+			d.kinds[traces.DeviceTPU] = true
+			continue
 		case "cpu":
 			d.kinds[traces.DeviceCPU] = true
 			continue
@@ -70,10 +73,10 @@ func ParseDevices(s string) (Devices, error) {
 			d.kinds[traces.DeviceArena] = true
 			continue
 		}
-		word = strings.TrimPrefix(strings.TrimPrefix(word, "cuda:"), "gpu:")
+		word = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(word, "cuda:"), "gpu:"), "tpu:")
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 0 {
-			return Devices{}, fmt.Errorf("device %q is neither a number nor one of cuda, cpu, host, arena", word)
+			return Devices{}, fmt.Errorf("device %q is neither a number nor one of cuda, tpu, cpu, host, arena", word)
 		}
 		d.ordinals[n] = true
 	}
@@ -93,7 +96,7 @@ func (d Devices) Has(info traces.Device) bool {
 	if d.only != nil {
 		return *d.only == info
 	}
-	return d.kinds[info.Kind] || (info.Kind == traces.DeviceGPU || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
+	return d.kinds[info.Kind] || (info.Kind.Accelerator() || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
 }
 
 // Of returns the selected devices of a timeline, in its order, and an error naming what there is where none

@@ -305,7 +305,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%q selects %v, want %v", c.text, got, c.want)
 		}
 	}
-	for _, bad := range []string{"-1", "tpu", "0,,1", "1.5"} {
+	for _, bad := range []string{"-1", "npu", "0,,1", "1.5"} {
 		if _, err := ParseDevices(bad); err == nil {
 			t.Errorf("%q is taken for a device", bad)
 		}

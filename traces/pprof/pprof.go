@@ -5,12 +5,13 @@
 //
 // The profile has no addresses and no segments. The reader makes up both, to distinguish blocks. A device's
 // segment is as large as its blocks together, which says nothing about what the allocator holds from the
-// driver.
+// driver: the timeline shows no reserve.
 //
 // pprof files are compressed with gzip; traces/load unpacks them, and this package reads the plain protobuf.
 package pprof
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,7 +26,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-const formatName = "jax_memory_profile"
+const formatName = traces.FormatJAX
 
 const maxBytes = 1 << 30
 
@@ -69,12 +70,14 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 		return nil, err
 	}
 	w := newWriter(p)
+	w.number(p.Sample, space)
 	for i, s := range p.Sample {
 		if i%4096 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		w.add(s, count, space)
 	}
+	w.place()
 	w.segments()
 	return w.b.Finish(), nil
 }
@@ -115,8 +118,9 @@ func columns(p *profile.Profile) (count, space int, err error) {
 
 // row is a sample that becomes a block.
 type row struct {
-	device traces.DeviceID
-	block  traces.Block
+	device  traces.DeviceID
+	nowhere bool // the sample does not say its device
+	block   traces.Block
 }
 
 type writer struct {
@@ -158,7 +162,12 @@ func (w *writer) add(s *profile.Sample, count, space int) {
 	b := traces.Block{Size: size, Requested: size, Stack: w.stack(s), State: traces.BlockAllocated}
 	b.Count = int32(min(max(n, 1), math.MaxInt32))
 	b.Extra = w.extra(s)
-	w.rows = append(w.rows, row{device: w.device(label(s, "device")), block: b})
+	name := label(s, "device")
+	r := row{nowhere: name == "", block: b}
+	if !r.nowhere {
+		r.device = w.device(name)
+	}
+	w.rows = append(w.rows, r)
 }
 
 func label(s *profile.Sample, key string) string {
@@ -186,16 +195,18 @@ func (w *writer) extra(s *profile.Sample) traces.StringID {
 	return w.b.String(string(raw))
 }
 
-// device makes a device from a label such as gpu:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)): its first
-// number is the ordinal. A second label with the same number gets the next free one. Executables have no
-// label and go to device 0.
+// device makes a device from a label such as cuda:0, TFRT_CPU_0 or TPU_3(process=0,(1,1,0,0)), which name the
+// backend: its first number is the ordinal. A second label with the same number gets the next free one.
 func (w *writer) device(name string) traces.DeviceID {
 	if id, ok := w.devices[name]; ok {
 		return id
 	}
 	kind := traces.DeviceGPU
-	if strings.Contains(strings.ToLower(name), "cpu") {
+	switch lower := strings.ToLower(name); {
+	case strings.Contains(lower, "cpu"):
 		kind = traces.DeviceCPU
+	case strings.Contains(lower, "tpu"):
+		kind = traces.DeviceTPU
 	}
 	ordinal := firstNumber(name)
 	taken := func() bool {
@@ -231,9 +242,13 @@ func firstNumber(s string) int {
 }
 
 // stack interns a sample's frames, which pprof lists innermost first, inlined ones inside a location too.
+// An executable has none, and stands under a frame that says so.
 func (w *writer) stack(s *profile.Sample) traces.StackID {
 	const most = 1024
 	var ids []traces.FrameID
+	if len(s.Location) == 0 && label(s, "kind") == "executable" {
+		ids = append(ids, w.b.Frame(traces.Frame{Func: w.b.String("compiled programs")}))
+	}
 	for _, loc := range s.Location {
 		for _, line := range loc.Line {
 			if line.Function == nil || len(ids) == most {
@@ -246,6 +261,47 @@ func (w *writer) stack(s *profile.Sample) traces.StackID {
 		}
 	}
 	return w.b.Stack(ids)
+}
+
+// number gives the devices their ids in the order of their ordinals.
+func (w *writer) number(samples []*profile.Sample, space int) {
+	seen := map[string]bool{"": true}
+	var names []string
+	for _, s := range samples {
+		if name := label(s, "device"); !seen[name] && s.Value[space] > 0 {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		return cmp.Or(cmp.Compare(firstNumber(a), firstNumber(b)), strings.Compare(a, b))
+	})
+	for _, name := range names {
+		w.device(name)
+	}
+}
+
+// place gives samples without a device, which are executables, to the accelerator of the lowest ordinal, else
+// to the first device of any kind.
+func (w *writer) place() {
+	home := traces.DeviceID(0)
+	devices := w.b.T.Devices
+	for i, d := range devices {
+		best := devices[home]
+		if d.Kind.Accelerator() && (!best.Kind.Accelerator() || d.Ordinal < best.Ordinal) {
+			home = traces.DeviceID(i)
+		}
+	}
+	for i := range w.rows {
+		if !w.rows[i].nowhere {
+			continue
+		}
+		if len(devices) == 0 {
+			home = w.b.Device(traces.DeviceGPU, 0)
+			devices = w.b.T.Devices
+		}
+		w.rows[i].device = home
+	}
 }
 
 // segments puts each device's blocks one after the other into one segment.

@@ -52,6 +52,7 @@ device 1 gpu:1 name="gpu:1" total=0
 segment device=0 addr=0x1000000000000 total=2348 allocated=2348 active=2348 wanted=2348 blocks=[0,2)
 segment device=1 addr=0x2000000000000 total=4096 allocated=4096 active=4096 wanted=4096 blocks=[2,3)
 block addr=0x1000000000000 size=300 requested=300 count=1 active_allocated extra={"kind":"executable"}
+  stack: compiled programs
 block addr=0x100000000012c size=2048 requested=2048 count=2 active_allocated extra={"kind":"buffer"}
   stack: train_step (train.py:40)
 block addr=0x2000000000000 size=4096 requested=4096 count=3 active_allocated extra={"kind":"buffer"}
