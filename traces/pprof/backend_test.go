@@ -16,7 +16,8 @@ import (
 // what an allocator holds nor that anything failed, however much is alive.
 func TestEachBackendIsNamedAndHasNoReserve(t *testing.T) {
 	for _, c := range []struct{ label, name string }{
-		{"TPU_0(process=0,(0,0,0,0))", "TPU 0"}, {"cuda:0", "GPU 0"}, {"gpu:0", "GPU 0"}, {"TFRT_CPU_0", "the CPU"},
+		{"TPU_0(process=0,(0,0,0,0))", "TPU 0"},
+		{"cuda:0", "GPU 0"}, {"gpu:0", "GPU 0"}, {"TFRT_CPU_0", "the CPU"},
 	} {
 		t.Run(c.label, func(t *testing.T) {
 			p := memoryProfile()
