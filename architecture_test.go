@@ -20,7 +20,7 @@ var floors = []struct {
 	floor  int
 }{
 	{"capture/torchtest", 0}, {"capture/standin", 0}, {"capture/standin/", 0}, {"examples", 0},
-	{"traces/load", 2}, {"traces/", 1}, {"traces", 0},
+	{"traces/maybe", 0}, {"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"capture/pytorch/agent", 0}, {"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0},
 	{"capture", 2}, {"capture/", 3},
 	{"timeline/frames", 2}, {"timeline", 3},

@@ -30,6 +30,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // readAgain is the age of a reading at which another one starts.
@@ -70,10 +71,10 @@ type Books struct {
 type account struct {
 	device   int // -1 where not known
 	bound    nvml.ContextBound
-	least    nvml.Figure // the bound
-	reserved int64       // at the last step
-	since    int64       // the end of the first step with as much, in Unix time
-	observed time.Time   // of the last reading that bound has seen
+	least    maybe.Int // the bound
+	reserved int64     // at the last step
+	since    int64     // the end of the first step with as much, in Unix time
+	observed time.Time // of the last reading that bound has seen
 }
 
 // New returns the books of a session's process. NVML is opened when they are first used; without it they are
@@ -122,7 +123,7 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 	}
 	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
 		if p, listed := r.Process(pid); listed {
-			a.least = a.bound.Observe(p.Used, nvml.Known(s.Reserved))
+			a.least = a.bound.Observe(p.Used, maybe.Known(s.Reserved))
 		}
 		a.observed = r.Time
 	}
@@ -157,15 +158,15 @@ func OfStep(s *capture.Step) ([]Part, Part) {
 
 // allocatorBooks is what a step tells of its device's allocator.
 func allocatorBooks(pid int, s *capture.Step) nvml.Books {
-	told := nvml.Books{PID: pid, Allocated: nvml.Known(s.Allocated), Reserved: nvml.Known(s.Reserved)}
+	told := nvml.Books{PID: pid, Allocated: maybe.Known(s.Allocated), Reserved: maybe.Known(s.Reserved)}
 	if s.Requested > 0 {
-		told.Requested = nvml.Known(s.Requested)
+		told.Requested = maybe.Known(s.Requested)
 	}
 	if s.Active > 0 {
-		told.Active = nvml.Known(s.Active)
+		told.Active = maybe.Known(s.Active)
 	}
 	if s.PoolsAt > 0 {
-		told.PrivatePools = nvml.Known(s.PoolsFree)
+		told.PrivatePools = maybe.Known(s.PoolsFree)
 	}
 	return told
 }

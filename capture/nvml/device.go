@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // ErrUnavailable is wrapped by every error of [Open]: NVML cannot be used here; the error says why and what
@@ -41,14 +43,14 @@ type Device struct {
 	// Bus is the PCI address, such as 00000000:3B:00.0.
 	Bus string
 	// Total is the memory of the device in bytes.
-	Total Figure
+	Total maybe.Int
 	// PowerLimit is the enforced limit in milliwatts.
-	PowerLimit Figure
+	PowerLimit maybe.Int
 	// MaxSMClock and MaxMemoryClock are in MHz.
-	MaxSMClock, MaxMemoryClock Figure
+	MaxSMClock, MaxMemoryClock maybe.Int
 	// PCIeGeneration and PCIeWidth are the most that device and slot can do together; NVLinks counts the
 	// active links.
-	PCIeGeneration, PCIeWidth, NVLinks Figure
+	PCIeGeneration, PCIeWidth, NVLinks maybe.Int
 	// MIG says whether multi-instance mode is on; its memory and processes are then those of instances.
 	MIG bool
 	// Err is why the device could not be opened, nil if it was.
@@ -63,9 +65,9 @@ func (d Device) String() string { return fmt.Sprintf("GPU %d %s", d.Index, d.Nam
 // Total = Reserved + Used + Free if Reserved is known (drivers since 510). Otherwise the driver's older call
 // counts it in Used.
 type Memory struct {
-	Total, Reserved, Used, Free Figure
+	Total, Reserved, Used, Free maybe.Int
 	// BAR1Total and BAR1Used are the window through which the CPU and other devices reach the memory.
-	BAR1Total, BAR1Used Figure
+	BAR1Total, BAR1Used maybe.Int
 }
 
 // ProcessKind is a set of ways in which a process uses a device.
@@ -99,20 +101,20 @@ type Process struct {
 	Name string
 	// Start is when the process started, in clock ticks since boot: it distinguishes a process from a later
 	// one with the same number. Unknown if the system does not show the process.
-	Start Figure
+	Start maybe.Int
 	Kind  ProcessKind
 	// Used is the process's memory in bytes, its context included; many drivers refuse it inside containers.
-	Used Figure
+	Used maybe.Int
 	// GPUInstance and ComputeInstance are the MIG instance, unknown outside of one.
-	GPUInstance, ComputeInstance Figure
+	GPUInstance, ComputeInstance maybe.Int
 	// SM and MemoryBusy are shares of time in %, of the driver's last sample.
-	SM, MemoryBusy Figure
+	SM, MemoryBusy maybe.Int
 }
 
 // Instance is one MIG instance.
 type Instance struct {
 	Name, UUID                   string
-	GPUInstance, ComputeInstance Figure
+	GPUInstance, ComputeInstance maybe.Int
 	Memory                       Memory
 }
 
@@ -131,27 +133,27 @@ type Reading struct {
 	Memory Memory
 	// Busy and MemoryBusy are the shares of time in %, over the driver's last sample period, in which a
 	// kernel ran and in which device memory was read or written.
-	Busy, MemoryBusy Figure
+	Busy, MemoryBusy maybe.Int
 	// SMClock and MemoryClock are in MHz.
-	SMClock, MemoryClock Figure
+	SMClock, MemoryClock maybe.Int
 	// Throttle is NVML's set of reasons why clocks are lower than asked for (NVML_CLOCKS_EVENT_REASON_*); see
 	// [Reading.Slowed].
-	Throttle Figure
+	Throttle maybe.Int
 	// Power is in milliwatts, Temperature in degrees Celsius.
-	Power, Temperature Figure
+	Power, Temperature maybe.Int
 	// PCIeSent and PCIeReceived are in bytes a second over 20 ms, seen from the device; the link is
 	// PCIeGeneration × PCIeWidth now.
-	PCIeSent, PCIeReceived    Figure
-	PCIeGeneration, PCIeWidth Figure
+	PCIeSent, PCIeReceived    maybe.Int
+	PCIeGeneration, PCIeWidth maybe.Int
 	// NVLinkSent and NVLinkReceived are payload bytes since the driver started counting, all links together:
 	// see [Reading.NVLinkRate].
-	NVLinkSent, NVLinkReceived Figure
+	NVLinkSent, NVLinkReceived maybe.Int
 	// Corrected and Uncorrected are memory errors since the driver was loaded; ECC is 1 where it is on.
-	ECC, Corrected, Uncorrected Figure
+	ECC, Corrected, Uncorrected maybe.Int
 	// RowsCorrected and RowsUncorrected are rows of memory remapped for errors of the kind. RemapPending is 1
 	// where a reset is needed for a remapping to take effect, RemapFailed is 1 where one was impossible: the
 	// device should be replaced.
-	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed Figure
+	RowsCorrected, RowsUncorrected, RemapPending, RemapFailed maybe.Int
 	// Processes are ordered by memory, most first, and then by number. ProcessesKnown is false if NVML
 	// refused the list, so that "none" differs from "unknown".
 	Processes      []Process
@@ -173,17 +175,17 @@ func (r *Reading) Process(pid int) (Process, bool) {
 
 // NVLinkRate returns the bytes a second between an earlier reading of the same device and this one; unknown
 // if a counter is, or if it went backwards because the driver was reloaded.
-func (r *Reading) NVLinkRate(earlier *Reading) (sent, received Figure) {
+func (r *Reading) NVLinkRate(earlier *Reading) (sent, received maybe.Int) {
 	d := r.Time.Sub(earlier.Time)
 	if d <= 0 {
-		return Figure{}, Figure{}
+		return maybe.Int{}, maybe.Int{}
 	}
-	rate := func(now, then Figure) Figure {
+	rate := func(now, then maybe.Int) maybe.Int {
 		v, ok := now.Minus(then).Value()
 		if !ok || v < 0 {
-			return Figure{}
+			return maybe.Int{}
 		}
-		return Known(int64(float64(v) / d.Seconds()))
+		return maybe.Known(int64(float64(v) / d.Seconds()))
 	}
 	return rate(r.NVLinkSent, earlier.NVLinkSent), rate(r.NVLinkReceived, earlier.NVLinkReceived)
 }

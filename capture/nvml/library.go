@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Library is NVML, loaded and initialised. Its methods are safe for concurrent use.
@@ -159,22 +161,22 @@ func (q *inquiry) ask(figure, symbol string, call func() nvml.Return) bool {
 }
 
 // number asks for one 32-bit figure in the given unit.
-func (q *inquiry) number(figure, symbol string, unit int64, call func() (uint32, nvml.Return)) Figure {
+func (q *inquiry) number(figure, symbol string, unit int64, call func() (uint32, nvml.Return)) maybe.Int {
 	var v uint32
 	if !q.ask(figure, symbol, func() (ret nvml.Return) { v, ret = call(); return }) {
-		return Figure{}
+		return maybe.Int{}
 	}
-	return q.told(figure, unsigned32(v).scaled(unit))
+	return q.told(figure, unsigned32(v).Times(unit))
 }
 
 // count asks for one figure that go-nvml gives as an int; the all-ones value of 32 bits is unknown.
-func (q *inquiry) count(figure, symbol string, call func() (int, nvml.Return)) Figure {
+func (q *inquiry) count(figure, symbol string, call func() (int, nvml.Return)) maybe.Int {
 	return q.number(figure, symbol, 1, func() (uint32, nvml.Return) { v, ret := call(); return uint32(v), ret })
 }
 
 // told returns f and notes it as absent if NVML answered "not available".
-func (q *inquiry) told(figure string, f Figure) Figure {
-	if !f.known {
+func (q *inquiry) told(figure string, f maybe.Int) maybe.Int {
+	if !f.IsKnown() {
 		q.absent = append(q.absent, Absence{figure, "the driver answers that it is not available"})
 	}
 	return f
@@ -226,7 +228,7 @@ func (l *Library) describe(d *Device, dev nvml.Device) {
 		if state == nvml.FEATURE_ENABLED {
 			links++
 		}
-		d.NVLinks = Known(links)
+		d.NVLinks = maybe.Known(links)
 	}
 }
 

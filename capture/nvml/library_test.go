@@ -15,6 +15,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
 	"github.com/NVIDIA/go-nvml/pkg/nvml/mock/dgxa100"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const gib = 1 << 30
@@ -135,7 +137,7 @@ func TestEveryFigureOfADeviceThatAnswersIsRead(t *testing.T) {
 	if d.Name != "Mock NVIDIA A100-SXM4-40GB" || !strings.HasPrefix(d.UUID, "GPU-") || d.MIG || d.Err != nil {
 		t.Errorf("device: %+v", d)
 	}
-	if d.Total != Known(40*gib) || d.PowerLimit != Known(400_000) || d.MaxSMClock != Known(1410) || d.NVLinks != Known(12) || d.PCIeWidth != Known(16) {
+	if d.Total != maybe.Known(40*gib) || d.PowerLimit != maybe.Known(400_000) || d.MaxSMClock != maybe.Known(1410) || d.NVLinks != maybe.Known(12) || d.PCIeWidth != maybe.Known(16) {
 		t.Errorf("device: %+v", d)
 	}
 	if got := l.Driver(); got != (Driver{Version: "550.54.15", NVML: "12.550.54.15", CUDA: "12.4"}) {
@@ -148,19 +150,19 @@ func TestEveryFigureOfADeviceThatAnswersIsRead(t *testing.T) {
 	if len(r.Absent) > 0 {
 		t.Errorf("absent: %+v", r.Absent)
 	}
-	if r.Memory != (Memory{Total: Known(40 * gib), Reserved: Known(gib / 2), Used: Known(12 * gib), Free: Known(40*gib - 12*gib - gib/2),
-		BAR1Total: Known(64 * gib), BAR1Used: Known(4 << 20)}) {
+	if r.Memory != (Memory{Total: maybe.Known(40 * gib), Reserved: maybe.Known(gib / 2), Used: maybe.Known(12 * gib), Free: maybe.Known(40*gib - 12*gib - gib/2),
+		BAR1Total: maybe.Known(64 * gib), BAR1Used: maybe.Known(4 << 20)}) {
 		t.Errorf("memory: %+v", r.Memory)
 	}
 	for _, f := range []struct {
 		name      string
-		got, want Figure
+		got, want maybe.Int
 	}{
-		{"busy", r.Busy, Known(97)}, {"memory busy", r.MemoryBusy, Known(41)}, {"SM clock", r.SMClock, Known(1410)}, {"memory clock", r.MemoryClock, Known(1215)},
-		{"power", r.Power, Known(312_500)}, {"temperature", r.Temperature, Known(0)}, {"PCIe sent", r.PCIeSent, Known(1_500_000)},
-		{"PCIe received", r.PCIeReceived, Known(2_500_000)}, {"NVLink sent", r.NVLinkSent, Known(138 * 1024)}, {"NVLink received", r.NVLinkReceived, Known(139 * 1024)},
-		{"ECC", r.ECC, Known(1)}, {"corrected", r.Corrected, Known(3)}, {"uncorrected", r.Uncorrected, Known(0)}, {"rows", r.RowsCorrected, Known(2)},
-		{"rows uncorrected", r.RowsUncorrected, Known(1)}, {"pending", r.RemapPending, Known(1)}, {"failed", r.RemapFailed, Known(0)},
+		{"busy", r.Busy, maybe.Known(97)}, {"memory busy", r.MemoryBusy, maybe.Known(41)}, {"SM clock", r.SMClock, maybe.Known(1410)}, {"memory clock", r.MemoryClock, maybe.Known(1215)},
+		{"power", r.Power, maybe.Known(312_500)}, {"temperature", r.Temperature, maybe.Known(0)}, {"PCIe sent", r.PCIeSent, maybe.Known(1_500_000)},
+		{"PCIe received", r.PCIeReceived, maybe.Known(2_500_000)}, {"NVLink sent", r.NVLinkSent, maybe.Known(138 * 1024)}, {"NVLink received", r.NVLinkReceived, maybe.Known(139 * 1024)},
+		{"ECC", r.ECC, maybe.Known(1)}, {"corrected", r.Corrected, maybe.Known(3)}, {"uncorrected", r.Uncorrected, maybe.Known(0)}, {"rows", r.RowsCorrected, maybe.Known(2)},
+		{"rows uncorrected", r.RowsUncorrected, maybe.Known(1)}, {"pending", r.RemapPending, maybe.Known(1)}, {"failed", r.RemapFailed, maybe.Known(0)},
 	} {
 		if f.got != f.want {
 			t.Errorf("%s = %v, want %v", f.name, f.got, f.want)
@@ -170,8 +172,8 @@ func TestEveryFigureOfADeviceThatAnswersIsRead(t *testing.T) {
 		t.Errorf("slowed by %q", got)
 	}
 	want := []Process{
-		{PID: 4242, Name: "/usr/bin/python3", Kind: Compute | Graphics, Used: Known(8 * gib), SM: Known(90), MemoryBusy: Known(30)},
-		{PID: 99, Name: "/opt/serve", Start: Known(777), Kind: MPS, Used: Known(gib)},
+		{PID: 4242, Name: "/usr/bin/python3", Kind: Compute | Graphics, Used: maybe.Known(8 * gib), SM: maybe.Known(90), MemoryBusy: maybe.Known(30)},
+		{PID: 99, Name: "/opt/serve", Start: maybe.Known(777), Kind: MPS, Used: maybe.Known(gib)},
 		{PID: 7, Name: "kworker", Kind: Compute}, // memory not available: unknown and last, not 0
 	}
 	if !r.ProcessesKnown || !slices.Equal(r.Processes, want) {
@@ -230,7 +232,7 @@ func TestWhatTheDriverRefusesIsUnknownWithItsReasonAndNeverZero(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, f := range []Figure{r.Memory.Total, r.Memory.Used, r.Memory.Reserved, r.Memory.BAR1Used, r.Busy, r.MemoryBusy, r.SMClock, r.MemoryClock, r.Throttle,
+	for i, f := range []maybe.Int{r.Memory.Total, r.Memory.Used, r.Memory.Reserved, r.Memory.BAR1Used, r.Busy, r.MemoryBusy, r.SMClock, r.MemoryClock, r.Throttle,
 		r.Power, r.Temperature, r.PCIeSent, r.PCIeReceived, r.PCIeGeneration, r.PCIeWidth, r.NVLinkSent, r.NVLinkReceived, r.ECC, r.Corrected, r.Uncorrected,
 		r.RowsCorrected, r.RowsUncorrected, r.RemapPending, r.RemapFailed} {
 		if f.IsKnown() {
@@ -286,7 +288,7 @@ func TestTheOlderMemoryCallLeavesTheReserveUnknown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Memory.Reserved.IsKnown() || r.Memory.Used != Known(12*gib+gib/2) {
+	if r.Memory.Reserved.IsKnown() || r.Memory.Used != maybe.Known(12*gib+gib/2) {
 		t.Errorf("memory: %+v", r.Memory)
 	}
 }
@@ -324,10 +326,10 @@ func TestInstancesOfMIGHaveTheirOwnMemoryAndProcesses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(r.Instances) != 1 || r.Instances[0].UUID != "MIG-1" || r.Instances[0].Memory.Used != Known(2*gib) || r.Instances[0].GPUInstance != Known(7) {
+	if len(r.Instances) != 1 || r.Instances[0].UUID != "MIG-1" || r.Instances[0].Memory.Used != maybe.Known(2*gib) || r.Instances[0].GPUInstance != maybe.Known(7) {
 		t.Errorf("instances: %+v", r.Instances)
 	}
-	if len(r.Processes) != 2 || r.Processes[0].PID != 99 || r.Processes[0].Used != Known(2*gib) || r.Processes[1].GPUInstance != Known(7) {
+	if len(r.Processes) != 2 || r.Processes[0].PID != 99 || r.Processes[0].Used != maybe.Known(2*gib) || r.Processes[1].GPUInstance != maybe.Known(7) {
 		t.Errorf("processes, one of which both lists name: %+v", r.Processes)
 	}
 	if devices, _ := l.Devices(); !devices[1].MIG || devices[0].MIG {
@@ -375,7 +377,7 @@ func TestABindingThatPanicsOnAGrowingListOfSamplesCostsOneFigure(t *testing.T) {
 		return short[:n], nvml.ERROR_INSUFFICIENT_SIZE
 	}
 	r, err := mustOpen(t, s).Read(0)
-	if err != nil || r.Processes[0].SM.IsKnown() || r.Processes[0].Used != Known(8*gib) {
+	if err != nil || r.Processes[0].SM.IsKnown() || r.Processes[0].Used != maybe.Known(8*gib) {
 		t.Errorf("%+v, %v", r.Processes, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A driver of another time: it exports next to nothing. The dynamic linker would end this process at the
@@ -39,11 +41,11 @@ func TestALibraryThatExportsLittleDoesNotEndTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	devices, err := l.Devices()
-	if err != nil || len(devices) != 1 || devices[0].Total != Known(100) || devices[0].Name != "" {
+	if err != nil || len(devices) != 1 || devices[0].Total != maybe.Known(100) || devices[0].Name != "" {
 		t.Errorf("devices %+v, %v", devices, err)
 	}
 	r, err := l.Read(0)
-	if err != nil || r.Memory.Used != Known(40) || r.Memory.Reserved.IsKnown() || r.Power.IsKnown() || r.ProcessesKnown {
+	if err != nil || r.Memory.Used != maybe.Known(40) || r.Memory.Reserved.IsKnown() || r.Power.IsKnown() || r.ProcessesKnown {
 		t.Errorf("reading %+v, %v", r, err)
 	}
 	if err := l.Close(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // processes looks processes up in the system's process table; root is /proc except in tests.
@@ -28,10 +29,10 @@ func (p processes) name(pid int) string {
 }
 
 // start returns the start time of pid, in clock ticks since boot.
-func (p processes) start(pid int) Figure {
+func (p processes) start(pid int) maybe.Int {
 	s, err := procs.ReadStat(filepath.Join(p.root, strconv.Itoa(pid)))
 	if err != nil || s.Started < 0 {
-		return Figure{}
+		return maybe.Int{}
 	}
-	return Known(s.Started)
+	return maybe.Known(s.Started)
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Read reads a device now. An error that wraps [ErrLost] means that the device no longer answers; every other
@@ -100,7 +102,7 @@ func (q *inquiry) bar1(m *Memory, dev nvml.Device) {
 }
 
 // throttle asks by the function's name in this driver: it was renamed in 535.
-func (q *inquiry) throttle(dev nvml.Device) (f Figure) {
+func (q *inquiry) throttle(dev nvml.Device) (f maybe.Int) {
 	symbol, call := "nvmlDeviceGetCurrentClocksEventReasons", dev.GetCurrentClocksEventReasons
 	if !q.l.exports(symbol) {
 		symbol, call = "nvmlDeviceGetCurrentClocksThrottleReasons", dev.GetCurrentClocksThrottleReasons
@@ -126,18 +128,18 @@ func (q *inquiry) nvlink(r *Reading, dev nvml.Device) {
 		return
 	}
 	const kibibyte = 1024
-	counter := func(name string, f *nvml.FieldValue) Figure {
+	counter := func(name string, f *nvml.FieldValue) maybe.Int {
 		if ret := nvml.Return(f.NvmlReturn); ret != nvml.SUCCESS {
 			q.absent = append(q.absent, Absence{name, ret.Error()})
-			return Figure{}
+			return maybe.Int{}
 		}
-		return q.told(name, fieldValue(f).scaled(kibibyte))
+		return q.told(name, fieldValue(f).Times(kibibyte))
 	}
 	r.NVLinkSent, r.NVLinkReceived = counter("NVLink sent", &fields[0]), counter("NVLink received", &fields[1])
 }
 
 // fieldValue returns the integer of a field, unknown for other types.
-func fieldValue(f *nvml.FieldValue) Figure {
+func fieldValue(f *nvml.FieldValue) maybe.Int {
 	bits := binary.NativeEndian.Uint64(f.Value[:])
 	switch nvml.ValueType(f.ValueType) {
 	case nvml.VALUE_TYPE_UNSIGNED_INT:
@@ -145,18 +147,18 @@ func fieldValue(f *nvml.FieldValue) Figure {
 	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG, nvml.VALUE_TYPE_SIGNED_LONG_LONG:
 		return unsigned(bits)
 	}
-	return Figure{}
+	return maybe.Int{}
 }
 
 func (q *inquiry) health(r *Reading, dev nvml.Device) {
 	q.ask("ECC mode", "nvmlDeviceGetEccMode", func() nvml.Return {
 		current, _, ret := dev.GetEccMode()
 		if ret == nvml.SUCCESS {
-			r.ECC = Known(int64(current))
+			r.ECC = maybe.Known(int64(current))
 		}
 		return ret
 	})
-	errorsOf := func(name string, kind nvml.MemoryErrorType) (f Figure) {
+	errorsOf := func(name string, kind nvml.MemoryErrorType) (f maybe.Int) {
 		q.ask(name, "nvmlDeviceGetTotalEccErrors", func() nvml.Return {
 			v, ret := dev.GetTotalEccErrors(kind, nvml.VOLATILE_ECC)
 			if ret == nvml.SUCCESS {
@@ -171,18 +173,19 @@ func (q *inquiry) health(r *Reading, dev nvml.Device) {
 	q.ask("remapped rows", "nvmlDeviceGetRemappedRows", func() nvml.Return {
 		corrected, uncorrected, pending, failed, ret := dev.GetRemappedRows()
 		if ret == nvml.SUCCESS {
-			r.RowsCorrected, r.RowsUncorrected = Known(int64(corrected)), Known(int64(uncorrected))
+			r.RowsCorrected = maybe.Known(int64(corrected))
+			r.RowsUncorrected = maybe.Known(int64(uncorrected))
 			r.RemapPending, r.RemapFailed = truth(pending), truth(failed)
 		}
 		return ret
 	})
 }
 
-func truth(b bool) Figure {
+func truth(b bool) maybe.Int {
 	if b {
-		return Known(1)
+		return maybe.Known(1)
 	}
-	return Known(0)
+	return maybe.Known(0)
 }
 
 func (q *inquiry) mig(dev nvml.Device) bool {
@@ -194,7 +197,7 @@ func (q *inquiry) mig(dev nvml.Device) bool {
 // readProcesses lists the processes of the device and of its MIG instances.
 func (l *Library) readProcesses(r *Reading, q *inquiry, dev nvml.Device) {
 	t := tally{index: map[processKey]int{}}
-	r.ProcessesKnown = q.processes(&t, dev, Figure{}, Figure{})
+	r.ProcessesKnown = q.processes(&t, dev, maybe.Int{}, maybe.Int{})
 	if q.mig(dev) {
 		l.readInstances(r, q, &t, dev)
 	}
@@ -223,7 +226,7 @@ func (l *Library) nameOf(pid int) string {
 
 type processKey struct {
 	pid          int
-	gpu, compute Figure
+	gpu, compute maybe.Int
 }
 
 // tally merges the lists of processes: one that computes and draws is in both with the same memory, which is
@@ -244,13 +247,13 @@ func (t *tally) add(p Process) {
 	have := &t.list[i]
 	have.Kind |= p.Kind
 	if v, known := p.Used.Value(); known {
-		have.Used = Known(max(v, have.Used.Or(v)))
+		have.Used = maybe.Known(max(v, have.Used.Or(v)))
 	}
 }
 
 // processes adds the three lists of one device or instance, and reports whether NVML gave the list of
 // computing processes.
-func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute Figure) (known bool) {
+func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute maybe.Int) (known bool) {
 	for _, list := range [...]struct {
 		name, symbol string
 		kind         ProcessKind
@@ -270,7 +273,7 @@ func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute Figure) (kno
 				PID: int(info.Pid), Kind: list.kind, Used: unsigned(info.UsedGpuMemory),
 				GPUInstance: unsigned32(info.GpuInstanceId), ComputeInstance: unsigned32(info.ComputeInstanceId),
 			}
-			if gpu.known { // asked of an instance, which need not name itself
+			if gpu.IsKnown() { // asked of an instance, which need not name itself
 				p.GPUInstance, p.ComputeInstance = gpu, compute
 			}
 			t.add(p)
@@ -333,8 +336,26 @@ func (l *Library) readShares(t *tally, q *inquiry, dev nvml.Device) {
 		for _, s := range samples {
 			if int(s.Pid) == t.list[i].PID && s.TimeStamp >= newest && s.SmUtil <= 100 && s.MemUtil <= 100 {
 				newest = s.TimeStamp
-				t.list[i].SM, t.list[i].MemoryBusy = Known(int64(s.SmUtil)), Known(int64(s.MemUtil))
+				t.list[i].SM = maybe.Known(int64(s.SmUtil))
+				t.list[i].MemoryBusy = maybe.Known(int64(s.MemUtil))
 			}
 		}
 	}
+}
+
+// unsigned returns a figure of NVML's that is unknown if it is all ones (NVML_VALUE_NOT_AVAILABLE) or no
+// int64.
+func unsigned(v uint64) maybe.Int {
+	if v > math.MaxInt64 {
+		return maybe.Int{}
+	}
+	return maybe.Known(int64(v))
+}
+
+// unsigned32 is unsigned of a 32-bit figure, whose all-ones value means the same.
+func unsigned32(v uint32) maybe.Int {
+	if v == math.MaxUint32 {
+		return maybe.Int{}
+	}
+	return maybe.Known(int64(v))
 }

@@ -1,5 +1,7 @@
 package nvml
 
+import "github.com/gmemtop/gmemtop/traces/maybe"
+
 // The books of a GPU
 //
 // NVML sees the bytes in use on a device and those that each process holds; PyTorch sees what its allocator
@@ -30,14 +32,14 @@ type Books struct {
 	// Requested is what live tensors asked for, Allocated what the allocator gave them (rounding included),
 	// Active Allocated and blocks freed that another stream still uses, Reserved what the allocator holds
 	// from the driver.
-	Requested, Allocated, Active, Reserved Figure
+	Requested, Allocated, Active, Reserved maybe.Int
 	// PrivatePools is the part of Reserved − Active that belongs to pools of CUDA graphs and of users;
 	// nothing else can use it.
-	PrivatePools Figure
+	PrivatePools maybe.Int
 	// Context is the process's CUDA context, if it was measured.
-	Context Figure
+	Context maybe.Int
 	// ContextBound is an upper bound of the context, see [ContextBound]; it is used where Context is unknown.
-	ContextBound Figure
+	ContextBound maybe.Int
 }
 
 // PartName names a part of a device's memory.
@@ -77,9 +79,9 @@ type Part struct {
 // Reconciliation is the split of a device's used memory.
 type Reconciliation struct {
 	// Used is NVML's figure. If it is known, the Parts add up to it; otherwise they are what is known.
-	Used Figure
+	Used maybe.Int
 	// Reserve is the driver's own, outside Used; unknown on drivers that count it in Used.
-	Reserve Figure
+	Reserve maybe.Int
 	Parts   []Part
 	// Unknown says in sentences what is not known.
 	Unknown []string
@@ -107,13 +109,13 @@ func Reconcile(r *Reading, b Books) Reconciliation {
 	}
 	own := out.itemise(b, add)
 
-	process, listed := Figure{}, false // the process's whole, by NVML
+	process, listed := maybe.Int{}, false // the process's whole, by NVML
 	var others []Part
 	for _, p := range r.Processes {
 		v, known := p.Used.Value()
 		switch {
 		case p.PID == b.PID && known:
-			process, listed = Known(process.Or(0)+v), true
+			process, listed = maybe.Known(process.Or(0)+v), true
 		case p.PID == b.PID:
 			listed = true
 		case known:
@@ -134,7 +136,7 @@ func Reconcile(r *Reading, b Books) Reconciliation {
 	case hidden:
 		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a container: its context and other processes are in the "+
 			"unexplained part")
-	case listed && !process.known:
+	case listed && !process.IsKnown():
 		out.Unknown = append(out.Unknown, "NVML does not tell this process's memory: its context is in the unexplained part")
 	}
 	explained := own
@@ -161,7 +163,7 @@ func name(p Process) string {
 	if p.Name != "" {
 		return p.Name
 	}
-	return Known(int64(p.PID)).String()
+	return maybe.Known(int64(p.PID)).String()
 }
 
 // itemise adds the parts of the allocator and returns their sum, which is Reserved if that is known. The
@@ -175,15 +177,15 @@ func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int
 		}
 		return 0
 	}
-	if !firstKnown(b.Active, b.Allocated, b.Requested).known {
+	if !maybe.First(b.Active, b.Allocated, b.Requested).IsKnown() {
 		add(AllReserved, reserved, false)
 		return reserved
 	}
-	within := func(f Figure, limit int64) int64 { return min(max(f.Or(limit), 0), limit) }
-	active := within(firstKnown(b.Active, b.Allocated, b.Requested), reserved)
+	within := func(f maybe.Int, limit int64) int64 { return min(max(f.Or(limit), 0), limit) }
+	active := within(maybe.First(b.Active, b.Allocated, b.Requested), reserved)
 	allocated := within(b.Allocated, active)
 	requested := within(b.Requested, allocated)
-	pools := within(firstKnown(b.PrivatePools, Known(0)), reserved-active)
+	pools := within(maybe.First(b.PrivatePools, maybe.Known(0)), reserved-active)
 	add(Tensors, requested, false)
 	add(Rounding, allocated-requested, false)
 	add(PendingFree, active-allocated, false)
@@ -192,21 +194,12 @@ func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int
 	return reserved
 }
 
-func firstKnown(figures ...Figure) Figure {
-	for _, f := range figures {
-		if f.known {
-			return f
-		}
-	}
-	return Figure{}
-}
-
 // outside splits what the process holds outside its allocator.
 func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64, bool)) {
 	context, known := b.Context.Value()
 	bound, bounded := b.ContextBound.Value()
 	switch {
-	case !b.Reserved.known:
+	case !b.Reserved.IsKnown():
 		add(Unaccounted, rest, false)
 	case known:
 		add(Context, context, false)
@@ -222,13 +215,13 @@ func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64
 // ContextBound is the smallest difference seen between what a process holds by NVML and what its allocator
 // holds: an upper bound of its CUDA context, exact if the process was ever seen before a library took memory.
 // The zero value has seen nothing.
-type ContextBound struct{ bound Figure }
+type ContextBound struct{ bound maybe.Int }
 
 // Observe takes one pair of figures read as closely together as can be, and returns the bound. A difference
 // that is not positive means that the two were read at different moments, and is ignored.
-func (c *ContextBound) Observe(process, reserved Figure) Figure {
+func (c *ContextBound) Observe(process, reserved maybe.Int) maybe.Int {
 	if v, ok := process.Minus(reserved).Value(); ok && v > 0 {
-		c.bound = Known(min(v, c.bound.Or(v)))
+		c.bound = maybe.Known(min(v, c.bound.Or(v)))
 	}
 	return c.bound
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Cases are text: what the two witnesses say (name: bytes, one a line), and the split that must come of it.
@@ -30,16 +32,16 @@ func TestReconcile(t *testing.T) {
 
 func parseCase(t *testing.T, text string) (*Reading, Books) {
 	r, b := &Reading{ProcessesKnown: true}, Books{}
-	figures := map[string]*Figure{"used": &r.Memory.Used, "requested": &b.Requested, "allocated": &b.Allocated, "active": &b.Active, "reserved": &b.Reserved,
+	figures := map[string]*maybe.Int{"used": &r.Memory.Used, "requested": &b.Requested, "allocated": &b.Allocated, "active": &b.Active, "reserved": &b.Reserved,
 		"pools": &b.PrivatePools, "context": &b.Context, "bound": &b.ContextBound}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		f := Figure{}
+		f := maybe.Int{}
 		if v := int64(0); value != "?" && key != "processes unknown" {
 			if _, err := fmt.Sscan(value, &v); err != nil {
 				t.Fatalf("%q: %v", line, err)
 			}
-			f = Known(v)
+			f = maybe.Known(v)
 		}
 		word, rest, _ := strings.Cut(key, " ")
 		switch to := figures[word]; {
@@ -81,14 +83,14 @@ func split(r Reconciliation) string {
 
 func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	figure := func() Figure {
+	figure := func() maybe.Int {
 		if rng.IntN(3) == 0 {
-			return Figure{}
+			return maybe.Int{}
 		}
-		return Known(rng.Int64N(1000))
+		return maybe.Known(rng.Int64N(1000))
 	}
 	for range 20000 {
-		r := &Reading{Memory: Memory{Used: Known(rng.Int64N(3000))}, ProcessesKnown: rng.IntN(4) > 0}
+		r := &Reading{Memory: Memory{Used: maybe.Known(rng.Int64N(3000))}, ProcessesKnown: rng.IntN(4) > 0}
 		for range rng.IntN(4) {
 			r.Processes = append(r.Processes, Process{PID: 1 + rng.IntN(3), Used: figure()})
 		}
@@ -110,13 +112,13 @@ func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
 
 func TestTheBoundOfAContextFallsAndIsNeverAnImpossibleOne(t *testing.T) {
 	var c ContextBound
-	if got := c.Observe(Figure{}, Known(1)); got.IsKnown() {
+	if got := c.Observe(maybe.Int{}, maybe.Known(1)); got.IsKnown() {
 		t.Error(got)
 	}
-	c.Observe(Known(1000), Known(400))
-	c.Observe(Known(900), Known(400))
-	c.Observe(Known(300), Known(400)) // of two moments
-	if got := c.Observe(Known(2000), Known(400)); got != Known(500) {
+	c.Observe(maybe.Known(1000), maybe.Known(400))
+	c.Observe(maybe.Known(900), maybe.Known(400))
+	c.Observe(maybe.Known(300), maybe.Known(400)) // of two moments
+	if got := c.Observe(maybe.Known(2000), maybe.Known(400)); got != maybe.Known(500) {
 		t.Errorf("bound %v, want 500", got)
 	}
 }

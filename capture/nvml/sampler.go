@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // SamplerOptions are the choices of [NewSampler]; the zero value of each means its default.
@@ -43,7 +45,7 @@ type deviceTrack struct {
 // number if the system tells when they started.
 type ProcessKey struct {
 	PID                                 int
-	Start, GPUInstance, ComputeInstance Figure
+	Start, GPUInstance, ComputeInstance maybe.Int
 }
 
 // DeviceHistory is what is known about one device. It is read-only.
@@ -76,7 +78,7 @@ type ProcessHistory struct {
 // ProcessPoint is a process at one moment: its memory in bytes and its share of the SMs' time in %.
 type ProcessPoint struct {
 	Time     time.Time
-	Used, SM Figure
+	Used, SM maybe.Int
 }
 
 // View is the state of a Sampler at one moment. It is the caller's and never changes.

@@ -2,13 +2,14 @@ package nvml
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // machine is a source of tests: what each device answers next.
@@ -47,7 +48,7 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 		count := int64(0)
 		m := &machine{n: 1, read: func(int) (Reading, error) {
 			count++
-			return Reading{Time: time.Now(), Power: Known(count), ProcessesKnown: true, Processes: []Process{{PID: 1, Used: Known(count)}}}, nil
+			return Reading{Time: time.Now(), Power: maybe.Known(count), ProcessesKnown: true, Processes: []Process{{PID: 1, Used: maybe.Known(count)}}}, nil
 		}}
 		s := mustSample(t, m, SamplerOptions{Interval: time.Second, History: 10})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -64,15 +65,15 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 			t.Fatalf("history of %d readings, %d processes", len(d.Readings), len(d.Processes))
 		}
 		for i, r := range d.Readings {
-			if r.Power != Known(count-9+int64(i)) || r.Processes != nil {
+			if r.Power != maybe.Known(count-9+int64(i)) || r.Processes != nil {
 				t.Errorf("reading %d: %v", i, r.Power)
 			}
 		}
-		if d.Last == nil || len(d.Last.Processes) != 1 || d.Last.Power != Known(count) || d.Late != 0 {
+		if d.Last == nil || len(d.Last.Processes) != 1 || d.Last.Power != maybe.Known(count) || d.Late != 0 {
 			t.Errorf("last: %+v, late %d", d.Last, d.Late)
 		}
 		for i, r := range early.Devices[0].Readings { // a view never changes
-			if r.Power != Known(int64(i+1)) {
+			if r.Power != maybe.Known(int64(i+1)) {
 				t.Errorf("the older view's reading %d became %v", i, r.Power)
 			}
 		}
@@ -176,10 +177,10 @@ func TestProcessesThatAreGoneAreRememberedUpToALimit(t *testing.T) {
 	s := mustSample(t, &machine{n: 1}, SamplerOptions{Processes: 3})
 	base := time.Unix(1000, 0)
 	for i := range 10 { // ten processes of one number, one after the other
-		s.take(0, Reading{Time: base.Add(time.Duration(i) * time.Second), ProcessesKnown: true, Processes: []Process{{PID: 1, Start: Known(int64(i)), Used: Known(5)}}}, nil, 0)
+		s.take(0, Reading{Time: base.Add(time.Duration(i) * time.Second), ProcessesKnown: true, Processes: []Process{{PID: 1, Start: maybe.Known(int64(i)), Used: maybe.Known(5)}}}, nil, 0)
 	}
 	p := s.View().Devices[0].Processes
-	if len(p) != 4 || p[0].Key.Start != Known(9) || p[1].Key.Start != Known(8) || p[3].Key.Start != Known(6) || !p[0].Gone.IsZero() || p[1].Gone.IsZero() {
+	if len(p) != 4 || p[0].Key.Start != maybe.Known(9) || p[1].Key.Start != maybe.Known(8) || p[3].Key.Start != maybe.Known(6) || !p[0].Gone.IsZero() || p[1].Gone.IsZero() {
 		t.Errorf("processes %+v", p)
 	}
 	s.take(0, Reading{Time: base.Add(time.Hour)}, nil, 0) // the driver does not tell: nobody is gone
@@ -213,36 +214,31 @@ func TestASamplerMayBeViewedWhileItPolls(t *testing.T) { // for the race detecto
 }
 
 func TestTheRateOfALinkIsUnknownAcrossAReload(t *testing.T) {
-	at := func(sec int64, sent Figure) *Reading {
-		return &Reading{Time: time.Unix(sec, 0), NVLinkSent: sent, NVLinkReceived: Known(0)}
+	at := func(sec int64, sent maybe.Int) *Reading {
+		return &Reading{Time: time.Unix(sec, 0), NVLinkSent: sent, NVLinkReceived: maybe.Known(0)}
 	}
-	if sent, received := at(12, Known(5000)).NVLinkRate(at(10, Known(1000))); sent != Known(2000) || received != Known(0) {
+	if sent, received := at(12, maybe.Known(5000)).NVLinkRate(at(10, maybe.Known(1000))); sent != maybe.Known(2000) || received != maybe.Known(0) {
 		t.Errorf("rates %v %v", sent, received)
 	}
-	if sent, _ := at(12, Known(5)).NVLinkRate(at(10, Known(1000))); sent.IsKnown() {
+	if sent, _ := at(12, maybe.Known(5)).NVLinkRate(at(10, maybe.Known(1000))); sent.IsKnown() {
 		t.Errorf("a counter that fell gives %v", sent)
 	}
-	if sent, _ := at(12, Figure{}).NVLinkRate(at(10, Known(1000))); sent.IsKnown() {
+	if sent, _ := at(12, maybe.Int{}).NVLinkRate(at(10, maybe.Known(1000))); sent.IsKnown() {
 		t.Errorf("an unknown counter gives %v", sent)
 	}
-	if sent, _ := at(10, Known(1)).NVLinkRate(at(10, Known(1))); sent.IsKnown() {
+	if sent, _ := at(10, maybe.Known(1)).NVLinkRate(at(10, maybe.Known(1))); sent.IsKnown() {
 		t.Errorf("no time gives %v", sent)
 	}
 }
 
-func TestAFigureIsNullInJSONWhereItIsUnknown(t *testing.T) {
-	p, err := json.Marshal([]Figure{{}, Known(0), Known(-3)})
-	if err != nil || string(p) != "[null,0,-3]" {
-		t.Fatalf("%s, %v", p, err)
-	}
-	var back []Figure
-	if err := json.Unmarshal(p, &back); err != nil || back[0] != (Figure{}) || back[1] != Known(0) || back[2] != Known(-3) {
-		t.Errorf("%v, %v", back, err)
-	}
+func TestAllOnesOfNVMLAreUnknown(t *testing.T) {
 	if got := unsigned(1<<64 - 1); got.IsKnown() {
-		t.Errorf("all ones are %v", got)
+		t.Errorf("64 ones are %v", got)
 	}
-	if got := Known(1 << 60).scaled(1000); got.IsKnown() {
-		t.Errorf("an overflow is %v", got)
+	if got := unsigned32(1<<32 - 1); got.IsKnown() {
+		t.Errorf("32 ones are %v", got)
+	}
+	if got := unsigned(1<<32 - 1); got != maybe.Known(1<<32-1) {
+		t.Errorf("32 ones of 64 are %v", got)
 	}
 }

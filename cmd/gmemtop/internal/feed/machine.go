@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -236,7 +237,7 @@ func gpuOf(d *nvml.DeviceHistory) machine.Device {
 	return x
 }
 
-func milli(f nvml.Figure) int64 {
+func milli(f maybe.Int) int64 {
 	if v, ok := f.Value(); ok {
 		return (v + 500) / 1000
 	}

@@ -9,23 +9,24 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
 func reading(used int64) nvml.Reading {
-	return nvml.Reading{Memory: nvml.Memory{Total: nvml.Known(80 << 30), Used: nvml.Known(used)},
-		Power: nvml.Known(512_400), Uncorrected: nvml.Known(2), RemapPending: nvml.Known(1)}
+	return nvml.Reading{Memory: nvml.Memory{Total: maybe.Known(80 << 30), Used: maybe.Known(used)},
+		Power: maybe.Known(512_400), Uncorrected: maybe.Known(2), RemapPending: maybe.Known(1)}
 }
 
 func TestWhatTheDriverCountsBecomesTheMachine(t *testing.T) {
 	last := reading(71 << 30)
 	h := nvml.DeviceHistory{
-		Device: nvml.Device{Index: 3, Name: "H100", Total: nvml.Known(80 << 30),
-			PowerLimit: nvml.Known(700_000)}, Last: &last, Readings: []nvml.Reading{reading(1 << 30), last},
+		Device: nvml.Device{Index: 3, Name: "H100", Total: maybe.Known(80 << 30),
+			PowerLimit: maybe.Known(700_000)}, Last: &last, Readings: []nvml.Reading{reading(1 << 30), last},
 		Processes: []nvml.ProcessHistory{
 			{Key: nvml.ProcessKey{PID: 1 << 30}, Process: nvml.Process{PID: 1 << 30, Name: "python",
-				Used: nvml.Known(61 << 30)},
-				Points: []nvml.ProcessPoint{{Used: nvml.Known(5)}, {}, {Used: nvml.Known(61 << 30)}}},
+				Used: maybe.Known(61 << 30)},
+				Points: []nvml.ProcessPoint{{Used: maybe.Known(5)}, {}, {Used: maybe.Known(61 << 30)}}},
 			{Key: nvml.ProcessKey{PID: 1<<30 + 1}, Process: nvml.Process{PID: 1<<30 + 1, Name: "gone"},
 				Gone: time.Now()},
 		},
@@ -67,7 +68,7 @@ func TestAMachineWithoutAGPUListsWhatHasTorch(t *testing.T) {
 func TestTheHistoryOfAProcessIsTheSumOverItsDevicesAndEndsNow(t *testing.T) {
 	known := func(list ...int64) (points []nvml.ProcessPoint) {
 		for _, n := range list {
-			points = append(points, nvml.ProcessPoint{Used: nvml.Known(n)})
+			points = append(points, nvml.ProcessPoint{Used: maybe.Known(n)})
 		}
 		return points
 	}
@@ -100,13 +101,13 @@ func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeep
 
 func TestWhatElseTheDriverTellsOfADeviceIsShown(t *testing.T) {
 	now := time.Now()
-	before := nvml.Reading{Time: now.Add(-time.Second), NVLinkSent: nvml.Known(1 << 30),
-		NVLinkReceived: nvml.Known(0)}
-	last := nvml.Reading{Time: now, NVLinkSent: nvml.Known(3 << 30), NVLinkReceived: nvml.Known(1 << 30),
-		SMClock: nvml.Known(1410), MemoryClock: nvml.Known(1215),
-		ECC: nvml.Known(1), Corrected: nvml.Known(7), Throttle: nvml.Known(0x24),
-		Instances: []nvml.Instance{{Name: "MIG 1g.5gb", Memory: nvml.Memory{Used: nvml.Known(2 << 30),
-			Total: nvml.Known(5 << 30)}}}}
+	before := nvml.Reading{Time: now.Add(-time.Second), NVLinkSent: maybe.Known(1 << 30),
+		NVLinkReceived: maybe.Known(0)}
+	last := nvml.Reading{Time: now, NVLinkSent: maybe.Known(3 << 30), NVLinkReceived: maybe.Known(1 << 30),
+		SMClock: maybe.Known(1410), MemoryClock: maybe.Known(1215),
+		ECC: maybe.Known(1), Corrected: maybe.Known(7), Throttle: maybe.Known(0x24),
+		Instances: []nvml.Instance{{Name: "MIG 1g.5gb", Memory: nvml.Memory{Used: maybe.Known(2 << 30),
+			Total: maybe.Known(5 << 30)}}}}
 	d := gpuOf(&nvml.DeviceHistory{Device: nvml.Device{MIG: true}, Last: &last,
 		Readings: []nvml.Reading{before, last}})
 	if d.LinkSent != 2<<30 || d.LinkReceived != 1<<30 || d.Clock != 1410 || d.MemoryClock != 1215 ||
