@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
@@ -113,7 +114,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	defer stop()
 	go machines.Run(ctx)
 	var look machine.Look
-	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes != machine.Unknown }
+	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes.IsKnown() }
 	appears(t, "the machine", func() bool {
 		look = machines.Look()
 		return len(look.Devices) == 2 && slices.ContainsFunc(look.Processes, mine)
@@ -121,18 +122,20 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	held := map[int]int64{}
 	for _, p := range look.Processes {
 		if len(p.Devices) == 1 {
-			held[p.Devices[0]] += p.Bytes
+			held[p.Devices[0]] += p.Bytes.Or(0)
 		}
 	}
 	for i, used := range []int64{other + contexts + last.Reserved, 1 << 30} {
-		if d := look.Devices[i]; d.Used != used || d.Total-d.Reserved != total || held[i] != used ||
+		if d := look.Devices[i]; d.Used != maybe.Known(used) || held[i] != used ||
+			d.Total.Minus(d.Reserved) != maybe.Known(total) ||
 			!strings.Contains(d.Name, "H100") {
-			t.Errorf("GPU %d (%s): %d of %d bytes used, %d of them the driver's; processes hold %d; want "+
+			t.Errorf("GPU %d (%s): %v of %v bytes used, %v of them the driver's; processes hold %d; want "+
 				"%d of %d", i, d.Name, d.Used, d.Total, d.Reserved, held[i], used, total)
 		}
 	}
 	p := look.Processes[slices.IndexFunc(look.Processes, mine)]
-	if p.Bytes != contexts+last.Reserved || !slices.Equal(p.Devices, []int{0}) || !p.Torch || p.No != "" ||
+	if p.Bytes != maybe.Known(contexts+last.Reserved) || !slices.Equal(p.Devices, []int{0}) ||
+		!p.Torch || p.No != "" ||
 		!strings.Contains(p.Command, "mlp.py") {
 		t.Errorf("the training: %+v", p)
 	}

@@ -10,10 +10,9 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
-)
 
-// Unknown is the value of a figure that the driver does not give. It is never drawn as zero.
-const Unknown = int64(-1)
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
 
 // Feed is the machine as the screen sees it. Its methods are safe for concurrent use.
 type Feed interface {
@@ -36,39 +35,44 @@ type Look struct {
 	Processes []Process
 }
 
-// Device is one GPU. Bytes and rates are Unknown where the driver does not say.
+// Device is one GPU. A figure that the driver does not give is unknown, and never drawn as zero.
 type Device struct {
 	Index          int
 	Name           string
-	Used, Total    int64 // bytes
-	Reserved       int64 // bytes that the driver keeps for itself
-	Busy           int64 // percent of the time
-	Celsius        int64
-	Watts, Limit   int64
-	Received, Sent int64 // bytes a second over PCIe
+	Used, Total    maybe.Int // bytes
+	Reserved       maybe.Int // bytes that the driver keeps for itself
+	Busy           maybe.Int // percent of the time
+	Celsius        maybe.Int
+	Watts, Limit   maybe.Int
+	Received, Sent maybe.Int // bytes a second over PCIe
 	// Clock and MemoryClock are MHz of the processors and the memory; Slowed says what holds them back, ""
 	// for nothing.
-	Clock, MemoryClock int64
+	Clock, MemoryClock maybe.Int
 	Slowed             string
 	// LinkReceived and LinkSent are bytes a second over NVLink, all links together.
-	LinkReceived, LinkSent int64
+	LinkReceived, LinkSent maybe.Int
 	// ECC is 1 where memory is checked and 0 where it is not; Corrected are the errors that were repaired
 	// since the driver was loaded.
-	ECC, Corrected int64
+	ECC, Corrected maybe.Int
 	// MIG says that the device is divided; Instances are its parts.
 	MIG       bool
 	Instances []Instance
 	// Alarm is what is wrong with it: uncorrected errors, rows that wait for remapping; "" for nothing.
 	Alarm string
 	// History is Used at equal intervals, the newest last.
-	History []int64
+	History []maybe.Int
 	Every   time.Duration
+}
+
+// share returns how much of the device is used, 0 to 1; negative where the driver does not say.
+func (d *Device) share() float64 {
+	return float64(d.Used.Or(-1)) / float64(max(d.Total.Or(0), 1))
 }
 
 // Instance is a part of a divided device.
 type Instance struct {
 	Name        string
-	Used, Total int64
+	Used, Total maybe.Int
 }
 
 // Process is one that holds memory of a GPU, or that has torch loaded.
@@ -79,15 +83,14 @@ type Process struct {
 	// Devices are the indices of the GPUs that it uses, nil for none.
 	Devices []int
 	// Bytes are of GPU memory, Host of resident host memory.
-	Bytes, Host int64
-	Busy        int64
+	Bytes, Host maybe.Int
+	Busy        maybe.Int     // percent of the time
 	Age         time.Duration // 0 where unknown
 	// Torch says that torch is loaded; No says why it cannot be attached to, "" where it can.
 	Torch bool
 	No    string
-	// History is Bytes at equal intervals, the newest last, or Host where Bytes are unknown; a figure that
-	// was not told is Unknown.
-	History []int64
+	// History is Bytes at equal intervals, the newest last, or Host where Bytes are unknown.
+	History []maybe.Int
 	Every   time.Duration
 }
 

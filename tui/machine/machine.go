@@ -10,6 +10,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -84,13 +85,13 @@ func (v *View) order() {
 		case colUser:
 			n = cmp.Compare(a.User, b.User)
 		case colBusy:
-			n = cmp.Compare(a.Busy, b.Busy)
+			n = cmp.Compare(a.Busy.Or(-1), b.Busy.Or(-1))
 		case colHost:
-			n = cmp.Compare(a.Host, b.Host)
+			n = cmp.Compare(a.Host.Or(-1), b.Host.Or(-1))
 		case colAge:
 			n = cmp.Compare(a.Age, b.Age)
 		default:
-			n = cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Host, b.Host))
+			n = cmp.Or(cmp.Compare(a.Bytes.Or(-1), b.Bytes.Or(-1)), cmp.Compare(a.Host.Or(-1), b.Host.Or(-1)))
 		}
 		if v.down {
 			n = -n
@@ -186,27 +187,29 @@ func (v *View) sentence(s *leaf.State) string {
 		return text + fmt.Sprintf(". %d processes use torch on the CPU and can be watched.", watchable)
 	}
 	full := slices.MaxFunc(l.Devices, func(a, b Device) int {
-		return cmp.Compare(float64(a.Used)/float64(max(a.Total, 1)), float64(b.Used)/float64(max(b.Total, 1)))
+		return cmp.Compare(a.share(), b.share())
 	})
-	text := fmt.Sprintf("GPU %d: %s of %s used", full.Index, s.Units.Bytes(full.Used), s.Units.Bytes(full.Total))
-	switch {
-	case full.Used == Unknown:
-		text = "The driver does not say how much of a GPU is used"
-	case len(l.Devices) > 1:
-		text = fmt.Sprintf("Fullest of %d GPUs: %s of %s used on GPU %d", len(l.Devices), s.Units.Bytes(full.Used), s.Units.Bytes(full.Total), full.Index)
-	}
-	var most Process
-	for _, p := range l.Processes {
-		if p.Bytes > most.Bytes && slices.Contains(p.Devices, full.Index) {
-			most = p
+	text := "The driver does not say how much of a GPU is used"
+	if used, ok := full.Used.Value(); ok {
+		text = fmt.Sprintf("GPU %d: %s used", full.Index, of(s.Units.Bytes(used), s, full.Total))
+		if n := len(l.Devices); n > 1 {
+			text = fmt.Sprintf("Fullest of %d GPUs: %s used on GPU %d", n, of(s.Units.Bytes(used), s, full.Total),
+				full.Index)
 		}
 	}
-	if most.Bytes > 0 {
+	var most Process
+	var bytes int64
+	for _, p := range l.Processes {
+		if n := p.Bytes.Or(0); n > bytes && slices.Contains(p.Devices, full.Index) {
+			most, bytes = p, n
+		}
+	}
+	if bytes > 0 {
 		where := "of it"
 		if n := len(most.Devices); n > 1 {
 			where = fmt.Sprintf("on %d GPUs", n)
 		}
-		text += fmt.Sprintf(", most by %s (%d), %s %s", name(most.Command), most.PID, s.Units.Bytes(most.Bytes), where)
+		text += fmt.Sprintf(", most by %s (%d), %s %s", name(most.Command), most.PID, s.Units.Bytes(bytes), where)
 	}
 	for _, d := range l.Devices {
 		if d.Alarm != "" {
@@ -283,7 +286,7 @@ func (v *View) drawSelected(s *leaf.State, c *canvas.Canvas, p *Process) {
 		return
 	}
 	th, what := s.Theme, "GPU memory"
-	if p.Bytes == Unknown {
+	if !p.Bytes.IsKnown() {
 		what = "resident memory"
 	}
 	shown := min(len(p.History), c.Width()-9)
@@ -292,7 +295,7 @@ func (v *View) drawSelected(s *leaf.State, c *canvas.Canvas, p *Process) {
 		title += ", the last " + timeline.Duration(int64(p.Every)*int64(shown-1))
 	}
 	leaf.Rule(s, c, 0, 0, c.Width(), title)
-	top := slices.Max(p.History[len(p.History)-shown:])
+	top := maybe.Max(p.History[len(p.History)-shown:]...).Or(0)
 	if c.Height() < 3 || top <= 0 {
 		return
 	}
@@ -315,13 +318,14 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 	th, w := s.Theme, c.Width()
 	x := c.Text(0, 0, th.Accent.Strong(), fmt.Sprintf("%2d", d.Index)) + 1
 	x += c.TextMax(x, 0, min(26, w/4), th.Text, d.Name) + 1
-	_, text := s.Units.Column(d.Total)
-	used := "unknown of " + s.Units.Bytes(d.Total)
-	if d.Used != Unknown {
-		used = strings.TrimSpace(text(d.Used)) + " of " + s.Units.Bytes(d.Total)
+	total, used := d.Total.Or(0), "unknown"
+	if n, ok := d.Used.Value(); ok {
+		_, text := s.Units.Column(max(total, n))
+		used = strings.TrimSpace(text(n))
 	}
+	used = of(used, s, d.Total)
 	style := th.Text
-	if d.Total > 0 && d.Used > d.Total-d.Total/20 {
+	if n, ok := d.Used.Value(); ok && total > 0 && n > total-total/20 {
 		style = th.Bad
 	}
 	figures := v.figures(s, d)
@@ -333,7 +337,7 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 		right = strings.Join(figures[:fit], "  ")
 	}
 	bar = max(min(bar-canvas.Width(right)-2, 40), 4)
-	c.Bar(x, 0, bar, max(d.Used, 0), max(d.Total, 1), th.Plain())
+	c.Bar(x, 0, bar, d.Used.Or(0), max(total, 1), th.Plain())
 	x += bar + 1
 	c.Text(x, 0, style, used)
 	c.TextRight(w, 0, th.Dim, right)
@@ -354,15 +358,15 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 			x += c.Text(x, c.Height()-1, th.Dim, f) + 2
 		}
 	}
-	drawHistory(c.Sub(canvas.Rect{X: 3, Y: 1, W: w - 3, H: h}), d.History, max(d.Total, 1), th.Plain())
+	drawHistory(c.Sub(canvas.Rect{X: 3, Y: 1, W: w - 3, H: h}), d.History, max(total, 1), th.Plain())
 }
 
-// drawHistory draws the newest values as columns, as many as there is room for; Unknown ones are gaps.
-func drawHistory(c *canvas.Canvas, history []int64, whole int64, fill canvas.Fill) {
+// drawHistory draws the newest values as columns, as many as there is room for; unknown ones are gaps.
+func drawHistory(c *canvas.Canvas, history []maybe.Int, whole int64, fill canvas.Fill) {
 	w, h := c.Size()
-	for i, n := range history[max(len(history)-w, 0):] {
-		top := int(float64(n) / float64(whole) * float64(8*h))
-		if n > 0 {
+	for i, x := range history[max(len(history)-w, 0):] {
+		if n := x.Or(0); n > 0 {
+			top := int(float64(n) / float64(whole) * float64(8*h))
 			c.Column(i, 0, h, []canvas.Slab{{Top: max(top, 1), Fill: fill}}, nil)
 		}
 	}
@@ -371,61 +375,80 @@ func drawHistory(c *canvas.Canvas, history []int64, whole int64, fill canvas.Fil
 // figures are what is known of a GPU beside its memory, most useful first.
 func (v *View) figures(s *leaf.State, d *Device) []string {
 	var list []string
-	if d.Busy != Unknown {
-		list = append(list, fmt.Sprintf("%3d %% busy", d.Busy))
-	}
-	if d.Watts != Unknown {
-		text := fmt.Sprintf("%d W", d.Watts)
-		if d.Limit != Unknown {
-			text = fmt.Sprintf("%d/%d W", d.Watts, d.Limit)
+	add := func(format string, figures ...maybe.Int) { // where all are known
+		var known []any
+		for _, f := range figures {
+			n, ok := f.Value()
+			if !ok {
+				return
+			}
+			known = append(known, n)
 		}
-		list = append(list, text)
+		list = append(list, fmt.Sprintf(format, known...))
 	}
-	if d.Celsius != Unknown {
-		list = append(list, fmt.Sprintf("%d °C", d.Celsius))
+	rates := func(link string, in, out maybe.Int) {
+		if i, ok := in.Value(); ok {
+			if o, ok := out.Value(); ok {
+				list = append(list, fmt.Sprintf("%s in %s/s out %s/s", link, s.Units.Bytes(i), s.Units.Bytes(o)))
+			}
+		}
 	}
-	if d.Received != Unknown && d.Sent != Unknown {
-		list = append(list, fmt.Sprintf("PCIe in %s/s out %s/s", s.Units.Bytes(d.Received), s.Units.Bytes(d.Sent)))
+	add("%3d %% busy", d.Busy)
+	if d.Limit.IsKnown() {
+		add("%d/%d W", d.Watts, d.Limit)
+	} else {
+		add("%d W", d.Watts)
 	}
+	add("%d °C", d.Celsius)
+	rates("PCIe", d.Received, d.Sent)
 	if d.Slowed != "" {
 		list = append(list, "slowed by "+d.Slowed)
 	}
-	if d.LinkReceived != Unknown && d.LinkSent != Unknown {
-		list = append(list, fmt.Sprintf("NVLink in %s/s out %s/s", s.Units.Bytes(d.LinkReceived), s.Units.Bytes(d.LinkSent)))
-	}
+	rates("NVLink", d.LinkReceived, d.LinkSent)
 	if d.MIG {
-		var parts []string
-		for _, x := range d.Instances {
-			part := x.Name
-			if x.Used != Unknown && x.Total != Unknown {
-				part += fmt.Sprintf(" %s of %s", s.Units.Bytes(x.Used), s.Units.Bytes(x.Total))
-			}
-			parts = append(parts, part)
-		}
-		text := "MIG without instances"
-		if len(parts) > 0 {
-			text = strings.Join(parts, ", ")
-		}
-		list = append(list, text)
+		list = append(list, instances(s, d.Instances))
 	}
-	switch {
-	case d.Clock != Unknown && d.MemoryClock != Unknown:
-		list = append(list, fmt.Sprintf("%d MHz, memory %d MHz", d.Clock, d.MemoryClock))
-	case d.Clock != Unknown:
-		list = append(list, fmt.Sprintf("%d MHz", d.Clock))
+	if d.MemoryClock.IsKnown() {
+		add("%d MHz, memory %d MHz", d.Clock, d.MemoryClock)
+	} else {
+		add("%d MHz", d.Clock)
 	}
-	switch {
-	case d.Corrected > 0:
-		list = append(list, fmt.Sprintf("ECC repaired %s", leaf.Count(d.Corrected)))
-	case d.ECC == 0:
+	switch ecc, known := d.ECC.Value(); {
+	case d.Corrected.Or(0) > 0:
+		list = append(list, fmt.Sprintf("ECC repaired %s", leaf.Count(d.Corrected.Or(0))))
+	case known && ecc == 0:
 		list = append(list, "ECC off")
-	case d.ECC == 1:
+	case known:
 		list = append(list, "ECC on")
 	}
-	if d.Reserved > 0 {
-		list = append(list, "driver keeps "+s.Units.Bytes(d.Reserved))
+	if n := d.Reserved.Or(0); n > 0 {
+		list = append(list, "driver keeps "+s.Units.Bytes(n))
 	}
 	return list
+}
+
+// instances names the parts of a divided device and how full each is.
+func instances(s *leaf.State, list []Instance) string {
+	if len(list) == 0 {
+		return "MIG without instances"
+	}
+	var parts []string
+	for _, x := range list {
+		part := x.Name
+		if used, ok := x.Used.Value(); ok && x.Total.IsKnown() {
+			part += " " + of(s.Units.Bytes(used), s, x.Total)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// of returns "used of total", or used alone where the total is unknown.
+func of(used string, s *leaf.State, total maybe.Int) string {
+	if n, ok := total.Value(); ok {
+		used += " of " + s.Units.Bytes(n)
+	}
+	return used
 }
 
 // drawProcesses draws who uses the GPUs and who could be watched.
@@ -434,10 +457,10 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	gpu := len(v.look.Devices) > 0
 	var top, host, total int64
 	for i := range v.list {
-		top, host = max(top, v.list[i].Bytes), max(host, v.list[i].Host)
+		top, host = max(top, v.list[i].Bytes.Or(0)), max(host, v.list[i].Host.Or(0))
 	}
 	for i := range v.look.Devices {
-		total = max(total, v.look.Devices[i].Total)
+		total = max(total, v.look.Devices[i].Total.Or(0))
 	}
 	unit, text := s.Units.Column(top)
 	hostUnit, hostText := s.Units.Column(host)
@@ -468,13 +491,13 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case colGPU:
 			return table.Cell{Text: strings.Trim(strings.ReplaceAll(fmt.Sprint(p.Devices), " ", ","), "[]"), Style: plain}
 		case colBytes:
-			return known(th.Faint, p.Bytes, plain, func(n int64) string { return strings.TrimSpace(text(n)) })
+			return figure(th.Faint, p.Bytes, plain, func(n int64) string { return strings.TrimSpace(text(n)) })
 		case colShare:
-			return table.Cell{Part: max(p.Bytes, 0), Whole: max(total, 1), Fill: th.Plain()}
+			return table.Cell{Part: p.Bytes.Or(0), Whole: max(total, 1), Fill: th.Plain()}
 		case colBusy:
-			return known(th.Faint, p.Busy, th.Dim, func(n int64) string { return fmt.Sprintf("%d %%", n) })
+			return figure(th.Faint, p.Busy, th.Dim, func(n int64) string { return fmt.Sprintf("%d %%", n) })
 		case colHost:
-			return known(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
+			return figure(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
 		case colAge:
 			if p.Age <= 0 { // a process that is not visible from here
 				return table.Cell{Text: "–", Style: th.Faint}
@@ -492,9 +515,9 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 }
 
-func known(faint canvas.Style, n int64, st canvas.Style, text func(int64) string) table.Cell {
-	if n == Unknown {
-		return table.Cell{Text: "–", Style: faint}
+func figure(faint canvas.Style, f maybe.Int, st canvas.Style, text func(int64) string) table.Cell {
+	if n, ok := f.Value(); ok {
+		return table.Cell{Text: text(n), Style: st}
 	}
-	return table.Cell{Text: text(n), Style: st}
+	return table.Cell{Text: "–", Style: faint}
 }

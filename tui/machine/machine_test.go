@@ -1,38 +1,46 @@
 package machine
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
 const gib = 1 << 30
 
+func known(n int64) maybe.Int { return maybe.Known(n) }
+
 // busy is a machine of two GPUs with three processes, one of which belongs to somebody else.
 func busy() Look {
-	history := make([]int64, 200)
+	history := make([]maybe.Int, 200)
 	for i := range history {
-		history[i] = int64(20+i/4) * gib
+		history[i] = known(int64(20+i/4) * gib)
 	}
 	return Look{
 		Version: 1, Host: "node7", Driver: "580.65",
 		Devices: []Device{
-			{Index: 0, Name: "NVIDIA H100 80GB HBM3", Used: 71 * gib, Total: 80 * gib, Reserved: gib / 2, Busy: 98, Celsius: 62, Watts: 512, Limit: 700,
-				Received: 1 << 30, Sent: 300 << 20, Clock: 1980, MemoryClock: 2619, LinkReceived: 40 * gib, LinkSent: 41 * gib, ECC: 1, Corrected: 3, Slowed: "power limit",
-				History: history, Every: time.Second},
-			{Index: 1, Name: "NVIDIA H100 80GB HBM3", Used: 79 * gib, Total: 80 * gib, Busy: Unknown, Celsius: Unknown, Watts: Unknown, Limit: Unknown, Received: Unknown,
-				Sent: Unknown, Clock: Unknown, MemoryClock: Unknown, LinkReceived: Unknown, LinkSent: Unknown, ECC: Unknown, Corrected: Unknown, Alarm: "2 uncorrected memory errors", History: history[:50], Every: time.Second},
+			{Index: 0, Name: "NVIDIA H100 80GB HBM3", Used: known(71 * gib), Total: known(80 * gib),
+				Reserved: known(gib / 2), Busy: known(98), Celsius: known(62), Watts: known(512), Limit: known(700),
+				Received: known(1 << 30), Sent: known(300 << 20), Clock: known(1980), MemoryClock: known(2619),
+				LinkReceived: known(40 * gib), LinkSent: known(41 * gib), ECC: known(1), Corrected: known(3),
+				Slowed: "power limit", History: history, Every: time.Second},
+			{Index: 1, Name: "NVIDIA H100 80GB HBM3", Used: known(79 * gib), Total: known(80 * gib),
+				Reserved: known(0), Alarm: "2 uncorrected memory errors", History: history[:50], Every: time.Second},
 		},
 		Processes: []Process{
-			{PID: 4242, User: "ada", Command: "python train.py --epochs 3", Devices: []int{0}, Bytes: 61 * gib, Host: 9 * gib, Busy: 97, Age: 3 * time.Hour, Torch: true,
+			{PID: 4242, User: "ada", Command: "python train.py --epochs 3", Devices: []int{0},
+				Bytes: known(61 * gib), Host: known(9 * gib), Busy: known(97), Age: 3 * time.Hour, Torch: true,
 				History: history, Every: time.Second},
-			{PID: 4300, User: "bob", Command: "python serve.py", Devices: []int{0, 1}, Bytes: 88 * gib, Host: 30 * gib, Busy: Unknown, Age: 50 * time.Hour, Torch: true,
-				History: append(slices.Repeat([]int64{Unknown}, 20), history[:100]...), Every: time.Second, No: "it belongs to bob: run gmemtop as bob, or with sudo"},
-			{PID: 99, User: "root", Command: "/usr/bin/Xorg :0", Devices: []int{0}, Bytes: gib / 8, Host: gib / 4, Busy: 0, Age: 500 * time.Hour, No: "it is not Python"},
+			{PID: 4300, User: "bob", Command: "python serve.py", Devices: []int{0, 1},
+				Bytes: known(88 * gib), Host: known(30 * gib), Age: 50 * time.Hour, Torch: true,
+				History: append(make([]maybe.Int, 20), history[:100]...), Every: time.Second,
+				No: "it belongs to bob: run gmemtop as bob, or with sudo"},
+			{PID: 99, User: "root", Command: "/usr/bin/Xorg :0", Devices: []int{0}, Bytes: known(gib / 8),
+				Host: known(gib / 4), Busy: known(0), Age: 500 * time.Hour, No: "it is not Python"},
 		},
 	}
 }
@@ -47,12 +55,14 @@ func TestScreens(t *testing.T) {
 	for name, l := range map[string]Look{
 		"busy":  busy(),
 		"empty": {Version: 1, NoDevices: "libnvidia-ml.so.1 is not installed"},
-		"divided": {Version: 1, Devices: []Device{{Name: "NVIDIA A100-SXM4-40GB", Used: 12 * gib, Total: 40 * gib, Reserved: Unknown, Busy: Unknown, Celsius: 40, Watts: 90,
-			Limit: 400, Received: Unknown, Sent: Unknown, Clock: 210, MemoryClock: 1215, LinkReceived: Unknown, LinkSent: Unknown, ECC: 0, Corrected: 0, MIG: true,
-			Instances: []Instance{{"MIG 1g.5gb", 2 * gib, 5 * gib}, {"MIG 3g.20gb", 10 * gib, 20 * gib}}}}},
+		"divided": {Version: 1, Devices: []Device{{Name: "NVIDIA A100-SXM4-40GB", Used: known(12 * gib),
+			Total: known(40 * gib), Celsius: known(40), Watts: known(90), Limit: known(400), Clock: known(210),
+			MemoryClock: known(1215), ECC: known(0), Corrected: known(0), MIG: true,
+			Instances: []Instance{{"MIG 1g.5gb", known(2 * gib), known(5 * gib)},
+				{"MIG 3g.20gb", known(10 * gib), known(20 * gib)}}}}},
 		"cpu": {Version: 1, NoDevices: "libnvidia-ml.so.1 is not installed", Processes: []Process{
-			{PID: 4242, User: "ada", Command: "python train.py", Bytes: Unknown, Host: 2 * gib, Busy: Unknown, Age: time.Minute, Torch: true,
-				History: []int64{gib / 2, gib, gib, 2 * gib}, Every: time.Second}}},
+			{PID: 4242, User: "ada", Command: "python train.py", Host: known(2 * gib), Age: time.Minute, Torch: true,
+				History: []maybe.Int{known(gib / 2), known(gib), known(gib), known(2 * gib)}, Every: time.Second}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sc, _ := open(t, l)
@@ -79,7 +89,7 @@ func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *
 	sc.Text(120, 36)
 	sc.Press("down")
 	l := busy()
-	l.Processes = append(l.Processes, Process{PID: 7, Bytes: 90 * gib, Command: "new"})
+	l.Processes = append(l.Processes, Process{PID: 7, Bytes: known(90 * gib), Command: "new"})
 	v.Take(l)
 	if p, _ := v.selected(); p.PID != 4242 {
 		t.Errorf("selected is %d", p.PID)
@@ -95,10 +105,10 @@ func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *
 }
 
 func TestWhatTheDriverDoesNotSayIsNotDrawnAsNothing(t *testing.T) {
-	sc, _ := open(t, Look{Version: 1, Devices: []Device{{Name: "H100", Used: Unknown, Total: 80 * gib, Reserved: Unknown, Busy: Unknown, Celsius: Unknown, Watts: Unknown,
-		Limit: Unknown, Received: Unknown, Sent: Unknown, Clock: Unknown, MemoryClock: Unknown, LinkReceived: Unknown, LinkSent: Unknown, ECC: Unknown, Corrected: Unknown,
-		MIG: true, Instances: []Instance{{"MIG 1g", Unknown, Unknown}}, History: []int64{Unknown, Unknown}}},
-		Processes: []Process{{PID: 7, Command: "x", Bytes: Unknown, Host: Unknown, Busy: Unknown, History: []int64{Unknown, Unknown}}}})
+	sc, _ := open(t, Look{Version: 1, Devices: []Device{{Name: "H100", Total: known(80 * gib),
+		MIG: true, Instances: []Instance{{Name: "MIG 1g"}}, History: make([]maybe.Int, 2)},
+		{Index: 1, Name: "H100"}},
+		Processes: []Process{{PID: 7, Command: "x", History: make([]maybe.Int, 2)}}})
 	got := sc.Text(120, 36)
 	for _, want := range []string{"The driver does not say how much", "unknown of 80.0 GiB", "MIG 1g"} {
 		if !strings.Contains(got, want) {

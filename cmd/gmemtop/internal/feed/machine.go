@@ -30,7 +30,7 @@ type Machine struct {
 	lister  procs.Lister
 	checked map[checkedProcess]string // why a process cannot be attached to
 
-	resident map[checkedProcess][]int64 // of processes without a GPU, at every look
+	resident map[checkedProcess][]maybe.Int // of processes without a GPU, at every look
 
 	capture.Changes
 	mu   sync.Mutex
@@ -51,7 +51,7 @@ const shownReadings = 600
 
 // OpenMachine opens NVML where there is one. Closing it lets go of the driver.
 func OpenMachine() (f *Machine, closing func()) {
-	f = &Machine{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]int64{}}
+	f = &Machine{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]maybe.Int{}}
 	f.look.Host, _ = os.Hostname()
 	lib, err := nvml.Open(nvml.Options{})
 	if err != nil {
@@ -101,8 +101,7 @@ func (f *Machine) take(v nvml.View, torch []procs.Process) {
 	add := func(pid int) *machine.Process {
 		p := byPID[pid]
 		if p == nil {
-			p = &machine.Process{PID: pid, Bytes: machine.Unknown, Host: machine.Unknown,
-				Busy: machine.Unknown, Every: machineEvery}
+			p = &machine.Process{PID: pid, Every: machineEvery}
 			byPID[pid], order = p, append(order, pid)
 		}
 		return p
@@ -119,24 +118,22 @@ func (f *Machine) take(v nvml.View, torch []procs.Process) {
 			if !slices.Contains(p.Devices, d.Device.Index) {
 				p.Devices = append(p.Devices, d.Device.Index)
 			}
-			if used, ok := h.Process.Used.Value(); ok {
-				p.Bytes = max(p.Bytes, 0) + used
-			}
+			p.Bytes = maybe.Sum(p.Bytes, h.Process.Used)
 			p.History = addHistory(p.History, h.Points)
-			p.Busy = max(p.Busy, h.Process.SM.Or(machine.Unknown))
+			p.Busy = maybe.Max(p.Busy, h.Process.SM)
 		}
 	}
 	for i := range torch {
 		add(torch[i].PID).Torch = torch[i].Torch
 	}
-	resident := map[checkedProcess][]int64{} // of those that are still there
+	resident := map[checkedProcess][]maybe.Int{} // of those that are still there
 	for _, pid := range order {
 		p := byPID[pid]
 		if q, err := f.lister.Look(pid); err == nil {
-			p.User, p.Host, p.Age, p.Torch = q.User, q.RSS, q.Age, q.Torch
+			p.User, p.Host, p.Age, p.Torch = q.User, maybe.Known(q.RSS), q.Age, q.Torch
 			p.Command = report.Printable(cmp.Or(q.Command(), p.Command))
 			p.No = f.obstacle(q, len(p.Devices) > 0)
-			if p.Bytes == machine.Unknown {
+			if !p.Bytes.IsKnown() {
 				p.History = f.addResident(q, resident)
 			}
 		} else {
@@ -152,9 +149,9 @@ func (f *Machine) take(v nvml.View, torch []procs.Process) {
 }
 
 // addResident adds a process's resident memory to what is known of it, and keeps that in kept.
-func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]int64) []int64 {
+func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]maybe.Int) []maybe.Int {
 	key := checkedProcess{p.PID, p.Started}
-	list := append(f.resident[key], p.RSS)
+	list := append(f.resident[key], maybe.Known(p.RSS))
 	if len(list) >= 2*shownReadings { // the screen may still read the old one
 		list = slices.Clone(list[len(list)-shownReadings:])
 	}
@@ -163,16 +160,14 @@ func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]int64)
 }
 
 // addHistory adds the points of a process on one device to those on others; all end now.
-func addHistory(sum []int64, points []nvml.ProcessPoint) []int64 {
+func addHistory(sum []maybe.Int, points []nvml.ProcessPoint) []maybe.Int {
 	points = points[max(len(points)-shownReadings, 0):]
 	if n := len(points) - len(sum); n > 0 {
-		sum = append(slices.Repeat([]int64{machine.Unknown}, n), sum...)
+		sum = append(make([]maybe.Int, n), sum...)
 	}
 	at := len(sum) - len(points)
 	for i, p := range points {
-		if used, ok := p.Used.Value(); ok {
-			sum[at+i] = max(sum[at+i], 0) + used
-		}
+		sum[at+i] = maybe.Sum(sum[at+i], p.Used)
 	}
 	return sum
 }
@@ -202,46 +197,39 @@ func (f *Machine) obstacle(p *procs.Process, gpu bool) string {
 }
 
 func gpuOf(d *nvml.DeviceHistory) machine.Device {
-	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Used: machine.Unknown,
-		Total: d.Device.Total.Or(0), Limit: milli(d.Device.PowerLimit), Every: machineEvery,
-		Reserved: machine.Unknown, Busy: machine.Unknown, Celsius: machine.Unknown, Watts: machine.Unknown,
-		Received: machine.Unknown, Sent: machine.Unknown, Clock: machine.Unknown,
-		MemoryClock: machine.Unknown, LinkReceived: machine.Unknown, LinkSent: machine.Unknown,
-		ECC: machine.Unknown, Corrected: machine.Unknown, MIG: d.Device.MIG}
+	x := machine.Device{Index: d.Device.Index, Name: d.Device.Name, Total: d.Device.Total,
+		Limit: thousandth(d.Device.PowerLimit), Every: machineEvery, MIG: d.Device.MIG}
 	if d.Err != nil {
 		x.Alarm = d.Err.Error()
 	}
 	if r := d.Last; r != nil {
-		x.Used, x.Total, x.Reserved = r.Memory.Used.Or(machine.Unknown), r.Memory.Total.Or(x.Total),
-			r.Memory.Reserved.Or(machine.Unknown)
-		x.Busy, x.Celsius, x.Watts = r.Busy.Or(machine.Unknown), r.Temperature.Or(machine.Unknown),
-			milli(r.Power)
-		x.Received, x.Sent, x.Clock = r.PCIeReceived.Or(machine.Unknown), r.PCIeSent.Or(machine.Unknown),
-			r.SMClock.Or(machine.Unknown)
-		x.MemoryClock, x.Slowed = r.MemoryClock.Or(machine.Unknown), strings.Join(r.Slowed(), " and ")
-		x.ECC, x.Corrected = r.ECC.Or(machine.Unknown), r.Corrected.Or(machine.Unknown)
+		x.Used, x.Total, x.Reserved = r.Memory.Used, maybe.First(r.Memory.Total, x.Total), r.Memory.Reserved
+		x.Busy, x.Celsius, x.Watts = r.Busy, r.Temperature, thousandth(r.Power)
+		x.Received, x.Sent = r.PCIeReceived, r.PCIeSent
+		x.Clock, x.MemoryClock, x.Slowed = r.SMClock, r.MemoryClock, strings.Join(r.Slowed(), " and ")
+		x.ECC, x.Corrected = r.ECC, r.Corrected
 		if n := len(d.Readings); n > 1 {
-			sent, received := r.NVLinkRate(&d.Readings[n-2])
-			x.LinkSent, x.LinkReceived = sent.Or(machine.Unknown), received.Or(machine.Unknown)
+			x.LinkSent, x.LinkReceived = r.NVLinkRate(&d.Readings[n-2])
 		}
 		for _, part := range r.Instances {
 			x.Instances = append(x.Instances, machine.Instance{Name: part.Name,
-				Used: part.Memory.Used.Or(machine.Unknown), Total: part.Memory.Total.Or(machine.Unknown)})
+				Used: part.Memory.Used, Total: part.Memory.Total})
 		}
 		x.Alarm = cmp.Or(x.Alarm, alarm(r))
 	}
 	readings := d.Readings[max(len(d.Readings)-shownReadings, 0):]
 	for i := range readings {
-		x.History = append(x.History, readings[i].Memory.Used.Or(machine.Unknown))
+		x.History = append(x.History, readings[i].Memory.Used)
 	}
 	return x
 }
 
-func milli(f maybe.Int) int64 {
+// thousandth returns a figure in thousandths in whole ones, rounded.
+func thousandth(f maybe.Int) maybe.Int {
 	if v, ok := f.Value(); ok {
-		return (v + 500) / 1000
+		return maybe.Known((v + 500) / 1000)
 	}
-	return machine.Unknown
+	return maybe.Int{}
 }
 
 // alarm says what a person should know about a device before trusting it.

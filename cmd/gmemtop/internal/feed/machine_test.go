@@ -38,19 +38,21 @@ func TestWhatTheDriverCountsBecomesTheMachine(t *testing.T) {
 		t.Fatalf("%+v", l)
 	}
 	d, p := l.Devices[0], l.Processes[0]
-	if d.Index != 3 || d.Used != 71<<30 || d.Watts != 512 || d.Limit != 700 || d.Busy != machine.Unknown ||
-		len(d.History) != 2 || d.History[0] != 1<<30 {
+	if d.Index != 3 || d.Used != maybe.Known(71<<30) || d.Watts != maybe.Known(512) ||
+		d.Limit != maybe.Known(700) || d.Busy.IsKnown() ||
+		len(d.History) != 2 || d.History[0] != maybe.Known(1<<30) {
 		t.Errorf("%+v", d)
 	}
 	if !strings.Contains(d.Alarm, "2 uncorrected") || !strings.Contains(d.Alarm, "waits for a reset") {
 		t.Errorf("alarm %q", d.Alarm)
 	}
 	// The process is the host's and is not visible from here: that is said, and it cannot be chosen.
-	if want := []int64{5, machine.Unknown, 61 << 30}; !slices.Equal(p.History, want) ||
+	if want := []maybe.Int{maybe.Known(5), {}, maybe.Known(61 << 30)}; !slices.Equal(p.History, want) ||
 		p.Every != machineEvery {
 		t.Errorf("history %v every %v, want %v", p.History, p.Every, want)
 	}
-	if p.Bytes != 61<<30 || p.Command != "python" || !strings.Contains(p.No, "not visible from here") ||
+	if p.Bytes != maybe.Known(61<<30) || p.Command != "python" ||
+		!strings.Contains(p.No, "not visible from here") ||
 		len(p.Devices) != 1 {
 		t.Errorf("%+v", p)
 	}
@@ -60,7 +62,7 @@ func TestAMachineWithoutAGPUListsWhatHasTorch(t *testing.T) {
 	f := &Machine{checked: map[checkedProcess]string{}, without: "no library"}
 	f.take(nvml.View{}, []procs.Process{{PID: 1 << 30, Torch: true, Known: true}})
 	if l := f.Look(); len(l.Devices) != 0 || l.NoDevices != "no library" || len(l.Processes) != 1 ||
-		l.Processes[0].Bytes != machine.Unknown {
+		l.Processes[0].Bytes.IsKnown() {
 		t.Errorf("%+v", l)
 	}
 }
@@ -73,10 +75,11 @@ func TestTheHistoryOfAProcessIsTheSumOverItsDevicesAndEndsNow(t *testing.T) {
 		return points
 	}
 	sum := addHistory(addHistory(nil, known(1, 2)), known(10, 20, 30))
-	if !slices.Equal(sum, []int64{10, 21, 32}) {
+	if !slices.Equal(sum, []maybe.Int{maybe.Known(10), maybe.Known(21), maybe.Known(32)}) {
 		t.Errorf("%v", sum)
 	}
-	if sum = addHistory(sum, known(100)); !slices.Equal(sum, []int64{10, 21, 132}) {
+	sum = addHistory(sum, known(100))
+	if !slices.Equal(sum, []maybe.Int{maybe.Known(10), maybe.Known(21), maybe.Known(132)}) {
 		t.Errorf("%v", sum)
 	}
 }
@@ -90,7 +93,7 @@ func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeep
 		f.take(nvml.View{}, self)
 	}
 	last := f.Look().Processes[0].History
-	if len(first) != 1 || first[0] <= 0 || len(last) < shownReadings || len(last) > 2*shownReadings {
+	if len(first) != 1 || first[0].Or(0) <= 0 || len(last) < shownReadings || len(last) > 2*shownReadings {
 		t.Errorf("%v at first, %d in the end", first, len(last))
 	}
 	f.take(nvml.View{}, nil)
@@ -110,16 +113,17 @@ func TestWhatElseTheDriverTellsOfADeviceIsShown(t *testing.T) {
 			Total: maybe.Known(5 << 30)}}}}
 	d := gpuOf(&nvml.DeviceHistory{Device: nvml.Device{MIG: true}, Last: &last,
 		Readings: []nvml.Reading{before, last}})
-	if d.LinkSent != 2<<30 || d.LinkReceived != 1<<30 || d.Clock != 1410 || d.MemoryClock != 1215 ||
-		d.ECC != 1 || d.Corrected != 7 || d.Slowed != "power limit and thermal" {
+	if d.LinkSent != maybe.Known(2<<30) || d.LinkReceived != maybe.Known(1<<30) ||
+		d.Clock != maybe.Known(1410) || d.MemoryClock != maybe.Known(1215) ||
+		d.ECC != maybe.Known(1) || d.Corrected != maybe.Known(7) || d.Slowed != "power limit and thermal" {
 		t.Errorf("%+v", d)
 	}
 	if !d.MIG || len(d.Instances) != 1 || d.Instances[0] != (machine.Instance{Name: "MIG 1g.5gb",
-		Used: 2 << 30, Total: 5 << 30}) {
+		Used: maybe.Known(2 << 30), Total: maybe.Known(5 << 30)}) {
 		t.Errorf("%+v", d.Instances)
 	}
-	if d := gpuOf(&nvml.DeviceHistory{Last: &nvml.Reading{}}); d.LinkSent != machine.Unknown ||
-		d.ECC != machine.Unknown || d.MemoryClock != machine.Unknown || d.Corrected != machine.Unknown {
+	if d := gpuOf(&nvml.DeviceHistory{Last: &nvml.Reading{}}); d.LinkSent.IsKnown() ||
+		d.ECC.IsKnown() || d.MemoryClock.IsKnown() || d.Corrected.IsKnown() {
 		t.Errorf("what is not told: %+v", d)
 	}
 }
