@@ -27,10 +27,8 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
-
-// Unknown stands for a figure that a source did not take or cannot take.
-const Unknown = int64(-1)
 
 // Source is something that can be watched. Run sends to sink from one goroutine until the source ends (nil),
 // ctx is done (ctx.Err()) or it fails.
@@ -112,7 +110,8 @@ func (t Target) Name() string {
 // IsRank reports whether the process trains with others.
 func (t Target) IsRank() bool { return t.Rank >= 0 && t.WorldSize > 1 }
 
-// Step is one training step. Times are nanoseconds; sizes are bytes; a figure that was not taken is Unknown.
+// Step is one training step. Times are nanoseconds; sizes are bytes; a figure that the source did not take or
+// cannot take is unknown.
 type Step struct {
 	// Index counts from 0, from where the source began to watch.
 	Index int64
@@ -121,29 +120,27 @@ type Step struct {
 	// Backward and Optimizer are the host's time inside of backward() and of the optimizers' step(); Forward
 	// is all the rest of the step, the wait for data included. On a GPU the host runs ahead of the device, so
 	// that these are times of issue.
-	Forward, Backward, Optimizer int64
+	Forward, Backward, Optimizer maybe.Int
 	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and
 	// PeakReserved its own marks, which stand for the time since the process began or the program last reset
 	// them.
-	Allocated, Reserved, PeakAllocated, PeakReserved int64
+	Allocated, Reserved, PeakAllocated, PeakReserved maybe.Int
 	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active
 	// is Allocated and what was freed while another stream may still use it.
-	Requested, Active int64
+	Requested, Active maybe.Int
 	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which
 	// nothing else can have. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
-	PoolsFree, PoolsAt int64
+	PoolsFree, PoolsAt maybe.Int
 	// RSS is the process's resident memory on the host.
-	RSS int64
+	RSS maybe.Int
 	// Parameters, Gradients and OptimizerState are the bytes of the storages that the optimizers hold, as
 	// last counted.
-	Parameters, Gradients, OptimizerState int64
-	// Ops is the number of ops, Unknown where they were not watched.
-	Ops int64
+	Parameters, Gradients, OptimizerState maybe.Int
 	// Retries and OOMs are the device allocator's counts since the process began.
-	Retries, OOMs int64
+	Retries, OOMs maybe.Int
 	// Work is the processor time of the thread that trains in this step, in nanoseconds: unlike End - Start
 	// it does not grow while others have the processor.
-	Work int64
+	Work maybe.Int
 	// Cost is the time that watching took out of this step.
 	Cost time.Duration
 	// Skipped says that the optimizer did not step, since a gradient scaler met an infinity.
@@ -174,14 +171,14 @@ type Carried struct {
 // Held returns the best figure that the step has of the memory that training holds: what the allocator says
 // where there is one, and otherwise the sum of parameters, gradients and optimizer state, which leaves out
 // activations. exact tells the two apart.
-func (s Step) Held() (bytes int64, exact bool) {
-	if s.Allocated != Unknown {
+func (s Step) Held() (bytes maybe.Int, exact bool) {
+	switch {
+	case s.Allocated.IsKnown():
 		return s.Allocated, true
+	case s.Parameters.IsKnown():
+		return maybe.Sum(s.Parameters, s.Gradients, s.OptimizerState), false
 	}
-	if s.Parameters == Unknown {
-		return Unknown, false
-	}
-	return s.Parameters + max(s.Gradients, 0) + max(s.OptimizerState, 0), false
+	return maybe.Int{}, false
 }
 
 // CapabilityPlans among a Target's capabilities says that plans can be carried out in the process: the action

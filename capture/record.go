@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A recording is the joined trace of all windows (see Join), written while it grows, and the figures of every
@@ -282,15 +283,19 @@ func (r *Recorder) samples(s Step) {
 	}
 	for _, c := range []struct {
 		name  string
-		value int64
+		value maybe.Int
 	}{
-		{"step.index", s.Index}, {"step.time", s.End - s.Start},
+		{"step.index", maybe.Known(s.Index)}, {"step.time", maybe.Known(s.End - s.Start)},
 		{"step.forward", s.Forward}, {"step.backward", s.Backward}, {"step.optimizer", s.Optimizer},
-		{"step.allocated", s.Allocated}, {"step.reserved", s.Reserved}, {"step.peak_allocated", s.PeakAllocated}, {"step.peak_reserved", s.PeakReserved},
-		{"step.rss", s.RSS}, {"step.parameters", s.Parameters}, {"step.gradients", s.Gradients}, {"step.optimizer_state", s.OptimizerState},
-		{"step.cost", int64(s.Cost)}, {"step.retries", s.Retries}, {"step.ooms", s.OOMs}, {"step.skipped", skipped},
+		{"step.allocated", s.Allocated}, {"step.reserved", s.Reserved},
+		{"step.peak_allocated", s.PeakAllocated}, {"step.peak_reserved", s.PeakReserved},
+		{"step.rss", s.RSS}, {"step.parameters", s.Parameters},
+		{"step.gradients", s.Gradients}, {"step.optimizer_state", s.OptimizerState},
+		{"step.cost", maybe.Known(int64(s.Cost))}, {"step.retries", s.Retries}, {"step.ooms", s.OOMs},
+		{"step.skipped", maybe.Known(skipped)},
 	} {
-		if c.value == Unknown {
+		value, ok := c.value.Value()
+		if !ok {
 			continue
 		}
 		n, ok := r.counters[c.name]
@@ -298,7 +303,7 @@ func (r *Recorder) samples(s Step) {
 			n = r.w.Counter(r.w.String(c.name), device)
 			r.counters[c.name] = n
 		}
-		r.w.Sample(n, end, c.value)
+		r.w.Sample(n, end, value)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func trigger(t *testing.T, s string) *capture.Trigger {
@@ -50,7 +51,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	windows := two(t)
 	for i := range windows {
 		windows[i].Trace.Clock.Epoch = now + int64(i)*4000
-		r.Step(capture.Step{Index: int64(i), Start: now + int64(i)*4000, End: now + int64(i)*4000 + 1000, Allocated: 100, Reserved: capture.Unknown})
+		r.Step(capture.Step{Index: int64(i), Start: now + int64(i)*4000, End: now + int64(i)*4000 + 1000, Allocated: maybe.Known(100)})
 		r.Window(windows[i])
 	}
 	r.End(capture.End{Reason: capture.Exited})
@@ -146,9 +147,9 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range int64(10) {
-		s := capture.Step{Index: i, End: i, Allocated: 1000}
+		s := capture.Step{Index: i, End: i, Allocated: maybe.Known(1000)}
 		if i == 5 {
-			s.Allocated = 2000
+			s.Allocated = maybe.Known(2000)
 		}
 		r.Window(window(t, 5000+i*2000, i, alloc(int(i), int(1000+i*100), 64, 0, "parameter"), op(5, "", "")))
 		r.Step(s)
@@ -261,12 +262,16 @@ func TestTriggersFireWhenTheirConditionBegins(t *testing.T) {
 		step    func(i int64) capture.Step
 		want    []int64
 	}{
-		{"allocated>1MiB", func(i int64) capture.Step { return capture.Step{Allocated: i % 4 * mib} }, []int64{2, 6}},
-		{"held>1MiB", func(i int64) capture.Step { return capture.Step{Allocated: capture.Unknown, Parameters: i * mib / 2} }, []int64{3}},
-		{"rss>1MiB", func(i int64) capture.Step { return capture.Step{RSS: capture.Unknown} }, nil},
+		{"allocated>1MiB", func(i int64) capture.Step {
+			return capture.Step{Allocated: maybe.Known(i % 4 * mib)}
+		}, []int64{2, 6}},
+		{"held>1MiB", func(i int64) capture.Step {
+			return capture.Step{Parameters: maybe.Known(i * mib / 2)}
+		}, []int64{3}},
+		{"rss>1MiB", func(i int64) capture.Step { return capture.Step{} }, nil},
 		{"iteration=5", func(i int64) capture.Step { return capture.Step{} }, []int64{5}},
 		{"step_time>1ms", func(i int64) capture.Step { return capture.Step{End: i % 2 * 2e6} }, []int64{1, 3, 5, 7}},
-		{"oom", func(i int64) capture.Step { return capture.Step{OOMs: i / 3} }, []int64{3, 6}},
+		{"oom", func(i int64) capture.Step { return capture.Step{OOMs: maybe.Known(i / 3)} }, []int64{3, 6}},
 	} {
 		x, fired := trigger(t, c.trigger), []int64(nil)
 		for i := range int64(8) {
@@ -296,7 +301,7 @@ func TestALeakIsASlopeAndNeitherNoiseNorAJump(t *testing.T) {
 	} {
 		x, fired := trigger(t, "leak>1MiB/step"), false
 		for i := range int64(200) {
-			ok, _ := x.Step(capture.Step{Index: i, Allocated: c.bytes(i)})
+			ok, _ := x.Step(capture.Step{Index: i, Allocated: maybe.Known(c.bytes(i)), RSS: maybe.Known(7)})
 			fired = fired || ok
 		}
 		if fired != c.want {

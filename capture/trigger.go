@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -36,7 +37,7 @@ const (
 type Trigger struct {
 	text   string
 	kind   triggerKind
-	figure func(Step) int64
+	figure func(Step) maybe.Int
 	limit  int64
 	on     bool
 	ooms   int64
@@ -46,11 +47,11 @@ type Trigger struct {
 // String returns the trigger as it was written.
 func (t *Trigger) String() string { return t.text }
 
-var figures = map[string]func(Step) int64{
-	"allocated": func(s Step) int64 { return s.Allocated },
-	"reserved":  func(s Step) int64 { return s.Reserved },
-	"rss":       func(s Step) int64 { return s.RSS },
-	"held":      func(s Step) int64 { b, _ := s.Held(); return b },
+var figures = map[string]func(Step) maybe.Int{
+	"allocated": func(s Step) maybe.Int { return s.Allocated },
+	"reserved":  func(s Step) maybe.Int { return s.Reserved },
+	"rss":       func(s Step) maybe.Int { return s.RSS },
+	"held":      func(s Step) maybe.Int { b, _ := s.Held(); return b },
 }
 
 // ParseTrigger reads a trigger: allocated>60GiB (or reserved, rss, held), step_time>500ms, iteration=100,
@@ -109,8 +110,9 @@ func (t *Trigger) Step(s Step) (fires bool, why string) {
 	case onIteration:
 		holds, why = s.Index == t.limit && t.text != "", fmt.Sprintf("iteration %d", s.Index)
 	case onOOM:
-		holds, why = s.OOMs > t.ooms, "an allocation failed"
-		t.ooms = max(t.ooms, s.OOMs)
+		ooms := s.OOMs.Or(0)
+		holds, why = ooms > t.ooms, "an allocation failed"
+		t.ooms = max(t.ooms, ooms)
 		return holds, why
 	case onTime:
 		holds, why = s.End-s.Start > t.limit, fmt.Sprintf("the step took %d ms", (s.End-s.Start)/1e6)
@@ -121,8 +123,8 @@ func (t *Trigger) Step(s Step) (fires bool, why string) {
 		if t.figure == nil {
 			return false, ""
 		}
-		v := t.figure(s)
-		if v == Unknown {
+		v, ok := t.figure(s).Value()
+		if !ok {
 			return false, ""
 		}
 		holds, why = v > t.limit, fmt.Sprintf("%d bytes", v)
@@ -134,11 +136,8 @@ func (t *Trigger) Step(s Step) (fires bool, why string) {
 
 // slope returns the growth in bytes a step, where enough steps with a figure were seen.
 func (t *Trigger) slope(s Step) (float64, bool) {
-	v := s.Allocated
-	if v == Unknown {
-		v = s.RSS
-	}
-	if v == Unknown {
+	v, ok := maybe.First(s.Allocated, s.RSS).Value()
+	if !ok {
 		return 0, false
 	}
 	t.last = append(t.last, v)

@@ -72,7 +72,7 @@ type account struct {
 	device   int // -1 where not known
 	bound    nvml.ContextBound
 	least    maybe.Int // the bound
-	reserved int64     // at the last step
+	reserved maybe.Int // at the last step
 	since    int64     // the end of the first step with as much, in Unix time
 	observed time.Time // of the last reading that bound has seen
 }
@@ -97,7 +97,8 @@ func New(s *capture.Session) *Books {
 // reading. ok is false if the step has no figures of a device's allocator, there is no NVML, or no reading
 // yet.
 func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
-	if s.Reserved == capture.Unknown || s.Allocated == capture.Unknown || pid <= 0 {
+	reserved, ok := s.Reserved.Value()
+	if !ok || !s.Allocated.IsKnown() || pid <= 0 {
 		return nil, Part{}, false
 	}
 	b.mu.Lock()
@@ -118,12 +119,12 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 		return nil, Part{}, false
 	}
 	used, known := r.Memory.Used.Value()
-	if !known || !certain && used < s.Reserved {
+	if !known || !certain && used < reserved {
 		return nil, Part{}, false
 	}
 	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
 		if p, listed := r.Process(pid); listed {
-			a.least = a.bound.Observe(p.Used, maybe.Known(s.Reserved))
+			a.least = a.bound.Observe(p.Used, s.Reserved)
 		}
 		a.observed = r.Time
 	}
@@ -137,38 +138,43 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 // OfStep splits what the device's allocator holds or, without one, resident memory. The rest is shown as
 // other.
 func OfStep(s *capture.Step) ([]Part, Part) {
-	if s.Allocated != capture.Unknown && s.Reserved != capture.Unknown {
+	if reserved, ok := s.Reserved.Value(); ok && s.Allocated.IsKnown() {
 		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
-		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: s.Reserved}
+		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: reserved}
 	}
-	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS}
-	parts := []Part{{Name: "parameters", Bytes: s.Parameters},
-		{Name: "gradients", Bytes: max(s.Gradients, 0)}, {Name: "optimizer state",
-			Bytes: max(s.OptimizerState, 0)}}
+	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS.Or(0)}
+	parts := kinds(s)
 	var sum int64
 	for _, p := range parts {
 		sum += p.Bytes
 	}
-	if rest := s.RSS - sum; rest > 0 {
+	if rest := whole.Bytes - sum; rest > 0 {
 		parts = append(parts, Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
 	}
 	whole.Bytes = max(whole.Bytes, sum) // figures from different moments
 	return parts, whole
 }
 
+// kinds are the kinds of tensors that a step's totals tell apart; what was not counted is 0.
+func kinds(s *capture.Step) []Part {
+	return []Part{{Name: "parameters", Bytes: s.Parameters.Or(0)},
+		{Name: "gradients", Bytes: s.Gradients.Or(0)},
+		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0)}}
+}
+
 // allocatorBooks is what a step tells of its device's allocator.
 func allocatorBooks(pid int, s *capture.Step) nvml.Books {
-	told := nvml.Books{PID: pid, Allocated: maybe.Known(s.Allocated), Reserved: maybe.Known(s.Reserved)}
-	if s.Requested > 0 {
-		told.Requested = maybe.Known(s.Requested)
+	return nvml.Books{PID: pid, Requested: counted(s.Requested), Allocated: s.Allocated,
+		Active: counted(s.Active), Reserved: s.Reserved, PrivatePools: s.PoolsFree}
+}
+
+// counted returns a finer figure of an allocator, unknown if it is 0: cudaMallocAsync counts allocated and
+// reserved bytes and leaves the finer ones at 0.
+func counted(f maybe.Int) maybe.Int {
+	if f.Or(0) <= 0 {
+		return maybe.Int{}
 	}
-	if s.Active > 0 {
-		told.Active = maybe.Known(s.Active)
-	}
-	if s.PoolsAt > 0 {
-		told.PrivatePools = maybe.Known(s.PoolsFree)
-	}
-	return told
+	return f
 }
 
 // refresh starts a reading unless one is under way or recent.
@@ -316,12 +322,11 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 		switch p.Name {
 		case nvml.Tensors:
 			rest, name := p.Bytes, "other tensors and rounding"
-			if s.Requested > 0 { // then rounding is a part of its own
+			if counted(s.Requested).IsKnown() { // then rounding is a part of its own
 				name = "other tensors"
 			}
-			for _, t := range []Part{{Name: "parameters", Bytes: s.Parameters},
-				{Name: "gradients", Bytes: s.Gradients}, {Name: "optimizer state", Bytes: s.OptimizerState}} {
-				n := min(max(t.Bytes, 0), rest) // counted at another step, they may be more than now
+			for _, t := range kinds(s) {
+				n := min(t.Bytes, rest) // counted at another step, they may be more than now
 				add(t.Name, n, false, false)
 				rest -= n
 			}
@@ -352,7 +357,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 			add(poolsName(s), p.Bytes, false, false)
 		case nvml.Cached:
 			name := string(p.Name)
-			if s.PoolsAt <= 0 {
+			if !s.PoolsFree.IsKnown() {
 				name += " and private pools"
 			}
 			add(name, p.Bytes, false, false)
@@ -365,10 +370,11 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
 
 // poolsName names what private pools hold, with its age unless it was counted at the step's end.
 func poolsName(s *capture.Step) string {
-	if s.PoolsAt >= s.Start {
+	at := s.PoolsAt.Or(s.End)
+	if at >= s.Start {
 		return string(nvml.PrivatePool)
 	}
-	return fmt.Sprintf("%s, %d s ago", nvml.PrivatePool, (s.End-s.PoolsAt)/int64(time.Second))
+	return fmt.Sprintf("%s, %d s ago", nvml.PrivatePool, (s.End-at)/int64(time.Second))
 }
 
 func otherName(p nvml.Part) string {

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/nvml/nvmltest"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const gib = 1 << 30
@@ -57,8 +58,8 @@ func (b *Books) readNow(t *testing.T) {
 
 // step is a step that ends now with these figures of the allocator, of which 1 GiB are parameters.
 func step(allocated, reserved int64) *capture.Step {
-	return &capture.Step{End: time.Now().UnixNano(), Allocated: allocated, Reserved: reserved,
-		Parameters: gib, Gradients: capture.Unknown, OptimizerState: 0}
+	return &capture.Step{End: time.Now().UnixNano(), Allocated: maybe.Known(allocated),
+		Reserved: maybe.Known(reserved), Parameters: maybe.Known(gib), OptimizerState: maybe.Known(0)}
 }
 
 func table(parts []Part, whole Part) string {
@@ -159,7 +160,7 @@ func TestTheBooksTellRoundingAndWhatAnotherStreamStillUses(t *testing.T) {
 	b := booksOf(t, "cuda:0", on{0: {{10, 10 * gib}}})
 	b.own[10].since = math.MaxInt64
 	s := step(6*gib, 9*gib)
-	s.Requested, s.Active = 5*gib, 7*gib
+	s.Requested, s.Active = maybe.Known(5*gib), maybe.Known(7*gib)
 	parts, whole, ok := b.Parts(10, s)
 	const want = `parameters: 1
 other tensors: 4 derived
@@ -175,6 +176,20 @@ Used on GPU 0, by NVML: 12
 	}
 }
 
+// cudaMallocAsync's requested and active bytes stay 0, which are no figures.
+func TestFinerFiguresThatAnAllocatorDoesNotCountAreNotZero(t *testing.T) {
+	s := step(6*gib, 9*gib)
+	s.Requested, s.Active = maybe.Known(0), maybe.Known(0)
+	const want = `parameters: 1
+other tensors and rounding: 5 derived
+cached and private pools: 3
+Reserved after a step: 9
+`
+	if got := table(OfStep(s)); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
 func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -185,16 +200,17 @@ func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
 		{"counted before", 1, 12, "private pools, 12 s ago: 1\ncached: 1\n"},
 		{"there are none", 0, 12, "cached: 2\n"},
 		{"more than is free now", 5, 40, "private pools, 40 s ago: 2\n"},
-		{"never counted", capture.Unknown, 0, "cached and private pools: 2\n"},
+		{"never counted", -1, 0, "cached and private pools: 2\n"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := booksOf(t, "cuda:0", on{0: {{10, 10 * gib}}})
 			b.own[10].since = math.MaxInt64
 			s := step(6*gib, 9*gib)
-			s.Start, s.Requested, s.Active = s.End-int64(time.Second), 5*gib, 7*gib
-			s.PoolsFree, s.PoolsAt = capture.Unknown, capture.Unknown
-			if c.free != capture.Unknown {
-				s.PoolsFree, s.PoolsAt = c.free*gib, s.End-c.ago*int64(time.Second)
+			s.Start = s.End - int64(time.Second)
+			s.Requested, s.Active = maybe.Known(5*gib), maybe.Known(7*gib)
+			if c.free >= 0 {
+				s.PoolsFree = maybe.Known(c.free * gib)
+				s.PoolsAt = maybe.Known(s.End - c.ago*int64(time.Second))
 			}
 			const after = "CUDA context and libraries: 1 derived\nunexplained: 2 derived unexplained\n" +
 				"Used on GPU 0, by NVML: 12\n"
@@ -242,7 +258,7 @@ func TestWithoutNVMLThereAreNoBooks(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("opened %d times", asked)
 	}
-	if _, _, ok := b.Parts(10, &capture.Step{Allocated: capture.Unknown, Reserved: capture.Unknown}); ok {
+	if _, _, ok := b.Parts(10, &capture.Step{}); ok {
 		t.Error("books of a process on the CPU")
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // rig is a launch by hand, for agents that are broken on purpose.
@@ -223,15 +224,16 @@ def _stand_in(torch):
 	if release := x.Trace.Setting("gmemtop_torch"); !regexp.MustCompile(`^\[\d+, ?\d+\]$`).MatchString(release) {
 		t.Errorf("the window names its release of torch %q", release)
 	}
-	if last := v.Steps[len(v.Steps)-1]; last.Allocated != 4096 && last.Allocated != capture.Unknown || v.Steps[0].PeakReserved != 8192 || v.Steps[0].Retries != 1 ||
-		v.Steps[0].Requested != 4000 || v.Steps[0].Active != capture.Unknown {
+	first, last := v.Steps[0], v.Steps[len(v.Steps)-1]
+	if last.Allocated.Or(4096) != 4096 || first.PeakReserved != maybe.Known(8192) ||
+		first.Retries != maybe.Known(1) || first.Requested != maybe.Known(4000) || first.Active.IsKnown() {
 		t.Errorf("%+v", v.Steps)
 	}
 	pools := map[int64]bool{}
 	for _, s := range v.Steps {
-		pools[s.PoolsFree] = true
-		if s.PoolsFree != capture.Unknown && (s.PoolsAt < v.Steps[0].Start || s.PoolsAt > time.Now().UnixNano()) {
-			t.Errorf("the pools of step %d were counted at %d", s.Index, s.PoolsAt)
+		pools[s.PoolsFree.Or(-1)] = true
+		if at := s.PoolsAt.Or(0); s.PoolsFree.IsKnown() && (at < first.Start || at > time.Now().UnixNano()) {
+			t.Errorf("the pools of step %d were counted at %v", s.Index, s.PoolsAt)
 		}
 	}
 	if !pools[2000] || !pools[2] || len(pools) > 3 { // counted once by itself and once for the window; of two pools of this device, with none of another

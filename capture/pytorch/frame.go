@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // kind is the type of a frame. Numbers never change meaning; a reader skips those it does not know.
@@ -221,30 +222,33 @@ func steps(payload []byte) ([]capture.Step, error) {
 		if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
 			return nil, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
 		}
+		figure := func(column int) maybe.Int { return maybe.NonNegative(r[column]) }
 		step := capture.Step{
-			Index: r[0], Start: r[1], End: r[2], Forward: r[3], Backward: r[4], Optimizer: r[5],
-			Allocated: r[6], Reserved: r[7], PeakAllocated: r[8], PeakReserved: r[9], RSS: r[10], Retries: r[11], OOMs: r[12],
-			Parameters: r[13], Gradients: r[14], OptimizerState: r[15], Cost: time.Duration(r[16]), Skipped: r[17] != 0, Ops: capture.Unknown,
-			Requested: capture.Unknown, Active: capture.Unknown, PoolsFree: capture.Unknown, PoolsAt: capture.Unknown, Work: capture.Unknown,
+			Index: r[0], Start: r[1], End: r[2], Forward: figure(3), Backward: figure(4), Optimizer: figure(5),
+			Allocated: figure(6), Reserved: figure(7), PeakAllocated: figure(8), PeakReserved: figure(9),
+			RSS: figure(10), Retries: figure(11), OOMs: figure(12),
+			Parameters: figure(13), Gradients: figure(14), OptimizerState: figure(15),
+			Cost: time.Duration(r[16]), Skipped: r[17] != 0,
 		}
 		if len(r) >= carriedColumns {
 			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
 		}
 		if len(r) >= activeColumns {
-			step.Requested, step.Active = r[25], r[26]
+			step.Requested, step.Active = figure(25), figure(26)
 		}
 		if len(r) >= finerColumns {
-			step.PoolsFree, step.PoolsAt = r[27], r[28]
+			step.PoolsFree, step.PoolsAt = figure(27), figure(28)
 		}
 		if len(r) >= allColumns {
-			step.Work, step.Carried.OutTime, step.Carried.InTime = r[29], time.Duration(r[30]), time.Duration(r[31])
+			step.Work = figure(29)
+			step.Carried.OutTime, step.Carried.InTime = time.Duration(r[30]), time.Duration(r[31])
 		}
 		out = append(out, step)
 	}
 	return out, nil
 }
 
-// rows is the inverse of steps. The number of ops, which an agent does not send, is left out.
+// rows is the inverse of steps. On the wire, -1 is a figure that is unknown.
 func rows(list []capture.Step) [][allColumns]int64 {
 	out := make([][allColumns]int64, len(list))
 	for i, s := range list {
@@ -253,12 +257,13 @@ func rows(list []capture.Step) [][allColumns]int64 {
 			skipped = 1
 		}
 		out[i] = [allColumns]int64{
-			s.Index, s.Start, s.End, s.Forward, s.Backward, s.Optimizer,
-			s.Allocated, s.Reserved, s.PeakAllocated, s.PeakReserved, s.RSS, s.Retries, s.OOMs,
-			s.Parameters, s.Gradients, s.OptimizerState, int64(s.Cost), skipped,
+			s.Index, s.Start, s.End, s.Forward.Or(-1), s.Backward.Or(-1), s.Optimizer.Or(-1),
+			s.Allocated.Or(-1), s.Reserved.Or(-1), s.PeakAllocated.Or(-1), s.PeakReserved.Or(-1),
+			s.RSS.Or(-1), s.Retries.Or(-1), s.OOMs.Or(-1),
+			s.Parameters.Or(-1), s.Gradients.Or(-1), s.OptimizerState.Or(-1), int64(s.Cost), skipped,
 			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked, s.Carried.Differ,
-			s.Requested, s.Active, s.PoolsFree, s.PoolsAt,
-			s.Work, int64(s.Carried.OutTime), int64(s.Carried.InTime),
+			s.Requested.Or(-1), s.Active.Or(-1), s.PoolsFree.Or(-1), s.PoolsAt.Or(-1),
+			s.Work.Or(-1), int64(s.Carried.OutTime), int64(s.Carried.InTime),
 		}
 	}
 	return out

@@ -21,6 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // TestViewersWhoLookAlongSeeWhatTheFirstSees has two of them come late, order, and leave at different times.
@@ -339,9 +340,12 @@ func TestACommandsOutputAndEndReachWhoLooksAlong(t *testing.T) {
 // TestAStepsRowIsReadBackAsItWas also holds for figures that nobody took.
 func TestAStepsRowIsReadBackAsItWas(t *testing.T) {
 	want := []capture.Step{
-		{Index: 1, Start: 2, End: 3, Forward: 4, Backward: 5, Optimizer: 6, Allocated: 7, Reserved: 8, PeakAllocated: 9, PeakReserved: 10, RSS: 11, Parameters: 12,
-			Gradients: 13, OptimizerState: 14, Ops: capture.Unknown, Retries: 15, OOMs: 16, Cost: 17, Skipped: true},
-		{Allocated: -1, Reserved: -1, PeakAllocated: -1, PeakReserved: -1, RSS: -1, Parameters: -1, Gradients: -1, OptimizerState: -1, Ops: -1, Retries: -1, OOMs: -1},
+		{Index: 1, Start: 2, End: 3, Forward: maybe.Known(4), Backward: maybe.Known(5), Optimizer: maybe.Known(6),
+			Allocated: maybe.Known(7), Reserved: maybe.Known(8), PeakAllocated: maybe.Known(9),
+			PeakReserved: maybe.Known(10), RSS: maybe.Known(0), Parameters: maybe.Known(12),
+			Gradients: maybe.Known(13), OptimizerState: maybe.Known(14), Retries: maybe.Known(15),
+			OOMs: maybe.Known(16), Cost: 17, Skipped: true},
+		{},
 	}
 	b, err := frame(frameSteps, rows(want))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Options are the choices of a [Source]; the zero value of each but PID means its default.
@@ -284,11 +285,11 @@ type interval struct{ index, start int64 }
 
 // end returns the interval as a row that ends at a moment of the events' clock, and begins the next.
 func (i *interval) end(w *windower, at int64) capture.Step {
-	s := capture.Step{Index: i.index, Start: w.epoch + i.start, End: w.epoch + at, Forward: capture.Unknown, Backward: capture.Unknown, Optimizer: capture.Unknown,
-		Allocated: w.allocated.now, PeakAllocated: w.allocated.peak, Reserved: w.reserved.now, PeakReserved: w.reserved.peak, RSS: capture.Unknown,
-		Parameters: capture.Unknown, Gradients: capture.Unknown, OptimizerState: capture.Unknown, Ops: capture.Unknown, Retries: capture.Unknown, OOMs: w.ooms}
-	if !w.driverToo {
-		s.Reserved, s.PeakReserved, s.OOMs = capture.Unknown, capture.Unknown, capture.Unknown
+	s := capture.Step{Index: i.index, Start: w.epoch + i.start, End: w.epoch + at,
+		Allocated: maybe.Known(w.allocated.now), PeakAllocated: maybe.Known(w.allocated.peak)}
+	if w.driverToo {
+		s.Reserved, s.PeakReserved = maybe.Known(w.reserved.now), maybe.Known(w.reserved.peak)
+		s.OOMs = maybe.Known(w.ooms)
 	}
 	if !w.blocksToo {
 		s.Allocated, s.PeakAllocated = s.Reserved, s.PeakReserved // each segment counts as one block

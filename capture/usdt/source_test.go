@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
@@ -154,7 +155,8 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 	}
 	for i, x := range s.steps {
 		held, most := heldBytes(s.windows[i].Trace)
-		if x.Index != int64(i) || x.Allocated != held || x.PeakAllocated != most || x.Reserved != capture.Unknown || x.OOMs != capture.Unknown || x.End < x.Start {
+		if x.Index != int64(i) || x.Allocated != maybe.Known(held) || x.PeakAllocated != maybe.Known(most) ||
+			x.Reserved.IsKnown() || x.OOMs.IsKnown() || x.End < x.Start {
 			t.Errorf("interval %d %+v of a window that ends with %d bytes, at most %d", i, x, held, most)
 		}
 		if i > 0 && x.Start != s.steps[i-1].End {
@@ -201,7 +203,7 @@ func TestIntervalsGoOnWhileNothingHappensAndWindowsDoNot(t *testing.T) {
 		t.Fatalf("%d windows, %d intervals", len(s.windows), len(s.steps))
 	}
 	last := s.steps[len(s.steps)-1]
-	if last.Allocated != 0x1000 || last.Index != int64(len(s.steps)-1) || s.windows[0].Last >= last.Index {
+	if last.Allocated != maybe.Known(0x1000) || last.Index != int64(len(s.steps)-1) || s.windows[0].Last >= last.Index {
 		t.Errorf("window of %d to %d, last interval %+v", s.windows[0].First, s.windows[0].Last, last)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func rankOf(n int) capture.Target {
@@ -37,9 +38,9 @@ func train(j *job.Job, n int, steps int64) []*job.Process {
 		list = append(list, p)
 	}
 	for i := range steps {
-		j.Step(capture.Step{Index: i, Start: 1 + i, End: 2 + i, RSS: 2 << 30})
+		j.Step(capture.Step{Index: i, Start: 1 + i, End: 2 + i, RSS: maybe.Known(2 << 30)})
 		for _, p := range list[1:] {
-			p.Step(capture.Step{Index: i, Start: 1 + i, End: 2 + i, RSS: 2 << 30})
+			p.Step(capture.Step{Index: i, Start: 1 + i, End: 2 + i, RSS: maybe.Known(2 << 30)})
 		}
 	}
 	return list

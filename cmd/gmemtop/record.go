@@ -266,7 +266,7 @@ func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end cap
 func probeSummary(rows []capture.Step, files []string, units timeline.Units) string {
 	most := int64(0)
 	for _, r := range rows {
-		most = max(most, r.PeakAllocated)
+		most = max(most, r.PeakAllocated.Or(0))
 	}
 	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
 	text := fmt.Sprintf("%s, at most %s allocated since attaching", took, units.Bytes(most))

@@ -25,6 +25,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -298,12 +299,12 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 	}
 }
 
-// peakAllocated returns the highest mark of the device's allocator, [capture.Unknown] where there is none.
-// The mark counts from when the process began, or the program last reset it.
-func peakAllocated(steps []capture.Step) int64 {
-	peak := capture.Unknown
+// peakAllocated returns the highest mark of the device's allocator, unknown where there is none. The mark
+// counts from when the process began, or the program last reset it.
+func peakAllocated(steps []capture.Step) maybe.Int {
+	var peak maybe.Int
 	for i := range steps {
-		peak = max(peak, steps[i].PeakAllocated)
+		peak = maybe.Max(peak, steps[i].PeakAllocated)
 	}
 	return peak
 }
@@ -336,7 +337,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if l.Report.Top >= 0 {
 		text += fmt.Sprintf(", %s at most %s", l.Figure,
 			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
-		if peak := peakAllocated(p.Session.Snapshot().Steps); peak > 0 {
+		if peak := peakAllocated(p.Session.Snapshot().Steps).Or(0); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func TestWhatACommandPrintsIsPassedOnUntilItEnds(t *testing.T) {
@@ -49,11 +50,11 @@ func TestWhatACommandPrintsIsPassedOnUntilItEnds(t *testing.T) {
 }
 
 func TestThePeakIsTheHighestMarkOfAnyStep(t *testing.T) {
-	steps := []capture.Step{{PeakAllocated: 3}, {PeakAllocated: 7}, {PeakAllocated: capture.Unknown}}
-	if got := peakAllocated(steps); got != 7 {
-		t.Errorf("the peak is %d, not 7", got)
+	steps := []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)}, {}}
+	if got := peakAllocated(steps); got != maybe.Known(7) {
+		t.Errorf("the peak is %v, not 7", got)
 	}
-	if got := peakAllocated(nil); got != capture.Unknown {
-		t.Errorf("of no step the peak is %d", got)
+	if got := peakAllocated(nil); got.IsKnown() {
+		t.Errorf("of no step the peak is %v", got)
 	}
 }

@@ -39,11 +39,11 @@ func (f *Probes) Look() live.Look {
 			func(s capture.Step, at int64) int { return int(s.Index - at) })
 	}
 	for _, s := range v.Steps[from:] {
-		failed := max(s.OOMs-f.ooms, 0)
+		failed := max(s.OOMs.Or(0)-f.ooms, 0)
 		f.ooms += failed
-		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: s.End - s.Start, Forward: capture.Unknown,
-			Backward: capture.Unknown, Optimizer: capture.Unknown,
-			Bytes: s.PeakAllocated, Held: s.Allocated, Cost: capture.Unknown, OOMs: failed})
+		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: s.End - s.Start, Forward: -1,
+			Backward: -1, Optimizer: -1,
+			Bytes: s.PeakAllocated.Or(-1), Held: s.Allocated.Or(-1), Cost: -1, OOMs: failed})
 	}
 	if n := len(f.rows); n > 2*capture.MaxSteps {
 		f.rows = slices.Clone(f.rows[n-capture.MaxSteps:])

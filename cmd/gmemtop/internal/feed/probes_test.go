@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -13,14 +14,13 @@ func TestARowOfProbesShowsTheMostThatItsIntervalHeldAndClaimsNothingOfSteps(t *t
 	s := job.NewWatch(job.Options{}).Process
 	f := NewProbes(NewProcess(s, ""))
 	for i := range int64(100) { // grows without end: of steps that would be a leak
-		s.Step(capture.Step{Index: i, Start: i * 1e9, End: (i + 1) * 1e9, Allocated: i << 20,
-			PeakAllocated: i<<20 + 5, Reserved: capture.Unknown, RSS: capture.Unknown,
-			Parameters: capture.Unknown, Retries: capture.Unknown, OOMs: capture.Unknown})
+		s.Step(capture.Step{Index: i, Start: i * 1e9, End: (i + 1) * 1e9,
+			Allocated: maybe.Known(i << 20), PeakAllocated: maybe.Known(i<<20 + 5)})
 	}
 	f.take(t.Context())
 	l := f.Look()
 	if len(l.Steps) != 100 || l.Steps[99].Bytes != 99<<20+5 || l.Steps[99].Held != 99<<20 ||
-		l.Steps[99].Duration != 1e9 || l.Steps[99].Cost != capture.Unknown {
+		l.Steps[99].Duration != 1e9 || l.Steps[99].Cost != -1 {
 		t.Fatalf("%d rows, last %+v", len(l.Steps), l.Steps[len(l.Steps)-1])
 	}
 	if l.Report.Trend.Leaking || l.Report.Trend.Points > 0 || l.Report.Duration != 0 ||
@@ -30,7 +30,8 @@ func TestARowOfProbesShowsTheMostThatItsIntervalHeldAndClaimsNothingOfSteps(t *t
 	if len(l.Alerts) > 0 {
 		t.Errorf("alerts %+v", l.Alerts)
 	}
-	s.Step(capture.Step{Index: 100, Start: 100e9, End: 101e9, Allocated: 7, PeakAllocated: 8, OOMs: 2})
+	s.Step(capture.Step{Index: 100, Start: 100e9, End: 101e9, Allocated: maybe.Known(7),
+		PeakAllocated: maybe.Known(8), OOMs: maybe.Known(2)})
 	f.take(t.Context())
 	if l = f.Look(); len(l.Steps) != 101 || l.Steps[100].Bytes != 8 || l.Steps[100].OOMs != 2 {
 		t.Errorf("%d rows, last %+v", len(l.Steps), l.Steps[len(l.Steps)-1])

@@ -21,6 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -244,7 +245,7 @@ func (f *Process) addSteps(v capture.View) {
 	for _, s := range v.Steps[from:] {
 		l.Steps = append(l.Steps, f.step(s))
 		f.seen = s.Index
-		f.allocator = f.allocator || s.Allocated != capture.Unknown
+		f.allocator = f.allocator || s.Allocated.IsKnown()
 	}
 	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
 		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
@@ -266,7 +267,7 @@ func (f *Process) addSteps(v capture.View) {
 	}
 	noise := int64(0)
 	if n := len(v.Steps); n > 0 && !f.allocator {
-		noise = max(residentNoise, v.Steps[n-1].RSS/100)
+		noise = max(residentNoise, v.Steps[n-1].RSS.Or(0)/100)
 	}
 	l.Report = steps.Watch(held, took, noise)
 	excused := f.excused(v)
@@ -356,17 +357,16 @@ const (
 // memory has to do.
 func (f *Process) step(s capture.Step) live.Step {
 	x := live.Step{
-		Index: s.Index, Duration: -1, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
-		Bytes: s.RSS, Held: s.Allocated, Cost: int64(s.Cost),
+		Index: s.Index, Duration: -1, Forward: s.Forward.Or(-1), Backward: s.Backward.Or(-1),
+		Optimizer: s.Optimizer.Or(-1), Bytes: maybe.First(s.Allocated, s.RSS).Or(-1),
+		Held: s.Allocated.Or(-1), Cost: int64(s.Cost),
 	}
 	if s.Start > 0 && s.End > s.Start {
 		x.Duration = s.End - s.Start
 	}
-	if s.Allocated != capture.Unknown {
-		x.Bytes = s.Allocated
-	}
-	rise := func(now int64, before *int64) int64 {
-		if now < 0 {
+	rise := func(figure maybe.Int, before *int64) int64 {
+		now, ok := figure.Value()
+		if !ok {
 			return 0
 		}
 		n := max(now-*before, 0)
@@ -416,7 +416,7 @@ func (f *Process) describe(v capture.View) {
 	// some figures are taken less often than every step
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- {
 		s := &v.Steps[i]
-		if s.Parameters == capture.Unknown || s.Allocated == capture.Unknown && s.RSS == capture.Unknown {
+		if !s.Parameters.IsKnown() || !maybe.First(s.Allocated, s.RSS).IsKnown() {
 			continue
 		}
 		var parts []books.Part

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -76,10 +77,9 @@ func until(t *testing.T, f live.Feed, what string, ok func(l live.Look) bool) li
 }
 
 func stepOf(i int64) capture.Step {
-	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, Forward: -1, Backward: -1,
-		Optimizer: -1, Allocated: -1, Reserved: -1, PeakAllocated: -1,
-		PeakReserved: -1, RSS: 2 << 30, Parameters: 1 << 20, Gradients: 1 << 20, OptimizerState: 2 << 20,
-		Ops: -1, Retries: -1, OOMs: -1, Cost: 40 * time.Microsecond}
+	return capture.Step{Index: i, Start: 1e9 + i*40e6, End: 1e9 + (i+1)*40e6, RSS: maybe.Known(2 << 30),
+		Parameters: maybe.Known(1 << 20), Gradients: maybe.Known(1 << 20),
+		OptimizerState: maybe.Known(2 << 20), Cost: 40 * time.Microsecond}
 }
 
 func TestASessionBecomesAFeed(t *testing.T) {
@@ -120,9 +120,10 @@ func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.
 	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
 	for i := range int64(5) {
 		step := stepOf(i)
-		step.RSS = capture.Unknown
+		step.RSS = maybe.Int{}
 		if i < 2 {
-			step.RSS, step.Allocated, step.PeakAllocated = 9<<30, 3<<30+i, 4<<30+i
+			step.RSS, step.Allocated = maybe.Known(9<<30), maybe.Known(3<<30+i)
+			step.PeakAllocated = maybe.Known(4<<30 + i)
 		}
 		s.Step(step)
 	}
@@ -245,7 +246,7 @@ func TestCountsSinceTheBeginningBecomeCountsOfAStep(t *testing.T) {
 	f, s := follow(t, nil)
 	for i, ooms := range []int64{0, 0, 2, 2, 3} {
 		x := stepOf(int64(i))
-		x.Allocated, x.Reserved, x.OOMs = 1<<30, 2<<30, ooms
+		x.Allocated, x.Reserved, x.OOMs = maybe.Known(1<<30), maybe.Known(2<<30), maybe.Known(ooms)
 		s.Step(x)
 	}
 	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
