@@ -1,12 +1,9 @@
 package job
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"io/fs"
-	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -40,13 +37,12 @@ type Job struct {
 	stop context.CancelFunc
 	work sync.WaitGroup
 
-	mu      sync.Mutex
-	share   func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
-	list    []*Process                      // the first is the one that the job's output is kept with
-	current *Process                        // the one whose messages come to the job's sink
-	over    bool                            // the command has ended, as end says
-	end     capture.End
-	counted int // first steps and ends of processes
+	roster roster
+
+	mu    sync.Mutex
+	share func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
+	over  bool                            // the command has ended, as end says
+	end   capture.End
 }
 
 var _ pytorch.Family = (*Job)(nil)
@@ -63,9 +59,10 @@ const lookAfter = time.Second
 
 // New returns a job whose first process is watched by w.
 func New(w *Watch) *Job {
-	j := &Job{main: w, list: []*Process{w.Process}, current: w.Process}
+	j := &Job{main: w}
 	j.ctx, j.stop = context.WithCancel(context.Background())
-	w.job = j
+	w.joins(j)
+	j.roster.add(w.Process)
 	j.work.Go(j.watch)
 	return j
 }
@@ -93,9 +90,7 @@ func (j *Job) watch() {
 			return
 		case <-tick.C:
 		}
-		j.mu.Lock()
-		p, several := j.current, len(j.list) > 1
-		j.mu.Unlock()
+		p, several := j.roster.sending(), len(j.roster.all()) > 1
 		t := p.Target()
 		if !several || !p.hasStepped() || p.hasEnded() || t.Started == 0 {
 			continue
@@ -110,11 +105,11 @@ func (j *Job) watch() {
 // Add adds a process other than the first, which takes orders through c.
 func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
 	p := newProcess(capture.Limits{Steps: memberSteps, WindowBytes: memberWindow})
-	p.job, p.target, p.source, p.wants.every = j, t, c, j.main.options.Every
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	p.ID = len(j.list)
-	j.list = append(j.list, p)
+	p.joins(j)
+	p.is(t)
+	p.connect(c)
+	p.want(j.main.options.Every, "")
+	j.roster.add(p)
 	return p
 }
 
@@ -123,9 +118,7 @@ func (j *Job) admit(p *Process) {
 	if p.ID > 0 {
 		if j.Record != nil {
 			if err := j.Record(p); err != nil {
-				p.mu.Lock()
-				p.unsaved = err
-				p.mu.Unlock()
+				p.fails(err)
 				p.Session.Notice(say.RecordingNotBegun.Notice(err))
 			}
 		}
@@ -143,14 +136,12 @@ func (j *Job) admit(p *Process) {
 // Ended implements pytorch.Family. The end of an only process is left to the job's end, which has an exit
 // code.
 func (j *Job) Ended(t capture.Target, e capture.End) {
-	p := j.sending()
+	p := j.roster.sending()
 	if !same(p.Target(), t) {
 		return
 	}
 	if e.Reason != capture.Exited {
-		p.mu.Lock()
-		p.left = true
-		p.mu.Unlock()
+		p.leave()
 	}
 	if len(j.Processes()) > 1 {
 		p.End(e)
@@ -159,42 +150,18 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 
 // Severed implements pytorch.Family.
 func (j *Job) Severed(t capture.Target, err error) {
-	if p := j.find(t); p != nil {
+	if p := j.roster.find(t); p != nil {
 		p.Session.Sever(err.Error())
 	}
-}
-
-// find returns the process of a target, or nil.
-func (j *Job) find(t capture.Target) *Process {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, p := range slices.Backward(j.list) {
-		if same(p.Target(), t) {
-			return p
-		}
-	}
-	return nil
-}
-
-// same reports whether two targets are one process.
-func same(a, b capture.Target) bool {
-	return a.PID == b.PID && (a.Started == b.Started || a.Started == 0 || b.Started == 0)
-}
-
-// sending returns the current process.
-func (j *Job) sending() *Process {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.current
 }
 
 // Begin implements capture.Sink: what follows comes from t. Until a process has stepped, another may take its
 // place.
 func (j *Job) Begin(t capture.Target) {
-	now := j.sending()
+	now := j.roster.sending()
 	next := now
 	if now.hasStepped() && !same(now.Target(), t) {
-		if next = j.find(t); next == nil {
+		if next = j.roster.find(t); next == nil {
 			next = j.Add(t, j.main.connected())
 		}
 	}
@@ -206,33 +173,25 @@ func (j *Job) Begin(t capture.Target) {
 
 // passOn makes next the current process: the one before has ended, or its agent has left it.
 func (j *Job) passOn(now, next *Process) {
-	j.mu.Lock()
-	j.current = next
-	j.mu.Unlock()
-	now.mu.Lock()
-	e := capture.End{Reason: capture.Exited, Code: -1}
-	if now.left {
-		e.Reason = capture.Detached
-	}
-	now.source = nil
-	now.mu.Unlock()
-	now.End(e)
+	j.roster.passTo(next)
+	now.connect(nil)
+	now.End(now.life.end())
 }
 
 // Step implements capture.Sink.
-func (j *Job) Step(s capture.Step) { j.sending().Step(s) }
+func (j *Job) Step(s capture.Step) { j.roster.sending().Step(s) }
 
 // Window implements capture.Sink.
-func (j *Job) Window(w capture.Window) { j.sending().Window(w) }
+func (j *Job) Window(w capture.Window) { j.roster.sending().Window(w) }
 
 // Notice implements capture.Sink.
-func (j *Job) Notice(n capture.Notice) { j.sending().Notice(n) }
+func (j *Job) Notice(n capture.Notice) { j.roster.sending().Notice(n) }
 
 // Answer implements capture.Sink.
-func (j *Job) Answer(a capture.Answer) { j.sending().Answer(a) }
+func (j *Job) Answer(a capture.Answer) { j.roster.sending().Answer(a) }
 
 // Lose implements capture.Sink.
-func (j *Job) Lose(name string, n int64, detail string) { j.sending().Lose(name, n, detail) }
+func (j *Job) Lose(name string, n int64, detail string) { j.roster.sending().Lose(name, n, detail) }
 
 // Output implements capture.Sink: the job's output is kept with its first process.
 func (j *Job) Output(b []byte) { j.First().Output(b) }
@@ -242,7 +201,7 @@ func (j *Job) Output(b []byte) { j.First().Output(b) }
 func (j *Job) End(e capture.End) {
 	list := j.Processes()
 	if len(list) < 2 {
-		j.sending().End(e)
+		j.roster.sending().End(e)
 	}
 	for _, p := range list {
 		p.End(capture.End{Reason: capture.Exited, Code: -1})
@@ -253,32 +212,11 @@ func (j *Job) End(e capture.End) {
 	j.Tell()
 }
 
-// count returns the number of the next first step or end of a process.
-func (j *Job) count() int {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.counted++
-	return j.counted
-}
-
 // First returns the process that the job's output is kept with.
 func (j *Job) First() *Process { return j.main.Process }
 
 // Processes returns the processes that have stepped, by rank if they have one.
-func (j *Job) Processes() []*Process {
-	j.mu.Lock()
-	list := slices.Clone(j.list)
-	j.mu.Unlock()
-	list = slices.DeleteFunc(list, func(p *Process) bool { return !p.hasStepped() })
-	rank := map[*Process]int{}
-	for _, p := range list {
-		if rank[p] = p.Target().Rank; rank[p] < 0 {
-			rank[p] = math.MaxInt
-		}
-	}
-	slices.SortStableFunc(list, func(a, b *Process) int { return cmp.Compare(rank[a], rank[b]) })
-	return list
-}
+func (j *Job) Processes() []*Process { return j.roster.training() }
 
 // Members returns the processes that train together with lead: all ranks if it is one, or if whole is set.
 // More may come to the whole job for as long as the command runs.
@@ -318,9 +256,7 @@ func (j *Job) Close() error {
 	err := j.main.Close()
 	j.stop()
 	j.work.Wait()
-	j.mu.Lock()
-	list := slices.Clone(j.list[1:])
-	j.mu.Unlock()
+	list := j.roster.all()[1:]
 	errs := make([]error, len(list))
 	var closing sync.WaitGroup
 	for i, p := range list {

@@ -9,23 +9,23 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// orders takes orders and remembers them.
-type orders struct{ got []capture.Action }
+// taker takes orders and remembers them.
+type taker struct{ got []capture.Action }
 
-func (o *orders) Order(_ context.Context, x capture.Order) error {
+func (o *taker) Order(_ context.Context, x capture.Order) error {
 	o.got = append(o.got, x.Do)
 	return nil
 }
 
-func (o *orders) Detach(context.Context) error { return nil }
+func (o *taker) Detach(context.Context) error { return nil }
 
 func TestWhatIsWantedIsAskedForOnceTheProcessSteps(t *testing.T) {
 	p := NewWatch(Options{Every: 10, Depth: capture.HowHistory}).Process
-	p.wants.first = 2
+	p.wantFirst(2)
 	if p.askNow(t.Context()) { // nobody takes orders yet: what is asked for once is asked for in vain
 		t.Error("what nobody has heard is not asked for again")
 	}
-	o := &orders{}
+	o := &taker{}
 	p.connect(o)
 	for range 2 {
 		if !p.askNow(t.Context()) {
@@ -54,7 +54,7 @@ func TestAJobIsToldWhatItsProcessesCannotCapture(t *testing.T) {
 
 func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
 	p := NewWatch(Options{}).Process
-	p.connect(&orders{})
+	p.connect(&taker{})
 	pending := func() bool {
 		v := p.Session.Snapshot()
 		return p.Wants(&v).Pending
@@ -77,7 +77,7 @@ func rank(j *Job, n int) *Process {
 	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: n, WorldSize: 3}
 	p := j.First()
 	if n > 0 {
-		p = j.Add(t, &orders{})
+		p = j.Add(t, &taker{})
 	}
 	p.Begin(t)
 	p.Step(capture.Step{Index: 0})

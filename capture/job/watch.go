@@ -49,7 +49,7 @@ const FirstSteps = 2
 // NewWatch prepares to watch a process.
 func NewWatch(o Options) *Watch {
 	w := &Watch{Process: newProcess(capture.Limits{}), options: o}
-	w.wants.every, w.wants.depth = o.Every, o.Depth
+	w.want(o.Every, o.Depth)
 	return w
 }
 
@@ -124,9 +124,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 			return
 		}
 		if s.Host() == 0 {
-			w.mu.Lock()
-			w.wants.first = FirstSteps
-			w.mu.Unlock()
+			w.wantFirst(FirstSteps)
 		}
 		w.has(ctx, s)
 		err = s.Run(ctx, w.Process)
@@ -150,15 +148,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 
 // has sends orders through a session from now on.
 func (w *Watch) has(ctx context.Context, s *pytorch.Session) {
-	w.mu.Lock()
-	w.host = s.Host()
-	switch {
-	case w.host == 0: // an agent that has lost its viewer captures nothing by itself
-		w.wants.every, w.wants.told = cmp.Or(w.wants.every, w.options.Every), false
-	case w.options.Unasked: // the other viewer shows what it has captured
-		w.wants.every = 0
-	}
-	w.mu.Unlock()
+	w.hosted(s.Host(), w.options.Every, w.options.Unasked)
 	w.agent.Lock()
 	w.attach = s
 	w.agent.Unlock()

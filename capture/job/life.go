@@ -1,0 +1,90 @@
+package job
+
+import (
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// life is who a process is, and when it began to train and ended.
+type life struct {
+	count func() int // numbers the first steps and the ends of all processes of a job; nil without others
+
+	mu      sync.Mutex
+	target  capture.Target
+	stepped int  // the number of its first step, 0 where it has not stepped
+	ended   int  // the number of its end, 0 where it has not ended
+	left    bool // the agent left it before it ended
+}
+
+// Target returns what is known of the process.
+func (l *life) Target() capture.Target {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.target
+}
+
+// is says who the process is.
+func (l *life) is(t capture.Target) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.target = t
+}
+
+// When returns when the process took its first step and when it ended, counted with those of all processes of
+// the job from 1; 0 is for what has not happened.
+func (l *life) When() (stepped, ended int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stepped, l.ended
+}
+
+// hasStepped reports whether the process has taken a step.
+func (l *life) hasStepped() bool {
+	stepped, _ := l.When()
+	return stepped > 0
+}
+
+// hasEnded reports whether it has ended.
+func (l *life) hasEnded() bool {
+	_, ended := l.When()
+	return ended > 0
+}
+
+// steps notes that the process steps and reports whether this is the first time.
+func (l *life) steps() (first bool) { return !l.hasStepped() && l.happens(&l.stepped) }
+
+// ends notes that the process has ended and reports whether this is the first time.
+func (l *life) ends() (first bool) { return l.happens(&l.ended) }
+
+// happens sets when to the next number, unless it is set already, and reports whether it did.
+func (l *life) happens(when *int) bool {
+	n := 1
+	if l.count != nil {
+		n = l.count()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if *when > 0 {
+		return false
+	}
+	*when = n
+	return true
+}
+
+// leave notes that the agent left the process before it ended.
+func (l *life) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left = true
+}
+
+// end is how a process ended whose own end nobody reported.
+func (l *life) end() capture.End {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.left {
+		return capture.End{Reason: capture.Detached, Code: -1}
+	}
+	return capture.End{Reason: capture.Exited, Code: -1}
+}

@@ -1,0 +1,186 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// ErrNotConnected answers orders that come too early.
+var ErrNotConnected = errors.New("this job takes no orders yet")
+
+// orders are what a process is asked for, and who takes the orders.
+type orders struct {
+	session *capture.Session
+
+	mu     sync.Mutex
+	source capture.Controller // nil before it is connected
+	host   int                // the process of the viewer that has the agent, 0 for this one
+	every  int                // of how many steps one is captured whole, 0 for none
+	told   bool               // the source knows
+	depth  string             // how steps are to be captured, "" where the source knows or may choose
+	first  int                // how many steps to ask for whole as soon as it steps, once; 0 for none
+	asked  time.Time          // when steps were asked for, the zero time for never
+	window int64              // the newest step that was captured then
+}
+
+// Wants says what a process is asked for.
+type Wants struct {
+	// Every is of how many steps one is captured whole, 0 for none.
+	Every int
+	// Pending says that steps were asked for and have not come yet.
+	Pending bool
+	// Host is the process of the viewer that has the agent, 0 for this one.
+	Host int
+	// Connected says that the process takes orders.
+	Connected bool
+}
+
+// longestWait is how long steps that were asked for count as pending.
+const longestWait = time.Minute
+
+// warm is how many steps a process takes before it gets orders.
+const warm = 1
+
+// connect sends orders to c from now on; nil drops them.
+func (o *orders) connect(c capture.Controller) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.source = c
+}
+
+// connected returns what takes the orders, or nil.
+func (o *orders) connected() capture.Controller {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.source
+}
+
+// want says what to ask for before the process has connected.
+func (o *orders) want(every int, depth string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.every, o.depth = every, depth
+}
+
+// wantFirst asks for the next steps whole as soon as the process steps.
+func (o *orders) wantFirst(steps int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.first = steps
+}
+
+// hosted says which viewer has the agent. An agent that has lost its viewer captures nothing by itself, so
+// that one step in every is asked for again; another viewer shows what it captured, so that nothing is asked
+// of it that the user did not ask for.
+func (o *orders) hosted(host, every int, unasked bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.host = host
+	switch {
+	case host == 0:
+		o.every, o.told = cmp.Or(o.every, every), false
+	case unasked:
+		o.every = 0
+	}
+}
+
+// Order implements capture.Controller.
+func (o *orders) Order(ctx context.Context, x capture.Order) error {
+	c := o.connected()
+	if c == nil {
+		return ErrNotConnected
+	}
+	return c.Order(ctx, x)
+}
+
+// Detach implements capture.Controller.
+func (o *orders) Detach(ctx context.Context) error {
+	c := o.connected()
+	if c == nil {
+		return ErrNotConnected
+	}
+	return c.Detach(ctx)
+}
+
+// Wants says what the process is asked for, as of a view of its session.
+func (o *orders) Wants(v *capture.View) Wants {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	pending := !o.asked.IsZero() && time.Since(o.asked) < longestWait && newestWindow(v) <= o.window
+	return Wants{Every: o.every, Pending: o.first > 0 || pending, Host: o.host, Connected: o.source != nil}
+}
+
+// newestWindow returns the newest step that was captured whole, -1 for none.
+func newestWindow(v *capture.View) int64 {
+	if n := len(v.Windows); n > 0 {
+		return v.Windows[n-1].Last
+	}
+	return -1
+}
+
+// Capture asks for the next steps whole.
+func (o *orders) Capture(ctx context.Context, steps int) error {
+	v := o.session.Snapshot()
+	if err := o.Order(ctx, capture.Order{Do: capture.Describe, Steps: max(steps, 1)}); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.asked, o.window = time.Now(), newestWindow(&v)
+	return nil
+}
+
+// CaptureEvery asks for one step in so many whole, 0 for none.
+func (o *orders) CaptureEvery(ctx context.Context, steps int) error {
+	if err := o.Order(ctx, capture.Order{Do: capture.Every, Steps: steps}); err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.every = steps
+	return nil
+}
+
+// ask gives the process its orders once it steps, until all are given or ctx is done.
+func (o *orders) ask(ctx context.Context) {
+	_ = o.session.Until(ctx, func(v *capture.View) (bool, error) {
+		if v.Ended || len(v.Steps) < warm {
+			return v.Ended, nil
+		}
+		return o.askNow(ctx), nil
+	})
+}
+
+// askNow gives the orders and reports whether all were taken. What is not taken is ordered again, except for
+// the first steps: people see why and ask again.
+func (o *orders) askNow(ctx context.Context) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	order := func(x capture.Order) bool {
+		o.mu.Unlock()
+		defer o.mu.Lock()
+		return o.Order(ctx, x) == nil
+	}
+	if how := o.depth; how != "" {
+		o.depth = ""
+		if !order(capture.Order{Do: capture.Depth, How: how}) {
+			o.depth = how
+		}
+	}
+	if o.every > 0 && !o.told {
+		o.told = true
+		o.told = order(capture.Order{Do: capture.Every, Steps: o.every})
+	}
+	if n := o.first; n > 0 {
+		o.first = 0
+		o.mu.Unlock()
+		_ = o.Capture(ctx, n)
+		o.mu.Lock()
+	}
+	return o.depth == "" && (o.every == 0 || o.told)
+}

@@ -1,0 +1,86 @@
+package job
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/gmemtop/gmemtop/capture"
+)
+
+// roster is the processes of a job, and which of them the messages to the job's sink come from.
+type roster struct {
+	mu      sync.Mutex
+	list    []*Process // the first is the one that the job's output is kept with
+	current *Process
+	counted int // first steps and ends of processes
+}
+
+// add adds a process and gives it its ID.
+func (r *roster) add(p *Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.ID = len(r.list)
+	r.list = append(r.list, p)
+	if r.current == nil {
+		r.current = p
+	}
+}
+
+// all returns the processes in the order in which they came.
+func (r *roster) all() []*Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.list)
+}
+
+// find returns the process of a target, or nil.
+func (r *roster) find(t capture.Target) *Process {
+	for _, p := range slices.Backward(r.all()) {
+		if same(p.Target(), t) {
+			return p
+		}
+	}
+	return nil
+}
+
+// same reports whether two targets are one process.
+func same(a, b capture.Target) bool {
+	return a.PID == b.PID && (a.Started == b.Started || a.Started == 0 || b.Started == 0)
+}
+
+// sending returns the current process.
+func (r *roster) sending() *Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.current
+}
+
+// passTo makes a process the current one.
+func (r *roster) passTo(p *Process) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.current = p
+}
+
+// count returns the number of the next first step or end of a process.
+func (r *roster) count() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counted++
+	return r.counted
+}
+
+// training returns the processes that have stepped, by rank if they have one.
+func (r *roster) training() []*Process {
+	list := slices.DeleteFunc(r.all(), func(p *Process) bool { return !p.hasStepped() })
+	rank := map[*Process]int{}
+	for _, p := range list {
+		if rank[p] = p.Target().Rank; rank[p] < 0 {
+			rank[p] = math.MaxInt
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *Process) int { return cmp.Compare(rank[a], rank[b]) })
+	return list
+}
