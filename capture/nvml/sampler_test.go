@@ -230,15 +230,3 @@ func TestTheRateOfALinkIsUnknownAcrossAReload(t *testing.T) {
 		t.Errorf("no time gives %v", sent)
 	}
 }
-
-func TestAllOnesOfNVMLAreUnknown(t *testing.T) {
-	if got := unsigned(1<<64 - 1); got.IsKnown() {
-		t.Errorf("64 ones are %v", got)
-	}
-	if got := unsigned32(1<<32 - 1); got.IsKnown() {
-		t.Errorf("32 ones are %v", got)
-	}
-	if got := unsigned(1<<32 - 1); got != maybe.Known(1<<32-1) {
-		t.Errorf("32 ones of 64 are %v", got)
-	}
-}
