@@ -1,10 +1,13 @@
-// An arena: the places of a plan, which of them living blocks hold, and which entry of the plan an allocation is.
+// An arena: the places of a plan, which of them living blocks hold, and which entry of the plan an allocation
+// is.
 //
-// The arena is cut at every offset and end that the plan names. A bit for each piece says whether a living block holds it, so that whether a place is
-// free is a few words looked at, and a plan that puts two living blocks in one place is found out when it happens.
+// The arena is cut at every offset and end that the plan names. A bit for each piece says whether a living
+// block holds it. Whether a place is free takes a look at a few words, and a plan that puts two living blocks
+// in one place is caught as it happens.
 //
-// Complexity: an allocation costs O(WINDOW + pieces / 64), a free O(pieces / 64), drawing O(n log n) of n entries. Rejected: a list of conflicts for each
-// entry (quadratic for plans that reuse much), a tree of living blocks (slower at the few thousand pieces that plans have).
+// Complexity: an allocation costs O(WINDOW + pieces / 64), a free O(pieces / 64), making the tables O(n log
+// n) for n entries. Rejected: a list of conflicts for each entry (quadratic for plans that reuse a lot of
+// memory), a tree of living blocks (slower at the few thousand pieces that plans have).
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -26,7 +29,7 @@ typedef struct {
 } Stream; // c10::Stream and c10::cuda::CUDAStream
 _Static_assert(sizeof(DataPtr) == 32 && sizeof(Stream) == 16, "the layout of c10");
 
-// A stream other than its own that a block was recorded for.
+// A stream other than its own that uses a block.
 struct use {
 	struct use *next;
 	Stream stream;
@@ -85,7 +88,7 @@ static bool pieces_taken(const struct arena *a, int32_t first, int32_t end) {
 	return false;
 }
 
-// flip takes the pieces [first, end) or lets go of them.
+// flip takes the pieces [first, end), or frees them.
 static void flip(struct arena *a, int32_t first, int32_t end) {
 	for (int32_t w = first >> 6; w <= (end - 1) >> 6; w++) {
 		uint64_t m = ~(uint64_t)0;
@@ -109,7 +112,7 @@ static void discard(struct arena *a) {
 	free(a);
 }
 
-// living returns the entry of the living block at data, NULL where there is none.
+// living returns the entry of the living block at data, NULL if there is none.
 static struct entry *living(struct arena *a, const void *data) {
 	int32_t p = piece_at(a, (char *)data - a->base);
 	return p < 0 || a->owner[p] < 0 ? NULL : &a->entries[a->owner[p]];
@@ -132,7 +135,7 @@ static int32_t cut_index(const struct arena *a, int64_t offset) {
 	return lo;
 }
 
-// restart has the next allocation matched from the plan's beginning.
+// restart begins to match at the plan's first entry again.
 static void restart(struct arena *a) {
 	a->next = 0;
 	a->ahead = a->n;
@@ -141,8 +144,10 @@ static void restart(struct arena *a) {
 
 static bool fits(const struct arena *a, int32_t i, int64_t size) { return i < a->n && a->sizes[i] == size && a->entries[i].round != a->round; }
 
-// match finds the entry of an allocation, -1 for none. The one that is expected comes first. One that was found ahead may be new and not in the plan, and
-// then the next is the expected one still; or those before it may be missing, and then the next is the one behind it: only that moves the expectation.
+// match finds the entry of an allocation, -1 for none. The expected entry comes first. If a later one
+// matches, either the allocation is new and the expected entry is still to come, or the entries before the
+// match are missing. Only when the allocation after it continues from the match does the expectation move
+// there.
 static int32_t match(struct arena *a, int64_t size) {
 	while (a->next < a->n && a->entries[a->next].round == a->round)
 		a->next++;
@@ -169,7 +174,7 @@ static int32_t match(struct arena *a, int64_t size) {
 	return -1;
 }
 
-// draw makes the tables of an arena from a plan, NULL where memory is short.
+// draw makes the tables of an arena from a plan, NULL if memory is short.
 static struct arena *draw(int32_t n, const int64_t *sizes, const int64_t *offsets) {
 	struct arena *a = calloc(1, sizeof *a);
 	if (a == NULL)

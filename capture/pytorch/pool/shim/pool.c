@@ -1,32 +1,37 @@
-// The pool: a planned arena under torch's own allocator, and what goes through that allocator written down.
+// The pool: serves a planned arena from under torch's own allocator, and records what goes through that
+// allocator.
 //
-// Torch allocates every tensor by a virtual call of one object, so that writing one pointer, the object's to its table of virtual functions, puts us
-// between the two while training runs, and writing it back takes us out. The table we put there is a copy with a few functions exchanged. No header
-// of torch is included: slots.py reads from the symbols of the library in the process which slot holds which function, and refuses what it does not
-// know. This file knows the layout of two things, a DataPtr and a Stream, and checks the first against what torch returns.
+// Torch allocates every tensor by a virtual call on one object. Replacing one pointer, the object's pointer
+// to its table of virtual functions, puts us between the two while training runs; putting it back takes us
+// out. Our table is a copy with a few functions replaced. We include no header of torch: slots.py reads from
+// the library's symbols which slot holds which function, and refuses a library that it does not know. This
+// file knows the layout of two types, DataPtr and Stream, and checks the first against what torch returns.
 //
 // # Serving
 //
-// A plan is the allocations of one iteration in order, each with its size and its place in the arena, or none for one that torch is to serve. An
-// allocation is matched to the next entry of exactly its size, looking ahead and then back by up to WINDOW entries, so that one that is missing, one
-// that is new and two that changed places cost no more than themselves. What finds no entry goes to torch, and so does whatever comes from
-// another thread or stream, or while a CUDA graph is captured or a private pool is open.
+// A plan lists the allocations of one iteration in order, each with its size and its place in the arena; an
+// entry without a place is left to torch. An allocation is matched to the next entry of exactly its size, up
+// to WINDOW entries ahead and then back, so that an allocation that is missing, new or swapped with another
+// disturbs no others. An allocation without an entry goes to torch, and so does every one from another thread
+// or stream, or made while a CUDA graph is captured or a private pool is open.
 //
-// A plan can be wrong, so it is not trusted: an allocation whose place is not wholly free goes to torch (arena.h). Memory is never given out twice, whatever
-// the plan says.
-// On a GPU a freed block may be in use by work that is queued still; that is safe within a stream, which is why an arena serves one stream, and
-// why a block that another stream was recorded for holds its place until that stream has passed an event, and is not planned again.
+// We do not trust the plan: if a place is not wholly free, the allocation goes to torch (arena.h), so that no
+// memory is given out twice. On a GPU, queued work may still use a freed block. Within a stream that is safe,
+// so an arena serves one stream. A block that another stream was recorded for keeps its place until that
+// stream has passed an event.
 //
 // # Leaving
 //
-// Every served block carries arena_delete as its deleter, so this library is never unloaded. A retired arena serves nothing and goes back to torch
-// with its last block. Where three iterations in a row served less than half of the planned bytes, the plan is stale and the arena retires by itself:
-// one odd batch at the end of an epoch is no reason.
+// Every served block has arena_delete as its deleter, so this library is never unloaded. A retired arena
+// serves nothing, and goes back to torch with its last block. An arena retires by itself when three
+// iterations in a row served less than half of the planned bytes: then the plan is stale. One odd batch at
+// the end of an epoch does not retire it.
 //
 // # Locking
 //
-// One mutex around tables, held for less than a microsecond. Nothing of torch's allocator is called in it, and of CUDA only what looks after events of blocks
-// that another stream was recorded for. Torch's allocator may throw through these frames, so this is compiled with -fexceptions. A forked child
+// One mutex guards all tables and is held for less than a microsecond. While it is held, nothing calls
+// torch's allocator, and the only calls of CUDA are for events of blocks that another stream was recorded
+// for. Torch's allocator may throw through these frames, so compile this with -fexceptions. A forked child
 // serves nothing, and frees nothing of its parent's arena.
 #define _GNU_SOURCE
 #include "serve.h"
@@ -56,8 +61,8 @@ static DataPtr hook_allocate(void *self, size_t size) {
 	return d;
 }
 
-// hook_raw_deleter answers for blocks whose deleter was thrown away: raw_deallocate, as oneDNN does with its scratchpads. While an arena lives, such a
-// block may be its.
+// hook_raw_deleter answers for blocks whose deleter was thrown away, such as oneDNN's scratchpads
+// (raw_deallocate). While an arena lives, such a block may belong to it.
 static deleter hook_raw_deleter(void *self) {
 	bool any = mode() & RECORD;
 	for (int i = 0; i < ARENAS; i++)
@@ -96,8 +101,8 @@ static void hook_record_stream(void *self, const DataPtr *d, Stream s) {
 	free(u);
 }
 
-// A block of the arena is part of one that torch knows: the arena. Whoever asks where its memory begins, or for a handle by which another process
-// maps it, is told of that.
+// A block of the arena is part of a larger block, the arena, which torch knows. Questions about where its
+// memory begins, or for a handle that lets another process map it, are answered for the arena.
 static void *known(void *data) {
 	lock();
 	struct arena *a = arena_of(data);
@@ -110,8 +115,8 @@ static void *hook_base_allocation(void *self, void *data, size_t *size) {
 	return ((void *(*)(void *, void *, size_t *))pool.native[BASE_ALLOCATION])(self, known(data), size);
 }
 
-// hook_share_handle returns a struct with a string, of which C++ has the caller's address in front; pool.py refuses processors where that is not an
-// argument like others.
+// hook_share_handle returns a struct with a string, for which C++ passes the address of the result as the
+// first argument; pool.py refuses processors where that address is passed differently.
 static void *hook_share_handle(void *result, void *self, void *data) {
 	void *base = known(data);
 	((void *(*)(void *, void *, void *))pool.native[SHARE_HANDLE])(result, self, base);
@@ -121,7 +126,8 @@ static void *hook_share_handle(void *result, void *self, void *data) {
 
 typedef void (*six)(void *, void *, void *, void *, void *, void *);
 
-// hook_begin_pool and hook_end_pool hand on whatever arguments torch's version has: they are in registers, six at most.
+// hook_begin_pool and hook_end_pool pass on all arguments of torch's version: there are at most six, in
+// registers.
 static void hook_begin_pool(void *self, void *b, void *c, void *d, void *e, void *f) {
 	__atomic_fetch_add(&pool.open_pools, 1, __ATOMIC_RELAXED);
 	((six)pool.native[BEGIN_POOL])(self, b, c, d, e, f);
@@ -135,7 +141,8 @@ static void hook_end_pool(void *self, void *b, void *c, void *d, void *e, void *
 
 // -- what pool.py calls -----------------------------------------------------------------------------------------------------
 
-// pool_install puts our table in front of object's: count slots, those of hooks by number, -1 where torch has none. It returns 0, or why not.
+// pool_install puts our table, of count slots, in front of object's. The hooks' slots are given by number, -1
+// where torch has none. It returns 0, or why not.
 EXPORT int pool_install(void **object, int count, const int *slots, const struct cuda *cuda) {
 	static void *const hooks[HOOKS] = {hook_allocate, hook_raw_deleter, hook_record_stream, hook_base_allocation, hook_share_handle, hook_begin_pool, hook_end_pool};
 	if (count < 3 || count > SLOTS)
@@ -158,7 +165,8 @@ EXPORT int pool_install(void **object, int count, const int *slots, const struct
 				pool.native[h] = theirs[slots[h]];
 				pool.copy[2 + slots[h]] = hooks[h];
 			}
-		// Where code compares deleters, on a GPU, raw_deleter is not ours, and lives of torch's blocks are not recorded.
+		// Where code compares deleters, as on a GPU, raw_deleter is not ours, and the lives of torch's blocks are
+		// not recorded.
 		if (pool.native[RAW_DELETER] != NULL)
 			pool.native_delete = ((deleter(*)(void *))pool.native[RAW_DELETER])(object);
 		pool.cuda = cuda != NULL;
@@ -178,14 +186,15 @@ EXPORT int pool_install(void **object, int count, const int *slots, const struct
 	return error;
 }
 
-// pool_theirs returns the table that stood in object before ours did.
+// pool_theirs returns the table that object had before ours.
 EXPORT void **pool_theirs(void **object) {
 	void **now = *(void ***)object;
 	return now == &pool.copy[2] ? pool.theirs : now;
 }
 
-// pool_adopt has the next allocation of so many bytes by this thread, or none where 0, become the memory of an arena: Python makes a tensor and
-// drops it, errors and all. pool_drop gives back what was adopted and not armed.
+// pool_adopt makes this thread's next allocation of that many bytes the memory of an arena; 0 cancels. Python
+// makes a tensor and drops it, so that errors are Python's. pool_drop gives back what was adopted and never
+// armed.
 EXPORT void pool_adopt(int64_t bytes) {
 	lock();
 	pool.adopt = (size_t)bytes;
@@ -201,8 +210,9 @@ EXPORT void pool_drop(void) {
 		d.del(d.ctx);
 }
 
-// pool_arm serves the plan, which spans steps iterations, from what was adopted: n allocations in order, each with its size and offset, aligned to align. With
-// one_thread only the calling thread is served. It returns 0, or why not.
+// pool_arm serves a plan from what was adopted. The plan spans a number of iterations and has n allocations
+// in order, each with its size and its offset, a multiple of align. With one_thread only the calling thread
+// is served. It returns 0, or why not.
 EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *sizes, const int64_t *offsets, int32_t steps, int one_thread) {
 	int64_t least = INT64_MAX, most = 0, planned = 0, planned_bytes = 0;
 	if (pool.forked || pool.adopted.data == NULL || !pool.figures[INSTALLED])
@@ -298,7 +308,7 @@ EXPORT void pool_step(void) {
 		give_back(last[i]);
 }
 
-// pool_disarm stops service. The arena goes with its last block.
+// pool_disarm stops serving. The arena goes back to torch with its last block.
 EXPORT void pool_disarm(void) {
 	if (pool.forked)
 		return;
@@ -308,7 +318,7 @@ EXPORT void pool_disarm(void) {
 	give_back(last);
 }
 
-// pool_remove takes our table out, at once or when the last arena goes.
+// pool_remove takes our table out, now or when the last arena goes.
 EXPORT void pool_remove(void) {
 	if (pool.forked)
 		return;
@@ -326,7 +336,7 @@ EXPORT void pool_remove(void) {
 	unlock();
 }
 
-// pool_record begins to write events down, room of them at most. It returns whether there is memory.
+// pool_record begins to record at most room events. It returns whether there is memory for them.
 EXPORT int pool_record(int64_t room) {
 	struct event *events = malloc((size_t)room * sizeof *events);
 	if (events == NULL || pool.forked) {
@@ -344,7 +354,8 @@ EXPORT int pool_record(int64_t room) {
 	return 1;
 }
 
-// pool_events ends the recording and hands its events over: their number, and the caller frees them by pool_free.
+// pool_events ends the recording, hands over its events and returns their number. The caller frees them with
+// pool_free.
 EXPORT int64_t pool_events(struct event **events) {
 	lock();
 	set_mode(pool.mode & ~RECORD);
@@ -358,7 +369,7 @@ EXPORT int64_t pool_events(struct event **events) {
 
 EXPORT void pool_free(void *events) { free(events); }
 
-// pool_read copies the figures.
+// pool_read copies the counters.
 EXPORT int pool_read(int64_t *figures, int room) {
 	lock();
 	pool.figures[LIVE] = pool.figures[LIVE_BYTES] = pool.figures[HELD] = pool.figures[ARENA_COUNT] = pool.figures[ARENA_BYTES] = 0;

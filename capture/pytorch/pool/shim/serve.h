@@ -1,4 +1,4 @@
-// The state of the pool: what is served and written down, and what becomes of blocks that are freed.
+// The state of the pool: what is served and recorded, and what becomes of blocks that are freed.
 #include <pthread.h>
 #include <time.h>
 
@@ -10,7 +10,7 @@ enum { ALLOCATE, RAW_DELETER, RECORD_STREAM, BASE_ALLOCATION, SHARE_HANDLE, BEGI
 enum { EVENT_ALLOC, EVENT_FREE, EVENT_STEP };
 enum { WHY_NONE, WHY_ASKED, WHY_STALE };
 
-// What is called of CUDA, in the order in which pool.py hands it over.
+// The functions of CUDA that are called, in the order in which pool.py passes them.
 struct cuda {
 	Stream (*current)(int8_t device);
 	void *(*handle)(const Stream *);
@@ -31,7 +31,7 @@ struct event {
 	int64_t kind;
 };
 
-// What pool.py reads, in this order.
+// The counters that pool.py reads, in this order.
 enum {
 	SERVED, SERVED_BYTES, MISSED, UNPLANNED, OCCUPIED, ELSEWHERE, CAPTURED, ITERATIONS, LAST_SERVED, LAST_SERVED_BYTES, PLANNED, PLANNED_BYTES, WHY,
 	LIVE, LIVE_BYTES, HELD, ARENA_COUNT, ARENA_BYTES, ARMED, INSTALLED, LOST, FIGURES
@@ -80,7 +80,7 @@ static void in_child(void) {
 	set_mode(0);
 }
 
-// note writes one event down. The caller holds the lock.
+// note records one event. The caller holds the lock.
 static void note(int64_t kind, void *data, int64_t size) {
 	if (pool.event_count == pool.event_room) {
 		pool.figures[LOST]++;
@@ -92,7 +92,8 @@ static void note(int64_t kind, void *data, int64_t size) {
 		.time = now.tv_sec * 1000000000 + now.tv_nsec, .kind = kind, .data = (uint64_t)data, .size = size, .thread = (uint64_t)pthread_self()};
 }
 
-// recorded_delete frees a block of torch's whose life is recorded. It is noted before it is freed, so that whoever gets the address next is noted after it.
+// recorded_delete frees one of torch's blocks whose life is recorded. It records the free before it frees, so
+// that the next use of the address is recorded after it.
 static void recorded_delete(void *data) {
 	if (mode() & RECORD) {
 		lock();
@@ -103,7 +104,8 @@ static void recorded_delete(void *data) {
 	pool.native_delete(data);
 }
 
-// gone unlinks a retired arena without blocks and returns it, for the caller to give back without the lock.
+// gone unlinks a retired arena that has no blocks left and returns it; the caller gives it back without the
+// lock.
 static struct arena *gone(struct arena *a) {
 	if (!a->retired || a->live > 0 || a->held > 0)
 		return NULL;
@@ -113,7 +115,8 @@ static struct arena *gone(struct arena *a) {
 	return a;
 }
 
-// out puts torch's own table back, once nothing needs ours. Where somebody else put a table in front of ours, ours stays and passes everything on.
+// out puts torch's own table back, once nothing needs ours. If somebody else put a table in front of ours,
+// ours stays and passes everything on.
 static void out(void) {
 	for (int i = 0; i < ARENAS; i++)
 		if (pool.arenas[i] != NULL)
@@ -154,7 +157,8 @@ static struct arena *arena_of(const void *data) {
 	return NULL;
 }
 
-// cleared answers a call of CUDA: an error of ours is not left for the program to find.
+// cleared reports whether a call of CUDA succeeded, and clears our error so that the program does not find
+// it.
 static bool cleared(int code) {
 	if (code != 0)
 		pool.call.last_error();
@@ -181,8 +185,9 @@ static bool capturing(const Stream *s) {
 	return !cleared(pool.call.capturing(pool.call.handle(s), &status)) || status != 0;
 }
 
-// settle looks after a block that is held: it puts an event behind what its other streams have queued, and lets go once those are past. A
-// retired arena need not wait: its own stream is made to, behind which torch reuses its memory. The caller holds the lock.
+// settle looks after a block that is held: it puts an event behind what the block's other streams have
+// queued, and frees the place once those events have passed. A retired arena need not wait: its own stream
+// waits for the others, and torch reuses the memory behind that. The caller holds the lock.
 static void settle(struct arena *a, struct entry *e) {
 	int device = -1;
 	bool done = cleared(pool.call.get_device(&device)) && !capturing(&pool.stream);
@@ -239,7 +244,7 @@ static void arena_delete(void *data) {
 	give_back(last);
 }
 
-// either_delete frees a block of which nobody says whose it is.
+// either_delete frees a block that may be torch's or an arena's.
 static void either_delete(void *data) {
 	lock();
 	bool ours = arena_of(data) != NULL;
@@ -249,7 +254,7 @@ static void either_delete(void *data) {
 
 static void no_delete(void *data) { (void)data; }
 
-// stranger reports whether the calling thread is one that is not served.
+// stranger reports whether the calling thread is not served.
 static bool stranger(void) {
 	return __atomic_load_n(&pool.one_thread, __ATOMIC_RELAXED) && !pthread_equal(pthread_self(), __atomic_load_n(&pool.thread, __ATOMIC_RELAXED));
 }
