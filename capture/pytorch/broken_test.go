@@ -68,12 +68,12 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 		{"Agent", "_pre", true, "self.outbox.produced >= 3"},
 		{"Totals", "_take_totals", false, "self.outbox.produced >= 3"},
 		{"Sender", "_hear", false, "True"},
-		{"Ops", "_storage", false, "len(self.born) > 30"},
-		{"Ops", "_held", false, "True"},
-		{"Ops", "_ran", false, "len(self.rows) > 40"},
-		{"Ops", "_enter", true, "self.modules.running"},
-		{"Ops", "_gone", true, "len(self.rows) > 40"},
-		{"Recording", "pieces", false, "True"},
+		{"Storages", "of", false, "len(self.born) > 30"},
+		{"Addresses", "look", false, "True"},
+		{"Ops", "_ran", false, "len(self.rows.list) > 40"},
+		{"Roles", "_enter", true, "self.modules.running"},
+		{"Storages", "_gone", true, "len(self.rows.list) > 40"},
+		{"Ops", "pieces", false, "True"},
 	}
 	names, agents := make([]string, len(cases)), t.TempDir()
 	for i, c := range cases {

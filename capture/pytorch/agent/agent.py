@@ -262,13 +262,13 @@ class Agent:
             window, begin = agent.windows.here(), clock()
             agent.in_backward.add(here)
             if window is not None:
-                window.rooting = True
+                window.rooting(True)
             try:
                 return original(*args, **kwargs)
             finally:
                 agent.in_backward.discard(here)
                 if window is not None:
-                    window.rooting = False
+                    window.rooting(False)
                 agent.step.backward += clock() - begin
                 agent.unstepped += 1
                 if agent.unstepped == UNSTEPPED:
@@ -432,7 +432,7 @@ class Agent:
             hook.remove()
         window = self.windows.open
         if window is not None:
-            window.stopped = True
+            window.stop()
             window.unhook()
         self.left += [name + ", which the program wrapped after us" for name in self.patches.undo()]
         self.hooks = []
@@ -453,7 +453,7 @@ class Agent:
         self.bell.close()
         window, kept = self.windows.open, (self.hooks, self.patches, self.manager.unplanned)
         if window is not None:
-            window.stopped = True
+            window.stop()
             if window.on_top():
                 window.end()
         self.manager.off()

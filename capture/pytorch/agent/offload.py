@@ -34,6 +34,7 @@ from .values import Handle, Kept, Value, bytes_of, movable, space_for
 if TYPE_CHECKING:
     from .carry import Iteration
     from .kinds import Device, DType, Entry, Module, Moved, Tensor, UntypedStorage
+    from .storages import Storages
 
 LEAST = 1 << 12  # bytes: what is smaller stays
 
@@ -41,19 +42,19 @@ LEAST = 1 << 12  # bytes: what is smaller stays
 class _Waiting(Value):
     """A value of which a window may think that it never went."""
 
-    __slots__ = ("carrier", "window", "number")
+    __slots__ = ("carrier", "storages", "number")
 
     def __init__(self, storage: UntypedStorage) -> None:
         Value.__init__(self, storage)
         self.carrier: Offload | None = None
-        self.window: Any = None
+        self.storages: Storages | None = None  # the window's
         self.number: int | None = None
 
     def __del__(self) -> None:
         if self.carrier is not None:
             self.carrier.held -= self.bytes
-        if self.window is not None:
-            self.window.let_go(self.number)
+        if self.storages is not None and self.number is not None:
+            self.storages.let_go(self.number)
 
 
 class Offload(Carrier):
@@ -140,8 +141,8 @@ class Offload(Carrier):
         self.held += value.bytes
         it.out += value.bytes
         if self.window is not None:
-            value.number = self.window.goes(storage)
-            value.window = None if value.number is None else self.window
+            value.number = self.window.storages.goes(storage)
+            value.storages = None if value.number is None else self.window.storages
 
     def _back(self, it: Iteration, value: Any, dtype: DType) -> None:
         torch, device = self.torch, value.entry["device"]
@@ -152,8 +153,8 @@ class Offload(Carrier):
             self._paused(begin)
         value.base, value.stream = base, torch.cuda.current_stream(device) if base.is_cuda else None
         it.back += value.bytes
-        if value.window is not None:
-            value.window.comes_back(value.number, base.untyped_storage())
+        if value.storages is not None:
+            value.storages.comes_back(value.number, base.untyped_storage())
 
     def _idle(self, device: Device) -> int:
         """The time, once the device has done what it was given: what is waited for from here on is the
@@ -164,4 +165,4 @@ class Offload(Carrier):
 
     def _paused(self, begin: int) -> None:
         if self.window is not None:
-            self.window.paused(begin, time.perf_counter_ns())
+            self.window.rows.paused(begin, time.perf_counter_ns())

@@ -35,10 +35,17 @@ class Recorded(Window):
         self.start = now
         self.steps: list[tuple[int, int]] = []
         self.cost = 0
-        self.stopped = False
+        self.idle = False  # its time is over
         self.lost = 0
         self.graphs = 0
         self.library, self.device = library, device
+
+    @property
+    def stopped(self) -> bool:
+        return self.idle
+
+    def stop(self) -> None:
+        self.idle = True
 
 
 class History(Recorded):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 if TYPE_CHECKING:
-    from .kinds import Optimizer, Row
+    from .kinds import Optimizer
+    from .rows import Rows
     from .totals import Pools
 
 
@@ -24,13 +25,11 @@ class Window:
     steps: list[tuple[int, int]]  # when each began and ended
     cost: int  # nanoseconds that it took of training
     lost: int  # rows for which there was no room
-    stopped: bool  # it notes nothing any more
     graphs: int  # CUDA graphs that were replayed
     costs: dict[str, Any]  # what carrying plans out was measured to take, where somebody plans by it
-    rooting = False  # backward() has been called and its graph not yet begun to run
     bound = False  # only the thread that began it can end it
     watched = False  # it is told of what autograd saves
-    rows: list[Row]  # of a description, see lines.py
+    rows: Rows  # of a description
     taken: Any = None  # the snapshot of a history, once there is one
 
     def begin(self) -> str | None:
@@ -45,8 +44,20 @@ class Window:
         """Leave what only its own thread can, and say whether that is left."""
         return True
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it notes nothing any more."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """Note nothing any more."""
+        raise NotImplementedError
+
     def end(self) -> None:
         raise NotImplementedError
+
+    def rooting(self, on: bool) -> None:
+        """backward() has been called and its graph does not run yet, or that has returned."""
 
     def entering_optimizer(self, optimizer: Optimizer) -> None:
         """An optimizer steps."""

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Callable
 
 from .compat import compiled_graphs, dispatch_modes, profiler_enabled, records_history
 from .costs import carrying_costs
-from .lines import Addresses
 from .manage import unplannable
 from .ops import Ops
 from .recorded import RECORDED
+from .storages import Addresses
 from .totals import foreign
 from .wire import REFUSED
 
@@ -168,7 +168,7 @@ class Windows:
         if window is None:
             return
         if not window.on_top():
-            window.stopped = True  # a mode of the program's own stands inside of ours: wait for it to leave
+            window.stop()  # a mode of the program's own stands inside of ours: wait for it to leave
             return
         begin = self.clock()
         window.look(self.optimizers.alive())
@@ -208,7 +208,7 @@ class Windows:
         if not window.watched or device is None or device.type != "cpu" or compiled_graphs() > 0:
             return {}
         try:
-            return {"costs": carrying_costs(self.torch, window.rows)}
+            return {"costs": carrying_costs(self.torch, window.rows.list)}
         except Exception as e:
             text = "what copies take here could not be measured: %s: %s" % (type(e).__name__, e)
             self.outbox.say(text, "costs")
@@ -217,7 +217,7 @@ class Windows:
     def stop(self) -> None:
         """The window notes nothing any more. It stands until its own thread closes it."""
         if self.open is not None:
-            self.open.stopped = True
+            self.open.stop()
 
     def let_go(self) -> None:
         """Leave what was open on this thread, and keep nothing of it."""

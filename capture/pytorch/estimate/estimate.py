@@ -58,90 +58,42 @@ class _Timed(object):
         return out
 
 
-class Recorder(Ops):
-    """Ops over fake tensors."""
+class Nothing(Addresses):
+    """Of what was there before the training nothing is known."""
 
-    def __init__(self, run):
-        Ops.__init__(self, run.torch, run.clock, 0, Addresses(), [], run.broke)
-        self.run, self.proxies = run, {}
-        self.held, self.peak = 0, 0  # bytes on the pretended device
-        self.settled_below = 0
-
-    def _op(self, func, args, kwargs):
-        proxy = self.proxies.get(func)
-        if proxy is None:
-            proxy = self.proxies[func] = _Timed(func, self.run)
-        if func in self.run.lifts and not self.stopped:  # torch.tensor: the tensor with the values is not one that the script ever holds
-            out = proxy(*args, **kwargs)
-            self._numbers([out], at=self.clock())
-            return out
-        return Ops._op(self, proxy, args, kwargs)
-
-    def _timer(self, inputs):
-        return None
-
-    def _held(self):
+    def look(self, torch, clock):
         return {}
 
-    def _storage(self, t, category=None, known=False, at=0, born=None):
-        """As Ops does, but that nothing was there before: what is met first as an op's input came into being without an op just now, as data does."""
-        if not isinstance(t, self.run.fake):
-            numbers = Ops._storage(self, t, category, False, at, born)
-            return self._met(numbers) if known and category is None else numbers
-        try:
-            storage = t.untyped_storage()
-        except (NotImplementedError, RuntimeError):
-            return [n for part in self._parts(t) for n in self._storage(part, category, known, at, born)]
-        key, on = storage._cdata, str(t.fake_device)
-        if on == "meta":
-            return []
-        found = self.alive.get(key)
-        if found is None:
-            found = Storage(storage, self._gone)
-            found.key, found.number, found.size = key, len(self.born), storage.nbytes()
-            self.alive[key] = found
-            self.where[found.number] = on
-            if on != "cpu":
-                self.device = on
-                self.held += found.size
-                self.peak = max(self.peak, self.held)
-            self.last = max(self.last, at or self.clock())
-            found.address = self.addresses.fresh(found.size)
-            self.rows.append(("a", found.number, found.size, self.last, found.address))
-            self.born.append(born or self._phase())
-            if known and category is None:
-                self._met([found.number])
-        elif storage.nbytes() != found.size:
-            self._resized(found, storage)
-        if category is not None:
-            self.category[found.number] = category
-        return [found.number]
 
-    def _resized(self, found, storage):
-        was = found.size
-        Ops._resized(self, found, storage)
-        if self.where[found.number] != "cpu":
-            self.held += found.size - was
-            self.peak = max(self.peak, self.held)
+class Pretended(Within):
+    """Counts what the pretended device holds."""
 
-    def _met(self, numbers):
-        """What came into being without an op is an input."""
-        for number in numbers:
-            if number == len(self.born) - 1 and number not in self.category:
-                self.born[number] = None
-        return numbers
+    bytes, peak = 0, 0
 
-    def _row(self, row):
-        if len(self.rows) < MAX_ROWS:
-            self.rows.append(row)
-        else:
-            self.lost += 1
-            self.stopped = True
+    def add(self, on, size):
+        if on != "cpu":
+            self.bytes += size
+            self.peak = max(self.peak, self.bytes)
 
-    def _gone(self, storage):
-        if not self.stopped and self.alive.get(storage.key) is storage and self.where[storage.number] != "cpu":
-            self.held -= storage.size
-        Ops._gone(self, storage)
+    def remove(self, on, size):
+        if on != "cpu":
+            self.bytes -= size
+
+
+class FakeStorages(Storages):
+    """Storages of fake tensors, and of real ones on the CPU. Nothing was there before: what is met first as an op's input came into being
+    without an op just now, as data does."""
+
+    settled_below = 0
+
+    def lies(self, t, storage):
+        return str(getattr(t, "fake_device", storage.device))
+
+    def has_come(self, key, storage):
+        return True
+
+    def of(self, t, category=None, known=False, at=0, born=None):
+        return Storages.of(self, t, category, known and category is None, at, born)
 
     def settle(self):
         """At a step's end: what has outlived a whole step was there before those that follow, as an agent that begins here would say."""
@@ -149,6 +101,30 @@ class Recorder(Ops):
             if s.number < self.settled_below and self.category.get(s.number) is None:
                 self.born[s.number] = None
         self.settled_below = len(self.born)
+
+
+class Recorder(Ops):
+    """Ops over fake tensors."""
+
+    make_storages, make_within = FakeStorages, Pretended
+
+    def __init__(self, run):
+        Ops.__init__(self, run.torch, run.clock, 0, Nothing(), [], run.broke)
+        self.run, self.proxies = run, {}
+        self.rows.limit = MAX_ROWS
+
+    def _op(self, func, args, kwargs):
+        proxy = self.proxies.get(func)
+        if proxy is None:
+            proxy = self.proxies[func] = _Timed(func, self.run)
+        if func in self.run.lifts and not self.stopped:  # torch.tensor: the tensor with the values is not one that the script ever holds
+            out = proxy(*args, **kwargs)
+            self.storages.of(out, at=self.clock())
+            return out
+        return Ops._op(self, proxy, args, kwargs)
+
+    def _timer(self, inputs):
+        return None
 
 
 class Run(object):
@@ -167,7 +143,7 @@ class Run(object):
 
     def made(self, what):
         recorder = self.recorder
-        if recorder is None or recorder.phase != OPTIMIZER:
+        if recorder is None or recorder.phases.outside != OPTIMIZER:
             self.made_up[what] = self.made_up.get(what, 0) + 1
 
     def note(self, text):
@@ -245,7 +221,8 @@ class Run(object):
         """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
         device = self.config["device"]
         nbytes, half = 0, False
-        for t in self.recorder._tensors((out,), self.recorder._tensors(kwargs.values(), self.recorder._tensors(args, []))):
+        tensors = self.recorder.storages.tensors
+        for t in tensors((out,), tensors(kwargs.values(), tensors(args, []))):
             try:
                 nbytes += t.numel() * t.element_size()
                 half = half or t.element_size() == 2
@@ -280,7 +257,7 @@ class Run(object):
         self.steps += 1
         recorder.steps.append((self.last, self.clock.now))
         self.last = self.clock.now
-        recorder.settle()
+        recorder.storages.settle()
         if self.steps >= self.config["steps"]:
             self.finish(0)
 
@@ -303,12 +280,12 @@ class Run(object):
             return  # another process of the command was the training
         with self.without() if self.mode is not None else contextlib.nullcontext():
             if recorder is not None:
-                recorder.stopped = True
+                recorder.stop()
                 with self.open(os.path.join(self.folder, "trace.jsonl"), "w") as f:
                     for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
-                     "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.lost}
+                     "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.rows.lost}
             with self.open(report + ".part", "w") as f:
                 json.dump(found, f)
             os.replace(report + ".part", report)
@@ -411,11 +388,11 @@ def _prepare(run):
     backward = torch.autograd.backward
 
     def rooting(*args, **kwargs):
-        was, run.recorder.rooting = run.recorder.rooting, True
+        was, run.recorder.phases.rooting = run.recorder.phases.rooting, True
         try:
             return backward(*args, **kwargs)
         finally:
-            run.recorder.rooting = was
+            run.recorder.phases.rooting = was
 
     torch.autograd.backward = rooting
     run.mode.__enter__()

@@ -176,7 +176,7 @@ def _distributed(run):
 
         def _bucket(self, n, key):
             bucket = torch.empty(n, dtype=key[0], device=key[1])
-            run.recorder._storage(bucket, "gradient")
+            run.recorder.storages.of(bucket, "gradient")
             self.buckets.append(bucket)
 
         def forward(self, *args, **kwargs):
@@ -280,7 +280,7 @@ class _Nothing(object):
 
 def _cuda(run):
     """Pretend one CUDA device."""
-    torch, device, recorder = run.torch, run.config["device"], run.recorder
+    torch, device, within = run.torch, run.config["device"], run.recorder.within
     cuda = torch.cuda
     major, minor = device["capability"]
     properties = types.SimpleNamespace(
@@ -292,27 +292,27 @@ def _cuda(run):
         out = {}
         for unit in ("allocated", "active", "reserved", "requested"):
             for pool in ("all", "large_pool", "small_pool"):
-                out["%s_bytes.%s.current" % (unit, pool)] = recorder.held
-                out["%s_bytes.%s.peak" % (unit, pool)] = recorder.peak
+                out["%s_bytes.%s.current" % (unit, pool)] = within.bytes
+                out["%s_bytes.%s.peak" % (unit, pool)] = within.peak
         out["num_alloc_retries"] = out["num_ooms"] = 0
         return out
 
     def reset(*args, **kwargs):
-        recorder.peak = recorder.held
+        within.peak = within.bytes
 
     def state(*args, **kwargs):
         with run.without():
             return torch.zeros(16, dtype=torch.uint8)
 
     nothing = _nothing
-    held, peak = (lambda *args, **kwargs: recorder.held), (lambda *args, **kwargs: recorder.peak)
+    held, peak = (lambda *args, **kwargs: within.bytes), (lambda *args, **kwargs: within.peak)
     total = device["memory_bytes"]
     answers = {
         "is_available": lambda: True, "is_initialized": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0, "initial_seed": lambda: 0,
         "get_device_name": lambda *a: device["name"], "get_device_capability": lambda *a: (major, minor), "get_device_properties": lambda *a: properties,
         "is_bf16_supported": lambda *a, **k: major >= 8, "is_tf32_supported": lambda *a, **k: major >= 8, "get_arch_list": lambda: ["sm_%d%d" % (major, minor)],
         "can_device_access_peer": lambda *a: False, "is_current_stream_capturing": lambda: False, "_is_in_bad_fork": lambda: False,
-        "mem_get_info": lambda *a: (max(total - recorder.held, 0), total), "memory_stats": figures, "memory_summary": lambda *a, **k: "",
+        "mem_get_info": lambda *a: (max(total - within.bytes, 0), total), "memory_stats": figures, "memory_summary": lambda *a, **k: "",
         "memory_snapshot": lambda *a, **k: [], "utilization": lambda *a: 0, "memory_usage": lambda *a: 0,
         "get_rng_state": state, "get_rng_state_all": lambda: [state()], "current_stream": lambda *a: _Nothing(), "default_stream": lambda *a: _Nothing(),
         "_exchange_device": lambda *a: 0, "_maybe_exchange_device": lambda *a: 0,

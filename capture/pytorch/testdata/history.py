@@ -40,24 +40,31 @@ def stack():
     return tuple(out)
 
 
-class Recorder(space["Ops"]):
-    """The agent's own eyes, with a stack for each storage."""
+class Stacked(space["Storages"]):
+    """Storages with a stack for each."""
 
-    def __init__(self):
-        space["Ops"].__init__(self, torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](), [], self.broke)
-        self.stacks, self.first, self.depth, self.newest_step = {}, None, 0, self.start
-
-    def broke(self, error):
-        raise error
-
-    def _storage(self, t, *args, **how):
+    def of(self, t, *args, **how):
         known = len(self.born)
-        out = space["Ops"]._storage(self, t, *args, **how)
+        out = space["Storages"].of(self, t, *args, **how)
         if len(self.born) > known:
             here = stack()
             for number in range(known, len(self.born)):
                 self.stacks.setdefault(number, here)
         return out
+
+
+class Recorder(space["Ops"]):
+    """The agent's own eyes."""
+
+    make_storages = Stacked
+
+    def __init__(self):
+        space["Ops"].__init__(self, torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](), [], self.broke)
+        self.storages.stacks = {}
+        self.first, self.depth, self.newest_step = None, 0, self.start
+
+    def broke(self, error):
+        raise error
 
     def pre(self, optimizer, args, kwargs):
         if not self.stopped:
@@ -86,12 +93,12 @@ def history(recorder):
     stacks, events, held = {}, [], {}
 
     def frames(number):
-        key = recorder.stacks.get(number, ())
+        key = recorder.storages.stacks.get(number, ())
         if key not in stacks:
             stacks[key] = [{"filename": file, "line": line, "name": name} for file, line, name in key]
         return stacks[key]
 
-    for row in recorder.before + recorder.rows:
+    for row in recorder.storages.before + recorder.rows.list:
         if row[0] == "a" and row[2] > 0:
             _, number, size, at, address = row
             held[number] = address, size
@@ -122,11 +129,11 @@ original = torch.autograd.backward
 
 
 def backward(*args, **kwargs):
-    recorder.rooting = True
+    recorder.rooting(True)
     try:
         return original(*args, **kwargs)
     finally:
-        recorder.rooting = False
+        recorder.rooting(False)
 
 
 torch.autograd.backward = backward

@@ -20,23 +20,27 @@ with open(sys.argv[1]) as f:
     exec(compile(f.read(), sys.argv[1], "exec"), agent)
 
 
-class Watched(agent["Ops"]):
+class Counted(agent["Storages"]):
     """Counts what is there, whatever the description says."""
 
     here = most = 0
 
-    def _storage(self, t, *args, **kwargs):
-        numbers = agent["Ops"]._storage(self, t, *args, **kwargs)
+    def of(self, t, *args, **kwargs):
+        numbers = agent["Storages"].of(self, t, *args, **kwargs)
         self.look_at()
         return numbers
 
     def comes_back(self, number, storage):
-        agent["Ops"].comes_back(self, number, storage)
+        agent["Storages"].comes_back(self, number, storage)
         self.look_at()
 
     def look_at(self):
         self.here = sum(s.size for s in self.alive.values())
         self.most = max(self.most, self.here)
+
+
+class Watched(agent["Ops"]):
+    make_storages = Counted
 
 
 def learn(make, offload, steps=5):
@@ -71,10 +75,10 @@ def learn(make, offload, steps=5):
             if step == 3:
                 carrier.watch = carrier.window = None
                 window.look([optimizer])
-                assert not window.stopped and not window.away, (window.stopped, window.away)
+                assert not window.stopped and not window.storages.away, (window.stopped, window.storages.away)
                 window.end()
                 text = "".join(window.pieces({"epoch_ns": 0})).splitlines()
-                rows, most = [json.loads(line) for line in text], window.most
+                rows, most = [json.loads(line) for line in text], window.storages.most
     finally:
         carrier.remove()
     return learnt, rows, most, out

@@ -96,6 +96,9 @@ class Window:
     def look(self, optimizers):
         pass
 
+    def stop(self):
+        self.stopped = True
+
     def end(self):
         self.ended = True
 

@@ -2,10 +2,13 @@
 
 from types import SimpleNamespace
 
-from agent.lines import Addresses, _one_clock
 from agent.modules import Modules
+from agent.phases import BACKWARD, FORWARD, OPTIMIZER
+from agent.rows import Rows, _one_clock
+from agent.storages import Addresses
 from agent.totals import EXPECTED, Pools, _cost
 from agent.traits import Traits
+from agent.uses import Uses
 
 
 def op(at, stream=0):
@@ -21,6 +24,60 @@ def test_what_a_device_runs_late_stays_in_its_step():
     assert 150 <= freed < bounds[0][1] <= 200
     assert bounds[0][1] == bounds[1][0]
     assert bounds[1][1] >= 250
+
+
+def test_rows_beyond_the_limit_are_counted_and_end_the_window(monkeypatch):
+    monkeypatch.setattr(Rows, "limit", 2)
+    rows = Rows(lambda: 0, 0, None)
+    for _ in range(2):
+        rows.add(op(1))
+    assert not rows.stopped
+    rows.add(op(1))
+    assert (len(rows.list), rows.lost, rows.stopped) == (2, 1, True)
+
+
+def test_no_time_passes_while_training_is_held_up():
+    rows = Rows(lambda: 0, 100, None)
+    rows.paused(120, 150)
+    rows.paused(160, 165)
+    assert [rows.at(t) for t in (110, 155, 170)] == [10, 25, 35]
+
+
+def known(*born):
+    """Storages of which is known in which phase they were made."""
+    there = list(range(len(born)))
+    return SimpleNamespace(born=list(born), category={}, label={}, refilled=set(), there=lambda: there)
+
+
+def test_what_is_there_when_a_backward_pass_begins_was_saved_for_it():
+    uses = Uses(known(FORWARD, BACKWARD, None, FORWARD))
+    uses.storages.there = lambda: [0, 1, 2]
+    uses.runs(FORWARD)
+    uses.runs(OPTIMIZER)
+    assert uses.saved == set()
+    uses.runs(BACKWARD)
+    assert uses.saved == {0}
+    uses.storages.there = lambda: [3]
+    uses.runs(BACKWARD)  # the pass goes on
+    assert uses.saved == {0}
+    assert [uses.category(n) for n in range(4)] == ["activation", "autograd_detail", "input", "temporary"]
+
+
+def test_what_backward_reads_is_an_activation_and_what_it_fills_a_bucket():
+    uses = Uses(known(FORWARD, None, None, FORWARD))
+    uses.note(FORWARD, FORWARD, {2}, {2}, set())
+    uses.note(BACKWARD, BACKWARD, {0}, {0}, {1, 2})
+    uses.note(BACKWARD, FORWARD, {3}, {3}, set())  # a checkpoint's own
+    assert [uses.category(n) for n in range(4)] == ["activation", "gradient", "input", "temporary"]
+    uses.storages.refilled.add(2)
+    uses.storages.category[0] = "input"
+    assert [uses.category(n) for n in (0, 2)] == ["input", "temporary"]
+
+
+def test_a_gradient_has_its_parameters_name():
+    uses = Uses(known(None, None))
+    uses.storages.label[0], uses.gradient_of[1] = "head.weight", 0
+    assert (uses.label(0), uses.label(1)) == ("head.weight", "head.weight")
 
 
 def test_a_storage_that_is_the_same_keeps_its_address():

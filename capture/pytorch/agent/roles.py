@@ -1,0 +1,108 @@
+"""What the tensors of modules and optimizers are, and which module runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .modules import Modules
+from .phases import BACKWARD, OPTIMIZER
+
+if TYPE_CHECKING:
+    from .kinds import Module, Optimizer
+    from .phases import Phases
+    from .rows import Rows
+    from .storages import Storages
+    from .uses import Uses
+
+
+class Roles:
+    """Hears of modules and optimizers, and gives the storages that they hold categories and names."""
+
+    def __init__(self, torch: Any, rows: Rows, phases: Phases, storages: Storages, uses: Uses) -> None:
+        self.torch, self.rows, self.phases = torch, rows, phases
+        self.storages, self.uses = storages, uses
+        self.modules = Modules(torch)
+        self.parameters: set[int] = set()  # and buffers, by number
+        self.inner: set[int] = set()  # numbers that an op of a module made
+        self.hooks: list[Any] = []
+
+    def hook(self) -> None:
+        """Be told when modules run."""
+        from torch.nn.modules import module as module_hooks
+
+        self.hooks.append(module_hooks.register_module_forward_pre_hook(self._enter))
+        self.hooks.append(module_hooks.register_module_forward_hook(self._leave, always_call=True))
+
+    def unhook(self) -> None:
+        for hook in self.hooks:
+            hook.remove()
+        self.hooks = []
+
+    # -- modules ---------------------------------------------------------------------------------------------
+
+    def module(self, phase: str) -> str:
+        """The name of the module that an op of a phase belongs to, "" for none."""
+        if phase == OPTIMIZER:
+            return ""
+        if phase == BACKWARD and not self.forward_again():
+            return self.modules.behind()
+        return self.modules.current()
+
+    def forward_again(self) -> bool:
+        """Whether, in a backward pass, a checkpoint runs its forward pass again."""
+        return bool(self.modules.running) and bool(self.torch.is_grad_enabled())
+
+    def makes(self, made: set[int]) -> None:
+        """An op of a forward pass has made some."""
+        if self.modules.running:
+            self.inner |= made
+
+    def _enter(self, module: Module, inputs: Any) -> None:
+        if self.rows.stopped or self.phases.elsewhere():
+            return
+        try:
+            name = self.modules.names.get(id(module))
+            if name is None:
+                name = self._root(module)
+            if not self.modules.running:
+                for t in self.storages.tensors(inputs, []):
+                    for number in self.storages.of(t, known=True) if t.grad_fn is None else ():
+                        # what one module made is no input of the next, a loss for one
+                        if number not in self.inner:
+                            self.storages.category.setdefault(number, "input")
+            self.modules.running.append(name)
+        except Exception as e:
+            self.rows.stop(e)
+
+    def _leave(self, module: Module, inputs: Any, outputs: Any) -> None:
+        if self.modules.running and not self.phases.elsewhere():
+            self.modules.running.pop()
+
+    def _root(self, module: Module) -> str:
+        """Name a module that no other holds, and all that it holds."""
+        named = self.modules.name(module)
+        for tensors in (module.named_parameters(), module.named_buffers()):
+            for name, t in tensors:
+                for number in self.storages.of(t, "parameter", known=True):
+                    self.storages.label.setdefault(number, name)
+                    self.parameters.add(number)
+        return named
+
+    # -- optimizers ------------------------------------------------------------------------------------------
+
+    def optimizer(self, optimizer: Optimizer) -> None:
+        """Take note of an optimizer's parameters, their gradients and its state, which are there."""
+        for group in optimizer.param_groups:
+            for p in group["params"]:
+                numbers = self.storages.of(p, "parameter", known=True)
+                self.parameters.update(numbers)
+                if p.grad is not None:
+                    for n, number in zip(numbers, self.storages.of(p.grad, "gradient", known=True)):
+                        self.uses.gradient_of[number] = n
+        self.state(optimizer, known=True)
+
+    def state(self, optimizer: Optimizer, known: bool = False) -> None:
+        """Take note of an optimizer's state, which it may just have made."""
+        for state in optimizer.state.values():
+            for t in self.storages.tensors((state,), []):
+                self.storages.of(t, "optimizer_state", known=known)

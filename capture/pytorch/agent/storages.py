@@ -1,0 +1,324 @@
+"""Which memory there is, and when it comes and goes.
+
+A Python storage object lives exactly as long as the memory, so a weak reference to it says when the memory
+goes. Its C++ address identifies it while it lives; later the address may be used again. A storage that is
+resized in place (FSDP empties and refills gathered parameters this way) counts as one that goes and one that
+comes.
+
+What was there before. An op's output appears with the op. Data made from an array, a list or another
+process's memory appears without one and is first seen where an op reads it, just like a table made years ago.
+So a window begins by noting, weakly, the storages of all tensors that Python holds. What the forward pass
+meets beyond those has come since; what only the backward pass or an optimizer meets (a reducer's buckets,
+which C++ holds) was there.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from .compat import address_of, is_wrapper, sparse_parts, without_functions
+from .phases import FORWARD
+from .rows import TIME_AT
+from .within import REST_ADDRESS
+
+if TYPE_CHECKING:
+    from .kinds import Clock, Row, Tensor, UntypedStorage
+    from .phases import Phases
+    from .rows import Rows
+    from .within import Within
+
+
+class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none here
+    """A storage that is alive: where it is found and what it is called."""
+
+    __slots__ = ("key", "number", "size", "address")
+    key: int
+    number: int
+    size: int
+    address: int
+
+
+class Addresses:
+    """What one window knows from those before it: made-up addresses, which stay with a storage as far as its
+    C++ address and its size say that it is the same; and the storages that Python held, weakly."""
+
+    def __init__(self) -> None:
+        self.next = 1 << 20
+        self.last: dict[int, tuple[int, int]] = {}
+        self.there: dict[int, Any] = {}
+        self.look_again = 0
+
+    def of(self, key: int, size: int) -> int:
+        known = self.last.get(key)
+        if known is not None and known[1] == size:
+            return known[0]
+        return self.fresh(size)
+
+    def fresh(self, size: int) -> int:
+        address = self.next
+        self.next += (size + 511) & ~511 or 512
+        return address
+
+    def look(self, torch: Any, clock: Clock) -> dict[int, Any]:
+        """Weak references to the storages of the tensors that Python holds, by C++ address. Looking through
+        all objects takes tens of milliseconds: for windows that come by themselves it is done now and
+        then, and what the windows since have seen is added."""
+        now = clock()
+        if now < self.look_again:
+            return self.there
+        kinds, new, self.there = {torch.Tensor}, [torch.Tensor], {}
+        while new:
+            new = [k for kind in new for k in kind.__subclasses__() if k not in kinds]
+            kinds.update(new)
+        with without_functions(torch):
+            for t in [o for o in gc.get_objects() if type(o) in kinds]:
+                try:
+                    storage = t.untyped_storage()
+                    self.there[address_of(storage)] = weakref.ref(storage)
+                except Exception:  # it has no storage of its own: its parts are tensors, or it has no memory
+                    pass
+        self.look_again = clock() + 100 * (clock() - now)
+        return self.there
+
+    def remember(self, alive: list[Storage]) -> None:
+        """Keep what a window that ends knows."""
+        held = [(s, s()) for s in alive]
+        self.last = {s.key: (s.address, s.size) for s, _ in held}
+        self.there.update((s.key, weakref.ref(storage)) for s, storage in held if storage is not None)
+
+
+class Storages:
+    """Numbers the storages of a window, notes when they come and go, and keeps what is known of each."""
+
+    def __init__(self, torch: Any, rows: Rows, phases: Phases, addresses: Addresses, within: Within) -> None:
+        self.torch, self.tensor = torch, torch.Tensor
+        self.rows, self.phases, self.addresses, self.within = rows, phases, addresses, within
+        self.alive: dict[int, Storage] = {}  # by C++ address
+        self.before: list[Row] = []  # rows of what was there when the window began
+        self.held: dict[int, Any] = {}  # what Python held then
+        self.freed: set[int] = set()
+        self.refilled: set[int] = set()  # numbers whose size changed
+        # by number, storages whose bytes wait on the host and come back as others; whether they have gone
+        self.away: dict[int, Storage | None] = {}
+        # by number: the phase that made it, None for none; where it lies; its category and name, as far as
+        # they are known
+        self.born: list[str | None] = []
+        self.where: dict[int, str] = {}
+        self.category: dict[int, str] = {}
+        self.label: dict[int, str] = {}
+        self.device = "cpu"  # where the newest lies that is not on the CPU
+        self.wraps: dict[type, bool] = {}
+
+    # -- tensors ---------------------------------------------------------------------------------------------
+
+    def tensors(self, tree: Any, out: list[Tensor]) -> list[Tensor]:
+        """Add the tensors in some arguments or results to a list, and return it."""
+        for x in tree:
+            if isinstance(x, self.tensor):
+                out.append(x)
+            elif isinstance(x, (list, tuple)):
+                self.tensors(x, out)
+            elif isinstance(x, dict):
+                self.tensors(x.values(), out)
+        return out
+
+    def numbers(self, tensors: list[Tensor], **how: Any) -> list[int]:
+        out = []
+        for t in tensors:
+            out += self.of(t, **how)
+        return out
+
+    def of(
+        self,
+        t: Tensor,
+        category: str | None = None,
+        known: bool = False,
+        at: int = 0,
+        born: str | None = None,
+    ) -> list[int]:
+        """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one
+        each, and those without memory. known says that no op has just made it; otherwise it came at a time,
+        in a phase."""
+        kind = type(t)
+        wraps = self.wraps.get(kind)
+        if wraps is None:
+            wraps = self.wraps[kind] = is_wrapper(kind)
+        try:
+            if wraps:
+                raise NotImplementedError
+            storage = t.untyped_storage()
+            key = address_of(storage)
+        except (NotImplementedError, RuntimeError):
+            return [n for part in self._parts(t) for n in self.of(part, category, known, at, born)]
+        found = self.alive.get(key)
+        if found is None:
+            on = self.lies(t, storage)
+            if on == "meta":
+                return []
+            found = self._new(storage, key, on)
+            if known and (category is not None or not self.has_come(key, storage)):
+                found.address = self.addresses.of(key, found.size)
+                self.before.append(("a", found.number, found.size, 0, found.address))
+                self.born.append(None)
+                if category is None and t.grad_fn is not None:
+                    category = "activation"  # of a step before, and kept: a loss that is looked at late
+            else:
+                # memory that went while the op ran went before its outputs came
+                self.rows.last = max(self.rows.last, at or self.rows.clock())
+                found.address = self.addresses.fresh(found.size)
+                self.rows.came(found.number, found.size, found.address)
+                self.born.append(None if known else born or self.phases.now())
+                self.within.add(on, found.size)
+        elif storage.nbytes() != found.size:
+            self.resized(found, storage)
+        if category is not None:
+            self.category[found.number] = category
+        return [found.number]
+
+    def lies(self, t: Tensor, storage: UntypedStorage) -> str:
+        """The device of a tensor's storage. A fake tensor's says meta where the tensor's own does not."""
+        return str(storage.device)
+
+    def has_come(self, key: int, storage: UntypedStorage) -> bool:
+        """Whether a storage that an op reads and none made has come since the window began."""
+        held = self.held.get(key)
+        return (held is None or held() is not storage) and self.phases.now() == FORWARD
+
+    def _new(self, storage: UntypedStorage, key: int, on: str) -> Storage:
+        found = Storage(storage, self._gone)
+        found.key, found.number, found.size = key, len(self.born), storage.nbytes()
+        self.alive[key] = found
+        self.where[found.number] = on
+        if on != "cpu":
+            self.device = on
+        return found
+
+    def _parts(self, t: Tensor) -> list[Tensor]:
+        layout = t.layout
+        torch = self.torch
+        if layout == torch.sparse_coo:
+            return sparse_parts(t)
+        if layout in (torch.sparse_csr, torch.sparse_bsr):
+            return [t.crow_indices(), t.col_indices(), t.values()]
+        if layout in (torch.sparse_csc, torch.sparse_bsc):
+            return [t.ccol_indices(), t.row_indices(), t.values()]
+        flatten = getattr(t, "__tensor_flatten__", None)
+        parts = [] if flatten is None else [getattr(t, name) for name in flatten()[0]]
+        # a distributed tensor's mesh is named there as well
+        return [part for part in parts if isinstance(part, self.tensor)]
+
+    # -- coming and going ------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Note what Python holds before the window's first op."""
+        self.held = self.addresses.look(self.torch, self.rows.clock)
+
+    def end(self) -> None:
+        """Let go of every storage."""
+        self.addresses.remember(list(self.alive.values()))
+        self.alive.clear()
+
+    def there(self) -> list[int]:
+        """The numbers of those whose bytes are there, be it on the host."""
+        return [s.number for s in list(self.alive.values())] + list(self.away)
+
+    def known(self, storage: UntypedStorage) -> Storage | None:
+        """What is kept of a storage, None where nothing is noted of it."""
+        return None if self.rows.stopped else self.alive.get(address_of(storage))
+
+    def _gone(self, storage: Storage) -> None:
+        try:
+            if not self.rows.stopped and self.alive.get(storage.key) is storage:
+                del self.alive[storage.key]
+                if storage.number in self.away:
+                    self.away[storage.number] = storage
+                else:
+                    self.within.remove(self.where[storage.number], storage.size)
+                    self._frees(storage.number)
+        except Exception as e:
+            self.rows.stop(e)
+
+    def _frees(self, number: int) -> None:
+        self.rows.last = self.rows.clock()
+        self.freed.add(number)
+        self.rows.add(("f", number, self.rows.last))
+
+    def resized(self, found: Storage, storage: UntypedStorage) -> None:
+        """A storage has, or may have, another size than before."""
+        size, now = storage.nbytes(), self.rows.clock()
+        self.rows.last = now
+        if size != found.size:
+            self.refilled.add(found.number)
+            self.rows.list.append(("f", found.number, now))
+            self.within.remove(self.where[found.number], found.size)
+            found.size, found.address = size, self.addresses.fresh(size)
+            self.rows.came(found.number, size, found.address)
+            self.within.add(self.where[found.number], size)
+
+    def workspace(self, op: str, on: str, size: int, kept: int) -> int:
+        """Note bytes that an op took for itself, of which it keeps some, and return their number."""
+        number = len(self.born)
+        self.born.append(None)
+        self.where[number], self.category[number], self.label[number] = on, "temporary", "workspace of " + op
+        self.rows.came(number, kept or size, self.addresses.fresh(kept or size))
+        if kept:
+            self.within.add(on, kept)
+        return number
+
+    # -- bytes that wait on the host -------------------------------------------------------------------------
+
+    def goes(self, storage: UntypedStorage) -> int | None:
+        """The bytes of a storage are about to wait on the host. Returns the number by which to say what
+        becomes of them; None where it is not known."""
+        found = self.known(storage)
+        if found is None:
+            return None
+        self.away[found.number] = None
+        return found.number
+
+    def comes_back(self, number: int, storage: UntypedStorage) -> None:
+        """They are in another storage from now on, and were there all the time."""
+        was = self.away.pop(number, None)
+        if was is None or self.rows.stopped:
+            return
+        found = Storage(storage, self._gone)
+        found.key, found.number, found.size, found.address = (
+            address_of(storage),
+            number,
+            was.size,
+            was.address,
+        )
+        self.alive[found.key] = found
+
+    def let_go(self, number: int) -> None:
+        """Nobody needs them any more."""
+        was = self.away.pop(number, None)
+        if was is not None and not self.rows.stopped:
+            self._frees(number)
+
+    # -- at the end ------------------------------------------------------------------------------------------
+
+    def untouched(self) -> None:
+        """Add what was there when the window began and no storage showed, and say when it goes."""
+        there: dict[str, int] = {}
+        frees = []
+        for _, number, size, _, _ in self.before:
+            there[self.where[number]] = there.get(self.where[number], 0) + size
+        for k, on in enumerate(sorted(self.within.held)):
+            stays, pieces = self.within.rest(on, there.get(on, 0))
+            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [
+                (rows, n, "of the step before") for rows, n in pieces
+            ]:
+                number = len(self.born)
+                self.born.append(None)
+                self.where[number], self.category[number], self.label[number] = on, "unknown", label
+                address = REST_ADDRESS * (k + 1) if at is None else self.addresses.fresh(size)
+                self.before.append(("a", number, size, 0, address))
+                if at is not None:
+                    frees.append((at, number))
+        rows = self.rows.list
+        for at, number in sorted(frees, reverse=True):  # from behind, so that the places of the others stay
+            row = rows[min(at, len(rows) - 1)]
+            rows.insert(at, ("f", number, row[TIME_AT[row[0]]]))

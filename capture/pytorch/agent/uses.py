@@ -1,0 +1,62 @@
+"""What storages are used for, concluded from the ops that read and write them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .phases import BACKWARD, FORWARD
+
+if TYPE_CHECKING:
+    from .storages import Storages
+
+
+class Uses:
+    """What the ops of each phase did with storages, by their numbers."""
+
+    def __init__(self, storages: Storages) -> None:
+        self.storages = storages
+        self.gradient_of: dict[int, int] = {}  # the parameter's number by the gradient's
+        self.in_backward = False  # the newest op outside of optimizers was a backward pass's
+        self.touched_forward: set[int] = set()
+        self.changed_backward: set[int] = set()
+        self.read_backward: set[int] = set()
+        self.saved: set[int] = set()  # made in a forward pass, and there when a backward pass began
+
+    def runs(self, phase: str) -> None:
+        """An op of a phase has run. With the first one of a backward pass, what the forward pass has left
+        is what was saved for it."""
+        if phase == FORWARD:
+            self.in_backward = False
+        elif phase == BACKWARD and not self.in_backward:
+            self.in_backward = True
+            born = self.storages.born
+            self.saved.update(n for n in self.storages.there() if born[n] == FORWARD)
+
+    def note(self, phase: str, born: str, touched: set[int], reads: set[int], changed: set[int]) -> None:
+        """An op of a phase touched, read and changed some. born is the phase that what it makes belongs to:
+        FORWARD where a checkpoint runs its forward pass again in a backward pass."""
+        if phase == BACKWARD:
+            self.changed_backward |= changed
+            if born == BACKWARD:
+                self.read_backward |= reads
+        elif phase == FORWARD:
+            self.touched_forward |= touched
+
+    def category(self, number: int) -> str:
+        """The category of a storage, as package traces names them."""
+        found, born = self.storages.category.get(number), self.storages.born[number]
+        if found is not None:
+            return found
+        if born is None:
+            if number in self.changed_backward and number not in self.touched_forward:
+                return "gradient"  # a reducer's bucket
+            if number in self.storages.refilled:
+                return "temporary"  # parameters that FSDP gathers for as long as they are used
+            return "input"
+        if number in self.saved or (born == FORWARD and number in self.read_backward):
+            return "activation"
+        return "autograd_detail" if born == BACKWARD else "temporary"
+
+    def label(self, number: int) -> str | None:
+        """The name of a storage; a gradient has its parameter's."""
+        return self.storages.label.get(self.gradient_of.get(number, number))
