@@ -37,7 +37,7 @@ var siteSource string
 
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and
 // nothing else.
-func Agent() string { return agent.Bundle("agent") }
+func Agent() string { return agent.Bundle("arrive") }
 
 // CarrySource returns the part of the agent that carries plans out: a file of its own, which imports torch.
 func CarrySource() string {

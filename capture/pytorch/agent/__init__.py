@@ -1,8 +1,9 @@
 """The agent: what gmemtop runs inside of a training process.
 
-agent.py is the entry: attach() begins in a running process, Agent.launch() in one that has just imported
+arrive.py is the entry: attach() begins in a running process, Agent.launch() in one that has just imported
 torch. An Agent hears of each step and has parts, each of which is given the others that it needs:
 
+    Steps            where a step ends
     Outbox, Wishes   what is to be sent, what viewers want: all that the two threads hand to each other
     Sender, Link     talk to the viewer, on a thread of their own
     Totals           the figures of a step

@@ -24,52 +24,37 @@ child notices by its process number.
 from __future__ import annotations
 
 import functools
-import json
 import os
-import socket
-import struct
 import sys
 import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
-from .compat import graph_task, step_hooks
+from .compat import graph_task
 from .guard import Guard
-from .link import Bell, Link
+from .link import Bell, Link, refuse
 from .manage import Manager
 from .markers import Markers
 from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
-from .process import importing, initializing, silent, stepping, too_old
+from .process import importing, silent, stepping, too_old
 from .send import Sender
 from .settings import settings
+from .steps import UNSTEPPED, Steps
 from .totals import SHARE, Totals
 from .windows import Windows
-from .wire import BYE, VERSION
 from .wishes import Wishes
 
 if TYPE_CHECKING:
     from .kinds import Optimizer
 
-# backward passes without a step after which that is said: more than gradients are accumulated over
-UNSTEPPED = 200
-ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 WARM = 2  # steps before those that are described unasked
 # milliseconds between two looks at what there is to send: SHARE times what the last one took, within these
 TICK, SLOWEST = 500, 2000
 LAST = 60.0  # seconds that a process which ends waits at most for a viewer that reads
 ALONE = 60  # seconds after which an agent that was brought in and has met nobody goes
-
-
-class _Step:
-    """Sums of the step that is running."""
-
-    __slots__ = ("begin", "backward", "optimizer", "spent", "stepped")
-
-    def __init__(self, begin: int | None) -> None:
-        self.begin, self.backward, self.optimizer, self.spent, self.stepped = begin, 0, 0, 0, 0
 
 
 class Agent:
@@ -90,14 +75,7 @@ class Agent:
         self.hooks: list[Any] = []
         self.patches = Patches()
         self.finalizer: Any = None
-        # the step that is running
-        self.first: weakref.ref[Any] | None = None  # the optimizer that ends a step
-        self.others = 0
-        self.stack: list[int] = []
-        self.opt_start = 0
-        self.in_backward: set[int] = set()
-        self.unstepped = 0
-        self.step = _Step(self.clock() if launched else None)
+        self.steps = Steps(self.clock() if launched else None)
         # the parts
         self.outbox, self.wishes, self.optimizers = Outbox(), Wishes(), Optimizers()
         self.totals = Totals(torch, self.clock, self.optimizers, self.outbox)
@@ -132,7 +110,7 @@ class Agent:
         """Begin in a process that has just imported torch."""
         why = too_old(self.torch)
         if why:
-            return _refuse(self.path, why)
+            return refuse(self.path, why)
         self._arm()
         self.manager.offload()
         if not silent():  # or until it steps an optimizer
@@ -197,16 +175,11 @@ class Agent:
                 self._forked()
             if self.thread is None:
                 self._start()
-            k = id(optimizer)
-            if k in self.stack:  # it left by an exception the last time
-                del self.stack[self.stack.index(k) :]
-            if not self.stack:
-                self.opt_start = now
-            self.stack.append(k)
+            self.steps.optimizer_enters(optimizer, now)
             window = self.windows.here()
             if window is not None:
                 window.entering_optimizer(optimizer)
-            self.step.spent += self.clock() - now
+            self.steps.now.spent += self.clock() - now
         except BaseException as e:
             ours = not self._caught(e)
             self._let_go()
@@ -218,30 +191,18 @@ class Agent:
             return self._let_go()
         try:
             now = self.clock()
-            k = id(optimizer)
-            if k in self.stack:
-                del self.stack[self.stack.index(k) :]
-            if self.stack:  # an optimizer inside of another
+            if not self.steps.optimizer_leaves(optimizer, now):
                 return
-            self.step.optimizer += now - self.opt_start
-            self.step.stepped += 1
-            if self.unstepped >= UNSTEPPED:
+            if self.steps.heard_again():
                 self.outbox.say("", "steps")
-            self.unstepped = 0
             window = self.windows.here()
             if window is not None:
                 window.leaving_optimizer(optimizer)
             if self.optimizers.add(optimizer):
                 self.totals.next_known = 0
-            first = None if self.first is None else self.first()
-            if first is None or self.others >= ELSEWHERE:
-                first, self.first = optimizer, weakref.ref(optimizer)
-            if first is optimizer:
-                self.others = 0
+            if self.steps.ends(optimizer):
                 self._boundary(now, False)
-            else:
-                self.others += 1
-            self.step.spent += self.clock() - now
+            self.steps.now.spent += self.clock() - now
         except BaseException as e:
             ours = not self._caught(e)
             self._let_go()
@@ -256,22 +217,19 @@ class Agent:
         @functools.wraps(original)
         def backward(*args: Any, **kwargs: Any) -> Any:
             agent, here = there(), threading.get_ident()
-            if agent is None or agent.guard.dead or here in agent.in_backward or task() != -1:
+            if agent is None or agent.guard.dead or here in agent.steps.in_backward or task() != -1:
                 return original(*args, **kwargs)
             # Another thread's backward pass says nothing of the ops of the thread that is described.
             window, begin = agent.windows.here(), clock()
-            agent.in_backward.add(here)
+            agent.steps.backward_enters(here)
             if window is not None:
                 window.rooting(True)
             try:
                 return original(*args, **kwargs)
             finally:
-                agent.in_backward.discard(here)
                 if window is not None:
                     window.rooting(False)
-                agent.step.backward += clock() - begin
-                agent.unstepped += 1
-                if agent.unstepped == UNSTEPPED:
+                if agent.steps.backward_leaves(here, clock() - begin):
                     agent.outbox.say(
                         "%d backward passes and no step of an optimizer: a row is a step, and ends when one "
                         "of torch.optim's has stepped. An optimizer that is "
@@ -291,15 +249,10 @@ class Agent:
             if agent is not None and not agent.guard.dead:
                 try:
                     now = agent.clock()
-                    if (
-                        agent.step.stepped == 0
-                        and agent.first is not None
-                        and agent.step.begin is not None
-                        and os.getpid() == agent.pid
-                    ):
-                        agent._boundary(now, True)  # the scaler met an infinity and skipped the optimizer
-                    agent.step.stepped = 0
-                    agent.step.spent += agent.clock() - now
+                    if agent.steps.skipped() and os.getpid() == agent.pid:
+                        agent._boundary(now, True)
+                    agent.steps.now.stepped = 0
+                    agent.steps.now.spent += agent.clock() - now
                 except BaseException as e:
                     if agent._caught(e):
                         raise
@@ -310,7 +263,7 @@ class Agent:
     # -- a step's end ----------------------------------------------------------------------------------------
 
     def _boundary(self, now: int, skipped: bool) -> None:
-        step, windows, manager = self.step, self.windows, self.manager
+        step, windows, manager = self.steps.now, self.windows, self.manager
         if windows.open is not None:
             windows.open.next()
         carried = manager.step_ended()
@@ -321,7 +274,7 @@ class Agent:
                     self.outbox.produced,
                     self.epoch + step.begin,
                     self.epoch + now,
-                    max(now - step.begin - step.backward - step.optimizer, 0),
+                    step.forward(now),
                     step.backward,
                     step.optimizer,
                 )
@@ -340,8 +293,7 @@ class Agent:
         if windows.open is None:
             manager.manage()
             windows.begin(now)
-        self.step = _Step(now)
-        self.step.stepped = 0 if skipped else 1
+        self.steps.next(now, skipped)
 
     # -- the sending thread ----------------------------------------------------------------------------------
 
@@ -459,7 +411,7 @@ class Agent:
         self.manager.off()
         self.__init__(self.path, self.launched)  # type: ignore[misc]
         self.hooks, self.patches, self.manager.unplanned = kept
-        self.step = _Step(None)
+        self.steps = Steps(None)
         self._expect_the_end()
         self.manager.offload()
 
@@ -474,7 +426,7 @@ class Agent:
             }
             window = self.windows.here()
             if window is not None and not self.guard.dead:
-                window.steps.append((self.step.begin or window.start, self.clock()))
+                window.steps.append((self.steps.now.begin or window.start, self.clock()))
                 self.windows.close(True)
             self.manager.off()
             self.bell.ring()
@@ -492,49 +444,3 @@ def _wait(done: Callable[[], bool], longest: float, nap: float) -> None:
     late = time.monotonic() + longest
     while not done() and time.monotonic() < late:
         time.sleep(nap)
-
-
-def reach(path: str) -> None:
-    """Begin in a process to which the environment may not have brought the agent, unless it is still
-    importing torch, would be silent or has an agent. Whoever asks asks again."""
-    torch = sys.modules.get("torch")
-    if torch is None or initializing(torch) or silent():
-        return
-    if not any(type(getattr(hook, "__self__", None)).__name__ == "Agent" for hook in step_hooks()):
-        attach(path)
-
-
-def attach(path: str) -> None:
-    """Begin in a running process, on whatever thread this runs."""
-    if "torch" not in sys.modules:
-        _refuse(
-            path,
-            "torch is not loaded in this process: attach once the program has imported it, or name the "
-            "process that trains",
-        )
-    elif too_old(sys.modules["torch"]):
-        _refuse(path, too_old(sys.modules["torch"]))
-    elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        _refuse(
-            path,
-            "an agent lives in this process already, and is not found from here: watch it as the user who "
-            "does so, with the same XDG_RUNTIME_DIR",
-            "agent_lives",
-        )
-    else:
-        Agent(path, False).attach()
-
-
-def _refuse(path: str, why: str, code: str = "") -> None:
-    payload = json.dumps(
-        {"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}
-    ).encode()
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    try:
-        sock.settimeout(0.2)
-        sock.connect(path)
-        sock.sendall(struct.pack("<IB", len(payload) + 1, BYE) + payload)
-    except OSError:
-        pass
-    finally:
-        sock.close()

@@ -67,7 +67,7 @@ func TestABundleImportsNothingOfThePackage(t *testing.T) {
 // TestTheAgentIsAllOfThePackage: a module that nothing imports is one that nobody needs. One is there for
 // type checkers alone.
 func TestTheAgentIsAllOfThePackage(t *testing.T) {
-	bundled := order([]string{"agent"})
+	bundled := order([]string{"arrive"})
 	for _, module := range names(t) {
 		if !slices.Contains(bundled, module) && module != "kinds" {
 			t.Errorf("nothing imports %s", module)
@@ -107,10 +107,10 @@ for name in sys.argv[2:]:
 del sys.path[0]
 `
 	bundle := filepath.Join(t.TempDir(), "agent.py")
-	if err := os.WriteFile(bundle, []byte(Bundle("agent")), 0o600); err != nil {
+	if err := os.WriteFile(bundle, []byte(Bundle("arrive")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out := python(t, script, append([]string{bundle}, order([]string{"agent"})...)...); out != "" {
+	if out := python(t, script, append([]string{bundle}, order([]string{"arrive"})...)...); out != "" {
 		t.Errorf("the bundle lacks, of these modules:\n%s", out)
 	}
 }

@@ -9,7 +9,7 @@ import socket
 import struct
 from typing import Any, Iterator, Mapping
 
-from .wire import MAX_FRAME
+from .wire import BYE, MAX_FRAME, VERSION
 
 PIECE = 1 << 18  # bytes that are written at once
 
@@ -132,3 +132,19 @@ class Link:
             payload = bytes(self.unread[5 : 4 + size])
             del self.unread[: 4 + size]
             yield kind, payload
+
+
+def refuse(path: str, why: str, code: str = "") -> None:
+    """Tell the viewer at a socket why no agent begins here."""
+    payload = json.dumps(
+        {"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}
+    ).encode()
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(0.2)
+        sock.connect(path)
+        sock.sendall(struct.pack("<IB", len(payload) + 1, BYE) + payload)
+    except OSError:
+        pass
+    finally:
+        sock.close()

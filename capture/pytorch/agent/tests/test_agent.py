@@ -14,6 +14,7 @@ from agent.link import Bell
 from agent.markers import Markers
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
+from agent.steps import ELSEWHERE, UNSTEPPED, Steps
 from agent.totals import Pools
 from agent.windows import MAX_READY, Windows
 from agent.wishes import Wishes
@@ -172,6 +173,64 @@ def test_optimizers_are_known_once_and_weakly():
     assert known.device() == "cuda:0"
     assert known.add(Optimizer()) is True
     assert len(known.known) == 2
+
+
+def stepped(steps, optimizer, begin, end):
+    """Whether a step of training ends with one of an optimizer."""
+    steps.optimizer_enters(optimizer, begin)
+    return steps.optimizer_leaves(optimizer, end) and steps.ends(optimizer)
+
+
+def test_the_first_optimizer_ends_a_step_until_it_is_out_of_use():
+    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    assert stepped(steps, a, 10, 20)
+    assert [stepped(steps, b, 30, 35) for _ in range(ELSEWHERE)] == [False] * ELSEWHERE
+    assert stepped(steps, b, 40, 50)
+    assert not stepped(steps, a, 60, 70)
+
+
+def test_a_step_inside_of_another_is_part_of_it():
+    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    steps.optimizer_enters(a, 10)
+    steps.optimizer_enters(b, 12)
+    assert not steps.optimizer_leaves(b, 14)
+    assert steps.optimizer_leaves(a, 20)
+    assert steps.now.optimizer == 10
+    steps.optimizer_enters(a, 30)  # which raises: nothing says that it has left
+    steps.optimizer_enters(a, 40)
+    assert steps.optimizer_leaves(a, 45)
+    assert steps.now.optimizer == 15
+
+
+def test_a_scaler_that_steps_nothing_ends_a_step():
+    steps, a = Steps(0), Optimizer()
+    assert not steps.skipped()  # no optimizer has stepped yet
+    stepped(steps, a, 1, 2)
+    steps.next(2, False)
+    assert not steps.skipped()
+    steps.now.stepped = 0
+    assert steps.skipped()
+    steps.now.begin = None  # half seen
+    assert not steps.skipped()
+
+
+def test_what_is_left_of_a_step_is_its_forward_pass():
+    steps, a = Steps(100), Optimizer()
+    steps.backward_enters(1)
+    assert steps.in_backward == {1}
+    steps.backward_leaves(1, 30)
+    assert steps.in_backward == set()
+    stepped(steps, a, 160, 170)
+    assert steps.now.forward(180) == 40
+    steps.next(180, True)
+    assert (steps.now.begin, steps.now.stepped, steps.now.forward(190)) == (180, 0, 10)
+
+
+def test_passes_that_no_step_follows_are_said_once_and_taken_back():
+    steps, a = Steps(0), Optimizer()
+    assert [steps.backward_leaves(1, 0) for _ in range(UNSTEPPED + 5)].count(True) == 1
+    stepped(steps, a, 1, 2)
+    assert [steps.heard_again(), steps.heard_again()] == [True, False]
 
 
 def raises(*args):
