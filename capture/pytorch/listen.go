@@ -2,19 +2,14 @@ package pytorch
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
-
-	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 )
 
 // maxSocketPath is what the kernels have room for in the address of a Unix socket.
@@ -77,7 +72,8 @@ const (
 // lock keeps others from locking a folder until it is closed. After lockPatience it goes without.
 func lock(dir *os.File) {
 	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(lockEvery) {
-		if err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); !errors.Is(err, syscall.EWOULDBLOCK) {
+		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EWOULDBLOCK) {
 			return
 		}
 	}
@@ -250,256 +246,4 @@ func (l *Listener) Close() error {
 		l.place.leave()
 	})
 	return err
-}
-
-// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must
-// belong to the user and be closed to everyone else.
-func Folder() (string, error) {
-	base := os.Getenv("XDG_RUNTIME_DIR")
-	if base == "" {
-		base = "/tmp"
-	}
-	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
-	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
-	}
-	info, err := os.Lstat(dir)
-	if err != nil {
-		return "", err
-	}
-	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
-			"XDG_RUNTIME_DIR to another", dir)
-	}
-	return dir, nil
-}
-
-// marker is the file by which later viewers find an agent.
-type marker struct {
-	Version int    `json:"version"`
-	PID     int    `json:"pid"`
-	Start   int64  `json:"start"`
-	Socket  string `json:"socket"`
-}
-
-// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if it has none, and
-// ErrReused if the marker is of an earlier process with that number.
-func findMarker(pid int) (m marker, err error) {
-	uid, _ := userOf(pid)
-	name := strconv.Itoa(innerPID(pid)) + ".json"
-	for _, dir := range folders(pid, uid) {
-		p, closed := placeAt(pid, dir, false)
-		if closed != nil {
-			continue
-		}
-		b, unread := p.read(name)
-		over := false
-		if unread == nil && json.Unmarshal(b, &m) == nil && m.Socket != "" {
-			if over = !alive(pid, m.Start); over {
-				p.remove(name)
-			}
-		} else {
-			m = marker{}
-		}
-		p.close()
-		switch {
-		case m.Socket == "":
-			continue
-		case over:
-			return m, fmt.Errorf("process %d: %w: the training that had this number has ended", pid, ErrReused)
-		case m.Version != Version:
-			return m, otherVersion(pid, m.Version)
-		}
-		return m, nil
-	}
-	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
-}
-
-// Lives reports whether an agent lives in process pid: Attach then needs no permission to trace it.
-func Lives(pid int) bool {
-	_, err := findMarker(pid)
-	return err == nil
-}
-
-// OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid,
-// nil where none does.
-func OtherVersion(pid int) error {
-	if _, err := findMarker(pid); errors.Is(err, ErrVersion) {
-		return err
-	}
-	return nil
-}
-
-// Connect finds the agent in process pid and waits until it has connected, which takes up to about a second.
-// If another viewer watches it, that viewer passes on what it sees. The error wraps ErrNoAgent if no agent is
-// there: Attach brings one in.
-func Connect(ctx context.Context, pid int) (*Session, error) {
-	for began := time.Now(); ; {
-		m, err := findMarker(pid)
-		if err != nil {
-			return nil, err
-		}
-		at, err := placeAt(pid, filepath.Dir(m.Socket), true)
-		if err != nil {
-			return nil, err
-		}
-		name := filepath.Base(m.Socket)
-		s, err := await(ctx, pid, at, name, nil, func() error {
-			now, err := findMarker(pid)
-			if err == nil && now.Socket != m.Socket {
-				err = fmt.Errorf("process %d: %w connects here any more", pid, ErrNoAgent)
-			}
-			return err
-		})
-		if err == nil {
-			return s, nil
-		}
-		if !errors.Is(err, ErrWatched) {
-			at.close()
-			return nil, err
-		}
-		// With the user's rights: that user may have put a link to another's socket there meanwhile.
-		along := asUser(at.uid, at.gid, func() (err error) {
-			s, err = lookAlong(pid, filepath.Join(at.here, name))
-			return err
-		})
-		at.close()
-		switch {
-		case along == nil:
-			return s, nil
-		case errors.Is(along, ErrVersion):
-			return nil, along
-		case errors.Is(along, errAttaching):
-			began = time.Now()
-		case time.Since(began) > showing:
-			return nil, err
-		}
-		select { // nobody tells when that viewer goes, or begins to show what it sees
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// showing is how long a viewer may take from the agent's connection until it shows others what it sees.
-const showing = 2 * time.Second
-
-// Injector has source run on the main thread of a running Python process, and returns once it has.
-type Injector func(ctx context.Context, pid int, source string) error
-
-// settling is how long to retry when another agent is in the way: one that another viewer has just injected,
-// or one that is leaving. On a busy machine either takes seconds.
-const settling = 30 * time.Second
-
-// settleEvery is the time between two looks at whether that agent can be found. It is injected again after
-// that time, and each time after twice as long: what is injected takes time from the training.
-const settleEvery = 50 * time.Millisecond
-
-// tracing is how long to retry while another process traces the target: another viewer needs less than that
-// to inject the agent.
-const tracing = 2 * time.Second
-
-// Attach connects to the agent in a running process, and brings one in if there is none.
-func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
-	var first time.Time // when another agent or tracer was in the way
-	for pause := settleEvery; ; pause *= 2 {
-		s, err := Connect(ctx, pid)
-		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
-			s, err = bring(ctx, pid, way)
-		}
-		if first.IsZero() { // injecting may have taken long
-			first = time.Now()
-		}
-		switch spent := time.Since(first); {
-		case errors.Is(err, inject.ErrBusy) && spent < tracing: // by another viewer, or a debugger
-		case (errors.Is(err, errLives) || errors.Is(err, ErrNoAgent)) && spent < settling:
-		default:
-			return s, err
-		}
-		if !settle(ctx, pid, pause) {
-			return nil, err
-		}
-	}
-}
-
-// settle waits until the agent in a process can be found, at most for pause. It reports whether ctx is not
-// done. What it looks for is a file that another process writes.
-func settle(ctx context.Context, pid int, pause time.Duration) bool {
-	for late := time.Now().Add(pause); ; {
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(settleEvery):
-		}
-		if Lives(pid) || !time.Now().Before(late) {
-			return true
-		}
-	}
-}
-
-// brought counts the attempts to bring an agent in: each has a socket of its own.
-var brought atomic.Int64
-
-// bring brings the agent into a process that has none, and waits until it has connected.
-func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
-	at, err := placeFor(pid)
-	if err != nil {
-		return nil, err
-	}
-	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
-	begin := func() error { return way(ctx, pid, Bootstrap(filepath.Join(at.there, name))) }
-	s, err := await(ctx, pid, at, name, begin, func() error { return nil })
-	if err != nil {
-		at.close()
-	}
-	return s, err
-}
-
-// goneEvery is the time between two looks at whether an agent will still connect: what says so is a file that
-// another process removes, in a container perhaps.
-const goneEvery = 200 * time.Millisecond
-
-// await listens at a socket of a place until the agent of process pid has connected, or gone returns why it
-// will not. Place and listener last as long as the session, to tell other viewers who watches. It hangs up on
-// other ranks of the same run, which keep trying.
-func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
-	l, err := at.listen(name)
-	if err != nil {
-		return nil, fmt.Errorf("process %d: %w", pid, err)
-	}
-	if begin != nil {
-		if err := begin(); err != nil {
-			_ = l.Close()
-			return nil, err
-		}
-	}
-	for {
-		wait, cancel := context.WithTimeout(ctx, goneEvery)
-		s, err := l.Accept(wait)
-		cancel()
-		switch {
-		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			_ = l.Close()
-			return nil, fmt.Errorf("process %d: the agent did not connect: %w", pid, context.Cause(ctx))
-		case errors.Is(err, context.DeadlineExceeded):
-			err := gone()
-			if !alive(pid, 0) {
-				err = fmt.Errorf("process %d has ended", pid)
-			}
-			if err != nil {
-				_ = l.Close()
-				return nil, err
-			}
-		case err != nil:
-			_ = l.Close()
-			return nil, err
-		case s.target.PID == pid:
-			s.listener = l
-			go l.refuse()
-			return s, nil
-		default:
-			_ = s.Close() // another rank of the same run: it keeps trying
-		}
-	}
 }

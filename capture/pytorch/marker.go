@@ -1,0 +1,89 @@
+package pytorch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+)
+
+// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must
+// belong to the user and be closed to everyone else.
+func Folder() (string, error) {
+	base := os.Getenv("XDG_RUNTIME_DIR")
+	if base == "" {
+		base = "/tmp"
+	}
+	dir := filepath.Join(base, "gmemtop-"+strconv.Itoa(os.Getuid()))
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return "", fmt.Errorf("a folder for the socket: %w; set XDG_RUNTIME_DIR to a folder of yours", err)
+	}
+	info, err := os.Lstat(dir)
+	if err != nil {
+		return "", err
+	}
+	if !info.IsDir() || owner(info) != os.Getuid() || info.Mode().Perm()&0o077 != 0 {
+		return "", fmt.Errorf("%s is not a folder that only you can enter; remove it, or set "+
+			"XDG_RUNTIME_DIR to another", dir)
+	}
+	return dir, nil
+}
+
+// marker is the file by which later viewers find an agent.
+type marker struct {
+	Version int    `json:"version"`
+	PID     int    `json:"pid"`
+	Start   int64  `json:"start"`
+	Socket  string `json:"socket"`
+}
+
+// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if it has none, and
+// ErrReused if the marker is of an earlier process with that number.
+func findMarker(pid int) (m marker, err error) {
+	uid, _ := userOf(pid)
+	name := strconv.Itoa(innerPID(pid)) + ".json"
+	for _, dir := range folders(pid, uid) {
+		p, closed := placeAt(pid, dir, false)
+		if closed != nil {
+			continue
+		}
+		b, unread := p.read(name)
+		over := false
+		if unread == nil && json.Unmarshal(b, &m) == nil && m.Socket != "" {
+			if over = !alive(pid, m.Start); over {
+				p.remove(name)
+			}
+		} else {
+			m = marker{}
+		}
+		p.close()
+		switch {
+		case m.Socket == "":
+			continue
+		case over:
+			return m, fmt.Errorf("process %d: %w: the training that had this number has ended",
+				pid, ErrReused)
+		case m.Version != Version:
+			return m, otherVersion(pid, m.Version)
+		}
+		return m, nil
+	}
+	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
+}
+
+// Lives reports whether an agent lives in process pid: Attach then needs no permission to trace it.
+func Lives(pid int) bool {
+	_, err := findMarker(pid)
+	return err == nil
+}
+
+// OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid,
+// nil where none does.
+func OtherVersion(pid int) error {
+	if _, err := findMarker(pid); errors.Is(err, ErrVersion) {
+		return err
+	}
+	return nil
+}
