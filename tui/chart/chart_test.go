@@ -45,8 +45,9 @@ func hills(tb testing.TB) *timeline.Device {
 
 func stateOf(d *timeline.Device) *leaf.State {
 	return &leaf.State{
-		Timeline: d.Timeline(), Device: d, Theme: theme.Mono(),
-		Place: leaf.Place{Window: d.Full(timeline.AxisTime), Selected: timeline.NoAlloc},
+		Open:    leaf.Open{Timeline: d.Timeline(), Device: d},
+		Display: leaf.Display{Theme: theme.Mono()},
+		Place:   leaf.Place{Window: d.Full(timeline.AxisTime), Selected: timeline.NoAlloc},
 	}
 }
 

@@ -66,7 +66,7 @@ func TestACurveIsNotDrawnWhereItDoesNotExist(t *testing.T) {
 		}
 	}
 	for _, th := range []*theme.Theme{theme.Dark(), theme.Mono()} {
-		s := &leaf.State{Theme: th}
+		s := &leaf.State{Display: leaf.Display{Theme: th}}
 		c := canvas.New(80, 10, canvas.NoColor, false)
 		p := Plot{Curves: []Curve{{High: v, Mark: '*'}}, High: 10}
 		area := p.Draw(s, c, c.Bounds())
@@ -89,10 +89,10 @@ func TestACurveIsNotDrawnWhereItDoesNotExist(t *testing.T) {
 func TestAPlotWithoutRoomDrawsNothing(t *testing.T) {
 	p := Plot{Curves: []Curve{{High: spike(9)}}}
 	c := canvas.New(80, 12, canvas.NoColor, false)
-	if area := p.Draw(&leaf.State{Theme: theme.Dark()}, c, c.Bounds()); area.H != 10 || area.W == 0 {
+	if area := p.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, c, c.Bounds()); area.H != 10 || area.W == 0 {
 		t.Errorf("the plot lies in %+v", area)
 	}
-	if p.Draw(&leaf.State{Theme: theme.Dark()}, c, canvas.Rect{W: 10, H: 2}) != (canvas.Rect{}) {
+	if p.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, c, canvas.Rect{W: 10, H: 2}) != (canvas.Rect{}) {
 		t.Error("a plot was drawn where there is no room")
 	}
 }
@@ -109,7 +109,7 @@ func TestSamplesOfARecordingReachItsPeak(t *testing.T) {
 func TestTheXAxisCountsFromItsOrigin(t *testing.T) {
 	p := Plot{Curves: []Curve{{High: spike(9)}}, Span: 10_000_000, Origin: 5_000_000}
 	c := canvas.New(100, 8, canvas.NoColor, false)
-	p.Draw(&leaf.State{Theme: theme.Dark()}, c, c.Bounds())
+	p.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, c, c.Bounds())
 	text := ansi.Strip(c.String())
 	for _, want := range []string{"−4 ms", "−2 ms", "2 ms", "4 ms"} {
 		if !strings.Contains(text, want) {

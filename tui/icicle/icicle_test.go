@@ -23,7 +23,7 @@ func tree() *sites.Node {
 
 func draw(ch *Chart, w, h int) (string, *canvas.Canvas) {
 	c := canvas.New(w, h, canvas.NoColor, true)
-	ch.Draw(&leaf.State{Theme: theme.Mono()}, c)
+	ch.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Mono()}}, c)
 	return ansi.Strip(c.String()), c
 }
 

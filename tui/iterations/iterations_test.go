@@ -145,7 +145,7 @@ func TestOrdinalsAreEnglish(t *testing.T) {
 
 func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 	d := &timeline.Device{}
-	if ok, why := New().Available(&leaf.State{Device: d}); ok || why == "" {
+	if ok, why := New().Available(&leaf.State{Open: leaf.Open{Device: d}}); ok || why == "" {
 		t.Error("a recording without events has iterations")
 	}
 }

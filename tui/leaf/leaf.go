@@ -56,26 +56,36 @@ type Filter struct {
 	QueryText string
 }
 
-// State is what all views share. Views read it and never write it; the root changes it when a message says
-// so, and bumps Version.
-type State struct {
+// Open is what is open and what of it is in view.
+type Open struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
 	Device    *timeline.Device     // the device in view, nil where the trace has none
 	Run       *runs.Run            // nil unless a folder was opened
-	Place
-	Filter
-	Units    timeline.Units
-	Theme    *theme.Theme
-	Analysed bool   // the device's iterations and phases are computed: asking for them costs nothing
-	Headline string // the device's one-sentence answer, "" until Analysed
-	Version  int    // grows with every change of the above: views key their caches by it
+	Analysed  bool                 // the device's iterations and phases are computed: asking for them costs nothing
+	Headline  string               // the device's one-sentence answer, "" until Analysed
 	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest
 	// captured one that did not, nil for none, and BasisName its name: what a plan is made for has to be what
 	// the training does by itself.
 	UnderPlan bool
 	Basis     *timeline.Timeline
 	BasisName string
+}
+
+// Display is how figures are written and what colours mean.
+type Display struct {
+	Units timeline.Units
+	Theme *theme.Theme
+}
+
+// State is what all views share. Views read it and never write it; the root changes it when a message says
+// so, and bumps Version.
+type State struct {
+	Open
+	Place
+	Filter
+	Display
+	Version int // grows with every change of the above: views key their caches by it
 	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's
 	// resolution is made from.
 	Width, Height int

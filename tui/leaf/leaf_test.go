@@ -151,7 +151,7 @@ func TestTheAnswerOfASentenceStandsOutAndNoMore(t *testing.T) {
 	text := "Peak 1.03 GiB here: 38 % activations. Largest holder: step."
 	for _, w := range []int{21, 40, 90} { // the colon ends a line, stands within one, and all is one line
 		c := canvas.New(w, 18, canvas.TrueColor, false)
-		Sentence(&State{Theme: theme.Dark()}, c, text)
+		Sentence(&State{Display: Display{Theme: theme.Dark()}}, c, text)
 		shown, bold := "", ""
 		for y := range 3 {
 			for x := range w {

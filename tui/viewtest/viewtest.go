@@ -48,7 +48,10 @@ func Open(t *testing.T, v leaf.View, tls ...*timeline.Timeline) *Screen {
 // State returns the state that the root begins with: the main device of the first timeline, the cursor at its
 // peak.
 func State(tls ...*timeline.Timeline) *leaf.State {
-	s := &leaf.State{Timelines: tls, Place: leaf.Place{Selected: timeline.NoAlloc}, Theme: theme.Dark(), Version: 1}
+	s := &leaf.State{
+		Open: leaf.Open{Timelines: tls}, Place: leaf.Place{Selected: timeline.NoAlloc},
+		Display: leaf.Display{Theme: theme.Dark()}, Version: 1,
+	}
 	if len(tls) > 0 {
 		s.Timeline = tls[0]
 		s.Device = tls[0].Main()

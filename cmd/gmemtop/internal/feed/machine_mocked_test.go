@@ -33,7 +33,7 @@ func TestTheMachineOfTheMocksIsDrawnWithItsProcesses(t *testing.T) {
 	v := machine.New()
 	screen := func() string {
 		c := canvas.New(120, 40, canvas.NoColor, false)
-		v.Draw(&leaf.State{Theme: theme.Mono()}, c)
+		v.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Mono()}}, c)
 		return ansi.Strip(c.String())
 	}
 	var got string
