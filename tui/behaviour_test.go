@@ -210,8 +210,8 @@ func TestCopyGivesTheBlockAndItsStack(t *testing.T) {
 		t.Errorf("the clipboard was set %d times", d.ran["setClipboardMsg"])
 	}
 	for _, want := range []string{s.Device.Name(s.Selected), "model.py:"} {
-		if !strings.Contains(d.m.yank, want) {
-			t.Errorf("%q is not in the copied text %q", want, d.m.yank)
+		if !strings.Contains(d.m.share.copied, want) {
+			t.Errorf("%q is not in the copied text %q", want, d.m.share.copied)
 		}
 	}
 }
@@ -219,8 +219,8 @@ func TestCopyGivesTheBlockAndItsStack(t *testing.T) {
 func TestASourceThatIsNotHereIsCopiedInstead(t *testing.T) {
 	d := open120(t, "2", "up", "o")
 	d.wants("is not on this machine")
-	if !strings.HasPrefix(d.m.yank, "model.py:") {
-		t.Errorf("copied %q", d.m.yank)
+	if !strings.HasPrefix(d.m.share.copied, "model.py:") {
+		t.Errorf("copied %q", d.m.share.copied)
 	}
 }
 

@@ -275,5 +275,28 @@ func (c *cursor) momentText(at timeline.Moment) string {
 // setMark marks a moment.
 func (c *cursor) setMark(at timeline.Moment) { c.Mark, c.HasMark, c.last = at, true, at }
 
+// toBlock selects a block and moves to where it is allocated.
+func (c *cursor) toBlock(a timeline.AllocID) string {
+	c.choose(a)
+	return c.moveTo(c.device.Allocs.Start[a])
+}
+
+// narrowed reports whether there is a selection, a mark or a zoom to take back.
+func (c *cursor) narrowed() bool { return c.Selected != timeline.NoAlloc || c.HasMark || c.zoomed() }
+
+// back takes back the latest of what narrows the view: the selection, the filter, the mark, the zoom.
+func back(c *cursor, f *filter) {
+	switch {
+	case c.Selected != timeline.NoAlloc:
+		c.choose(timeline.NoAlloc)
+	case f.QueryText != "":
+		f.clear()
+	case c.HasMark:
+		c.HasMark = false
+	default:
+		c.wholeWindow()
+	}
+}
+
 // zoomed reports whether less than the whole recording is shown.
 func (c *cursor) zoomed() bool { return c.device != nil && c.Window != c.device.Full(c.Window.Axis) }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"charm.land/bubbles/v2/key"
-	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/dialog"
@@ -12,11 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// help lists every key that does something now, those of the view in front first, then what else there is.
-func (m *Model) help() *dialog.List {
-	entries := viewEntries(m.tabs.view(), m.bindings())
-	for i := range m.actions {
-		entries = append(entries, m.actions[i].entry())
+// keysDialog lists every key that does something now, those of the view in front first, then what else there is.
+func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
+	entries := viewEntries(v, own)
+	for i := range actions {
+		entries = append(entries, actions[i].entry())
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
 	l.Footer = "mouse: click selects, wheel zooms, drag pans; M turns it off"
@@ -42,24 +41,25 @@ func (a *action) entry() dialog.Entry {
 }
 
 // palette lists everything that can be done by name: views, keys, devices, themes, exports.
-func (m *Model) palette() *dialog.List {
-	entries := viewEntries(m.tabs.view(), m.bindings())
+func palette(m *Model) *dialog.List {
+	idle, s := m.loader.idle(), &m.state
+	entries := viewEntries(m.tabs.view(), m.tabs.bindings(s, idle))
 	for i := range m.actions {
 		if a := &m.actions[i]; a.name != "palette" && a.enabled() {
 			entries = append(entries, a.entry())
 		}
 	}
 	if m.ready() {
-		entries = append(entries, deviceEntries(&m.state)...)
+		entries = append(entries, deviceEntries(s)...)
 	}
-	if m.loader.idle() {
-		entries = append(entries, fileEntries(&m.state)...)
+	if idle {
+		entries = append(entries, fileEntries(s)...)
 	}
 	if m.screen.hasColors() {
 		entries = append(entries, themeEntries()...)
 	}
 	if m.ready() {
-		entries = append(entries, m.exportEntries()...)
+		entries = append(entries, m.share.entries(s, m.shot())...)
 	}
 	return dialog.NewList("What next?", "type a few letters", entries)
 }
@@ -132,13 +132,4 @@ func themeEntries() []dialog.Entry {
 		entries = append(entries, dialog.Entry{Group: "Themes", Title: "theme " + name, Msg: themeMsg{name}})
 	}
 	return entries
-}
-
-func (m *Model) setTheme(name string) tea.Cmd {
-	th, ok := theme.ByName(name)
-	if !ok {
-		return nil
-	}
-	m.state.Theme, m.themeFixed = th, true
-	return tea.Batch(m.changed(), m.toast.say("theme "+name, false))
 }

@@ -253,7 +253,7 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 func (d *driver) picture(path string) {
 	d.t.Helper()
 	var picture bytes.Buffer
-	if err := write(d.m.picture())(context.Background(), &picture); err != nil {
+	if err := write(d.m.shot().picture)(context.Background(), &picture); err != nil {
 		d.t.Fatal(err)
 	}
 	if *update {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
@@ -122,6 +123,9 @@ func (d *driver) typeText(text string) {
 		d.press(string(r))
 	}
 }
+
+// own are the keys of the view in front.
+func (d *driver) own() []key.Binding { return d.m.tabs.bindings(&d.m.state, d.m.loader.idle()) }
 
 func (d *driver) screen() string { return ansi.Strip(d.m.View().Content) }
 

@@ -25,33 +25,92 @@ type exportJob struct {
 	write      func(ctx context.Context, w io.Writer) error
 }
 
+// sharing hands things to other programs: the clipboard, the editor, files.
+type sharing struct {
+	post      func(tea.Msg)
+	editor    string // the command of the user's choice, "" for $VISUAL, then $EDITOR
+	exporters []Exporter
+	copied    string // what was copied last, for tests of the clipboard's text
+}
+
+// exportedMsg ends an export.
+type exportedMsg struct {
+	path  string
+	bytes int64
+	err   error
+}
+
+// existsMsg says that the file to export to is there already, and what would overwrite it.
+type existsMsg struct{ job exportJob }
+
+// saveMsg starts an export.
+type saveMsg struct{ job exportJob }
+
+// followedMsg ends a visit to the editor.
+type followedMsg struct{ err error }
+
+// shot is the view in front as it is drawn without a dialog over it.
+type shot struct{ view, coloured, picture string }
+
+func (x *sharing) say(text string, bad bool) { x.post(leaf.ToastMsg{Text: text, Error: bad}) }
+
+// update handles what is to be shared and what came of it; ok is false for anything else.
+func (x *sharing) update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
+	switch msg := msg.(type) {
+	case leaf.CopyMsg:
+		return x.copy(msg.Text, msg.What), true
+	case leaf.FollowMsg:
+		return x.open(msg.File, msg.Line), true
+	case leaf.SaveMsg:
+		x.post(openMsg{askPath(exportBase(s.Timeline), msg)})
+	case followedMsg:
+		if msg.err == nil {
+			return tea.ClearScreen, true
+		}
+		x.say("the editor failed: "+msg.err.Error(), true)
+	case saveMsg:
+		return export(msg.job), true
+	case existsMsg:
+		x.post(openMsg{confirmOverwrite(msg.job)})
+	case exportedMsg:
+		if msg.err != nil {
+			x.say("export "+msg.path+": "+msg.err.Error(), true)
+			break
+		}
+		x.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
+	default:
+		return nil, false
+	}
+	return nil, true
+}
+
 // exports lists what can be written to a file.
-func (m *Model) exports() *dialog.List {
-	l := dialog.NewList("Export", "type to search", m.exportEntries())
+func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
+	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
 	l.Footer = "files are written to the current folder"
 	return l
 }
 
-// exportEntries offers the screen as text, plain and coloured, and the formats that cmd handed in.
-func (m *Model) exportEntries() []dialog.Entry {
-	base := exportBase(m.state.Timeline)
+// entries offers the screen as text, plain and coloured, and the formats that cmd handed in.
+func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
+	base := exportBase(s.Timeline)
 	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) dialog.Entry {
 		path := base + ext
 		return dialog.Entry{
-			Group: "Export", Title: name, Detail: path, Msg: saveMsg{exportJob{name: name, path: path, write: write}},
+			Group: "Export", Title: name, Detail: path,
+			Msg: saveMsg{exportJob{name: name, path: path, write: write}},
 		}
 	}
-	screen := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(m.tabs.view().Name(), " ", "-")))
-	coloured := m.bare(m.screen.canvas.String)
+	name := fmt.Sprintf(".%s", strings.ToLower(strings.ReplaceAll(screen.view, " ", "-")))
 	entries := []dialog.Entry{
-		job("this screen as text", screen+".txt", write(ansi.Strip(coloured)+"\n")),
-		job("this screen with its colours", screen+".ans", write(coloured+"\n")),
-		job("this screen as a picture", screen+".svg", write(m.picture())),
+		job("this screen as text", name+".txt", write(ansi.Strip(screen.coloured)+"\n")),
+		job("this screen with its colours", name+".ans", write(screen.coloured+"\n")),
+		job("this screen as a picture", name+".svg", write(screen.picture)),
 	}
-	t, d := m.state.Timeline, m.state.Device
-	for _, x := range m.opts.Exporters {
-		entries = append(entries, job(x.Name, x.Extension, func(ctx context.Context, w io.Writer) error {
-			return x.Write(ctx, w, t, d)
+	t, d := s.Timeline, s.Device
+	for _, e := range x.exporters {
+		entries = append(entries, job(e.Name, e.Extension, func(ctx context.Context, w io.Writer) error {
+			return e.Write(ctx, w, t, d)
 		}))
 	}
 	return entries
@@ -68,22 +127,6 @@ func exportBase(t *timeline.Timeline) string {
 		}
 	}
 	return name
-}
-
-// picture is the view as SVG.
-func (m *Model) picture() string {
-	fore, back := m.state.Theme.Ground()
-	return m.bare(func() string { return m.screen.canvas.SVG(fore, back) })
-}
-
-// bare takes the view as it is drawn without a dialog over it. The frame is drawn when the export starts.
-func (m *Model) bare(take func() string) string {
-	dialogs := m.dialogs
-	m.dialogs = dialog.Stack{}
-	m.draw()
-	text := take()
-	m.dialogs = dialogs
-	return text
 }
 
 func write(text string) func(context.Context, io.Writer) error {
@@ -117,13 +160,6 @@ func export(job exportJob) tea.Cmd {
 		}
 		return exportedMsg{path: job.path, bytes: info.Size()}
 	}
-}
-
-func (m *Model) onExported(msg exportedMsg) tea.Cmd {
-	if msg.err != nil {
-		return m.toast.say("export "+msg.path+": "+msg.err.Error(), true)
-	}
-	return m.toast.say(fmt.Sprintf("wrote %s, %s", msg.path, timeline.IEC.Bytes(msg.bytes)), false)
 }
 
 // askPath asks where to write what a view saves.

@@ -25,6 +25,14 @@ type filter struct {
 	found  foundMsg
 }
 
+// foundMsg brings the blocks that a filter selects, for n and N.
+type foundMsg struct {
+	text   string
+	device *timeline.Device
+	blocks []timeline.AllocID
+	err    error
+}
+
 // open filters another device; nil is none.
 func (f *filter) open(d *timeline.Device) tea.Cmd {
 	f.device = d

@@ -12,8 +12,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
@@ -24,11 +24,19 @@ func (m *Model) View() tea.View {
 	m.draw()
 	v := tea.NewView(m.screen.canvas.String())
 	v.AltScreen = true
-	v.WindowTitle = title(&m.follow, m.state.Timeline)
-	if m.mouse {
-		v.MouseMode = tea.MouseModeCellMotion
-	}
+	v.WindowTitle, v.MouseMode = title(&m.follow, m.state.Timeline), m.display.mode()
 	return v
+}
+
+// shot takes the view in front without the dialogs over it.
+func (m *Model) shot() shot {
+	dialogs := m.dialogs
+	m.dialogs = dialog.Stack{}
+	m.draw()
+	fore, back := m.state.Theme.Ground()
+	x := shot{m.tabs.view().Name(), m.screen.canvas.String(), m.screen.canvas.SVG(fore, back)}
+	m.dialogs = dialogs
+	return x
 }
 
 // title is the terminal's title.
@@ -44,25 +52,34 @@ func title(f *follow, t *timeline.Timeline) string {
 
 // draw draws the whole frame into the canvas.
 func (m *Model) draw() {
-	c := m.screen.canvas
+	c, s, at := m.screen.canvas, &m.state, &m.screen.layout
 	c.Clear()
-	if m.screen.layout.tooSmall {
-		drawTooSmall(m.state.Theme, c)
+	if at.tooSmall {
+		drawTooSmall(s.Theme, c)
 		return
 	}
+	idle := m.loader.idle()
+	own := m.tabs.bindings(s, idle)
+	status := c.Sub(at.status)
 	switch {
-	case !m.loader.idle():
-		m.loader.draw(m.state.Theme, c)
-		m.toast.draw(m.state.Theme, c.Sub(m.screen.layout.status))
+	case !idle:
+		m.loader.draw(s.Theme, c)
+		m.toast.draw(s.Theme, status)
 	default:
-		at := &m.screen.layout
-		drawTabs(&m.state, c.Sub(at.tabs), c.Sub(at.source), &m.tabs, &m.follow)
-		drawBanner(m.state.Theme, c.Sub(m.screen.layout.banner), m.banner())
-		m.drawView(c.Sub(m.screen.layout.body))
-		m.drawStatus(c.Sub(m.screen.layout.status))
+		drawTabs(s, c.Sub(at.tabs), c.Sub(at.source), &m.tabs, &m.follow)
+		drawBanner(s.Theme, c.Sub(at.banner), m.warning())
+		drawView(s, c.Sub(at.body), m.tabs.view(), &m.follow)
+		if !m.toast.draw(s.Theme, status) {
+			drawStatus(s, status, m.tabs.view(), own != nil, &m.follow, &m.filter)
+		}
 	}
-	m.dialogs.Draw(m.state.Theme, c)
-	m.drawHints(c.Sub(m.screen.layout.hints))
+	m.dialogs.Draw(s.Theme, c)
+	hints := c.Sub(at.hints)
+	if top := m.dialogs.Top(); top != nil {
+		drawDialogHints(s.Theme, hints, top.Hints())
+		return
+	}
+	drawHints(s.Theme, hints, m.actions.hints(s, m.tabs.view(), own, idle, hints.Width()-hintsEnd))
 }
 
 func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {
@@ -78,21 +95,20 @@ func drawTooSmall(th *theme.Theme, c *canvas.Canvas) {
 }
 
 // drawView draws the view in front, or why it has nothing to show.
-func (m *Model) drawView(c *canvas.Canvas) {
-	v := m.tabs.view()
+func drawView(s *leaf.State, c *canvas.Canvas, v leaf.View, watched *follow) {
 	if v == nil {
 		return
 	}
-	ok, why := v.Available(&m.state)
+	ok, why := v.Available(s)
 	if ok {
-		v.Draw(&m.state, c)
+		v.Draw(s, c)
 		return
 	}
-	if m.state.Timeline == nil && m.state.Run == nil { // what is wanted is not in what is open: nothing is
-		why = m.follow.nothingOpen(why)
+	if s.Timeline == nil && s.Run == nil { // what is wanted is not in what is open: nothing is
+		why = watched.nothingOpen(why)
 	}
 	title, why, command := unavailable(v.Name(), why)
-	leaf.Empty(&m.state, c, title, why, command)
+	leaf.Empty(s, c, title, why, command)
 }
 
 // unavailable splits a view's reason into its sentence and the command in backquotes that would make it, if
@@ -187,40 +203,7 @@ func exactnessWord(e timeline.Exactness) string {
 	return [...]string{"exact", "≥ lower bound", "~ inferred"}[min(e, timeline.Inferred)]
 }
 
-// banner is the one line of warning over the view: what is partial or lost. It is "" where nothing is.
-func (m *Model) banner() string {
-	if m.loader.partial != nil {
-		return "partial: " + m.loader.partial.Error()
-	}
-	if m.state.Timeline == nil {
-		return ""
-	}
-	var worst *traces.Loss
-	more := 0
-	losses := m.state.Timeline.Trace.Losses
-	for i := range losses {
-		l := &losses[i]
-		if l.Severity == traces.Info {
-			continue
-		}
-		if worst == nil || l.Severity > worst.Severity {
-			worst = l
-		}
-		more++
-	}
-	if worst == nil {
-		return ""
-	}
-	text := fmt.Sprintf("%s %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
-	if worst.Detail != "" {
-		text += ": " + worst.Detail
-	}
-	if more > 1 {
-		text += fmt.Sprintf(" (and %d more)", more-1)
-	}
-	return text
-}
-
+// drawBanner draws the line of warning.
 func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 	if c.Height() == 0 {
 		return
@@ -233,30 +216,27 @@ func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view 0"})
 }
 
-// drawStatus says what is under the cursor, or a toast.
-func (m *Model) drawStatus(c *canvas.Canvas) {
-	if m.toast.draw(m.state.Theme, c) {
-		return
-	}
-	th := m.state.Theme
+// drawStatus says what is under the cursor of the view in front, which has something to show or not.
+func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watched *follow, found *filter) {
+	th := s.Theme
 	w := c.Width()
-	if m.tabs.front != leaf.Live {
-		w -= m.follow.drawAlert(th, m.state.Units, c)
+	if v == nil || v.ID() != leaf.Live {
+		w -= watched.drawAlert(th, s.Units, c)
 	}
-	if m.bindings() == nil {
+	if !shows {
 		return
 	}
 	right := ""
-	if m.state.QueryText != "" {
-		right = "filter " + m.state.QueryText
-		if n, ok := m.filter.count(m.state.QueryText); ok {
+	if s.QueryText != "" {
+		right = "filter " + s.QueryText
+		if n, ok := found.count(s.QueryText); ok {
 			right += " (" + n + ")"
 		}
 		right = canvas.Truncate(right, w/3)
 		n := c.TextRight(w-1, 0, th.Accent, right)
 		c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"filter"})
 	}
-	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, m.tabs.view().Status(&m.state))
+	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, v.Status(s))
 }
 
 // hint is a key of the bottom line and what a click on it does.
@@ -270,59 +250,72 @@ func (h hint) width() int { return canvas.Width(h.Help().Key) + 1 + canvas.Width
 // betweenHints stands between two of them.
 const betweenHints = "  "
 
-// drawHints draws the keys that do something now, and help at the right end where no dialog is open.
-func (m *Model) drawHints(c *canvas.Canvas) {
-	th, w := m.state.Theme, c.Width()
-	if m.dialogs.Len() > 0 {
-		c.Fill(c.Bounds(), ' ', th.Text)
-		printHints(th, c, 1, m.hints(w-3))
-		return
-	}
-	help := hint{bind("?", "help", "?"), runMsg{"help"}}
-	at := w - 1 - help.width() - len(betweenHints)
-	printHints(th, c, at, []hint{help})
-	printHints(th, c, 1, m.hints(at-2))
+// helpHint stands at the right end of the bottom line; hintsEnd are the cells that others leave for it.
+var (
+	helpHint = hint{bind("?", "help", "?"), runMsg{"help"}}
+	hintsEnd = helpHint.width() + len(betweenHints) + 3
+)
+
+// drawHints draws the keys that do something now, and help at the right end.
+func drawHints(th *theme.Theme, c *canvas.Canvas, list []hint) {
+	printHints(th, c, c.Width()+2-hintsEnd, []hint{helpHint})
+	printHints(th, c, 1, list)
 }
 
-// hints are those that fit in w cells: the dialog's, or the view's and then the root's most useful ones.
-func (m *Model) hints(w int) (list []hint) {
-	seen := map[string]bool{}
-	add := func(b key.Binding, msg any) {
-		h, keys := hint{b, msg}, b.Keys()
-		fits := h.width()+len(betweenHints) <= w
-		if !fits || !b.Enabled() || len(keys) == 0 || b.Help().Key == "" || seen[keys[0]] {
+// drawDialogHints draws the keys of a dialog.
+func drawDialogHints(th *theme.Theme, c *canvas.Canvas, own []key.Binding) {
+	c.Fill(c.Bounds(), ' ', th.Text)
+	list := hintList{room: c.Width() - 3}
+	for _, b := range own {
+		list.add(b, nil)
+	}
+	printHints(th, c, 1, list.hints)
+}
+
+// hintList is the hints that fit in a number of cells, each key once.
+type hintList struct {
+	room  int
+	hints []hint
+}
+
+// add adds a binding if it does something and has room; msg is what a click on it does, nil for its key.
+func (l *hintList) add(b key.Binding, msg any) {
+	h, keys := hint{b, msg}, b.Keys()
+	need := h.width() + len(betweenHints)
+	if need > l.room || !b.Enabled() || len(keys) == 0 || b.Help().Key == "" {
+		return
+	}
+	for _, other := range l.hints {
+		if other.Keys()[0] == keys[0] {
 			return
 		}
-		seen[keys[0]] = true
-		if msg == nil {
-			h.msg = leaf.KeyMsg{Key: keys[0]}
-		}
-		list = append(list, h)
-		w -= h.width() + len(betweenHints)
 	}
-	if top := m.dialogs.Top(); top != nil {
-		for _, b := range top.Hints() {
-			add(b, nil)
-		}
-		return list
+	if msg == nil {
+		h.msg = leaf.KeyMsg{Key: keys[0]}
 	}
-	own := m.bindings()
+	l.hints = append(l.hints, h)
+	l.room -= need
+}
+
+// hints are those that fit in w cells: the view's own and then the root's most useful ones.
+func (k keymap) hints(s *leaf.State, v leaf.View, own []key.Binding, idle bool, w int) []hint {
+	list := hintList{room: w}
 	first := min(len(own), 5)
 	for _, b := range own[:first] {
-		add(b, nil)
+		list.add(b, nil)
 	}
 	for _, name := range hintNames {
-		if a := m.actions.named(name); a != nil && a.enabled() && !shadowed(m.tabs.view(), &m.state, a, own) {
-			add(shortHint(a), runMsg{name})
+		if a := k.named(name); a != nil && a.enabled() && !shadowed(v, s, a, own) {
+			list.add(shortHint(a), runMsg{name})
 		}
 	}
 	for _, b := range own[first:] {
-		add(b, nil)
+		list.add(b, nil)
 	}
-	if !m.loader.idle() {
-		add(bind("q", "quit", "q"), runMsg{"quit"})
+	if !idle {
+		list.add(bind("q", "quit", "q"), runMsg{"quit"})
 	}
-	return list
+	return list.hints
 }
 
 func printHints(th *theme.Theme, c *canvas.Canvas, x int, list []hint) {

@@ -158,7 +158,7 @@ func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
 	m.loader.number, m.loader.current = 1, &loading{number: 1}
 	_, cmd := m.Update(loadedMsg{load: 1, loaded: Loaded{Timelines: []*timeline.Timeline{tl}}})
 	d.run(cmd)
-	d.run(m.show(id))
+	d.send(leaf.ShowMsg{View: id})
 	term.show(m.View().Content)
 	keys := []string{"right", "right", "+", "right", "down", ".", "+", "left", "down", "up", "-", "-", "[", "]", "p", ",", "pgdown", "}"}
 	b.ResetTimer()

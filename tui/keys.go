@@ -6,6 +6,7 @@ import (
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -42,14 +43,29 @@ const (
 
 // newKeymap makes the table for a model.
 func newKeymap(m *Model) keymap {
-	ready := m.ready
+	ready, at, s := m.ready, &m.cursor, &m.state
 	when := func(can func() bool) func() bool { return func() bool { return m.ready() && can() } }
 	walk := func(do func() string) func() tea.Cmd { return func() tea.Cmd { return m.moved(do()) } }
-	at := &m.cursor
-	open := func(d func() dialog.Dialog) func() tea.Cmd {
+	say := func(msg func() tea.Msg) func() tea.Cmd {
 		return func() tea.Cmd {
-			m.dialogs.Open(d())
+			m.post(msg())
 			return nil
+		}
+	}
+	open := func(d func() dialog.Dialog) func() tea.Cmd {
+		return say(func() tea.Msg { return openMsg{d()} })
+	}
+	show := func(id leaf.ID) func() tea.Cmd {
+		return say(func() tea.Msg { return leaf.ShowMsg{View: id} })
+	}
+	match := func(by int) func() tea.Cmd {
+		return func() tea.Cmd {
+			to, said := m.filter.next(m.state.Selected, by)
+			m.post(said)
+			if to == timeline.NoAlloc {
+				return nil
+			}
+			return m.moved(at.toBlock(to))
 		}
 	}
 	hasEvents, hasIterations := when(at.hasEvents), when(at.hasIterations)
@@ -140,20 +156,20 @@ func newKeymap(m *Model) keymap {
 		},
 		{
 			name: "compare", group: groupLook, binding: bind("d", "compare with the mark", "d"),
-			can: hasMark, do: func() tea.Cmd { return m.show(leaf.Peak) },
+			can: hasMark, do: show(leaf.Peak),
 		},
 		{
 			name: "device", group: groupLook, binding: bind("D", "another device", "D"),
-			can: when(func() bool { return hasDevices(&m.state) }),
+			can: when(func() bool { return hasDevices(s) }),
 			do: open(func() dialog.Dialog {
-				return dialog.NewList("Devices", "type to search", deviceEntries(&m.state))
+				return dialog.NewList("Devices", "type to search", deviceEntries(s))
 			}),
 		},
 		{
 			name: "file", group: groupLook, binding: bind("w", "another file or rank", "w"),
-			can: func() bool { return m.loader.idle() && hasFiles(&m.state) },
+			can: func() bool { return m.loader.idle() && hasFiles(s) },
 			do: open(func() dialog.Dialog {
-				return dialog.NewList("Files and ranks", "type to search", fileEntries(&m.state))
+				return dialog.NewList("Files and ranks", "type to search", fileEntries(s))
 			}),
 		},
 
@@ -163,35 +179,39 @@ func newKeymap(m *Model) keymap {
 		},
 		{
 			name: "next match", group: groupFind, binding: bind("n", "next block of the filter", "n"),
-			can: hasFilter, do: func() tea.Cmd { return m.toMatch(1) },
+			can: hasFilter, do: match(1),
 		},
 		{
 			name: "previous match", group: groupFind, binding: bind("N", "previous block of the filter", "N"),
-			can: hasFilter, do: func() tea.Cmd { return m.toMatch(-1) },
+			can: hasFilter, do: match(-1),
 		},
 		{
 			name: "back", group: groupFind, binding: bind("esc", "back: selection, filter, mark, zoom", "esc"),
-			can: m.canBack, do: m.back,
+			can: when(func() bool { return at.narrowed() || m.filter.QueryText != "" }),
+			do: func() tea.Cmd {
+				back(at, &m.filter)
+				return m.changed()
+			},
 		},
 
 		{
 			name: "copy", group: groupShare, binding: bind("y", "copy what is selected", "y"),
-			can: ready, do: func() tea.Cmd {
-				m.post(copyOf(m.tabs.view(), &m.state))
-				return nil
-			},
+			can: ready, do: say(func() tea.Msg { return copyOf(m.tabs.view(), s) }),
 		},
 		{
 			name: "follow", group: groupShare, binding: bind("o", "open the source line in your editor", "o"),
 			can: when(func() bool {
-				file, _ := sourceOf(m.tabs.view(), &m.state)
+				file, _ := sourceOf(m.tabs.view(), s)
 				return file != ""
 			}),
-			do: func() tea.Cmd { return m.openSource(sourceOf(m.tabs.view(), &m.state)) },
+			do: say(func() tea.Msg {
+				file, line := sourceOf(m.tabs.view(), s)
+				return leaf.FollowMsg{File: file, Line: line}
+			}),
 		},
 		{
 			name: "export", group: groupShare, binding: bind("e", "export", "e"),
-			can: ready, do: open(func() dialog.Dialog { return m.exports() }),
+			can: ready, do: open(func() dialog.Dialog { return m.share.exports(s, m.shot()) }),
 		},
 	}
 	if m.follow.live != nil {
@@ -207,7 +227,7 @@ func newKeymap(m *Model) keymap {
 			name: "rank", group: groupView, binding: bind("w", "another rank of the job", "w"),
 			can: m.follow.hasRanks,
 			do: func() tea.Cmd {
-				m.follow.pickRank(m.state.Units)
+				m.follow.pickRank(s.Units)
 				return nil
 			},
 		})
@@ -217,27 +237,38 @@ func newKeymap(m *Model) keymap {
 		table = append(table, action{
 			name: "view " + string(rune(id)), group: groupView, first: true,
 			binding: bind(string(rune(id)), v.Name(), string(rune(id))),
-			can:     m.loader.idle, do: func() tea.Cmd { return m.show(id) },
+			can:     m.loader.idle, do: show(id),
 		})
 	}
 	return append(table,
 		action{
 			name: "help", group: groupApp, first: true, binding: bind("?", "help", "?", "f1"),
-			do: open(func() dialog.Dialog { return m.help() }),
+			do: open(func() dialog.Dialog {
+				return keysDialog(m.tabs.view(), m.tabs.bindings(s, m.loader.idle()), m.actions)
+			}),
 		},
 		action{
 			name: "palette", group: groupApp, first: true, binding: bind(":", "command palette", ":", "ctrl+p"),
-			do: open(func() dialog.Dialog { return m.palette() }),
+			do: open(func() dialog.Dialog { return palette(m) }),
 		},
 		action{
 			name: "theme", group: groupApp, binding: bind("t", "next theme", "t"),
 			can: m.screen.hasColors,
-			do:  func() tea.Cmd { return m.setTheme(theme.After(m.state.Theme.Name)) },
+			do:  say(func() tea.Msg { return themeMsg{theme.After(s.Theme.Name)} }),
 		},
-		action{name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"), do: m.nextUnits},
+		action{
+			name: "units", group: groupApp, binding: bind("u", "units: GiB, GB, bytes", "u"),
+			do: func() tea.Cmd {
+				m.display.nextUnits()
+				return tea.Batch(m.open.analyse(s.Units), m.changed())
+			},
+		},
 		action{
 			name: "mouse", group: groupApp, binding: bind("M", "mouse on or off (off: select text)", "M"),
-			do: m.toggleMouse,
+			do: func() tea.Cmd {
+				m.display.toggleMouse()
+				return nil
+			},
 		},
 		action{
 			name: "suspend", group: groupApp, first: true, binding: bind("ctrl+z", "suspend", "ctrl+z"),
@@ -247,7 +278,13 @@ func newKeymap(m *Model) keymap {
 			name: "redraw", group: groupApp, first: true, binding: bind("ctrl+l", "redraw the screen", "ctrl+l"),
 			do: func() tea.Cmd { return tea.ClearScreen },
 		},
-		action{name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"), do: m.quit},
+		action{
+			name: "quit", group: groupApp, first: true, binding: bind("q", "quit", "q", "ctrl+c"),
+			do: func() tea.Cmd {
+				m.stop()
+				return tea.Quit
+			},
+		},
 	)
 }
 
@@ -313,28 +350,8 @@ func keyPress(name string) tea.KeyPressMsg {
 	return tea.KeyPressMsg(k)
 }
 
-// bindings returns what the view in front binds now.
-func (m *Model) bindings() []key.Binding {
-	v := m.tabs.view()
-	if v == nil || !m.loader.idle() {
-		return nil
-	}
-	if ok, _ := v.Available(&m.state); !ok {
-		return nil
-	}
-	return v.Bindings(&m.state)
-}
-
 // hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
 var hintNames = []string{
 	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back",
 	"next match", "follow", "export", "device", "file", "palette",
-}
-
-// show brings a view to the front.
-func (m *Model) show(id leaf.ID) tea.Cmd {
-	if !m.tabs.show(id) {
-		return nil
-	}
-	return m.changed()
 }

@@ -28,7 +28,7 @@ func rich(t *testing.T) *driver {
 func (d *driver) footprint() string {
 	s := d.m.state
 	s.Theme, s.Version = nil, 0
-	return fmt.Sprint(d.m.View().Content, d.quit, d.m.dialogs.Len(), d.m.mouse, d.m.state.Theme.Name, d.ran,
+	return fmt.Sprint(d.m.View().Content, d.quit, d.m.dialogs.Len(), d.m.display.mouse, d.m.state.Theme.Name, d.ran,
 		s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
 }
 
@@ -79,10 +79,10 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 				d.press(way...)
 				return d
 			}
-			if at := open(); at.m.tabs.front != v.ID() || at.m.bindings() == nil {
+			if at := open(); at.m.tabs.front != v.ID() || at.own() == nil {
 				continue
 			}
-			for _, b := range open().m.bindings() {
+			for _, b := range open().own() {
 				for _, k := range b.Keys() {
 					seen[k] = true
 					if works[k] || !b.Enabled() {
@@ -109,7 +109,7 @@ func TestEveryBindingIsFoundInHelp(t *testing.T) {
 		d.press(string(rune(v.ID())))
 		type shown struct{ key, desc string }
 		var want []shown
-		for _, b := range d.m.bindings() {
+		for _, b := range d.own() {
 			want = append(want, shown{b.Help().Key, b.Help().Desc})
 		}
 		for _, a := range d.m.actions {

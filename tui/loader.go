@@ -21,6 +21,7 @@ import (
 // loader runs one load at a time and knows how far it is, or what went wrong.
 type loader struct {
 	*clock
+	post    func(tea.Msg)
 	number  int      // of the newest load
 	current *loading // nil where nothing is loaded
 	stop    context.CancelFunc
@@ -51,6 +52,24 @@ func (l *loading) latest() (stage string, done, total int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.stage, l.done, l.total
+}
+
+// loadedMsg ends a load, with what was sound and what went wrong.
+type loadedMsg struct {
+	load   int
+	loaded Loaded
+	err    error
+}
+
+// empty reports whether nothing that was loaded can be shown.
+func (m loadedMsg) empty() bool {
+	return m.err != nil && len(m.loaded.Timelines) == 0 && m.loaded.Run == nil
+}
+
+// tickMsg redraws the loading screen until the load ends.
+type tickMsg struct {
+	load int
+	at   time.Time
 }
 
 // start starts a load; an earlier one that is still under way is cancelled and its result dropped.
@@ -92,13 +111,32 @@ func (l *loader) onTick(msg tickMsg) tea.Cmd {
 	return l.tick()
 }
 
-// take ends the load that a result is of; ok is false where it is an earlier one's.
-func (l *loader) take(msg loadedMsg) (done *loading, ok bool) {
+// take ends the load that a result is of, and keeps what went wrong. beside says that the result goes beside
+// what is open; ok is false where there is nothing to show: the result is an earlier load's, or the load
+// failed. A failure beside what is open is only said.
+func (l *loader) take(msg loadedMsg, open bool) (beside, ok bool) {
 	if l.current == nil || msg.load != l.number {
-		return nil, false
+		return false, false
 	}
-	done, l.current = l.current, nil
-	return done, true
+	beside, l.current = l.current.beside, nil
+	switch {
+	case !msg.empty():
+		l.partial = msg.err
+		return beside, true
+	case beside && open:
+		l.post(leaf.ToastMsg{Text: msg.err.Error(), Error: true})
+	default:
+		l.failure = msg.err
+	}
+	return beside, false
+}
+
+// warning says what of the last load could not be read; "" where that is nothing.
+func (l *loader) warning() string {
+	if l.partial == nil {
+		return ""
+	}
+	return "partial: " + l.partial.Error()
 }
 
 // idle reports whether nothing is loaded and the last load failed in nothing.

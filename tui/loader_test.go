@@ -36,7 +36,8 @@ func results(cmd tea.Cmd) []loadedMsg {
 }
 
 func TestANewLoadCancelsTheOneBefore(t *testing.T) {
-	l := loader{clock: still()}
+	heard := &said{}
+	l := loader{clock: still(), post: heard.post}
 	var first context.Context
 	old := l.start(func(ctx context.Context, _ func(string, int64, int64)) (Loaded, error) {
 		first = ctx
@@ -49,14 +50,16 @@ func TestANewLoadCancelsTheOneBefore(t *testing.T) {
 	if first.Err() == nil {
 		t.Error("the first load goes on")
 	}
-	if _, ok := l.take(stale[0]); ok || l.idle() {
+	if _, ok := l.take(stale[0], true); ok || l.idle() {
 		t.Error("the first load's result ends the second")
 	}
-	done, ok := l.take(next[0])
-	if !ok || !done.beside || done.title != "b" || !next[0].empty() || !l.idle() {
-		t.Errorf("took %+v, %v", done, ok)
+	if _, ok := l.take(next[0], true); ok || !l.idle() {
+		t.Errorf("a load beside what is open failed: shown %v, idle %v", ok, l.idle())
 	}
-	if _, ok := l.take(next[0]); ok {
+	if got := heard.kinds(); !slices.Equal(got, []string{"leaf.ToastMsg"}) {
+		t.Errorf("of the failure it says %v", got)
+	}
+	if l.take(next[0], true); heard.kinds() != nil {
 		t.Error("a result is taken twice")
 	}
 }

@@ -1,6 +1,7 @@
 package tui
 
 import (
+	"cmp"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -9,41 +10,37 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
-	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// Model is the only tea.Model. It is used through a pointer and never copied.
+// Model is the only tea.Model: it hands each message to the component whose state it changes, and draws the
+// frame. It is used through a pointer and never copied.
 type Model struct {
 	*clock
-	loader loader
-	toast  toaster
-	cursor cursor
-	filter filter
-	follow follow
-	tabs   tabs
-	screen screen
+	loader  loader
+	toast   toaster
+	open    recordings
+	cursor  cursor
+	filter  filter
+	follow  follow
+	tabs    tabs
+	display display
+	share   sharing
+	screen  screen
+	dialogs dialog.Stack
 
-	opts   Options
-	state  leaf.State
-	loaded Loaded
-
-	themeFixed bool // the user chose the theme: the terminal's background does not
-	mouse      bool
-	dialogs    dialog.Stack
-	inbox      []tea.Msg // messages that wait until the one in hand is done
-
-	yank    string // what was copied last, for tests of the clipboard's text
+	opts    Options
+	state   leaf.State
 	actions keymap
+	inbox   []tea.Msg // messages that wait until the one in hand is done
 }
 
 // New returns a Model that starts with opts.
 func New(opts Options) *Model {
 	now := &clock{now: time.Now, after: tea.Tick}
-	m := &Model{
-		clock: now, loader: loader{clock: now}, toast: toaster{clock: now},
-		screen: newScreen(80, 24, opts.ASCII),
-		opts:   opts, mouse: !opts.NoMouse,
-	}
+	m := &Model{clock: now, toast: toaster{clock: now}, screen: newScreen(80, 24, opts.ASCII), opts: opts}
+	m.loader = loader{clock: now, post: m.post}
+	m.display.post = m.post
+	m.share = sharing{post: m.post, editor: opts.Editor, exporters: opts.Exporters}
 	m.follow = newFollow(now, &opts, m.post)
 	m.tabs = newTabs(opts.Planner)
 	m.tabs.lead(m.follow.machine, m.follow.live)
@@ -55,16 +52,13 @@ func New(opts Options) *Model {
 	case opts.Machine != nil:
 		m.tabs.front = leaf.Machine
 	}
-	m.state.Theme = theme.Dark()
-	if th, ok := theme.ByName(opts.Theme); ok {
-		m.state.Theme, m.themeFixed = th, true
-	}
+	s := &m.state
+	m.open.Open, m.cursor.Place, m.filter.Filter, m.display.Display = &s.Open, &s.Place, &s.Filter, &s.Display
+	m.display.open(opts.Theme, opts.Units, !opts.NoMouse)
 	if opts.Color == "never" {
-		m.setProfile(canvas.NoColor)
+		m.paint(canvas.NoColor)
 	}
-	m.state.Units = opts.Units
-	m.state.Selected = timeline.NoAlloc
-	m.cursor.Place, m.filter.Filter = &m.state.Place, &m.state.Filter
+	s.Selected = timeline.NoAlloc
 	m.actions = newKeymap(m)
 	return m
 }
@@ -78,7 +72,7 @@ func (m *Model) Init() tea.Cmd {
 	default:
 		cmds = append(cmds, m.loader.start(m.opts.Loader, m.opts.Title, false))
 	}
-	if !m.themeFixed {
+	if !m.display.fixed {
 		cmds = append(cmds, tea.RequestBackgroundColor)
 	}
 	return tea.Batch(cmds...)
@@ -96,61 +90,47 @@ func (m *Model) stop() {
 // ready reports whether there is a device to look at.
 func (m *Model) ready() bool { return m.loader.idle() && m.state.Device != nil }
 
-// setProfile takes the colours that the terminal knows; without any the theme is the one without colours.
-func (m *Model) setProfile(p canvas.Profile) {
+// paint takes the colours that the terminal knows.
+func (m *Model) paint(p canvas.Profile) {
 	m.screen.setProfile(p)
 	if p == canvas.NoColor {
-		m.state.Theme, m.themeFixed = theme.Mono(), true
+		m.display.colourless()
 	}
 }
 
 // changed bumps the state's version and tells the view in front.
 func (m *Model) changed() tea.Cmd {
-	m.state.Version++
-	m.state.Width, m.state.Height = m.screen.layout.body.W, m.screen.layout.body.H
+	m.screen.arrange(m.warning() != "")
+	s := &m.state
+	s.Version++
+	s.Width, s.Height = m.screen.layout.body.W, m.screen.layout.body.H
 	v := m.tabs.view()
 	if v == nil {
 		return nil
 	}
-	if id := v.ID(); m.state.Timeline == nil && m.state.Run == nil && id != leaf.Live && id != leaf.Machine {
+	if id := v.ID(); m.open.nothing() && id != leaf.Live && id != leaf.Machine {
 		return nil
 	}
-	if ok, _ := v.Available(&m.state); !ok {
+	if ok, _ := v.Available(s); !ok {
 		return nil
 	}
-	return v.Update(&m.state, leaf.ChangedMsg{})
+	return v.Update(s, leaf.ChangedMsg{})
 }
 
-// device brings a device to the front: its whole recording, the cursor at its peak.
-func (m *Model) setDevice(d *timeline.Device) tea.Cmd {
-	s := &m.state
-	s.Device, s.Analysed, s.Headline = d, false, ""
+// warning is the line over the view: what is partial or lost; "" where nothing is.
+func (m *Model) warning() string { return cmp.Or(m.loader.warning(), m.open.warning()) }
+
+// look tells the components which device is in view now.
+func (m *Model) look() tea.Cmd {
+	d := m.state.Device
 	m.cursor.open(d)
-	found := m.filter.open(d)
-	if d == nil {
-		return m.changed()
-	}
-	s.Timeline = d.Timeline()
-	return tea.Batch(analyse(d, m.state.Units), found, m.changed())
+	return tea.Batch(m.open.analyse(m.state.Units), m.filter.open(d), m.changed())
 }
 
-// setTimeline brings a timeline to the front with its main device.
-func (m *Model) setTimeline(t *timeline.Timeline) tea.Cmd {
-	m.state.Timeline = t
-	if t == nil {
-		return m.setDevice(nil)
+// moved tells the others that the cursor went elsewhere.
+func (m *Model) moved(say string) tea.Cmd {
+	if say != "" {
+		m.post(leaf.ToastMsg{Text: say})
 	}
-	return m.setDevice(t.Main())
-}
-
-// showStep shows a captured step of the watched job, or that there is none.
-func (m *Model) showStep(msg stepMsg) tea.Cmd {
-	s := &m.state
-	s.Timelines, s.UnderPlan, s.Basis, s.BasisName = nil, msg.underPlan, msg.basis, msg.basisName
-	if msg.timeline != nil {
-		s.Timelines = []*timeline.Timeline{msg.timeline}
-	}
-	cmd := m.setTimeline(msg.timeline)
-	m.screen.arrange(m.banner() != "")
-	return cmd
+	return tea.Batch(m.filter.at(m.state.Cursor), m.changed())
 }

@@ -3,6 +3,8 @@ package tui
 import (
 	"slices"
 
+	"charm.land/bubbles/v2/key"
+
 	"github.com/gmemtop/gmemtop/tui/allocations"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/diff"
@@ -59,6 +61,18 @@ func (t *tabs) of(id leaf.ID) leaf.View {
 
 // view returns the view in front.
 func (t *tabs) view() leaf.View { return t.of(t.front) }
+
+// bindings returns what the view in front binds now; nothing while something is loaded.
+func (t *tabs) bindings(s *leaf.State, idle bool) []key.Binding {
+	v := t.view()
+	if v == nil || !idle {
+		return nil
+	}
+	if ok, _ := v.Available(s); !ok {
+		return nil
+	}
+	return v.Bindings(s)
+}
 
 // show brings a view to the front and reports whether there is one of that ID.
 func (t *tabs) show(id leaf.ID) bool {

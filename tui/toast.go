@@ -15,6 +15,9 @@ type clock struct {
 	after func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
 }
 
+// toastEndMsg takes a toast down unless a newer one stands there.
+type toastEndMsg struct{ number int }
+
 // toaster says one thing at a time in the status line, for a few seconds.
 type toaster struct {
 	*clock

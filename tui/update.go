@@ -5,11 +5,9 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/colorprofile"
 
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
-	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // Update implements tea.Model.
@@ -40,6 +38,9 @@ func (m *Model) handle(msg tea.Msg) tea.Cmd {
 	if cmd, ok := m.follow.update(msg); ok {
 		return cmd
 	}
+	if cmd, ok := m.share.update(&m.state, msg); ok {
+		return cmd
+	}
 	if cmd, ok := m.onLeaf(msg); ok {
 		return cmd
 	}
@@ -51,20 +52,14 @@ func (m *Model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.screen.resize(msg.Width, msg.Height)
-		m.screen.arrange(m.banner() != "")
 		return m.changed(), true
 	case tea.ColorProfileMsg:
 		if m.opts.Color != "never" {
-			m.setProfile(profileOf(msg.Profile))
+			m.paint(profileOf(msg.Profile))
 		}
 		return m.changed(), true
 	case tea.BackgroundColorMsg:
-		if !m.themeFixed {
-			m.state.Theme = theme.Light()
-			if msg.IsDark() {
-				m.state.Theme = theme.Dark()
-			}
-		}
+		m.display.ground(msg.IsDark())
 		return m.changed(), true
 	case tea.KeyPressMsg:
 		m.toast.dropNotice()
@@ -105,13 +100,13 @@ func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	case loadedMsg:
 		return m.onLoaded(msg), true
 	case analysedMsg:
-		if msg.device != m.state.Device {
+		if msg.fault != nil && msg.device == m.state.Device {
+			return m.failed(msg.fault, msg.stack), true
+		}
+		if !m.open.analysed(msg) {
 			return nil, true
 		}
-		if msg.fault != nil {
-			return m.toast.say("internal error, written to "+writeCrash(m, msg.fault, msg.stack), true), true
-		}
-		m.state.Analysed, m.state.Headline, m.cursor.analysed = true, msg.headline, true
+		m.cursor.analysed = true
 		return m.changed(), true
 	case foundMsg:
 		m.filter.take(msg)
@@ -119,31 +114,24 @@ func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	case toastEndMsg:
 		m.toast.end(msg)
 		return nil, true
-	case followedMsg:
-		if msg.err != nil {
-			return m.toast.say("the editor failed: "+msg.err.Error(), true), true
-		}
-		return tea.ClearScreen, true
-	case exportedMsg:
-		return m.onExported(msg), true
-	case existsMsg:
-		m.dialogs.Open(confirmOverwrite(msg.job))
+	case openMsg:
+		m.dialogs.Open(msg.dialog)
 		return nil, true
-	case saveMsg:
-		return export(msg.job), true
 	case runMsg:
 		if a := m.actions.named(msg.action); a != nil && a.enabled() {
 			return a.do(), true
 		}
 		return nil, true
 	case stepMsg:
-		return m.showStep(msg), true
+		m.open.step(msg)
+		return m.look(), true
 	case jobMsg:
 		m.tabs.lead(m.follow.machine, m.follow.live)
 		m.actions = newKeymap(m)
 		return nil, true
 	case themeMsg:
-		return m.setTheme(msg.name), true
+		m.display.choose(msg.name)
+		return m.changed(), true
 	case dialog.RowMsg, dialog.CloseMsg:
 		m.post(m.dialogs.Update(msg))
 		return nil, true
@@ -164,33 +152,34 @@ func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 		m.follow.hold(m.tabs.front)
 		m.cursor.show(msg.Window)
 	case leaf.QueryMsg:
-		return m.setQuery(msg.Text), true
+		found, err := m.filter.set(msg.Text, m.state.Cursor)
+		if err != nil {
+			return m.toast.say(err.Error(), true), true
+		}
+		return tea.Batch(found, m.changed()), true
 	case leaf.ShowMsg:
-		return m.show(msg.View), true
+		if !m.tabs.show(msg.View) {
+			return nil, true
+		}
 	case leaf.MarkMsg:
 		m.cursor.setMark(msg.At)
 	case leaf.UnmarkMsg:
 		m.cursor.HasMark = false
 	case leaf.DeviceMsg:
-		return m.setDevice(msg.Device), true
+		m.open.bring(msg.Device)
+		return m.look(), true
 	case leaf.TimelineMsg:
-		return m.setTimeline(msg.Timeline), true
+		m.open.show(msg.Timeline)
+		return m.look(), true
 	case leaf.OpenRankMsg:
 		return m.openRank(msg.Path), true
 	case leaf.ToastMsg:
 		return m.toast.say(msg.Text, msg.Error), true
-	case leaf.CopyMsg:
-		return m.copyText(msg.Text, msg.What), true
-	case leaf.FollowMsg:
-		return m.openSource(msg.File, msg.Line), true
 	case leaf.PickMsg:
 		m.dialogs.Open(dialog.Pick(msg))
 		return nil, true
 	case leaf.AskMsg:
 		m.dialogs.Open(dialog.Ask(msg))
-		return nil, true
-	case leaf.SaveMsg:
-		m.dialogs.Open(askPath(exportBase(m.state.Timeline), msg))
 		return nil, true
 	case leaf.ChangedMsg: // what the views show is another
 	case leaf.KeyMsg:
@@ -201,27 +190,22 @@ func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	return m.changed(), true
 }
 
+// failed says that a command of ours panicked; the program goes on.
+func (m *Model) failed(fault any, stack []byte) tea.Cmd {
+	return m.toast.say("internal error, written to "+writeCrash(m, fault, stack), true)
+}
+
 // broadcast gives the result of a slow question to every view; each knows its own.
 func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
+	var cmds []tea.Cmd
 	if p, ok := msg.(leaf.Panicked); ok {
 		if value, stack := p.Panic(); value != nil {
-			m.toast.say("internal error, written to "+writeCrash(m, value, stack), true)
+			cmds = append(cmds, m.failed(value, stack))
 		}
 	}
-	if m.state.Timeline == nil && m.state.Run == nil {
-		var cmds []tea.Cmd
-		if m.follow.live != nil {
-			cmds = append(cmds, m.follow.live.Update(&m.state, msg))
-		}
-		if m.follow.machine != nil {
-			cmds = append(cmds, m.follow.machine.Update(&m.state, msg))
-		}
-		return tea.Batch(cmds...)
-	}
-	var cmds []tea.Cmd
 	for _, v := range m.tabs.views {
-		if cmd := v.Update(&m.state, msg); cmd != nil {
-			cmds = append(cmds, cmd)
+		if id := v.ID(); !m.open.nothing() || id == leaf.Live || id == leaf.Machine {
+			cmds = append(cmds, v.Update(&m.state, msg))
 		}
 	}
 	return tea.Batch(cmds...)
@@ -231,7 +215,7 @@ func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 // navigation.
 func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
-		return m.quit()
+		return m.actions.named("quit").do()
 	}
 	if m.dialogs.Len() > 0 {
 		m.post(m.dialogs.Update(msg))
@@ -241,7 +225,7 @@ func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 		return a.do()
 	}
 	v := m.tabs.view()
-	own := m.bindings()
+	own := m.tabs.bindings(&m.state, m.loader.idle())
 	for _, b := range own {
 		if key.Matches(msg, b) {
 			return v.Update(&m.state, msg)
@@ -276,7 +260,7 @@ func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
 		m.post(m.dialogs.Update(msg))
 		return nil
 	}
-	if m.bindings() == nil {
+	if m.tabs.bindings(&m.state, m.loader.idle()) == nil {
 		return nil
 	}
 	body := m.screen.layout.body
@@ -300,55 +284,4 @@ func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
 		return v.Update(&m.state, tea.MouseMotionMsg(at))
 	}
 	return nil
-}
-
-// setQuery puts a filter in force for all views; what does not parse is said and not applied.
-func (m *Model) setQuery(text string) tea.Cmd {
-	found, err := m.filter.set(text, m.state.Cursor)
-	if err != nil {
-		return m.toast.say(err.Error(), true)
-	}
-	return tea.Batch(found, m.changed())
-}
-
-// moved tells the others that the cursor went elsewhere.
-func (m *Model) moved(say string) tea.Cmd {
-	if say != "" {
-		m.post(leaf.ToastMsg{Text: say})
-	}
-	return tea.Batch(m.filter.at(m.state.Cursor), m.changed())
-}
-
-// toMatch selects the filter's next block after the cursor, or before it, and moves there.
-func (m *Model) toMatch(by int) tea.Cmd {
-	to, say := m.filter.next(m.state.Selected, by)
-	m.post(say)
-	if to == timeline.NoAlloc {
-		return nil
-	}
-	m.cursor.choose(to)
-	m.cursor.moveTo(m.state.Device.Allocs.Start[to])
-	return m.moved("")
-}
-
-// canBack reports whether esc has something to take back.
-func (m *Model) canBack() bool {
-	s := &m.state
-	return m.ready() && (s.Selected != timeline.NoAlloc || s.QueryText != "" || s.HasMark || m.cursor.zoomed())
-}
-
-// back takes back the latest of what narrows the view: the selection, the filter, the mark, the zoom.
-func (m *Model) back() tea.Cmd {
-	s := &m.state
-	switch {
-	case s.Selected != timeline.NoAlloc:
-		m.cursor.choose(timeline.NoAlloc)
-	case s.QueryText != "":
-		m.filter.clear()
-	case s.HasMark:
-		m.cursor.HasMark = false
-	default:
-		m.cursor.wholeWindow()
-	}
-	return m.changed()
 }

@@ -1,0 +1,143 @@
+package tui
+
+import (
+	"fmt"
+	"runtime/debug"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// recordings are what is open and what of it is in view: files, a run, or a captured step of a job.
+type recordings struct {
+	*leaf.Open
+}
+
+// analysedMsg says that a device's iterations, phases and headline are computed, or that computing them
+// failed by a fault of ours.
+type analysedMsg struct {
+	device   *timeline.Device
+	headline string
+	fault    any
+	stack    []byte
+}
+
+// take shows what a load brought: beside what is open, or in its place.
+func (r *recordings) take(l Loaded, beside bool) {
+	if beside {
+		r.Timelines = append(r.Timelines, l.Timelines...)
+	} else {
+		r.Timelines, r.Run = l.Timelines, l.Run
+	}
+	r.show(nil)
+	if len(l.Timelines) > 0 {
+		r.show(l.Timelines[0])
+	}
+	if l.Device != nil {
+		r.bring(l.Device)
+	}
+}
+
+// show brings a timeline to the front with its main device; nil is none.
+func (r *recordings) show(t *timeline.Timeline) {
+	r.Timeline = t
+	if t == nil {
+		r.bring(nil)
+		return
+	}
+	r.bring(t.Main())
+}
+
+// bring brings a device to the front; nil is none.
+func (r *recordings) bring(d *timeline.Device) {
+	r.Device, r.Analysed, r.Headline = d, false, ""
+	if d != nil {
+		r.Timeline = d.Timeline()
+	}
+}
+
+// step shows a captured step of the watched job, or that there is none.
+func (r *recordings) step(msg stepMsg) {
+	r.Timelines, r.UnderPlan, r.Basis, r.BasisName = nil, msg.underPlan, msg.basis, msg.basisName
+	if msg.timeline != nil {
+		r.Timelines = []*timeline.Timeline{msg.timeline}
+	}
+	r.show(msg.timeline)
+}
+
+// at returns what was read from a path, nil where that is not open.
+func (r *recordings) at(path string) *timeline.Timeline {
+	for _, t := range r.Timelines {
+		if t.Trace.Source.Path == path {
+			return t
+		}
+	}
+	return nil
+}
+
+// nothing reports whether there is nothing to look at.
+func (r *recordings) nothing() bool { return r.Timeline == nil && r.Run == nil }
+
+// analyse computes what the views want to have at hand and what takes longer than a frame.
+func (r *recordings) analyse(u timeline.Units) tea.Cmd {
+	d := r.Device
+	if d == nil {
+		return nil
+	}
+	return func() (msg tea.Msg) {
+		defer func() {
+			if fault := recover(); fault != nil {
+				msg = analysedMsg{device: d, fault: fault, stack: debug.Stack()}
+			}
+		}()
+		steps.Of(d)
+		steps.Phases(d)
+		return analysedMsg{device: d, headline: autopsy.Headline(d, u)}
+	}
+}
+
+// analysed takes the answer of analyse, and reports whether there is one of the device in view.
+func (r *recordings) analysed(msg analysedMsg) bool {
+	if msg.device != r.Device || msg.fault != nil {
+		return false
+	}
+	r.Analysed, r.Headline = true, msg.headline
+	return true
+}
+
+// warning says what the recording in view lost; "" where that is nothing.
+func (r *recordings) warning() string {
+	if r.Timeline == nil {
+		return ""
+	}
+	var worst *traces.Loss
+	more := 0
+	losses := r.Timeline.Trace.Losses
+	for i := range losses {
+		l := &losses[i]
+		if l.Severity == traces.Info {
+			continue
+		}
+		if worst == nil || l.Severity > worst.Severity {
+			worst = l
+		}
+		more++
+	}
+	if worst == nil {
+		return ""
+	}
+	text := fmt.Sprintf("%s %s", leaf.Count(worst.Count), strings.ReplaceAll(worst.Name, "_", " "))
+	if worst.Detail != "" {
+		text += ": " + worst.Detail
+	}
+	if more > 1 {
+		text += fmt.Sprintf(" (and %d more)", more-1)
+	}
+	return text
+}
