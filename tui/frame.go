@@ -34,7 +34,7 @@ func (m *Model) shot() shot {
 	m.dialogs = dialog.Stack{}
 	m.draw()
 	fore, back := m.state.Theme.Ground()
-	x := shot{m.tabs.view().Name(), m.screen.canvas.String(), m.screen.canvas.SVG(fore, back)}
+	x := shot{m.tabs.view().Name(), m.screen.canvas.String(), canvas.SVG(m.screen.canvas, fore, back)}
 	m.dialogs = dialogs
 	return x
 }

@@ -291,12 +291,6 @@ func (c *Canvas) Fill(r Rect, ch rune, st Style) {
 	}
 }
 
-// HLine draws a thin horizontal rule.
-func (c *Canvas) HLine(x, y, w int, st Style) { c.Fill(Rect{x, y, w, 1}, '─', st) }
-
-// VLine draws a thin vertical rule.
-func (c *Canvas) VLine(x, y, h int, st Style) { c.Fill(Rect{x, y, 1, h}, '│', st) }
-
 // Restyle changes the style of every cell of r and keeps what is written in it: f maps old to new and is
 // called once a style.
 func (c *Canvas) Restyle(r Rect, f func(Style) Style) {

@@ -84,9 +84,9 @@ func TestCombiningMarksStayWithTheirBase(t *testing.T) {
 func TestASCIIWritesOnlyASCII(t *testing.T) {
 	c := New(60, 4, NoColor, true)
 	c.Text(0, 0, Style{}, "─│█▼…→·×≥~µ⌫日本é■▲●◆○▒◇▪")
-	d := NewDots(4, 1)
-	d.Set(0, 0, 0)
-	c.Dots(0, 1, d)
+	for x := range 60 {
+		c.Set(x, 1, 0x2800+rune(x*4), 0)
+	}
 	c.Bar(0, 2, 10, 1, 3, Fill{Mono: '█', ASCII: '#'})
 	for x := range 60 {
 		c.Column(x, 3, 1, []Slab{{Top: x % 9, Fill: Fill{Mono: '█', ASCII: '#'}}}, nil)

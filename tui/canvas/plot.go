@@ -1,9 +1,8 @@
 package canvas
 
-// Plots in a terminal have two grains. Eighth blocks split a cell into eight rows of one colour over another:
-// right for areas and bars, where a cell has one boundary. Braille splits it into two by four dots of one
-// colour: right for lines. Both fall back to plain characters where the terminal has only ASCII, and areas to
-// one glyph a series where it has no colours.
+// Areas and bars: eighth blocks split a cell into eight rows of one colour over another, since a cell of an
+// area has one boundary. They fall back to plain characters where the terminal has only ASCII, and to one
+// glyph a series where it has no colours. Lines are made of braille dots (package curves).
 
 import "image/color"
 
@@ -136,98 +135,4 @@ func (c *Canvas) Bar(x, y, w int, part, whole int64, f Fill) int {
 		return n/8 + 1
 	}
 	return n / 8
-}
-
-// Dots is a grid of braille dots, two by four a cell.
-type Dots struct {
-	w, h  int // cells
-	bits  []uint8
-	owner []uint8 // series that set a dot of the cell most recently
-}
-
-// NewDots returns an empty grid of dots for w by h cells.
-func NewDots(w, h int) *Dots {
-	return &Dots{w: max(w, 0), h: max(h, 0), bits: make([]uint8, max(w, 0)*max(h, 0)), owner: make([]uint8, max(w, 0)*max(h, 0))}
-}
-
-var dotBit = [4][2]uint8{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}
-
-// Set sets the dot (x, y), counted from the upper left, for a series.
-func (d *Dots) Set(x, y int, series uint8) {
-	if x < 0 || y < 0 || x >= d.w*2 || y >= d.h*4 {
-		return
-	}
-	i := y/4*d.w + x/2
-	d.bits[i] |= dotBit[y%4][x%2]
-	d.owner[i] = series
-}
-
-// VLine sets the dots of column x between two rows, both included.
-func (d *Dots) VLine(x, y0, y1 int, series uint8) {
-	if y0 > y1 {
-		y0, y1 = y1, y0
-	}
-	for y := y0; y <= y1; y++ {
-		d.Set(x, y, series)
-	}
-}
-
-// Dots writes the cells that have dots, each in the style of the series that owns it. Cells without dots keep
-// what they hold.
-func (c *Canvas) Dots(x, y int, d *Dots, styles ...Style) {
-	for row := range d.h {
-		for col := range d.w {
-			bits := d.bits[row*d.w+col]
-			if bits == 0 {
-				continue
-			}
-			var st Style
-			if o := int(d.owner[row*d.w+col]); o < len(styles) {
-				st = styles[o]
-			}
-			c.Set(x+col, y+row, 0x2800+rune(bits), c.Style(st))
-		}
-	}
-}
-
-// asciiOf returns the ASCII character that comes closest to what a rune means in this program.
-func asciiOf(r rune) rune {
-	switch {
-	case r >= 0x2800 && r <= 0x28ff:
-		return asciiDots(uint8(r - 0x2800))
-	case r >= '▁' && r <= '▃':
-		return '.'
-	case r >= '▄' && r <= '▆':
-		return 'o'
-	}
-	if s, ok := asciiRunes[r]; ok {
-		return s
-	}
-	return '?'
-}
-
-func asciiDots(b uint8) rune {
-	switch top, low := b&0x1b != 0, b&0xe4 != 0; {
-	case top && low:
-		return ':'
-	case top:
-		return '\''
-	case low:
-		return '.'
-	}
-	return ' '
-}
-
-var asciiRunes = map[rune]rune{
-	'─': '-', '━': '=', '│': '|', '┃': '|', '┌': '+', '┐': '+', '└': '+', '┘': '+', '├': '+', '┤': '+', '┬': '+', '┴': '+',
-	'┼': '+', '╭': '+', '╮': '+', '╰': '+', '╯': '+', '┊': ':', '┆': ':', '╌': '-', '┄': '-', '╎': ':', '╴': '-', '╶': '-',
-	'█': '#', '▇': '#', '▉': '#', '▊': '#', '▋': '#', '▌': '#', '▍': '|', '▎': '|', '▏': '|', '▐': '#', '▀': '"', '▕': '|',
-	'░': '.', '▒': 'x', '▓': '^', '▞': '@', '▚': '*', '▤': 'o', '▨': '%', '╍': '-', '∘': 'o', '■': '#', '□': 'o', '▲': '^',
-	'△': '^', '▼': 'v', '▽': 'v', '◆': '*', '◇': '%', '●': '@', '○': 'o', '◉': '@', '▸': '>', '▾': 'v', '▶': '>', '◀': '<',
-	'◂': '<', '•': '*', '·': '.', '…': '.', '‥': '.', '–': '-', '—': '-', '−': '-', '×': 'x', '÷': '/', '←': '<', '→': '>',
-	'↑': '^', '↓': 'v', '↕': '|', '↔': '-', '⇄': '=', '⏎': '<', '↵': '<', '✓': 'y', '✗': 'n', '✔': 'y', '✘': 'n', '≥': '>',
-	'≤': '<', '≈': '~', '±': '~', 'µ': 'u', 'μ': 'u', 'Σ': 'S', 'Δ': 'd', 'δ': 'd', '∞': 'i', '“': '"', '”': '"', '‘': '\'',
-	'’': '\'', '«': '<', '»': '>', '°': 'o', '¹': '1', '²': '2', '³': '3', '⌫': '<', '␣': '_', '╱': '/', '╲': '\\', '╳': 'x',
-	'⋮': ':', '⋯': '.', '◦': 'o', '▪': '.', '▫': 'o', '◾': '#', '⚠': '!', 'ℹ': 'i', '\u00a0': ' ', '\u2009': ' ',
-	'\u202f': ' ',
 }

@@ -104,11 +104,11 @@ func printable(s string) bool {
 // it only those of styles mean something.
 func (c *Canvas) Print(x, y int, block string) {
 	for i, line := range strings.Split(block, "\n") {
-		c.printLine(x, y+i, line)
+		printLine(c, x, y+i, line)
 	}
 }
 
-func (c *Canvas) printLine(x, y int, line string) {
+func printLine(c *Canvas, x, y int, line string) {
 	p := ansi.GetParser()
 	defer ansi.PutParser(p)
 	var pen uv.Style

@@ -21,7 +21,7 @@ const (
 )
 
 // SVG returns the whole grid as a self-contained picture on the given default colours.
-func (c *Canvas) SVG(fore, back color.Color) string {
+func SVG(c *Canvas, fore, back color.Color) string {
 	p := svgPicture{g: c.grid, fore: fore, back: back}
 	return p.draw()
 }

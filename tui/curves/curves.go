@@ -118,7 +118,7 @@ func resample(values []int64, n int, better func(a, b int64) bool) []int64 {
 
 func (p *Plot) drawDots(c *canvas.Canvas, area canvas.Rect, high int64) {
 	styles := make([]canvas.Style, len(p.Curves))
-	dots := canvas.NewDots(area.W, area.H)
+	lines := newDots(area.W, area.H)
 	last := area.H*4 - 1
 	y := func(v int64) int { return last - int(float64(min(max(v, 0), high))/float64(high)*float64(last)+0.5) }
 	for i, curve := range p.Curves {
@@ -135,11 +135,11 @@ func (p *Plot) drawDots(c *canvas.Canvas, area canvas.Rect, high int64) {
 			} else if before != None { // join the step
 				low = before
 			}
-			dots.VLine(x, y(v), y(low), uint8(i))
+			lines.vline(x, y(v), y(low), uint8(i))
 			before = v
 		}
 	}
-	c.Dots(area.X, area.Y, dots, styles...)
+	lines.draw(c, area.X, area.Y, styles)
 }
 
 func (p *Plot) drawMarks(c *canvas.Canvas, area canvas.Rect, high int64) {

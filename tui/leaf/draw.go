@@ -160,7 +160,7 @@ func Rule(s *State, c *canvas.Canvas, x, y, w int, title string) {
 		n++
 	}
 	if w-n > 0 {
-		c.HLine(x+n, y, w-n, s.Theme.Faint)
+		c.Fill(canvas.Rect{X: x + n, Y: y, W: w - n, H: 1}, '─', s.Theme.Faint)
 	}
 }
 

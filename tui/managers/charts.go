@@ -267,8 +267,8 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 		return area.Y + area.H - 1 - min(max(int(overhead/slow*float64(area.H-1)+0.5), 0), area.H-1)
 	}
 	c.TextMax(at.X, at.Y, at.W, x.Theme.Dim, "step time over memory")
-	c.VLine(area.X-1, area.Y, area.H, x.Theme.Faint)
-	c.HLine(area.X-1, area.Y+area.H, area.W+1, x.Theme.Faint)
+	c.Fill(canvas.Rect{X: area.X - 1, Y: area.Y, W: 1, H: area.H}, '│', x.Theme.Faint)
+	c.Fill(canvas.Rect{X: area.X - 1, Y: area.Y + area.H, W: area.W + 1, H: 1}, '─', x.Theme.Faint)
 	c.Set(area.X-1, area.Y+area.H, '└', c.Style(x.Theme.Faint))
 	c.TextRight(area.X-2, area.Y, x.Theme.Dim, replay.Percent(slow))
 	c.TextRight(area.X-2, area.Y+area.H-1, x.Theme.Dim, "0 %")

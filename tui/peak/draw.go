@@ -34,7 +34,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	left := min(max(body.W/2, v.needs()), body.W*3/5)
 	v.drawTable(s, c.Sub(canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}))
 	x := left + 3
-	c.VLine(x-1, body.Y, body.H, s.Theme.Faint)
+	c.Fill(canvas.Rect{X: x - 1, Y: body.Y, W: 1, H: body.H}, '│', s.Theme.Faint)
 	right := canvas.Rect{X: x + 1, Y: body.Y, W: w - x - 2, H: body.H}
 	top, rest := right.CutTop(max(right.H*3/5, 3))
 	v.drawTree(s, c.Sub(top))

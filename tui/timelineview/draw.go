@@ -164,7 +164,7 @@ func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 
 func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 	if p.panel.X > 1 {
-		c.VLine(p.panel.X-2, p.panel.Y, p.panel.H, s.Theme.Faint)
+		c.Fill(canvas.Rect{X: p.panel.X - 2, Y: p.panel.Y, W: 1, H: p.panel.H}, '│', s.Theme.Faint)
 	}
 	if s.Selected == timeline.NoAlloc {
 		v.drawLegend(s, c.Sub(p.panel))
