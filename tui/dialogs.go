@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keysDialog lists every key that does something now, those of the view in front first, then what else there is.
+// keysDialog lists every key that does something now, those of the view in front first.
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
 	entries := viewEntries(v, own)
 	for i := range actions {

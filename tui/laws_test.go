@@ -28,7 +28,8 @@ func rich(t *testing.T) *driver {
 func (d *driver) footprint() string {
 	s := d.m.state
 	s.Theme, s.Version = nil, 0
-	return fmt.Sprint(d.m.View().Content, d.quit, d.m.dialogs.Len(), d.m.display.mouse, d.m.state.Theme.Name, d.ran,
+	return fmt.Sprint(d.m.View().Content, d.quit, d.m.dialogs.Len(), d.m.display.mouse,
+		d.m.state.Theme.Name, d.ran,
 		s.Cursor, s.Selected, s.Window, s.QueryText, s.HasMark, s.Device == nil)
 }
 

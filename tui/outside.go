@@ -61,8 +61,8 @@ func sourceOf(v leaf.View, s *leaf.State) (file string, line int) {
 	return leaf.UserFrame(s.Device, s.Device.Origin(s.Selected))
 }
 
-// open opens a source line in the user's editor, which takes the terminal over until it is left. The path of a
-// file that is not here is copied.
+// open opens a source line in the user's editor, which takes the terminal over until it is left. The path of
+// a file that is not here is copied.
 func (x *sharing) open(file string, line int) tea.Cmd {
 	if _, err := os.Stat(file); err != nil {
 		place := fmt.Sprintf("%s:%d", file, line)

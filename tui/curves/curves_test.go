@@ -89,10 +89,11 @@ func TestACurveIsNotDrawnWhereItDoesNotExist(t *testing.T) {
 func TestAPlotWithoutRoomDrawsNothing(t *testing.T) {
 	p := Plot{Curves: []Curve{{High: spike(9)}}}
 	c := canvas.New(80, 12, canvas.NoColor, false)
-	if area := p.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, c, c.Bounds()); area.H != 10 || area.W == 0 {
+	dark := &leaf.State{Display: leaf.Display{Theme: theme.Dark()}}
+	if area := p.Draw(dark, c, c.Bounds()); area.H != 10 || area.W == 0 {
 		t.Errorf("the plot lies in %+v", area)
 	}
-	if p.Draw(&leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, c, canvas.Rect{W: 10, H: 2}) != (canvas.Rect{}) {
+	if p.Draw(dark, c, canvas.Rect{W: 10, H: 2}) != (canvas.Rect{}) {
 		t.Error("a plot was drawn where there is no room")
 	}
 }

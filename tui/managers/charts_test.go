@@ -15,7 +15,8 @@ import (
 
 // flatly is what charts show of managers that hold the same all the time.
 func flatly(all roster, footprints ...int64) *picture {
-	x := &picture{State: &leaf.State{Display: leaf.Display{Theme: theme.Dark()}}, all: all, winner: rowKey{manager: -1}}
+	s := &leaf.State{Display: leaf.Display{Theme: theme.Dark()}}
+	x := &picture{State: s, all: all, winner: rowKey{manager: -1}}
 	x.q = question{&setup{p: plantest.Chain(4, 1<<20, 1e6)}, 0}
 	x.q.setup.p.HasTimes = true
 	for i, n := range footprints {
