@@ -107,3 +107,17 @@ func TestTabsLeadWithWhatIsWatched(t *testing.T) {
 		t.Errorf("%s is in front", tabs.view().Name())
 	}
 }
+
+func TestAViewIsLeftOnce(t *testing.T) {
+	tabs := newTabs(nil)
+	if was := tabs.left(); was != nil {
+		t.Errorf("at first %s is left", was.Name())
+	}
+	tabs.show(leaf.OOM)
+	if was := tabs.left(); was == nil || was.ID() != leaf.Overview {
+		t.Errorf("left is %v", was)
+	}
+	if was := tabs.left(); was != nil {
+		t.Errorf("%s is left again", was.Name())
+	}
+}

@@ -98,23 +98,27 @@ func (m *Model) paint(p canvas.Profile) {
 	}
 }
 
-// changed bumps the state's version and tells the view in front.
+// changed bumps the state's version, and tells the view in front, and the one that was before it.
 func (m *Model) changed() tea.Cmd {
 	m.screen.arrange(m.warning() != "")
 	s := &m.state
 	s.Version++
 	s.Width, s.Height = m.screen.layout.body.W, m.screen.layout.body.H
+	var left tea.Cmd
+	if was := m.tabs.left(); was != nil {
+		left = was.Update(s, leaf.LeftMsg{})
+	}
 	v := m.tabs.view()
 	if v == nil {
-		return nil
+		return left
 	}
 	if id := v.ID(); m.open.nothing() && id != leaf.Live && id != leaf.Machine {
-		return nil
+		return left
 	}
 	if ok, _ := v.Available(s); !ok {
-		return nil
+		return left
 	}
-	return v.Update(s, leaf.ChangedMsg{})
+	return tea.Batch(left, v.Update(s, leaf.ChangedMsg{}))
 }
 
 // warning is the line over the view: what is partial or lost; "" where nothing is.

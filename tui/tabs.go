@@ -26,6 +26,7 @@ import (
 type tabs struct {
 	views []leaf.View
 	front leaf.ID
+	shown leaf.ID // that was in front when left was asked last
 }
 
 // newTabs makes the views in the order of the tab bar.
@@ -81,6 +82,16 @@ func (t *tabs) show(id leaf.ID) bool {
 	}
 	t.front = id
 	return true
+}
+
+// left returns the view that was in front when this was asked last, where another is now; nil for none.
+func (t *tabs) left() leaf.View {
+	if t.shown == t.front {
+		return nil
+	}
+	was := t.of(t.shown)
+	t.shown = t.front
+	return was
 }
 
 // shortNames are the views' names where the line is too short for the whole ones.

@@ -62,7 +62,7 @@ type Open struct {
 	Timeline  *timeline.Timeline   // the one in view
 	Device    *timeline.Device     // the device in view, nil where the trace has none
 	Run       *runs.Run            // nil unless a folder was opened
-	Analysed  bool                 // the device's iterations and phases are computed: asking for them costs nothing
+	Analysed  bool                 // asking for the device's iterations, phases and parts costs nothing
 	Headline  string               // the device's one-sentence answer, "" until Analysed
 	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest
 	// captured one that did not, nil for none, and BasisName its name: what a plan is made for has to be what
@@ -194,6 +194,9 @@ type (
 	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start
 	// what it needs to draw.
 	ChangedMsg struct{}
+	// LeftMsg tells a view that another is in front now, so that it can give up work whose answer only it
+	// shows. ChangedMsg says that it is back.
+	LeftMsg struct{}
 )
 
 // Send wraps a message in a command.

@@ -39,6 +39,25 @@ func TestANewQuestionCancelsTheOldOne(t *testing.T) {
 	}
 }
 
+func TestACancelledQuestionIsAskedAnew(t *testing.T) {
+	var q Query[string, int]
+	var old context.Context
+	first := q.Ask("a", func(ctx context.Context) (int, error) { old = ctx; return 1, ctx.Err() })
+	q.Cancel()
+	late := first()
+	if old.Err() == nil || q.Pending() {
+		t.Errorf("cancelled, it goes on: %v, pending %v", old.Err(), q.Pending())
+	}
+	again := q.Ask("a", answerOf(2))
+	if q.Take(late); !q.Pending() || q.Err() != nil {
+		t.Errorf("what was given up is the answer: pending %v, %v", q.Pending(), q.Err())
+	}
+	q.Take(again())
+	if _, v, ok := q.Value(); v != 2 || !ok {
+		t.Errorf("the answer is %d, %v", v, ok)
+	}
+}
+
 func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	var q Query[string, int]
 	cmd := q.Ask("a", answerOf(1))

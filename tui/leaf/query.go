@@ -14,6 +14,7 @@ import (
 // is ready. It is used from Update and Draw only.
 type Query[K comparable, V any] struct {
 	asked, answered K
+	number          int // of the question asked last: one that was cancelled may be asked again
 	pending, known  bool
 	value           V
 	err             error
@@ -28,12 +29,13 @@ type Panicked interface {
 }
 
 type answer[K comparable, V any] struct {
-	to    *Query[K, V]
-	key   K
-	value V
-	err   error
-	fault any
-	stack []byte
+	to     *Query[K, V]
+	number int
+	key    K
+	value  V
+	err    error
+	fault  any
+	stack  []byte
 }
 
 // Panic implements Panicked.
@@ -50,14 +52,18 @@ func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	q.asked, q.pending, q.cancel = key, true, cancel
+	q.number++
+	number := q.number
 	return func() (msg tea.Msg) {
 		defer func() {
 			if r := recover(); r != nil {
-				msg = answer[K, V]{to: q, key: key, err: fmt.Errorf("internal error: %v", r), fault: r, stack: debug.Stack()}
+				msg = answer[K, V]{
+					to: q, number: number, key: key, err: fmt.Errorf("internal error: %v", r), fault: r, stack: debug.Stack(),
+				}
 			}
 		}()
 		v, err := f(ctx)
-		return answer[K, V]{to: q, key: key, value: v, err: err}
+		return answer[K, V]{to: q, number: number, key: key, value: v, err: err}
 	}
 }
 
@@ -67,12 +73,20 @@ func (q *Query[K, V]) Take(msg tea.Msg) bool {
 	if !ok || a.to != q {
 		return false
 	}
-	if q.pending && a.key == q.asked {
+	if q.pending && a.number == q.number {
 		q.cancel()
 		q.pending, q.cancel = false, nil
 		q.answered, q.known, q.value, q.err = a.key, true, a.value, a.err
 	}
 	return true
+}
+
+// Cancel gives up the question that is under way, if there is one; it may be asked again.
+func (q *Query[K, V]) Cancel() {
+	if q.pending {
+		q.cancel()
+		q.pending, q.cancel = false, nil
+	}
 }
 
 // Value returns the latest answer and the key that it answers; ok is false where there is none yet.

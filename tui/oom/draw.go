@@ -5,7 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/charmbracelet/x/ansi"
+
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -25,7 +26,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		return
 	}
 	body := c.Bounds()
-	_, body = body.CutTop(leaf.Sentence(s, c, a.Sentence))
+	_, body = body.CutTop(leaf.Sentence(s, c, v.sentence(s, a)))
 	body = body.Inset(1, 0)
 	var part canvas.Rect
 	if rows := v.barRows(a, body); rows > 0 {
@@ -179,7 +180,7 @@ func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	switch {
 	case body.H >= 26:
 		return min(whole, body.H/3+1)
-	case body.H-whole >= len(a.Levers)+leverDetail+leastHolders:
+	case body.H-whole >= len(v.list)+leverDetail+leastHolders:
 		return whole
 	case body.H < 16:
 		return min(n, 2)
@@ -236,25 +237,25 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		return
 	}
 	switch {
-	case len(a.Levers) == 0:
+	case len(v.list) == 0:
 		v.drawHolders(s, c, body, a)
 	case body.W >= 140:
 		left, right := body.CutLeft(body.W/2 - 1)
 		_, right = right.CutLeft(2)
-		v.drawLevers(s, c, left, a)
+		v.drawLevers(s, c, left)
 		v.drawHolders(s, c, right, a)
-	case body.H >= 18, body.H-len(a.Levers)-leverDetail >= leastHolders: // half for each at most, or what the levers leave
-		rows := len(a.Levers) + leverDetail
+	case body.H >= 18, body.H-len(v.list)-leverDetail >= leastHolders: // half for each at most, or what the levers leave
+		rows := len(v.list) + leverDetail
 		if body.H >= 18 {
-			rows = min(rows, body.H/2+1)
+			rows = min(len(v.list)+2+highest(v.pages(s, c, body.W)), body.H/2+1)
 		}
 		top, bottom := body.CutTop(rows)
-		v.drawLevers(s, c, top, a)
+		v.drawLevers(s, c, top)
 		v.drawHolders(s, c, bottom, a)
 	case v.levers.Blurred:
 		v.drawHolders(s, c, body, a)
 	default:
-		v.drawLevers(s, c, body, a)
+		v.drawLevers(s, c, body)
 	}
 }
 
@@ -265,69 +266,118 @@ const (
 	leastHolders = 4
 )
 
-// drawLevers draws the table of levers and, under it, what the selected one means and its command.
-func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
-	rows := 0
-	if at.H >= 6 {
-		rows = 4
+// drawLevers draws the table of levers and, under it, all of them in full, or as much of the selected one as
+// has room.
+func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+	chosen, rows := v.levers.Selected(), len(v.list)+1
+	blocks := v.pages(s, c, at.W)
+	whole := 0
+	for i := range blocks {
+		whole += blocks[i].height() + 1
 	}
-	if at.H >= 14 {
-		rows = 5
+	all := whole > 0 && rows+whole <= at.H
+	var detail canvas.Rect
+	switch {
+	case all:
+		at, detail = at.CutTop(rows)
+		_, detail = detail.CutTop(1)
+	case at.H >= 6:
+		at, detail = at.CutBottom(min(highest(blocks), max(at.H-rows, 4)))
 	}
-	at, detail := at.CutBottom(rows)
-	v.levers.Draw(c, at, s.Theme, func(row, col int) table.Cell { return leverCell(s, a.Levers[row], col) })
-	i := v.levers.Selected()
-	if rows == 0 || i < 0 {
-		return
-	}
-	l := a.Levers[i]
-	c.Print(detail.X, detail.Y, leaf.Ruled(s.Theme, c, detail.W, strings.ReplaceAll(l.Name, "_", " ")))
-	y, last := detail.Y+1, detail.Y+detail.H
-	room := 1
-	if l.Command == "" {
-		room = 0
-	}
-	lines := leaf.Wrap(canvas.Plain(l.Text), detail.W)
-	if most := last - room - y; len(lines) > most { // the last one ends with an ellipsis
-		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " "))
-	}
-	for i, line := range lines {
-		lines[i] = canvas.Truncate(line, detail.W)
-	}
-	c.Print(detail.X, y, c.Gloss(s.Theme.Text).Render(strings.Join(lines, "\n")))
-	y += len(lines)
-	if l.Command != "" && y < last {
-		c.Text(detail.X, y, s.Theme.Faint, "$ ")
-		n := c.TextMax(detail.X+2, y, detail.W-12, s.Theme.Accent, l.Command)
-		c.Zone(canvas.Rect{X: detail.X, Y: y, W: n + 2, H: 1}, leaf.CopyMsg{Text: l.Command, What: "the command"})
-		c.Text(detail.X+n+4, y, s.Theme.Faint, "y copies")
+	v.levers.Draw(c, at, s.Theme, func(row, col int) table.Cell { return leverCell(s, &v.list[row], col, all) })
+	if all {
+		for i := range blocks {
+			v.drawPage(s, c, &detail, i, blocks[i])
+			_, detail = detail.CutTop(1)
+		}
+	} else if chosen >= 0 && len(blocks) > 0 && detail.H > 0 {
+		v.drawPage(s, c, &detail, chosen, blocks[chosen])
 	}
 }
 
-func leverCell(s *leaf.State, l autopsy.Lever, col int) table.Cell {
-	switch col {
-	case 0:
-		if l.Saves < 0 {
-			return table.Cell{Text: "?", Style: s.Theme.Dim}
-		}
-		text := s.Units.Bytes(l.Saves)
-		switch l.Exactness {
-		case timeline.Inferred:
-			text = "~" + text
-		case timeline.LowerBound:
-			text = "≥" + text
-		}
-		return table.Cell{Text: text, Style: s.Theme.Good}
-	case 1:
-		switch l.Fits {
-		case 1:
-			return table.Cell{Text: "✓ yes", Style: s.Theme.Good}
-		case 0:
-			return table.Cell{Text: "✗ no", Style: s.Theme.Dim}
-		}
-		return table.Cell{Text: "–", Style: s.Theme.Faint}
+// page is a lever in full: what to do and what came of trying it, in its styles, and the code to change.
+type page struct{ text, code []string }
+
+func (b *page) height() int { return 1 + len(b.text) + len(b.code) }
+
+func highest(blocks []page) (rows int) {
+	for i := range blocks {
+		rows = max(rows, blocks[i].height())
 	}
-	return table.Cell{Text: l.Text}
+	return rows
+}
+
+// pages lays out all levers in w cells; nil where that is too narrow to read.
+func (v *View) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
+	if w < 40 {
+		return nil
+	}
+	blocks := make([]page, len(v.list))
+	for i := range v.list {
+		l, b := &v.list[i], &blocks[i]
+		_, st := l.look(s.Theme)
+		text := leaf.Paragraph(c, s.Theme.Text, l.text, w)
+		if l.came != "" {
+			text += "\n" + leaf.Paragraph(c, st, l.came, w)
+		}
+		b.text = strings.Split(text, "\n")
+		if l.command != "" {
+			b.code = leaf.Wrap(canvas.Plain(l.command), w-2)
+		}
+	}
+	return blocks
+}
+
+// drawPage draws a lever below its name, cuts at, and leaves the rest of it. Where not all has room, the code
+// to change stays, and the text before it ends with an ellipsis.
+func (v *View) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
+	l, th := &v.list[row], s.Theme
+	selected := row == v.levers.Selected() && !v.levers.Blurred
+	c.Print(at.X, at.Y, leaf.Ruled(th, c, at.W, l.name))
+	if selected {
+		c.TextMax(at.X, at.Y, at.W, th.Accent, l.name)
+	}
+	_, *at = at.CutTop(1)
+	room := at.H - len(b.code)
+	if len(b.text) > room && len(b.code) > 1 { // one line of code at least
+		b.code, room = b.code[:1], at.H-1
+	}
+	if room = max(room, 0); len(b.text) > room {
+		b.text = slices.Clone(b.text[:room])
+		if room > 0 {
+			b.text[room-1] = ansi.TruncateWc(b.text[room-1], at.W-2, "") + c.Gloss(th.Text).Render(" …")
+		}
+	}
+	c.Sub(*at).Print(0, 0, strings.Join(b.text, "\n"))
+	_, *at = at.CutTop(len(b.text))
+	for i, line := range b.code[:min(len(b.code), at.H)] {
+		y := at.Y + i
+		if i == 0 {
+			c.Text(at.X, y, th.Faint, "$ ")
+		}
+		n := 2 + c.TextMax(at.X+2, y, at.W-2, th.Accent, line)
+		c.Zone(canvas.Rect{X: at.X, Y: y, W: n, H: 1}, leaf.CopyMsg{Text: l.command, What: "the command"})
+		if last := i == len(b.code)-1; last && selected && n+12 <= at.W {
+			c.Text(at.X+n+2, y, th.Faint, "y copies")
+		}
+	}
+	_, *at = at.CutTop(len(b.code))
+}
+
+// leverCell is a cell of the table of levers; brief says that their texts stand below.
+func leverCell(s *leaf.State, l *lever, col int, brief bool) table.Cell {
+	switch {
+	case col == 0 && l.saves == "":
+		return table.Cell{Text: "?", Style: s.Theme.Dim}
+	case col == 0:
+		return table.Cell{Text: l.saves, Style: s.Theme.Good}
+	case col == 1:
+		text, st := l.look(s.Theme)
+		return table.Cell{Text: text, Style: st}
+	case brief:
+		return table.Cell{Text: l.name}
+	}
+	return table.Cell{Text: l.text}
 }
 
 func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {

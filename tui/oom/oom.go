@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"charm.land/bubbles/v2/key"
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
 )
@@ -26,6 +26,9 @@ type asked struct {
 // View shows the autopsy. It implements leaf.View.
 type View struct {
 	autopsy leaf.Query[asked, *autopsy.Result]
+	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
+	front   bool
+	list    []lever // the rows of levers
 	levers  *table.Table
 	holders *table.Table
 	of      *timeline.Device // whose rows the tables hold
@@ -37,7 +40,7 @@ func New() leaf.View {
 	v := &View{
 		levers: table.New(
 			table.Column{Title: "saves", Width: 10, Right: true},
-			table.Column{Title: "fits", Width: 5, Drop: 1},
+			table.Column{Title: "tried", Width: 16, Drop: 1},
 			table.Column{Title: "what would help", Width: 26, Max: 160},
 		),
 		holders: table.New(
@@ -75,18 +78,26 @@ func (v *View) focus(t *table.Table) {
 func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.autopsy.Take(msg) {
 		v.settle(s)
+		return v.try(s)
+	}
+	if v.trial.Take(msg) {
+		v.fill(s)
 		return nil
 	}
 	switch msg := msg.(type) {
 	case leaf.ChangedMsg:
+		v.front = true
 		if s.Device == nil {
 			return nil
 		}
 		k := asked{s.Device, s.Units}
-		return v.autopsy.Ask(k, func(ctx context.Context) (*autopsy.Result,
-			error) {
+		return tea.Batch(v.autopsy.Ask(k, func(ctx context.Context) (*autopsy.Result, error) {
 			return autopsy.Of(ctx, k.device, k.units)
-		})
+		}), v.try(s))
+	case leaf.LeftMsg:
+		v.front = false
+		v.trial.Cancel()
+		return nil
 	case tea.KeyPressMsg:
 		if key.Matches(msg, v.tab) {
 			if v.levers.Blurred {
@@ -100,19 +111,53 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return v.toTables(s, msg)
 }
 
+// settle takes a new autopsy.
 func (v *View) settle(s *leaf.State) {
 	k, a, ok := v.autopsy.Value()
 	if !ok || k.device != s.Device {
 		return
 	}
+	same := v.of == k.device
 	v.of = k.device
-	v.levers.SetRows(len(a.Levers))
 	v.holders.SetRows(len(a.Holders))
-	v.levers.Select(0)
-	v.holders.Select(0)
-	v.focus(v.levers)
-	if len(a.Levers) == 0 {
+	if !same {
+		v.list = nil
+		v.levers.Select(0)
+		v.holders.Select(0)
+	}
+	v.fill(s)
+	if !same {
+		v.focus(v.levers)
+	}
+	if len(v.list) == 0 {
 		v.focus(v.holders)
+	}
+}
+
+// fill makes the rows of the levers: as the autopsy found them, or as trying them showed. The chosen one
+// stays chosen.
+func (v *View) fill(s *leaf.State) {
+	a := v.known(s)
+	if a == nil {
+		return
+	}
+	chosen := ""
+	if i := v.levers.Selected(); i > 0 && i < len(v.list) {
+		chosen = v.list[i].name
+	}
+	err := v.trial.Err()
+	if v.trial.Pending() {
+		err = nil
+	}
+	if row := v.tried(s); row != nil {
+		v.list = leversTried(row, s.Units)
+	} else {
+		v.list = leversFound(a, err, s.Units)
+	}
+	v.levers.Columns[1].Hidden = !a.OOM
+	v.levers.SetRows(len(v.list))
+	if i := slices.IndexFunc(v.list, func(l lever) bool { return l.name == chosen }); chosen != "" {
+		v.levers.Select(max(i, 0))
 	}
 }
 
@@ -139,7 +184,7 @@ func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 		switch {
 		case act.Kind == table.Opened && t == v.levers:
-			if cmd := a.Levers[act.Row].Command; cmd != "" {
+			if cmd := v.list[act.Row].command; cmd != "" {
 				return leaf.Send(leaf.CopyMsg{Text: cmd, What: "the command"})
 			}
 		case act.Kind == table.Opened:
@@ -160,7 +205,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 		return nil
 	}
 	tab := v.tab
-	list := v.levers.Bindings(v.enterOnLever(a))
+	list := v.levers.Bindings(v.enterOnLever())
 	if v.levers.Blurred {
 		tab.SetHelp("tab", "what would help")
 		list = v.holders.Bindings("show it at that moment")
@@ -171,8 +216,8 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	return list
 }
 
-func (v *View) enterOnLever(a *autopsy.Result) string {
-	if i := v.levers.Selected(); i >= 0 && a.Levers[i].Command != "" {
+func (v *View) enterOnLever() string {
+	if i := v.levers.Selected(); i >= 0 && v.list[i].command != "" {
 		return "copy the command"
 	}
 	return ""
@@ -189,12 +234,11 @@ func (v *View) Status(s *leaf.State) string {
 		return fmt.Sprintf("%s in %s · %s", s.Units.Bytes(g.Bytes), timeline.Counted(g.Blocks, "block"), g.Name)
 	}
 	if i := v.levers.Selected(); i >= 0 {
-		l := a.Levers[i]
-		text := strings.ReplaceAll(l.Name, "_", " ")
-		if l.Command != "" {
-			text += " · " + l.Command
+		l := v.list[i]
+		if l.command == "" {
+			return l.name
 		}
-		return text
+		return l.name + " · " + l.command
 	}
 	return ""
 }
@@ -208,8 +252,8 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 	if i := v.holders.Selected(); v.levers.Blurred && i >= 0 {
 		return a.Holders[i].Name, "the call site"
 	}
-	if i := v.levers.Selected(); i >= 0 && a.Levers[i].Command != "" {
-		return a.Levers[i].Command, "the command"
+	if i := v.levers.Selected(); i >= 0 && v.list[i].command != "" {
+		return v.list[i].command, "the command"
 	}
-	return a.Sentence, "the answer"
+	return v.sentence(s, a), "the answer"
 }

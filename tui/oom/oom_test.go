@@ -1,7 +1,6 @@
 package oom
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -9,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -52,16 +52,15 @@ func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
 
 func TestYCopiesTheCommandOfTheSelectedLever(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
-	a := v.known(sc.State)
-	if len(a.Levers) == 0 {
+	if len(v.list) == 0 {
 		t.Fatal("the out-of-memory has no lever")
 	}
-	for i, l := range a.Levers {
-		if text, _ := v.Copy(sc.State); l.Command != "" && text != l.Command {
-			t.Errorf("lever %d (%s) copies %q, its command is %q", i, l.Name, text, l.Command)
+	for i, l := range v.list {
+		if text, _ := v.Copy(sc.State); l.command != "" && text != l.command {
+			t.Errorf("lever %d (%s) copies %q, its command is %q", i, l.name, text, l.command)
 		}
 		sc.Press("enter")
-		if l.Command != "" && (len(sc.Sent) != 1 || sc.Sent[0].(leaf.CopyMsg).Text != l.Command) {
+		if l.command != "" && (len(sc.Sent) != 1 || sc.Sent[0].(leaf.CopyMsg).Text != l.command) {
 			t.Errorf("enter on lever %d sent %v", i, sc.Sent)
 		}
 		sc.Press("down")
@@ -87,7 +86,7 @@ func TestTheCommandIsClickable(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	c := canvas.New(120, 36, canvas.TrueColor, false)
 	v.Draw(sc.State, c)
-	want := v.known(sc.State).Levers[0].Command
+	want := v.list[0].command
 	for y := range 36 {
 		for x := range 120 {
 			if msg, ok := c.Hit(x, y); ok && msg.(leaf.CopyMsg).Text == want {
@@ -121,7 +120,8 @@ func BenchmarkDraw(b *testing.B) {
 	tl := viewtest.Training{Iterations: 3, Layers: 40, OOM: true}.Timeline(b)
 	s, v := viewtest.State(tl), New().(*View)
 	cmd := v.Update(s, leaf.ChangedMsg{})
-	v.Update(s, cmd())
+	trial := v.Update(s, cmd())
+	v.Update(s, trial())
 	c := canvas.New(200, 56, canvas.TrueColor, false)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -136,7 +136,7 @@ func BenchmarkDraw(b *testing.B) {
 func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, NoSegments: true})
 	a := v.known(sc.State)
-	a.Levers, a.Causes = a.Levers[:2], nil
+	v.list, a.Causes = v.list[:2], nil
 	v.levers.SetRows(2)
 	for h := 16; h < 40; h++ {
 		if text := sc.Text(80, h); !strings.Contains(text, "what would help") || !strings.Contains(text, "who held it") {
@@ -177,14 +177,97 @@ func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
 
 func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
-	a := *v.known(sc.State)
-	a.Levers = slices.Clone(a.Levers[:1])
-	a.Levers[0].Text = strings.Repeat("a long story ", 40)
+	v.list = v.list[:1]
+	v.list[0].text = strings.Repeat("a long story ", 90)
 	v.levers.SetRows(1)
 	c := canvas.New(80, 12, canvas.NoColor, false)
-	v.drawLevers(sc.State, c, c.Bounds(), &a)
+	v.drawLevers(sc.State, c, c.Bounds())
 	above, _, _ := strings.Cut(ansi.Strip(c.String()), "\n$ ")
-	if a.Levers[0].Command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
+	if v.list[0].command == "" || !strings.HasSuffix(strings.TrimSpace(above), "…") {
 		t.Errorf("a cut text does not say so:\n%s", above)
+	}
+}
+
+// What trying levers shows is the report's: the view says it of each, and of none before.
+func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
+	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
+	s, v := viewtest.State(sc.State.Timeline), New().(*View)
+	trial := v.Update(s, v.Update(s, leaf.ChangedMsg{})())
+	if len(v.list) == 0 || trial == nil {
+		t.Fatalf("%d levers, tried: %v", len(v.list), trial != nil)
+	}
+	for _, l := range v.list {
+		if l.verdict != trying {
+			t.Errorf("%s is said to have come to %d before it was tried", l.name, l.verdict)
+		}
+	}
+	if text := v.sentence(s, v.known(s)); strings.Contains(text, "Most would be saved") {
+		t.Errorf("before any is tried it says %q", text)
+	}
+	v.Update(s, leaf.LeftMsg{})
+	if v.Update(s, trial()); v.tried(s) != nil || v.trial.Pending() {
+		t.Error("what was given up is shown")
+	}
+	again := v.Update(s, leaf.ChangedMsg{})
+	if again == nil {
+		t.Fatal("back in front, nothing is tried")
+	}
+	v.Update(s, again())
+	row := v.tried(s)
+	if row == nil || len(row.Levers) != len(v.list) {
+		t.Fatalf("tried: %v", row)
+	}
+	want := map[string]verdict{
+		report.Finishes: finishes, report.ServesRequest: serves, report.Postpones: postpones,
+		report.DoesNotHelp: useless, report.NotTried: notTried,
+	}
+	for i, l := range v.list {
+		if l.verdict != want[row.Levers[i].Tried.Outcome] || l.came == "" {
+			t.Errorf("%s: %s is shown as %d, %q", l.name, row.Levers[i].Tried.Outcome, l.verdict, l.came)
+		}
+	}
+}
+
+func TestNothingIsTriedInTheBackground(t *testing.T) {
+	tl := viewtest.Training{Iterations: 3, OOM: true}.Timeline(t)
+	s, v := viewtest.State(tl), New().(*View)
+	answer := v.Update(s, leaf.ChangedMsg{})
+	v.Update(s, leaf.LeftMsg{})
+	if v.Update(s, answer()) != nil {
+		t.Error("the view was left before the autopsy came, and its levers are tried")
+	}
+}
+
+func TestEachLeverIsWholeWhereThereIsRoom(t *testing.T) {
+	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 8, OOM: true})
+	text := strings.Join(strings.Fields(sc.Text(99, 60)+sc.Text(200, 56)), " ")
+	for _, l := range v.list {
+		for _, whole := range []string{l.text, l.came, l.command} {
+			for _, line := range leaf.Wrap(whole, 95) {
+				if !strings.Contains(text, strings.Join(strings.Fields(line), " ")) {
+					t.Errorf("%q of %s is cut:\n%s", line, l.name, sc.Text(200, 56))
+				}
+			}
+		}
+	}
+}
+
+func TestWhatCameOfALeverIsSaid(t *testing.T) {
+	held, most := int64(3<<30), int64(4<<30)
+	for outcome, want := range map[string]string{
+		report.Finishes: "Tried: this step finishes, and the next ones; " +
+			"3.00 GiB of 4.00 GiB reserved at most.",
+		report.ServesRequest: "Tried: the request is served, 3.00 GiB of 4.00 GiB reserved; " +
+			"how the step goes on is not recorded.",
+		report.Postpones:   "Tried: this step finishes; it runs out again after about 12 steps.",
+		report.DoesNotHelp: "Tried: this step runs out all the same.",
+		report.NotTried:    "Not tried: it is too long.",
+	} {
+		tried := &report.Tried{
+			Outcome: outcome, Steps: 12, PeakReserved: &held, Capacity: &most, Reason: "it is too long",
+		}
+		if _, got := cameOf(tried, timeline.IEC); got != want {
+			t.Errorf("%s: %q, want %q", outcome, got, want)
+		}
 	}
 }

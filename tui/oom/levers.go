@@ -1,0 +1,173 @@
+package oom
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/replay/whatif"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+	"github.com/gmemtop/gmemtop/tui/theme"
+)
+
+// What an autopsy proposes is an estimate until it is tried: the recorded run is played again with each lever
+// on an emulated allocator. That takes up to some seconds, off the event loop; until then nothing is said to
+// fit. Leaving the view gives it up.
+
+// lever is a row of the table: something to do, and what trying it showed.
+type lever struct {
+	name, text, command string
+	saves               string // "" where it is not known
+	verdict             verdict
+	came                string // what came of it, a sentence
+}
+
+// verdict is what trying a lever showed.
+type verdict uint8
+
+const (
+	untried verdict = iota // nothing failed: there is nothing to try
+	trying
+	notTried
+	finishes
+	serves
+	postpones
+	useless
+)
+
+// look is a verdict in a word or three, and its style.
+func (l *lever) look(th *theme.Theme) (text string, st canvas.Style) {
+	switch l.verdict {
+	case trying:
+		return "trying…", th.Dim
+	case finishes:
+		return "✓ finishes", th.Good
+	case serves:
+		return "✓ request served", th.Good
+	case postpones:
+		return "~ postpones", th.Warn
+	case useless:
+		return "✗ does not help", th.Bad
+	}
+	return "– not tried", th.Faint
+}
+
+// try has the levers of an out-of-memory tried, unless they are already.
+func (v *View) try(s *leaf.State) tea.Cmd {
+	a := v.known(s)
+	if a == nil || !a.OOM || !v.front {
+		return nil
+	}
+	k := asked{s.Device, s.Units}
+	return v.trial.Ask(k, func(ctx context.Context) (*report.OOMDevice, error) {
+		t := k.device.Timeline()
+		only := report.Options{Units: k.units, Devices: report.OnlyDevice(k.device.Info)}
+		r, err := report.NewOOM(ctx, t, only)
+		if err != nil {
+			return nil, err
+		}
+		if len(r.Devices) == 0 {
+			return nil, errors.New("the recording has no such device")
+		}
+		noted := func(*timeline.Device, error) {} // the report has the reason too
+		err = whatif.Explain(ctx, t, r, k.units, noted)
+		return &r.Devices[0], err
+	})
+}
+
+// tried returns what came of trying the levers of the device in view, nil while that is not known.
+func (v *View) tried(s *leaf.State) *report.OOMDevice {
+	if k, row, ok := v.trial.Value(); ok && k == (asked{s.Device, s.Units}) {
+		return row
+	}
+	return nil
+}
+
+// sentence is the answer on top. What it says of levers is what was tried.
+func (v *View) sentence(s *leaf.State, a *autopsy.Result) string {
+	if row := v.tried(s); row != nil {
+		return row.Sentence
+	}
+	if !a.OOM {
+		return a.Sentence
+	}
+	row := report.OOMDevice{Sentence: a.Sentence}
+	row.NotTried("")
+	return row.Sentence
+}
+
+// leversFound are the levers of an autopsy, before they are tried; err says why they cannot be.
+func leversFound(a *autopsy.Result, err error, u timeline.Units) []lever {
+	list := make([]lever, len(a.Levers))
+	for i, l := range a.Levers {
+		list[i] = lever{name: spaced(l.Name), text: l.Text, command: l.Command}
+		if l.Saves >= 0 {
+			list[i].saves = estimate(l.Exactness.String()) + u.Bytes(l.Saves)
+		}
+		switch {
+		case !a.OOM:
+		case err != nil:
+			list[i].verdict, list[i].came = notTried, "Not tried: "+err.Error()+"."
+		default:
+			list[i].verdict, list[i].came = trying, "Trying it on the recorded run…"
+		}
+	}
+	return list
+}
+
+// leversTried are the levers of a report whose levers were tried, the surest first.
+func leversTried(row *report.OOMDevice, u timeline.Units) []lever {
+	list := make([]lever, len(row.Levers))
+	for i := range row.Levers {
+		l := &row.Levers[i]
+		list[i] = lever{name: spaced(l.Name), text: l.Text, command: l.Command}
+		if l.Saves != nil {
+			list[i].saves = estimate(l.Exactness) + u.Bytes(*l.Saves)
+		}
+		if l.Tried != nil {
+			list[i].verdict, list[i].came = cameOf(l.Tried, u)
+		}
+	}
+	return list
+}
+
+// cameOf says what came of trying a lever.
+func cameOf(t *report.Tried, u timeline.Units) (verdict, string) {
+	held := ""
+	if t.PeakReserved != nil && t.Capacity != nil {
+		held = fmt.Sprintf("%s of %s reserved", u.Bytes(*t.PeakReserved), u.Bytes(*t.Capacity))
+	}
+	switch t.Outcome {
+	case report.Finishes:
+		return finishes, fmt.Sprintf("Tried: this step finishes, and the next ones; %s at most.", held)
+	case report.ServesRequest:
+		return serves, fmt.Sprintf("Tried: the request is served, %s; how the step goes on is not recorded.",
+			held)
+	case report.Postpones:
+		return postpones, fmt.Sprintf("Tried: this step finishes; it runs out again after about %s.",
+			timeline.Counted(int(t.Steps), "step"))
+	case report.DoesNotHelp:
+		return useless, "Tried: this step runs out all the same."
+	}
+	return notTried, "Not tried: " + t.Reason + "."
+}
+
+// estimate is the sign that goes before a figure of an exactness.
+func estimate(exactness string) string {
+	switch exactness {
+	case timeline.Inferred.String():
+		return "~"
+	case timeline.LowerBound.String():
+		return "≥"
+	}
+	return ""
+}
+
+func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
