@@ -98,6 +98,7 @@ func (r *recordings) analyse(u timeline.Units) tea.Cmd {
 		}()
 		steps.Of(d)
 		steps.Phases(d)
+		steps.Parts(d)
 		return analysedMsg{device: d, headline: autopsy.Headline(d, u)}
 	}
 }

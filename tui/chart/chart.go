@@ -22,6 +22,8 @@ type Frame struct {
 	Area      canvas.Rect // the plot's cells, without axes
 	Window    timeline.Window
 	Low, High int64 // bytes at the lower and the upper edge
+	// Parts, in order and apart, are drawn instead of the phases; nil for these.
+	Parts []Part
 }
 
 // Column returns the column in which a position lies: -1 before the plot, its width behind it.
@@ -200,6 +202,10 @@ func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	if !s.Analysed {
 		return false
 	}
+	if f.Parts != nil {
+		f.parts(s, c, y)
+		return true
+	}
 	list := steps.Phases(f.Device)
 	from := leaf.MomentAt(f.Device, f.Window.Axis, f.Window.From)
 	i := sort.Search(len(list), func(i int) bool { return list[i].Last > from })
@@ -218,31 +224,25 @@ func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 }
 
 func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x1, y int) {
-	line, st := '─', s.Theme.Dim
+	part := Part{Line: '─', Names: []string{p.Phase.String(), shortPhases[p.Phase]}}
 	switch p.Phase {
 	case traces.PhaseForward:
-		line = '╌'
+		part.Line = '╌'
 	case traces.PhaseOptimizer:
-		line = '━'
+		part.Line = '━'
 	}
-	id := c.Style(s.Theme.Faint)
-	for x := x0; x < x1; x++ {
-		c.Set(f.Area.X+x, y, line, id)
-	}
-	c.Set(f.Area.X+x0, y, '│', id)
-	for _, text := range []string{p.Phase.String(), shortPhases[p.Phase]} {
-		if p.Inferred {
-			text = "~" + text
-		}
-		if w := canvas.Width(text); w+3 <= x1-x0 {
-			c.Text(f.Area.X+x0+(x1-x0-w-1)/2, y, st, " "+text+" ")
-			return
+	if p.Inferred {
+		for i := range part.Names {
+			part.Names[i] = "~" + part.Names[i]
 		}
 	}
+	f.part(s, c, &part, x0, x1, y)
 }
 
 // shortPhases name the phases where there is little room.
-var shortPhases = [...]string{traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt"}
+var shortPhases = [...]string{
+	traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt",
+}
 
 // cursor draws the time cursor as a line through the plot, over areas in a tone that keeps them visible.
 func (f *Frame) cursor(s *leaf.State, c *canvas.Canvas, m timeline.Moment, st canvas.Style) {

@@ -29,6 +29,8 @@ type View struct {
 	yHigh   int64
 	merged  timeline.Band // the merged band that is selected; Count 0 for none
 	slabs   []canvas.Slab
+	strip   []chart.Part
+	stripOf *timeline.Device
 	keys    keyMap
 }
 
@@ -125,7 +127,9 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 			v.high = max(v.high, c.Max)
 		}
 	}
-	f := chart.Frame{Device: s.Device, Area: p.area, Window: s.Window, High: v.high}
+	f := chart.Frame{
+		Device: s.Device, Area: p.area, Window: s.Window, High: v.high, Parts: v.parts(s.Device, s.Analysed),
+	}
 	if v.yHigh > 0 { // what was zoomed to may lie above all that another window holds
 		down := max(min(v.yHigh-v.high, v.yLow), 0)
 		f.Low, f.High = v.yLow-down, v.yHigh-down
