@@ -91,6 +91,7 @@ func findParts(d *timeline.Device) []Part {
 		if s := d.Allocs.Stack[a]; s >= 0 && int(s) < len(of) {
 			says = of[s]
 		} else if len(out) > 0 && out[len(out)-1].Phase == traces.PhaseBackward {
+			out[len(out)-1].End = d.Allocs.Start[a] + 1
 			continue // the engine's threads have no Python frames
 		}
 		at := d.Allocs.Start[a]
