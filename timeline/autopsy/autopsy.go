@@ -61,7 +61,7 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	f := factsOf(d, a, u)
 	found := faults(d, a, u)
 	if d.Info.Kind == traces.DeviceGPU && d.Timeline().Trace.OfPyTorch() {
-		a.Causes = f.judged(found, wording{d, u}.holders(a.At))
+		a.Causes = f.judged(found, f.otherCause(wording{d, u}, a.At))
 	}
 	if a.Levers, err = levers(ctx, d, a, f, found); err != nil {
 		return nil, err
@@ -188,7 +188,11 @@ func (f *facts) oomSentence(a *Result) string {
 	}
 	var main []string
 	for _, c := range a.Causes {
-		if c.Main {
+		switch {
+		case !c.Main:
+		case c.Kind == "unknown" || c.Kind == "other_process":
+			main = append(main, causeWords[c.Kind]+": "+c.Text)
+		default:
 			main = append(main, causeWords[c.Kind])
 		}
 	}
@@ -235,6 +239,9 @@ type Cause struct {
 	Text  string
 	// Main marks the cause that alone would have been enough.
 	Main bool
+	// Certainty is how far the recording shows it, Reason why no further.
+	Certainty Certainty
+	Reason    string
 }
 
 // Lever is something that the user can do about the peak.

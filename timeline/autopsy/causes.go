@@ -122,6 +122,8 @@ var causeWords = map[string]string{
 	"pending_frees":   "freed blocks wait for another stream",
 	"outside_pytorch": "memory outside of PyTorch",
 	"rounding":        "rounding",
+	"unknown":         "no known cause",
+	"other_process":   "something else holds most of the GPU",
 }
 
 // causes lists what the figures show, the main ones first.

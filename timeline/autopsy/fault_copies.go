@@ -12,89 +12,153 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A second set of weights. The pattern: blocks made by torch.load or copy.deepcopy, as many and as large as
-// those of another place, and there since before the training's parts. What looks like it: a model that was
-// itself loaded from a file, which has no twin; two equal models that are both wanted, which is why only
-// these two makers are named.
+// A second set of weights. The pattern: blocks made by torch.load, copy.deepcopy or a function that saves,
+// as many and as large as those of another place. Before the training's parts that is a checkpoint that was
+// loaded, a moving average or a reference model; later a copy to save. What looks like it: a model that was
+// itself loaded from a file, which has no twin; state of an optimizer that was loaded with the weights and is
+// wanted, which is why only blocks that have a twin count; two equal models that are both wanted, which is
+// why only these makers are named.
 
 // leastCopied is how many blocks a set of weights has at least.
 const leastCopied = 8
 
-func copiesFault(c *faultCase) (fault, bool) {
-	type set struct {
-		ids   []timeline.AllocID
-		sizes map[int64]int
-		stack traces.StackID
-	}
-	sets, table := map[int32]*set{}, sites.Of(c.d.Timeline())
+// weightSet is what one place made and is there.
+type weightSet struct {
+	ids   []timeline.AllocID
+	sizes map[int64]int
+	stack traces.StackID
+	late  bool // made after the training began
+}
+
+// weightSets returns the sets of all places that are neither the model's run, nor a backward's, nor the
+// optimizer's, in the order of their sites.
+func (c *faultCase) weightSets() []*weightSet {
+	sets, table := map[int32]*weightSet{}, sites.Of(c.d.Timeline())
 	for _, id := range c.live {
 		s := c.d.Origin(id)
-		if len(c.parts) > 0 && c.d.Allocs.Start[id] >= c.parts[0].First ||
-			c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) ||
-			table.Number(s) < 0 {
+		n := table.Number(s)
+		if n < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) {
 			continue
 		}
-		x := sets[table.Number(s)]
+		x := sets[n]
 		if x == nil {
-			x = &set{sizes: map[int64]int{}, stack: s}
-			sets[table.Number(s)] = x
+			x = &weightSet{sizes: map[int64]int{}, stack: s,
+				late: len(c.parts) > 0 && c.d.Allocs.Start[id] >= c.parts[0].First}
+			sets[n] = x
 		}
 		x.ids = append(x.ids, id)
 		x.sizes[c.d.Allocs.Size[id]]++
 	}
-	best, maker := (*set)(nil), ""
+	var out []*weightSet
 	for _, n := range slices.Sorted(maps.Keys(sets)) {
-		x := sets[n]
-		how := c.copier(x.stack)
-		if how == "" || len(x.ids) < leastCopied {
-			continue
+		if len(sets[n].ids) >= leastCopied {
+			out = append(out, sets[n])
 		}
-		if best != nil && c.bytesOf(best.ids) >= c.bytesOf(x.ids) {
-			continue
-		}
-		for _, y := range sets {
-			if x != y && covers(x.sizes, y.sizes) {
-				best, maker = x, how
+	}
+	return out
+}
+
+// twins returns the blocks of x of which another set has one of the same size, at most as many of a size as
+// that has. Of several sets that x covers each counts.
+func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.AllocID) {
+	has := map[int64]int{}
+	for _, y := range all {
+		if y != x && !y.late && covers(x.sizes, y.sizes) {
+			for size, n := range y.sizes {
+				has[size] += n
 			}
+		}
+	}
+	times := 1 // a place may have made several copies
+	if x.late {
+		times = len(x.ids)
+	}
+	used := map[int64]int{}
+	for _, id := range x.ids {
+		if size := d.Allocs.Size[id]; used[size] < times*has[size] {
+			used[size]++
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func copiesFault(c *faultCase) (fault, bool) {
+	all := c.weightSets()
+	var ids []timeline.AllocID
+	var best *weightSet
+	for _, x := range all {
+		if c.copier(x) == "" {
+			continue
+		}
+		t := twins(c.d, x, all)
+		if len(t) >= leastCopied && (best == nil || c.bytesOf(t) > c.bytesOf(ids)) {
+			best, ids = x, t
 		}
 	}
 	if best == nil {
 		return fault{}, false
 	}
-	bytes, line := c.bytesOf(best.ids), sites.Name(c.d, best.stack)
+	maker := c.copier(best)
+	bytes, line := c.bytesOf(ids), sites.Name(c.d, best.stack)
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: bytes, Text: fmt.Sprintf(
 		"%s in %d blocks from %s (%s) have the sizes of another set of weights on this GPU",
-		c.u.Bytes(bytes), len(best.ids), line, maker)}}
+		c.u.Bytes(bytes), len(ids), line, maker)}}
 	f.said = fmt.Sprintf("A second set of the model's weights is on the GPU: %s made by %s at %s.",
 		c.u.Bytes(bytes), maker, line)
+	f.sure(Likely, "sizes and what made them fit; equal models that are all wanted look the same")
 	f.fix = "Keep the copy on the CPU, in half precision, or not at all."
 	var changes []Change
-	for _, id := range best.ids {
+	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
-	f.lever = remedy{"drop_copy", at("copy.deepcopy(model).cpu()", line), changes}
-	if maker == "torch.load" {
+	switch {
+	case maker == "torch.load":
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
 			"load_state_dict."
 		f.lever = remedy{"map_location_cpu", at("torch.load(path, map_location=\"cpu\")", line), changes}
+	case best.late:
+		f.Kind = "checkpoint_saving"
+		f.said = fmt.Sprintf("A copy of the weights to save is kept on the GPU: %s made by %s at %s.",
+			c.u.Bytes(bytes), maker, line)
+		f.fix = "Copy to the CPU: {k: v.cpu() for k, v in model.state_dict().items()}, or save it to a file."
+		f.lever = remedy{"copy_to_cpu",
+			at("{k: v.cpu() for k, v in model.state_dict().items()}", line), changes}
+	default:
+		f.lever = remedy{"drop_copy", at("copy.deepcopy(model).cpu()", line), changes}
 	}
 	return f, true
 }
 
-// copier says what made a block that is a copy, "" where nothing shows it.
-func (c *faultCase) copier(s traces.StackID) string {
-	if s < 0 {
+// savers are parts of the names of functions that copy weights to save them.
+var savers = []string{"save", "checkpoint", "snapshot", "state_dict", "best", "backup"}
+
+// copier says what made a set that is a copy, "" where nothing shows it. Functions that save count once the
+// training has begun: before, a checkpoint is loaded.
+func (c *faultCase) copier(x *weightSet) string {
+	if x.stack < 0 {
 		return ""
 	}
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		switch fn, file, _ := c.d.Timeline().Places().FrameText(id); {
+	saver := ""
+	for _, id := range c.d.Timeline().Places().Stacks.At(x.stack) {
+		fn, file, _ := c.d.Timeline().Places().FrameText(id)
+		switch {
 		case strings.HasSuffix(file, "torch/serialization.py"):
 			return "torch.load"
 		case fn == "deepcopy" || fn == "__deepcopy__":
 			return "copy.deepcopy"
+		case strings.Contains(file, "/torch/distributed/"):
+			return "" // sharded: see gather
+		case saver == "" && x.late && c.kinds.Frames[id].Has(frames.KindPython) &&
+			!c.kinds.Frames[id].Has(frames.KindLibrary):
+			for _, word := range savers {
+				if strings.Contains(strings.ToLower(fn), word) {
+					saver = fn
+				}
+			}
 		}
 	}
-	return ""
+	return saver
 }
 
 // covers reports whether x has at least four fifths of the bytes of y, block by block, and y is a set of

@@ -17,6 +17,10 @@ import (
 // validation without no_grad where another line calls the model in training, else of micro-batches that one
 // backward is to follow. One block a call is a result that is collected. What looks like it: the layers of
 // one model that the loop calls from several lines, of which each has one call only.
+//
+// Whether a call left a graph or something else keeps tensors shows in its norms: layer_norm, batch_norm and
+// group_norm make an output and small statistics, which only a graph keeps (derivatives.yaml saves them for
+// backward). Where they are gone and larger blocks are not, a hook, a closure or an attribute keeps these.
 
 // leastForwards is how many calls must have left something. One is enough of a line that no backward ever
 // followed, if what it left is a graph: at least graphBlocks blocks.
@@ -73,6 +77,53 @@ func (c *faultCase) openForwards() (caller traces.FrameID, calls int, ids []time
 	return caller, calls, ids
 }
 
+// norms are the functions whose statistics only a graph keeps.
+var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
+
+// leftGraph reports whether the model's calls, the last one excepted, left a graph; known is false where no
+// norm tells.
+func (c *faultCase) leftGraph(calls []steps.Part) (graph, known bool) {
+	if len(calls) < 2 {
+		return false, false
+	}
+	a := &c.d.Allocs
+	largest := map[traces.StackID]int64{} // of the stacks of norms, 0 for other stacks
+	first, end := c.d.AllocsIn(calls[0].First, calls[len(calls)-1].First)
+	for id := first; id < end; id++ {
+		n, ok := largest[a.Stack[id]]
+		if !ok && !c.norm(a.Stack[id]) {
+			largest[a.Stack[id]] = 0
+		} else if !ok || n > 0 {
+			largest[a.Stack[id]] = max(n, a.Size[id])
+		}
+	}
+	kept, all := 0, 0
+	for id := first; id < end; id++ {
+		if 8*a.Size[id] > largest[a.Stack[id]] {
+			continue
+		}
+		all++
+		if a.Requested[id] > c.a.At {
+			kept++
+		}
+	}
+	return 2*kept > all, all > 0
+}
+
+// norm reports whether a stack is inside one of norms, called by the model.
+func (c *faultCase) norm(s traces.StackID) bool {
+	if !c.kinds.Of(s).Has(frames.KindFunctional) {
+		return false
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if c.kinds.Frames[id].Has(frames.KindFunctional) {
+			fn, _, _ := c.d.Timeline().Places().FrameText(id)
+			return slices.Contains(norms, fn)
+		}
+	}
+	return false
+}
+
 // callsWord counts calls.
 func callsWord(n int) string {
 	if n == 1 {
@@ -108,24 +159,39 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Bytes: bytes, Text: fmt.Sprintf(
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
+	graph, known := c.leftGraph(c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:])
 	switch {
 	case len(ids) < 2*calls:
 		f.Kind = "collected_outputs"
 		f.said = fmt.Sprintf("The results of %d calls of the model at %s are collected on the GPU: %s.",
 			calls, line, c.u.Bytes(bytes))
+		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 		f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
 			c.nextCall(ids)}
-	case trains && !trained || evaluates(fn):
+	case known && !graph:
+		f.Kind = "hook_keeps"
+		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
+			"or an attribute of a module, keeps tensors.", callsWord(calls), line, c.u.Bytes(bytes))
+		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
+			"model.eval() if it is for training only."
+		f.lever = remedy{"remove_hook", at("handle.remove()", line), c.nextCall(ids)}
+	case trains && !trained || evaluates(fn) || !trains && known && !c.keepsLoss():
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
+		f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
+		if known {
+			f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
+		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{"no_grad", at("with torch.no_grad():", line), c.nextCall(ids)}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
 			"backward.", calls, line, c.u.Bytes(bytes))
+		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
 		f.lever = remedy{"remove_hook", at("handle.remove()", line), c.nextCall(ids)}
@@ -133,6 +199,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
 			c.u.Bytes(bytes))
+		f.sure(Likely, "calls from the line that trains wait for a backward")
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{"backward_each_micro_batch", at("(loss / n).backward()", line), c.nextCall(ids)}
 	}
@@ -198,6 +265,7 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %d times in a row to %s; "+
 		"each time the old one and the new one are there together.", line, rises[a.Stack[best]],
 		c.u.Bytes(a.Rounded[best]))
+	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
 	f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
 		c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}

@@ -106,6 +106,7 @@ func growthFault(c *faultCase) (fault, bool) {
 	}
 	each := bytes / int64(in)
 	f := fault{Cause: Cause{Kind: "leak", Bytes: bytes}}
+	f.sure(Possible, "the recording does not show what keeps a block")
 	why := "they are never freed"
 	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
 		"tensors after .detach()."
@@ -114,12 +115,15 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.Kind, why = "double_backward", "the backward pass keeps its graph with every gradient"
 		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
 			"torch.autograd.grad and zero_grad(set_to_none=True)."
+		f.sure(Likely, "blocks of the backward pass itself stay; a hook that keeps gradients looks the same")
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
+		f.sure(Likely, "several blocks a step outlive the backward; hooks on several modules look the same")
 	case inModel && c.lastOf(traces.PhaseBackward) >= 0:
 		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
+		f.sure(Likely, "one output a step stays and its graph does not")
 	}
 	f.lever = c.growthRemedy(f.Kind, ids, c.topName(from))
 	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",

@@ -71,6 +71,7 @@ func scoresFault(c *faultCase) (fault, bool) {
 		len(ids), c.u.Bytes(a.Size[first]), line)}}
 	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
 		c.u.Bytes(bytes), len(ids), c.u.Bytes(a.Size[first]), line)
+	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	f.fix = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 		"store the scores."
 	f.lever = remedy{"sdpa", at("F.scaled_dot_product_attention(q, k, v)", line),
@@ -96,6 +97,7 @@ func logitsFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(set.size), line)}}
 	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
 		c.u.Bytes(set.bytes), c.u.Bytes(set.size))
+	f.sure(Certain, "a loss over classes made blocks of this size")
 	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
 	f.lever.name = "chunked_loss"
 	return f, true
@@ -125,11 +127,15 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 		return fault{}, false // how much other optimizers keep is not known
 	}
 	whole := 2 * gradients
-	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: max(whole-state, 0), Text: fmt.Sprintf(
+	if 20*state >= 19*whole {
+		return fault{}, false // it has its state; what failed is something that its step needs beside it
+	}
+	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: whole - state, Text: fmt.Sprintf(
 		"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
 		c.u.Bytes(whole))}}
 	f.said = fmt.Sprintf("The first step of the optimizer at %s has to make about %s of state, twice the "+
 		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
+	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
 	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.AdamW8bit(params)", line)}
 	return f, true
@@ -168,6 +174,7 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 		c.d.Label(), c.u.Bytes(needed), c.u.Bytes(second))}}
 	f.said = fmt.Sprintf("DataParallel fills its first GPU: it needs %s, the next at most %s.",
 		c.u.Bytes(needed), c.u.Bytes(second))
+	f.sure(Certain, "DataParallel's frames and the figures of two GPUs show it")
 	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."
 	f.lever = remedy{name: "distributed_data_parallel",
 		command: "model = DistributedDataParallel(model, device_ids=[rank])"}

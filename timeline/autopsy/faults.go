@@ -22,6 +22,19 @@ import (
 // cause.
 const mainShare = 0.10
 
+// explains lists, for a fault, others that find the same blocks and know less of them.
+var explains = map[string][]string{
+	"double_backward":   {"retained_graph"},
+	"retained_graph":    {"kept_graph", "hook_keeps", "leak"},
+	"prefetch":          {"leak", "hook_keeps"},
+	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
+	"checkpoint_saving": {"leak"},
+	"model_copy":        {"leak"},
+	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
+	"logits":            {"sequence_growth"},
+	"attention_scores":  {"sequence_growth"},
+}
+
 // fault is a cause with the sentences that the answer begins with.
 type fault struct {
 	Cause
@@ -67,6 +80,11 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 			found = append(found, f)
 		}
 	}
+	found = slices.DeleteFunc(found, func(f fault) bool {
+		return slices.ContainsFunc(found, func(x fault) bool {
+			return slices.Contains(explains[x.Kind], f.Kind)
+		})
+	})
 	slices.SortStableFunc(found, func(x, y fault) int { return cmp.Compare(y.Bytes, x.Bytes) })
 	for i := range found {
 		found[i].Main = i == 0
@@ -132,18 +150,20 @@ func (c *faultCase) frameText(id traces.FrameID) string {
 }
 
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the
-// main one beside a fault. Where neither says why it failed, the training is too large; holders says what
-// holds most, after a colon.
-func (f *facts) judged(found []fault, holders string) []Cause {
+// main one beside a fault. Where the figures say no more than that it was too much, and no fault was found,
+// other names what is large, and what grows if anything does.
+func (f *facts) judged(found []fault, other Cause) []Cause {
 	all := f.causes()
-	main := slices.ContainsFunc(all, func(c Cause) bool { return c.Main })
-	if f.oom && f.known && !main && len(found) == 0 {
-		all = append([]Cause{{Kind: "too_large", Bytes: -1, Main: true,
-			Text: "nothing grows, is there twice or waits to be freed" + holders}}, all...)
-	}
+	main := slices.ContainsFunc(all, func(c Cause) bool { return c.Main && c.Kind != "capacity" })
+	none := f.oom && f.known && !main && len(found) == 0
 	for i := range all {
-		all[i].Main = all[i].Main && len(found) == 0
+		all[i].Main = all[i].Main && len(found) == 0 && !none
 	}
+	if none {
+		other.Main = true
+		all = append([]Cause{other}, all...)
+	}
+	graded(all)
 	for _, x := range slices.Backward(found) {
 		all = append([]Cause{x.Cause}, all...)
 	}

@@ -75,7 +75,21 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 		return cmp.Or(cmp.Compare(rank(&x), rank(&y)), cmp.Compare(y.Saves, x.Saves),
 			cmp.Compare(y.Fits, x.Fits))
 	})
+	if l, ok := otherProcessLever(c); ok {
+		all = append([]Lever{l}, all...)
+	}
 	return c.faultLevers(found, all), c.err
+}
+
+// otherProcessLever is offered where memory outside of this process is the main cause.
+func otherProcessLever(c *leverCase) (Lever, bool) {
+	outside := func(x Cause) bool {
+		return x.Main && (x.Kind == "other_process" || x.Kind == "outside_pytorch")
+	}
+	return Lever{
+		Name: "free_other_process", Command: "nvidia-smi", Saves: -1, Fits: -1, Mends: true,
+		Exactness: timeline.Inferred, Text: "end what else holds memory on this GPU, or take another GPU",
+	}, slices.ContainsFunc(c.a.Causes, outside)
 }
 
 // saves works out what cuts take off: off the peak where nothing failed, off what was allocated when it
@@ -247,6 +261,15 @@ var leverWords = map[string]string{
 	"sdpa":                      "scaled_dot_product_attention",
 	"remove_hook":               "removing what keeps outputs",
 	"distributed_data_parallel": "DistributedDataParallel",
+	"drop_retain_graph":         "leaving retain_graph=True out",
+	"freeze_gradients_off":      "freezing what is not trained",
+	"copy_to_cpu":               "copying the weights to the CPU",
+	"state_dict_to_cpu":         "gathering the state dict to the CPU",
+	"cap_sequence":              "capping the length",
+	"static_kv_cache":           "a static cache",
+	"prefetch_less":             "moving fewer batches ahead",
+	"wrap_finer":                "sharding each block by itself",
+	"free_other_process":        "freeing what another process holds",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

@@ -90,6 +90,9 @@ type Cause struct {
 	Bytes *int64 `json:"bytes"`
 	Text  string `json:"text"`
 	Main  bool   `json:"main"`
+	// Certainty is certain, likely or possible; Reason says why no more or less.
+	Certainty autopsy.Certainty `json:"certainty"`
+	Reason    string            `json:"certainty_reason"`
 }
 
 // Lever is something the user can do; Fits says whether the failed request would then have been served, nil
@@ -163,7 +166,8 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		}
 	}
 	for _, c := range a.Causes {
-		row.Causes = append(row.Causes, Cause{c.Kind, known(c.Bytes), c.Text, c.Main})
+		row.Causes = append(row.Causes, Cause{Kind: c.Kind, Bytes: known(c.Bytes), Text: c.Text,
+			Main: c.Main, Certainty: c.Certainty, Reason: c.Reason})
 	}
 	for _, l := range a.Levers {
 		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String(),
@@ -271,9 +275,15 @@ func (d *OOMDevice) printCauses(p *printer, o Options) {
 		if c.Main {
 			mark = "*"
 		}
-		rows = append(rows, row{mark, strings.ReplaceAll(c.Kind, "_", " "), right(bytes), c.Text})
+		rows = append(rows, row{mark, strings.ReplaceAll(c.Kind, "_", " "), right(bytes),
+			string(c.Certainty), c.Text})
 	}
 	p.table("  ", rows)
+	for _, c := range d.Causes {
+		if c.Main && c.Reason != "" {
+			p.line("  %s: %s", c.Certainty, c.Reason)
+		}
+	}
 }
 
 func (d *OOMDevice) printHolders(p *printer, o Options) {

@@ -86,7 +86,7 @@ func (d *OOMDevice) takeBack() {
 
 // allocatorCauses are those of the allocator and the device; all others are faults of the training.
 var allocatorCauses = []string{"capacity", "too_large", "limit", "fragmentation", "stranded_pool",
-	"pending_frees", "outside_pytorch", "rounding"}
+	"pending_frees", "outside_pytorch", "rounding", "unknown", "other_process"}
 
 // faulty reports whether the main cause is a fault of the training. A setting that serves the failed request
 // then only hides it for a while.
@@ -105,7 +105,8 @@ var levelOf = map[string]int{Finishes: 0, ServesRequest: 1, Postpones: 2, NotTri
 var costOf = map[string]int{
 	"del_outputs": 0, "set_to_none": 0, "detach_metric": 0, "drop_create_graph": 0, "no_grad": 0,
 	"backward_each_micro_batch": 0, "move_outputs_to_cpu": 0, "drop_copy": 0, "map_location_cpu": 0,
-	"free_other_process": 0, "unset_allocator_settings": 0,
+	"free_other_process": 0, "unset_allocator_settings": 0, "drop_retain_graph": 0, "remove_hook": 0,
+	"freeze_gradients_off": 0, "copy_to_cpu": 0, "state_dict_to_cpu": 0, "prefetch_less": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1,
 	"checkpoint": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,

@@ -1,0 +1,76 @@
+package autopsy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+)
+
+// No known cause. What can still be said: that the process never had a whole GPU to itself, what grew from
+// step to step, and what is large.
+
+// smallestGPU is less than the smallest GPU leaves a process: cards of 2 GiB exist, and a context and a
+// desktop take up to 0.75 GiB of one. Where a process has less, something else holds the rest. What looks
+// like it: a virtual GPU of 1 GiB.
+const smallestGPU = 5 << 28
+
+// mostNamed is how many places are named.
+const mostNamed = 3
+
+// otherCause is the cause of an out-of-memory that no detector knows and the allocator's figures do not show.
+func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
+	if had := f.reserved + f.driverFree; f.capacity == 0 && f.driverFree >= 0 && had < smallestGPU {
+		c := Cause{Kind: "other_process", Bytes: -1, Text: fmt.Sprintf(
+			"all that this process holds and all that is free add up to %s, less than any GPU that PyTorch "+
+				"runs on has: another process holds the rest, which nvidia-smi names", f.units.Bytes(had))}
+		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one looks the same")
+		return c
+	}
+	large := largest(w, at)
+	if grew := grew(w); grew != "" {
+		c := Cause{Kind: "unknown", Bytes: -1, Text: "these grew: " + grew + "; these are large: " + large}
+		c.sure(Possible, "no pattern that gmemtop knows fits")
+		return c
+	}
+	c := Cause{Kind: "too_large", Bytes: -1, Text: "nothing grows, is there twice or waits to be freed; " +
+		"these are large: " + large}
+	c.sure(Likely, "no pattern that gmemtop knows fits")
+	return c
+}
+
+// grew names the places whose bytes grow from step to step, "" for none.
+func grew(w wording) string {
+	var out []string
+	for i, l := range steps.Leaks(w.Device) {
+		if i == mostNamed {
+			break
+		}
+		out = append(out, fmt.Sprintf("%s by %s a step", named(sites.Name(w.Device, l.Stack)),
+			w.units.Bytes(int64(l.Slope))))
+	}
+	return strings.Join(out, ", ")
+}
+
+// largest names the places that hold most at a moment.
+func largest(w wording, at timeline.Moment) string {
+	var out []string
+	for i, g := range sites.Breakdown(w.Device, at, sites.BySite) {
+		if i == mostNamed || g.Bytes == 0 {
+			break
+		}
+		out = append(out,
+			named(g.Words())+" "+w.units.Bytes(g.Bytes)+blocksWord(g.Blocks)+w.purpose(g.Largest))
+	}
+	return strings.Join(out, ", ")
+}
+
+// named returns a place, or that it has no name.
+func named(place string) string {
+	if place == "" {
+		return "a place that the recording does not name"
+	}
+	return place
+}
