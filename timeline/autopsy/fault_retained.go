@@ -1,0 +1,79 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A graph that a backward did not free: backward(retain_graph=True). Without it, autograd releases what a
+// node saved as soon as the node has run (torch.autograd.backward: "if False, the graph used to compute the
+// grad will be freed"), also where the loss itself is kept. The pattern: of every forward of a round, next to
+// all that it left is there after the round's last backward, and in the next round, too. What looks like it:
+// a second forward whose metric keeps its graph, in which case a backward frees the first one's;
+// create_graph=True, of which blocks of the backward stay as well; two backwards of one graph, of which the
+// last frees it; hooks on every module that keep their inputs, which cannot be told apart, and need a line
+// of the user's in the same way.
+
+// retainedShare is the share of a forward's blocks that a backward must leave for its graph to be retained.
+const retainedShare = 0.8
+
+// retained returns the blocks of finished rounds' forwards whose graphs their backward left, and in how many
+// rounds; none where one round's backward freed a forward's.
+func (c *faultCase) retained() (ids []timeline.AllocID, in int) {
+	all := c.rounds()
+	for _, r := range all {
+		if r.backward == timeline.Never || r.end == timeline.Never {
+			continue
+		}
+		for _, p := range c.parts[r.from:r.to] {
+			if p.Phase != traces.PhaseForward || p.First >= r.backward {
+				continue
+			}
+			_, made := c.forwardBlocks(p.First, p.End, r.backward)
+			_, left := c.forwardBlocks(p.First, p.End, r.after+1)
+			if made > 0 && float64(left) < retainedShare*float64(made) {
+				return nil, 0
+			}
+		}
+		blocks, _ := c.forwardBlocks(r.first, r.backward, r.after+1)
+		live := c.stillThere(blocks)
+		if len(live) > 0 {
+			in++
+		}
+		ids = append(ids, live...)
+	}
+	return ids, in
+}
+
+// backwardKept returns the bytes that backward passes made and that are no gradients.
+func (c *faultCase) backwardKept() (sum int64) {
+	for _, id := range c.live {
+		if c.d.Allocs.Category[id] != timeline.Gradient &&
+			c.kinds.Of(c.d.Origin(id)).Has(frames.KindBackwardPass) {
+			sum += c.d.Allocs.Rounded[id]
+		}
+	}
+	return sum
+}
+
+func retainedFault(c *faultCase) (fault, bool) {
+	ids, in := c.retained()
+	bytes := c.bytesOf(ids)
+	if len(ids) < graphBlocks || 4*c.backwardKept() > bytes {
+		return fault{}, false
+	}
+	line := c.topName(c.sitesOf(ids))
+	f := fault{Cause: Cause{Kind: "retained_graph", Bytes: bytes, Text: fmt.Sprintf(
+		"%s from %s stay after the backward that used them, most from %s", c.u.Bytes(bytes),
+		timeline.Counted(in, "earlier forward"), line)}}
+	f.said = fmt.Sprintf("The backward does not free its graph: %s from %s stay, most from %s.",
+		c.u.Bytes(bytes), timeline.Counted(in, "earlier forward"), line)
+	f.fix = "Drop retain_graph=True, and detach what one step hands to the next: state = state.detach()."
+	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module look the same")
+	f.lever = remedy{"drop_retain_graph", "loss.backward()", c.endingAt(ids,
+		func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) })}
+	return f, true
+}

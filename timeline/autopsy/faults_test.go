@@ -1,0 +1,29 @@
+package autopsy
+
+import (
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// As if a request of no bytes had failed at the peak of trainings of which nothing is known to be wrong.
+func TestNoDetectorFindsAFaultAtThePeakOfASoundTraining(t *testing.T) {
+	none := func(t *testing.T, d *timeline.Device) {
+		if d.Info.Kind != traces.DeviceGPU || !d.HasLifetimes() || d.Totals.OOMs > 0 {
+			return
+		}
+		for _, f := range faults(d, &Result{OOM: true, At: d.Totals.PeakAt}, timeline.IEC) {
+			// What is merely large is no fault: logits, scores, and weights that autocast copies.
+			switch f.Kind {
+			case "logits", "attention_scores", "amp_copies":
+			default:
+				t.Errorf("%s %d: %s", f.Kind, f.Bytes, f.said)
+			}
+		}
+	}
+	t.Run("sample", func(t *testing.T) { none(t, timelinetest.Built(t, timelinetest.Sample(t))) })
+	t.Run("made up", func(t *testing.T) { none(t, timelinetest.Built(t, timelinetest.Unmarked(20_000))) })
+	timelinetest.Snapshots(t, none)
+}
