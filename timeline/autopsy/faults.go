@@ -68,8 +68,9 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	var found []fault
 	for _, detect := range []func(*faultCase) (fault, bool){
-		growthFault, retainedFault, openForwardsFault, concatenatedFault, keptGradientsFault, copiesFault,
-		scoresFault, logitsFault, pendingStateFault, firstDeviceFault,
+		growthFault, retainedFault, openForwardsFault, concatenatedFault, cacheFault, prefetchFault,
+		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
+		logitsFault, shapesFault, pendingStateFault, firstDeviceFault,
 	} {
 		f, ok := detect(c)
 		share := mainShare

@@ -1,0 +1,97 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A key-value cache that grows with each token. The pattern: one place inside the model makes several equal
+// blocks a call, and in the next call as many that are larger by the same amount, while those before end:
+// torch.cat of the past and the new keys and values in each layer (DynamicCache of transformers does that).
+// Old and new of a layer are there together while it is copied. What looks like it: results that are
+// collected, which is one block a call and outside of the model; batches of growing length, where all other
+// blocks grow as well; a static cache, which is made once and cannot be told from weights.
+
+// leastTokens is in how many sizes, one after the other, a cache must have been there.
+const leastTokens = 8
+
+// leastLayers is how many equal blocks a cache has: keys and values of two layers.
+const leastLayers = 4
+
+// growingCache follows one stack's sizes: how many different ones came one after the other, each larger than
+// the last by the same amount.
+type growingCache struct {
+	last, by int64
+	sizes    int
+	blocks   int // of the last size
+	least    int // blocks of a size, the last one excepted
+}
+
+func (g *growingCache) add(size int64) {
+	if size == g.last {
+		g.blocks++
+		return
+	}
+	by := size - g.last
+	if g.sizes == 0 || by <= 0 || g.sizes > 1 && by != g.by {
+		*g = growingCache{last: size, sizes: 1, blocks: 1}
+		return
+	}
+	if g.sizes == 1 || g.blocks < g.least {
+		g.least = g.blocks
+	}
+	g.last, g.by, g.blocks = size, by, 1
+	g.sizes++
+}
+
+func cacheFault(c *faultCase) (fault, bool) {
+	a := &c.d.Allocs
+	seen := map[traces.StackID]*growingCache{}
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		s := a.Stack[id]
+		if k := c.kinds.Of(s); !k.Has(frames.KindModel) || k.Has(frames.KindBackwardPass|frames.KindStep) {
+			continue
+		}
+		g := seen[s]
+		if g == nil {
+			g = &growingCache{}
+			seen[s] = g
+		}
+		g.add(a.Size[id])
+	}
+	var ids []timeline.AllocID
+	widest := traces.NoStack
+	held := map[traces.StackID]int64{}
+	for _, id := range c.live {
+		s := a.Stack[id]
+		g := seen[s]
+		if g == nil || g.sizes < leastTokens || g.least < leastLayers ||
+			a.Size[id] != g.last && a.Size[id] != g.last-g.by {
+			continue
+		}
+		ids = append(ids, id)
+		held[s] += a.Rounded[id]
+		if widest == traces.NoStack || held[s] > held[widest] {
+			widest = s
+		}
+	}
+	if widest == traces.NoStack {
+		return fault{}, false
+	}
+	g, line, bytes := seen[widest], sites.Name(c.d, widest), c.bytesOf(ids)
+	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: bytes, Text: fmt.Sprintf(
+		"%d blocks of %s at %s grew in %d calls, each time by %s", len(ids), c.u.Bytes(g.last), line, g.sizes,
+		c.u.Bytes(g.by))}}
+	f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %d blocks, %s more a token.",
+		line, c.u.Bytes(bytes), len(ids), c.u.Bytes(g.by*int64(g.least)))
+	f.fix = "Bound it: fewer new tokens or sequences at once, or a static or quantised cache " +
+		"(cache_implementation=\"static\"), which is not copied with each token."
+	f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")
+	f.lever = remedy{name: "static_kv_cache",
+		command: at("model.generate(..., cache_implementation=\"static\")", line)}
+	return f, true
+}

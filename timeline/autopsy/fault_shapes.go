@@ -1,0 +1,120 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
+)
+
+// Batches of different shapes. The pattern: what the same lines of the model allocate differs from step to
+// step, and in the step that failed nearly all of it is larger than ever before. What looks like it: the
+// first step with a mode that needs more (only some lines, and the steps before were all alike); a last batch
+// that is smaller; a key-value cache, which is its own line and grows by itself.
+
+const (
+	// grownShare is the share of the step's bytes that must come from lines that never made as large blocks.
+	grownShare = 0.7
+	// grownBy is how much larger they must be than the largest before.
+	grownBy = 1.1
+	// leastShapes is in how many sizes the steps before must differ, and leastSteps how many there must be.
+	leastShapes = 3
+)
+
+// sizesOf are a line's largest blocks, one a round.
+type sizesOf struct {
+	largest []int64
+	round   int
+}
+
+func shapesFault(c *faultCase) (fault, bool) {
+	all := c.rounds()
+	if len(all) <= leastSteps {
+		return fault{}, false
+	}
+	a, open := &c.d.Allocs, all[len(all)-1]
+	before := map[traces.StackID]*sizesOf{}
+	inModel := func(id timeline.AllocID) bool {
+		k := c.kinds.Of(a.Stack[id])
+		return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
+	}
+	for i, r := range all[:len(all)-1] {
+		first, end := c.d.AllocsIn(r.first, min(r.backward, r.end))
+		for id := first; id < end; id++ {
+			if !inModel(id) {
+				continue
+			}
+			s := before[a.Stack[id]]
+			if s == nil {
+				s = &sizesOf{round: -1}
+				before[a.Stack[id]] = s
+			}
+			if s.round != i {
+				s.largest, s.round = append(s.largest, 0), i
+			}
+			n := len(s.largest) - 1
+			s.largest[n] = max(s.largest[n], a.Size[id])
+		}
+	}
+	now := map[traces.StackID]int64{}
+	held := map[traces.StackID]int64{}
+	var ids []timeline.AllocID
+	first, end := c.d.AllocsIn(open.first, c.a.At+1)
+	for id := first; id < end; id++ {
+		s := before[a.Stack[id]]
+		if s == nil || len(s.largest) < leastSteps || !inModel(id) {
+			continue
+		}
+		now[a.Stack[id]] = max(now[a.Stack[id]], a.Size[id])
+		if a.Requested[id] > c.a.At {
+			held[a.Stack[id]] += a.Rounded[id]
+			ids = append(ids, id)
+		}
+	}
+	var total, grown int64
+	var ratio float64
+	widest := traces.NoStack
+	for s, bytes := range held {
+		total += bytes
+		if float64(now[s]) <= grownBy*float64(slices.Max(before[s].largest)) {
+			continue
+		}
+		grown += bytes
+		if widest == traces.NoStack || bytes > held[widest] || bytes == held[widest] && s < widest {
+			widest = s
+		}
+	}
+	if widest == traces.NoStack || float64(grown) < grownShare*float64(total) ||
+		distinct(before[widest].largest) < leastShapes {
+		return fault{}, false
+	}
+	usual := stats.Median(before[widest].largest)
+	ratio = float64(now[widest]) / float64(usual)
+	bytes := int64(float64(grown) * (1 - 1/ratio))
+	line := c.frameText(c.parts[open.from].Caller)
+	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: bytes, Text: fmt.Sprintf(
+		"this step's activations are %.1f times those of the median of %d steps, and larger than any of them",
+		ratio, len(all)-1)}}
+	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
+		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
+	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
+	f.sure(Certain, "the same lines made smaller blocks of different sizes in all steps before")
+	var changes []Change
+	for _, id := range ids {
+		if less := a.Rounded[id] - int64(float64(a.Rounded[id])/ratio); less > 0 {
+			changes = append(changes, life(c.d, id, less))
+		}
+	}
+	f.lever = remedy{"cap_sequence", at("batch = batch[:, :max_length]", line), changes}
+	return f, true
+}
+
+// distinct counts different values.
+func distinct(v []int64) int {
+	s := slices.Clone(v)
+	slices.Sort(s)
+	return len(slices.Compact(s))
+}

@@ -1,0 +1,167 @@
+package autopsy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Sharded weights that are whole again. Two patterns. A state dict: blocks whose stack is in a function that
+// gathers one (FSDP's hooks for full state dicts, torch.distributed.checkpoint.state_dict, DTensor's
+// full_tensor, DeepSpeed's consolidated state dict). A step: what fully_shard or FullyShardedDataParallel
+// gathers for one unit; if the largest gather is half of all that a forward gathers, the whole model is one
+// unit, and sharding saves nothing at that moment. What looks like it: units that are gathered one after the
+// other, of which each is a small part; a model with one layer that is half of it. Sources: the docstrings of
+// torch.distributed.fsdp.fully_shard and of StateDictOptions.
+
+// stateGathers are functions that make sharded weights whole in order to save them.
+var stateGathers = []string{
+	"_full_post_state_dict_hook", "_gather_state_dict", "_iterate_state_dict", "_get_model_state_dict",
+	"_maybe_full_or_cpu_state_dict", "_consolidated_16bit_state_dict", "_zero3_consolidated_16bit_state_dict",
+	"_optim_state_dict_impl", "full_tensor",
+}
+
+// unitGathers are functions that gather one unit to compute with.
+var unitGathers = []string{
+	"foreach_all_gather", "foreach_all_gather_copy_out", "_alloc_padded_unsharded_flat_param",
+	"_all_gather_flat_param",
+}
+
+// gather says which of some functions a stack is in, "" for none.
+func (c *faultCase) gather(s traces.StackID, of []string) string {
+	if s < 0 {
+		return ""
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		fn, file, _ := c.d.Timeline().Places().FrameText(id)
+		if slices.Contains(of, fn) && (strings.Contains(file, "/torch/distributed/") ||
+			strings.Contains(file, "/deepspeed/")) {
+			return fn
+		}
+	}
+	return ""
+}
+
+// gatherers returns the stacks that are in some functions.
+func (c *faultCase) gatherers(of []string) map[traces.StackID]bool {
+	wanted := map[traces.FrameID]bool{}
+	p := c.d.Timeline().Places()
+	for i := range p.Frames {
+		if fn, _, _ := p.FrameText(traces.FrameID(i)); slices.Contains(of, fn) {
+			wanted[traces.FrameID(i)] = true
+		}
+	}
+	stacks := map[traces.StackID]bool{}
+	for i := 0; len(wanted) > 0 && i < p.Stacks.Len(); i++ {
+		s := traces.StackID(i)
+		if slices.ContainsFunc(p.Stacks.At(s), func(id traces.FrameID) bool { return wanted[id] }) &&
+			c.gather(s, of) != "" {
+			stacks[s] = true
+		}
+	}
+	return stacks
+}
+
+func stateGatherFault(c *faultCase) (fault, bool) {
+	stacks := c.gatherers(stateGathers)
+	var ids []timeline.AllocID
+	for _, id := range c.live {
+		if stacks[c.d.Origin(id)] {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(ids), c.userLine(c.d.Origin(ids[0]))
+	f := fault{Cause: Cause{Kind: "state_dict_gather", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %d blocks were gathered for a state dict at %s", c.u.Bytes(bytes), len(ids), line)}}
+	f.said = fmt.Sprintf("The state dict of sharded weights is gathered on the GPU: %s for %s.",
+		c.u.Bytes(bytes), line)
+	f.fix = "Gather it to the CPU: StateDictOptions(full_state_dict=True, cpu_offload=True), or save " +
+		"shards with torch.distributed.checkpoint."
+	f.sure(Certain, "the functions that gather a state dict are on the stacks")
+	var changes []Change
+	for _, id := range ids {
+		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	f.lever = remedy{"state_dict_to_cpu",
+		at("StateDictOptions(full_state_dict=True, cpu_offload=True)", line), changes}
+	return f, true
+}
+
+// userLine names the innermost frame of a stack that is no library's: the line that a user can change.
+func (c *faultCase) userLine(s traces.StackID) string {
+	if s >= 0 {
+		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+			k := c.kinds.Frames[id]
+			if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise) {
+				return c.frameText(id)
+			}
+		}
+	}
+	return sites.Name(c.d, s)
+}
+
+func unitGatherFault(c *faultCase) (fault, bool) {
+	stacks := c.gatherers(unitGathers)
+	for s := range c.gatherers(stateGathers) {
+		delete(stacks, s)
+	}
+	all := c.rounds()
+	if len(stacks) == 0 {
+		return fault{}, false
+	}
+	from := timeline.Start
+	if len(all) > 0 {
+		from = all[len(all)-1].first
+	}
+	// A unit's gather is a run of allocations in these functions; blocks of several units are there at once
+	// where the next one is gathered ahead.
+	var live []timeline.AllocID
+	for _, id := range c.live {
+		if stacks[c.d.Allocs.Stack[id]] {
+			live = append(live, id)
+		}
+	}
+	units := map[timeline.AllocID]int64{}
+	var total int64
+	first, end := c.d.AllocsIn(from, c.a.At+1)
+	unit := timeline.NoAlloc
+	for id := first; id < end; id++ {
+		if !stacks[c.d.Allocs.Stack[id]] {
+			unit = timeline.NoAlloc
+			continue
+		}
+		if unit == timeline.NoAlloc {
+			unit = id
+		}
+		units[unit] += c.d.Allocs.Rounded[id]
+		total += c.d.Allocs.Rounded[id]
+	}
+	if len(live) == 0 || len(units) == 0 {
+		return fault{}, false
+	}
+	largest := slices.Max(slices.Collect(maps.Values(units)))
+	bytes := c.bytesOf(live)
+	if 2*largest < total || 2*largest < bytes {
+		return fault{}, false
+	}
+	line := c.userLine(c.d.Allocs.Stack[live[0]])
+	f := fault{Cause: Cause{Kind: "fsdp_gather", Bytes: bytes, Text: fmt.Sprintf(
+		"%s of sharded weights are gathered at once, of %s that this step gathered", c.u.Bytes(largest),
+		c.u.Bytes(total))}}
+	f.said = fmt.Sprintf("Sharding gathers the whole model at once, %s, for the forward at %s.",
+		c.u.Bytes(bytes), line)
+	f.fix = "Shard each block by itself before the model: for block in model.blocks: fully_shard(block), " +
+		"or set an auto_wrap_policy."
+	f.sure(Likely, "one gather holds most of what the step gathers; one very large layer looks the same")
+	f.lever = remedy{name: "wrap_finer", command: at("for block in model.blocks: fully_shard(block)", line)}
+	return f, true
+}
