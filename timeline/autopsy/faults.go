@@ -153,7 +153,7 @@ func (c *faultCase) frameText(id traces.FrameID) string {
 // judged returns all causes: faults first, then what the allocator's figures show, of which none is the
 // main one beside a fault. Where the figures say no more than that it was too much, and no fault was found,
 // other names what is large, and what grows if anything does.
-func (f *facts) judged(found []fault, other Cause) []Cause {
+func (f *facts) judged(found []fault, other func() Cause) []Cause {
 	all := f.causes()
 	main := slices.ContainsFunc(all, func(c Cause) bool { return c.Main && c.Kind != "capacity" })
 	none := f.oom && f.known && !main && len(found) == 0
@@ -161,8 +161,9 @@ func (f *facts) judged(found []fault, other Cause) []Cause {
 		all[i].Main = all[i].Main && len(found) == 0 && !none
 	}
 	if none {
-		other.Main = true
-		all = append([]Cause{other}, all...)
+		c := other()
+		c.Main = true
+		all = append([]Cause{c}, all...)
 	}
 	graded(all)
 	for _, x := range slices.Backward(found) {

@@ -280,7 +280,7 @@ func (d *OOMDevice) printCauses(p *printer, o Options) {
 	}
 	p.table("  ", rows)
 	for _, c := range d.Causes {
-		if c.Main && c.Reason != "" {
+		if c.Main && c.Certainty != autopsy.Certain && c.Reason != "" {
 			p.line("  %s: %s", c.Certainty, c.Reason)
 		}
 	}
