@@ -45,8 +45,8 @@ type Machine struct {
 	Granule string   // what device memory is handed out in; "" for 2 MiB, as real devices do
 	CuDNN   string   // the workspace of convolutions: "precomp", "gemm", "none" or a size (src/cudnn.cpp); "" for precomp
 	NCCL    string   // what a communicator takes of its device; "" for nothing
-	// Hollow is a size, such as "1MiB": larger copies and fills move no bytes, so that device memory stays
-	// untouched and takes nothing from the host. "" to move all.
+	// Hollow is a size, such as "1MiB": larger copies, fills and collectives move no bytes, so that device
+	// memory stays untouched and takes nothing from the host. "" to move all.
 	Hollow string
 	// RefusePageable makes an asynchronous copy through the driver of host memory that is not pinned a
 	// violation.

@@ -12,10 +12,9 @@
 
 namespace standin {
 
-namespace {
-
-// Whether a copy or fill of this size moves no bytes: it is checked, ordered and timed as any other.
 bool hollow(uint64_t size) { return settings().hollow && size > settings().hollow; }
+
+namespace {
 
 bool on_device(const std::vector<Touch> &touches) {
   return !touches.empty() && touches[0].range->kind != Kind::kHost &&

@@ -33,7 +33,7 @@ struct Settings {
   bool virtual_clock = false;
   bool timed_ops = false;        // and ops take time, and answers go by the virtual clock
   bool refuse_pageable = false;  // asynchronous copies of host memory that is not pinned are violations
-  uint64_t hollow = 0;  // copies and fills of more bytes than this move none; 0 for none of them
+  uint64_t hollow = 0;  // copies, fills and collectives of more bytes than this move none; 0 for none of them
   bool ecc = false;
   int compute_mode = 0;
   int driver_version = 0;
@@ -41,6 +41,8 @@ struct Settings {
   std::string report;  // a folder; "" for none
 };
 const Settings &settings();
+// Whether work on this many bytes moves none of them: it is checked, ordered and timed as any other.
+bool hollow(uint64_t size);
 void read_settings();  // anew, from the environment and what configure set
 void configure(const char *name, const char *value);
 
