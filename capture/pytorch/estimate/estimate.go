@@ -37,6 +37,9 @@ var source string
 //go:embed pretend.py
 var pretence string
 
+//go:embed training.py
+var training string
+
 //go:embed sitecustomize.py
 var site string
 
@@ -216,7 +219,8 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	return place(folder, pytorch.Agent()+"\n\n"+world+"\n\n"+pretence+"\n\n"+source, c)
+	program := strings.Join([]string{pytorch.Agent(), world, training, pretence, source}, "\n\n")
+	return place(folder, program, c)
 }
 
 // environ puts the folder in front of PYTHONPATH and sets the ranks' variables if there are to be several

@@ -29,10 +29,6 @@ MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here t
 SMALL = 65536  # elements of a tensor on the CPU that keeps its values
 
 
-class Unsupported(RuntimeError):
-    """Something that the estimate cannot follow; its text is for the user."""
-
-
 class _Clock(object):
     def __init__(self):
         self.now = 0
@@ -127,17 +123,16 @@ class Recorder(Ops):
         return None
 
 
-class Run(object):
+class Run(Taken):
     """The estimate of one process."""
 
     def __init__(self, torch, folder, config):
-        self.torch, self.folder, self.config = torch, folder, config
-        self.clock, self.pid = _Clock(), os.getpid()
-        self.made_up, self.notes, self.error = {}, [], ""
+        Taken.__init__(self, torch, folder, config)
+        self.clock, self.made_up, self.largest = _Clock(), {}, largest_results(torch)
         self.flops, self.factories = {}, {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
-        self.done, self.unsupported, self.lifts = False, "", ()
+        self.done, self.lifts = False, ()
 
     # -- notes -----------------------------------------------------------------------------------------------------------------
 
@@ -145,10 +140,6 @@ class Run(object):
         recorder = self.recorder
         if recorder is None or recorder.phases.outside != OPTIMIZER:
             self.made_up[what] = self.made_up.get(what, 0) + 1
-
-    def note(self, text):
-        if text not in self.notes:
-            self.notes.append(text)
 
     def broke(self, error):
         self.error = self.error or "%s: %s" % (type(error).__name__, error)
@@ -187,26 +178,13 @@ class Run(object):
         torch = self.torch
         name = func._schema.name
         t = args[0]
-        long = {"dtype": torch.int64, "device": t.device}
         if name == "aten::_local_scalar_dense":
             return False if t.dtype == torch.bool else 1.0 if t.dtype.is_floating_point else complex(1.0) if t.dtype.is_complex else 1
         if name == "aten::equal":
             return True
-        if name == "aten::nonzero":
-            return torch.empty((t.numel(), t.dim()), **long)
-        if name == "aten::masked_select":
-            return t.new_empty((torch.broadcast_shapes(t.shape, args[1].shape).numel(),))
-        if name in ("aten::_unique2", "aten::_unique"):
-            n = t.numel()
-            return (t.new_empty((n,)), torch.empty(t.shape, **long), torch.empty((n,), **long))[:3 if name.endswith("2") else 2]
-        if name in ("aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive"):
-            dim = kwargs.get("dim", args[1] if len(args) > 1 and name != "aten::unique_consecutive" else None)
-            n = t.numel() if dim is None else t.shape[dim]
-            return t.new_empty((n,)) if dim is None else torch.empty_like(t), torch.empty((n,), **long), torch.empty((n,), **long)
-        if name == "aten::repeat_interleave":
-            return torch.empty((t.numel(),), **long)
-        if name == "aten::bincount":
-            return torch.empty((max(int(kwargs.get("minlength", args[2] if len(args) > 2 else 0)), 1),), **long)
+        largest = self.largest.get(name.partition("::")[2])
+        if largest is not None:
+            return largest(*args, **kwargs)
         if name in ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_put_impl_", "aten::_unsafe_index"):
             indices = []
             for index in args[1]:
@@ -259,17 +237,7 @@ class Run(object):
         self.last = self.clock.now
         recorder.storages.settle()
         if self.steps >= self.config["steps"]:
-            self.finish(0)
-
-    def finish(self, code):
-        """Write what was seen and end the process, without the script's own end: that would save what was never trained."""
-        self.write()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except Exception:
-                pass
-        os._exit(code)
+            self.finish()
 
     def write(self):
         if self.done or os.getpid() != self.pid:
@@ -311,7 +279,7 @@ def begin(torch, folder):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Run(torch, folder, config)
-    if os.path.basename(sys.argv[0] if sys.argv else "") in ("torchrun", "accelerate", "deepspeed") or _module_of_main().startswith("torch.distributed"):
+    if launches():
         run.unsupported = "a launcher starts many processes: estimate one of them, gmemtop estimate --world-size N -- python train.py"
         run.finish(1)
     version = tuple(int(x) for x in re.findall(r"\d+", str(torch.__version__))[:2])
@@ -330,14 +298,6 @@ def begin(torch, folder):
         run.finish(1)
     run.excepthook, sys.excepthook = sys.excepthook, run.failed
     atexit.register(run.write)
-
-
-def _module_of_main():
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    if spec is not None:
-        return spec.name
-    argv = getattr(sys, "orig_argv", [])
-    return argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
 
 
 def _prepare(run):
@@ -373,7 +333,7 @@ def _prepare(run):
     _tensors_answer(run, fake.FakeTensor)
     _loading(run)
     leave_files_alone(run)
-    _compiling(run)
+    leave_compiling_out(run, "compiled steps take other memory than eager ones")
     _distributed(run)
     _attention(run)
     run.recorder = Recorder(run)

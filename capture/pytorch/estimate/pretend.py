@@ -119,36 +119,12 @@ def _loading(run):
     loader.__init__ = init
 
 
-def _compiling(run):
-    torch = run.torch
-
-    def compiled(model=None, **kwargs):
-        if not run.config["eager"]:
-            raise Unsupported("the script compiles its model: compiled steps take other memory than eager ones. --eager estimates it without torch.compile")
-        run.note("torch.compile was left out, as asked")
-        return model if model is not None else lambda f: f
-
-    torch.compile = compiled
-    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
-
-
 def _distributed(run):
     torch = run.torch
     if not torch.distributed.is_available():
         return
-    original = torch.distributed.init_process_group
-
-    def init(backend=None, *args, **kwargs):
-        try:
-            from torch.testing._internal.distributed.fake_pg import FakeStore
-        except ImportError:
-            raise Unsupported("torch %s has no process group that can be pretended" % torch.__version__)
-        size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
-        run.note("one process of %d is estimated, the others are pretended: communication ends at once, and what real communication holds longer "
-                 "is not in the peak" % size)
-        return original("fake", rank=rank, world_size=size, store=FakeStore())
-
-    torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
+    pretend_ranks(run, "one process of %d is estimated, the others are pretended: communication ends at once, and what real communication "
+                  "holds longer is not in the peak")
 
     class DistributedDataParallel(torch.nn.Module):
         """What torch's own holds: the module, and buckets of its gradients beside them, unless they are views of the buckets. Its reducer reads
@@ -374,9 +350,4 @@ def _cuda(run):
     scalers = sys.modules.get("torch.amp.grad_scaler")
     if scalers is None:
         import torch.cuda.amp.grad_scaler as scalers
-    scaler = scalers.GradScaler
-
-    def stepping(self, optimizer, state, *args, **kwargs):
-        return optimizer.step(*args, **kwargs)  # no infinity is met
-
-    scaler._maybe_opt_step = stepping
+    scale_without_infinities(scalers.GradScaler)

@@ -30,12 +30,18 @@ import (
 //go:embed real.py
 var realSource string
 
+//go:embed values.py
+var values string
+
+//go:embed flex.py
+var flex string
+
 //go:embed world.py
 var world string
 
 // hollow is the size above which copies and fills move nothing. Smaller ones do, since programs read back
 // what they copied: indices, masks, random states.
-const hollow = "64KiB"
+const hollow = "1MiB"
 
 // patience is how long finding a stand-in that is compiled already may take.
 const patience = 2 * time.Second
@@ -227,7 +233,7 @@ func prepareReal(folder string, o *RealOptions) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	return place(folder, world+"\n\n"+realSource, c)
+	return place(folder, strings.Join([]string{world, training, values, flex, realSource}, "\n\n"), c)
 }
 
 // offline are the switches by which libraries leave the network alone.

@@ -5,9 +5,7 @@ compute nothing, and large copies move nothing. What is left to do is small:
 
 - Record. The caching allocator's own history, from the device's first use to the last step; the most that it
   allocated and reserved; each out-of-memory, with the request and the line of the script that asked.
-- Answer. Device memory holds no results, so what a script reads from it is meaningless. Ops that hand a value
-  to the host, or whose result has as many elements as values say, are overridden: a number is 1, a truth is
-  False, and a size is the largest possible. Each answer is counted under the line of the script that asked.
+- Answer. Device memory holds no results, so most of what a script reads from it is made up (values.py).
 - Write nothing. Files that were there stay as they are, no checkpoint is written, the network is not used.
 - Stop. After so many steps the process ends without the script's own end, which would save a model that was
   never trained.
@@ -23,29 +21,19 @@ import os
 import pickle
 import sys
 import threading
-import warnings
 
 LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
 
 
-class Unsupported(RuntimeError):
-    """Something that the estimate cannot follow. Its text is for the user."""
-
-
-class Rehearsal(object):
+class Rehearsal(Taken):
     """One process of the training."""
 
     def __init__(self, torch, folder, config):
-        self.torch, self.folder, self.config = torch, folder, config
-        self.pid, self.open, self.replace = os.getpid(), builtins.open, os.replace
+        Taken.__init__(self, torch, folder, config)
+        self.open, self.replace, self.answers = builtins.open, os.replace, {}
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-        self.answers, self.notes, self.error, self.unsupported = {}, [], "", ""
         self.steps, self.depth, self.first, self.optimizers = [], 0, None, False
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
-
-    def note(self, text):
-        if text not in self.notes:
-            self.notes.append(text)
 
     def line(self, frame=None):
         """The line of the script, or of a library outside of torch, that is being run."""
@@ -160,15 +148,6 @@ class Rehearsal(object):
             json.dump(found, f)
         self.replace(path + ".part", path)
 
-    def finish(self, code=0):
-        self.write()
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except Exception:
-                pass
-        os._exit(code)
-
     def failed(self, kind, error, traceback):
         if isinstance(error, Unsupported):
             self.unsupported = str(error)
@@ -186,11 +165,8 @@ def begin(torch, folder):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Rehearsal(torch, folder, config)
-    launcher = os.path.basename(sys.argv[0] if sys.argv else "")
-    if launcher in ("torchrun", "accelerate", "deepspeed") or "torch.distributed" in " ".join(
-        getattr(sys, "orig_argv", [])[:3]
-    ):
-        return  # it starts the processes that train, and each of them comes here
+    if launches():
+        return  # each of the processes that train comes here
     try:
         _prepare(run)
     except Exception as e:  # of a torch that is laid out otherwise than those that this was tried with
@@ -221,11 +197,15 @@ def _prepare(run):
     optimizers.register_optimizer_step_pre_hook(run.entering)
     optimizers.register_optimizer_step_post_hook(run.leaving)
     _updates_by_hand(run, optimizers.Optimizer)
-    _values(run)
+    answer_values(run)
+    import torch.amp.grad_scaler as scalers
+
+    scale_without_infinities(scalers.GradScaler)
+    run.kernels_known = take_flex_attention(torch)
     _filling(run)
     leave_files_alone(run)
     stay_offline(run)
-    _compiling(run)
+    leave_compiling_out(run, "compiled kernels need a GPU")
     _distributed(run)
 
 
@@ -245,81 +225,6 @@ def _updates_by_hand(run, optimizer):
             run.stepped()
 
     optimizer.__init__, run.torch.autograd.backward = init, back
-
-
-def _values(run):
-    """Override the ops that hand values of the device to the host."""
-    torch = run.torch
-
-    def scalar(t):
-        what = (
-            False
-            if t.dtype == torch.bool
-            else 1.0
-            if t.dtype.is_floating_point
-            else complex(1.0)
-            if t.dtype.is_complex
-            else 1
-        )
-        run.answered("item", str(what))
-        return what
-
-    def equal(a, b):
-        run.answered("equal", "True")
-        return True
-
-    def most(name, result):
-        @functools.wraps(result)
-        def answer(*args, **kwargs):
-            run.answered(name, "as many elements as there can be")
-            return result(*args, **kwargs)
-
-        return answer
-
-    def long(t, *shape):
-        return torch.empty(shape, dtype=torch.int64, device=t.device)
-
-    def unique(t, *args, **kwargs):
-        n = t.numel()
-        return t.new_empty((n,)), long(t, *t.shape), long(t, n)
-
-    def unique_dim(t, dim=None, *args, **kwargs):
-        n = t.shape[dim] if dim is not None else t.numel()
-        return (t.new_empty((n,)) if dim is None else torch.empty_like(t)), long(t, n), long(t, n)
-
-    def repeat(repeats, *, output_size=None):
-        return long(repeats, repeats.numel() if output_size is None else output_size)
-
-    def bincount(t, weights=None, minlength=0):
-        return long(t, max(minlength, 1)) if weights is None else weights.new_empty((max(minlength, 1),))
-
-    def selected(t, mask):
-        return t.new_empty((torch.broadcast_shapes(t.shape, mask.shape).numel(),))
-
-    answers = {"_local_scalar_dense": scalar, "equal": equal}
-    for name, result in {
-        "nonzero": lambda t: long(t, t.numel(), t.dim()),
-        "masked_select": selected,
-        "_unique2": unique,
-        "unique_dim": unique_dim,
-        "unique_consecutive": lambda t, inverse=False, counts=False, dim=None: unique_dim(t, dim),
-        "unique_dim_consecutive": unique_dim,
-        "repeat_interleave.Tensor": repeat,
-        "bincount": bincount,
-    }.items():
-        answers[name] = most(name.partition(".")[0], result)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns that an op is overridden
-        run.library = torch.library.Library("aten", "IMPL")
-        for name, answer in answers.items():
-            run.library.impl(name, answer, "CUDA")
-
-    import torch.amp.grad_scaler as scalers
-
-    def stepping(self, optimizer, state, *args, **kwargs):
-        return optimizer.step(*args, **kwargs)  # no infinity is met
-
-    scalers.GradScaler._maybe_opt_step = stepping
 
 
 def _filling(run):
@@ -356,22 +261,6 @@ def _filling(run):
         setattr(torch.nn.init, name, lazily(getattr(torch.nn.init, name)))
 
 
-def _compiling(run):
-    torch = run.torch
-
-    def compiled(model=None, **kwargs):
-        if not run.config["eager"]:
-            raise Unsupported(
-                "the script compiles its model, and compiled kernels need a GPU. --eager estimates it "
-                "without torch.compile"
-            )
-        run.note("torch.compile was left out, as asked")
-        return model if model is not None else lambda f: f
-
-    torch.compile = compiled
-    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
-
-
 def _distributed(run):
     """One process of many: the others are pretended, by torch's own process group for that."""
     torch = run.torch
@@ -379,34 +268,9 @@ def _distributed(run):
         return
     # DistributedDataParallel compares the ranks' parameters by reading from the device.
     torch.distributed._verify_params_across_processes = lambda *args: None
-    if not run.config["processes"]:
-        return
-    original = torch.distributed.init_process_group
-
-    def init(*args, **kwargs):
-        from torch.testing._internal.distributed.fake_pg import FakeStore
-
-        size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        run.note(
+    if run.config["processes"]:
+        pretend_ranks(
+            run,
             "one process of %d is estimated and the others are pretended: what communication takes "
-            "outside of PyTorch's allocator is not in it" % size
+            "outside of PyTorch's allocator is not in it",
         )
-        return original("fake", rank=rank, world_size=size, store=FakeStore())
-
-    torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
-
-    # What its reducer waits for has to hold the bucket, which the pretended group's answers do not.
-    parallel = torch.nn.parallel.DistributedDataParallel
-    made = parallel.__init__
-
-    def reduced(state, bucket):
-        done = torch.futures.Future(devices=[bucket.buffer().device])
-        done.set_result(bucket.buffer())
-        return done
-
-    @functools.wraps(made)
-    def wrap(self, *args, **kwargs):
-        made(self, *args, **kwargs)
-        self.register_comm_hook(None, reduced)
-
-    parallel.__init__ = wrap

@@ -115,7 +115,7 @@ for _ in range(9):
     loss = step()
     if loss.item() > 0.5 and not torch.isnan(loss):
         print("as answered")
-    x = torch.arange(10, device="cuda")
+    x = torch.randn(10, device="cuda")
     print(x[x > 3].shape, torch.nonzero(x).shape, x.unique().shape)
 `)
 	if !strings.Contains(said, "as answered") ||

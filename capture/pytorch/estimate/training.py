@@ -1,0 +1,128 @@
+"""What both estimates change in torch itself, and how they end the process.
+
+Compiled code is left out or refused, the gradient scaler meets no infinity, the ranks that are not there are
+pretended by torch's own process group for that, and an op whose result has as many elements as values say
+gets the largest that it could have.
+"""
+
+import functools
+import os
+import sys
+
+
+class Unsupported(RuntimeError):
+    """Something that the estimate cannot follow. Its text is for the user."""
+
+
+class Taken(object):
+    """A process that an estimate has taken over. write() leaves behind what was seen."""
+
+    def __init__(self, torch, folder, config):
+        self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
+        self.notes, self.error, self.unsupported = [], "", ""
+        self.kernels_known = {}  # functions of torch, and what takes here what they take compiled
+
+    def note(self, text):
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def finish(self, code=0):
+        """Write what was seen and end the process, without the script's own end: that would save what was
+        never trained."""
+        self.write()
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except Exception:
+                pass
+        os._exit(code)
+
+
+def launches():
+    """Whether this process only starts others, which train."""
+    launcher = os.path.basename(sys.argv[0] if sys.argv else "")
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    argv = getattr(sys, "orig_argv", [])
+    module = spec.name if spec is not None else argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
+    return launcher in ("torchrun", "accelerate", "deepspeed") or module.startswith("torch.distributed")
+
+
+def leave_compiling_out(run, why):
+    """torch.compile returns what it was given where that was asked for. Else what it returns refuses to be
+    called, as modules of libraries compile functions that a script may never use."""
+    torch = run.torch
+
+    def refused(*args, **kwargs):
+        raise Unsupported(
+            "the script compiles its model: %s. --eager estimates it without torch.compile" % why
+        )
+
+    def compiled(model=None, **kwargs):
+        if model is None:
+            return lambda f: compiled(f)
+        if not isinstance(model, torch.nn.Module) and model in run.kernels_known:
+            return run.kernels_known[model]
+        if run.config["eager"]:
+            run.note("torch.compile was left out, as asked")
+            return model
+        if isinstance(model, torch.nn.Module):
+            refused()
+        return functools.wraps(model)(lambda *args, **kwargs: refused())
+
+    torch.compile = compiled
+    torch.nn.Module.compile = lambda self, *args, **kwargs: compiled(self) and None
+
+
+def scale_without_infinities(scaler):
+    """The gradient scaler steps each time: no infinity is met."""
+    scaler._maybe_opt_step = lambda self, optimizer, state, *args, **kwargs: optimizer.step(*args, **kwargs)
+
+
+def pretend_ranks(run, sentence):
+    """Process groups are torch's own pretended ones. The sentence is a note, with the number of processes."""
+    torch = run.torch
+    original = torch.distributed.init_process_group
+
+    def init(*args, **kwargs):
+        try:
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+        except ImportError:
+            raise Unsupported("torch %s has no process group that can be pretended" % torch.__version__)
+        size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+        run.note(sentence % size)
+        return original("fake", rank=rank, world_size=size, store=FakeStore())
+
+    torch.distributed.init_process_group = torch.distributed.distributed_c10d.init_process_group = init
+
+
+def largest_results(torch):
+    """Ops whose result has as many elements as values say: by name, what makes the largest one."""
+
+    def long(t, *shape):
+        return torch.empty(shape, dtype=torch.int64, device=t.device)
+
+    def unique(t, *args, **kwargs):
+        n = t.numel()
+        return t.new_empty((n,)), long(t, *t.shape), long(t, n)
+
+    def unique_dim(t, dim=None, *args, **kwargs):
+        n = t.shape[dim] if dim is not None else t.numel()
+        return (t.new_empty((n,)) if dim is None else torch.empty_like(t)), long(t, n), long(t, n)
+
+    def repeat(repeats, *, output_size=None):
+        return long(repeats, repeats.numel() if output_size is None else output_size)
+
+    def bincount(t, weights=None, minlength=0):
+        return long(t, max(minlength, 1)) if weights is None else weights.new_empty((max(minlength, 1),))
+
+    return {
+        "nonzero": lambda t: long(t, t.numel(), t.dim()),
+        "masked_select": lambda t, mask: t.new_empty((torch.broadcast_shapes(t.shape, mask.shape).numel(),)),
+        "_unique": lambda t, *args, **kwargs: unique(t)[:2],
+        "_unique2": unique,
+        "unique_dim": unique_dim,
+        "unique_consecutive": lambda t, inverse=False, counts=False, dim=None: unique_dim(t, dim),
+        "unique_dim_consecutive": unique_dim,
+        "repeat_interleave": repeat,
+        "bincount": bincount,
+    }

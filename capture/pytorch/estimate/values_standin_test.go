@@ -1,0 +1,122 @@
+//go:build standin
+
+package estimate_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+)
+
+// following skips where torch cannot follow values.
+func following(t *testing.T) {
+	t.Helper()
+	standintest.Library(t)
+	if version(t) < 209 {
+		t.Skip("needs torch 2.9: before it there is no torch.library.get_kernel to follow values by")
+	}
+}
+
+// Integers that come from the host are read back as they are, and what depends on a float is made up: also
+// where a tensor that was known is written by an op that is not followed.
+func TestQuickRealReadsTheHostsOwnIntegers(t *testing.T) {
+	following(t)
+	_, said := one(t, estimate.RealOptions{}, network+`
+x = torch.tensor([3, 0, 5], device="cuda")
+y = torch.zeros(3, dtype=torch.long, device="cuda")
+y += 2
+y[1] = 5
+print("sum", (x + y).sum().item(), "most", torch.stack([x, y]).max().item(), "any", bool((x > 4).any()))
+print("where", torch.nonzero(x).flatten().tolist(), x[x > 0].tolist(), x.unique().numel(), x.equal(x))
+full = torch.full((), 7, device="cuda").add_(1)
+print("full", full.item(), "arange", torch.arange(9, device="cuda")[4].item())
+mask = torch.ones(4, 2048, dtype=torch.bool, device="cuda")
+print("mask", bool(mask.all()), mask.sum().item())
+made = torch.randn(4, 4, device="cuda")
+print("made up", made.argmax().item(), bool((made > 0).all()), (made > 0).sum().item())
+x[0] = made.argmax()
+print("spoiled", x.sum().item())
+y.random_(5)
+y.random_(5)
+print("random", y.sum().item())
+while True: step()
+`)
+	for _, want := range []string{"sum 17 most 5 any True", "where [0, 2] [3, 5] 3 True", "full 8 arange 4",
+		"mask True 8192", "made up 1 False 1", "spoiled 1", "random 1"} {
+		if !strings.Contains(said, want+"\n") {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+}
+
+// Ranks agree by flags, counts and pickled objects, which pass through their devices; large collectives move
+// nothing and touch no memory.
+func TestRealRanksSendWhatTheyKnow(t *testing.T) {
+	following(t)
+	script := `
+import os, resource, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+rank, size = dist.get_rank(), dist.get_world_size()
+stop = torch.tensor([0], device="cuda")
+dist.broadcast(stop, src=0)
+votes = torch.tensor(int(rank == 1), device="cuda")
+dist.all_reduce(votes)
+objects = [None] * size
+dist.all_gather_object(objects, {"rank": rank, "text": "x" * (100 + rank)})
+said = [{"from": rank}]
+dist.broadcast_object_list(said, src=0)
+print("rank", rank, "stop", stop.item(), "votes", bool(votes == size), votes.item(),
+      "objects", [o["rank"] for o in objects], "said", said[0]["from"], flush=True)
+dist.all_reduce(torch.zeros(1 << 30, device="cuda"))
+print("resident", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 3 << 20, flush=True)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1000, 1000).cuda())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+while True:
+    model(torch.zeros(8, 1000, device="cuda")).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`
+	dir := t.TempDir()
+	o := estimate.RealOptions{Options: estimate.Options{Dir: dir, Argv: []string{standintest.Interpreter(t),
+		"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+		filepath.Join(dir, "train.py")}}}
+	all, said, err := real(t, o, script)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d processes: %v\n%s", len(all), err, said)
+	}
+	for _, want := range []string{"rank 0 stop 0 votes False 1 objects [0, 1] said 0",
+		"rank 1 stop 0 votes False 1 objects [0, 1] said 0", "resident True"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+}
+
+// Flex attention, which scripts compile, takes what its compiled kernels take, far from the matrix of scores.
+// Other compiled functions are refused when they are called, and not before.
+func TestRealCompiledFunctions(t *testing.T) {
+	following(t)
+	script := network + `
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+attend, never = torch.compile(flex_attention), torch.compile(lambda x: x + 1)
+q = torch.randn(1, 8, 4096, 64, device="cuda", requires_grad=True)
+was = torch.cuda.memory_allocated()
+out = attend(q, q, q)
+print("forward", torch.cuda.memory_allocated() - was >= 8 << 20)
+out.sum().backward()
+mask = torch.compile(create_block_mask)
+mask(lambda b, h, q, k: q >= k, None, None, 16384, 16384, device="cuda")
+print("peak", torch.cuda.max_memory_allocated() - was < 64 << 20, flush=True)
+`
+	_, said := one(t, estimate.RealOptions{}, script+"while True: step()\n")
+	if !strings.Contains(said, "forward True\npeak True\n") {
+		t.Errorf("eight heads of 4096 rows, and a mask of 16384 squared:\n%s", said)
+	}
+	if _, said, err := real(t, estimate.RealOptions{}, script+"never(q)\n"); err == nil ||
+		!strings.Contains(err.Error(), "--eager") {
+		t.Errorf("a compiled function that is called: %v\n%s", err, said)
+	}
+}
