@@ -1,14 +1,16 @@
 // Command autopsycases asks gmemtop oom about public out-of-memory reports whose accepted answers are known:
 //
 //	go run ./scripts/autopsycases -python PYTHON [-set develop|judge|healthy] [-only NAME] [-gmemtop BINARY]
-//		[-recordings DIR] [-o docs/autopsy.md]
+//		[-live] [-recordings DIR] [-o docs/autopsy.md]
 //
 // Each case is a script of ours that fails on the stand-in GPU as its report says, and that finishes with
 // --fixed, which applies the accepted answer. A case is run once in each way unless DIR already has its
-// recordings. The table of the set goes to standard output, or with -o into its section of that file.
+// recordings, and once more under each setting of the allocator that is said to finish. The table of the set
+// goes to standard output, or with -o into its section of that file.
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,6 +48,8 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	page := flags.String("o", "", "the page whose section of this set is written again")
 	flags.StringVar(&r.python, "python", "", "an interpreter with a torch built for CUDA")
 	flags.StringVar(&r.gmemtop, "gmemtop", "bin/gmemtop", "the program to ask")
+	flags.BoolVar(&r.live, "live", false,
+		"ask about what gmemtop record saw of the failing run, not about PyTorch's snapshot")
 	flags.StringVar(&r.recordings, "recordings", "",
 		"a folder that keeps recordings (default a temporary one)")
 	if err := flags.Parse(args); err != nil {
@@ -106,7 +110,17 @@ type answer struct {
 	Devices int      `json:"devices"`
 	Cause   []string `json:"cause"` // names of which each is right; none where nothing is wrong
 	Lever   []string `json:"lever"`
+	// Applied are the accepted levers that are what --fixed does; none for all of them.
+	Applied []string `json:"applied"`
 	Fix     string   `json:"fix"`
+	Read    string   `json:"read"` // how much of the thread could be read, where that was not all of it
+}
+
+func (a *answer) applied() []string {
+	if len(a.Applied) == 0 {
+		return a.Lever
+	}
+	return a.Applied
 }
 
 // result is what a run of observe.py says. Sizes are in bytes.
@@ -123,6 +137,7 @@ type result struct {
 
 type runner struct {
 	python, gmemtop, recordings string
+	live                        bool
 	lib                         *standin.Library
 }
 
@@ -136,12 +151,44 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 	if len(a.Lever) > 0 {
 		s.saving = savingOf(failed, fixed)
 	}
-	said, err := r.ask(ctx, filepath.Join(r.recordings, set, name, "snapshot.pickle"))
+	recording, err := r.recording(ctx, &s)
+	if err != nil {
+		return score{}, err
+	}
+	said, err := r.ask(ctx, recording)
 	if err != nil {
 		return score{}, err
 	}
 	s.compare(said)
-	return s, nil
+	return s, r.test(ctx, &s)
+}
+
+// recording returns the file to ask about: what PyTorch recorded, or of a live run what gmemtop did.
+func (r *runner) recording(ctx context.Context, s *score) (string, error) {
+	dir := filepath.Join(r.recordings, s.set, s.name)
+	if !r.live {
+		return filepath.Join(dir, "snapshot.pickle"), nil
+	}
+	path := filepath.Join(dir, "live.gmt")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	return path, r.run(ctx, s.answer, r.gmemtop, "record", "-o", path, "--",
+		r.python, filepath.Join(cases, s.set, s.name, "train.py"))
+}
+
+// test runs a case under the allocator's settings that were said to finish.
+func (r *runner) test(ctx context.Context, s *score) error {
+	for i := range s.settings {
+		c := &s.settings[i]
+		dir := filepath.Join(r.recordings, "settings", s.set, s.name, c.lever)
+		res, err := r.record(ctx, s.answer, s.set, s.name, dir, attempt{conf: c.conf})
+		if err != nil {
+			return fmt.Errorf("run with %s: %w", c.conf, err)
+		}
+		c.kept = !res.OutOfMemory
+	}
+	return nil
 }
 
 // both runs a case as it is and, if a lever is accepted, with the fix. It is an error if the first does not
@@ -150,7 +197,7 @@ func (r *runner) both(ctx context.Context, set, name string) (a answer, failed, 
 	if err = readJSON(filepath.Join(cases, set, name, "answer.json"), &a); err != nil {
 		return a, failed, fixed, err
 	}
-	failed, err = r.record(ctx, a, set, name, filepath.Join(r.recordings, set, name))
+	failed, err = r.record(ctx, a, set, name, filepath.Join(r.recordings, set, name), attempt{})
 	if err != nil {
 		return a, failed, fixed, err
 	}
@@ -161,7 +208,8 @@ func (r *runner) both(ctx context.Context, set, name string) (a answer, failed, 
 	if len(a.Lever) == 0 {
 		return a, failed, fixed, nil
 	}
-	fixed, err = r.record(ctx, a, set, name, filepath.Join(r.recordings, "fixed", set, name), "--fixed")
+	dir := filepath.Join(r.recordings, "fixed", set, name)
+	fixed, err = r.record(ctx, a, set, name, dir, attempt{fixed: true})
 	if err == nil && fixed.OutOfMemory {
 		err = errors.New("runs out of memory with the accepted fix: give it more memory")
 	}
@@ -182,47 +230,66 @@ func savingOf(failed, fixed result) int64 {
 	return needed - fixed.Devices[first.Device].PeakAllocated
 }
 
+// attempt is how a case is run.
+type attempt struct {
+	fixed bool   // with the accepted fix
+	conf  string // the allocator's settings
+}
+
 // record runs a case on the stand-in, unless dir has its result, and returns that.
-func (r *runner) record(ctx context.Context, a answer, set, name, dir string, args ...string) (res result,
+func (r *runner) record(ctx context.Context, a answer, set, name, dir string, t attempt) (res result,
 	err error,
 ) {
 	path := filepath.Join(dir, "result.json")
 	if err := readJSON(path, &res); err == nil {
 		return res, nil
 	}
+	args := []string{filepath.Join(cases, "observe.py"), dir, filepath.Join(cases, set, name, "train.py")}
+	if t.fixed {
+		args = append(args, "--fixed")
+	}
+	if t.conf != "" {
+		args = append([]string{"PYTORCH_CUDA_ALLOC_CONF=" + t.conf, r.python}, args...)
+		err = r.run(ctx, a, "env", args...)
+	} else {
+		err = r.run(ctx, a, r.python, args...)
+	}
+	if err != nil {
+		return res, err
+	}
+	return res, readJSON(path, &res)
+}
+
+// run runs a program on the stand-in and waits for it. That it dies of an out-of-memory is no error.
+func (r *runner) run(ctx context.Context, a answer, program string, args ...string) error {
 	if r.python == "" {
-		return res, fmt.Errorf("%s has no recording: name an interpreter with -python", dir)
+		return errors.New("there is no recording yet: name an interpreter with -python")
 	}
 	if r.lib == nil {
 		lib, err := standin.Build(ctx, r.python)
 		if err != nil {
-			return res, fmt.Errorf("build the stand-in: %w", err)
+			return fmt.Errorf("build the stand-in: %w", err)
 		}
 		r.lib = lib
 	}
 	board, err := os.MkdirTemp("", "autopsycases-board-")
 	if err != nil {
-		return res, fmt.Errorf("make the folder in which processes share the devices: %w", err)
+		return fmt.Errorf("make the folder in which processes share the devices: %w", err)
 	}
 	defer os.RemoveAll(board)
 	root, err := filepath.Abs(cases)
 	if err != nil {
-		return res, fmt.Errorf("find the cases: %w", err)
+		return fmt.Errorf("find the cases: %w", err)
 	}
-	script := filepath.Join(root, set, name, "train.py")
-	args = append([]string{filepath.Join(root, "observe.py"), dir, script}, args...)
-	c := exec.CommandContext(ctx, r.python, args...)
+	c := exec.CommandContext(ctx, program, args...)
 	m := standin.Machine{Model: a.Card, Memory: a.Memory, Devices: a.Devices}
 	m.Board = filepath.Join(board, "board")
 	c.Env = append(r.lib.Environ(m), "PYTHONPATH="+root)
 	output, err := c.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && exit.ExitCode() == 3 {
-		err = nil
+	if err != nil && !bytes.Contains(output, []byte("OutOfMemoryError")) {
+		return fmt.Errorf("run %s %v: %w\n%s", program, args, err, output)
 	}
-	if err != nil {
-		return res, fmt.Errorf("run %v: %w\n%s", args, err, output)
-	}
-	return res, readJSON(path, &res)
+	return nil
 }
 
 // ask returns what gmemtop oom says of a recording. Exit code 3 means that it found an out-of-memory.

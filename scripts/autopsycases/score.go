@@ -28,9 +28,28 @@ type cause struct {
 }
 
 type lever struct {
-	Name  string `json:"name"`
-	Saves *int64 `json:"saves_bytes"`
-	Fits  *bool  `json:"fits"`
+	Name      string `json:"name"`
+	Saves     *int64 `json:"saves_bytes"`
+	Fits      *bool  `json:"fits"`
+	Simulated *struct {
+		Conf string `json:"conf"`
+	} `json:"simulated"`
+	Tried *struct {
+		Outcome string `json:"outcome"`
+	} `json:"tried"`
+}
+
+// finishes reports whether the lever is said to be enough for the rest of the run.
+func (l *lever) finishes() bool {
+	return l.Fits != nil && *l.Fits || l.Tried != nil && l.Tried.Outcome == "finishes"
+}
+
+// conf returns the allocator's settings that the lever is, if it is nothing else.
+func (l *lever) conf() string {
+	if l.Simulated == nil {
+		return ""
+	}
+	return l.Simulated.Conf
 }
 
 // score is what gmemtop said about one case, and what was right of it.
@@ -42,8 +61,18 @@ type score struct {
 
 	said      string // the main cause
 	right     bool
-	place     int   // of the first accepted lever, from 1; 0 for none
-	predicted int64 // what that lever was said to save in bytes; 0 for unknown
+	place     int    // of the first accepted lever, from 1; 0 for none
+	outcome   string // of that lever, as it was tried; empty for unknown
+	predicted int64  // what it was said to save in bytes; 0 for unknown
+	other     bool   // the lever is accepted, and --fixed does something else: the savings are not comparable
+
+	settings []claim // the allocator's settings that were said to finish
+}
+
+// claim is that a run finishes under other settings of the allocator.
+type claim struct {
+	lever, conf string
+	kept        bool // it did, when it was run
 }
 
 // firstLevers is how far down the list an accepted lever may stand.
@@ -69,31 +98,43 @@ func (s *score) compare(said report) {
 		}
 	}
 	s.right = slices.Contains(s.answer.Cause, s.said)
-	for i, l := range d.Levers {
-		if slices.Contains(s.answer.Lever, l.Name) {
-			s.place = i + 1
-			if l.Saves != nil {
-				s.predicted = *l.Saves
-			}
-			return
+	for i := range d.Levers {
+		l := &d.Levers[i]
+		if l.conf() != "" && l.finishes() {
+			s.settings = append(s.settings, claim{lever: l.Name, conf: l.conf()})
 		}
+		if s.place == 0 && slices.Contains(s.answer.Lever, l.Name) {
+			s.accept(i+1, l)
+		}
+	}
+}
+
+// accept fills in what was said of the first accepted lever.
+func (s *score) accept(place int, l *lever) {
+	s.place = place
+	s.other = !slices.Contains(s.answer.applied(), l.Name)
+	if l.Saves != nil {
+		s.predicted = *l.Saves
+	}
+	if l.Tried != nil {
+		s.outcome = l.Tried.Outcome
 	}
 }
 
 func (s *score) leverRight() bool { return s.place > 0 && s.place <= firstLevers }
 
 func (s *score) savingRight() bool {
-	return s.predicted > 0 && s.saving > 0 &&
+	return !s.other && s.predicted > 0 && s.saving > 0 &&
 		math.Abs(float64(s.predicted-s.saving)) <= tolerance*float64(s.saving)
 }
 
 // tableOf returns a Markdown table with a row for each case, and below it the counts.
 func tableOf(scores []score) string {
 	var b strings.Builder
-	b.WriteString("| case | cause in the thread | said | right | fix among the first three | saved, GiB |" +
-		" predicted, GiB |\n")
-	b.WriteString("|---|---|---|---|---|---|---|\n")
-	causes, levers, savings, asked, measured := 0, 0, 0, 0, 0
+	b.WriteString("| case | cause in the thread | said | right | fix among the first three |" +
+		" said of the fix | saved, GiB | predicted, GiB | said to finish and does not |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|\n")
+	var n counts
 	for _, s := range scores {
 		name := fmt.Sprintf("[%s](../%s/%s/%s/answer.json)", s.name, cases, s.set, s.name)
 		want := strings.Join(s.answer.Cause, ", ")
@@ -102,20 +143,62 @@ func tableOf(scores []score) string {
 		}
 		place, saved, predicted := "", "", ""
 		if len(s.answer.Lever) > 0 {
-			asked++
-			measured += count(s.saving > 0)
 			place, saved, predicted = placed(s), gib(s.saving), gib(s.predicted)
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			name, want, s.said, yes(s.right), place, saved, predicted)
-		causes += count(s.right)
-		levers += count(s.leverRight())
-		savings += count(s.savingRight())
+		if s.other {
+			predicted = "of another change"
+		}
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s | %s | %s |\n", name, want, s.said, yes(s.right),
+			place, strings.ReplaceAll(s.outcome, "_", " "), saved, predicted, strings.Join(s.broken(), ", "))
+		n.add(s)
 	}
-	fmt.Fprintf(&b, "\nCause: %d of %d. ", causes, len(scores))
-	fmt.Fprintf(&b, "Fix among the first three levers: %d of %d. ", levers, asked)
-	fmt.Fprintf(&b, "Saving within %.0f %%: %d of %d.\n", 100*tolerance, savings, measured)
+	b.WriteString(n.String())
 	return b.String()
+}
+
+// broken returns the levers that were said to finish and did not when they were run.
+func (s *score) broken() []string {
+	var names []string
+	for _, c := range s.settings {
+		if !c.kept {
+			names = append(names, c.lever)
+		}
+	}
+	return names
+}
+
+// counts are the sums of a table.
+type counts struct {
+	cases, causes            int
+	fixes, offered, finishes int // of cases with a fix
+	comparable, near, other  int // savings
+	claims, broken           int // settings that were said to finish
+}
+
+func (n *counts) add(s score) {
+	n.cases++
+	n.causes += count(s.right)
+	n.claims += len(s.settings)
+	n.broken += len(s.broken())
+	if len(s.answer.Lever) == 0 {
+		return
+	}
+	n.fixes++
+	n.offered += count(s.leverRight())
+	n.finishes += count(s.outcome == "finishes")
+	n.other += count(s.other)
+	n.comparable += count(!s.other && s.saving > 0)
+	n.near += count(s.savingRight())
+}
+
+func (n *counts) String() string {
+	return fmt.Sprintf("\nCause: %d of %d. Fix among the first three levers: %d of %d. ",
+		n.causes, n.cases, n.offered, n.fixes) +
+		fmt.Sprintf("Saving within %.0f %%: %d of %d (%d left out: the accepted lever that was offered "+
+			"is not the change that was run).\n", 100*tolerance, n.near, n.comparable, n.other) +
+		fmt.Sprintf("Every fix finishes, which was said of %d of %d. ", n.finishes, n.fixes) +
+		fmt.Sprintf("Settings of the allocator that were said to finish: %d, of which %d did not.\n",
+			n.claims, n.broken)
 }
 
 func placed(s score) string {

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -30,16 +32,59 @@ func TestOneWrongWordLosesAPoint(t *testing.T) {
 		{"nothing found", `{"found":false,"devices":[{}]}`, gib, false, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			var said report
-			if err := json.Unmarshal([]byte(c.said), &said); err != nil {
-				t.Fatal(err)
-			}
 			s := score{answer: a, saving: c.saving}
-			s.compare(said)
+			s.compare(reportOf(t, c.said))
 			if s.right != c.cause || s.leverRight() != c.lever || s.savingRight() != c.saved {
 				t.Errorf("cause %v, lever %v, saving %v", s.right, s.leverRight(), s.savingRight())
 			}
 		})
+	}
+}
+
+// TestASavingOfAnotherChangeIsLeftOut: a lever may be accepted although --fixed does something else. What it
+// was said to save is then compared with nothing, not even where the figures happen to agree.
+func TestASavingOfAnotherChangeIsLeftOut(t *testing.T) {
+	said := reportOf(t, found(`{"name":"logits","main":true}`,
+		`{"name":"chunked_loss","saves_bytes":1073741824}`))
+	for _, c := range []struct {
+		applied []string
+		want    string
+	}{
+		{nil, "Saving within 10 %: 1 of 1 (0 left out"},
+		{[]string{"chunked_loss"}, "Saving within 10 %: 1 of 1 (0 left out"},
+		{[]string{"smaller_vocabulary"}, "Saving within 10 %: 0 of 0 (1 left out"},
+	} {
+		a := answer{Cause: []string{"logits"}, Lever: []string{"smaller_vocabulary", "chunked_loss"}}
+		a.Applied = c.applied
+		s := score{answer: a, saving: 1 << 30}
+		s.compare(said)
+		if got := tableOf([]score{s}); !s.leverRight() || !strings.Contains(got, c.want) {
+			t.Errorf("applied %v: %s, want %q", c.applied, got, c.want)
+		}
+	}
+}
+
+// TestASettingThatWasSaidToFinishIsRun: those that were said to finish are claims, whether accepted or not;
+// one that only serves the request is none, and neither is a change of the program.
+func TestASettingThatWasSaidToFinishIsRun(t *testing.T) {
+	s := score{answer: answer{Cause: []string{"leak"}, Lever: []string{"no_grad"}}}
+	s.compare(reportOf(t, found(`{"name":"leak","main":true}`,
+		`{"name":"no_grad","tried":{"outcome":"finishes"}},`+
+			`{"name":"a","simulated":{"conf":"a:1"},"tried":{"outcome":"finishes"}},`+
+			`{"name":"b","simulated":{"conf":"b:1"},"tried":{"outcome":"serves_request"}},`+
+			`{"name":"c","simulated":{"conf":"c:1"},"fits":true}`)))
+	want := []claim{{lever: "a", conf: "a:1"}, {lever: "c", conf: "c:1"}}
+	if !slices.Equal(s.settings, want) {
+		t.Fatalf("claims %v, want %v", s.settings, want)
+	}
+	s.settings[1].kept = true
+	got := tableOf([]score{s})
+	for _, want := range []string{
+		"| a |\n", "which was said of 1 of 1", "said to finish: 2, of which 1 did not",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%s lacks %q", got, want)
+		}
 	}
 }
 
@@ -60,6 +105,11 @@ func TestEveryCaseHasAnAnswer(t *testing.T) {
 		if a.Card == "" || !healthy && !answered {
 			t.Errorf("%s lacks its card, report, cause, lever or fix", file)
 		}
+		for _, name := range a.Applied {
+			if !slices.Contains(a.Lever, name) {
+				t.Errorf("%s applies %s, which is no accepted lever", file, name)
+			}
+		}
 		if _, err := os.Stat(filepath.Join(filepath.Dir(file), "train.py")); err != nil {
 			t.Error(err)
 		}
@@ -69,4 +119,13 @@ func TestEveryCaseHasAnAnswer(t *testing.T) {
 // found returns the report of a device with these causes and levers.
 func found(causes, levers string) string {
 	return `{"found":true,"devices":[{"oom":true,"causes":[` + causes + `],"levers":[` + levers + `]}]}`
+}
+
+func reportOf(t *testing.T, said string) report {
+	t.Helper()
+	var r report
+	if err := json.Unmarshal([]byte(said), &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
