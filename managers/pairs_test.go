@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// Gradient accumulation: what a manager saves in one micro-batch it saves in each, or nothing is saved at all.
+// Gradient accumulation: a manager that saves memory in one micro-batch alone saves none.
 func TestAStepComesDownInAllOfItsMicroBatches(t *testing.T) {
 	for _, micro := range []int{1, 2, 5} {
 		p := plantest.Accumulated(micro, 12, 1<<20, 1e6)

@@ -147,7 +147,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 	defer p.Done()
 	said := map[string]bool{}
 	word, since := "", time.Now() // what the job waits for, and since when
-	asked := false                // for a captured step: none was due, or a busy machine dropped those that were
+	asked := false                // for a captured step, where none was due or each was dropped
 	for version := int64(0); ; {
 		patient, done := context.WithTimeout(ctx, unheard)
 		_ = f.Wait(patient, version)
@@ -185,7 +185,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			case c.steps == 0 || int64(n) < c.steps || w.Wants(&v).Pending: // a capture under way is finished
 			case !asked && c.live.every > 0 && len(v.Windows) == 0:
 				asked = true
-				if err := w.Capture(ctx, 1); err != nil { // the steps that were seen are a recording all the same
+				if err := w.Capture(ctx, 1); err != nil { // the totals of the steps are a recording too
 					return false, capture.End{}
 				}
 			default:

@@ -42,7 +42,8 @@ func (p *Problem) Pairs() []Pair {
 
 // PairAt returns the pair that an op is in.
 func PairAt(pairs []Pair, at OpID) Pair {
-	k, found := slices.BinarySearchFunc(pairs, at, func(x Pair, at OpID) int { return int(x.Begin) - int(at) })
+	k, found := slices.BinarySearchFunc(pairs, at,
+		func(x Pair, at OpID) int { return int(x.Begin) - int(at) })
 	if !found {
 		k--
 	}

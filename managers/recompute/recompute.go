@@ -29,8 +29,8 @@ type activation struct {
 	bytes int64
 }
 
-// pairs returns the forward and backward passes of an iteration; where phases are unknown, one pair that turns
-// at the peak.
+// pairs returns the forward and backward passes of an iteration. Where phases are unknown it is one pair, which
+// turns at the peak.
 func pairs(p *plan.Problem) []plan.Pair {
 	if all := p.Pairs(); len(all) > 0 {
 		return all
@@ -42,13 +42,14 @@ func pairs(p *plan.Problem) []plan.Pair {
 // turn returns the position at which the first backward pass begins.
 func turn(p *plan.Problem) plan.OpID { return pairs(p)[0].Turn }
 
-// activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in order of the
-// op that makes the buffer.
+// activations returns the recomputable gaps of what a forward pass leaves for a backward pass, in the order in
+// which the buffers are made.
 func activations(p *plan.Problem, b *chain.Builder, in plan.Pair) []activation {
 	var all []activation
 	for _, g := range b.Gaps(1, 1) {
 		if in.Begin <= g.After && g.After < in.Turn && g.Before >= in.Turn && !g.Dead {
-			all = append(all, activation{Gap: g, made: p.TouchesOf(g.Buffer)[0].Op, bytes: p.Rounded(g.Buffer)})
+			made := p.TouchesOf(g.Buffer)[0].Op
+			all = append(all, activation{Gap: g, made: made, bytes: p.Rounded(g.Buffer)})
 		}
 	}
 	slices.SortStableFunc(all, func(x, y activation) int { return int(x.made) - int(y.made) })

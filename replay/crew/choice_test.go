@@ -19,8 +19,8 @@ func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 		for _, g := range p.Gaps(1, 1) {
 			in := plan.PairAt(pairs, g.After)
 			if g.After < in.Turn && in.Turn <= g.Before && (all || in.Begin == 0) {
-				d.Absences = append(d.Absences, plan.Absence{Buffer: g.Buffer, After: g.After, Release: g.After + 1,
-					Fetch: g.Before, Before: g.Before, How: plan.Swap})
+				d.Absences = append(d.Absences, plan.Absence{How: plan.Swap, Buffer: g.Buffer, After: g.After,
+					Release: g.After + 1, Fetch: g.Before, Before: g.Before})
 			}
 		}
 		pl, err := plan.Assemble(p, d)

@@ -286,9 +286,9 @@ func (l *liveTraining) index() int64 {
 }
 
 // toggle has plans carried out, one after the other and now and then none, for some steps each, until so many
-// steps are over and each plan had its turn, or the training is over. It returns how many it had carried out, what they moved in bytes and
-// ran again in nanoseconds, and how many tensors stayed that were to leave; a plan that was given up counts
-// as one.
+// steps are over and each plan had its turn, or the training is over. It returns how many it had carried out,
+// what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to leave; a
+// plan that was given up counts as one.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
 	missed int64) {
 	l.t.Helper()

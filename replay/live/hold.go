@@ -110,8 +110,8 @@ func gains(before, with int64) error {
 	if with < before {
 		return nil
 	}
-	return fmt.Errorf("%w: a step holds %s with it, and %s without; ask for a smaller budget, or another manager",
-		ErrNoGain, timeline.IEC.Bytes(with), timeline.IEC.Bytes(before))
+	return fmt.Errorf("%w: a step holds %s with it, and %s without; ask for a smaller budget, or another "+
+		"manager", ErrNoGain, timeline.IEC.Bytes(with), timeline.IEC.Bytes(before))
 }
 
 // Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless
