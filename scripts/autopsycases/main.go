@@ -20,7 +20,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
@@ -125,7 +127,8 @@ func (a *answer) applied() []string {
 
 // result is what a run of observe.py says. Sizes are in bytes.
 type result struct {
-	OutOfMemory bool `json:"out_of_memory"`
+	OutOfMemory bool   `json:"out_of_memory"`
+	Message     string `json:"message"`
 	Failed      []struct {
 		Device int   `json:"device"`
 		Asked  int64 `json:"asked"`
@@ -216,6 +219,20 @@ func (r *runner) both(ctx context.Context, set, name string) (a answer, failed, 
 	return a, failed, fixed, err
 }
 
+// allocated is what PyTorch's message says of the device that ran out.
+var allocated = regexp.MustCompile(`Of the allocated memory ([0-9.]+) (MiB|GiB) is allocated by PyTorch`)
+
+// allocatedIn returns the bytes that a message says are allocated, to two digits of its unit.
+func allocatedIn(message string) (int64, bool) {
+	found := allocated.FindStringSubmatch(message)
+	if found == nil {
+		return 0, false
+	}
+	n, err := strconv.ParseFloat(found[1], 64)
+	unit := map[string]float64{"MiB": 1 << 20, "GiB": 1 << 30}[found[2]]
+	return int64(n * unit), err == nil
+}
+
 // savingOf returns what the fix saved on the device that ran out: what was allocated and asked for when it
 // did, less the peak of the run with the fix.
 func savingOf(failed, fixed result) int64 {
@@ -227,6 +244,9 @@ func savingOf(failed, fixed result) int64 {
 		return 0
 	}
 	needed := failed.Devices[first.Device].PeakAllocated + first.Asked
+	if n, ok := allocatedIn(failed.Message); ok { // the peak may have been before
+		needed = n + first.Asked
+	}
 	return needed - fixed.Devices[first.Device].PeakAllocated
 }
 

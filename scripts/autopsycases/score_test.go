@@ -129,3 +129,23 @@ func reportOf(t *testing.T, said string) report {
 	}
 	return r
 }
+
+func TestASavingIsTakenFromWhatWasAllocatedWhenItFailed(t *testing.T) {
+	var failed, fixed result
+	for text, into := range map[string]*result{
+		`{"message": "Of the allocated memory 1.50 GiB is allocated by PyTorch, and",
+		"failed": [{"device": 0, "asked": 536870912}], "devices": [{"peak_allocated": 4294967296}]}`: &failed,
+		`{"devices": [{"peak_allocated": 1073741824}]}`: &fixed,
+	} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := savingOf(failed, fixed); n != 1<<30 {
+		t.Errorf("%d bytes, want %d: the peak was before the failure", n, 1<<30)
+	}
+	failed.Message = ""
+	if n := savingOf(failed, fixed); n != 7<<29 {
+		t.Errorf("%d bytes without the message, want %d", n, int64(7)<<29)
+	}
+}

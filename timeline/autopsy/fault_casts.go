@@ -73,6 +73,6 @@ func castsFault(c *faultCase) (fault, bool) {
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, a.Rounded[id]))
 	}
-	f.lever = remedy{"smaller_weights", "model.to(torch.bfloat16)", changes}
+	f.lever = remedy{name: "smaller_weights", command: "model.to(torch.bfloat16)", changes: changes}
 	return f, true
 }

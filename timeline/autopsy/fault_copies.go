@@ -116,16 +116,17 @@ func copiesFault(c *faultCase) (fault, bool) {
 	case maker == "torch.load":
 		f.fix = "Load it with torch.load(path, map_location=\"cpu\"), and del the checkpoint after " +
 			"load_state_dict."
-		f.lever = remedy{"map_location_cpu", at("torch.load(path, map_location=\"cpu\")", line), changes}
+		f.lever = remedy{name: "map_location_cpu",
+			command: at("torch.load(path, map_location=\"cpu\")", line), changes: changes}
 	case best.late:
 		f.Kind = "checkpoint_saving"
 		f.said = fmt.Sprintf("A copy of the weights to save is kept on the GPU: %s made by %s at %s.",
 			c.u.Bytes(bytes), maker, line)
 		f.fix = "Copy to the CPU: {k: v.cpu() for k, v in model.state_dict().items()}, or save it to a file."
-		f.lever = remedy{"copy_to_cpu",
-			at("{k: v.cpu() for k, v in model.state_dict().items()}", line), changes}
+		f.lever = remedy{name: "copy_to_cpu",
+			command: at("{k: v.cpu() for k, v in model.state_dict().items()}", line), changes: changes}
 	default:
-		f.lever = remedy{"drop_copy", at("copy.deepcopy(model).cpu()", line), changes}
+		f.lever = remedy{name: "drop_copy", command: at("copy.deepcopy(model).cpu()", line), changes: changes}
 	}
 	return f, true
 }

@@ -167,8 +167,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 			calls, line, c.u.Bytes(bytes))
 		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
-		f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
-			c.nextCall(ids)}
+		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
+			changes: c.nextCall(ids)}
 	case known && !graph:
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
@@ -176,7 +176,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
 		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 			"model.eval() if it is for training only."
-		f.lever = remedy{"remove_hook", at("handle.remove()", line), c.nextCall(ids)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(ids)}
 	case trains && !trained || evaluates(fn) || !trains && known && !c.keepsLoss():
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
@@ -186,7 +186,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 			f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
 		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
-		f.lever = remedy{"no_grad", at("with torch.no_grad():", line), c.nextCall(ids)}
+		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+			changes: append(c.nextCall(ids), c.underWay()...)}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
@@ -194,14 +195,15 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
-		f.lever = remedy{"remove_hook", at("handle.remove()", line), c.nextCall(ids)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(ids)}
 	default:
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
 			c.u.Bytes(bytes))
 		f.sure(Likely, "calls from the line that trains wait for a backward")
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
-		f.lever = remedy{"backward_each_micro_batch", at("(loss / n).backward()", line), c.nextCall(ids)}
+		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
+			changes: c.nextCall(ids)}
 	}
 	return f, true
 }
@@ -221,6 +223,29 @@ func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
 		}
 		return timeline.Never
 	})
+}
+
+// underWay ends what the call under way made, without a graph: a block of a line when the line makes its
+// next one, for the next layer.
+func (c *faultCase) underWay() []Change {
+	a := &c.d.Allocs
+	var ids []timeline.AllocID
+	next := map[traces.StackID]timeline.Moment{}
+	until := map[timeline.AllocID]timeline.Moment{}
+	for _, id := range slices.Backward(c.live) {
+		if a.Start[id] < c.parts[len(c.parts)-1].First {
+			break
+		}
+		s := a.Stack[id]
+		if !c.kinds.Of(s).Has(frames.KindModel) {
+			continue
+		}
+		if m, ok := next[s]; ok {
+			ids, until[id] = append(ids, id), m
+		}
+		next[s] = a.Start[id]
+	}
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }
 
 // concatenatedFault finds one block that a line makes anew, longer each time: torch.cat of what there was
@@ -267,7 +292,10 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(a.Rounded[best]))
 	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
-	f.lever = remedy{"move_outputs_to_cpu", at("outputs.append(out.detach().cpu())", line),
-		c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
+	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
+		changes: c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
+	if c.d.Event(c.a.At).Stack == a.Stack[best] {
+		f.lever.request = c.a.Asked
+	}
 	return f, true
 }

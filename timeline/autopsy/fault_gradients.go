@@ -114,7 +114,8 @@ func keptGradientsFault(c *faultCase) (fault, bool) {
 	for _, id := range alone {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
-	f.lever = remedy{"freeze_gradients_off", "backbone.requires_grad_(False)", changes}
+	f.lever = remedy{name: "freeze_gradients_off", command: "backbone.requires_grad_(False)",
+		changes: changes}
 	return f, true
 }
 
@@ -150,6 +151,7 @@ func (c *faultCase) zeroedInPlace(kept []timeline.AllocID, bytes int64) (fault, 
 			}
 		}
 	}
-	f.lever = remedy{"set_to_none", at("optimizer.zero_grad(set_to_none=True)", line), changes}
+	f.lever = remedy{name: "set_to_none", command: at("optimizer.zero_grad(set_to_none=True)", line),
+		changes: changes}
 	return f, true
 }

@@ -74,10 +74,13 @@ func scoresFault(c *faultCase) (fault, bool) {
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	f.fix = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 		"store the scores."
-	f.lever = remedy{"sdpa", at("F.scaled_dot_product_attention(q, k, v)", line),
-		c.neverMade(func(id timeline.AllocID) bool {
+	f.lever = remedy{name: "sdpa", command: at("F.scaled_dot_product_attention(q, k, v)", line),
+		changes: c.neverMade(func(id timeline.AllocID) bool {
 			return logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in
 		})}
+	if logitsSized(c.a.Asked, a.Size[first]) && c.function(c.d.Event(c.a.At).Stack) == in {
+		f.lever.request = c.a.Asked
+	}
 	return f, true
 }
 
@@ -137,7 +140,7 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
-	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.AdamW8bit(params)", line)}
+	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
 	return f, true
 }
 

@@ -13,13 +13,15 @@ import (
 // The lever of a fault: the line of code to change and the blocks that then end earlier. The recording does
 // not show when a block was last used, so that each ends at a moment by which it is certain that nothing
 // needs it: the end of the backward that follows it in its step, or the end of the step. What is saved is so
-// never promised too high. Linear in the fault's blocks. Rejected: to take what a fault holds at the failure
-// off the peak, which says nothing of the steps that follow.
+// never promised too high. Where the request that failed is one more of the fault's blocks, it counts. Linear
+// in the fault's blocks. Rejected: to take what a fault holds at the failure off the peak, which says nothing
+// of the steps that follow.
 
 // remedy is what a detector proposes: a lever without its figures.
 type remedy struct {
 	name, command string
 	changes       []Change
+	request       int64 // by how many bytes the request that failed would be smaller
 }
 
 // faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
@@ -41,7 +43,8 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 		all = slices.DeleteFunc(all, named)
 		l := Lever{Name: f.lever.name, Command: f.lever.command, Saves: -1, Fits: -1,
 			Exactness: timeline.Inferred, Text: clause(f.fix), Mends: f.Main}
-		if n, _ := c.saves(f.lever.changes); n > 0 {
+		if n, _ := c.saves(f.lever.changes); n+f.lever.request > 0 {
+			n += f.lever.request
 			l.Saves, l.Fits = n, c.fits(n)
 		}
 		l.Effect.Changes = f.lever.changes

@@ -73,7 +73,7 @@ func retainedFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(bytes), timeline.Counted(in, "earlier forward"), line)
 	f.fix = "Drop retain_graph=True, and detach what one step hands to the next: state = state.detach()."
 	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module look the same")
-	f.lever = remedy{"drop_retain_graph", "loss.backward()", c.endingAt(ids,
+	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()", changes: c.endingAt(ids,
 		func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) })}
 	return f, true
 }

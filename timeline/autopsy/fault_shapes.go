@@ -108,7 +108,8 @@ func shapesFault(c *faultCase) (fault, bool) {
 			changes = append(changes, life(c.d, id, less))
 		}
 	}
-	f.lever = remedy{"cap_sequence", at("batch = batch[:, :max_length]", line), changes}
+	f.lever = remedy{name: "cap_sequence", command: at("batch = batch[:, :max_length]", line),
+		changes: changes}
 	return f, true
 }
 

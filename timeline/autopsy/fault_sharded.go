@@ -91,8 +91,8 @@ func stateGatherFault(c *faultCase) (fault, bool) {
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
-	f.lever = remedy{"state_dict_to_cpu",
-		at("StateDictOptions(full_state_dict=True, cpu_offload=True)", line), changes}
+	f.lever = remedy{name: "state_dict_to_cpu",
+		command: at("StateDictOptions(full_state_dict=True, cpu_offload=True)", line), changes: changes}
 	return f, true
 }
 

@@ -74,32 +74,49 @@ func lossBlocks(d *timeline.Device, m timeline.Moment) blockSet {
 	return set
 }
 
-// lossChunks is the number of chunks that the saving is worked out for.
-const lossChunks = 8
+// The loss is computed in chunks of at most chunkBytes, a size that still keeps a GPU busy, and in at least
+// leastChunks.
+const (
+	chunkBytes  = 128 << 20
+	leastChunks = 8
+)
+
+// chunks returns in how many chunks a block is computed.
+func chunks(size int64) int64 {
+	n := int64(leastChunks)
+	for size/n > chunkBytes {
+		n *= 2
+	}
+	return n
+}
 
 func lossLever(c *leverCase) (Lever, bool) {
 	set := lossBlocks(c.d, c.a.At)
 	if set.bytes == 0 {
 		return Lever{}, false
 	}
+	parts := chunks(set.size)
 	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
 		if set.member(c.d, a) {
-			return c.d.Allocs.Rounded[a] / lossChunks * (lossChunks - 1)
+			return c.d.Allocs.Rounded[a] / parts * (parts - 1)
 		}
 		return 0
 	}))
 	if !ok {
 		return Lever{}, false
 	}
+	if c.a.OOM && logitsSized(c.a.Asked, set.size) { // one block more of them
+		n += c.a.Asked / parts * (parts - 1)
+	}
 	return Lever{
 		Name: "chunked_loss", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
-		Command: "loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, reduction=\"sum\"), " +
-			"h, y, use_reentrant=False) for h, y " +
-			"in zip(hidden.chunk(8), labels.chunk(8))) / labels.numel()",
+		Command: fmt.Sprintf("loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, "+
+			"reduction=\"sum\"), h, y, use_reentrant=False) for h, y "+
+			"in zip(hidden.chunk(%d), labels.chunk(%d))) / labels.numel()", parts, parts),
 		Text: fmt.Sprintf("compute the output layer and the loss in %d chunks of the tokens: %s at that "+
 			"moment are logits and their "+
 			"gradients, blocks of %s",
-			lossChunks, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
+			parts, c.f.units.Bytes(set.bytes), c.f.units.Bytes(set.size)),
 	}, true
 }
 
@@ -119,7 +136,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
 			"activations and inputs, "+
-			"which scale with it",
+			"which scale with it (a batch of one sample cannot be halved: shorten the sequence, or crop)",
 			c.f.units.Bytes(scales)),
 	}, ok
 }
@@ -326,7 +343,7 @@ func shardLever(c *leverCase) (Lever, bool) {
 	n, ok := c.saves(cuts)
 	return Lever{
 		Name: "shard_optimizer", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
-		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=torch.optim.AdamW)  # or " +
+		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=type(optimizer))  # or " +
 			"fully_shard(model)",
 		Text: fmt.Sprintf("shard the optimizer state %s: it holds %s", stated,
 			c.f.units.Bytes(c.by[timeline.OptimizerState])),
@@ -375,7 +392,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 	}))
 	return Lever{
 		Name: "foreach", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
-		Command: "torch.optim.AdamW(params, fused=True)  # or foreach=False",
+		Command: "type(optimizer)(params, fused=True)  # or foreach=False",
 		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries "+
 			"for all parameters at "+
 			"once", c.f.units.Bytes(bytes)),
@@ -409,7 +426,7 @@ func smallOptimizerLever(c *leverCase) (Lever, bool) {
 	}
 	return Lever{
 		Name: "optimizer_8bit", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
-		Command: "bitsandbytes.optim.AdamW8bit(params)",
+		Command: "bitsandbytes.optim.Adam8bit(params)  # AdamW8bit for AdamW",
 		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits "+
 			"(the trace does not record "+
 			"element types)",
