@@ -66,8 +66,10 @@ func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, err
 	if a.Levers, err = levers(ctx, d, a, f, found); err != nil {
 		return nil, err
 	}
-	a.Sentence = wording{d, u}.autopsy(a, f)
+	a.Sentence, a.Advice = wording{d, u}.autopsy(a, f)
+	a.Sentence += a.Advice
 	if len(found) > 0 {
+		a.Advice = ""
 		a.Sentence = found[0].said + " " + found[0].fix + f.asking(d.Allocated.At(a.At))
 		a.Levers = slices.DeleteFunc(a.Levers, func(l Lever) bool { return found[0].outgrows(l.Name) })
 	}
@@ -125,10 +127,10 @@ func (w wording) full() string {
 		w.units.Bytes(t.EndReserved-t.EndActive), w.units.Bytes(t.EndReserved), w.Label())
 }
 
-// autopsy is the answer in one or two sentences: the main cause with the figures that show it, and the first
-// lever that helps.
-func (w wording) autopsy(a *Result, f *facts) string {
-	var s, peak string
+// autopsy is the answer in one or two sentences: the main cause with the figures that show it, and what
+// follows it, of the first lever that helps.
+func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
+	peak := ""
 	none := "No out-of-memory here."
 	if w.Timeline().Trace.DiedOutOfMemory() {
 		none = "The process died of an out-of-memory, and this recording does not hold the request that " +
@@ -143,21 +145,21 @@ func (w wording) autopsy(a *Result, f *facts) string {
 	case a.Inferred:
 		s = w.full() + w.largestAt(a.At)
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
-		return "Nothing was allocated, so nothing can be taken off."
+		return "Nothing was allocated, so nothing can be taken off.", ""
 	case w.Info.Kind == traces.DeviceArena:
-		return w.headline()
+		return w.headline(), ""
 	default:
 		if c := w.loss(a); c != "" {
 			if w.Timeline().Trace.DiedOutOfMemory() {
 				c = none + " " + c
 			}
-			return c
+			return c, ""
 		}
 		s, peak = none, " "+w.headline() // what would help stands before what is on every other screen too
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {
-			return s + " " + l.fitText(w.units)
+			return s, " " + l.fitText(w.units)
 		}
 	}
 	most := " Most would be saved by "
@@ -167,10 +169,10 @@ func (w wording) autopsy(a *Result, f *facts) string {
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize < 2:
 			most = " On one GPU most would be saved by " // the table begins with what takes more of them
 		default:
-			return s + most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
+			return s, most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
 		}
 	}
-	return s + peak
+	return s + peak, ""
 }
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.
@@ -224,9 +226,11 @@ type Result struct {
 	Free     int64 // bytes the driver had free, -1 unknown
 	State    *timeline.AllocatorState
 	Sentence string
-	Causes   []Cause
-	Holders  []sites.Group // by stack, descending
-	Levers   []Lever       // what helps most first
+	// Advice is what the sentence says at its end of levers that were not tried, "" for nothing.
+	Advice  string
+	Causes  []Cause
+	Holders []sites.Group // by stack, descending
+	Levers  []Lever       // what helps most first
 }
 
 // Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace

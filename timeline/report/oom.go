@@ -44,6 +44,8 @@ type OOMDevice struct {
 	Simulation *Simulation `json:"simulation"`
 	// Together are levers of which none is enough alone, nil where one is or none are.
 	Together *Together `json:"together"`
+	// advice is the end of Sentence that speaks of levers.
+	advice string
 }
 
 // Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
@@ -155,6 +157,7 @@ func diedOf(t *traces.Trace) (m Message, ok bool) {
 func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 	row := OOMDevice{
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
+		advice:   a.Advice,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
 		Books: newBooks(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},

@@ -82,7 +82,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		claimed := l.Fits != nil && *l.Fits
 		d.price(l, best)
 		if claimed && l.Fits != nil && !helps && !d.faulty() {
-			d.Sentence += fmt.Sprintf(" Simulated, it does not fit with %s.", best.Setting)
+			d.advise("Simulated, it does not fit with %s.", best.Setting)
 		}
 		if !helps && (!d.OOM || l.saves() <= 0) {
 			d.Levers = slices.Delete(d.Levers, i, i+1) // it was an estimate, and does not hold
@@ -97,7 +97,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		}
 	}
 	if told != nil && !d.faulty() {
-		d.Sentence += " " + d.simulatedSentence(told.Simulated, u)
+		d.advise("%s", d.simulatedSentence(told.Simulated, u))
 	}
 }
 

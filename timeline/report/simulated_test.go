@@ -111,7 +111,7 @@ func TestWithoutAnOutOfMemoryOnlyWhatSavesIsOffered(t *testing.T) {
 
 func TestWhatCannotBePlayedIsNotSaidToFit(t *testing.T) {
 	d := offered(true)
-	d.Sentence = "Why. With expandable segments the request would have fit: 5 MiB come free."
+	d.advise("With expandable segments the request would have fit: 5 MiB come free.")
 	d.Simulate(&Simulation{Reason: "why not"}, timeline.IEC)
 	same := names(d) == names(offered(true)) && *d.Levers[1].Saves == 5*mib
 	if !same || d.Sentence != "Why." {
@@ -159,9 +159,10 @@ func TestBesideAFaultOnlyWhatFinishesIsNamed(t *testing.T) {
 		NotTried:      "Why.",
 	} {
 		for _, kind := range []string{"kept_graph", "capacity"} {
-			d := &OOMDevice{OOM: true, Sentence: "Why. With it, fine.", Causes: []Cause{{Kind: kind, Main: true}},
+			d := &OOMDevice{OOM: true, Sentence: "Why.", Causes: []Cause{{Kind: kind, Main: true}},
 				Levers: []Lever{{Name: "a_lever", Tried: &Tried{Outcome: outcome, Steps: 2, Peak: known(1),
 					PeakReserved: known(2), Capacity: known(3)}}}}
+			d.advise("With it, fine.")
 			d.Rank()
 			d.SayTried(timeline.IEC)
 			if kind == "kept_graph" && d.Sentence != faulty || kind == "capacity" && d.Sentence == "Why." {

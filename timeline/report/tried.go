@@ -76,12 +76,15 @@ func (d *OOMDevice) NotTried(reason string) {
 	d.takeBack()
 }
 
-// takeBack ends the sentence before what it says of levers that were not tried.
+// takeBack ends the sentence before what it says of levers.
 func (d *OOMDevice) takeBack() {
-	before := [...]string{" With ", " Most would be saved by ", " On one GPU most ", " Simulated"}
-	for _, untried := range before {
-		d.Sentence, _, _ = strings.Cut(d.Sentence, untried)
-	}
+	d.Sentence, d.advice = strings.TrimSuffix(d.Sentence, d.advice), ""
+}
+
+// advise says something of levers at the end of the sentence.
+func (d *OOMDevice) advise(format string, args ...any) {
+	s := " " + fmt.Sprintf(format, args...)
+	d.Sentence, d.advice = d.Sentence+s, d.advice+s
 }
 
 // allocatorCauses are those of the allocator and the device; all others are faults of the training.
@@ -186,14 +189,14 @@ func (d *OOMDevice) SayTried(u timeline.Units) {
 	faulty := d.faulty()
 	switch {
 	case d.Together != nil && (!faulty || d.Together.Outcome == Finishes):
-		d.Sentence += fmt.Sprintf(" Tried: %s and %s together: %s.", spaced(d.Together.Levers[0]),
+		d.advise("Tried: %s and %s together: %s.", spaced(d.Together.Levers[0]),
 			spaced(d.Together.Levers[1]), d.Together.text(u))
 	case len(d.Levers) > 0 && levelOf[d.Levers[0].Tried.Outcome] < levelOf[NotTried] &&
 		(!faulty || d.Levers[0].Tried.Outcome == Finishes):
 		l := &d.Levers[0]
-		d.Sentence += fmt.Sprintf(" Tried: with %s %s.", spaced(l.Name), l.Tried.text(u))
+		d.advise("Tried: with %s %s.", spaced(l.Name), l.Tried.text(u))
 	case !faulty:
-		d.Sentence += " No single change that this recording lets us try is enough."
+		d.advise("No single change that this recording lets us try is enough.")
 	}
 }
 
