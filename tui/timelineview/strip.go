@@ -16,8 +16,8 @@ import (
 // strip returns the parts of a recording's steps for its chart; nil where its phases say as much. A backward
 // lasts as long as the phase that it begins in: the engine's threads have no Python frames to tell by. Names
 // begin with ~, since parts are learnt from stacks.
-func strip(list []steps.Part, phases []steps.PhaseSpan) []chart.Part {
-	micro, evals := microBatches(list), evaluations(list)
+func strip(list []steps.Part, phases []steps.PhaseSpan, its []steps.Iteration) []chart.Part {
+	micro, evals := microBatches(list, its), evaluations(list)
 	more := false
 	out := make([]chart.Part, len(list))
 	for i := range list {
@@ -82,8 +82,9 @@ func evaluations(list []steps.Part) []bool {
 }
 
 // microBatches numbers the pairs of forward and backward of each step that has several, from 1; 0 is for all
-// other parts. A backward is of the forward that it frees, else of the one before it.
-func microBatches(list []steps.Part) []int {
+// other parts. A backward is of the forward that it frees, else of the one before it. A step ends with its
+// optimizer, or where the next iteration begins: an optimizer that allocates nothing is no part.
+func microBatches(list []steps.Part, its []steps.Iteration) []int {
 	out, evals := make([]int, len(list)), evaluations(list)
 	freed := map[int]int{} // by backward, the last forward that it frees
 	for i, p := range list {
@@ -100,6 +101,10 @@ func microBatches(list []steps.Part) []int {
 	}
 	before := 0 // the number of the forward before
 	for i, p := range list {
+		for len(its) > 0 && its[0].First <= p.First {
+			its = its[1:]
+			end(i)
+		}
 		switch p.Phase {
 		case traces.PhaseForward:
 			if !evals[i] {
@@ -126,7 +131,7 @@ func (v *View) parts(d *timeline.Device, analysed bool) []chart.Part {
 		return nil
 	}
 	if v.stripOf != d {
-		v.stripOf, v.strip = d, strip(steps.Parts(d), steps.Phases(d))
+		v.stripOf, v.strip = d, strip(steps.Parts(d), steps.Phases(d), steps.Of(d).List)
 	}
 	return v.strip
 }

@@ -53,7 +53,7 @@ func TestPartsAreNamedByWhatTheyAreOf(t *testing.T) {
 		"":           "",
 	} {
 		var got []string
-		for _, p := range strip(partsOf(in), nil) {
+		for _, p := range strip(partsOf(in), nil, nil) {
 			got = append(got, strings.TrimPrefix(p.Names[len(p.Names)-1], "~"))
 		}
 		if text := strings.Join(got, ", "); text != want {
@@ -73,8 +73,18 @@ func TestABackwardLastsAsLongAsItsPhase(t *testing.T) {
 		{Phase: traces.PhaseForward, First: 0, Last: 10}, {Phase: traces.PhaseBackward, First: 10, Last: 18},
 		{Phase: traces.PhaseForward, First: 20, Last: 30}, {Phase: traces.PhaseBackward, First: 30, Last: 45},
 	}
-	got := strip(list, phases)
+	got := strip(list, phases, nil)
 	if got[1].End != 18 || got[3].End != 40 {
 		t.Errorf("backwards end at %d and %d, not at 18 and 40", got[1].End, got[3].End)
+	}
+}
+
+func TestAStepEndsWithItsIterationToo(t *testing.T) {
+	list := partsOf("F1 B F3 B F5 B") // an optimizer that allocates nothing is no part
+	if strip(list, nil, nil) == nil {
+		t.Error("without iterations these are no micro-batches")
+	}
+	if got := strip(list, nil, []steps.Iteration{{First: 0}, {First: 20}, {First: 40}}); got != nil {
+		t.Errorf("three steps are %v", got)
 	}
 }
