@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"charm.land/lipgloss/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
@@ -12,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // Draw implements leaf.View.
@@ -198,38 +200,48 @@ var causeNames = map[string]string{
 	"optimizer_pending": "optimizer state",
 }
 
+// drawCauses lists the causes, each a mark, a name, bytes and its text beside them. Each has a row at least, and
+// the last row of c stays blank.
 func drawCauses(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
-	y := 0
+	var rows []string
 	for i, cause := range a.Causes {
-		if y >= h {
-			return
+		left := len(a.Causes) - 1 - i
+		if len(rows) >= h {
+			break
 		}
-		mark, st := "·", s.Theme.Dim
-		name := s.Theme.Text
-		if cause.Main {
-			mark, st, name = "●", s.Theme.Bad, s.Theme.Strong
-		}
-		c.Text(0, y, st, mark)
-		label, ok := causeNames[cause.Kind]
-		if !ok {
-			label = strings.ReplaceAll(cause.Kind, "_", " ")
-		}
-		c.TextMax(2, y, 15, name, label)
-		if cause.Bytes >= 0 {
-			c.TextRight(27, y, name, s.Units.Bytes(cause.Bytes))
-		} else {
-			c.TextRight(27, y, s.Theme.Dim, "?")
-		}
-		lines := leaf.Wrap(cause.Text, w-causeText)
-		if room := max(h-1-y-(len(a.Causes)-1-i), 1); len(lines) > room { // each cause has a row, the last one of c stays blank
+		lines := leaf.Wrap(canvas.Plain(cause.Text), w-causeText)
+		if room := max(h-1-len(rows)-left, 1); len(lines) > room {
 			lines = append(lines[:room-1:room-1], strings.Join(lines[room-1:], " "))
 		}
-		for _, line := range lines {
-			c.TextMax(causeText, y, w-causeText, s.Theme.Dim, line)
-			y++
+		for i := range lines {
+			lines[i] = canvas.Truncate(lines[i], w-causeText)
 		}
+		text := c.Gloss(s.Theme.Dim).Render(strings.Join(lines, "\n"))
+		row := lipgloss.JoinHorizontal(lipgloss.Top, causeHead(s, c, &cause), text)
+		rows = append(rows, strings.Split(row, "\n")...)
 	}
+	c.Print(0, 0, strings.Join(rows[:min(len(rows), h)], "\n"))
+}
+
+// causeHead is what stands before the text of a cause.
+func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
+	mark, st, name := "·", s.Theme.Dim, s.Theme.Text
+	if cause.Main {
+		mark, st, name = "●", s.Theme.Bad, s.Theme.Strong
+	}
+	label, ok := causeNames[cause.Kind]
+	if !ok {
+		label = strings.ReplaceAll(cause.Kind, "_", " ")
+	}
+	bytes, figure := s.Units.Bytes(cause.Bytes), name
+	if cause.Bytes < 0 {
+		bytes, figure = "?", s.Theme.Dim
+	}
+	return lipgloss.JoinHorizontal(lipgloss.Top,
+		c.Gloss(st).Render(mark), " ",
+		c.Gloss(name).Width(15).Render(canvas.Truncate(canvas.Plain(label), 15)),
+		c.Gloss(figure).Width(10).Align(lipgloss.Right).Render(bytes), "  ")
 }
 
 func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
@@ -307,11 +319,26 @@ func highest(blocks []page) (rows int) {
 	return rows
 }
 
-// pages lays out all levers in w cells; nil where that is too narrow to read.
+// layout is what the pages depend on beside the levers themselves.
+type layout struct {
+	width   int
+	theme   *theme.Theme
+	profile canvas.Profile
+}
+
+// pages lays out all levers in w cells; nil where that is too narrow to read. It is done once: frames only
+// print them.
 func (v *View) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	if w < 40 {
 		return nil
 	}
+	if k := (layout{w, s.Theme, c.Profile()}); v.laid != k || v.laidOut == nil {
+		v.laid, v.laidOut = k, v.layOut(s, c, w)
+	}
+	return v.laidOut
+}
+
+func (v *View) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
 	blocks := make([]page, len(v.list))
 	for i := range v.list {
 		l, b := &v.list[i], &blocks[i]

@@ -29,6 +29,8 @@ type View struct {
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
 	front   bool
 	list    []lever // the rows of levers
+	laidOut []page  // the levers in full, nil where that is to be done anew
+	laid    layout
 	levers  *table.Table
 	holders *table.Table
 	of      *timeline.Device // whose rows the tables hold
@@ -154,6 +156,7 @@ func (v *View) fill(s *leaf.State) {
 	} else {
 		v.list = leversFound(a, err, s.Units)
 	}
+	v.laidOut = nil
 	v.levers.Columns[1].Hidden = !a.OOM
 	v.levers.SetRows(len(v.list))
 	if i := slices.IndexFunc(v.list, func(l lever) bool { return l.name == chosen }); chosen != "" {

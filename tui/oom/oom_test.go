@@ -136,7 +136,7 @@ func BenchmarkDraw(b *testing.B) {
 func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, NoSegments: true})
 	a := v.known(sc.State)
-	v.list, a.Causes = v.list[:2], nil
+	v.list, v.laidOut, a.Causes = v.list[:2], nil, nil
 	v.levers.SetRows(2)
 	for h := 16; h < 40; h++ {
 		if text := sc.Text(80, h); !strings.Contains(text, "what would help") || !strings.Contains(text, "who held it") {
@@ -178,7 +178,7 @@ func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
 func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	v.list = v.list[:1]
-	v.list[0].text = strings.Repeat("a long story ", 90)
+	v.list[0].text, v.laidOut = strings.Repeat("a long story ", 90), nil
 	v.levers.SetRows(1)
 	c := canvas.New(80, 12, canvas.NoColor, false)
 	v.drawLevers(sc.State, c, c.Bounds())
