@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"charm.land/lipgloss/v2"
+
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
@@ -26,27 +28,28 @@ func Draw(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) {
 		c.TextMax(0, 0, w, s.Theme.Dim, "select a block to see where it comes from")
 		return
 	}
-	y := heading(s, c, a)
+	rows := []string{heading(s, c, a)}
 	for _, fact := range Facts(s, a) {
-		if y >= h {
-			return
-		}
-		c.TextMax(0, y, 9, s.Theme.Dim, fact.Label)
-		c.TextMax(9, y, w-9, s.Theme.Text, fact.Text)
-		y++
+		text := c.Gloss(s.Theme.Text).Render(canvas.Truncate(canvas.Plain(fact.Text), w-labelled))
+		rows = append(rows, leaf.Labelled(c, s.Theme.Dim, fact.Label, labelled, text))
 	}
+	rows = rows[:min(len(rows), h)]
+	c.Print(0, 0, strings.Join(rows, "\n"))
+	y := len(rows)
 	Stack(s, c.Sub(canvas.Rect{X: 0, Y: y, W: w, H: h - y}), d.Allocs.Stack[a])
 }
 
-// heading writes the category, the block's printed name and its size in one row.
-func heading(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) int {
-	d, w := s.Device, c.Width()
-	cat := d.Allocs.Category[a]
-	x := c.Text(0, 0, s.Theme.Category(cat), s.Theme.Glyph(cat)) + 1
-	size := s.Units.Bytes(d.Allocs.Rounded[a])
-	x += c.TextMax(x, 0, w-x, s.Theme.Strong, size) + 1
-	c.TextMax(x, 0, w-x, s.Theme.Dim, d.Name(a))
-	return 1
+// labelled is how wide the labels of the facts are.
+const labelled = 9
+
+// heading is the category, the block's size and its printed name in one row.
+func heading(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) string {
+	d, cat := s.Device, s.Device.Allocs.Category[a]
+	row := lipgloss.JoinHorizontal(lipgloss.Top,
+		c.Gloss(s.Theme.Category(cat)).Render(s.Theme.Glyph(cat)), " ",
+		c.Gloss(s.Theme.Strong).Render(s.Units.Bytes(d.Allocs.Rounded[a])), " ",
+		c.Gloss(s.Theme.Dim).Render(canvas.Plain(d.Name(a))))
+	return canvas.Truncate(row, c.Width())
 }
 
 // Fact is one labelled line about a block.
@@ -174,34 +177,43 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	users := func(f frame) bool { return f.file == userFile && f.line == userLine }
 	if h == 1 && len(frames) > 0 { // one frame says more than how many there are
 		at := max(slices.IndexFunc(frames, users), 0)
-		drawFrame(s, c, 0, frames[at], s.Theme.Strong)
+		c.Print(0, 0, frames[at].row(s, c, s.Theme.Strong))
 		return
 	}
-	if at := slices.IndexFunc(frames, users); len(frames) > h && at >= h-1 && h > 2 { // the one that matters is further out than there is room
-		for y, f := range frames[:h-3] {
-			drawFrame(s, c, y, f, s.Theme.Text)
-		}
-		c.TextMax(0, h-3, w, s.Theme.Dim, fmt.Sprintf("… %s between", counted(at-(h-3), "frame")))
-		drawFrame(s, c, h-2, frames[at], s.Theme.Strong)
-		if rest := len(frames) - at - 1; rest > 0 {
-			c.TextMax(0, h-1, w, s.Theme.Dim, fmt.Sprintf("… %s", counted(rest, "more caller")))
-		}
-		return
-	}
-	for y, f := range frames {
-		if y == h-1 && len(frames) > h {
-			c.TextMax(0, y, w, s.Theme.Dim, fmt.Sprintf("… %s", counted(len(frames)-y, "more caller")))
-			return
-		}
+	var rows []string
+	add := func(f frame) {
 		style := s.Theme.Text
 		if users(f) {
 			style = s.Theme.Strong
 		}
-		drawFrame(s, c, y, f, style)
+		rows = append(rows, f.row(s, c, style))
 	}
-	if left > 0 && len(frames) < h {
-		c.TextMax(0, len(frames), w, s.Theme.Faint, counted(left, "frame")+" of native code and wrappers left out")
+	say := func(st canvas.Style, text string) { rows = append(rows, c.Gloss(st).Render(canvas.Truncate(text, w))) }
+	at := slices.IndexFunc(frames, users)
+	switch {
+	case len(frames) > h && at >= h-1 && h > 2: // the one that matters is further out than there is room
+		for _, f := range frames[:h-3] {
+			add(f)
+		}
+		say(s.Theme.Dim, fmt.Sprintf("… %s between", counted(at-(h-3), "frame")))
+		add(frames[at])
+		if rest := len(frames) - at - 1; rest > 0 {
+			say(s.Theme.Dim, fmt.Sprintf("… %s", counted(rest, "more caller")))
+		}
+	case len(frames) > h:
+		for _, f := range frames[:h-1] {
+			add(f)
+		}
+		say(s.Theme.Dim, fmt.Sprintf("… %s", counted(len(frames)-(h-1), "more caller")))
+	default:
+		for _, f := range frames {
+			add(f)
+		}
+		if left > 0 && len(frames) < h {
+			say(s.Theme.Faint, counted(left, "frame")+" of native code and wrappers left out")
+		}
 	}
+	c.Print(0, 0, strings.Join(rows, "\n"))
 }
 
 type frame struct {
@@ -244,7 +256,8 @@ func wraps(fn, file string) bool {
 	return false
 }
 
-func drawFrame(s *leaf.State, c *canvas.Canvas, y int, f frame, style canvas.Style) {
+// row is a frame in one row: the function, then its file and line.
+func (f frame) row(s *leaf.State, c *canvas.Canvas, style canvas.Style) string {
 	w := c.Width()
 	place := leaf.Base(f.file)
 	if place == "??" {
@@ -253,10 +266,13 @@ func drawFrame(s *leaf.State, c *canvas.Canvas, y int, f frame, style canvas.Sty
 	if f.line > 0 {
 		place += ":" + strconv.Itoa(f.line)
 	}
-	n := c.TextMax(0, y, max(w-canvas.Width(place)-1, w/3), style, f.fn)
-	if w-n-1 > 4 {
-		c.TextMax(n+1, y, w-n-1, s.Theme.Dim, place)
+	place = canvas.Plain(place)
+	fn := canvas.Truncate(canvas.Plain(f.fn), max(w-canvas.Width(place)-1, w/3))
+	row := c.Gloss(style).Render(fn)
+	if room := w - canvas.Width(fn) - 1; room > 4 {
+		row += " " + c.Gloss(s.Theme.Dim).Render(canvas.Truncate(place, room))
 	}
+	return row
 }
 
 func counted(n int, what string) string {
