@@ -5,7 +5,9 @@
 // screen; widths come from the columns and not from the contents, so that nothing is measured that is not
 // drawn, and a scroll never makes columns jump. A frame costs O(visible rows x visible columns), whatever the
 // number of rows. Way rejected: rows as slices of strings, as ready-made tables want them; a million rows of
-// nine strings cost seconds and a gigabyte before the first frame.
+// nine strings cost seconds and a gigabyte before the first frame. Given only the rows in sight, a table of
+// Lip Gloss still takes 31 to 36 ms for 55 rows of five columns at 200x56, and these cells 1.1 to 1.2 ms
+// (BenchmarkLipGlossTable, BenchmarkDrawMillionRows, on two busy cores).
 //
 // In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left
 // over goes to the columns that can use it (Column.Max).

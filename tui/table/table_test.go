@@ -1,6 +1,9 @@
 package table
 
 import (
+	"charm.land/lipgloss/v2"
+	lgtable "charm.land/lipgloss/v2/table"
+
 	"fmt"
 	"strings"
 	"testing"
@@ -222,6 +225,35 @@ func BenchmarkDrawMillionRows(b *testing.B) {
 		c.Clear()
 		tab.Select(i * 7919 % million)
 		tab.Draw(c, c.Bounds(), th, text)
+		if len(c.String()) == 0 {
+			b.Fatal("nothing was drawn")
+		}
+	}
+}
+
+// The same rows as a table of Lip Gloss, printed into the cells: what the package's comment compares with.
+func BenchmarkLipGlossTable(b *testing.B) {
+	c := canvas.New(200, 56, canvas.TrueColor, false)
+	th := theme.Dark()
+	plain, bold := c.Gloss(th.Text), c.Gloss(th.OnSelected(th.Text))
+	b.ReportAllocs()
+	for i := 0; b.Loop(); i++ {
+		c.Clear()
+		first := i * 7919 % million
+		rows := make([][]string, 55)
+		for y := range rows {
+			for col := range columns() {
+				rows[y] = append(rows[y], canvas.Plain(text(first+y, col).Text))
+			}
+		}
+		t := lgtable.New().Width(200).Border(lipgloss.HiddenBorder()).Rows(rows...).Wrap(false)
+		t.StyleFunc(func(row, _ int) lipgloss.Style {
+			if row == 3 {
+				return bold
+			}
+			return plain
+		})
+		c.Print(0, 0, t.Render())
 		if len(c.String()) == 0 {
 			b.Fatal("nothing was drawn")
 		}
