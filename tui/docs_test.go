@@ -91,6 +91,12 @@ func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardwar
 	return p, m.Footprint + p.Outside, err
 }
 
+var _ shown.Trainer = (*toggled)(nil)
+
+func (*toggled) Elsewhere() string { return "" }
+
+func (*toggled) TakeAway(context.Context) error { return nil }
+
 func (*toggled) Training() string { return "process 4242: python gpt2.py" }
 
 func (*toggled) Train(ctx context.Context, _ string, _ int64, _ plan.Hardware, tell func(news.News)) error {
