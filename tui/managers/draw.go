@@ -1,6 +1,10 @@
 package managers
 
 import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -85,6 +89,9 @@ func (v *View) headline(s *leaf.State) string {
 	if a.err != nil {
 		return problemText(s.Units, q, a.err)
 	}
+	if text := asItIs(s.Units, q); text != "" && !v.training.on() {
+		return text
+	}
 	names := v.managers.serving(q.setup.p)
 	text, today := v.planning.answer(s.Units, q, names, v.budget.moving), ""
 	if i := v.managers.baseline(); i >= 0 {
@@ -116,4 +123,16 @@ func (v *View) sheet(s *leaf.State, q question) *sheet {
 		return v.measuring.cell(s.Theme, q, r, col, x.size)
 	}
 	return x
+}
+
+// asItIs says that a training on a CPU needs no plan for a budget, "" where it may need one. A CPU has no
+// allocator that keeps segments, so that its steps take what is alive in them, and a plan for more memory
+// than that has nothing to do, whatever a GPU's allocator would hold.
+func asItIs(u timeline.Units, q question) string {
+	if q.setup.device == nil || q.setup.device.Info.Kind != traces.DeviceCPU || q.budget < q.setup.live {
+		return ""
+	}
+	return fmt.Sprintf("On this CPU a step fits into %s as it is: at most %s are alive, "+
+		"and no allocator adds to that. A plan would have nothing to do. The rows say what a GPU would hold.",
+		u.Bytes(q.budget), u.Bytes(q.setup.live))
 }

@@ -92,6 +92,12 @@ func (t *training) now() *trial {
 	return nil
 }
 
+// on reports whether the training trains with a plan.
+func (t *training) on() bool {
+	x := t.now()
+	return x != nil && x.last.Phase == live.On
+}
+
 // beginning returns the trial that is not measured yet; nil for none.
 func (t *training) beginning() *trial {
 	if x := t.now(); x != nil && x.last.Phase != live.On {
