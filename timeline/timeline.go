@@ -48,6 +48,18 @@ func (t *Timeline) Main() *Device {
 	return best
 }
 
+// Zero returns the time that all times are told from, in every view and report and of every device: that of
+// the first event of any device.
+func (t *Timeline) Zero() int64 {
+	zero, found := int64(0), false
+	for _, d := range t.Devices {
+		if d.n > 0 && (!found || d.time[0] < zero) {
+			zero, found = d.time[0], true
+		}
+	}
+	return zero
+}
+
 // Moment is a position in a device's order of events: the state just after event Moment, counted from 0
 // within the device.
 type Moment int32

@@ -268,8 +268,7 @@ func (c *cursor) momentText(at timeline.Moment) string {
 	if c.Window.Axis == timeline.AxisEvents || !c.hasTime() {
 		return fmt.Sprintf("event %s", leaf.Count(int64(at)))
 	}
-	from, _ := c.device.Span()
-	return timeline.Duration(c.device.Time(at) - from)
+	return timeline.Duration(c.device.Time(at) - c.device.Timeline().Zero())
 }
 
 // setMark marks a moment.

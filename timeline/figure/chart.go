@@ -116,9 +116,9 @@ func window(d *timeline.Device, s report.Span) (w timeline.Window, origin int64)
 		return timeline.Window{Axis: timeline.AxisEvents, From: int64(s.First), To: int64(s.End)}, 0
 	}
 	if s.Whole {
-		return d.Full(timeline.AxisTime), report.Origin(d.Timeline())
+		return d.Full(timeline.AxisTime), d.Timeline().Zero()
 	}
-	return timeline.Window{Axis: timeline.AxisTime, From: d.Time(s.First), To: d.Time(s.End-1) + 1}, report.Origin(d.Timeline())
+	return timeline.Window{Axis: timeline.AxisTime, From: d.Time(s.First), To: d.Time(s.End-1) + 1}, d.Timeline().Zero()
 }
 
 func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n int) error {

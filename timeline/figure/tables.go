@@ -87,7 +87,7 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 	type named struct{ site, module string }
 	names := map[traces.StackID]named{}
 	tr := d.Timeline().Trace
-	origin := report.Origin(d.Timeline())
+	origin := d.Timeline().Zero()
 	moment := func(m timeline.Moment) (event, ns *int64) {
 		if m < 0 || m == timeline.Never {
 			return nil, nil
@@ -171,7 +171,7 @@ func CSVEvents(ctx context.Context, w io.Writer, d *timeline.Device, o Options) 
 	}
 	tr := d.Timeline().Trace
 	known := map[traces.StackID]string{}
-	origin := report.Origin(d.Timeline())
+	origin := d.Timeline().Zero()
 	device := report.Cell(report.DeviceName(d.Info))
 	for m := span.First; m < span.End; m++ {
 		if int(m)%checkEvery == 0 && ctx.Err() != nil {

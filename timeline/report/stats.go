@@ -358,7 +358,7 @@ func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 	if m < 0 || !d.Timeline().Trace.Clock.HasTime {
 		return nil
 	}
-	t := d.Time(m) - Origin(d.Timeline())
+	t := d.Time(m) - d.Timeline().Zero()
 	return &t
 }
 
@@ -463,7 +463,7 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 	if its == nil {
 		return
 	}
-	origin := Origin(d.Timeline())
+	origin := d.Timeline().Zero()
 	for i := range its.List {
 		it := &its.List[i]
 		if it.End <= s.First || it.First >= s.End {

@@ -71,7 +71,7 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 		if !d.Timeline().Trace.Clock.HasTime {
 			return 0, fmt.Errorf("%s is a time, and this trace has no clock: give an event index or an iteration", p.text)
 		}
-		return d.MomentAt(Origin(d.Timeline())+p.n-1) + 1, nil
+		return d.MomentAt(d.Timeline().Zero()+p.n-1) + 1, nil
 	case positionEvent:
 		return timeline.Moment(min(p.n, int64(last))), nil
 	case positionIteration:
@@ -114,18 +114,4 @@ func Resolve(d *timeline.Device, from, to Position) (Span, error) {
 			timeline.Counted(int(n), "event"))
 	}
 	return Span{First: first, End: end}, nil
-}
-
-// Origin returns the time of the trace's first event, which every printed time counts from.
-func Origin(t *timeline.Timeline) int64 {
-	origin, found := int64(0), false
-	for _, d := range t.Devices {
-		if d.Len() == 0 {
-			continue
-		}
-		if at := d.Time(0); !found || at < origin {
-			origin, found = at, true
-		}
-	}
-	return origin
 }

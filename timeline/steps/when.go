@@ -14,8 +14,7 @@ func When(d *timeline.Device, m timeline.Moment) string {
 		return "at the start of the recording, before its first event"
 	}
 	timed := d.Timeline().Trace.Clock.HasTime
-	from, _ := d.Span()
-	since, origin := d.Time(m)-from, "into the recording"
+	since, origin := d.Time(m)-d.Timeline().Zero(), "into the recording"
 	var parts []string
 	for _, x := range Of(d).List {
 		if x.First <= m && m < x.End {

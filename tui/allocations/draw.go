@@ -174,8 +174,7 @@ func at(d *timeline.Device, t int64) string {
 	if !clock(d) {
 		return strconv.FormatInt(t, 10)
 	}
-	from, _ := d.Span()
-	return timeline.Duration(t - from)
+	return timeline.Duration(t - d.Timeline().Zero())
 }
 
 func (v *View) start(d *timeline.Device, a timeline.AllocID) string {

@@ -93,7 +93,7 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 // Life says from when to when block a was allocated and how long that is, with a mark where a bound lies
 // outside of the recording.
 func Life(d *timeline.Device, a timeline.AllocID) string {
-	origin, _ := d.Span()
+	origin := d.Timeline().Zero()
 	from, to := d.Lifetime(a)
 	hasTime := d.Timeline().Trace.Clock.HasTime
 	at := func(t int64) string {

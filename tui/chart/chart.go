@@ -110,7 +110,7 @@ func (f *Frame) xAxis(s *leaf.State, c *canvas.Canvas, y int) {
 	unit, size := "", 1.0
 	var base int64
 	if f.Window.Axis == timeline.AxisTime {
-		base, _ = f.Device.Span()
+		base = f.Device.Timeline().Zero()
 		unit, size = timeUnit(max(to-base, 1))
 	}
 	span := float64(to-from) / size

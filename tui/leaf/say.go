@@ -24,8 +24,7 @@ func When(s *State, m timeline.Moment) string {
 	case s.Window.Axis == timeline.AxisEvents || !s.Timeline.Trace.Clock.HasTime:
 		return "event " + Count(int64(m))
 	}
-	from, _ := d.Span()
-	return timeline.Duration(d.Time(m) - from)
+	return timeline.Duration(d.Time(m) - d.Timeline().Zero())
 }
 
 // AtPeak says in words that the cursor stands at the highest moment, or at the only one.

@@ -135,8 +135,7 @@ func (a *atlas) when(s *leaf.State) string {
 	if !d.Timeline().Trace.Clock.HasTime {
 		return "after event " + leaf.Count(int64(a.st.At))
 	}
-	from, _ := d.Span()
-	return "at " + timeline.Duration(d.Time(a.st.At)-from)
+	return "at " + timeline.Duration(d.Time(a.st.At)-d.Timeline().Zero())
 }
 
 // bound is the sign of a figure that is not exact.
