@@ -73,7 +73,7 @@ func (t *Trace) OfPyTorch() bool { return t.Source.Format != FormatJAX }
 
 // profileOnly says what a profile of JAX cannot answer and what can.
 const profileOnly = "a device memory profile is one moment without events, and JAX records none: " +
-	"XLA_FLAGS=--xla_dump_to=FOLDER writes the buffer assignment of each compiled step, which has lifetimes"
+	"XLA_FLAGS=--xla_dump_to=FOLDER writes what each compiled step allocates"
 
 // Cut says that the file ended before its format does.
 func (t *Trace) Cut() bool {

@@ -13,11 +13,13 @@ import (
 func TestAllTimesCountFromTheFilesFirstEvent(t *testing.T) {
 	b := traces.NewBuilder()
 	cpu, gpu := b.Device(traces.DeviceCPU, 0), b.Device(traces.DeviceGPU, 0)
-	b.Event(traces.Event{Time: 100, Addr: 1, Size: 512, Stack: traces.NoStack, Device: cpu, Action: traces.Alloc})
-	for i, at := range []int64{5_000_000_100, 7_000_000_100} {
-		b.Event(traces.Event{Time: at, Addr: uint64(i+1) << 20, Size: 1 << 20, Stack: traces.NoStack, Device: gpu,
+	alloc := func(d traces.DeviceID, at int64, addr uint64) {
+		b.Event(traces.Event{Time: at, Addr: addr, Size: 1 << 20, Stack: traces.NoStack, Device: d,
 			Action: traces.Alloc})
 	}
+	alloc(cpu, 100, 1<<20)
+	alloc(gpu, 5_000_000_100, 1<<20)
+	alloc(gpu, 7_000_000_100, 2<<20)
 	tl, err := timeline.Build(t.Context(), b.Finish(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -27,7 +29,8 @@ func TestAllTimesCountFromTheFilesFirstEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := s.Devices[1]
-	if d.PeakTime == nil || *d.PeakTime != 7_000_000_000 || !strings.Contains(d.Headline, "7.00 s into the recording") {
+	if d.PeakTime == nil || *d.PeakTime != 7_000_000_000 ||
+		!strings.Contains(d.Headline, "7.00 s into the recording") {
 		t.Errorf("the peak is at %v, and the sentence says: %s", d.PeakTime, d.Headline)
 	}
 	from, err := ParsePosition("6s")

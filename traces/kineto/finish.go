@@ -132,14 +132,23 @@ func (p *profile) addOps(w *sweep, zero int64, primary traces.DeviceID) {
 		switch {
 		case op.Thread >= 0:
 			op.Device = primary
-		case op.Device == unknownDevice:
-			op.Device = primary
 		default:
-			op.Device = p.b.Device(traces.DeviceGPU, int(op.Device))
+			op.Device = p.deviceOfKernel(op.Device, primary)
 		}
 		ops[to] = op
 	}
 	p.b.T.Ops = ops
+}
+
+// deviceOfKernel returns the GPU that a kernel ran on if its memory was recorded, else the primary device: a
+// GPU without memory would be shown empty, and before a CPU whose memory was recorded.
+func (p *profile) deviceOfKernel(ordinal traces.DeviceID, primary traces.DeviceID) traces.DeviceID {
+	for id, d := range p.b.T.Devices {
+		if ordinal != unknownDevice && d.Kind == traces.DeviceGPU && d.Ordinal == int(ordinal) {
+			return traces.DeviceID(id)
+		}
+	}
+	return primary
 }
 
 // addMarks makes marks from annotations. A framework's own range is an op as well.

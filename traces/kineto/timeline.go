@@ -117,7 +117,7 @@ func readTimeline(s *scanner) (*traces.Trace, error) {
 	t.b.T.Source.SyntheticAddresses = true
 	t.b.Lose("addresses_inferred", traces.Info, int64(len(rows)),
 		"a memory timeline has no addresses: a row is taken for the latest live block of its size and category")
-	t.device = t.b.Device(traces.DeviceGPU, 0)
+	t.device = t.b.Device(deviceOf(rows), 0)
 	zero := startOf(rows)
 	t.b.T.Clock = traces.Clock{HasTime: true, Resolution: 1}
 	if zero > 1e18 {
@@ -176,6 +176,18 @@ func nested(s *scanner) bool {
 func sortRows(rows []row) []row {
 	slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.time, b.time) })
 	return rows
+}
+
+// deviceOf infers the kind of device, which the file does not name: PyTorch's allocators of GPUs give
+// multiples of 512 bytes, and that of the CPU gives what was asked for. Preexisting blocks have their tensors'
+// sizes.
+func deviceOf(rows []row) traces.DeviceKind {
+	for _, r := range rows {
+		if r.action == rowCreate && r.bytes%512 != 0 {
+			return traces.DeviceCPU
+		}
+	}
+	return traces.DeviceGPU
 }
 
 // startOf returns the first real time. Preexisting blocks are at -1 and are shown as alive from the start.
