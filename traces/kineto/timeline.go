@@ -179,8 +179,8 @@ func sortRows(rows []row) []row {
 }
 
 // deviceOf infers the kind of device, which the file does not name: PyTorch's allocators of GPUs give
-// multiples of 512 bytes, and that of the CPU gives what was asked for. Preexisting blocks have their tensors'
-// sizes.
+// multiples of 512 bytes, and that of the CPU gives what was asked for. Preexisting blocks have the sizes of
+// their tensors.
 func deviceOf(rows []row) traces.DeviceKind {
 	for _, r := range rows {
 		if r.action == rowCreate && r.bytes%512 != 0 {
