@@ -242,6 +242,8 @@ func (d *Device) Label() string {
 		return "the arena"
 	case traces.DeviceTPU:
 		return fmt.Sprintf("TPU %d", d.Info.Ordinal)
+	case traces.DeviceProgram:
+		return "the program's device"
 	}
 	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
 }

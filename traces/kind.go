@@ -60,6 +60,8 @@ func (t *Trace) Missing() string {
 		return PackingOnly
 	case t.Source.Format == FormatJAX:
 		return profileOnly
+	case t.Source.Format == FormatXLA:
+		return assignmentOnly
 	}
 	return t.Kind().Missing()
 }
@@ -69,7 +71,15 @@ const FormatJAX = "jax_memory_profile"
 
 // OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. What they hold from the
 // driver, and advice about their settings, is for no other.
-func (t *Trace) OfPyTorch() bool { return t.Source.Format != FormatJAX }
+func (t *Trace) OfPyTorch() bool {
+	return t.Source.Format != FormatJAX && t.Source.Format != FormatXLA
+}
+
+// FormatXLA is Source.Format of XLA's buffer assignments.
+const FormatXLA = "xla_buffer_assignment"
+
+// assignmentOnly says what a buffer assignment cannot answer.
+const assignmentOnly = "a buffer assignment says what one run of a compiled program needs, and not when"
 
 // profileOnly says what a profile of JAX cannot answer and what can.
 const profileOnly = "a device memory profile is one moment without events, and JAX records none: " +

@@ -80,6 +80,9 @@ const (
 	DeviceArena
 	// DeviceTPU is a TPU's own memory.
 	DeviceTPU
+	// DeviceProgram is the memory of the device that a compiled program is for, where the source does not
+	// name it.
+	DeviceProgram
 )
 
 // String returns the short name shown beside a device's ordinal.
@@ -95,6 +98,8 @@ func (k DeviceKind) String() string {
 		return "arena"
 	case DeviceTPU:
 		return "tpu"
+	case DeviceProgram:
+		return "program"
 	}
 	return "device"
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/pipedream"
 	"github.com/gmemtop/gmemtop/traces/pprof"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
+	"github.com/gmemtop/gmemtop/traces/xla"
 )
 
 // reader is a foreign format's Read.
@@ -40,6 +41,7 @@ var formats = []format{
 	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read},
 	{"PipeDream layer profiles", pipedream.Sniff, pipedream.Read},
 	{"JAX device memory profiles", pprof.Sniff, pprof.Read},
+	{"XLA buffer assignments", xla.Sniff, xla.Read},
 }
 
 func readNative(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {
@@ -74,6 +76,11 @@ func recognise(head []byte) (format, error) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 			Reason: "the file is a Python pickle, but not a memory snapshot",
 			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no history of memory"}
+	}
+	if bytes.HasPrefix(head, []byte("Memory Space: ")) {
+		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+			Reason: "the file is XLA's memory usage report, which holds rounded sums",
+			Advice: "open the file beside it that ends in buffer-assignment.txt"}
 	}
 	if isPage(head) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
