@@ -82,6 +82,11 @@ func recognise(head []byte) (format, error) {
 			Reason: "the file is XLA's memory usage report, which holds rounded sums",
 			Advice: "open the file beside it that ends in buffer-assignment.txt"}
 	}
+	if bytes.HasPrefix(head, []byte("ARROW1\x00\x00")) || bytes.HasPrefix(head, []byte("\xff\xff\xff\xff")) {
+		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
+			Reason: "the file looks like Apache Arrow that another program wrote",
+			Advice: "open the .gmt that it was made of, as gmemtop wrote it"}
+	}
 	if isPage(head) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 			Reason: "the file is a web page without a memory snapshot in it",
