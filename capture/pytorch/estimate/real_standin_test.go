@@ -5,6 +5,7 @@ package estimate_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -317,6 +318,35 @@ raise SystemExit("the script came to its end")
 `)
 	if p.Steps != 3 || !strings.Contains(said, "began 2") || strings.Contains(said, "began 3") {
 		t.Errorf("%d steps:\n%s", p.Steps, said)
+	}
+}
+
+// The processes that load data end with the one that trains: left alone they say at length that it has gone.
+func TestRealEndsWhatLoadsData(t *testing.T) {
+	_, said := one(t, estimate.RealOptions{}, network+`
+import time
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 1000
+    def __getitem__(self, i):
+        print("worker", os.getpid(), flush=True)
+        if i > 3: time.sleep(120)
+        return torch.randn(64, 1000)
+for x in torch.utils.data.DataLoader(Slow(), num_workers=2, pin_memory=True): step()
+`)
+	workers := 0
+	for line := range strings.Lines(said) {
+		var pid int
+		if n, _ := fmt.Sscanf(line, "worker %d", &pid); n == 0 {
+			continue
+		}
+		workers++
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err == nil && !strings.Contains(string(stat), ") Z ") {
+			t.Errorf("process %d, which loads data, is still there", pid)
+		}
+	}
+	if workers == 0 || strings.Contains(said, "Traceback") {
+		t.Errorf("%d items were loaded:\n%s", workers, said)
 	}
 }
 

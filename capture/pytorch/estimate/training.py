@@ -30,12 +30,25 @@ class Taken(object):
         """Write what was seen and end the process, without the script's own end: that would save what was
         never trained."""
         self.write()
+        end_children()
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
             except Exception:
                 pass
         os._exit(code)
+
+
+def end_children():
+    """End the processes that load data, which would say at length that this one has gone."""
+    import multiprocessing
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # DataLoader raises when a worker ends
+    for child in multiprocessing.active_children():
+        child.kill()
 
 
 def launches():
