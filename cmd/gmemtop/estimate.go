@@ -58,10 +58,11 @@ func newEstimateCommand(a *app) *cobra.Command {
 			"--allocator real lets PyTorch itself answer: its CUDA build runs the script on a stand-in " +
 			"GPU, on which kernels compute nothing and memory is not\n" +
 			"touched. Workspaces, fragmentation and where it runs out of memory are then PyTorch's own. " +
-			"It needs Linux on amd64 and a torch built for CUDA; where this\n" +
-			"program was built without the stand-in, also g++.\n" +
+			"It needs Linux on amd64 and a torch built for CUDA, and\n" +
+			"emulates the allocator where it has neither; where this program was built without the " +
+			"stand-in, also g++.\n" +
 			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot " +
-			"be followed.",
+			"be followed or ended before its first step.",
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
 			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- python train.py --batch-size {batch}\n" +
 			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size " +
@@ -166,12 +167,15 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	r := fit.Report{Training: &e.Training}
 	for _, x := range e.sizes.All() {
 		at, err := e.At(ctx, x)
+		if errors.Is(err, standin.ErrNoCUDATorch) || errors.Is(err, standin.ErrPlatform) {
+			at, err = e.withoutRealAt(ctx, x, err)
+		}
 		if err != nil {
 			return e.explain(err)
 		}
 		r.Estimates = append(r.Estimates, at)
 	}
-	if e.maxBatch {
+	if e.maxBatch && !r.Unseen() {
 		if r.Largest, err = e.Largest(ctx, r.Estimates); err != nil {
 			return e.explain(err)
 		}
@@ -190,10 +194,42 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}); err != nil {
 		return err
 	}
-	if !r.Fits() {
+	switch {
+	case r.Unseen():
+		return errNoStep
+	case !r.Fits():
 		return errFinding
 	}
 	return nil
+}
+
+// errNoStep is the error about a script that ended before its first step.
+var errNoStep = unsupportedError{errors.New("the script ended before its first step, so nothing says " +
+	"whether a step fits: it may have been told to train for no steps, or to stop")}
+
+// withoutRealAt runs the command at a size where PyTorch's own allocator cannot answer, for the reason given:
+// the emulated one does, and the report says so.
+func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why error) (*fit.Estimate, error) {
+	hw, err := e.plan.ChosenHardware()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", why, err)
+	}
+	e.Real, e.Hardware = nil, hw
+	if e.plan.Budget == "" && hw.MemoryBytes > 0 {
+		e.Budget = hw.MemoryBytes
+	}
+	if e.allocConf != "" {
+		if e.Options.Env == nil {
+			e.Options.Env = os.Environ()
+		}
+		e.Options.Env = append(slices.Clone(e.Options.Env), "PYTORCH_CUDA_ALLOC_CONF="+e.allocConf)
+	}
+	at, err := e.At(ctx, x)
+	if err == nil {
+		at.Result.Notes = append([]string{fmt.Sprintf("%v: PyTorch's allocator is emulated, as with "+
+			"--allocator model", why)}, at.Result.Notes...)
+	}
+	return at, err
 }
 
 // check refuses flags that do not go together.
@@ -276,7 +312,10 @@ func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) err
 	if err := e.writeTo("", false, table); err != nil {
 		return err
 	}
-	if !all.Fits() {
+	switch {
+	case all.Unseen():
+		return errNoStep
+	case !all.Fits():
 		return errFinding
 	}
 	return nil

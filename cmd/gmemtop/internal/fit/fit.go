@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
@@ -48,6 +49,9 @@ type Estimate struct {
 	Process   *estimate.Process
 	Processes int
 }
+
+// Unseen reports whether the script ended before its first step, so that nothing says what a step takes.
+func (x *Estimate) Unseen() bool { return x.Fits && x.Result.Steps == 0 }
 
 // capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
 // begin; scripts see any other as an A100.
@@ -103,20 +107,53 @@ func (t *Training) estimate(ctx context.Context, size Size, r *estimate.Result) 
 		}
 		x.StepTime = m.End - m.Start
 	}
-	return x, t.reserve(ctx, x)
+	settings, err := t.settings(r)
+	if err != nil {
+		return nil, err
+	}
+	return x, t.reserve(ctx, x, settings)
+}
+
+// settings are those that the command's torch reads from its environment for its caching allocator. They are
+// noted where there are any.
+func (t *Training) settings(r *estimate.Result) (allocator.Settings, error) {
+	torch, err := allocator.ParseVersion(r.Torch)
+	if err != nil {
+		return allocator.Settings{}, err
+	}
+	env := t.Options.Env
+	if env == nil {
+		env = os.Environ()
+	}
+	name, conf := allocator.EnvironmentConf(torch, func(name string) (value string, set bool) {
+		for _, e := range env { // the last one counts
+			if v, found := strings.CutPrefix(e, name+"="); found {
+				value, set = v, true
+			}
+		}
+		return value, set
+	})
+	settings, err := allocator.ParseSettingsOf(torch, conf)
+	if err != nil {
+		return allocator.Settings{}, fmt.Errorf("%s: %w", name, err)
+	}
+	if conf != "" {
+		r.Notes = append(r.Notes, fmt.Sprintf("the allocator is emulated with %s, as %s says", conf, name))
+	}
+	return settings, nil
 }
 
 // reserve emulates the caching allocator over everything that the script did: without a limit for what it
 // would reserve, and where that does not fit, with the budget for the limit, where it gives its cache back
 // before it runs out.
-func (t *Training) reserve(ctx context.Context, x *Estimate) error {
-	reserved, _, err := emulate(ctx, x.Device, 1<<50)
+func (t *Training) reserve(ctx context.Context, x *Estimate, settings allocator.Settings) error {
+	reserved, _, err := emulate(ctx, x.Device, settings, 1<<50)
 	if err != nil {
 		return err
 	}
 	x.Reserved, x.Fits = reserved, reserved+t.Outside <= t.Budget
 	if !x.Fits && t.Budget > t.Outside {
-		if _, x.Fits, err = emulate(ctx, x.Device, t.Budget-t.Outside); err != nil {
+		if _, x.Fits, err = emulate(ctx, x.Device, settings, t.Budget-t.Outside); err != nil {
 			return err
 		}
 	}
@@ -125,9 +162,10 @@ func (t *Training) reserve(ctx context.Context, x *Estimate) error {
 
 // emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory.
 // It returns the most that was reserved, and whether all requests could be met.
-func emulate(ctx context.Context, d *timeline.Device, capacity int64) (reserved int64, met bool, err error) {
+func emulate(ctx context.Context, d *timeline.Device, settings allocator.Settings, capacity int64) (
+	reserved int64, met bool, err error) {
 	driver := allocator.NewDriver(capacity)
-	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver})
+	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver, Settings: settings})
 	if err != nil {
 		return 0, false, err
 	}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
@@ -180,7 +181,7 @@ func TestTheReportSaysWhatFitsAndWhatTheFiguresLeaveOut(t *testing.T) {
 
 note: values made up: 3 (item 2, tolist 1)
 note: a stream was made
-note: no optimizer of torch stepped: the peak is that of all the script did
+note: the script ended before its first step: the peak is that of all it did, and says nothing of a step
 note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it
 `
 	if got := b.String(); got != strings.TrimPrefix(want, "\n") {
@@ -201,6 +202,58 @@ note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) 
 		j.Results[0].ByCategory[0] != (categoryJSON{"activation", 24 << 20, 24 << 20}) || j.Results[1].Fits ||
 		*j.MaxBatch != 9 || j.Inferred || len(j.Notes) != 4 {
 		t.Errorf("%s", b.String())
+	}
+}
+
+// What the environment sets of the allocator is what the command's torch reads of it.
+func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		environment string
+		reserved    int64
+	}{
+		{"", 60 * mib},
+		{"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", 40 * mib},
+		{"PYTORCH_ALLOC_CONF=expandable_segments:True", 60 * mib}, // torch 2.9 does not read it
+	} {
+		x := &Training{Budget: 100 * mib, Options: estimate.Options{Env: []string{c.environment}}}
+		if e := estimated(t, x, Size{}, twoSteps); e.Reserved != c.reserved {
+			t.Errorf("%q: %d MiB reserved, want %d", c.environment, e.Reserved/mib, c.reserved/mib)
+		}
+	}
+	x := &Training{Options: estimate.Options{Env: []string{"PYTORCH_CUDA_ALLOC_CONF=nonsense"}}}
+	r := &estimate.Result{Torch: "2.9.0"}
+	if _, err := x.settings(r); err == nil || !strings.Contains(err.Error(), "PYTORCH_CUDA_ALLOC_CONF") {
+		t.Errorf("nonsense: %v", err)
+	}
+}
+
+// A card on which the script ended before its first step is not said to fit, whatever was allocated by then.
+func TestNothingFitsWithoutAStep(t *testing.T) {
+	row := func(steps int, died bool) CardRow {
+		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Books{{Reserved: 1 << 20}}}
+		x := &Estimate{Result: &estimate.Result{Steps: steps}, Process: p, Fits: !died, Reserved: 1 << 20}
+		return CardRow{Card: standin.Card{Model: "t4", Name: "Tesla T4"},
+			Report: &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{x}}}
+	}
+	for _, c := range []struct {
+		row          CardRow
+		fits, unseen bool
+		says, never  string
+	}{
+		{row(0, false), false, true, "nothing says whether a step fits", "fits: "},
+		{row(3, false), true, false, "the smallest that fits: Tesla T4", "no step was seen"},
+		{row(0, true), false, false, "it fits none of them", "no step was seen"},
+	} {
+		all := Cards{Rows: []CardRow{c.row}}
+		var b strings.Builder
+		if err := all.WriteText(&b, timeline.IEC); err != nil {
+			t.Fatal(err)
+		}
+		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
+			strings.Contains(b.String(), c.never) {
+			t.Errorf("fits %v, unseen %v:\n%s", all.Fits(), all.Unseen(), b.String())
+		}
 	}
 }
 

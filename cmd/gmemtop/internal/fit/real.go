@@ -196,7 +196,7 @@ type CardRow struct {
 // WriteText writes a table, the card with least memory first, and which is the smallest that fits.
 func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	var b strings.Builder
-	smallest := ""
+	smallest, unseen := "", false
 	var notes []string
 	for _, r := range c.Rows {
 		fmt.Fprintf(&b, "%-8s %12s  ", r.Card.Model, u.Bytes(r.Card.Memory))
@@ -210,15 +210,23 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 			fmt.Fprintf(&b, "does not fit: %s\n", fullOf(x.Process, u))
 			continue
 		}
+		if x.Unseen() {
+			unseen = true
+			fmt.Fprintf(&b, "no step was seen: %s reserved so far\n", u.Bytes(x.Reserved))
+			continue
+		}
 		if smallest == "" {
 			smallest = r.Card.Name
 		}
 		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak), u.Bytes(x.Reserved))
 	}
-	if smallest == "" {
-		b.WriteString("\nit fits none of them\n")
-	} else {
+	switch {
+	case smallest != "":
 		fmt.Fprintf(&b, "\nthe smallest that fits: %s\n", smallest)
+	case unseen:
+		b.WriteString("\nnothing says whether a step fits one of them\n")
+	default:
+		b.WriteString("\nit fits none of them\n")
 	}
 	b.WriteString("\n")
 	for _, n := range notes {
@@ -226,6 +234,12 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Unseen reports whether the script ended before its first step on some card, and fitted none.
+func (c *Cards) Unseen() bool {
+	return !c.Fits() &&
+		slices.ContainsFunc(c.Rows, func(r CardRow) bool { return r.Report != nil && r.Report.Unseen() })
 }
 
 // Fits reports whether the training fits any card.

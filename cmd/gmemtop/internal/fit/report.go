@@ -25,8 +25,11 @@ type Report struct {
 
 // Fits reports whether the training fits at all sizes.
 func (r *Report) Fits() bool {
-	return !slices.ContainsFunc(r.Estimates, func(x *Estimate) bool { return !x.Fits })
+	return !slices.ContainsFunc(r.Estimates, func(x *Estimate) bool { return !x.Fits || x.Unseen() })
 }
+
+// Unseen reports whether the script ended before its first step at some size.
+func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).Unseen) }
 
 // WriteText writes the report for people.
 func (r *Report) WriteText(w io.Writer, u timeline.Units) error {
@@ -45,6 +48,8 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 		verdict := "fits"
 		if !x.Fits {
 			verdict = "does not fit"
+		} else if x.Unseen() {
+			verdict = "no step was seen"
 		}
 		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
 			e.Hardware.Name
@@ -125,7 +130,8 @@ func (r *Report) notes() []string {
 		if x.Process != nil && x.Process.Died {
 			// What it did before says little of what it would take.
 		} else if x.Result.Steps == 0 {
-			add("no optimizer of torch stepped: the peak is that of all the script did")
+			add("the script ended before its first step: the peak is that of all it did, and says nothing " +
+				"of a step")
 		} else if x.Result.Steps < 2 {
 			add("one step alone was seen: later ones hold the optimizer's state from their beginning")
 		}
@@ -188,7 +194,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 		j.Hardware, j.Kind = e.Real.Card.Name, "real"
 	}
 	for _, x := range r.Estimates {
-		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits, Peak: x.Peak,
+		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits && !x.Unseen(), Peak: x.Peak,
 			Requested: x.Device.Totals.PeakAllocatedRequested, PeakStep: x.PeakStep, Reserved: x.Reserved,
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
 			ByCategory: []categoryJSON{}}
