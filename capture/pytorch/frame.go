@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -24,7 +25,7 @@ const (
 	frameLost   kind = 7  // lost
 	frameBye    kind = 8  // bye: nothing follows
 	frameOutput kind = 9  // from a Relay alone: bytes that the command wrote
-	frameAnswer kind = 10 // capture.Answer
+	frameAnswer kind = 10 // answer
 
 	frameWelcome kind = 64 // welcome
 	frameDetach  kind = 68 // {}
@@ -62,9 +63,11 @@ type hello struct {
 	WorldSize    int      `json:"world_size"`
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
-	Depth        string   `json:"depth"`
-	Offloads     bool     `json:"offloads,omitempty"`
-	Room         int64    `json:"room"`
+	// Says is Waiting as a sentence of the catalogue; so are the fields of this name below.
+	Says     say.Told `json:"says,omitzero"`
+	Depth    string   `json:"depth"`
+	Offloads bool     `json:"offloads,omitempty"`
+	Room     int64    `json:"room"`
 	// Devices are the GPUs that the process sees.
 	Devices []gpu `json:"devices,omitempty"`
 	// Viewer is the process of the Relay that passes this on.
@@ -96,16 +99,23 @@ type windowTail struct {
 }
 
 type notice struct {
-	Key  string `json:"key"`
-	Text string `json:"text"`
+	Key  string   `json:"key"`
+	Text string   `json:"text"`
+	Says say.Told `json:"says,omitzero"`
 	// State says that the text is what the agent waits for or does now.
 	State bool `json:"state,omitempty"`
 }
 
 type lost struct {
-	Name   string `json:"name"`
-	N      int64  `json:"n"`
-	Detail string `json:"detail"`
+	Name   string   `json:"name"`
+	N      int64    `json:"n"`
+	Detail string   `json:"detail"`
+	Says   say.Told `json:"says,omitzero"`
+}
+
+type answer struct {
+	capture.Answer
+	Says say.Told `json:"says,omitzero"`
 }
 
 type bye struct {
@@ -113,7 +123,10 @@ type bye struct {
 	PID     int      `json:"pid"`
 	Reason  string   `json:"reason"`
 	Detail  string   `json:"detail"`
-	Left    []string `json:"left"`
+	Says    say.Told `json:"says,omitzero"`
+	// Left is what could not be undone, and LeftSays the same as sentences.
+	Left     []string   `json:"left"`
+	LeftSays []say.Told `json:"left_says,omitempty"`
 	// Refusal tells refusals apart: refusalLives, or "" for the others.
 	Refusal string `json:"refusal,omitempty"`
 	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.

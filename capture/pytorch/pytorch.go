@@ -27,6 +27,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/agent"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // Version is the protocol's and the agent's.
@@ -39,9 +40,11 @@ var siteSource string
 // nothing else.
 func Agent() string { return agent.Bundle("arrive") }
 
-// CarrySource returns the part of the agent that carries plans out: a file of its own, which imports torch.
+// CarrySource returns the part of the agent that carries plans out: a file of its own, which imports torch
+// and has the sentences that it says.
 func CarrySource() string {
-	return strings.Replace(agent.Bundle("carry"), "\n\n", "\n\nimport torch\n\n", 1)
+	source := agent.WithSentences(agent.Bundle("carry"), say.AgentSentences())
+	return strings.Replace(source, "\n\n", "\n\nimport torch\n\n", 1)
 }
 
 // Bootstrap returns the source that brings the agent into a running process and has it connect to the socket

@@ -51,10 +51,11 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 		if err != nil {
 			return nil, err
 		}
+		reason := ErrRefused
 		if b.Refusal == refusalLives {
-			return nil, fmt.Errorf("process %d: %w: %s", b.PID, errLives, b.Detail)
+			reason = errLives
 		}
-		return nil, fmt.Errorf("process %d: %w: %s", b.PID, ErrRefused, b.Detail)
+		return nil, fmt.Errorf("process %d: %w: %s", b.PID, reason, b.Says.Text(b.Detail))
 	case frameHello:
 	default:
 		return nil, fmt.Errorf("%w: it begins with a frame of type %d", ErrProtocol, k)
@@ -202,14 +203,15 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		if err != nil {
 			return err
 		}
-		sink.Notice(capture.Notice{Key: n.Key, Text: n.Text, State: n.State,
+		sink.Notice(capture.Notice{Key: n.Key, Text: n.Says.Text(n.Text), State: n.State,
 			Unmet: slices.Contains(unmetKeys, n.Key) && n.Text != "" && !n.State})
 	case frameAnswer:
-		a, err := read[capture.Answer](payload)
+		a, err := read[answer](payload)
 		if err != nil {
 			return err
 		}
-		sink.Answer(a)
+		a.Text = a.Says.Text(a.Text)
+		sink.Answer(a.Answer)
 	case frameOutput:
 		if s.host != 0 { // an agent knows of no output
 			sink.Output(payload)
@@ -220,7 +222,7 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 			return err
 		}
 		if l.N > 0 {
-			sink.Lose(l.Name, l.N, l.Detail)
+			sink.Lose(l.Name, l.N, l.Says.Text(l.Detail))
 		}
 	case frameBye:
 		b, err := read[bye](payload)
@@ -241,12 +243,12 @@ var unmetKeys = []string{
 }
 
 func (s *Session) waiting(sink capture.Sink) {
-	sink.Notice(capture.Notice{Key: say.KeyState, Text: s.hello.Waiting, State: true})
+	sink.Notice(capture.Notice{Key: say.KeyState, Text: s.hello.Says.Text(s.hello.Waiting), State: true})
 }
 
 // ending translates an agent's last word.
 func ending(b bye) capture.End {
-	e := capture.End{Code: -1, Detail: b.Detail}
+	e := capture.End{Code: -1, Detail: b.Says.Text(b.Detail)}
 	switch b.Reason {
 	case capture.Exited: // as another viewer knows it
 		e.Reason, e.OutOfMemory = capture.Exited, b.OutOfMemory
@@ -256,6 +258,9 @@ func ending(b bye) capture.End {
 		return e
 	case capture.Detached, capture.Disarmed, capture.Refused:
 		e.Reason = b.Reason
+		for i := range min(len(b.Left), len(b.LeftSays)) {
+			b.Left[i] = b.LeftSays[i].Text(b.Left[i])
+		}
 		if len(b.Left) > 0 {
 			e.Detail = strings.TrimPrefix(e.Detail+"; left in place: "+strings.Join(b.Left, "; "), "; ")
 		}
@@ -263,7 +268,7 @@ func ending(b bye) capture.End {
 	}
 	e.Reason = capture.Exited
 	if b.Reason != "exit" {
-		e.Detail = strings.TrimSuffix(b.Reason+": "+b.Detail, ": ")
+		e.Detail = strings.TrimSuffix(b.Reason+": "+e.Detail, ": ")
 		e.OutOfMemory = OutOfMemory(e.Detail)
 	}
 	return e

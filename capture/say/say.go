@@ -1,7 +1,8 @@
 // Package say is the catalogue of what gmemtop says to people about a job that it watches. The screen, what
 // is printed and what is recorded share its sentences. Programs decide by the types of package capture.
 //
-// What the agent says comes over the wire in its own words. The phases of a trial have theirs in replay/live.
+// The agent says a code and values, which [Told] makes a sentence. The phases of a trial have theirs in
+// replay/live, where the phases are.
 package say
 
 import (

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"embed"
+	"encoding/json"
 	"regexp"
 	"strings"
 )
@@ -15,6 +16,7 @@ var (
 	moduleDoc = regexp.MustCompile(`\A"""(?s:.*?)"""\n`)
 	future    = regexp.MustCompile(`(?m)^from __future__ import annotations\n`)
 	forTypes  = regexp.MustCompile(`(?m)^if TYPE_CHECKING:\n(?:(?: {4}.*)?\n)+`)
+	says      = regexp.MustCompile(`\bSays\(\s*"(\w+)"`)
 	relative  = regexp.MustCompile(`(?m)^from \.(\w+) import (?:\([^)]*\)|[^(\n]*)\n`)
 )
 
@@ -32,6 +34,22 @@ func Bundle(names ...string) string {
 		b.WriteString("\n# " + name + ".py\n" + strings.Trim(source, "\n") + "\n")
 	}
 	return b.String()
+}
+
+// noSentences is the line of says.py that a program without a viewer needs filled in.
+const noSentences = "SENTENCES: dict[str, str] = {}"
+
+// WithSentences returns a bundle that says whole sentences, rather than a code and values for a viewer. It
+// gets those of the sentences, by code, that it says.
+func WithSentences(bundle string, sentences map[string]string) string {
+	said := map[string]string{}
+	for _, found := range says.FindAllStringSubmatch(bundle, -1) {
+		if sentence, ok := sentences[found[1]]; ok {
+			said[found[1]] = sentence
+		}
+	}
+	quoted, _ := json.MarshalIndent(said, "", "    ") // strings by strings: Python reads it as a dict
+	return strings.Replace(bundle, noSentences, strings.TrimSuffix(noSentences, "{}")+string(quoted), 1)
 }
 
 // order returns modules and all that they import, each once and behind those that it imports.

@@ -40,6 +40,7 @@ from .optimizers import Optimizers
 from .outbox import Outbox
 from .patch import Patches
 from .process import importing, silent, stepping, too_old
+from .says import Says, told
 from .send import Sender
 from .settings import settings
 from .steps import UNSTEPPED, Steps
@@ -230,13 +231,7 @@ class Agent:
                 if window is not None:
                     window.rooting(False)
                 if agent.steps.backward_leaves(here, clock() - begin):
-                    agent.outbox.say(
-                        "%d backward passes and no step of an optimizer: a row is a step, and ends when one "
-                        "of torch.optim's has stepped. An optimizer that is "
-                        "not torch.optim's is not seen, nor is one that torch.compile of torch 2.2 has "
-                        "compiled; a newer torch shows that one" % UNSTEPPED,
-                        "steps",
-                    )
+                    agent.outbox.say(Says("no_optimizer_steps", UNSTEPPED), "steps")
 
         return backward
 
@@ -362,14 +357,13 @@ class Agent:
 
     def _last_word(self) -> None:
         if self.guard.dead and self.guard.why:
-            text = "the agent met an error and has gone, training goes on: " + self.guard.why
-            self.outbox.say(text, "disarmed")
+            self.outbox.say(Says("agent_failed", self.guard.why), "disarmed")
         end = self.exit or {
             "reason": "detached" if self.wishes.leaving else "disarmed",
             "detail": self.guard.why,
         }
         if self.left:
-            end = dict(end, left=self.left)
+            end = dict(end, left=self.left, left_says=[told(what) for what in self.left])
         # The process waits for this where it ends: its last window may be large, and says what it died of.
         self.sender.last_word(end, 5.0 if self.exit is None else LAST)
 
@@ -386,7 +380,7 @@ class Agent:
         if window is not None:
             window.stop()
             window.unhook()
-        self.left += [name + ", which the program wrapped after us" for name in self.patches.undo()]
+        self.left += [Says("wrapped_since", name) for name in self.patches.undo()]
         self.hooks = []
         served = self.manager.settle(self.windows.lasted)
         self.left += [served] if served else []

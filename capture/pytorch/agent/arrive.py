@@ -9,6 +9,7 @@ from .agent import Agent
 from .compat import step_hooks
 from .link import refuse
 from .process import initializing, silent, too_old
+from .says import Says
 
 
 def reach(path: str) -> None:
@@ -24,19 +25,10 @@ def reach(path: str) -> None:
 def attach(path: str) -> None:
     """Begin in a running process, on whatever thread this runs."""
     if "torch" not in sys.modules:
-        refuse(
-            path,
-            "torch is not loaded in this process: attach once the program has imported it, or name the "
-            "process that trains",
-        )
+        refuse(path, Says("torch_not_loaded"))
     elif too_old(sys.modules["torch"]):
         refuse(path, too_old(sys.modules["torch"]))
     elif any(t.name == "gmemtop" for t in threading.enumerate()):
-        refuse(
-            path,
-            "an agent lives in this process already, and is not found from here: watch it as the user who "
-            "does so, with the same XDG_RUNTIME_DIR",
-            "agent_lives",
-        )
+        refuse(path, Says("agent_lives"), "agent_lives")
     else:
         Agent(path, False).attach()

@@ -36,6 +36,7 @@ from .patch import Patches
 from .region import Region
 from .rerun import Rerun
 from .same import Same
+from .says import Says
 from .streams import Streams, capturing
 from .values import Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
 
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
 STALE = 3  # iterations in a row that a plan does not fit before it is given up
 # what returns is compared in this many iterations, and in one of this many later ones
 COMPARED_FIRST, COMPARED_EVERY = 3, 50
-REPLAYS = "the program replays CUDA graphs, and gmemtop cannot see what they read and write"
-CAPTURES = "the program captures a CUDA graph, in which what a plan does would stay for good"
+REPLAYS = Says("graphs_replay")
+CAPTURES = Says("graph_captured")
 
 
 class Iteration:
@@ -263,10 +264,7 @@ class Carrier:
             it.missed += 1
             return Kept(it, t)
         if storage.nbytes() != entry["bytes"] or str(storage.device) != self.plan["device"]:
-            it.why = (
-                "the %d. tensor saved has %d bytes, and %d in the plan: it was made for another iteration"
-                % (n + 1, storage.nbytes(), entry["bytes"])
-            )
+            it.why = Says("other_iteration", n + 1, storage.nbytes(), entry["bytes"])
             it.missed += 1
             return Kept(it, t)
         if entry["how"] == "swap":
@@ -320,18 +318,12 @@ class Carrier:
         if others and not self.plan.get("may_differ"):
             self.differs = True
             e = self.entries[min(others)]
-            how = (
-                "came back from the host"
-                if e["how"] == "swap"
-                else "was made again by "
-                + ", ".join(sorted({name for name, _ in self.plan["groups"][e["group"]]}))
-            )
-            self.why = (
-                self.why
-                or "%d of %d tensors were not the same to the bit when they were used again, first the %d. "
-                "that is saved, which %s"
-                % (len(others), compared, min(others) + 1, how)
-            )
+            bad, first = len(others), min(others) + 1
+            if e["how"] == "swap":
+                self.why = self.why or Says("differs_swapped", bad, compared, first)
+            else:
+                ops = ", ".join(sorted({name for name, _ in self.plan["groups"][e["group"]]}))
+                self.why = self.why or Says("differs_recomputed", bad, compared, first, ops)
         return compared, len(others)
 
     # -- what is needed --------------------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .markers import started
+from .says import Says, told
 from .wire import VERSION
 
 if TYPE_CHECKING:
     from .kinds import Device
 
 MAX_GPUS = 64  # that are described
-WAITING = "waiting for the first optimizer step"
+WAITING = Says("first_step")
 
 
 def hello(
@@ -47,6 +48,7 @@ def hello(
         "room": max(room, 0),
         "devices": _gpus(torch),
         "waiting": WAITING if waiting else "",
+        "says": told(WAITING) if waiting else {},
     }
 
 

@@ -9,6 +9,7 @@ import socket
 import struct
 from typing import Any, Iterator, Mapping
 
+from .says import told
 from .wire import BYE, MAX_FRAME, VERSION
 
 PIECE = 1 << 18  # bytes that are written at once
@@ -137,7 +138,14 @@ class Link:
 def refuse(path: str, why: str, code: str = "") -> None:
     """Tell the viewer at a socket why no agent begins here."""
     payload = json.dumps(
-        {"version": VERSION, "pid": os.getpid(), "reason": "refused", "detail": why, "refusal": code}
+        {
+            "version": VERSION,
+            "pid": os.getpid(),
+            "reason": "refused",
+            "detail": why,
+            "says": told(why),
+            "refusal": code,
+        }
     ).encode()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

@@ -20,6 +20,7 @@ from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
 from .pooled import Pooled
 from .region import COMPILED
+from .says import Says
 from .settings import settings
 from .slots import Refused
 from .streams import capturing
@@ -40,7 +41,7 @@ def unplannable(device: Device | None) -> str:
     """Why no plan can be carried out where the parameters are, "" where one can."""
     if device is None or device.type in ("cpu", "cuda"):
         return ""
-    return "the parameters are on %s, and plans are carried out on cpu and cuda" % (device,)
+    return Says("device_without_plans", str(device))
 
 
 class Manager:
@@ -87,7 +88,7 @@ class Manager:
             if carrier.why and self.was == 0:
                 self._kept(carrier.why)
             elif carrier.why:
-                text = "off, and training goes on as before: " + carrier.why
+                text = Says("plan_off", carrier.why)
                 self.outbox.say(text, "plan %d" % self.was)
                 self._ended("differs" if carrier.differs else "given_up", text)
         if self.wishes.plans and not self.wishes.leaving:
@@ -101,10 +102,11 @@ class Manager:
                 try:
                     why = self._refusal(order["plan"]) or self._on(order["id"], order["plan"])
                 except Exception as e:
-                    why = "the plan is malformed: %s: %s" % (type(e).__name__, e)
+                    why = Says("plan_malformed", "%s: %s" % (type(e).__name__, e))
             if why:
-                self.outbox.say("not begun: " + why, "plan %d" % order["id"])
-                self.outbox.answer([order["order"]], REFUSED, "not_begun", "not begun: " + why)
+                text = Says("plan_not_begun", why)
+                self.outbox.say(text, "plan %d" % order["id"])
+                self.outbox.answer([order["order"]], REFUSED, "not_begun", text)
             else:
                 self.outbox.answer([order["order"]], DONE)
             if order["plan"] and not why:
@@ -112,7 +114,7 @@ class Manager:
                 self.outbox.say("", "plan %d" % order["id"])
                 self._offloaded(False)
         if self.unplanned and self._compiled():
-            self._kept("torch.compile is in use, and what a compiled graph saves is its own affair")
+            self._kept(Says("compiled_saves"))
         if self.unplanned and unplannable(self.optimizers.device()):
             self._kept(unplannable(self.optimizers.device()))
         self.offload()
@@ -130,7 +132,7 @@ class Manager:
             carrier.begin()
         except Exception as e:
             carrier.remove()
-            return str(e) if isinstance(e, Refused) else "%s: %s" % (type(e).__name__, e)
+            return e.why if isinstance(e, Refused) else "%s: %s" % (type(e).__name__, e)
         self.carrier, self.managed = carrier, number
         return ""
 
@@ -151,7 +153,7 @@ class Manager:
             self._say_where()
 
     def _say_where(self) -> None:
-        self.outbox.state("what autograd saves waits on the host until there is a plan", "unplanned")
+        self.outbox.state(Says("offloads"), "unplanned")
         self._offloaded(True)
 
     def _offloaded(self, offloads: bool) -> None:
@@ -170,7 +172,7 @@ class Manager:
         if self.carrier is not None and self.managed == 0:
             self.off()
         self._offloaded(False)
-        self.outbox.say("what autograd saves stays on the device: " + why if why else "", "unplanned")
+        self.outbox.say(Says("saves_stay", why) if why else "", "unplanned")
 
     def off(self) -> None:
         carrier, self.carrier, self.was, self.managed = self.carrier, None, self.managed, 0
@@ -200,36 +202,26 @@ class Manager:
         torch = self.torch
         device = self.optimizers.device()
         if plan.get("version") != 1:
-            return "the plan is of version %s, and this agent carries out version 1" % plan.get("version")
+            return Says("plan_version", str(plan.get("version")))
         if device is not None and device.type == "cuda" and getattr(torch.version, "hip", None):
-            return (
-                "torch is built for ROCm here, and plans are carried out on CPUs and NVIDIA GPUs: capture "
-                "and replay work without one"
-            )
+            return Says("plan_rocm")
         if "pool" in plan:
             return (
-                ""
-                if str(device) == plan["device"]
-                else "the plan is for %s, and the parameters are on %s" % (plan["device"], device)
+                "" if str(device) == plan["device"] else Says("plan_device", str(plan["device"]), str(device))
             )
         if self._compiled():
             return COMPILED
         if dispatch_modes(torch) > 0 and plan.get("groups"):
-            return "the program has a dispatch mode of its own around its steps"
+            return Says("mode_around_steps")
         if device is None or unplannable(device):
-            return unplannable(device) or "no optimizer says where the parameters are"
+            return unplannable(device) or Says("device_unknown")
         ranks, room = local_ranks(), host_room()
         if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
             room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
         if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
+            takes, free = plan["slab"] * ranks >> 20, room >> 20
             return (
-                "it takes %d MiB of host memory%s, of which %d MiB are available: plan with recompute, or "
-                "with a larger budget"
-                % (
-                    plan["slab"] * ranks >> 20,
-                    " (%d ranks of this host together)" % ranks if ranks > 1 else "",
-                    room >> 20,
-                )
+                Says("host_full_ranks", takes, ranks, free) if ranks > 1 else Says("host_full", takes, free)
             )
         return ""
 
@@ -253,7 +245,7 @@ class Manager:
             return
         carrier.watch = carrier.window = None
         if window.watched and carrier.why:
-            text = "what autograd saves was not seen up to step %d: %s" % (self.outbox.produced, carrier.why)
+            text = Says("saves_unseen", self.outbox.produced, carrier.why)
             self.outbox.answer(window.orders, REFUSED, "saves_unseen", text)
             window.orders = []
         if self.managed == 0 and not self.unplanned:

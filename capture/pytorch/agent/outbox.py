@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 from typing import Any
 
+from .says import told
 from .wire import LOST, NOTICE
 
 MAX_STEPS = 20000  # steps that wait for a viewer to come, about 5 MiB
@@ -34,20 +35,19 @@ class Outbox:
 
     def say(self, text: str, key: str) -> None:
         """Tell people. An empty text takes back what was said under the key."""
-        self.notices.append((NOTICE, {"text": text, "key": key}))
+        self.notices.append((NOTICE, {"text": text, "says": told(text), "key": key}))
 
     def state(self, text: str, key: str) -> None:
         """Say what the agent waits for or does now."""
-        self.notices.append((NOTICE, {"text": text, "key": key, "state": True}))
+        self.notices.append((NOTICE, {"text": text, "says": told(text), "key": key, "state": True}))
 
     def lose(self, name: str, n: int, detail: str) -> None:
-        self.notices.append((LOST, {"name": name, "n": n, "detail": detail}))
+        self.notices.append((LOST, {"name": name, "n": n, "detail": detail, "says": told(detail)}))
 
     def answer(self, orders: list[int], state: str, reason: str = "", text: str = "") -> None:
         """Say how far some orders have come. Nobody wants answers to order 0."""
-        for number in orders:
-            if number:
-                self.answers.append({"order": number, "state": state, "reason": reason, "text": text})
+        told_of = {"state": state, "reason": reason, "text": text, "says": told(text)}
+        self.answers.extend(dict(told_of, order=number) for number in orders if number)
 
     # -- the sending thread's --------------------------------------------------------------------------------
 

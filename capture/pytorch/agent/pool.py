@@ -16,6 +16,7 @@ import sys
 import threading
 from typing import Any, Callable
 
+from .says import Says
 from .slots import SLOTS, Refused, Symbols, table
 
 RUNTIME = (
@@ -52,24 +53,24 @@ FIGURES = (
     "installed",
     "lost",
 )
-WHY = ("", "asked", "stale: of what is planned, less than half was served in three iterations in a row")
+WHY = ("", Says("pool_off"), Says("pool_stale"))
 ALIGN = {"cpu": 64, "cuda": 512}
 MAX_ENTRIES, MAX_EVENTS = 1 << 20, 1 << 18
 EVENT = "<qqQQQq"  # struct event of serve.h
 NOT_INSTALLED = (
-    "the pool's library and torch's allocator do not fit",
-    "this process is the child of one that has a pool: plan in a process of its own",
-    "the pool of another device lived in this process: start the program anew",
-    "another pool is in use in this process: turn that one off first",
+    Says("pool_does_not_fit"),
+    Says("pool_of_parent"),
+    Says("pool_of_device"),
+    Says("pool_in_use"),
 )
 NOT_ARMED = (
-    "there is no memory for the arena",
-    "the plan is malformed: an entry lies outside of the arena or is not aligned",
-    "the plan has no entry with a place",
-    "there is no memory for the plan's tables",
-    "a plan is in use: turn it off first",
-    "tensors from earlier plans are still alive: let the program let go of them, or start it anew",
-    "tensors from a plan of another stream are still alive: try again after the next step",
+    Says("arena_full"),
+    Says("entry_misplaced"),
+    Says("entries_missing"),
+    Says("tables_full"),
+    Says("plan_in_use"),
+    Says("tensors_alive"),
+    Says("tensors_of_stream"),
 )
 
 
@@ -83,7 +84,7 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
             said: str = method(self, *args) or ""
             return said
         except Refused as e:
-            self.error = str(e)
+            self.error = e.why
         except Exception as e:
             self.error = "%s: %s" % (type(e).__name__, e)
         return self.error
@@ -113,7 +114,7 @@ class Pool:
         try:
             self._check()
         except Refused as e:
-            return str(e)
+            return e.why
         except Exception as e:
             return "%s: %s" % (type(e).__name__, e)
         return ""
@@ -122,60 +123,37 @@ class Pool:
         torch, version = self.torch, str(self.torch.__version__)
         number = tuple(int(n) for n in version.split(".")[:2] if n.isdigit())
         if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
-            raise Refused("the pool runs on Linux, on x86-64 and arm64: the other managers need neither")
+            raise Refused(Says("pool_platform"))
         if not getattr(sys, "_is_gil_enabled", lambda: True)():
-            raise Refused(
-                "the pool was not tried with a free-threaded Python: the other managers work with it"
-            )
+            raise Refused(Says("pool_free_threads"))
         if self.kind not in SLOTS:
-            raise Refused(
-                "the pool knows the memory of NVIDIA GPUs and of the host, not of %s: the other managers "
-                "work with it" % self.device
-            )
+            raise Refused(Says("pool_device", self.device))
         if number not in SLOTS[self.kind]:
-            known = min(SLOTS[self.kind]) + max(SLOTS[self.kind])
-            raise Refused(
-                "the pool knows torch %d.%d to %d.%d and this is %s: the other managers work with it"
-                % (known + (version,))
-            )
+            oldest, newest = "%d.%d" % min(SLOTS[self.kind]), "%d.%d" % max(SLOTS[self.kind])
+            raise Refused(Says("pool_torch", oldest, newest, version))
         if self.kind == "cuda":
             if platform.machine() != "x86_64":
-                raise Refused("on a GPU the pool runs on x86-64: the other managers work here")
+                raise Refused(Says("pool_arm_gpu"))
             if getattr(torch.version, "hip", None):
-                raise Refused(
-                    "the pool knows CUDA, and torch is built for ROCm here: capture and replay work without "
-                    "a plan"
-                )
+                raise Refused(Says("pool_rocm"))
             if torch.cuda.get_allocator_backend() == "pluggable":
-                raise Refused(
-                    "the pool stands in front of torch's native allocator, and this program has put a "
-                    "pluggable one in its place: leave torch's own there"
-                )
+                raise Refused(Says("pool_pluggable"))
             if torch.cuda.get_allocator_backend() != "native":
-                raise Refused(
-                    "the pool stands in front of torch's native allocator, and this program uses %s: unset "
-                    "backend in PYTORCH_CUDA_ALLOC_CONF" % torch.cuda.get_allocator_backend()
-                )
+                raise Refused(Says("pool_backend", torch.cuda.get_allocator_backend()))
             if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING"):
-                raise Refused("PYTORCH_NO_CUDA_MEMORY_CACHING turns torch's allocator off: unset it")
+                raise Refused(Says("pool_no_caching"))
         if self.library is None:
             self.library = self._load()
         if self.found is None:
             self.found = table(self.kind, self.library.pool_theirs)
             if SLOTS[self.kind][number] != self.found[2]:
-                raise Refused(
-                    "torch %s has its allocator's functions at %s, not at %s: it is no torch that is known"
-                    % (version, self.found[2], SLOTS[self.kind][number])
-                )
+                raise Refused(Says("pool_slots", version, str(self.found[2]), str(SLOTS[self.kind][number])))
 
     def _load(self) -> ctypes.CDLL:
         try:
             library = ctypes.CDLL(self.path)
         except OSError as e:
-            raise Refused(
-                "the pool's library cannot be loaded in this process (%s): it has to be able to read and "
-                "execute it" % e
-            ) from e
+            raise Refused(Says("pool_library", str(e))) from e
         i32, i64, pointer = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
         for name, result, arguments in (
             ("install", ctypes.c_int, [pointer, ctypes.c_int, pointer, pointer]),
@@ -240,12 +218,10 @@ class Pool:
     def record(self, room: int = MAX_EVENTS) -> None:
         """Begin to write allocations and frees down, up to room of them."""
         if self.kind != "cpu":
-            raise Refused(
-                "on a GPU torch records its allocator itself: capture a window at the depth history"
-            )
+            raise Refused(Says("records_itself"))
         self._install()
         if not self.library.pool_record(room):
-            raise Refused("there is no memory to record in")
+            raise Refused(Says("recording_full"))
         self.thread = threading.get_ident()
 
     def events(self) -> dict[str, Any] | None:
@@ -282,10 +258,7 @@ class Pool:
         Offset -1 is torch's."""
         entries, arena, steps = plan["entries"], int(plan["arena"]), int(plan.get("steps", 1))
         if not 0 < len(entries) <= MAX_ENTRIES or arena <= 0:
-            raise Refused(
-                "the plan has %d entries in %d bytes: from 1 to %d can be served"
-                % (len(entries), arena, MAX_ENTRIES)
-            )
+            raise Refused(Says("entries_many", len(entries), arena, MAX_ENTRIES))
         self._install()
         if self.kind == "cuda":
             with self.torch.cuda.device(
@@ -352,10 +325,7 @@ class Pool:
             return ""
         figures = self._figures()
         if figures["arenas"]:
-            return "%d tensors that the pool served are still alive: %d bytes go with the last of them" % (
-                figures["live"] + figures["held"],
-                figures["arena_bytes"],
-            )
+            return Says("pool_left", figures["live"] + figures["held"], figures["arena_bytes"])
         if figures["installed"]:
-            return "another tool has put itself in front of the pool: it stays, and hands everything on"
+            return Says("pool_wrapped")
         return ""

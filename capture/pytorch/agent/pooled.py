@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
 from .pool import Pool
+from .says import Says
 from .slots import Refused
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ class Pooled:
             self.watcher.next()
         figures = self.pool.counters()
         if not figures["armed"]:
-            self.why = self.why or figures["why"] or "the pool serves nothing any more"
+            self.why = self.why or figures["why"] or Says("pool_off")
         was, self.missed = self.missed, figures["missed"]
         return 0, 0, 0, max(self.missed - was, 0), 0, 0
 

@@ -8,6 +8,8 @@ import threading
 import types
 from typing import Any
 
+from .says import Says
+
 OLDEST = 2, 2  # of torch: what the agent calls came with it
 
 
@@ -20,10 +22,7 @@ def too_old(torch: Any) -> str:
             return ""
     except ValueError:
         return ""
-    return (
-        "torch %s is too old: %d.%d is the oldest that is watched from inside: update torch, or see what a "
-        "GPU's driver allocates for it with gmemtop attach --probes" % ((version,) + OLDEST)
-    )
+    return Says("torch_too_old", version, "%d.%d" % OLDEST)
 
 
 def initializing(module: Any) -> bool:

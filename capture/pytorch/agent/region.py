@@ -21,16 +21,14 @@ from .compat import (
     saved_hooks_disabled,
 )
 from .patch import Patches
+from .says import Says
 
 if TYPE_CHECKING:
     from .carry import Carrier
     from .kinds import Module
 
 
-COMPILED = (
-    "torch.compile is in use, and what a compiled graph saves is not seen tensor by tensor: set "
-    "torch._functorch.config.activation_memory_budget instead"
-)
+COMPILED = Says("compiled_plan")
 
 
 class Region:
@@ -110,16 +108,12 @@ class Region:
         if hooks is None:
             return
         if self._others():  # what they make of a tensor is learnt with, and ours would go before them
-            return self.carrier.skip("the program has hooks on saved tensors of its own around its modules")
+            return self.carrier.skip(Says("hooks_of_its_own"))
         try:
             push_saved_hooks(self.torch, *hooks)
             self.pushed = True
         except RuntimeError:
-            self.carrier.why = (
-                self.carrier.why
-                or "the program runs its modules where torch allows no hooks on saved tensors, as "
-                "torch.func does"
-            )
+            self.carrier.why = self.carrier.why or Says("hooks_forbidden")
             return
         if self.mode is not None:
             self.mode.__enter__()
@@ -160,7 +154,7 @@ class Region:
                 pop_saved_hooks(region.torch)
                 region.pushed = False
                 now = region.carrier.now
-                now.why = now.why or "torch.func is used inside of a module"
+                now.why = now.why or Says("func_inside")
             return original(*args, **kwargs)
 
         return disable

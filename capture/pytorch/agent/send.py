@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 from .hello import hello
 from .recorded import RECORDED, allocator_rules
+from .says import Says, told
 from .wire import (
     ACCEPTED,
     ANSWER,
@@ -102,8 +103,8 @@ class Sender:
             self._part(end, last)
         except Exception as e:
             if self.link.sock is not None:
-                lost = "%s; its last words were lost: %s: %s" % (end["detail"], type(e).__name__, e)
-                self.link.frame(BYE, {"reason": "disarmed", "detail": lost})
+                lost = Says("last_words_lost", end["detail"], "%s: %s" % (type(e).__name__, e))
+                self.link.frame(BYE, {"reason": "disarmed", "detail": lost, "says": told(lost)})
                 self.link.sock.settimeout(0.5)
                 self.link.sock.sendall(self.link.out)
 
@@ -131,7 +132,7 @@ class Sender:
         self.wishes.viewer_left()
         self.outbox.viewer_left()
         if self.sending is not None:
-            self.outbox.lose("windows", 1, "the viewer went while it was sent")
+            self.outbox.lose("windows", 1, Says("viewer_left"))
             self.sending = None
 
     def _patience(self) -> int:
@@ -151,29 +152,31 @@ class Sender:
             for kind, payload in self.link.frames():
                 if kind not in (WELCOME, ORDER, DETACH):
                     continue  # of a later version
-                told = json.loads(payload.decode() or "{}")
+                heard = json.loads(payload.decode() or "{}")
                 if kind == WELCOME:
-                    self.welcome = told.get("version") == VERSION
+                    self.welcome = heard.get("version") == VERSION
                     if not self.welcome:
                         return self._lost_viewer()
                 elif kind == ORDER:
-                    self._order(told)
+                    self._order(heard)
                 else:
                     self.wishes.leaving = True
         except (ValueError, TypeError, AttributeError, ArithmeticError, RecursionError):
             self._lost_viewer()  # not a gmemtop viewer
 
-    def _order(self, told: dict[str, Any]) -> None:
+    def _order(self, heard: dict[str, Any]) -> None:
         """Take an order. The training thread starts on it when the current step ends."""
         wishes, answer = self.wishes, self.outbox.answer
-        number, steps = number_of(told, "id"), number_of(told, "steps")
-        do, how = told.get("do"), told.get("how")
+        number, steps = number_of(heard, "id"), number_of(heard, "steps")
+        do, how = heard.get("do"), heard.get("how")
         if do == "describe":
             steps = min(max(steps, 1), 1000)
             answer([number], ACCEPTED)
             how = how if how in RECORDED else wishes.how
-            wishes.want.append((how, steps, bool(told.get("saves")), str(told.get("library", "")), [number]))
-            self.outbox.state("waiting for the step's end, then capturing %d" % steps, "asked")
+            wishes.want.append(
+                (how, steps, bool(heard.get("saves")), str(heard.get("library", "")), [number])
+            )
+            self.outbox.state(Says("captures_next", steps), "asked")
         elif do == "every":
             wishes.every = max(steps, 0)
             answer([number], DONE)
@@ -181,21 +184,21 @@ class Sender:
             wishes.how = how
             answer([number], DONE)
         elif do in ("carry", "keep"):
-            plan = told.get("plan") if do == "carry" else None
+            plan = heard.get("plan") if do == "carry" else None
             if plan is not None and not isinstance(plan, dict):
                 raise TypeError("the plan is not a JSON object")
             answer([number], ACCEPTED)
             try:
                 older = [wishes.plans.popleft()["order"]]
-                answer(older, REFUSED, "superseded", "a newer order came before it was begun")
+                answer(older, REFUSED, "superseded", Says("superseded"))
             except IndexError:
                 pass  # none waits, or the training thread has just taken it
             wishes.plans.append(
-                {"order": number, "id": number_of(told, "number"), "plan": plan, "keep": do == "keep"}
+                {"order": number, "id": number_of(heard, "number"), "plan": plan, "keep": do == "keep"}
             )
             self.hurry = time.monotonic() + 1.0
         else:
-            answer([number], REFUSED, "unknown_order", "this agent knows no order %.20r" % (do,))
+            answer([number], REFUSED, "unknown_order", Says("unknown_order", "%.20r" % (do,)))
 
     # -- what goes -------------------------------------------------------------------------------------------
 
@@ -204,10 +207,10 @@ class Sender:
 
     def _introduce(self) -> None:
         """Send the hello, and remember the parts of it that may change."""
-        told = self._changing()
-        totals, (how, offloads, waiting) = self.totals, told
+        now = self._changing()
+        totals, (how, offloads, waiting) = self.totals, now
         self.link.frame(HELLO, hello(self.torch, totals.device, how, offloads, totals.room, waiting))
-        self.told = told
+        self.told = now
 
     def _changing(self) -> tuple[str, bool, bool]:
         return self.wishes.how, self.manager.offloads, self.outbox.produced == 0
@@ -228,7 +231,8 @@ class Sender:
             link.frame(STEPS, rows)
         lost = outbox.lost()
         if lost:
-            link.frame(LOST, {"name": "steps", "n": lost, "detail": "they waited too long for a viewer"})
+            why = Says("viewer_late")
+            link.frame(LOST, {"name": "steps", "n": lost, "detail": why, "says": told(why)})
         while len(link.out) < 1 << 18:
             if self.sending is None:
                 window = self.windows.next_ready()

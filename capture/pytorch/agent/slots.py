@@ -15,6 +15,8 @@ import os
 import struct
 from typing import Callable
 
+from .says import Says
+
 HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
 SLOTS = {
     "cpu": dict(
@@ -75,7 +77,11 @@ ABSENT = ("shareIpcHandle",)  # from torch before 2.5
 
 
 class Refused(Exception):
-    """A sentence for the user."""
+    """What cannot be done, and why."""
+
+    def __init__(self, why: str) -> None:
+        Exception.__init__(self, why)
+        self.why = why
 
 
 class Symbols:
@@ -92,15 +98,12 @@ class Symbols:
                     self.base = int(fields[0].split("-")[0], 16) - int(fields[2], 16)
                     break
         if not self.path:
-            raise Refused("torch's %s is not in this process" % name)
+            raise Refused(Says("library_missing", name))
         try:
             with open(self.path, "rb") as f:
                 self.names = self._read(f.read())
         except (OSError, struct.error, ValueError, IndexError) as e:
-            raise Refused(
-                "the symbols of %s cannot be read (%s): was torch updated since the program began? start it "
-                "anew" % (self.path, e)
-            ) from e
+            raise Refused(Says("symbols_unread", self.path, str(e))) from e
 
     @staticmethod
     def _read(data: bytes) -> dict[int, list[tuple[str, int]]]:
@@ -139,7 +142,7 @@ def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[in
     else:
         address = ctypes.c_void_p.in_dll(library, "_ZN3c104cuda20CUDACachingAllocator9allocatorE").value
     if not address:
-        raise Refused("torch has no allocator for %s yet: wait for the first step" % device)
+        raise Refused(Says("allocator_missing", device))
     virtual = theirs(address)
     sizes = [
         size
@@ -147,10 +150,7 @@ def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[in
         if name == "_ZTVN" + (CPU if device == "cpu" else CUDA)
     ]
     if not sizes:
-        raise Refused(
-            "torch's allocator for %s is not its own, or its library has no symbols: another tool or a "
-            "pluggable allocator is in its place" % device
-        )
+        raise Refused(Says("allocator_replaced", device))
     count = sizes[0] // 8 - 2
     slots = [-1] * len(HOOKED)
     for k in range(count):
@@ -160,8 +160,5 @@ def table(device: str, theirs: Callable[[int], int]) -> tuple[int, int, tuple[in
                     slots[h] = k
     for h, names in enumerate(NAMES[device]):
         if names and slots[h] < 0 and HOOKED[h] not in ABSENT:
-            raise Refused(
-                "torch's allocator has no %s that is known: this version of gmemtop does not know this torch"
-                % HOOKED[h]
-            )
+            raise Refused(Says("allocator_unknown", HOOKED[h]))
     return address, count, tuple(slots)

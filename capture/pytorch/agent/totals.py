@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
+from .says import Says
 
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Tensor
@@ -35,15 +36,15 @@ def _cost(took: int, before: int) -> int:
     return min(took, 2 * (before or EXPECTED))
 
 
-def foreign(torch: Any) -> str | None:
+def foreign(torch: Any) -> Says | None:
     """What serves the memory of GPUs in the place of torch's own allocator, in words; None where nothing
     does."""
     name = getattr(torch.cuda, "get_allocator_backend", lambda: "native")()
     if name == "native":
         return None
     if name != "pluggable":
-        return "the allocator %s" % name
-    return "RMM's pluggable allocator" if is_rmm(torch) else "a pluggable allocator"
+        return Says("allocator_named", name)
+    return Says("allocator_rmm") if is_rmm(torch) else Says("allocator_pluggable")
 
 
 class Pools:
@@ -169,11 +170,7 @@ class Totals:
             if foreign(self.torch) is None:
                 raise
             self.counts = False
-            self.outbox.say(
-                "the program uses %s, which counts nothing: of the GPU's memory the steps tell nothing"
-                % foreign(self.torch),
-                "allocator",
-            )
+            self.outbox.say(Says("allocator_counts_nothing", foreign(self.torch)), "allocator")
             return None
 
     def _room(self, device: Device, reserved: int) -> int:

@@ -11,6 +11,7 @@ from .costs import carrying_costs
 from .manage import unplannable
 from .ops import Ops
 from .recorded import RECORDED
+from .says import Says
 from .storages import Addresses
 from .totals import foreign
 from .wire import REFUSED
@@ -82,7 +83,7 @@ class Windows:
             return
         if len(self.ready) >= MAX_READY:
             if not wishes.want:
-                self.outbox.lose("windows", 1, "the viewer had not taken the ones before")
+                self.outbox.lose("windows", 1, Says("viewer_slow"))
             return
         asked = wishes.asked()
         how, steps, saves, library, orders = asked or (wishes.how, 1, False, "", [])
@@ -120,39 +121,34 @@ class Windows:
     def _not_eager(self) -> str:
         """Why a description of ops would show other code than what trains, "" where it would not."""
         if compiled_graphs() > 0:
-            return "torch.compile is in use"
+            return Says("compiled")
         if dispatch_modes(self.torch) > 0:
-            return "the program has a dispatch mode of its own"
+            return Says("mode_of_its_own")
         return ""
 
     def _elsewise(self, why: str, device: Device | None, orders: list[int]) -> str:
         """Take another means from now on, and say so."""
         self.wishes.how = "history" if device is not None and device.type == "cuda" else "profile"
-        text = (
-            "%s, and steps that are watched op by op would run in another way: %s shows what is allocated "
-            "instead, though not who uses it"
-            % (why, "the allocator's history" if self.wishes.how == "history" else "torch's profiler")
-        )
+        history = self.wishes.how == "history"
+        text = Says("history_instead", why) if history else Says("profile_instead", why)
         self._refuse(text, "ops", orders)
         return self.wishes.how
 
     def _refusal(self, how: str, device: Device | None) -> str:
         """Why no window can be opened by some means, "" where one can."""
         if how == "profile" and profiler_enabled(self.torch):
-            return "the program runs torch's profiler itself, and there is only one"
+            return Says("profiler_busy")
         if how != "history":
             return ""
         if device is None or device.type != "cuda":
-            return "the allocator keeps no history of the CPU's memory: describe the ops instead"
+            return Says("history_of_cpu")
         other = foreign(self.torch)
         if other is not None:
-            own = "pluggable" in other
-            return "the program uses %s, which keeps no history: %s, or capture ops" % (
-                other,
-                "leave torch's own in place" if own else "unset backend in PYTORCH_CUDA_ALLOC_CONF",
-            )
+            if other.code == "allocator_named":
+                return Says("history_of_backend", other)
+            return Says("history_of_pluggable", other)
         if records_history(self.torch):
-            return "the program records the allocator's history itself, and one recording would end the other"
+            return Says("history_busy")
         return ""
 
     def _refuse(self, why: str, key: str, orders: list[int]) -> None:
@@ -183,18 +179,12 @@ class Windows:
             self.finished(window)
             return
         if window.how == "ops" and compiled_graphs() > 0:
-            text = (
-                "torch.compile came into use while a step was described: the description would show it "
-                "eager and is thrown away"
-            )
+            text = Says("compiled_meanwhile")
             self.outbox.say(text, "ops")
             self.outbox.answer(window.orders, REFUSED, "not_captured", text)
             return
         if window.graphs:
-            self.outbox.say(
-                "%d CUDA graphs were replayed: what runs inside of them is not seen as ops" % window.graphs,
-                "graphs",
-            )
+            self.outbox.say(Says("graphs_replayed", window.graphs), "graphs")
         self.outbox.say("", "asked")
         window.partial = partial
         if window.how == "history" and window.taken is None:
@@ -210,8 +200,7 @@ class Windows:
         try:
             return {"costs": carrying_costs(self.torch, window.rows.list)}
         except Exception as e:
-            text = "what copies take here could not be measured: %s: %s" % (type(e).__name__, e)
-            self.outbox.say(text, "costs")
+            self.outbox.say(Says("costs_unknown", "%s: %s" % (type(e).__name__, e)), "costs")
             return {}
 
     def stop(self) -> None:

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/agent"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -80,6 +81,11 @@ func built(t *testing.T) string {
 
 var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives", "raises", "fork", "threads", "refusals"}
 
+// poolSource returns the pool's half in Python, which says its sentences in full.
+func poolSource() []byte {
+	return []byte(agent.WithSentences(agent.Bundle("pool"), say.AgentSentences()))
+}
+
 // run is what testdata/train.py said, of all scenarios in one process, since nothing takes as long as to
 // import torch.
 var run struct {
@@ -98,7 +104,7 @@ func ran(t *testing.T, scenario string, result any) {
 	run.Do(func() {
 		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{}, map[string]int64{}
 		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
-		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), []byte(agent.Bundle("pool")), 0o600); run.err != nil {
+		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), poolSource(), 0o600); run.err != nil {
 			return
 		}
 		read(t, train)
@@ -333,7 +339,7 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
 	sources := t.TempDir()
-	source := []byte(agent.Bundle("pool"))
+	source := poolSource()
 	if err := os.WriteFile(filepath.Join(sources, "pool.py"), source, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 import pytest
 
 from agent import wire
+from agent.hello import hello
 from agent.link import Bell, Link
 from agent.outbox import MAX_STEPS, Outbox
+from agent.says import SENTENCES, Says, told
 from agent.send import MAX_UNSENT, SOON, Sender
 from agent.wishes import Wishes
 
@@ -60,7 +62,37 @@ def test_an_order_is_accepted_with_its_number():
     s.hear(wire.ORDER, order(id=7, do="describe", how="ops", steps=2, saves=True))
     assert list(s.wishes.want) == [("ops", 2, True, "", [7])]
     s._fill()
-    assert (wire.ANSWER, {"order": 7, "state": "accepted", "reason": "", "text": ""}) in s.frames()
+    assert (
+        wire.ANSWER,
+        {"order": 7, "state": "accepted", "reason": "", "text": "", "says": {}},
+    ) in s.frames()
+
+
+def test_a_sentence_is_sent_by_its_code_and_readable_without_it(monkeypatch):
+    inner = Says("plan_version", "2")
+    outer = Says("plan_not_begun", inner)
+    assert (inner, outer) == ("plan version: 2", "plan not begun: plan version: 2")
+    assert told(outer) == {
+        "code": "plan_not_begun",
+        "values": [{"code": "plan_version", "values": ["2"]}],
+    }
+    assert told("") == told("ValueError: the program's own") == {}
+    monkeypatch.setitem(SENTENCES, "plan_version", "the plan is of version %s")
+    assert Says("plan_version", "2") == "the plan is of version 2"
+
+
+def test_what_is_said_has_its_code_in_every_frame():
+    box = Outbox()
+    box.say(Says("compiled"), "ops")
+    box.state(Says("offloads"), "unplanned")
+    box.lose("windows", 1, Says("viewer_slow"))
+    box.answer([1, 0, 2], wire.REFUSED, "superseded", Says("superseded"))
+    said = [payload["says"]["code"] for _, payload in box.notices] + [a["says"]["code"] for a in box.answers]
+    assert said == ["compiled", "offloads", "viewer_slow", "superseded", "superseded"]
+    assert [a["order"] for a in box.answers] == [1, 2]
+    assert (
+        hello(SimpleNamespace(__version__="2"), None, "ops", False, 0, True)["says"]["code"] == "first_step"
+    )
 
 
 def test_an_order_that_nobody_knows_is_refused():

@@ -1,0 +1,51 @@
+package pytorch
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestWhatAnAgentSaysIsASentenceOfTheCatalogue: of each frame that has words for people, with a code that is
+// known, with one that a newer agent may have, and as an older agent sends it.
+func TestWhatAnAgentSaysIsASentenceOfTheCatalogue(t *testing.T) {
+	for says, want := range map[string]string{
+		`,"says":{"code":"compiled","values":[]}`: "torch.compile is in use",
+		`,"says":{"code":"of a newer agent"}`:     "as it came",
+		`,"says":{}`:                              "as it came",
+		``:                                        "as it came",
+	} {
+		hello := `{"version":2,"pid":1,"waiting":"as it came"` + says + `}`
+		b := slices.Concat(
+			raw(frameHello, hello),
+			raw(frameNotice, `{"key":"ops","text":"as it came"`+says+`}`),
+			raw(frameLost, `{"name":"steps","n":1,"detail":"as it came"`+says+`}`),
+			raw(frameAnswer, `{"order":7,"state":"refused","text":"as it came"`+says+`}`),
+			raw(frameBye, `{"reason":"detached","detail":"as it came"`+says+
+				`,"left":["as it came"],"left_says":[`+
+				cmp.Or(strings.TrimPrefix(says, `,"says":`), "{}")+`]}`))
+		v, err := run(t, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := []string{v.Losses[0].Detail, v.Answers[0].Text, v.End.Detail}
+		for _, n := range v.Notices {
+			got = append(got, n.Text)
+		}
+		all := []string{want, want, want + "; left in place: " + want, want, want}
+		if !slices.Equal(got, all) {
+			t.Errorf("%s: %q", says, got)
+		}
+	}
+	for says, want := range map[string]string{
+		`{"code":"compiled"}`: "torch.compile is in use",
+		`{}`:                  "as it came",
+	} {
+		_, err := shake(nil, frameBye, []byte(`{"pid":1,"detail":"as it came","says":`+says+`}`))
+		if !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), want) {
+			t.Error(err)
+		}
+	}
+}
