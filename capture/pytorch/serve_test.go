@@ -37,7 +37,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 	guests := []*viewer{view(t, capture.Limits{}), view(t, capture.Limits{})}
 	for _, g := range guests {
 		if g.source.Host() != os.Getpid() {
-			t.Fatalf("looks along with %d", g.source.Host())
+			t.Fatalf("watches alongside %d", g.source.Host())
 		}
 		v := g.until(t, "a guest", func(v capture.View) bool { return len(v.Steps) == 1500 && len(v.Windows) == 1 && len(v.Losses) > 0 })
 		if !reflect.DeepEqual(v.Steps, first.Steps) {
@@ -63,7 +63,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 				along = n.Text
 			}
 		}
-		if !strings.Contains(along, fmt.Sprintf("looking along with process %d", os.Getpid())) || len(v.Notices) != len(first.Notices)+1 {
+		if !strings.Contains(along, fmt.Sprintf("watching alongside process %d", os.Getpid())) || len(v.Notices) != len(first.Notices)+1 {
 			t.Errorf("%+v beside %+v", v.Notices, first.Notices)
 		}
 	}
@@ -111,7 +111,7 @@ func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
 	if err := <-guests[0].done; err != nil {
 		t.Error(err)
 	}
-	if e := guests[0].Snapshot().End; e.Reason != capture.Detached || !strings.Contains(e.Detail, "goes on watching") {
+	if e := guests[0].Snapshot().End; e.Reason != capture.Detached || !strings.Contains(e.Detail, "keeps watching") {
 		t.Errorf("%+v", e)
 	}
 	a.step(10)
@@ -269,7 +269,7 @@ func TestWhoWatchedIsKilled(t *testing.T) {
 	guest := view(t, capture.Limits{})
 	guest.until(t, "the steps", seenSteps(5))
 	if guest.source.Host() != host.Process.Pid {
-		t.Errorf("looks along with %d, not %d", guest.source.Host(), host.Process.Pid)
+		t.Errorf("watches alongside %d, not %d", guest.source.Host(), host.Process.Pid)
 	}
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestWhoWatchedIsKilled(t *testing.T) {
 	next := view(t, capture.Limits{})
 	again.Wait()
 	if next.source.Host() != 0 {
-		t.Errorf("looks along with %d, which is gone", next.source.Host())
+		t.Errorf("watches alongside %d, which is gone", next.source.Host())
 	}
 	a.step(3)
 	next.until(t, "the agent's own steps", seenSteps(3))

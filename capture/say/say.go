@@ -28,9 +28,9 @@ const (
 	Reached          // the process, its command
 	OutOfReach       // the same: another user's, or in a container
 	NotReached       // the process, its command, the error
-	Beside           // the process of the viewer that has the agent
+	Beside           // the viewer that has the agent
 	BesideOther      // the same, the process that it shows, the one that was asked for
-	TookOver         // the process of the viewer that had the agent
+	TookOver         // the viewer that had the agent
 	AgentGone        // why
 	ConnectionFailed // the error
 
@@ -57,25 +57,25 @@ const (
 // catalogue has each sentence, with the key of the notice that says it; "" where none does.
 var catalogue = [sentences]struct{ key, text string }{
 	WaitsForTorch: {KeyState, "for the command to load torch"},
-	WaitsForAgent: {KeyState, "for process %d to take the agent in"},
+	WaitsForAgent: {KeyState, "for process %d to load the agent"},
 	WaitsForInterpreter: {KeyState,
 		"for the interpreter: its main thread is in a long call outside of Python, or asleep"},
 
 	Attached: {"attached", "attached by %s; the job stood still for %s"},
 	AttachedLate: {"attached", "attached by %s; the job stood still for %s, for %s of which it waited " +
 		"for a processor: this machine has more to do than it can"},
-	Reached: {"reach", "our environment did not reach process %d (%s): it was attached to when it had " +
-		"loaded torch, and what it did before was not seen"},
+	Reached: {"reach", "gmemtop's environment did not reach process %d (%s): gmemtop attached once it had " +
+		"loaded torch, and did not see what it did before"},
 	OutOfReach: {"reach", "process %d (%s) has loaded torch as another user or in a container, where it " +
 		"does not reach what gmemtop run listens on: gmemtop attach %[1]d, in another terminal, watches it"},
 	NotReached: {"reach",
 		"process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v"},
 	Beside: {KeyBeside,
-		"looking along with process %d, which watches this job and goes on when you leave"},
-	BesideOther: {KeyBeside, "looking along with process %d, which watches this job and goes on when you " +
-		"leave; of its processes it shows %d, not %d"},
+		"watching alongside process %d, which captures this job and keeps running when you leave"},
+	BesideOther: {KeyBeside, "watching alongside process %d, which captures this job and keeps running " +
+		"when you leave; it shows process %d of the job, not %d"},
 	TookOver: {KeyBeside,
-		"process %d, which watched this job, is gone; this viewer has the agent now"},
+		"process %d, which captured this job, is gone; this viewer captures it now"},
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
 
@@ -85,16 +85,16 @@ var catalogue = [sentences]struct{ key, text string }{
 	DiskGivenUp: {"room",
 		"the disk is full: the beginning of %s is given up, so that the command can go on printing"},
 	RecordingNotBegun: {"recording", "%v"},
-	RecordingStopped: {"recording", "nothing is recorded any more: %s; what was written stays readable and " +
-		"the job goes on: record it again to another file with -o"},
+	RecordingStopped: {"recording", "recording has stopped: %s; what was written can be read, and the " +
+		"job goes on: record it again to another file with -o"},
 	Triggered: {"trigger", "%s: %s in step %d"},
 
-	OrderNotPassed: {KeyOrder, "the job was not asked: %v"},
-	GoesOnWatching: {"", "process %d goes on watching"},
-	LetGo:          {"", "process %d, which watched it, let go of it"},
-	NotRead:        {"", "this viewer did not read for longer than they are kept"},
+	OrderNotPassed: {KeyOrder, "the order did not reach the job: %v"},
+	GoesOnWatching: {"", "process %d keeps watching"},
+	LetGo:          {"", "process %d, which captured it, has detached"},
+	NotRead:        {"", "this viewer read too late: they are kept for a limited time"},
 
-	Vanished: {"", "the process is gone, without a last word: killed, or ended by os._exit"},
+	Vanished: {"", "the process ended without saying why: it was killed, or called os._exit"},
 }
 
 // Keys of the notices that each viewer says for itself.

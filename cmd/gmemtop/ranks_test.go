@@ -126,7 +126,7 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	m.End(capture.End{}) // which writes what it holds, as a second that goes by does
 	b, err := os.ReadFile(said)
 	if text := string(b); err != nil || strings.Count(text,
-		"nothing is recorded any more: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
+		"recording has stopped: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
 		t.Errorf("before the job has ended it is said: %q, %v", text, err)
 	}
 	f.End(capture.End{Reason: capture.Exited})
