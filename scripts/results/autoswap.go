@@ -12,7 +12,7 @@ import (
 // autoswap writes the section on AutoSwap's scores.
 func (b *bench) autoswap(ctx context.Context, p *page) error {
 	p.heading(2, "AutoSwap")
-	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication overhead. Which network that is, and the per-network figures, were not at hand; the card is of " +
+	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication overhead. We did not have the name of that network or the per-network figures; the card is of " +
 		"the 32 GB class (an allocator's log in the first author's repository). What is public: one recording of three iterations of VGG on CIFAR-10, batch 100, with times, and the " +
 		"authors' curves of overhead over memory limit for it, 280 to 670 MiB in steps of 10. Baseline and denominator, theirs and ours: the peak load of that recording's iteration.")
 	r, d, err := b.blockRecording(ctx)

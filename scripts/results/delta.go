@@ -138,8 +138,8 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		rows = append(rows, append(row, fmt.Sprintf("%d, %s", top, mine.cell())))
 	}
 	p.table(append(append([]string{"network"}, largestManagers...), "joint at the largest of these"), rows)
-	p.para("Within 16 GiB and nothing kept for a context. The largest batch whose plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at that batch if memory had no end. Batches behind the first "+
-		"column are multiples of a sixteenth of the caching allocator's. DELTA's %s: with another GPU and another speed at that batch, of which the abstract says nothing, so neither confirms nor refutes the paper.", some(verdicts))
+	p.para("Within 16 GiB and nothing kept for a context. The largest batch whose plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at that batch with unlimited memory. Batches behind the first "+
+		"column are multiples of a sixteenth of the caching allocator's. DELTA's %s: with another GPU and another speed at that batch, which the abstract does not give, so this neither confirms nor refutes the paper.", some(verdicts))
 	return b.multiples(ctx, p, units[:2], hw)
 }
 
@@ -170,7 +170,7 @@ func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Har
 		}
 		rows = append(rows, row)
 	}
-	p.para("What the paper's multiples of PyTorch's largest batch cost here, in overhead over keeping everything at that batch if memory had no end:")
+	p.para("What the paper's multiples of PyTorch's largest batch cost here, in overhead over keeping everything at that batch with unlimited memory:")
 	p.table(append([]string{"network"}, names...), rows)
 	return nil
 }

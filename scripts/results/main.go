@@ -103,7 +103,7 @@ func (b *bench) opening(p *page) {
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
 	p.para("which takes about a quarter of an hour on two quiet cores. Every figure and every \"reached\" or \"not reached\" is computed by that run; text in which " +
 		"a figure of a paper is quoted says so. Nothing is fitted to a paper's figure: each manager is written from its source, and its constants are the source's or " +
-		"stand in its file with the reason. Where a paper's text was not at hand, its abstract or its authors' code was; this page says which.")
+		"stand in its file with the reason. Where we did not have a paper's text, we used its abstract or its authors' code; this page says which.")
 	if b.traces == "" {
 		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that others made and published; they are no part of the repository. Sections " +
 			"that need one name it instead of giving figures.")

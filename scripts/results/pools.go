@@ -96,7 +96,7 @@ func arena(tr *traces.Trace) (int64, error) {
 // smartPool compares SmartPool's footprints with its authors'.
 func (b *bench) smartPool(ctx context.Context, p *page) error {
 	p.heading(3, "SmartPool on its authors' recordings")
-	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, CnMem. Its per-network tables were not at hand. Its first author's repository " +
+	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, CnMem. We did not have its per-network tables. Its first author's repository " +
 		"gives footprint over peak load, 1.001, 1.051 and 1.005 (December 2017), beside the recordings: CIFAR-10 networks in SINGA, batch 100, Malloc and Free of 20 iterations; " +
 		"the GPU is not named and does not matter here.")
 	nets := []struct{ file, name, authors string }{{"alex", "AlexNet", "1.001"}, {"vgg", "VGG", "1.051"}, {"resnet", "ResNet", "1.005"}}
@@ -131,7 +131,7 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 	}
 	p.table([]string{"network", "peak live", "of it dynamic", "smartpool", "first fit", "authors'", "exact", "CnMem-like", "smartpool saves", "ceiling"}, rows)
 	p.para("*smartpool*, *first fit* and *exact* are footprint over the dynamic peak: the peak of the blocks that live within the iteration, without those that live through all of it, " +
-		"which no pool can place better or worse. The authors' figures are footprint over peak load; whether the blocks that live through it are in theirs is not said. " +
+		"which no pool can place better or worse. The authors' figures are footprint over peak load; the authors do not say whether these include the blocks that live through all of it. " +
 		"*CnMem-like* is the highest byte that one arena with 512-byte rounding, best fit, splitting and coalescing touches over the whole recording: a model of CnMem, not CnMem.")
 	p.para("13.3 %% is %s on these recordings, and by no placement could it be: all that a pool can save is the distance from the CnMem-like arena to the peak of live bytes, at most "+
 		"%s here (*ceiling*). Not reproducible: the paper's figure is of a model or batch size whose recording is not public, against CnMem itself. Nothing is scaled to meet it.",

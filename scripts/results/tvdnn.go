@@ -59,7 +59,7 @@ func (b *bench) tvdnn(ctx context.Context, p *page) error {
 		}
 		b.tell("tvDNN at batch %d", batch)
 	}
-	p.para("What \"a few GB\" and \"significant\" mean is not said, so neither is judged. Below the operands of its largest kernel nothing can run: if the poster's figure is below that, its kernels " +
+	p.para("The poster does not say what \"a few GB\" and \"significant\" mean, so we judge neither. Below the operands of its largest kernel nothing can run: if the poster's figure is below that, its kernels " +
 		"worked on parts of the batch, which is not in the abstract. tvdnn-ilp is left out here: on networks of this size its program does not finish within its work.")
 	return nil
 }

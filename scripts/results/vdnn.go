@@ -78,7 +78,7 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 		"Usage is the time-weighted mean over a simulated iteration of memory that holds something, less optimizer state, which is in neither figure. vdnn-all and vdnn-conv use memory-optimal algorithms. " +
 		"*Features only* counts feature maps, their gradients and workspaces on both sides, which is what vDNN manages. Hardware: the preset of the Titan X (Maxwell). joint was given the smallest budget " +
 		"that is possible at all, to show how low the average can go; *step* is against keeping everything with fast algorithms. Activations work in place in both passes, as they did in frameworks of the time.")
-	p.para("Of vdnn-all and vdnn-conv the better, with weights and by features only: %s. Which layers, weights and workspaces the paper's denominators count is not known to us, and the sizes of cuDNN's workspaces are "+
+	p.para("Of vdnn-all and vdnn-conv the better, with weights and by features only: %s. We do not know which layers, weights and workspaces the paper's denominators count, and the sizes of cuDNN's workspaces are "+
 		"a model of ours.", some(verdicts))
 	p.para("What the static allocation consists of. Weights never leave memory under vDNN, so that no average with them can fall by more than the last column even if nothing else were ever in memory; where a paper's figure is above it, its " +
 		"denominator is another than this one:")
