@@ -16,8 +16,8 @@ import (
 // Limits of what a Session keeps unless told otherwise.
 const (
 	MaxSteps       = 200_000
-	MaxWindowBytes = 512 << 20
-	MaxOutput      = 4 << 20
+	maxWindowBytes = 512 << 20
+	maxOutput      = 4 << 20
 )
 
 // maxAnswers is how many answers a Session keeps: more than all viewers of a process wait for at once.
@@ -74,10 +74,10 @@ func NewSession(l Limits) *Session {
 		l.Steps = MaxSteps
 	}
 	if l.WindowBytes <= 0 {
-		l.WindowBytes = MaxWindowBytes
+		l.WindowBytes = maxWindowBytes
 	}
 	if l.Output <= 0 {
-		l.Output = MaxOutput
+		l.Output = maxOutput
 	}
 	return &Session{limits: l}
 }

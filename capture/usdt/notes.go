@@ -8,8 +8,8 @@ import (
 	"io"
 )
 
-// Note is one static probe of an ELF file.
-type Note struct {
+// note is one static probe of an ELF file.
+type note struct {
 	Provider, Name string
 	// PC is the probe's address and Semaphore that of its 16-bit counter of watchers, 0 for none: both as the
 	// file's headers count addresses, corrected for a file whose sections were moved after linking.
@@ -19,7 +19,7 @@ type Note struct {
 }
 
 // String returns provider:name, as tools print it.
-func (n Note) String() string { return n.Provider + ":" + n.Name }
+func (n note) String() string { return n.Provider + ":" + n.Name }
 
 const (
 	noteSection  = ".note.stapsdt"
@@ -33,7 +33,7 @@ const (
 var errDamaged = errors.New("the file is damaged")
 
 // readNotes returns the static probes of an ELF file in the file's order; none is no error.
-func readNotes(r io.ReaderAt) ([]Note, error) {
+func readNotes(r io.ReaderAt) ([]note, error) {
 	f, err := elf.NewFile(r)
 	if err != nil {
 		return nil, fmt.Errorf("read ELF header: %w", err)
@@ -41,12 +41,12 @@ func readNotes(r io.ReaderAt) ([]Note, error) {
 	return notes(f)
 }
 
-func notes(f *elf.File) ([]Note, error) {
+func notes(f *elf.File) ([]note, error) {
 	base := uint64(0)
 	if s := f.Section(baseSection); s != nil {
 		base = s.Addr
 	}
-	var list []Note
+	var list []note
 	for _, s := range f.Sections {
 		if s.Name != noteSection || s.Type != elf.SHT_NOTE {
 			continue
@@ -70,9 +70,9 @@ func notes(f *elf.File) ([]Note, error) {
 // parseNotes reads a section of notes: each a header of three words (sizes of name and description, type),
 // the two padded to four bytes. The description of a probe is three addresses (probe, base, semaphore) and
 // three strings (provider, name, arguments).
-func parseNotes(data []byte, f *elf.File, base uint64) ([]Note, error) {
+func parseNotes(data []byte, f *elf.File, base uint64) ([]note, error) {
 	order := f.ByteOrder
-	var list []Note
+	var list []note
 	for offset := 0; len(data)-offset >= 12; {
 		nameSize, descSize := uint64(order.Uint32(data[offset:])), uint64(order.Uint32(data[offset+4:]))
 		kind := order.Uint32(data[offset+8:])
@@ -96,13 +96,13 @@ func parseNotes(data []byte, f *elf.File, base uint64) ([]Note, error) {
 
 func padded(n uint64) uint64 { return (n + 3) &^ 3 }
 
-func parseNote(desc []byte, f *elf.File, base uint64) (Note, error) {
+func parseNote(desc []byte, f *elf.File, base uint64) (note, error) {
 	word := 8
 	if f.Class == elf.ELFCLASS32 {
 		word = 4
 	}
 	if len(desc) < 3*word {
-		return Note{}, fmt.Errorf("%w: no room for three addresses", errDamaged)
+		return note{}, fmt.Errorf("%w: no room for three addresses", errDamaged)
 	}
 	address := func(i int) uint64 {
 		if word == 4 {
@@ -110,7 +110,7 @@ func parseNote(desc []byte, f *elf.File, base uint64) (Note, error) {
 		}
 		return f.ByteOrder.Uint64(desc[8*i:])
 	}
-	n := Note{PC: address(0), Semaphore: address(2)}
+	n := note{PC: address(0), Semaphore: address(2)}
 	if linked := address(1); base != 0 && linked != 0 {
 		n.PC += base - linked
 		if n.Semaphore != 0 {
@@ -121,7 +121,7 @@ func parseNote(desc []byte, f *elf.File, base uint64) (Note, error) {
 	for _, field := range []*string{&n.Provider, &n.Name, &n.Args} {
 		end := bytes.IndexByte(text, 0)
 		if end < 0 {
-			return Note{}, fmt.Errorf("%w: a string has no end", errDamaged)
+			return note{}, fmt.Errorf("%w: a string has no end", errDamaged)
 		}
 		*field, text = string(text[:end]), text[end+1:]
 	}

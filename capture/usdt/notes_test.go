@@ -34,7 +34,7 @@ func makeELF(machine elf.Machine, noteData []byte, base uint64) []byte {
 }
 
 // makeNote returns one note as SystemTap's header writes it.
-func makeNote(n Note, base uint64) []byte {
+func makeNote(n note, base uint64) []byte {
 	var desc []byte
 	for _, a := range []uint64{n.PC, base, n.Semaphore} {
 		desc = binary.LittleEndian.AppendUint64(desc, a)
@@ -50,7 +50,7 @@ func makeNote(n Note, base uint64) []byte {
 }
 
 func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
-	want := []Note{
+	want := []note{
 		{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax -1@%dl -8@%r14 -8@-104(%rbp)"},
 		{Provider: "pytorch", Name: "free", PC: 0x10105, Args: "-8@%rdi"},
 		{Provider: "libc", Name: "x", PC: 0x10107, Semaphore: 0x10202},
@@ -84,7 +84,7 @@ func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
 }
 
 func TestDamagedNotesAreAnError(t *testing.T) {
-	good := makeNote(Note{Provider: "pytorch", Name: "free", PC: 0x10100, Args: "-8@%rdi"}, 0)
+	good := makeNote(note{Provider: "pytorch", Name: "free", PC: 0x10100, Args: "-8@%rdi"}, 0)
 	for name, change := range map[string]func([]byte) []byte{
 		"cut":               func(b []byte) []byte { return b[:len(b)-8] },
 		"a long name":       func(b []byte) []byte { b[0] = 0xff; return b },
@@ -108,7 +108,7 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 }
 
 func FuzzNotes(f *testing.F) {
-	f.Add(makeNote(Note{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax"}, 0))
+	f.Add(makeNote(note{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax"}, 0))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0)))
@@ -122,6 +122,6 @@ func FuzzNotes(f *testing.F) {
 }
 
 func FuzzELF(f *testing.F) {
-	f.Add(makeELF(elf.EM_X86_64, makeNote(Note{Provider: "pytorch", Name: "malloc", PC: 0x10100}, 0), 0x10))
+	f.Add(makeELF(elf.EM_X86_64, makeNote(note{Provider: "pytorch", Name: "malloc", PC: 0x10100}, 0), 0x10))
 	f.Fuzz(func(t *testing.T, data []byte) { readNotes(bytes.NewReader(data)) })
 }

@@ -72,7 +72,7 @@ func planPyTorch(lib library) ([]Site, error) {
 }
 
 // siteOf turns a note of PyTorch's into a site: malloc(pointer, device, size, stream), free(pointer).
-func siteOf(n Note, f *elf.File) (s Site, err error) {
+func siteOf(n note, f *elf.File) (s Site, err error) {
 	args, err := parseOperands(n.Args)
 	if err != nil {
 		return Site{}, err

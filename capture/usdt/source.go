@@ -54,12 +54,12 @@ func (o Options) withDefaults() Options {
 // or less if a window ends early, and is reported even if nothing happens. Its Allocated is how much of the
 // memory allocated since the probes were attached is alive at the interval's end, its PeakAllocated the most
 // during it; Reserved and PeakReserved are the same for the driver's segments, if those are watched. The
-// target's capabilities have [Intervals], so that no viewer calls an interval a step.
+// target's capabilities have [intervals], so that no viewer calls an interval a step.
 type Source struct{ o Options }
 
-// Intervals, as one of a Target's capabilities, says that its Steps are intervals of time and not training
+// intervals, as one of a Target's capabilities, says that its Steps are intervals of time and not training
 // steps.
-const Intervals = "intervals"
+const intervals = "intervals"
 
 var _ capture.Source = (*Source)(nil)
 
@@ -166,7 +166,7 @@ func (s *Source) target() (capture.Target, error) {
 	}
 	host, _ := os.Hostname()
 	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv, Rank: -1, LocalRank: -1, WorldSize: -1,
-		Capabilities: []string{"windows", Intervals}}, nil
+		Capabilities: []string{"windows", intervals}}, nil
 }
 
 // wait plans, repeatedly if the library is still to be loaded.

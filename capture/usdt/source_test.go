@@ -163,7 +163,7 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 			t.Errorf("interval %d does not begin where the one before ended", i)
 		}
 	}
-	if !slices.Contains(s.targets[0].Capabilities, Intervals) {
+	if !slices.Contains(s.targets[0].Capabilities, intervals) {
 		t.Errorf("capabilities %q", s.targets[0].Capabilities)
 	}
 	if allocs != 2502 || unknown != 1 || len(before) != 2 || before[0x500000000000] != 0x1000 {
