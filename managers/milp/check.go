@@ -18,9 +18,9 @@ import (
 //
 // That holds for any y, right or wrong, which is why the bound is computed rather than read from the solver.
 
-// Tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from whole a variable
+// tolerance is by how much a row, in the solver's scale, may be exceeded, and how far from whole a variable
 // may lie before rounding. It is HiGHS' own primal and integer feasibility tolerance.
-const Tolerance = 1e-6
+const tolerance = 1e-6
 
 // roundingUnit bounds the relative error of a float64 sum of a row's products; generous, for rows of up to
 // ten thousand entries.
@@ -65,7 +65,7 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 		return fmt.Errorf("%d values for %d variables", len(x), len(m.cost))
 	}
 	for j, v := range x {
-		slack := Tolerance * math.Max(1, roundingUnit/Tolerance*math.Abs(v))
+		slack := tolerance * math.Max(1, roundingUnit/tolerance*math.Abs(v))
 		switch {
 		case math.IsNaN(v) || math.IsInf(v, 0):
 			return fmt.Errorf("%s is %v", m.varName(j), v)
@@ -83,7 +83,7 @@ func (m *Model) violation(x []float64, relaxed bool) error {
 			sum += p
 			size += math.Abs(p)
 		}
-		slack := Tolerance/scaleOf(value) + roundingUnit*size
+		slack := tolerance/scaleOf(value) + roundingUnit*size
 		if sum < m.rowLower[i]-slack || sum > m.rowUpper[i]+slack || math.IsNaN(sum) {
 			return fmt.Errorf("%s = %v lies outside its bounds [%v, %v]", m.rowName(i), sum, m.rowLower[i], m.rowUpper[i])
 		}
@@ -107,13 +107,13 @@ func (m *Model) settle(x []float64, relaxed bool) bool {
 	for j, v := range x {
 		if m.integer[j] && !relaxed {
 			r := math.Round(v)
-			ok = ok && math.Abs(r-v) <= 2*Tolerance
+			ok = ok && math.Abs(r-v) <= 2*tolerance
 			v = r
 		}
-		if lo := m.lower[j]; v < lo && v >= lo-Tolerance {
+		if lo := m.lower[j]; v < lo && v >= lo-tolerance {
 			v = lo
 		}
-		if hi := m.upper[j]; v > hi && v <= hi+Tolerance {
+		if hi := m.upper[j]; v > hi && v <= hi+tolerance {
 			v = hi
 		}
 		x[j] = v + 0 // turns -0 into 0
@@ -141,7 +141,7 @@ func (m *Model) dualBound(dual []float64) float64 {
 			size[j] += math.Abs(p)
 		}
 	}
-	noise := 1 / scaleOf(m.cost) * Tolerance
+	noise := 1 / scaleOf(m.cost) * tolerance
 	var bound float64
 	for i, y := range dual {
 		bound += least(y, m.rowLower[i], m.rowUpper[i], noise)

@@ -338,7 +338,7 @@ func TestMalformedModelsAndOptionsAreErrors(t *testing.T) {
 		"variable":    func(m *Model) { m.AddRow(0, 1, Term{x(m) + 1, 1}) },
 		"negative":    func(m *Model) { m.AddRow(0, 1, Term{x(m) - 1, 1}) },
 		"coefficient": func(m *Model) { m.AddRow(0, 1, Term{x(m), nan}) },
-		"lengths":     func(m *Model) { m.AddRowSlices(0, 1, []Var{x(m)}, nil) },
+		"lengths":     func(m *Model) { m.addRowSlices(0, 1, []Var{x(m)}, nil) },
 	} {
 		m := &Model{}
 		build(m)

@@ -75,8 +75,8 @@ func (m *Model) AddRow(lower, upper float64, terms ...Term) Row {
 	return r
 }
 
-// AddRowSlices is [Model.AddRow] for entries kept in two slices of equal length; both are copied.
-func (m *Model) AddRowSlices(lower, upper float64, vars []Var, coefs []float64) Row {
+// addRowSlices is [Model.AddRow] for entries kept in two slices of equal length; both are copied.
+func (m *Model) addRowSlices(lower, upper float64, vars []Var, coefs []float64) Row {
 	r, ok := m.openRow(lower, upper)
 	if !ok {
 		return r
@@ -138,16 +138,16 @@ func (m *Model) NumVars() int { return len(m.cost) }
 // NumRows returns the number of rows.
 func (m *Model) NumRows() int { return len(m.start) }
 
-// NumEntries returns the number of coefficients stored in the rows.
-func (m *Model) NumEntries() int { return len(m.index) }
+// numEntries returns the number of coefficients stored in the rows.
+func (m *Model) numEntries() int { return len(m.index) }
 
-// NameVar gives a variable a name for messages. Names need not be unique and are not seen by the solver.
-func (m *Model) NameVar(v Var, name string) {
+// nameVar gives a variable a name for messages. Names need not be unique and are not seen by the solver.
+func (m *Model) nameVar(v Var, name string) {
 	m.varNames = setName(m.varNames, int(v), len(m.cost), name)
 }
 
-// NameRow gives a row a name for messages. Names need not be unique and are not seen by the solver.
-func (m *Model) NameRow(r Row, name string) {
+// nameRow gives a row a name for messages. Names need not be unique and are not seen by the solver.
+func (m *Model) nameRow(r Row, name string) {
 	m.rowNames = setName(m.rowNames, int(r), len(m.start), name)
 }
 

@@ -71,9 +71,9 @@ func (s Status) String() string {
 // DefaultTimeLimit is the safety net under a solve whose options name no TimeLimit.
 const DefaultTimeLimit = 5 * time.Minute
 
-// DefaultMaxMemory is the memory, in bytes, of one solve whose options name no MaxMemory: all that a 32-bit
+// defaultMaxMemory is the memory, in bytes, of one solve whose options name no MaxMemory: all that a 32-bit
 // WebAssembly build uses.
-const DefaultMaxMemory = 2 << 30
+const defaultMaxMemory = 2 << 30
 
 // Options says how far to go and with what. The zero value asks the solver of the machine's choice for a
 // proof of optimality.
@@ -93,7 +93,7 @@ type Options struct {
 	// stands for 0.1 ms of a small model to 2 ms of one of a million entries. Native solvers have no such
 	// count, so with MaxWork set SolverAuto takes the embedded one and SolverNative is an error.
 	MaxWork int64
-	// MaxMemory bounds the memory of the embedded solver in bytes; 0 means DefaultMaxMemory, which is also
+	// MaxMemory bounds the memory of the embedded solver in bytes; 0 means defaultMaxMemory, which is also
 	// the most it can use.
 	MaxMemory int64
 	// Threads is how many threads a native solver may use; 0 means one. The embedded solver has one.
@@ -205,7 +205,7 @@ func solveWith(ctx context.Context, m *Model, o Options, run backend) (Solution,
 	if s, ok := m.trivial(); ok {
 		return s, nil
 	}
-	t := task{Model: m, Options: o, deadline: time.Now().Add(o.TimeLimit), feastol: Tolerance}
+	t := task{Model: m, Options: o, deadline: time.Now().Add(o.TimeLimit), feastol: tolerance}
 	s, err := solve(ctx, t, run)
 	if err == nil && ctx.Err() != nil && (s.Status == StatusUnknown || s.Status == StatusFeasible) {
 		err = fmt.Errorf("milp: solve stopped: %w", ctx.Err())
@@ -258,8 +258,8 @@ func (o *Options) complete(m *Model) error {
 	if o.TimeLimit == 0 {
 		o.TimeLimit = DefaultTimeLimit
 	}
-	if o.MaxMemory == 0 || o.MaxMemory > DefaultMaxMemory {
-		o.MaxMemory = DefaultMaxMemory
+	if o.MaxMemory == 0 || o.MaxMemory > defaultMaxMemory {
+		o.MaxMemory = defaultMaxMemory
 	}
 	o.Threads = max(1, o.Threads)
 	return nil
@@ -419,7 +419,7 @@ func (t task) assemble(a answer) Solution {
 	if s.Status == StatusUnknown {
 		s.Status = StatusFeasible
 	}
-	if !linear && s.Status == StatusOptimal && s.Gap > t.Gap+Tolerance && s.Objective-s.Bound > Tolerance/scaleOf(t.cost) {
+	if !linear && s.Status == StatusOptimal && s.Gap > t.Gap+tolerance && s.Objective-s.Bound > tolerance/scaleOf(t.cost) {
 		s.Status = StatusFeasible // the repaired point, or the bound, is short of what the solver claimed
 	}
 	return s

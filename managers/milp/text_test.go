@@ -62,7 +62,7 @@ func parseModel(t testing.TB, text string) (*Model, Options) {
 			}
 		case f[0] == "var":
 			vars[f[1]] = m.AddVar(0, number(f[2]), number(f[3]), len(f) > 4 && f[4] == "int")
-			m.NameVar(vars[f[1]], f[1])
+			m.nameVar(vars[f[1]], f[1])
 		case f[0] == "min":
 			for _, term := range terms(f[1:]) {
 				m.cost[term.Var] += term.Coef
@@ -83,7 +83,7 @@ func parseModel(t testing.TB, text string) (*Model, Options) {
 					lo, hi, body = number(v), number(v), body[:n-2]
 				}
 			}
-			m.NameRow(m.AddRow(lo, hi, terms(body)...), strings.TrimSuffix(f[0], ":"))
+			m.nameRow(m.AddRow(lo, hi, terms(body)...), strings.TrimSuffix(f[0], ":"))
 		default:
 			t.Fatalf("line %q", line)
 		}

@@ -42,7 +42,7 @@ func TestTheEmbeddedSolverIsTheOneTheNoticeNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in, err := m.newInstance(DefaultMaxMemory)
+	in, err := m.newInstance(defaultMaxMemory)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -202,7 +202,7 @@ func WriteCSV(w io.Writer, t *Table) error {
 	}
 	two := false
 	for _, it := range t.Items {
-		two = two || it.HasSecond()
+		two = two || it.hasSecond()
 	}
 	row := []string{"id", "lower", "upper", "size"}
 	if t.Offsets != nil {
@@ -224,7 +224,7 @@ func WriteCSV(w io.Writer, t *Table) error {
 			row = append(row, "")
 		}
 		switch {
-		case it.HasSecond():
+		case it.hasSecond():
 			row = append(row, decimal(it.Start2), decimal(it.End2))
 		case two:
 			row = append(row, "", "")

@@ -17,8 +17,8 @@ type Options struct {
 	Progress func(best, bound int64)
 }
 
-// DefaultWork is the work limit of Exact where Options gives none: about a minute on two cores.
-const DefaultWork = 10_000_000
+// defaultWork is the work limit of Exact where Options gives none: about a minute on two cores.
+const defaultWork = 10_000_000
 
 // Exact looks for the lowest top, or for a packing within the capacity.
 //
@@ -38,7 +38,7 @@ func exact(ctx context.Context, p *Problem, opts Options, k knobs) (Result, erro
 		return Result{}, fmt.Errorf("the capacity %d is negative; give bytes, or 0 to minimise", opts.Capacity)
 	}
 	if opts.Work <= 0 {
-		opts.Work = DefaultWork
+		opts.Work = defaultWork
 	}
 	r := &runner{in: compile(p), opts: opts, knobs: k}
 	r.bound = r.in.bound()

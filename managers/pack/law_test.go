@@ -68,7 +68,7 @@ func bruteForce(p *Problem) int64 {
 			}
 			var at int64
 			for _, k := range placed {
-				if p.Items[k].Overlaps(p.Items[i]) && p.alignedSize(k) > 0 {
+				if p.Items[k].overlaps(p.Items[i]) && p.alignedSize(k) > 0 {
 					at = max(at, offsets[k]+p.alignedSize(k))
 				}
 			}
@@ -297,8 +297,8 @@ func TestValidateRefusesWhatIsNoPacking(t *testing.T) {
 	if err := Validate(p, []int64{0, 4, 0}); err != nil {
 		t.Error(err)
 	}
-	var clash *OverlapError
-	if err := Validate(p, []int64{0, 4, 4}); !errors.As(err, &clash) || *clash != (OverlapError{1, 2}) {
+	var clash *overlapError
+	if err := Validate(p, []int64{0, 4, 4}); !errors.As(err, &clash) || *clash != (overlapError{1, 2}) {
 		t.Errorf("got %v", err)
 	}
 	p.Fixed = []int64{-1, 8, -1}

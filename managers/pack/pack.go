@@ -16,21 +16,21 @@ type Item struct {
 	Size int64 // Bytes; an item of size 0 is free of charge and is put at offset 0.
 }
 
-// HasSecond reports whether the item has a second stretch of life.
-func (it Item) HasSecond() bool { return it.Start2 != 0 || it.End2 != 0 }
+// hasSecond reports whether the item has a second stretch of life.
+func (it Item) hasSecond() bool { return it.Start2 != 0 || it.End2 != 0 }
 
-// Overlaps reports whether two items live at one moment.
-func (it Item) Overlaps(other Item) bool {
+// overlaps reports whether two items live at one moment.
+func (it Item) overlaps(other Item) bool {
 	if it.Start < other.End && other.Start < it.End {
 		return true
 	}
-	if it.HasSecond() && it.Start2 < other.End && other.Start < it.End2 {
+	if it.hasSecond() && it.Start2 < other.End && other.Start < it.End2 {
 		return true
 	}
-	if !other.HasSecond() {
+	if !other.hasSecond() {
 		return false
 	}
-	return it.Start < other.End2 && other.Start2 < it.End || it.HasSecond() && it.Start2 < other.End2 && other.Start2 < it.End2
+	return it.Start < other.End2 && other.Start2 < it.End || it.hasSecond() && it.Start2 < other.End2 && other.Start2 < it.End2
 }
 
 // Problem is a set of items to place.
@@ -80,9 +80,9 @@ func (it Item) check() error {
 		return fmt.Errorf("its size %d is over 2^48; give it in bytes", it.Size)
 	case it.End <= it.Start:
 		return fmt.Errorf("its lifetime [%d, %d) is empty; the end has to come after the start", it.Start, it.End)
-	case it.HasSecond() && it.End2 <= it.Start2:
+	case it.hasSecond() && it.End2 <= it.Start2:
 		return fmt.Errorf("its second lifetime [%d, %d) is empty; the end has to come after the start", it.Start2, it.End2)
-	case it.HasSecond() && it.Start < it.End2 && it.Start2 < it.End:
+	case it.hasSecond() && it.Start < it.End2 && it.Start2 < it.End:
 		return fmt.Errorf("its lifetimes [%d, %d) and [%d, %d) overlap; join them", it.Start, it.End, it.Start2, it.End2)
 	}
 	return nil
@@ -105,9 +105,9 @@ func (p *Problem) checkFixed() error {
 		offsets = append(offsets, at)
 		index = append(index, i)
 	}
-	var clash *OverlapError
+	var clash *overlapError
 	if err := Validate(&pinned, offsets); errors.As(err, &clash) {
-		return fmt.Errorf("the fixed offsets contradict each other: %w", &OverlapError{A: index[clash.A], B: index[clash.B]})
+		return fmt.Errorf("the fixed offsets contradict each other: %w", &overlapError{A: index[clash.A], B: index[clash.B]})
 	} else if err != nil {
 		return fmt.Errorf("the fixed offsets are wrong: %w", err)
 	}

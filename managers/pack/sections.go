@@ -57,7 +57,7 @@ func compile(p *Problem) *instance {
 		}
 		in.origin = append(in.origin, int32(i))
 		in.size = append(in.size, p.alignedSize(i))
-		two = two || it.HasSecond()
+		two = two || it.hasSecond()
 	}
 	n := len(in.size)
 	in.first = make([]span, n)
@@ -73,7 +73,7 @@ func compile(p *Problem) *instance {
 		it := p.Items[o]
 		in.width[i] = float64(it.End) - float64(it.Start) + float64(it.End2) - float64(it.Start2)
 		edges = append(edges, edge{it.Start, int32(i), startFirst}, edge{it.End, int32(i), endFirst})
-		if it.HasSecond() {
+		if it.hasSecond() {
 			edges = append(edges, edge{it.Start2, int32(i), startSecond}, edge{it.End2, int32(i), endSecond})
 		}
 		if p.Fixed != nil {

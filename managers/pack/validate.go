@@ -12,17 +12,17 @@ import (
 // highest top so far answers in O(log n). The whole is O(n log n). A sweep over time with an ordered set of
 // live ranges does the same work; the tree needs no ordered set and names the offending item as easily.
 
-// OverlapError reports two items that share an address at one moment, by index.
-type OverlapError struct{ A, B int }
+// overlapError reports two items that share an address at one moment, by index.
+type overlapError struct{ A, B int }
 
 // Error implements error.
-func (e *OverlapError) Error() string {
+func (e *overlapError) Error() string {
 	return fmt.Sprintf("items %d and %d live at one moment and share an address", e.A, e.B)
 }
 
 // Validate returns nil where offsets are a packing of p: one offset an item, none negative, aligned, fixed
 // ones kept, and no two items that live at one moment sharing an address. Otherwise it returns an error that
-// names the item; overlaps are *OverlapError.
+// names the item; overlaps are *overlapError.
 func Validate(p *Problem, offsets []int64) error {
 	if len(offsets) != len(p.Items) {
 		return fmt.Errorf("there are %d offsets for %d items; give one for each", len(offsets), len(p.Items))
@@ -46,7 +46,7 @@ func Validate(p *Problem, offsets []int64) error {
 		order = append(order, i)
 		it := p.Items[i]
 		times = append(times, it.Start, it.End)
-		if it.HasSecond() {
+		if it.hasSecond() {
 			times = append(times, it.Start2, it.End2)
 		}
 	}
@@ -63,14 +63,14 @@ func Validate(p *Problem, offsets []int64) error {
 		it := p.Items[i]
 		stretches := [2][2]int64{{it.Start, it.End}, {it.Start2, it.End2}}
 		n := 1
-		if it.HasSecond() {
+		if it.hasSecond() {
 			n = 2
 		}
 		for _, s := range stretches[:n] {
 			lo, _ := slices.BinarySearch(times, s[0])
 			hi, _ := slices.BinarySearch(times, s[1])
 			if top, by := tree.highest(lo, hi); top > offsets[i] {
-				return &OverlapError{A: by, B: i}
+				return &overlapError{A: by, B: i}
 			}
 		}
 		for _, s := range stretches[:n] {

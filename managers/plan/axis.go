@@ -134,7 +134,7 @@ func (x *extractor) dataflow(ticks []tick) {
 				if a.Op != traces.NoOp {
 					r := &x.tr.Ops[a.Op]
 					op.Name, op.Module, op.Duration, op.Rerunnable = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0), r.Rerunnable
-					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], ClassOf(x.tr.Text(r.Name)), int32(a.Op)+1
+					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], classOf(x.tr.Text(r.Name)), int32(a.Op)+1
 					if r.Phase != traces.PhaseUnknown {
 						op.Phase = r.Phase
 					}

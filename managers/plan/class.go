@@ -17,8 +17,8 @@ var classes = []struct {
 	{"adam", ClassOptimizer}, {"sgd", ClassOptimizer}, {"optimizer", ClassOptimizer},
 }
 
-// ClassOf returns the class of layer that an op's name shows.
-func ClassOf(name string) Class {
+// classOf returns the class of layer that an op's name shows.
+func classOf(name string) Class {
 	name = strings.ToLower(name)
 	i := slices.IndexFunc(classes, func(c struct {
 		word  string

@@ -13,8 +13,8 @@ import (
 // checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and accesses),
 // and is refused for another.
 
-// SchemaVersion is the version of the plan's JSON.
-const SchemaVersion = 1
+// schemaVersion is the version of the plan's JSON.
+const schemaVersion = 1
 
 type planJSON struct {
 	SchemaVersion int          `json:"schema_version"`
@@ -109,7 +109,7 @@ func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
 			return err
 		}
 	}
-	out := planJSON{SchemaVersion: SchemaVersion, Manager: pl.Manager, Executor: pl.Executor.String(), BudgetBytes: pl.Budget,
+	out := planJSON{SchemaVersion: schemaVersion, Manager: pl.Manager, Executor: pl.Executor.String(), BudgetBytes: pl.Budget,
 		Problem:   shapeJSON{Name: p.Name, Ops: len(p.Ops), Buffers: len(p.Buffers), Hash: p.Hash()},
 		Footprint: pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound, SectionBytes: pl.SectionBytes,
 		Actions: []actionJSON{}, Reruns: []rerunJSON{}, Places: []placeJSON{}, Notes: append([]string{}, pl.Notes...)}
@@ -157,8 +157,8 @@ func decode(r io.Reader) (in planJSON, err error) {
 	if err := dec.Decode(&in); err != nil {
 		return in, fmt.Errorf("read plan at byte %d: %w", dec.InputOffset(), err)
 	}
-	if in.SchemaVersion != SchemaVersion {
-		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan anew", in.SchemaVersion, SchemaVersion)
+	if in.SchemaVersion != schemaVersion {
+		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan anew", in.SchemaVersion, schemaVersion)
 	}
 	return in, nil
 }

@@ -29,16 +29,16 @@ import (
 // SmartPool returns the pool with best fit, the authors' default.
 func SmartPool() plan.Manager { return smartPool("smartpool", pack.BestFit) }
 
-// SmartPoolFirstFit returns the pool with first fit.
-func SmartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", pack.FirstFit) }
+// smartPoolFirstFit returns the pool with first fit.
+func smartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", pack.FirstFit) }
 
 // fit is a one-pass packing.
 type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error)
 
-// SmartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything
+// smartPoolSwap returns the later, swap-aware variant: what crosses iterations is coloured with everything
 // else, with an edge round the iteration's end instead of two areas. The same colouring serves plans that
 // swap, whose absences are gaps in a buffer's life.
-func SmartPoolSwap() plan.Manager {
+func smartPoolSwap() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "smartpool-swap", After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
 			Summary: "SmartPool's later variant: one colouring for all, with edges round the iteration's end.",

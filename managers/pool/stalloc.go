@@ -24,8 +24,8 @@ import (
 // iteration. The repository's second algorithm ("split and fuse") is not reproduced; plain best fit stands in
 // for it. Complexity: two greedy packings, O(n log n). Rejected: search (that is what exact does).
 
-// STAlloc returns the manager.
-func STAlloc() plan.Manager {
+// stAlloc returns the manager.
+func stAlloc() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "stalloc", After: "STAlloc 2025", Family: plan.Pooling, Needs: traces.Lifetimes,
 			Summary: "Groups activations by the phases in which they are made and freed, places groups as blocks, fills holes with the rest.",

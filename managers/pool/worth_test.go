@@ -63,7 +63,7 @@ func TestOneColouringTakesLessThanTwoAreasForWhatCrosses(t *testing.T) {
 		}
 		return false
 	}
-	if a, b, better, worse := contest(t, SmartPoolSwap(), SmartPool(), crosses); a >= b || better <= 2*worse {
+	if a, b, better, worse := contest(t, smartPoolSwap(), SmartPool(), crosses); a >= b || better <= 2*worse {
 		t.Errorf("%d bytes in one colouring, %d in two areas; smaller in %d problems, larger in %d", a, b, better, worse)
 	}
 }
@@ -78,7 +78,7 @@ func TestWithoutGroupsSomeProblemsTakeMore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		with := footprint(t, STAlloc(), p)
+		with := footprint(t, stAlloc(), p)
 		if with > without.Footprint {
 			t.Errorf("seed %d: %d bytes, %d without groups", seed, with, without.Footprint)
 		}

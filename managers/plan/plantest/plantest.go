@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Hardware is a device on which a copy of 1 MiB takes about as long as an op of [Chain]: 1 GiB/s each way, no
+// hardware is a device on which a copy of 1 MiB takes about as long as an op of [Chain]: 1 GiB/s each way, no
 // latency.
-func Hardware() plan.Hardware {
+func hardware() plan.Hardware {
 	link := plan.Link{BytesPerSecond: 1 << 30}
 	return plan.Hardware{Name: "test", Origin: "made up for tests", D2H: link, H2D: link, Together: 1}
 }
@@ -23,7 +23,7 @@ type Builder struct{ P plan.Problem }
 
 // New returns a builder of a dataflow problem with alignment 1 on one stream.
 func New() *Builder {
-	return &Builder{plan.Problem{Name: "test", Kind: traces.Dataflow, Align: 1, Streams: 1, Hardware: Hardware(), HasTimes: true}}
+	return &Builder{plan.Problem{Name: "test", Kind: traces.Dataflow, Align: 1, Streams: 1, Hardware: hardware(), HasTimes: true}}
 }
 
 // Buffer adds a buffer whose lifetime is found by End: from its first access behind its last.
