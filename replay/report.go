@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// SchemaVersion is the version of the comparison's JSON, the same as that of the other reports.
-const SchemaVersion = 2
+// schemaVersion is the version of the comparison's JSON, the same as that of the other reports.
+const schemaVersion = 2
 
 // comparisonJSON is what compare --json prints; docs/json.md describes it.
 type comparisonJSON struct {
@@ -93,7 +93,7 @@ type resultJSON struct {
 func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	p := c.Problem
 	live, _ := p.PeakLive()
-	out := comparisonJSON{SchemaVersion: SchemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net, StepTime: c.Baseline, Sentence: c.Sentence(u),
+	out := comparisonJSON{SchemaVersion: schemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net, StepTime: c.Baseline, Sentence: c.Sentence(u),
 		Fidelity: c.Fidelity.json(), BatchNotes: c.BatchNotes,
 		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations, PeakLive: live, MustReside: p.MustReside().Total(),
 			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, p.Notes...)},

@@ -96,9 +96,9 @@ var (
 	beforeNow = map[string]bool{"error": true, "code": true, "exit": true, "status": true, "signal": true}
 )
 
-// Redact returns the message on one line, without anything that could name a person, a machine, a file or a
+// redact returns the message on one line, without anything that could name a person, a machine, a file or a
 // process, and no longer than 300 bytes.
-func (r *redactor) Redact(message string) string {
+func (r *redactor) redact(message string) string {
 	message = spaced(clip(message, longestRaw))
 	folded := lower(message)
 	for _, name := range r.names {

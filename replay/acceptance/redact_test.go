@@ -28,11 +28,11 @@ func TestWhatStaysOfAMessage(t *testing.T) {
 		{"took 12345 ms for 1048576 bytes, 3.5 %, 97%", "took 12345 ms for 1048576 bytes, 3.5 %, 97%"},
 		{"two\nlines\x1b[31m and\ta bell\x07", "two lines [<text> and a bell"},
 	} {
-		if got := r.Redact(c.message); got != c.want {
+		if got := r.redact(c.message); got != c.want {
 			t.Errorf("%q:\n got %q\nwant %q", c.message, got, c.want)
 		}
 	}
-	if got := r.Redact(strings.Repeat("word ", 1000)); len(got) > longestMessage || len(got) < longestMessage-10 {
+	if got := r.redact(strings.Repeat("word ", 1000)); len(got) > longestMessage || len(got) < longestMessage-10 {
 		t.Errorf("a long message keeps %d bytes", len(got))
 	}
 }
@@ -48,7 +48,7 @@ func TestThisMachineIsNotNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{host, dir, os.Getenv("HOME")} {
-		if got := r.Redact("see " + secret + " and"); secret != "" && strings.Contains(strings.ToLower(got), strings.ToLower(secret)) {
+		if got := r.redact("see " + secret + " and"); secret != "" && strings.Contains(strings.ToLower(got), strings.ToLower(secret)) {
 			t.Errorf("%q survives in %q", secret, got)
 		}
 	}
@@ -63,7 +63,7 @@ func FuzzNothingPrivateStays(f *testing.F) {
 	f.Add("x<", "nametext", ">y")
 	f.Fuzz(func(t *testing.T, before, name, behind string) {
 		r := newRedactor(name)
-		got := r.Redact(before + name + behind)
+		got := r.redact(before + name + behind)
 		if len(got) > longestMessage {
 			t.Errorf("%d bytes", len(got))
 		}

@@ -27,7 +27,7 @@ const (
 )
 
 // Report is what the checks found on one GPU. A report file has only these fields: none can name a person, a
-// machine, a file or a process, and [Report.Validate] checks the form of each text.
+// machine, a file or a process, and [Report.validate] checks the form of each text.
 type Report struct {
 	SchemaVersion int `json:"schema_version"`
 	// Day is when the checks ran, in UTC: 2026-11-22.
@@ -141,8 +141,8 @@ func fit(form, text, otherwise string) string {
 	return otherwise
 }
 
-// Validate returns an error about the first field that is not allowed, or whose form is not.
-func (r *Report) Validate() error {
+// validate returns an error about the first field that is not allowed, or whose form is not.
+func (r *Report) validate() error {
 	if r.SchemaVersion != SchemaVersion {
 		return fmt.Errorf("schema_version %d is not %d: use the gmemtop that wrote it", r.SchemaVersion, SchemaVersion)
 	}
@@ -193,7 +193,7 @@ func (x *Result) validate() error {
 	if !isTime(x.Seconds) {
 		return fmt.Errorf("check %s: it cannot take %v s", x.Check, x.Seconds)
 	}
-	if public.Redact(x.Reason) != x.Reason {
+	if public.redact(x.Reason) != x.Reason {
 		return fmt.Errorf("check %s: its reason is not redacted", x.Check)
 	}
 	for _, f := range x.Figures {
@@ -214,7 +214,7 @@ func (x *Result) validate() error {
 
 // Write validates the report and writes it as JSON.
 func (r *Report) Write(w io.Writer) error {
-	if err := r.Validate(); err != nil {
+	if err := r.validate(); err != nil {
 		return fmt.Errorf("the report is not written: %w", err)
 	}
 	e := json.NewEncoder(w)
@@ -241,7 +241,7 @@ func Read(r io.Reader) (*Report, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("not a report: something follows it in the file")
 	}
-	return &out, out.Validate()
+	return &out, out.validate()
 }
 
 // Card describes in a few words the card of a report.

@@ -163,7 +163,7 @@ func TestChecksAndFiguresAreWhole(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		seen[c.Name] = true
-		if public.Redact(c.Name) == "" {
+		if public.redact(c.Name) == "" {
 			t.Errorf("%s", c.Name)
 		}
 	}
@@ -172,7 +172,7 @@ func TestChecksAndFiguresAreWhole(t *testing.T) {
 			t.Errorf("%s: %+v", name, x)
 		}
 	}
-	if public.Redact(errNoTime.Error()) != errNoTime.Error() {
-		t.Errorf("%q", public.Redact(errNoTime.Error()))
+	if public.redact(errNoTime.Error()) != errNoTime.Error() {
+		t.Errorf("%q", public.redact(errNoTime.Error()))
 	}
 }

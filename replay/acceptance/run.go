@@ -134,7 +134,7 @@ func (s *session) all(ctx context.Context, list []Check) (*Report, error) {
 		}
 	}
 	s.report.Seconds = seconds(time.Since(s.began))
-	return s.report, s.report.Validate()
+	return s.report, s.report.validate()
 }
 
 func names() []string {
@@ -151,12 +151,12 @@ func seconds(d time.Duration) float64 { return float64(d.Round(100*time.Millisec
 func (s *session) try(ctx context.Context, c Check) (r Result) {
 	r = Result{Check: c.Name}
 	if missing := s.lacks(c.needs); missing != "" {
-		r.Outcome, r.Reason = Skipped, s.redactor.Redact(missing)
+		r.Outcome, r.Reason = Skipped, s.redactor.redact(missing)
 		return r
 	}
 	if !s.end.IsZero() && time.Until(s.end) < c.Least {
 		r.Outcome, r.Reason = NotRun, errNoTime.Error()
-		r.Reason = s.redactor.Redact(r.Reason)
+		r.Reason = s.redactor.redact(r.Reason)
 		return r
 	}
 	if s.Begin != nil {
@@ -178,12 +178,12 @@ func (s *session) try(ctx context.Context, c Check) (r Result) {
 	case err == nil:
 		r.Outcome = OK
 	case errors.As(err, new(skipped)):
-		r.Outcome, r.Reason = Skipped, s.redactor.Redact(err.Error())
+		r.Outcome, r.Reason = Skipped, s.redactor.redact(err.Error())
 	case errors.Is(err, errNoTime), timeUp:
-		r.Outcome, r.Reason = NotRun, s.redactor.Redact(errNoTime.Error())
+		r.Outcome, r.Reason = NotRun, s.redactor.redact(errNoTime.Error())
 	default:
 		t.log("failed: %v", err)
-		r.Outcome, r.Reason = Failed, s.redactor.Redact(err.Error())
+		r.Outcome, r.Reason = Failed, s.redactor.redact(err.Error())
 	}
 	return r
 }

@@ -141,7 +141,7 @@ func (a *Caching) poolFor(id Pool, rounded int64) (int32, error) {
 	if id != (Pool{}) {
 		p := a.private[id]
 		if p == nil {
-			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or BeginCapture", id.First, id.Second)
+			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture", id.First, id.Second)
 		}
 		first = p.pools
 	}
@@ -156,7 +156,7 @@ func (a *Caching) Malloc(size int64, stream Stream) (Block, error) {
 	return a.MallocFrom(a.captured(stream), size, stream)
 }
 
-// MallocFrom is Malloc from a private pool, which UsePool or BeginCapture made, or from the default pool.
+// MallocFrom is Malloc from a private pool, which UsePool or beginCapture made, or from the default pool.
 func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) {
 	if err := checkSize(size); err != nil {
 		return Block{}, err

@@ -54,9 +54,9 @@ func (a *Caching) ReleasePool(id Pool) error {
 	return nil
 }
 
-// DropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it
+// dropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it
 // (torch.cuda.MemPool).
-func (a *Caching) DropPool(id Pool) error {
+func (a *Caching) dropPool(id Pool) error {
 	if err := a.ReleasePool(id); err != nil {
 		return err
 	}
@@ -77,8 +77,8 @@ func (a *Caching) DropPool(id Pool) error {
 	return err
 }
 
-// BeginCapture sends the requests of a stream to a private pool, of which it is a user, until EndCapture.
-func (a *Caching) BeginCapture(id Pool, stream Stream) error {
+// beginCapture sends the requests of a stream to a private pool, of which it is a user, until endCapture.
+func (a *Caching) beginCapture(id Pool, stream Stream) error {
 	return a.begin(capture{pool: id, stream: stream})
 }
 
@@ -96,24 +96,24 @@ func (a *Caching) begin(c capture) error {
 	return nil
 }
 
-// EnterPool sends all requests to a private pool until LeavePool (torch.cuda.use_mem_pool). It must be there.
-func (a *Caching) EnterPool(id Pool) error {
+// enterPool sends all requests to a private pool until leavePool (torch.cuda.use_mem_pool). It must be there.
+func (a *Caching) enterPool(id Pool) error {
 	if !a.HasPool(id) {
 		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
 	}
 	return a.begin(capture{pool: id, all: true})
 }
 
-// LeavePool ends what EnterPool began.
-func (a *Caching) LeavePool(id Pool) error {
-	if err := a.EndCapture(id); err != nil {
+// leavePool ends what enterPool began.
+func (a *Caching) leavePool(id Pool) error {
+	if err := a.endCapture(id); err != nil {
 		return err
 	}
 	return a.ReleasePool(id)
 }
 
-// EndCapture ends the capture into a pool. The pool stays until ReleasePool.
-func (a *Caching) EndCapture(id Pool) error {
+// endCapture ends the capture into a pool. The pool stays until ReleasePool.
+func (a *Caching) endCapture(id Pool) error {
 	for i, c := range a.captures {
 		if c.pool == id {
 			a.captures = append(a.captures[:i], a.captures[i+1:]...)

@@ -44,7 +44,7 @@ func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 	if len(a.slab.all) > 0 || a.stats.Reserved > 0 {
 		return nil, errors.New("allocator: restore: the allocator has been used already: restore into a new one")
 	}
-	driver, ok := a.c.Driver.(Placer)
+	driver, ok := a.c.Driver.(placer)
 	if !ok {
 		return nil, errors.New("allocator: restore: the driver chooses its addresses itself: use a Placer such as NewDriver")
 	}
@@ -99,7 +99,7 @@ func checkSegment(segments []Segment, i int) error {
 }
 
 // placeSegment makes a plain segment one block, in no set.
-func (a *heap) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) {
+func (a *heap) placeSegment(d placer, seg *Segment, pool int32) (ref, error) {
 	if err := d.AllocAt(seg.Addr, seg.Size); err != nil {
 		return 0, err
 	}
@@ -111,7 +111,7 @@ func (a *heap) placeSegment(d Placer, seg *Segment, pool int32) (ref, error) {
 }
 
 // placeRun makes a run of an expandable segment one mapped block, in no set.
-func (a *heap) placeRun(d Placer, seg *Segment, pool int32) (ref, error) {
+func (a *heap) placeRun(d placer, seg *Segment, pool int32) (ref, error) {
 	s := &a.slab
 	page := a.pageOf(pool)
 	if seg.Size%page != 0 {

@@ -37,8 +37,8 @@ type Driver interface {
 	MemInfo() (free, total int64)
 }
 
-// Placer is a Driver that can be told where to put things: what restoring a recorded state needs.
-type Placer interface {
+// placer is a Driver that can be told where to put things: what restoring a recorded state needs.
+type placer interface {
 	Driver
 	// AllocAt is Alloc at an address, which must lie outside of what the driver itself hands out.
 	AllocAt(addr uint64, size int64) error

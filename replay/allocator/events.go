@@ -63,8 +63,8 @@ func (m *ManualEvents) Wait(e Event) {
 // Complete says that e is done.
 func (m *ManualEvents) Complete(e Event) { m.done[e-1] = true }
 
-// CompleteStream says that all of a stream's work so far is done.
-func (m *ManualEvents) CompleteStream(stream Stream) {
+// completeStream says that all of a stream's work so far is done.
+func (m *ManualEvents) completeStream(stream Stream) {
 	for i, s := range m.streams {
 		if s == stream {
 			m.done[i] = true

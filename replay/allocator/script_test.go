@@ -163,7 +163,7 @@ func (s *script) run(line string) error {
 			return nil
 		}
 		n, err := strconv.Atoi(words[0])
-		s.events.CompleteStream(Stream(n))
+		s.events.completeStream(Stream(n))
 		return err
 	case "process":
 		s.alloc.ProcessEvents()
@@ -180,15 +180,15 @@ func (s *script) run(line string) error {
 		case "release_pool":
 			return caching.ReleasePool(p)
 		case "drop_pool":
-			return caching.DropPool(p)
+			return caching.dropPool(p)
 		case "end_capture":
-			return caching.EndCapture(p)
+			return caching.endCapture(p)
 		default:
 			n, err := strconv.Atoi(words[1])
 			if err != nil {
 				return err
 			}
-			return caching.BeginCapture(p, Stream(n))
+			return caching.beginCapture(p, Stream(n))
 		}
 	case "enter", "leave":
 		p, err := poolOf(words[0])
@@ -196,9 +196,9 @@ func (s *script) run(line string) error {
 			return err
 		}
 		if f[0] == "enter" {
-			return caching.EnterPool(p)
+			return caching.enterPool(p)
 		}
-		return caching.LeavePool(p)
+		return caching.leavePool(p)
 	case "fraction":
 		share, err := strconv.ParseFloat(words[0], 64)
 		if err != nil {
@@ -246,7 +246,7 @@ func (s *script) begin(policy string, options map[string]string) error {
 	var torch Version
 	var err error
 	if options["torch"] != "" {
-		if torch, err = ParseVersion(options["torch"]); err != nil {
+		if torch, err = parseVersion(options["torch"]); err != nil {
 			return err
 		}
 	}

@@ -41,8 +41,8 @@ const (
 	Finishes
 )
 
-// Trial is the outcome of playing the run with levers. Bytes.
-type Trial struct {
+// trial is the outcome of playing the run with levers. Bytes.
+type trial struct {
 	Verdict Verdict
 	// Steps is how many steps follow before it runs out, of Postpones.
 	Steps int64
@@ -191,10 +191,10 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 }
 
 // try plays the run with levers.
-func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (Trial, error) {
+func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, error) {
 	e, err := t.edit(levers)
 	if err != nil {
-		return Trial{}, err
+		return trial{}, err
 	}
 	settings, driver := t.r.Fidelity.Settings, int64(0)
 	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt
@@ -205,12 +205,12 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (Trial, erro
 		}
 		c, err := newCandidate(t.d, settings, "", l.Setting)
 		if err != nil {
-			return Trial{}, err
+			return trial{}, err
 		}
 		settings, untouched = c.Settings, false
 	}
 	if untouched && driver == 0 {
-		return Trial{}, ErrNotRecorded
+		return trial{}, ErrNotRecorded
 	}
 	w := writer{t: t, e: &e, held: map[fidelity.BlockID]bool{}}
 	w.begin()
@@ -221,9 +221,9 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (Trial, erro
 		Blocks: int(w.next)}, total: t.d.Info.TotalBytes, failed: timeline.Start}
 	out, err := p.play(ctx, settings, t.capacity+driver)
 	if err != nil {
-		return Trial{}, err
+		return trial{}, err
 	}
-	r := Trial{Peak: out.stats.PeakAllocated, PeakReserved: out.stats.PeakReserved}
+	r := trial{Peak: out.stats.PeakAllocated, PeakReserved: out.stats.PeakReserved}
 	played := int(out.steps) - 1
 	switch {
 	case !out.completes && (played < request || len(ends) > 0 && played < ends[0]):

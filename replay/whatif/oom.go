@@ -23,7 +23,7 @@ func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timelin
 		if row.OOM && row.Event != nil {
 			failed = timeline.Moment(*row.Event)
 		}
-		answer, err := Allocator(ctx, d, failed, Options{Work: DefaultWork / int64(len(r.Devices))})
+		answer, err := Allocator(ctx, d, failed, Options{Work: defaultWork / int64(len(r.Devices))})
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()

@@ -62,8 +62,8 @@ type Options struct {
 	Work int64
 }
 
-// DefaultWork is how many steps are played at most where nobody says: some seconds.
-const DefaultWork = 12_000_000
+// defaultWork is how many steps are played at most where nobody says: some seconds.
+const defaultWork = 12_000_000
 
 // Bounds below which the emulation of the recorded settings is too far from the recording to say anything of
 // others.
@@ -154,7 +154,7 @@ func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, 
 		return nil, fmt.Errorf("%w: %s", ErrUnproven, report.Sentence(timeline.IEC))
 	}
 	if o.Work <= 0 {
-		o.Work = DefaultWork
+		o.Work = defaultWork
 	}
 	if o.Candidates == nil {
 		o.Candidates = candidates(d, report.Settings, program)
