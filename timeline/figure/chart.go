@@ -77,8 +77,8 @@ var stackOrder = []timeline.Category{
 	timeline.AutogradDetail, timeline.Temporary,
 }
 
-// NewChart computes the chart of a device in n columns.
-func NewChart(ctx context.Context, d *timeline.Device, n int, o Options) (*Chart, error) {
+// newChart computes the chart of a device in n columns.
+func newChart(ctx context.Context, d *timeline.Device, n int, o Options) (*Chart, error) {
 	t := d.Timeline()
 	so := o.Options
 	so.Devices = report.OnlyDevice(d.Info)

@@ -61,7 +61,7 @@ func run(t testing.TB, n int, name string) *timeline.Device {
 func TestAPeakOfOneEventIsInTheChartAtAnyWidth(t *testing.T) {
 	d := run(t, 20_000, "spike")
 	for _, columns := range []int{10, 333, 1200} {
-		c, err := NewChart(t.Context(), d, columns, Options{})
+		c, err := newChart(t.Context(), d, columns, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

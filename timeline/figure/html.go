@@ -44,7 +44,7 @@ func HTML(ctx context.Context, w io.Writer, devices []*timeline.Device, o Option
 
 func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) (string, *Chart, error) {
 	width, height := o.size()
-	c, err := NewChart(ctx, d, 800, o)
+	c, err := newChart(ctx, d, 800, o)
 	if err != nil {
 		return "", nil, err
 	}

@@ -23,7 +23,7 @@ import (
 // PNG draws the usage of a device as a PNG image at two pixels a CSS pixel.
 func PNG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	width, height := o.size()
-	c, err := NewChart(ctx, d, width, o)
+	c, err := newChart(ctx, d, width, o)
 	if err != nil {
 		return err
 	}

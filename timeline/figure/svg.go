@@ -17,7 +17,7 @@ import (
 // SVG draws the usage of a device as an SVG image.
 func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	width, height := o.size()
-	c, err := NewChart(ctx, d, width, o)
+	c, err := newChart(ctx, d, width, o)
 	if err != nil {
 		return err
 	}

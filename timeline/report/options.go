@@ -88,8 +88,8 @@ func OnlyDevice(info traces.Device) Devices {
 	return Devices{text: DeviceName(info), only: &info}
 }
 
-// Has reports whether the selection holds the device.
-func (d Devices) Has(info traces.Device) bool {
+// has reports whether the selection holds the device.
+func (d Devices) has(info traces.Device) bool {
 	if d.text == "" {
 		return true
 	}
@@ -106,7 +106,7 @@ func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
 	var names []string
 	for _, dev := range t.Devices {
 		names = append(names, DeviceName(dev.Info))
-		if d.Has(dev.Info) {
+		if d.has(dev.Info) {
 			out = append(out, dev)
 		}
 	}

@@ -301,7 +301,7 @@ func TestDevices(t *testing.T) {
 			t.Errorf("%q: %v", c.text, err)
 			continue
 		}
-		if got := []bool{d.Has(gpu0), d.Has(gpu1), d.Has(cpu), d.Has(host)}; !reflect.DeepEqual(got, c.want) {
+		if got := []bool{d.has(gpu0), d.has(gpu1), d.has(cpu), d.has(host)}; !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%q selects %v, want %v", c.text, got, c.want)
 		}
 	}

@@ -407,13 +407,13 @@ func StackText(tr *traces.Trace, id traces.StackID) []string {
 	frames := tr.Stacks.At(id)
 	out := make([]string, 0, len(frames))
 	for _, f := range slices.Backward(frames) {
-		out = append(out, FrameText(tr, f))
+		out = append(out, frameText(tr, f))
 	}
 	return out
 }
 
-// FrameText returns a frame as "function file:line", without the parts that the trace does not know.
-func FrameText(tr *traces.Trace, id traces.FrameID) string {
+// frameText returns a frame as "function file:line", without the parts that the trace does not know.
+func frameText(tr *traces.Trace, id traces.FrameID) string {
 	fn, file, line := tr.FrameText(id)
 	if file == "" || file == "??" {
 		return fn

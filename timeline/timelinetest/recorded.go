@@ -16,9 +16,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// Shared opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
+// shared opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
 // test without the folder.
-func Shared(t testing.TB, pattern string) io.Reader {
+func shared(t testing.TB, pattern string) io.Reader {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
 	if dir == "" {
@@ -56,7 +56,7 @@ func Sample(t testing.TB) *traces.Trace {
 // Paper reads a trace of the papers' authors by the pattern of its role.
 func Paper(t testing.TB, pattern string) *timeline.Device {
 	t.Helper()
-	tr, err := paper.Read(context.Background(), Shared(t, pattern), nil)
+	tr, err := paper.Read(context.Background(), shared(t, pattern), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +76,7 @@ func Built(t testing.TB, tr *traces.Trace) *timeline.Device {
 // Snapshot reads a snapshot of the shared folder by the pattern of its role.
 func Snapshot(t testing.TB, pattern string) *timeline.Device {
 	t.Helper()
-	tr, err := torchsnapshot.Read(context.Background(), Shared(t, filepath.Join("torch_snapshot", pattern)),
+	tr, err := torchsnapshot.Read(context.Background(), shared(t, filepath.Join("torch_snapshot", pattern)),
 		nil)
 	if err != nil {
 		t.Fatal(err)

@@ -32,8 +32,8 @@ type textTrace struct {
 	now    int64
 }
 
-// Parse reads the text form.
-func Parse(t testing.TB, text string) *traces.Trace {
+// parse reads the text form.
+func parse(t testing.TB, text string) *traces.Trace {
 	t.Helper()
 	p := textTrace{b: traces.NewBuilder(), t: t, stacks: map[string]traces.StackID{"": traces.NoStack},
 		now: -1}
@@ -251,7 +251,7 @@ func (p *textTrace) final(s string) {
 // Text returns the timeline of a text.
 func Text(t testing.TB, text string) *timeline.Timeline {
 	t.Helper()
-	tl, err := timeline.Build(context.Background(), Parse(t, text), nil)
+	tl, err := timeline.Build(context.Background(), parse(t, text), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 // Scaled makes the problem at a batch size.
 type Scaled func(batch int) (*plan.Problem, error)
 
-// LargestBatch finds the largest batch whose plan by one manager fits.
+// largestBatch finds the largest batch whose plan by one manager fits.
 // It calls asked with each size it tries.
-func LargestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
+func largestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
 	asked func(batch int)) (int, error) {
 	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
 	problem := func(n int) (*plan.Problem, error) {
@@ -59,7 +59,7 @@ func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []
 		}
 		head := fmt.Sprintf("max batch: %d of %d managers · %s", i, len(list), m.Info().Name)
 		tell(head)
-		largest, err := LargestBatch(ctx, m, at, opt, func(n int) { tell(fmt.Sprintf("%s at %d", head, n)) })
+		largest, err := largestBatch(ctx, m, at, opt, func(n int) { tell(fmt.Sprintf("%s at %d", head, n)) })
 		if err != nil {
 			return err
 		}

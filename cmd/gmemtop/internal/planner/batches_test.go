@@ -38,14 +38,14 @@ func TestTheLargestBatchIsTheLastThatFits(t *testing.T) {
 	task := Task{Network: "alexnet", Hardware: "a100"}
 	for _, b := range []int64{budget(5), budget(12)} {
 		var asked []int
-		n, err := LargestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: b},
+		n, err := largestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: b},
 			func(n int) { asked = append(asked, n) })
 		if err != nil || budget(n) > b || budget(n+1) <= b || !slices.Contains(asked, n+1) {
 			t.Errorf("in %d: %d, which takes %d, after asking %v (%v)", b, n, budget(n), asked, err)
 		}
 	}
 	if n,
-		err := LargestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: 1 << 20}, func(int) {}); n != 0 ||
+		err := largestBatch(ctx, m, task.OfNetwork, replay.Options{Budget: 1 << 20}, func(int) {}); n != 0 ||
 		err != nil {
 		t.Errorf("in a MiB: %d, %v", n, err)
 	}

@@ -51,9 +51,9 @@ func (d *Device) Calibrate(ctx context.Context, again bool) (h plan.Hardware, pa
 	return h, path, nil
 }
 
-// CalibratedHere returns the figures that were measured on the first GPU of this machine that any were
+// calibratedHere returns the figures that were measured on the first GPU of this machine that any were
 // measured on; ok is false where there are none.
-func CalibratedHere() (h plan.Hardware, ok bool) {
+func calibratedHere() (h plan.Hardware, ok bool) {
 	folder, err := cuda.CalibrationFolder()
 	if err != nil {
 		return h, false
@@ -82,10 +82,10 @@ func CalibratedHere() (h plan.Hardware, ok bool) {
 // DefaultHardware is the hardware to plan for by default.
 const DefaultHardware = "A100"
 
-// HardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
+// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
 // that name on this machine, or a preset.
-func HardwareOf(name string) (plan.Hardware, bool) {
-	if h, ok := CalibratedHere(); ok && h.Name == name {
+func hardwareOf(name string) (plan.Hardware, bool) {
+	if h, ok := calibratedHere(); ok && h.Name == name {
 		return h, true
 	}
 	h, err := hardware.ByName(name)
@@ -107,8 +107,8 @@ func About(i driver.Info) string {
 	return s
 }
 
-// Open opens a GPU.
-func Open(ctx context.Context, o cuda.Options) (*Device, error) {
+// open opens a GPU.
+func open(ctx context.Context, o cuda.Options) (*Device, error) {
 	_, info, err := cuda.Open(ctx, o)
 	if err != nil {
 		return nil, fmt.Errorf("cuda:%d: %w", o.Ordinal, err)

@@ -37,7 +37,7 @@ func (p *Live) TakeAway(ctx context.Context) error {
 // chosen says whether hardware was chosen on the screen; what the screen begins with was not.
 func (p *Planner) chosen(h plan.Hardware) live.Hardware {
 	if h.Name == ownHardware {
-		return live.Hardware{Hardware: recordedHardware(""), Of: HardwareOf}
+		return live.Hardware{Hardware: recordedHardware(""), Of: hardwareOf}
 	}
 	return live.Hardware{Hardware: h, Chosen: true}
 }

@@ -55,7 +55,7 @@ const ownHardware = "its own GPU"
 // presets.
 func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
-	if h, ok := CalibratedHere(); ok {
+	if h, ok := calibratedHere(); ok {
 		list = slices.Insert(list, 0, h)
 	}
 	own := recordedHardware("")
@@ -67,10 +67,10 @@ func screenHardware() []plan.Hardware {
 // recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of
 // this machine, or the default.
 func recordedHardware(name string) plan.Hardware {
-	if h, ok := HardwareOf(name); ok {
+	if h, ok := hardwareOf(name); ok {
 		return h
 	}
-	if h, ok := CalibratedHere(); ok {
+	if h, ok := calibratedHere(); ok {
 		return h
 	}
 	h, err := hardware.ByName(DefaultHardware)
@@ -129,7 +129,7 @@ func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string
 	if _, err := fmt.Sscanf(target, "cuda:%d", &ordinal); err != nil {
 		return fmt.Errorf("%s is not a GPU", target)
 	}
-	x, err := Open(ctx, cuda.Options{Ordinal: ordinal, Iterations: 20})
+	x, err := open(ctx, cuda.Options{Ordinal: ordinal, Iterations: 20})
 	if err != nil {
 		return err
 	}
@@ -180,7 +180,7 @@ func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal s
 	}
 	for _, m := range quickFirst(names) {
 		news := screen.BatchNews{Manager: m.Info().Name, Inferred: scale.Inferred()}
-		news.Largest, err = LargestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
+		news.Largest, err = largestBatch(ctx, m, at, replay.Options{Budget: budget, Seed: 1}, func(n int) {
 			u := news
 			u.Trying = n
 			update(u)

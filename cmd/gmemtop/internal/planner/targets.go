@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// AllDevices stands for every GPU of this machine.
-const AllDevices = -1
+// allDevices stands for every GPU of this machine.
+const allDevices = -1
 
 // Ordinals reads the targets that a comparison is measured on and returns the numbers of the GPUs among them,
 // none for the simulator alone.
@@ -30,7 +30,7 @@ func Ordinals(targets string) ([]int, error) {
 		case name == "cuda":
 			list = append(list, 0)
 		case name == "cuda:all":
-			list = append(list, AllDevices)
+			list = append(list, allDevices)
 		default:
 			n, err := strconv.Atoi(number)
 			if !device || err != nil || n < 0 {
@@ -58,7 +58,7 @@ func LivePID(target string) (int, error) {
 // OpenAll opens GPUs one after the other and gives them back. Those that can be used come back beside the
 // error of those that cannot. Their ordinals stand in place of that of o.
 func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
-	if len(ordinals) > 0 && ordinals[0] == AllDevices {
+	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")
 		if err != nil {
 			return nil, fmt.Errorf("cuda:all: %w", err)
@@ -72,7 +72,7 @@ func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, er
 	var failed error
 	for _, n := range ordinals {
 		o.Ordinal = n
-		d, err := Open(ctx, o)
+		d, err := open(ctx, o)
 		if err != nil {
 			failed = errors.Join(failed, err)
 			continue

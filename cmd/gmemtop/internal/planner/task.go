@@ -68,7 +68,7 @@ func (t *Task) ChosenHardware() (plan.Hardware, error) {
 	case t.Measured != nil:
 		return *t.Measured, nil
 	default:
-		if h, ok := CalibratedHere(); ok {
+		if h, ok := calibratedHere(); ok {
 			return h, nil
 		}
 		name = DefaultHardware
@@ -86,7 +86,7 @@ func (t *Task) ChosenHardware() (plan.Hardware, error) {
 // LiveHardware returns the hardware to plan with for a training that runs.
 func (t *Task) LiveHardware() (live.Hardware, error) {
 	h, err := t.ChosenHardware()
-	return live.Hardware{Hardware: h, Chosen: t.Hardware != "", Of: HardwareOf}, err
+	return live.Hardware{Hardware: h, Chosen: t.Hardware != "", Of: hardwareOf}, err
 }
 
 // OfNetwork makes the problem of the network at a batch size; 0 is the one that is given, or the network's
@@ -165,7 +165,7 @@ func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*
 		}
 		o.Iteration = i
 	}
-	if h, ok := HardwareOf(d.Info.Name); ok && t.Hardware == "" && t.Measured == nil {
+	if h, ok := hardwareOf(d.Info.Name); ok && t.Hardware == "" && t.Measured == nil {
 		o.Hardware = h
 	}
 	p, err := plan.FromDevice(ctx, d, o)

@@ -163,7 +163,7 @@ func TestTargetsAreReadAsTheNumbersOfGPUs(t *testing.T) {
 		want []int
 	}{
 		{"sim", nil}, {"cuda", []int{0}}, {"cuda:2,cuda:1,sim,cuda:2", []int{1, 2}},
-		{"cuda:1,cuda:all", []int{AllDevices, 1}},
+		{"cuda:1,cuda:all", []int{allDevices, 1}},
 	} {
 		if got, err := Ordinals(c.text); err != nil || !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, %v", c.text, got, err)
