@@ -32,7 +32,7 @@ type Member struct {
 	orders map[int64]capture.OrderID // that began plans, by the plan's number
 }
 
-var _ live.PoolTrainer = (*Member)(nil)
+var _ live.PoolMember = (*Member)(nil)
 
 // NewMember returns a process whose session is kept and that takes orders.
 func NewMember(s *capture.Session, c capture.Controller) *Member {
@@ -129,7 +129,7 @@ func (m *Member) keep(ctx context.Context) error {
 	return m.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Keep})
 }
 
-// Describe implements live.Trainer.
+// Describe implements live.Member.
 func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
 	w, err := m.describe(ctx, capture.Order{Do: capture.Describe, Steps: describedSteps, How: capture.HowOps,
 		Saves: true})
@@ -154,7 +154,7 @@ func (m *Member) ranUnder(number int64, w capture.Window) bool {
 	})
 }
 
-// Carry implements live.Trainer.
+// Carry implements live.Member.
 func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {
 	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Carry, Number: number, Plan: words}
 	m.mu.Lock()
@@ -174,7 +174,7 @@ func liveStep(s *capture.Step) live.Step {
 		Reserved: s.Reserved.Or(-1), Resident: s.RSS.Or(-1)}
 }
 
-// Steps implements live.Trainer.
+// Steps implements live.Member.
 func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
 	from := int64(-1)
 	if v := m.Session.Snapshot(); len(v.Steps) > 0 {
@@ -233,7 +233,7 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 	return live.NewPoolTarget(m, library, o), nil
 }
 
-// DescribeEvents implements live.PoolTrainer. The memory of a GPU is recorded by torch itself.
+// DescribeEvents implements live.PoolMember. The memory of a GPU is recorded by torch itself.
 func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
 	v := m.Session.Snapshot()
 	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {

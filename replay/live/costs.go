@@ -169,12 +169,12 @@ func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err er
 func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err error) {
 	number := int64(0)
 	if words == nil {
-		err = t.trainer.Carry(ctx, 0, nil)
+		err = t.member.Carry(ctx, 0, nil)
 	} else {
 		number, err = t.carry(ctx, words)
 	}
 	if err == nil {
-		steps, err = t.trainer.Steps(ctx, number, 1+trialSteps)
+		steps, err = t.member.Steps(ctx, number, 1+trialSteps)
 	}
 	if err != nil {
 		return nil, err

@@ -7,5 +7,5 @@
 //   - [Target] is the process as replay's targets are: [Target.Run] has a plan carried out and measures it between two stretches without, [Target.Hold]
 //     keeps it up for as long as one likes.
 //
-// The process is reached through [Trainer], which package crew makes of what watches it.
+// The process is reached through [Member], which package crew makes of what watches it.
 package live

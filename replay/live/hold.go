@@ -154,7 +154,7 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 		if first {
 			count += t.opt.Warm
 		}
-		steps, err := t.trainer.Steps(ctx, number, count)
+		steps, err := t.member.Steps(ctx, number, count)
 		if err != nil {
 			return ended(ctx, err)
 		}

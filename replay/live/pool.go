@@ -93,9 +93,9 @@ func EncodePool(p *plan.Problem, pl *plan.Plan, library string) ([]byte, error) 
 	return json.Marshal(encodedPool{Version: 1, Device: deviceName(p.Source.Info), Pool: t, Library: library})
 }
 
-// PoolTrainer is a training whose allocator can be recorded.
-type PoolTrainer interface {
-	Trainer
+// PoolMember is a member whose allocator can be recorded.
+type PoolMember interface {
+	Member
 	// DescribeEvents returns a recording of the allocations and frees of some of the next steps, cut where
 	// they end, by the library of the pool at that path.
 	DescribeEvents(ctx context.Context, library string) (*traces.Trace, error)
@@ -104,7 +104,7 @@ type PoolTrainer interface {
 // NewPoolTarget returns a Target for plans that choose addresses and do nothing else, see [EncodePool]. Their
 // footprint is the arena that the process takes for them: what torch serves beside it, of steps that run
 // otherwise than was recorded, is counted and not measured.
-func NewPoolTarget(t PoolTrainer, library string, o Options) *Target {
+func NewPoolTarget(t PoolMember, library string, o Options) *Target {
 	x := NewTarget(t, o)
 	x.pool, x.library = t, library
 	return x

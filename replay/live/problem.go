@@ -22,7 +22,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		return t.poolProblem(ctx, h)
 	}
 	for try := 1; ; try++ {
-		tr, err := t.trainer.Describe(ctx, 0)
+		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
 		}

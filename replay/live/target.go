@@ -23,8 +23,8 @@ import (
 // searched for on the same processors; the allocator's own peak marks: they are the program's, and a CPU has
 // none; one stretch before, one after, without a third: drift would be read as the plan's doing.
 
-// Trainer is a training that runs, as far as plans need it.
-type Trainer interface {
+// Member is one process of a training that runs, as far as plans need it.
+type Member interface {
 	// Describe returns a recording of some of the next steps, with the saves and loads of autograd. number is
 	// that of the plan they have to run under; 0 asks for steps as they come.
 	Describe(ctx context.Context, number int64) (*traces.Trace, error)
@@ -80,22 +80,22 @@ type Options struct {
 
 // Target is a running training as a target of plans. It is not safe for concurrent use.
 type Target struct {
-	trainer Trainer
-	pool    PoolTrainer // nil for plans of what autograd saves
+	member  Member
+	pool    PoolMember // nil for plans of what autograd saves
 	library string
 	opt     Options
 	next    int64 // the number of the next plan: none that another viewer has given in the same process
 }
 
 // NewTarget returns a Target.
-func NewTarget(t Trainer, o Options) *Target {
+func NewTarget(t Member, o Options) *Target {
 	if o.Warm <= 0 {
 		o.Warm = 3
 	}
 	if o.Steps <= 0 {
 		o.Steps = 20
 	}
-	return &Target{trainer: t, opt: o, next: time.Now().UnixMilli()}
+	return &Target{member: t, opt: o, next: time.Now().UnixMilli()}
 }
 
 // Name is the name of a running training as a target.
@@ -134,7 +134,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	defer t.takeOff(ctx, &err)
-	with, err := t.trainer.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	with, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {
 		return m, err
 	}
@@ -181,7 +181,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		return m, err
 	}
 	say("without")
-	if err := t.trainer.Carry(ctx, 0, nil); err != nil {
+	if err := t.member.Carry(ctx, 0, nil); err != nil {
 		return m, err
 	}
 	after, err := t.timed(ctx, 0)
@@ -227,7 +227,7 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 			return 0
 		}
 		var err error
-		if steps, err = t.trainer.Steps(ctx, number, t.opt.Steps); err != nil {
+		if steps, err = t.member.Steps(ctx, number, t.opt.Steps); err != nil {
 			return 0
 		}
 	}
@@ -240,7 +240,7 @@ func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind 
 func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
 	number := t.next
 	t.next++
-	return number, t.trainer.Carry(ctx, number, words)
+	return number, t.member.Carry(ctx, number, words)
 }
 
 // offWithin is how long taking a plan away is waited for.
@@ -258,7 +258,7 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), offWithin)
 	defer cancel()
-	if e := t.trainer.Carry(ctx, 0, nil); *err == nil {
+	if e := t.member.Carry(ctx, 0, nil); *err == nil {
 		*err = e
 	}
 }
@@ -284,7 +284,7 @@ func (t *Target) peak(ctx context.Context, number int64, pl *plan.Plan) (int64, 
 	if t.pool != nil {
 		return pl.Footprint, nil
 	}
-	tr, err := t.trainer.Describe(ctx, number)
+	tr, err := t.member.Describe(ctx, number)
 	if err != nil {
 		return 0, err
 	}
@@ -305,7 +305,7 @@ func (t *Target) missed() string {
 
 // timed lets the steps behind a change pass and returns those that count.
 func (t *Target) timed(ctx context.Context, number int64) ([]Step, error) {
-	steps, err := t.trainer.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
+	steps, err := t.member.Steps(ctx, number, t.opt.Warm+t.opt.Steps)
 	if err != nil {
 		return nil, err
 	}
