@@ -128,7 +128,7 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 		}
 		a.observed = r.Time
 	}
-	told := allocatorBooks(pid, s)
+	told := allocatorFigures(pid, s)
 	told.ContextBound = a.least
 	out := nvml.Reconcile(r, told)
 	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)),
@@ -139,7 +139,7 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 // other.
 func OfStep(s *capture.Step) ([]Part, Part) {
 	if reserved, ok := s.Reserved.Value(); ok && s.Allocated.IsKnown() {
-		out := nvml.Reconcile(&nvml.Reading{}, allocatorBooks(0, s))
+		out := nvml.Reconcile(&nvml.Reading{}, allocatorFigures(0, s))
 		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: reserved}
 	}
 	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS.Or(0)}
@@ -162,9 +162,9 @@ func kinds(s *capture.Step) []Part {
 		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0)}}
 }
 
-// allocatorBooks is what a step tells of its device's allocator.
-func allocatorBooks(pid int, s *capture.Step) nvml.Books {
-	return nvml.Books{PID: pid, Requested: counted(s.Requested), Allocated: s.Allocated,
+// allocatorFigures is what a step tells of its device's allocator.
+func allocatorFigures(pid int, s *capture.Step) nvml.AllocatorFigures {
+	return nvml.AllocatorFigures{PID: pid, Requested: counted(s.Requested), Allocated: s.Allocated,
 		Active: counted(s.Active), Reserved: s.Reserved, PrivatePools: s.PoolsFree}
 }
 

@@ -24,9 +24,9 @@ import "github.com/gmemtop/gmemtop/traces/maybe"
 // Rejected: a table of "typical" context sizes by device and driver. It would make the books close by
 // assumption.
 
-// Books are what the allocator of one process says about one device, in bytes. Unknown figures stay out of
-// the split.
-type Books struct {
+// AllocatorFigures are what the allocator of one process says about one device, in bytes. Unknown figures
+// stay out of the split.
+type AllocatorFigures struct {
 	// PID is the process as NVML numbers it.
 	PID int
 	// Requested is what live tensors asked for, Allocated what the allocator gave them (rounding included),
@@ -100,7 +100,7 @@ func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
 
 // Reconcile splits the device's used memory among what b's process can account for, the process's context,
 // other processes, and a remainder. If NVML tells the device's use, the parts add up to it exactly.
-func Reconcile(r *Reading, b Books) Reconciliation {
+func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
 	add := func(name PartName, bytes int64, derived bool) {
 		if bytes != 0 {
@@ -169,7 +169,7 @@ func name(p Process) string {
 // itemise adds the parts of the allocator and returns their sum, which is Reserved if that is known. The
 // bytes of a finer figure that is unknown, or larger than the coarser one around it, stay in the coarser
 // part.
-func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int64 {
+func (out *Reconciliation) itemise(b AllocatorFigures, add func(PartName, int64, bool)) int64 {
 	reserved, ok := b.Reserved.Value()
 	if !ok {
 		if b.PID != 0 {
@@ -195,7 +195,7 @@ func (out *Reconciliation) itemise(b Books, add func(PartName, int64, bool)) int
 }
 
 // outside splits what the process holds outside its allocator.
-func (out *Reconciliation) outside(rest int64, b Books, add func(PartName, int64, bool)) {
+func (out *Reconciliation) outside(rest int64, b AllocatorFigures, add func(PartName, int64, bool)) {
 	context, known := b.Context.Value()
 	bound, bounded := b.ContextBound.Value()
 	switch {
