@@ -61,7 +61,7 @@ func newOracle(t *testing.T) *oracle {
 	if err := o.out.Decode(&head); err != nil {
 		t.Fatalf("the oracle: %v: %s", err, trouble.String())
 	}
-	if o.torch, err = parseVersion(head.Torch); err != nil {
+	if o.torch, err = ParseVersion(head.Torch); err != nil {
 		t.Fatal(err)
 	}
 	return o

@@ -18,8 +18,8 @@ import (
 // release.
 type Version struct{ Major, Minor int }
 
-// parseVersion reads a version as torch.__version__ has it, such as "2.15.0+cu132".
-func parseVersion(text string) (Version, error) {
+// ParseVersion reads a version as torch.__version__ has it, such as "2.15.0+cu132".
+func ParseVersion(text string) (Version, error) {
 	major, rest, found := strings.Cut(text, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	minor, _, _ = strings.Cut(minor, "+")

@@ -246,7 +246,7 @@ func (s *script) begin(policy string, options map[string]string) error {
 	var torch Version
 	var err error
 	if options["torch"] != "" {
-		if torch, err = parseVersion(options["torch"]); err != nil {
+		if torch, err = ParseVersion(options["torch"]); err != nil {
 			return err
 		}
 	}
