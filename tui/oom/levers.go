@@ -98,9 +98,7 @@ func (v *View) sentence(s *leaf.State, a *autopsy.Result) string {
 	if !a.OOM {
 		return a.Sentence
 	}
-	row := report.OOMDevice{Sentence: a.Sentence}
-	row.NotTried("")
-	return row.Sentence
+	return strings.TrimSuffix(a.Sentence, a.Advice)
 }
 
 // leversFound are the levers of an autopsy, before they are tried; err says why they cannot be.
