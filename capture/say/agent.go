@@ -131,7 +131,7 @@ var agent = map[string]string{
 		"window would show it uncompiled and is thrown away",
 	"graphs_replayed": "%s CUDA graphs were replayed: gmemtop does not see the ops in them",
 	"costs_unknown":   "the time that copies take could not be measured: %s",
-	"saves_unseen":    "what autograd saved was not seen up to step %s: %s",
+	"saves_unseen":    "what autograd saves was not seen up to step %s: %s",
 
 	// Tensors that wait on the host until there is a plan.
 	"offloads":   "what autograd saves waits on the host until there is a plan",
