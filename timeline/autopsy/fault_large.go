@@ -131,7 +131,7 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 	}
 	whole := 2 * gradients
 	if 20*state >= 19*whole {
-		return fault{}, false // it has its state; what failed is something that its step needs beside it
+		return c.firstStepFault(line, whole, state-whole), true
 	}
 	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: whole - state, Text: fmt.Sprintf(
 		"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
@@ -142,6 +142,22 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 	f.fix = "Use an optimizer with less state (8 bits, or Adafactor), or train fewer parameters (LoRA)."
 	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
 	return f, true
+}
+
+// firstStepFault is that of a first step of Adam that has its state and ran out in what it makes beside it:
+// its default implementation, foreach, works on copies as large as the parameters.
+func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
+	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: max(state/2-beside, 0), Text: fmt.Sprintf(
+		"%s of optimizer state was made in the first step, and %s of up to %s of copies that the step works "+
+			"on", c.u.Bytes(state), c.u.Bytes(max(beside, 0)), c.u.Bytes(state/2))}}
+	f.said = fmt.Sprintf("The first step of the optimizer at %s made %s of state, twice the gradients, and "+
+		"ran out among the copies that it works on, which take up to half of that again.", line,
+		c.u.Bytes(state))
+	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
+	f.fix = "Pass fused=True, which makes no copies; or use an optimizer with less state (8 bits, or " +
+		"Adafactor), or train fewer parameters (LoRA)."
+	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
+	return f
 }
 
 // frames returns the files of a stack's frames, joined.
