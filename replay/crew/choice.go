@@ -189,12 +189,18 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 			if err != nil {
 				return err
 			}
-			if fits || p.Source.Info.Kind == traces.DeviceCPU {
+			onCPU := p.Source.Info.Kind == traces.DeviceCPU
+			if fits || onCPU {
 				if err := m.keep(ctx); err != nil {
 					return err
 				}
 				o.NeverWithout = false
 				if target, err = m.Target(ctx, c.Pools, o); err != nil {
+					return err
+				}
+			}
+			if onCPU && !c.Hardware.Chosen { // what a plan costs there is measured in steps without one
+				if p, err = target.Problem(ctx, c.Hardware); err != nil {
 					return err
 				}
 			}

@@ -48,9 +48,15 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	if s := l.unplanned(); s.Carried.Out == 0 {
 		t.Errorf("when the plan has gone: %+v", s.Carried)
 	}
-	// on a processor nothing is won by that
-	if on := l.trainOn(managed("joint", anyHardware, share(80))); on.Before == 0 {
-		t.Errorf("under a plan for what fits: %+v", on)
+	// on a processor nothing is won by that, and a plan costs what it was measured to
+	x = managed("joint", live.Hardware{Hardware: anyHardware.Hardware}, share(80))
+	makes, measured := x.Make, false
+	x.Make = func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
+		measured = p.Hardware.Measured
+		return makes(ctx, p, budget)
+	}
+	if on := l.trainOn(x); on.Before == 0 || !measured {
+		t.Errorf("under a plan for what fits, its cost measured %v: %+v", measured, on)
 	}
 	if s := l.unplanned(); s.Carried.Out != 0 || l.offloads() {
 		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.Session.Snapshot().Notices)
