@@ -211,7 +211,7 @@ for i in range(230):
 		v := seen.Snapshot()
 		told := 0
 		for _, n := range v.Notices {
-			if n.Key == "steps" && strings.Contains(n.Text, "no step of an optimizer") {
+			if n.Key == "steps" && strings.Contains(n.Text, "no optimizer step") {
 				told++
 			}
 		}

@@ -356,7 +356,7 @@ func TestTrainingLearnsTheSameToTheLastBitWhileItIsDescribed(t *testing.T) {
 		t.Errorf("%d skipped steps, the scaler skips two of eight", skipped)
 	}
 	for i := 1; i < len(v.Steps); i++ {
-		if a, b := v.Steps[i-1], v.Steps[i]; b.Index != a.Index+1 || b.Start != a.End || b.RSS.Or(0) == 0 {
+		if a, b := v.Steps[i-1], v.Steps[i]; b.Index != a.Index+1 || b.Start != a.End || b.RSS.Or(-1) == 0 {
 			t.Errorf("step %+v follows %+v", b, a)
 		}
 	}

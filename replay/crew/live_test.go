@@ -156,8 +156,10 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 type describedHeld struct{ *liveTraining }
 
 func (d describedHeld) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
-	d.hold.off()
-	defer d.hold.on()
+	if d.hold != nil {
+		d.hold.off()
+		defer d.hold.on()
+	}
 	return d.liveTraining.Describe(ctx, number)
 }
 

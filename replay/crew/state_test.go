@@ -104,7 +104,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	for _, manager := range []string{"vdnn-all", "smartpool"} {
+	for _, manager := range []string{"joint", "smartpool"} {
 		t.Run(manager, func(t *testing.T) {
 			if _, err := exec.LookPath("cc"); managed(manager, anyHardware, ninety).Pools && err != nil {
 				t.Skip("needs cc: ", err)

@@ -111,7 +111,7 @@ def main():
 
     def put_in():
         agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre), hooks.register_optimizer_step_post_hook(agent._post)]
-        agent.step = space["_Step"](None)
+        agent.steps = space["Steps"](None)
         for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, ours)
 
