@@ -208,7 +208,7 @@ var agent = map[string]string{
 	"entries_many":    "the plan has %s entries in %s bytes: from 1 to %s can be served",
 	"tables_full":     "there is no memory for the plan's tables",
 	"plan_in_use":     "a plan is in use: turn it off first",
-	"tensors_alive": "tensors from earlier plans are still alive: let the program let go of them, " +
+	"tensors_alive": "tensors from earlier plans are still alive: have the program free them, " +
 		"or start it anew",
 	"tensors_of_stream": "tensors from a plan of another stream are still alive: try again after " +
 		"the next step",

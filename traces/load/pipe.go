@@ -37,7 +37,7 @@ func openPath(ctx context.Context, path string, waiting func(path string)) (*os.
 				waiting(path)
 			}
 		case <-ctx.Done():
-			go func() { // whoever writes later meets no reader that never reads
+			go func() { // so that no later writer waits for a reader that never reads
 				if o := <-done; o.f != nil {
 					o.f.Close()
 				}

@@ -1,8 +1,8 @@
 // Package maybe has the type of a figure that may be unknown.
 //
 // A figure that a driver, an allocator or a file does not give is not 0, and a number such as -1 in its place
-// is added up, compared and drawn sooner or later. An [Int] has no operators: whoever computes with one says
-// what happens where it is unknown, by [Int.Value] or [Int.Or], or uses a function below, which does.
+// is added up, compared and drawn sooner or later. An [Int] has no operators: code that computes with one
+// says what happens where it is unknown, by [Int.Value] or [Int.Or], or uses a function below, which does.
 //
 // Wires and files that write -1 for unknown are read with [NonNegative] and written with Or(-1).
 package maybe

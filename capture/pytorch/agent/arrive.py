@@ -14,7 +14,7 @@ from .says import Says
 
 def reach(path: str) -> None:
     """Begin in a process to which the environment may not have brought the agent, unless it is still
-    importing torch, would be silent or has an agent. Whoever asks asks again."""
+    importing torch, would be silent or has an agent. The viewer asks again."""
     torch = sys.modules.get("torch")
     if torch is None or initializing(torch) or silent():
         return

@@ -216,7 +216,7 @@ class Storages:
         self.held = self.addresses.look(self.torch, self.rows.clock)
 
     def end(self) -> None:
-        """Let go of every storage."""
+        """Forget every storage."""
         self.addresses.remember(list(self.alive.values()))
         self.alive.clear()
 
