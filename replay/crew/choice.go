@@ -86,9 +86,6 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 		fits := timeline.IEC.Bytes(m.Budget)
 		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", m.Manager, fits)
 	}
-	if err := live.Gains(p, m.Plan); err != nil && !c.Pools {
-		return m, fmt.Errorf("%s: %w", m.Manager, err)
-	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
 		return m, err
