@@ -91,6 +91,7 @@ func TestNothingFromAFileDrivesATerminal(t *testing.T) {
 		}
 	}
 	path["none"] = filepath.Join(dir, "none"+drives)
+	const few = "caching,sqrt,vdnn-all"
 	var lines [][]string
 	for name, p := range path {
 		lines = append(
@@ -127,24 +128,8 @@ func TestNothingFromAFileDrivesATerminal(t *testing.T) {
 		[]string{"diff", path["oom"], path["whole"], "--format", "markdown"},
 		[]string{"oom", path["oom"], "--format", "markdown"},
 		[]string{"oom", path["oom"], "--json"},
-		[]string{
-			"compare",
-			path["whole"],
-			"--managers",
-			"caching,sqrt,vdnn-all",
-			"--budget",
-			"80%",
-			"--notes",
-		},
-		[]string{
-			"compare",
-			path["whole"],
-			"--managers",
-			"caching,sqrt,vdnn-all",
-			"--budget",
-			"80%",
-			"--json",
-		},
+		[]string{"compare", path["whole"], "--managers", few, "--budget", "80%", "--notes"},
+		[]string{"compare", path["whole"], "--managers", few, "--budget", "80%", "--json"},
 		[]string{"plan", path["whole"], "--manager", "sqrt", "--budget", "80%"},
 		[]string{"plan", path["whole"], "--manager", "sqrt", "--budget", "80%", "--eager", "--emit", "torch"},
 		[]string{"replay", path["whole"], path["oom"]},

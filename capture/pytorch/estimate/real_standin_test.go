@@ -350,6 +350,20 @@ for x in torch.utils.data.DataLoader(Slow(), num_workers=2, pin_memory=True): st
 	}
 }
 
+// twoRanks estimates a script that torchrun starts twice, and returns what it printed as well.
+func twoRanks(t *testing.T, script string) (all []estimate.Process, said string) {
+	t.Helper()
+	dir := t.TempDir()
+	o := estimate.RealOptions{Options: estimate.Options{Dir: dir, Argv: []string{standintest.Interpreter(t),
+		"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+		filepath.Join(dir, "train.py")}}}
+	all, said, err := real(t, o, script)
+	if err != nil || len(all) != 2 {
+		t.Fatalf("%d processes: %v\n%s", len(all), err, said)
+	}
+	return all, said
+}
+
 // Started by torchrun, each process finds a card of its own, and one is there for each pretended process.
 func TestRealOneCardForEachProcess(t *testing.T) {
 	script := `
@@ -363,14 +377,7 @@ while True:
     model(torch.zeros(8, 1000, device="cuda")).sum().backward()
     optimizer.step(); optimizer.zero_grad()
 `
-	dir := t.TempDir()
-	o := estimate.RealOptions{Options: estimate.Options{Dir: dir, Argv: []string{standintest.Interpreter(t),
-		"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-		filepath.Join(dir, "train.py")}}}
-	all, said, err := real(t, o, script)
-	if err != nil || len(all) != 2 {
-		t.Fatalf("%d processes: %v\n%s", len(all), err, said)
-	}
+	all, _ := twoRanks(t, script)
 	for rank, p := range all {
 		if p.Rank != rank || p.Steps != 3 || p.Fullest().Device != rank {
 			t.Errorf("process %d: rank %d, %d steps, %+v", rank, p.Rank, p.Steps, p.Books)

@@ -3,7 +3,6 @@
 package estimate_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -79,14 +78,7 @@ while True:
     model(torch.zeros(8, 1000, device="cuda")).sum().backward()
     optimizer.step(); optimizer.zero_grad()
 `
-	dir := t.TempDir()
-	o := estimate.RealOptions{Options: estimate.Options{Dir: dir, Argv: []string{standintest.Interpreter(t),
-		"-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-		filepath.Join(dir, "train.py")}}}
-	all, said, err := real(t, o, script)
-	if err != nil || len(all) != 2 {
-		t.Fatalf("%d processes: %v\n%s", len(all), err, said)
-	}
+	_, said := twoRanks(t, script)
 	for _, want := range []string{"rank 0 stop 0 votes False 1 objects [0, 1] said 0",
 		"rank 1 stop 0 votes False 1 objects [0, 1] said 0", "resident True"} {
 		if !strings.Contains(said, want) {
