@@ -274,3 +274,23 @@ def _distributed(run):
             "one process of %d is estimated and the others are pretended: what communication takes "
             "outside of PyTorch's allocator is not in it",
         )
+        _reduced_at_once(torch)
+
+
+def _reduced_at_once(torch):
+    """What DistributedDataParallel's reducer waits for has to hold the bucket, which the pretended group's
+    answers do not."""
+    parallel = torch.nn.parallel.DistributedDataParallel
+    made = parallel.__init__
+
+    def reduced(state, bucket):
+        done = torch.futures.Future(devices=[bucket.buffer().device])
+        done.set_result(bucket.buffer())
+        return done
+
+    @functools.wraps(made)
+    def wrap(self, *args, **kwargs):
+        made(self, *args, **kwargs)
+        self.register_comm_hook(None, reduced)
+
+    parallel.__init__ = wrap
