@@ -31,7 +31,8 @@ planned() {
 	words=$1
 	shift
 	touch hold
-	"$@" 2>said &
+	: >said # the command's own redirection may come later than the first look, which would find the last command's words
+	"$@" 2>>said &
 	command=$!
 	trap 'rm -f hold; kill $command 2>/dev/null || true; cat said >&2' EXIT # whatever fails, it is not waited for
 	await grep -q "$words" said || return
