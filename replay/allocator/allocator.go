@@ -3,16 +3,14 @@ package allocator
 import (
 	"errors"
 	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as
 // PyTorch orders them by the stream's handle, so that numbers should follow the order of handles where that
 // order is known.
 type Stream = int32
-
-// Pool names a private memory pool as PyTorch does: First is set by graph capture, Second by a user's pool
-// handle; the zero Pool is the default one.
-type Pool struct{ First, Second int64 }
 
 // Block is memory handed out: Size bytes (rounded by the policy) at Addr. It is a value; the zero Block is
 // none.
@@ -109,7 +107,7 @@ type SegmentEvent struct {
 	Addr   uint64
 	Size   int64
 	Stream Stream
-	Pool   Pool
+	Pool   traces.Pool
 	Small  bool // of the pool of small blocks
 }
 
@@ -133,7 +131,7 @@ type Segment struct {
 	Addr       uint64
 	Size       int64
 	Stream     Stream
-	Pool       Pool
+	Pool       traces.Pool
 	Small      bool
 	Expandable bool
 	// Base is where the range of addresses begins that an expandable segment is a run of, 0 where unknown.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
@@ -43,7 +44,7 @@ import (
 // is, is the heap's.
 type Caching struct {
 	heap
-	private  map[Pool]*privatePool
+	private  map[traces.Pool]*privatePool
 	unused   poolTable // private pools without users
 	captures []capture
 	deferred []ref // freed during a capture, to get their events after it
@@ -66,7 +67,7 @@ type heap struct {
 type blockPool struct {
 	free     set
 	unmapped set // of expandable segments, by address
-	id       Pool
+	id       traces.Pool
 	small    bool
 	searches int64 // get_free_blocks_call_count
 	segments int   // obtained and not given back, as PyTorch counts (cudaMalloc_count)
@@ -89,12 +90,15 @@ func NewCaching(c Config) (*Caching, error) {
 	case !c.Settings.Native():
 		return nil, fmt.Errorf("allocator: backend:%.40s is not emulated: use backend:native", b)
 	}
-	a := &Caching{heap: heap{c: c, set: c.Settings, stats: new(Stats)}, private: map[Pool]*privatePool{}}
+	a := &Caching{
+		heap:    heap{c: c, set: c.Settings, stats: new(Stats)},
+		private: map[traces.Pool]*privatePool{},
+	}
 	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {
 		a.SetMemoryFraction(f)
 	}
 	a.delayed.events = c.Events
-	a.addPools(Pool{})
+	a.addPools(traces.Pool{})
 	return a, nil
 }
 
@@ -128,7 +132,7 @@ func (a *heap) renew(r ref) {
 }
 
 // addPools adds the small and the large pool of an id and returns the small one's index.
-func (a *heap) addPools(id Pool) int32 {
+func (a *heap) addPools(id traces.Pool) int32 {
 	a.pools = append(a.pools,
 		blockPool{id: id, small: true, unmapped: set{byAddress: true}},
 		blockPool{id: id, unmapped: set{byAddress: true}})
@@ -136,9 +140,9 @@ func (a *heap) addPools(id Pool) int32 {
 }
 
 // poolFor returns the index of the pool that a request of a rounded size goes to.
-func (a *Caching) poolFor(id Pool, rounded int64) (int32, error) {
+func (a *Caching) poolFor(id traces.Pool, rounded int64) (int32, error) {
 	first := int32(smallPool)
-	if id != (Pool{}) {
+	if id != (traces.Pool{}) {
 		p := a.private[id]
 		if p == nil {
 			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture", id.First, id.Second)
@@ -157,7 +161,7 @@ func (a *Caching) Malloc(size int64, stream Stream) (Block, error) {
 }
 
 // MallocFrom is Malloc from a private pool, which UsePool or beginCapture made, or from the default pool.
-func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) {
+func (a *Caching) MallocFrom(id traces.Pool, size int64, stream Stream) (Block, error) {
 	if err := checkSize(size); err != nil {
 		return Block{}, err
 	}
@@ -188,14 +192,14 @@ func (a *Caching) MallocFrom(id Pool, size int64, stream Stream) (Block, error) 
 }
 
 // Cached reports whether a request would be served without the driver.
-func (a *Caching) Cached(id Pool, size int64, stream Stream) bool {
+func (a *Caching) Cached(id traces.Pool, size int64, stream Stream) bool {
 	rounded := a.set.Round(size)
 	pool, err := a.poolFor(id, rounded)
 	return err == nil && a.findFree(pool, rounded, stream) != 0
 }
 
 // Garbage returns how many segments garbage collection would give back for a request.
-func (a *Caching) Garbage(id Pool, size int64, stream Stream) int {
+func (a *Caching) Garbage(id traces.Pool, size int64, stream Stream) int {
 	pool, err := a.poolFor(id, a.set.Round(size))
 	if err != nil || !a.collects() || a.Cached(id, size, stream) {
 		return 0

@@ -3,6 +3,8 @@ package allocator
 import (
 	"fmt"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed
@@ -19,15 +21,15 @@ type privatePool struct {
 
 // capture sends the requests of one stream, or of all, to a private pool.
 type capture struct {
-	pool   Pool
+	pool   traces.Pool
 	stream Stream
 	all    bool
 }
 
 // UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it.
 // The zero Pool is the default one and needs no user.
-func (a *Caching) UsePool(id Pool) {
-	if id == (Pool{}) {
+func (a *Caching) UsePool(id traces.Pool) {
+	if id == (traces.Pool{}) {
 		return
 	}
 	p := a.private[id]
@@ -39,11 +41,11 @@ func (a *Caching) UsePool(id Pool) {
 }
 
 // HasPool reports whether a private pool exists.
-func (a *Caching) HasPool(id Pool) bool { return a.private[id] != nil }
+func (a *Caching) HasPool(id traces.Pool) bool { return a.private[id] != nil }
 
 // ReleasePool takes a user from a private pool (the graph was destroyed). With the last one the pool's
 // segments can be given back, as soon as they are unused, by what gives back the cache.
-func (a *Caching) ReleasePool(id Pool) error {
+func (a *Caching) ReleasePool(id traces.Pool) error {
 	p := a.private[id]
 	if p == nil || p.users == 0 {
 		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
@@ -56,7 +58,7 @@ func (a *Caching) ReleasePool(id Pool) error {
 
 // dropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it
 // (torch.cuda.MemPool).
-func (a *Caching) dropPool(id Pool) error {
+func (a *Caching) dropPool(id traces.Pool) error {
 	if err := a.ReleasePool(id); err != nil {
 		return err
 	}
@@ -78,12 +80,12 @@ func (a *Caching) dropPool(id Pool) error {
 }
 
 // beginCapture sends the requests of a stream to a private pool, of which it is a user, until endCapture.
-func (a *Caching) beginCapture(id Pool, stream Stream) error {
+func (a *Caching) beginCapture(id traces.Pool, stream Stream) error {
 	return a.begin(capture{pool: id, stream: stream})
 }
 
 func (a *Caching) begin(c capture) error {
-	if c.pool == (Pool{}) {
+	if c.pool == (traces.Pool{}) {
 		return fmt.Errorf("allocator: a capture needs a pool of its own")
 	}
 	for _, other := range a.captures {
@@ -97,7 +99,7 @@ func (a *Caching) begin(c capture) error {
 }
 
 // enterPool sends all requests to a private pool until leavePool (torch.cuda.use_mem_pool). It must be there.
-func (a *Caching) enterPool(id Pool) error {
+func (a *Caching) enterPool(id traces.Pool) error {
 	if !a.HasPool(id) {
 		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
 	}
@@ -105,7 +107,7 @@ func (a *Caching) enterPool(id Pool) error {
 }
 
 // leavePool ends what enterPool began.
-func (a *Caching) leavePool(id Pool) error {
+func (a *Caching) leavePool(id traces.Pool) error {
 	if err := a.endCapture(id); err != nil {
 		return err
 	}
@@ -113,7 +115,7 @@ func (a *Caching) leavePool(id Pool) error {
 }
 
 // endCapture ends the capture into a pool. The pool stays until ReleasePool.
-func (a *Caching) endCapture(id Pool) error {
+func (a *Caching) endCapture(id traces.Pool) error {
 	for i, c := range a.captures {
 		if c.pool == id {
 			a.captures = append(a.captures[:i], a.captures[i+1:]...)
@@ -135,13 +137,13 @@ func (a *Caching) capturing() bool {
 }
 
 // captured returns the pool of the capture of a stream, the default pool where there is none.
-func (a *Caching) captured(stream Stream) Pool {
+func (a *Caching) captured(stream Stream) traces.Pool {
 	for _, c := range slices.Backward(a.captures) {
 		if c.all || c.stream == stream {
 			return c.pool
 		}
 	}
-	return Pool{}
+	return traces.Pool{}
 }
 
 // releasePrivate gives back what is unused of the private pools without users, and forgets those that are
@@ -163,7 +165,7 @@ func (a *Caching) releasePrivate() error {
 
 // releaseUnused gives back what is unused of a private pool without users, and reports whether it was
 // forgotten because nothing is left.
-func (a *Caching) releaseUnused(id Pool) (bool, error) {
+func (a *Caching) releaseUnused(id traces.Pool) (bool, error) {
 	p := a.private[id]
 	if err := a.releasePool(p.pools); err != nil {
 		return false, err

@@ -110,7 +110,7 @@ func (a *heap) collectGarbage() error {
 
 // garbage returns what collectGarbage gives back, in order, after some more searches of the large pool. A
 // block's age is how many searches its pool saw since the block was freed. Blocks of at least average age go,
-// all of them in one sweep; the average is taken anew for the next sweep, until enough is given back.
+// all of them in one sweep; the average is taken again for the next sweep, until enough is given back.
 func (a *heap) garbage(searches int64) []ref {
 	target := a.stats.Reserved - int64(a.set.GarbageCollectionThreshold*float64(a.c.Cap))
 	if target <= 0 {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Segments implements Allocator. A mapped run of an expandable segment is a segment, as in PyTorch's
@@ -56,11 +58,11 @@ func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 		if err := checkSegment(segments, i); err != nil {
 			return nil, err
 		}
-		if seg.Pool != (Pool{}) && !a.HasPool(seg.Pool) {
+		if seg.Pool != (traces.Pool{}) && !a.HasPool(seg.Pool) {
 			a.UsePool(seg.Pool)
 		}
 		pool := int32(smallPool)
-		if seg.Pool != (Pool{}) {
+		if seg.Pool != (traces.Pool{}) {
 			pool = a.private[seg.Pool].pools
 		}
 		if !seg.Small {

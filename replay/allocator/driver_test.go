@@ -84,7 +84,7 @@ func TestPhysicalMemoryStaysUntilItIsMappedNowhere(t *testing.T) {
 	must(d.Unreserve(at))
 }
 
-func TestPlacesLieBesideWhatTheDriverChooses(t *testing.T) {
+func TestPlacedMemoryNeverOverlapsTheDriversOwn(t *testing.T) {
 	d := NewDriver(0)
 	if err := d.AllocAt(0x7f0000000000, 20<<20); err != nil {
 		t.Fatal(err)

@@ -3,6 +3,8 @@ package allocator
 import (
 	"math/bits"
 	"slices"
+
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // PyTorch keeps the private pools that nothing uses any more in a hash table (ska::flat_hash_map) and gives
@@ -21,7 +23,7 @@ type poolTable struct {
 }
 
 type poolSlot struct {
-	pool     Pool
+	pool     traces.Pool
 	distance int // from the slot that the hash says
 	used     bool
 }
@@ -31,7 +33,7 @@ type poolSlot struct {
 const leastBuckets = 4
 
 // bucket returns the slot that the hash of a pool says.
-func (t *poolTable) bucket(p Pool) int {
+func (t *poolTable) bucket(p traces.Pool) int {
 	hash := p.First
 	if hash == 0 {
 		hash = p.Second
@@ -50,12 +52,12 @@ func (t *poolTable) next(i int) int {
 }
 
 // find returns the slot of a pool, -1 for none.
-func (t *poolTable) find(p Pool) int {
+func (t *poolTable) find(p traces.Pool) int {
 	return slices.IndexFunc(t.slots, func(s poolSlot) bool { return s.used && s.pool == p })
 }
 
 // insert adds a pool that is not in the table.
-func (t *poolTable) insert(p Pool) {
+func (t *poolTable) insert(p traces.Pool) {
 	if 2*(t.n+1) > t.size || !t.put(p) {
 		t.grow()
 		t.insert(p)
@@ -65,7 +67,7 @@ func (t *poolTable) insert(p Pool) {
 }
 
 // put places a pool and reports whether there was room near its slot. Where not, nothing has changed.
-func (t *poolTable) put(p Pool) bool {
+func (t *poolTable) put(p traces.Pool) bool {
 	before := slices.Clone(t.slots)
 	limit := max(leastBuckets, bits.Len(uint(t.size))-1)
 	e := poolSlot{pool: p, used: true}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/traces"
 	"golang.org/x/tools/txtar"
 )
 
@@ -105,7 +106,7 @@ func (s *script) segment(e SegmentEvent) {
 		}
 	}
 	fmt.Fprintf(&s.out, "    %s %s %s stream=%d", e.Action, s.place(e.Addr, e.Size), size(e.Size), e.Stream)
-	if e.Pool != (Pool{}) && !s.plain {
+	if e.Pool != (traces.Pool{}) && !s.plain {
 		fmt.Fprintf(&s.out, " pool=%d,%d", e.Pool.First, e.Pool.Second)
 	}
 	s.out.WriteByte('\n')
@@ -119,7 +120,7 @@ func (s *script) segment(e SegmentEvent) {
 	}
 }
 
-func poolOf(text string) (p Pool, err error) {
+func poolOf(text string) (p traces.Pool, err error) {
 	_, err = fmt.Sscanf(text, "%d,%d", &p.First, &p.Second)
 	return p, err
 }

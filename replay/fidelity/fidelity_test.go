@@ -35,7 +35,7 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 		for seed := range uint64(6) {
 			r := newRecorder(t, c.conf, c.capacity, seed)
 			if seed%3 == 1 {
-				r.pools = []allocator.Pool{{First: 1}, {Second: 2}}
+				r.pools = []traces.Pool{{First: 1}, {Second: 2}}
 				r.named = true
 				for _, p := range r.pools {
 					r.alloc.UsePool(p)

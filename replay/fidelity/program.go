@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // BlockID numbers the blocks of a Program: those held at the start first, in order of their addresses, then
@@ -52,14 +53,14 @@ type Program struct {
 	// where it is empty.
 	Start []allocator.Segment
 	Steps []Step
-	Pools []allocator.Pool
+	Pools []traces.Pool
 	// Blocks is how many numbers are used.
 	Blocks int
 }
 
 // Record is Replay that also returns what the process did. It needs 32 bytes an event.
 func Record(ctx context.Context, d *timeline.Device) (*Program, *Report, error) {
-	p := &Program{Pools: []allocator.Pool{{}}}
+	p := &Program{Pools: []traces.Pool{{}}}
 	report, err := run(ctx, d, p)
 	if err != nil {
 		return nil, nil, err
@@ -74,7 +75,7 @@ func (r *replay) note(s Step) {
 }
 
 // poolIndex returns the index of a pool in the program's list.
-func (r *replay) poolIndex(pool allocator.Pool) int32 {
+func (r *replay) poolIndex(pool traces.Pool) int32 {
 	if r.program == nil {
 		return 0
 	}

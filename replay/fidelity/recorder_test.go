@@ -24,9 +24,9 @@ type recorder struct {
 	alloc  *allocator.Caching
 	now    int64
 	live   []allocator.Block
-	pools  []allocator.Pool
-	inPool map[uint64]allocator.Pool // of live and pending blocks
-	named  bool                      // events say their pool
+	pools  []traces.Pool
+	inPool map[uint64]traces.Pool // of live and pending blocks
+	named  bool                   // events say their pool
 
 	freeing allocator.Block
 	done    []bool
@@ -52,7 +52,7 @@ func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity 
 		t.Fatal(err)
 	}
 	r := &recorder{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]allocator.Pool{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]traces.Pool{},
 	}
 	r.b.Stream(0x9000) // handles are met in another order than they have
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
@@ -96,7 +96,7 @@ func snapshotOf(conf string, s allocator.Settings) []traces.Setting {
 
 func handle(stream allocator.Stream) uint64 { return uint64(stream) * 0x3000 }
 
-func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream, pool allocator.Pool) {
+func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream, pool traces.Pool) {
 	r.now += 1000
 	e := traces.Event{
 		Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack, Stream: r.b.Stream(handle(stream)), Device: r.dev, Action: a,
@@ -143,7 +143,7 @@ func (r *recorder) Wait(e allocator.Event) {
 }
 
 func (r *recorder) malloc(size int64, stream allocator.Stream) {
-	var pool allocator.Pool
+	var pool traces.Pool
 	if len(r.pools) > 0 && r.rng.IntN(3) == 0 {
 		pool = r.pools[r.rng.IntN(len(r.pools))]
 	}
@@ -209,7 +209,7 @@ func (r *recorder) program(n int) {
 			if err := r.alloc.EmptyCache(); err != nil {
 				r.t.Fatal(err)
 			}
-			r.event(traces.Snapshot, shift, 0, 0, allocator.Pool{})
+			r.event(traces.Snapshot, shift, 0, 0, traces.Pool{})
 		}
 	}
 }
@@ -221,7 +221,7 @@ func (r *recorder) device(skip int) *timeline.Device {
 	final.Known = true
 	for _, seg := range r.alloc.Segments() {
 		s := traces.Segment{
-			Address: seg.Addr - shift, TotalSize: seg.Size, Pool: traces.Pool{First: seg.Pool.First, Second: seg.Pool.Second}, HasPool: true,
+			Address: seg.Addr - shift, TotalSize: seg.Size, Pool: seg.Pool, HasPool: true,
 			Expandable: seg.Expandable, Small: seg.Small, Stream: r.b.Stream(handle(seg.Stream)), Device: r.dev, Stack: traces.NoStack,
 			FirstBlock: int32(len(final.Blocks)),
 		}

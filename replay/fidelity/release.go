@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // candidates are the releases whose rules are tried on a recording that does not name its own: one for each
@@ -31,7 +32,7 @@ func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, er
 	for _, v := range candidates {
 		var p *Program
 		if program != nil {
-			p = &Program{Pools: []allocator.Pool{{}}}
+			p = &Program{Pools: []traces.Pool{{}}}
 		}
 		rep, err := runAs(ctx, d, v, p)
 		if err != nil {

@@ -24,7 +24,7 @@ import (
 // alloc, or before an alloc that the cache could have served or that obtains nothing. In the remaining case,
 // segments given back and others obtained before the same alloc, either may have happened; both leave the
 // same state, because a request that the cache cannot serve is not served better after it was emptied. Only a
-// range of addresses tells them apart: one that is reserved anew where another was given up was so after the
+// range of addresses tells them apart: one that is reserved again where another was given up was so after the
 // cache had been emptied.
 //
 // The rules are those of the release that the recording names. A foreign snapshot names none: then each way
@@ -154,7 +154,7 @@ type mapped struct {
 
 type poolRange struct {
 	from, until uint64
-	pool        allocator.Pool
+	pool        traces.Pool
 }
 
 // firstMadeUp is above every rank: streams that stand for "some other stream" in delayed frees.
@@ -180,7 +180,7 @@ func (r *replay) prepare(ctx context.Context) error {
 	r.caveats()
 	r.rankStreams()
 	for _, seg := range r.tr.Final.Segments {
-		if p := (allocator.Pool{First: seg.Pool.First, Second: seg.Pool.Second}); seg.Device == r.d.ID && p != (allocator.Pool{}) {
+		if p := seg.Pool; seg.Device == r.d.ID && p != (traces.Pool{}) {
 			r.private = append(r.private, poolRange{seg.Address, seg.Address + uint64(seg.TotalSize), p})
 		}
 	}
@@ -274,16 +274,15 @@ func (r *replay) record(e traces.Event, action allocator.SegmentAction) {
 }
 
 // poolOf returns the private pool of an event: as recorded, else that of the final segment that it lies in.
-func (r *replay) poolOf(e traces.Event) allocator.Pool {
+func (r *replay) poolOf(e traces.Event) traces.Pool {
 	if int(e.Detail) < len(r.tr.Details) && r.tr.Details[e.Detail].HasPool {
-		p := r.tr.Details[e.Detail].Pool
-		return allocator.Pool{First: p.First, Second: p.Second}
+		return r.tr.Details[e.Detail].Pool
 	}
 	i := sort.Search(len(r.private), func(i int) bool { return r.private[i].from > e.Addr }) - 1
 	if i >= 0 && e.Addr < r.private[i].until {
 		return r.private[i].pool
 	}
-	return allocator.Pool{}
+	return traces.Pool{}
 }
 
 // free frees a block; with delay it stays active until its free_completed.
@@ -455,7 +454,7 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 // laterMap returns the address of the next segment_map after m for the pool and the stream of a request. A
 // new range is reserved where the pool has none with room on that stream, so that it is the begin of the
 // range.
-func (r *replay) laterMap(m timeline.Moment, request traces.Event, pool allocator.Pool) (uint64, bool) {
+func (r *replay) laterMap(m timeline.Moment, request traces.Event, pool traces.Pool) (uint64, bool) {
 	if r.maps == nil {
 		r.maps = map[rangeKey][]mapped{}
 		for k := range r.d.Len() {

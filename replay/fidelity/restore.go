@@ -99,7 +99,7 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 	for i, s := range state.Segments {
 		seg := allocator.Segment{
 			Addr: s.Addr, Size: s.Size, Stream: r.rank[s.Stream], Small: s.Small, Expandable: s.Expandable,
-			Pool: allocator.Pool{First: s.Pool.First, Second: s.Pool.Second},
+			Pool: s.Pool,
 		}
 		rests := !s.Small && !s.Expandable && !settings.ExpandableSegments
 		for k, p := range s.Pieces {
@@ -186,7 +186,7 @@ func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) er
 // rangeKey tells the ranges of expandable segments apart: each pool and stream has one, which is never full.
 type rangeKey struct {
 	stream allocator.Stream
-	pool   allocator.Pool
+	pool   traces.Pool
 	small  bool
 }
 

@@ -185,7 +185,7 @@ func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
 	}
 }
 
-func TestWhatIsReturnedBesideAnErrorHoldsNoAccessOfAnOpThatIsNotThere(t *testing.T) {
+func TestWhatIsReturnedWithAnErrorHasNoAccessOfAMissingOp(t *testing.T) {
 	in := head + `{"k":"alloc","id":0,"size":8,"t":0}` + "\n" + `{"k":"op","t":1,"d":1,"name":"a","r":[0]}` + "\n" + `{"k":"op","t":3,"d":1,"name":"b","r":[0,9]}` + "\n"
 	tr, err := described.Read(context.Background(), strings.NewReader(in), nil)
 	if err == nil || tr == nil {
