@@ -79,9 +79,21 @@ const settling = 30 * time.Second
 // that time, and each time after twice as long: what is injected takes time from the training.
 const settleEvery = 50 * time.Millisecond
 
-// tracing is how long to retry while another process traces the target: another viewer needs less than that
-// to inject the agent.
+// tracing is how long to retry while a debugger traces the target, which may be about to leave. Another
+// gmemtop that attaches gets as long as settling: on a busy machine it takes seconds.
 const tracing = 2 * time.Second
+
+// patience is how long to retry after an error.
+func patience(err error) time.Duration {
+	var e *inject.Error
+	switch {
+	case errors.Is(err, errLives), errors.Is(err, ErrNoAgent), errors.As(err, &e) && e.Attaching:
+		return settling
+	case errors.Is(err, inject.ErrBusy):
+		return tracing
+	}
+	return 0
+}
 
 // Attach connects to the agent in a running process, and brings one in if there is none.
 func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
@@ -94,10 +106,7 @@ func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 		if first.IsZero() { // injecting may have taken long
 			first = time.Now()
 		}
-		switch spent := time.Since(first); {
-		case errors.Is(err, inject.ErrBusy) && spent < tracing: // by another viewer, or a debugger
-		case (errors.Is(err, errLives) || errors.Is(err, ErrNoAgent)) && spent < settling:
-		default:
+		if err == nil || time.Since(first) >= patience(err) {
 			return s, err
 		}
 		if !settle(ctx, pid, pause) {

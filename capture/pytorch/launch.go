@@ -90,7 +90,7 @@ const (
 	envSocket = "GMEMTOP_SOCK"
 )
 
-// Start starts the command. An error means that it did not start, be it that the command cannot or that it
+// Start starts the command. An error means that it did not start, whether the command cannot or it
 // could not be watched.
 func Start(l Launch) (*Job, error) {
 	if len(l.Argv) == 0 {

@@ -75,11 +75,11 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 		case len(args) < len(names):
 			err := fmt.Errorf("%s needs %s", cmd.Name(), strings.Join(names, " and "))
 			if len(args) > 0 {
-				err = fmt.Errorf("%w, and only %q came", err, args[0])
+				err = fmt.Errorf("%w, but got only %q", err, args[0])
 			}
 			return err
 		case len(args) > len(names):
-			return fmt.Errorf("%s takes %s and nothing more, but %q came too", cmd.Name(),
+			return fmt.Errorf("%s takes only %s: %q is one too many", cmd.Name(),
 				strings.Join(names, " and "), args[len(names)])
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
@@ -19,7 +20,9 @@ import (
 const graceAfterSignal = 200 * time.Millisecond
 
 func main() {
-	os.Exit(run(os.Args[1:]))
+	code := run(os.Args[1:])
+	inject.Quiesce()
+	os.Exit(code)
 }
 
 // run runs one command line with the process's own streams and returns the exit code.
@@ -40,6 +43,7 @@ func run(args []string) int {
 			time.Sleep(graceAfterSignal)
 			a.files.RemoveUnfinished()
 			load.Abandon()
+			inject.Quiesce()
 			os.Exit(exitInterrupted)
 		}
 	}()

@@ -63,8 +63,14 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	if err := t.begin(); err != nil {
 		return 0, err
 	}
-	r := t.saved
-	r.Orig_rax, r.Rax, r.Rip = noSyscall, number, t.gadget
+	r, at, request := t.saved, t.gadget, unix.PTRACE_SINGLESTEP
+	if t.trapIgnored {
+		request = unix.PTRACE_SYSCALL
+	}
+	if t.home.ready { // a trap that nobody catches would end the process
+		at, request, r.Rsp = t.home.ways.syscall, unix.PTRACE_SYSCALL, t.home.frame
+	}
+	r.Orig_rax, r.Rax, r.Rip = noSyscall, number, at
 	for i, to := range [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.R10, &r.R8, &r.R9} {
 		if i < len(args) {
 			*to = args[i]
@@ -75,10 +81,6 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	}
 	// After a call of ours, the first stop may still belong to that call.
 	for range 4 {
-		request := unix.PTRACE_SINGLESTEP
-		if t.trapIgnored {
-			request = unix.PTRACE_SYSCALL
-		}
 		if err := t.step(request); err != nil {
 			return 0, err
 		}
@@ -86,11 +88,11 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 		if r, err = t.regs(); err != nil {
 			return 0, err
 		}
-		if r.Rip == t.gadget+2 && (!t.trapIgnored || r.Rax != enosys) {
+		if r.Rip == at+2 && (request == unix.PTRACE_SINGLESTEP || r.Rax != enosys) {
 			break
 		}
 	}
-	if r.Rip != t.gadget+2 {
+	if r.Rip != at+2 {
 		return 0, fmt.Errorf("a remote system call returned to %#x", r.Rip)
 	}
 	if r.Rax >= ^uint64(4094) {
@@ -113,21 +115,16 @@ func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	if err := t.saveVectors(); err != nil {
 		return 0, err
 	}
+	if t.home.ready {
+		return t.callHome(function, args)
+	}
 	sp := t.stack&^15 - 8
 	var ret [8]byte
 	binary.LittleEndian.PutUint64(ret[:], t.gadget)
 	if _, err := t.mem.WriteAt(ret[:], int64(sp)); err != nil {
 		return 0, err
 	}
-	r := t.saved
-	r.Orig_rax, r.Rax, r.Rip, r.Rsp, r.Rbp = noSyscall, 0, function, sp, 0
-	r.Eflags &^= direction
-	for i, to := range [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.Rcx, &r.R8, &r.R9} {
-		if i < len(args) {
-			*to = args[i]
-		}
-	}
-	if err := t.setRegs(&r); err != nil {
+	if err := t.enter(function, sp, args); err != nil {
 		return 0, err
 	}
 	for {
@@ -150,6 +147,54 @@ func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 				return 0, err
 			}
 		}
+	}
+}
+
+// enter has the thread begin a function, with its return address at sp.
+func (t *tracee) enter(function, sp uint64, args []uint64) error {
+	r := t.saved
+	r.Orig_rax, r.Rax, r.Rip, r.Rsp, r.Rbp = noSyscall, 0, function, sp, 0
+	r.Eflags &^= direction
+	for i, to := range [...]*uint64{&r.Rdi, &r.Rsi, &r.Rdx, &r.Rcx, &r.R8, &r.R9} {
+		if i < len(args) {
+			*to = args[i]
+		}
+	}
+	return t.setRegs(&r)
+}
+
+// callHome makes the thread call a function that returns into rt_sigreturn, at whose entry the thread stops
+// with the function's result. System calls of the function itself are made as it makes them.
+func (t *tracee) callHome(function uint64, args []uint64) (uint64, error) {
+	w := &t.home.ways
+	sp := (t.stack-frameSize-64)&^15 - 8
+	b := binary.LittleEndian.AppendUint64(nil, w.exchange)
+	b = binary.LittleEndian.AppendUint64(b, w.restorer)
+	if _, err := t.mem.WriteAt(append(b, t.home.saved...), int64(sp)); err != nil {
+		return 0, err
+	}
+	if err := t.enter(function, sp, args); err != nil {
+		return 0, err
+	}
+	for {
+		if err := t.step(unix.PTRACE_SYSCALL); err != nil {
+			return 0, err
+		}
+		r, err := t.regs()
+		if err != nil {
+			return 0, err
+		}
+		if r.Rip != w.returns || r.Orig_rax != unix.SYS_RT_SIGRETURN {
+			continue
+		}
+		result := r.Rbx & 0xffffffff
+		if !t.home.strict {
+			return result, nil // the next change of registers cancels it
+		}
+		if err := t.step(unix.PTRACE_SYSCALL); err != nil {
+			return 0, err
+		}
+		return result, errors.Join(t.park(), t.setMask(^uint64(synchronous)))
 	}
 }
 

@@ -179,12 +179,7 @@ func (e *examination) state() *Error {
 	stat, _ := procs.ReadStat(e.t.proc)
 	switch {
 	case e.t.status.tracer != 0:
-		who := "another process"
-		if b, err := os.ReadFile(filepath.Join(e.sys.proc, fmt.Sprint(e.t.status.tracer), "comm")); err == nil {
-			who = printable(string(b))
-		}
-		return &Error{Kind: ErrBusy, Message: fmt.Sprintf("it is being traced already, by process %d (%s)", e.t.status.tracer, who),
-			Fix: "detach that debugger, or end it"}
+		return traced(e.sys.proc, e.t.pid, e.t.status.tracer)
 	case stat.State == 'T' || stat.State == 't':
 		return &Error{Kind: ErrBusy, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", e.t.pid)}
 	}
@@ -431,7 +426,7 @@ func (e *examination) plan() {
 		switch w.Mechanism {
 		case Ptrace:
 			e.f.Plan = []string{
-				"The main thread is stopped for well under two milliseconds; the source is put into newly mapped memory and queued for the interpreter.",
+				"The main thread is stopped for a millisecond or two; the source is put into newly mapped memory and queued for the interpreter.",
 				"The interpreter runs the source on its main thread, between two bytecodes.",
 				"The main thread is stopped once more, for less, and the memory is unmapped.",
 			}

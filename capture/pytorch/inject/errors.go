@@ -3,6 +3,10 @@ package inject
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 )
 
 // The kinds of Error, for errors.Is. ErrNotPermitted and ErrUnsupported are refusals: nothing was tried.
@@ -25,6 +29,8 @@ type Error struct {
 	Message string // what is the matter
 	Fix     string // what to do about it; "" where nothing can be done
 	Err     error  // the cause; may be nil
+	// Attaching says of an ErrBusy that another gmemtop is at work in the process: it will be done soon.
+	Attaching bool
 
 	retry bool // the target is unchanged: another mechanism may be tried
 }
@@ -51,6 +57,24 @@ func (e *Error) Refused() bool { return e.Kind == ErrNotPermitted || e.Kind == E
 func reused(pid int) *Error {
 	return &Error{Kind: ErrReused, PID: pid, Message: "the process that was meant has ended and another one has its pid",
 		Fix: "look up the pid again"}
+}
+
+// traced is the refusal of a process that another one traces. proc is where procfs is mounted.
+func traced(proc string, pid, tracer int) *Error {
+	comm := func(of string) string {
+		b, _ := os.ReadFile(filepath.Join(proc, of, "comm"))
+		return strings.TrimSpace(string(b))
+	}
+	who := comm(strconv.Itoa(tracer))
+	if who != "" && (who == "gmemtop" || who == comm("self")) {
+		return &Error{Kind: ErrBusy, PID: pid, Attaching: true, Fix: "try again",
+			Message: fmt.Sprintf("another gmemtop (process %d) is attaching to it", tracer)}
+	}
+	if who == "" {
+		who = "another process"
+	}
+	return &Error{Kind: ErrBusy, PID: pid, Fix: "detach that debugger, or end it",
+		Message: fmt.Sprintf("it is being traced already, by process %d (%s)", tracer, printable(who))}
 }
 
 func gone(pid int) *Error {

@@ -5,7 +5,7 @@
 //
 // A training job is worth days, so looking into it must not change it: as few instructions as possible run in
 // the target, none of its code is patched, no library is loaded, no file is written if that can be avoided,
-// the target is halted for well under two milliseconds, every register, floating-point register, signal and
+// the target is halted for a millisecond or two, every register, floating-point register, signal and
 // interrupted system call is restored, and each refusal is known before the target is touched.
 //
 // # The solution
@@ -24,12 +24,12 @@
 // so neither mount namespaces nor file permissions matter. MADV_WIPEONFORK makes a child forked meanwhile
 // find an empty text.
 //
-// System calls are made by stepping over a syscall instruction that the target's code already has. Functions
-// return to that same instruction, and PTRACE_SYSEMU stops there without a signal and without a system call:
-// handlers, faulthandler, ignored or blocked signals and seccomp filters are not involved. Functions run on a
-// stack in the mapped memory, not on the main thread's. Control changes hands six times in the first stop and
-// twice in the second: if all processors are busy, the target is halted for as long as it waits for one.
-// Stop.Starved counts that time.
+// System calls are made at a syscall instruction that the target's code already has. Functions return into
+// a system call, at whose entry the thread stops: no signal is involved, so that handlers, faulthandler and
+// ignored or blocked signals make no difference, and a seccomp filter sees nothing unusual. Functions run on
+// a stack in the mapped memory, not on the main thread's. Control changes hands some ten times in the first
+// stop and twice in the second: if all processors are busy, the target is halted for as long as it waits for
+// one. Stop.Starved counts that time.
 //
 // Symbols are looked up in the target's memory, in the hash tables that its own dynamic linker uses, so
 // deleted files, chroots, containers and static interpreters make no difference.
@@ -51,6 +51,9 @@
 //   - The thread is in a long call in C: the source waits in the queue. The caller is told, and may give up: the text is then emptied
 //     and a Residue says what remains until the interpreter comes by.
 //   - A signal handler of the program runs while the source does, and raises: the exception is the program's, and is raised there.
+//   - This program ends while the target is halted: a closed terminal, Ctrl-C and the end of main wait for
+//     the release (Quiesce). If it is killed, the kernel lets the target go on where it stands, and each
+//     remote call returns to what the thread was doing (home_linux_amd64.go).
 //   - The target executes another program meanwhile: a random token in the memory is compared before anything is unmapped.
 //
 // # Rejected

@@ -107,20 +107,25 @@ func (in *injection) failed(doing string, err error) error {
 		return gone(in.pid)
 	case errors.Is(err, errStopped):
 		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", in.pid), Err: err}
-	case errors.Is(err, unix.EPERM) && tracedByAnother(in.pid): // a tracer that came after the check
-		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is being traced already",
-			Fix: "detach that debugger, or end it", Err: err}
 	case errors.Is(err, unix.EPERM):
+		if by := tracerOf(in.pid); by != 0 { // one that came after the check
+			e := traced("/proc", in.pid, by)
+			e.Err = err
+			return e
+		}
 		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced", Fix: "run gmemtop with sudo",
 			Err: err, retry: untouched}
 	}
 	return &Error{Kind: ErrFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
 }
 
-// tracedByAnother reports whether another process traces this one now.
-func tracedByAnother(pid int) bool {
+// tracerOf returns the number of the process that traces this one now, 0 for none.
+func tracerOf(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	return err == nil && parseStatus(string(b)).tracer != 0
+	if err != nil {
+		return 0
+	}
+	return parseStatus(string(b)).tracer
 }
 
 // over reports whether a process has ended. The kernel lets no process trace one that waits to be reaped.

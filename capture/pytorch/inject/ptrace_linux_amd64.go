@@ -1,13 +1,11 @@
 package inject
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"runtime"
-	"strconv"
 	"time"
 	"unsafe"
 
@@ -80,6 +78,7 @@ type tracee struct {
 	limit       time.Duration // how long a remote call may take
 	trapIgnored bool          // the process ignores SIGTRAP; a trap would reset that
 	stack       uint64        // top of the stack for function calls; 0: none yet
+	home        home
 
 	saved     unix.PtraceRegs
 	xstate    []byte // nil until a function is called
@@ -102,10 +101,13 @@ type tracee struct {
 type byPtrace struct {
 	gadget      uint64
 	trapIgnored bool
+	ways        waysHome
+	strict      bool
 }
 
 func (p byPtrace) halt(pid int, meant func() error, fn func(lent) error) (Stop, error) {
-	t := &tracee{pid: pid, mem: processMemory(pid), gadget: p.gadget, trapIgnored: p.trapIgnored, limit: callLimit}
+	t := &tracee{pid: pid, mem: processMemory(pid), gadget: p.gadget, trapIgnored: p.trapIgnored, limit: callLimit,
+		home: home{ways: p.ways, strict: p.strict}}
 	err := stopped(t, meant, func(t *tracee) error { return fn(t) })
 	return Stop{Took: t.took, Starved: min(t.starved, t.took)}, err
 }
@@ -124,7 +126,9 @@ func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error
 	if err != nil {
 		return &Error{Kind: ErrUnsupported, PID: t.pid, Message: err.Error(), Err: err, retry: true}
 	}
-	return throughQueue(ctx, byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0}, t, b, r)
+	by := byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0, strict: t.status.seccomp != 0,
+		ways: findWaysHome(processMemory(t.pid), t.modules, t.mappings)}
+	return throughQueue(ctx, by, t, b, r)
 }
 
 // stopped halts the main thread of a process, calls fn with it, and releases it in its previous state. meant,
@@ -148,8 +152,10 @@ func stopped(t *tracee, meant func() error, fn func(*tracee) error) error {
 		defer close(done)
 		err = t.halt(meant, fn)
 	}
-	go work()
-	<-done
+	undisturbed(func() {
+		go work()
+		<-done
+	})
 	return err
 }
 
@@ -286,41 +292,6 @@ func (t *tracee) look() (int32, error) {
 	return 0, nil
 }
 
-// schedule tells what a thread has had of the processors: an open file, negative where the kernel does not
-// tell.
-type schedule int
-
-func scheduleOf(thread string) schedule {
-	fd, err := unix.Open("/proc/"+thread+"/schedstat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return -1
-	}
-	return schedule(fd)
-}
-
-// read returns for how long the thread has run, and for how long it could have run and had no processor; 0 if
-// the kernel does not tell.
-func (s schedule) read() (ran, waited time.Duration) {
-	var b [128]byte
-	n, err := unix.Pread(int(s), b[:], 0)
-	if err != nil {
-		return 0, 0
-	}
-	fields := bytes.Fields(b[:n])
-	if len(fields) < 2 {
-		return 0, 0
-	}
-	r, _ := strconv.ParseInt(string(fields[0]), 10, 64)
-	w, _ := strconv.ParseInt(string(fields[1]), 10, 64)
-	return time.Duration(r), time.Duration(w)
-}
-
-func (s schedule) close() {
-	if s >= 0 {
-		_ = unix.Close(int(s))
-	}
-}
-
 // runnable says whether the thread runs or waits for a processor, and for nothing else.
 func (t *tracee) runnable() bool {
 	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d/task/%[1]d", t.pid))
@@ -371,6 +342,9 @@ func (t *tracee) begin() error {
 		return nil
 	}
 	t.used = true
+	if err := t.leadHome(); err != nil {
+		return err
+	}
 	return t.setMask(^uint64(synchronous))
 }
 
@@ -420,13 +394,24 @@ func (t *tracee) release() error {
 	if t.at == ended {
 		return nil
 	}
+	if t.home.ready && t.at == afterCall && t.inSyscall() { // to the signal path first: see below
+		if err := t.park(); err != nil {
+			return err
+		}
+		if err := t.toSignalPath(); err != nil {
+			return err
+		}
+		if t.at == ended {
+			return nil
+		}
+	}
 	if t.used {
-		err := t.setRegs(&t.saved)
+		var err error
 		if t.xstate != nil {
 			v := unix.Iovec{Base: &t.xstate[0], Len: uint64(len(t.xstate))}
-			err = errors.Join(err, ptraceAt(unix.PTRACE_SETREGSET, t.pid, ntXState, unsafe.Pointer(&v)))
+			err = ptraceAt(unix.PTRACE_SETREGSET, t.pid, ntXState, unsafe.Pointer(&v))
 		}
-		err = errors.Join(err, t.setMask(t.mask))
+		err = errors.Join(err, t.setMask(t.mask), t.setRegs(&t.saved))
 		for _, sig := range t.held {
 			err = errors.Join(err, unix.Tgkill(t.pid, t.pid, sig))
 		}
@@ -440,18 +425,7 @@ func (t *tracee) release() error {
 		if !t.inSyscall() {
 			break
 		}
-		// After a system call the kernel does not look whether an earlier one is to be restarted; in its
-		// signal path it does.
-		if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
-			return fmt.Errorf("ptrace: interrupt: %w", err)
-		}
-		if err := t.resume(unix.PTRACE_CONT, 0); err != nil {
-			return err
-		}
-		if err := t.wait(stopLimit); err != nil && !errors.Is(err, errStopped) {
-			if errors.Is(err, errEnded) {
-				return nil
-			}
+		if err := t.toSignalPath(); err != nil || t.at == ended {
 			return err
 		}
 		if t.at == atSignal {
@@ -463,6 +437,21 @@ func (t *tracee) release() error {
 		}
 	}
 	return t.resume(unix.PTRACE_DETACH, pass)
+}
+
+// toSignalPath has a thread that stands behind a system call stop again before it does anything. There the
+// kernel does not look whether an earlier system call is to be restarted; in its signal path it does.
+func (t *tracee) toSignalPath() error {
+	if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
+		return fmt.Errorf("ptrace: interrupt: %w", err)
+	}
+	if err := t.resume(unix.PTRACE_CONT, 0); err != nil {
+		return err
+	}
+	if err := t.wait(stopLimit); err != nil && !errors.Is(err, errStopped) && !errors.Is(err, errEnded) {
+		return err
+	}
+	return nil
 }
 
 // inSyscall says whether the thread was waiting in a system call when it was stopped.
