@@ -80,6 +80,7 @@ type resultJSON struct {
 	Predicted     int64    `json:"footprint_predicted_bytes,omitempty"`
 	KeepAllBefore int64    `json:"keep_all_before_ns,omitempty"`
 	KeepAllAfter  int64    `json:"keep_all_after_ns,omitempty"`
+	Work          *float64 `json:"work_overhead,omitempty"`
 	OutRate       float64  `json:"swapped_out_bytes_per_s,omitempty"`
 	InRate        float64  `json:"swapped_in_bytes_per_s,omitempty"`
 	Dry           int64    `json:"launches_found_idle,omitempty"`
@@ -113,6 +114,9 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 			if p.HasTimes && Outside(r, s) {
 				j.Causes = c.Causes(r, s)
 			}
+		}
+		if r.Worked {
+			j.Work = &r.Work
 		}
 		if r.MaxBatchKnown {
 			j.MaxBatch = &r.MaxBatch

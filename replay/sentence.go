@@ -29,6 +29,11 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
 	}
+	held := c.Problem.Held()
+	if src := c.Problem.Source; src != nil && src.Info.Kind == traces.DeviceCPU && held <= c.Budget {
+		return c.largestBatch(u) + fmt.Sprintf("A step fits in %s as it is: it holds %s at its peak.",
+			u.Bytes(c.Budget), u.Bytes(held))
+	}
 	best, ok := c.Best(c.firstTarget())
 	if !ok {
 		return c.largestBatch(u) + c.nothingFits(u)

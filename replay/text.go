@@ -85,7 +85,7 @@ func (c *Comparison) writeProblem(t *text) {
 	live, _ := p.PeakLive()
 	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p), map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
 		timeline.Counted(len(p.Ops), "op"), timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
-	t.line("memory", fmt.Sprintf("%s alive at the peak, %s of it whatever a manager does", u.Bytes(live), u.Bytes(p.MustReside().Total())))
+	t.line("memory", fmt.Sprintf("%s alive at the peak; %s of it stays under every manager", u.Bytes(live), u.Bytes(p.MustReside().Total())))
 	switch {
 	case !p.HasTimes:
 		t.line("time", "the recording has no clock: step times mean nothing and are left out")

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // told is a comparison of many managers under a budget that some of them meet.
@@ -93,6 +94,10 @@ func TestSentencesSayWhatAStrangerWouldAskNext(t *testing.T) {
 		}
 	}
 	says(told(t, 150).Sentence(timeline.IEC), "To fit in ", "PyTorch's caching allocator fits as it is")
+	onCPU := told(t, 150)
+	onCPU.Problem.Source = &timeline.Device{Info: traces.Device{Kind: traces.DeviceCPU}}
+	held := timeline.IEC.Bytes(onCPU.Problem.Held())
+	says(onCPU.Sentence(timeline.IEC), "A step fits in ", " as it is: it holds "+held+" at its peak.")
 	c := told(t, 0)
 	says(c.Sentence(timeline.IEC), "Without loss of time the least memory is ", "Set a budget to see what less would cost.")
 	p := *plantest.Chain(12, 8<<20, 4_000_000)

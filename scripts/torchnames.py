@@ -36,6 +36,7 @@ PYTHON = {
         ["torch/cuda/memory.py"],
         r"^def _record_memory_history\b",
     ),
+    "torch.cuda._lazy_call": (["torch/cuda/__init__.py"], r"^def _lazy_call\b"),
     "torch.cuda.memory._snapshot": (["torch/cuda/memory.py"], r"^def _snapshot\b"),
     "torch.optim.optimizer._global_optimizer_pre_hooks": (
         ["torch/optim/optimizer.py"],

@@ -228,7 +228,7 @@ func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
 	}
 }
 
-func TestTheContextIsBoundedByTheLeastThatWasSeenBesideTheAllocator(t *testing.T) {
+func TestTheContextIsBoundedByTheLeastSeenOutsideTheAllocator(t *testing.T) {
 	b := booksOf(t, "cuda:0", on{0: {{10, 9 * gib}}})
 	first := step(5*gib, 8*gib)
 	b.Parts(10, first) // the reading is older than the first step with that much: not of one moment

@@ -37,7 +37,7 @@ func TestWhatIsWantedIsAskedForOnceTheProcessSteps(t *testing.T) {
 	}
 }
 
-func TestAJobIsToldWhatItsProcessesCannotCapture(t *testing.T) {
+func TestAJobLearnsWhatItsProcessesCannotCapture(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	var told []string
 	j.Unmet = func(t capture.Target, why string) { told = append(told, t.Name()+": "+why) }
@@ -84,7 +84,7 @@ func rank(j *Job, n int) *Process {
 	return p
 }
 
-func TestOfAProcessWhoseConnectionIsLostItIsKnownUntilItIsBack(t *testing.T) {
+func TestAProcessWhoseConnectionIsLostIsShownAsLostUntilItIsBack(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	first, second := rank(j, 0), rank(j, 1)
 	lost := errors.New("the connection was lost")

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-func TestWhoIsARankOfTheSameTrainingIsItsAgentsWord(t *testing.T) {
+func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
 	with := func(target capture.Target, steps int, end *capture.End) *sibling {
 		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}

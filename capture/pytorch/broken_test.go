@@ -55,7 +55,7 @@ func bodyOf(t *testing.T, agent, class, method string) int {
 }
 
 // TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the
-// other, in one process that trains anew for each.
+// other, in one process that trains again for each.
 func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	t.Parallel()
 	without := control(t, "mlp@16")

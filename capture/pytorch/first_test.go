@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// TestTheFirstStepIsToldAtOnce has an agent that looks once an hour at what there is to send, in a training
+// TestTheFirstStepIsShownAtOnce has an agent that looks once an hour at what there is to send, in a training
 // that stands still behind its first step that can be told: the step is told nevertheless.
-func TestTheFirstStepIsToldAtOnce(t *testing.T) {
+func TestTheFirstStepIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	const script = `
 import os, sys, time, torch

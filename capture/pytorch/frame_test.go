@@ -130,7 +130,7 @@ func TestHistoryWindowsGetTheStepsThatTheAgentSaw(t *testing.T) {
 	}
 }
 
-func TestWhyStepsAreNotCapturedIsToldFromOtherNotices(t *testing.T) {
+func TestANoticeSaysWhetherAnOrderIsUnmet(t *testing.T) {
 	for frame, unmet := range map[string]bool{
 		`{"key":"ops","text":"torch.compile is in use"}`:             true,
 		`{"key":"allocator","text":"RMM counts nothing"}`:            true,
@@ -441,6 +441,41 @@ func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
 		if got := string(seen.Snapshot().Output); !strings.HasSuffix(got, c.want) || c.path == "broken" && !strings.Contains(got, "ValueError: own") || c.path != "broken" && got != c.want {
 			t.Errorf("%s: %q", c.name, got)
 		}
+	}
+}
+
+// TestTheAgentWakesWhereALibraryLooksForTorchFirst has a program ask whether there is a torch, as
+// transformers does, before it imports it. It needs a Python and no torch.
+func TestTheAgentWakesWhereALibraryLooksForTorchFirst(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("needs python3")
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"sitecustomize.py": siteSource,
+		"agent.py": "class Agent(object):\n    def __init__(self, *args): pass\n" +
+			"    def launch(self): print('awake')\n",
+		"elsewhere/torch.py": "print('imported')\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700),
+			os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command(python, "-c", `
+import sys
+from importlib.util import find_spec
+for _ in range(2): print(find_spec("torch").name, find_spec("torch_of_nobody"))
+import torch
+print(find_spec("torch").name, sum(type(f).__name__ == "_Finder" for f in sys.meta_path))`)
+	cmd.Env = append(os.Environ(), "PYTHONPATH="+dir+":"+filepath.Join(dir, "elsewhere"),
+		"GMEMTOP_SOCK=/nowhere", "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	want := "torch None\ntorch None\nimported\nawake\ntorch 0\n"
+	if err != nil || string(out) != want {
+		t.Errorf("%v: %s", err, out)
 	}
 }
 

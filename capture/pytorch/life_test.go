@@ -106,8 +106,8 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
 		}
 	}
-	// Whole parameters are gathered and split into buffers that are filled anew each time, and are no inputs;
-	// what is reduced are the rank's gradients.
+	// Whole parameters are gathered and split into buffers that are filled again each time, and are no
+	// inputs; what is reduced are the rank's gradients.
 	made := map[string]int{}
 	for _, a := range tr.Accesses {
 		name := tr.Text(tr.Ops[a.Op].Name)
@@ -168,11 +168,11 @@ func TestAChildOfForkSpeaksForItself(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDescribedIsSaidAndProfiled: steps under torch.compile would run eagerly if they were
+// TestWhatCannotBeDescribedIsReportedAndProfiled: steps under torch.compile would run eagerly if they were
 // watched op by op, and a mode of the program's own around the loop would be left in the wrong order. Torch's
 // profiler, which stands aside, takes the description's place once it was said. Workers that multiprocessing
 // spawns carry the agent and stay silent.
-func TestWhatCannotBeDescribedIsSaidAndProfiled(t *testing.T) {
+func TestWhatCannotBeDescribedIsReportedAndProfiled(t *testing.T) {
 	t.Parallel()
 	scenarios := []string{"loader", "moded", "compiled@100"} // an optimizer that is alive and not used any more is given up after 64 steps of others
 	if version(t) < compiledSteps {

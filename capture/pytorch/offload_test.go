@@ -14,7 +14,7 @@ func TestTryingWhatPlansCostLeavesNothingThoughItIsInterrupted(t *testing.T) {
 	withAgent(t, python(t), "testdata/costs.py")
 }
 
-func TestWhoIsReachedIsOffloadedFromTheNextStepOn(t *testing.T) {
+func TestAReachedProcessOffloadsFromTheNextStepOn(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/reached.py")
 }

@@ -14,9 +14,10 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// TestWhoCannotReachTheSocketIsNamed has a command become another user, or see other files, and map what
-// looks like torch: it is not attached to, since it could not connect, and the way to watch it is said once.
-func TestWhoCannotReachTheSocketIsNamed(t *testing.T) {
+// TestAProcessThatCannotReachTheSocketIsNamed has a command become another user, or see other files, and map
+// what looks like torch: it is not attached to, since it could not connect, and the way to watch it is said
+// once.
+func TestAProcessThatCannotReachTheSocketIsNamed(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it becomes another user, and makes a mount namespace")

@@ -126,9 +126,9 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 	}
 }
 
-// TestWhoIsReachedIsLeftAlone has a training that the environment reaches, with workers of both kinds:
+// TestAReachedProcessIsLeftAlone has a training that the environment reaches, with workers of both kinds:
 // nothing is attached to.
-func TestWhoIsReachedIsLeftAlone(t *testing.T) {
+func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := &reaching{t: t}
 	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), "testdata/train.py", "loader"}, Env: append(os.Environ(), "WORKERS=spawn"), Reach: r.inject})
@@ -144,8 +144,8 @@ func TestWhoIsReachedIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWhyAProgramIsNotReachedIsSaid has every attempt refused, and asks only once.
-func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
+// TestTheReasonAProgramIsNotReachedIsShown has every attempt refused, and asks only once.
+func TestTheReasonAProgramIsNotReachedIsShown(t *testing.T) {
 	t.Parallel()
 	p := python(t)
 	var asked []int
@@ -179,9 +179,9 @@ func TestWhyAProgramIsNotReachedIsSaid(t *testing.T) {
 	}
 }
 
-// TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows steps its parameters by hand; one that goes
+// TestWithoutATorchOptimizerTheScreenSaysWhyThereAreNoRows steps its parameters by hand; one that goes
 // over to torch's optimizer at last is told nothing.
-func TestATrainingWithoutAnOptimizerOfTorchsIsToldWhyThereAreNoRows(t *testing.T) {
+func TestWithoutATorchOptimizerTheScreenSaysWhyThereAreNoRows(t *testing.T) {
 	t.Parallel()
 	const script = `
 import sys, torch

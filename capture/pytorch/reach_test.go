@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-func TestPythonIsToldApartThatDoesNotLookAtTheEnvironment(t *testing.T) {
+func TestAPythonThatIgnoresTheEnvironmentIsRecognised(t *testing.T) {
 	for line, want := range map[string]bool{
 		"python train.py":              false,
 		"python -I train.py":           true,
@@ -84,8 +84,9 @@ func TestWhatIsInjectedIsPython(t *testing.T) {
 	}
 }
 
-// TestWhoIsReachedIsToldWhatTheOthersAre: by what means it captures, how much unasked, and what it offloads.
-func TestWhoIsReachedIsToldWhatTheOthersAre(t *testing.T) {
+// TestAReachedProcessGetsTheSettingsOfTheOthers: by what means it captures, how much unasked, and what it
+// offloads.
+func TestAReachedProcessGetsTheSettingsOfTheOthers(t *testing.T) {
 	var source string
 	launch := Launch{First: 2, Depth: capture.HowHistory, Offload: []string{"cuda", "cpu"}, Reach: func(_ context.Context, _ int, s string) error {
 		source = s

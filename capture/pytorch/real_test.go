@@ -66,7 +66,7 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 }
 
 // described are the scenarios of which steps are described one after the other.
-var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "sparse", "functional", "loader", "gan", "arrays"}
+var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse", "functional", "loader", "gan", "arrays"}
 
 // controls are all scenarios trained without capture, in one process, since nothing takes as long as to
 // import torch; the one that ends by an exception comes last.

@@ -24,8 +24,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// TestViewersWhoLookAlongSeeWhatTheFirstSees has two of them come late, order, and leave at different times.
-func TestViewersWhoLookAlongSeeWhatTheFirstSees(t *testing.T) {
+// TestOtherViewersSeeWhatTheFirstSees has two of them come late, order, and leave at different times.
+func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	a, host := hosted(t, capture.Limits{})
 	a.step(1500) // more than a frame holds
 	a.window()
@@ -144,9 +144,9 @@ func lookAt(t *testing.T, path string, version int) net.Conn {
 	return conn
 }
 
-// TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of
+// TestAViewerThatDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of
 // what the host keeps.
-func TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
+func TestAViewerThatDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
 	const kept, all = 4000, 60001
 	a, host := hosted(t, capture.Limits{Steps: kept, WindowBytes: 1})
 	a.step(1)
@@ -185,7 +185,7 @@ func TestAGuestWhoDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
 	}
 }
 
-func TestAViewerOfAnotherVersionIsToldSo(t *testing.T) {
+func TestAViewerOfAnotherVersionGetsAReason(t *testing.T) {
 	_, host := hosted(t, capture.Limits{})
 	conn := lookAt(t, host.source.listener.Path(), lookVersion+1)
 	k, payload, err := readFrame(conn, maxHello)
@@ -194,9 +194,9 @@ func TestAViewerOfAnotherVersionIsToldSo(t *testing.T) {
 	}
 }
 
-// TestAViewerWhoShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no
+// TestAViewerThatShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no
 // language of ours.
-func TestAViewerWhoShowsNothingIsNamed(t *testing.T) {
+func TestAViewerThatShowsNothingIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string
 		is           error
@@ -232,9 +232,9 @@ func TestAViewerWhoShowsNothingIsNamed(t *testing.T) {
 	}
 }
 
-// TestWhoWatchedIsKilled kills the viewer that has the agent: the guest says so, and the next one has the
-// agent to himself.
-func TestWhoWatchedIsKilled(t *testing.T) {
+// TestTheNextViewerTakesOverWhenTheFirstIsKilled kills the viewer that holds the agent: the other viewer says
+// so, and the next one connects to the agent itself.
+func TestTheNextViewerTakesOverWhenTheFirstIsKilled(t *testing.T) {
 	const asHost, in = "TEST_HOST_OF", "TEST_HOST_IN"
 	if pid, _ := strconv.Atoi(os.Getenv(asHost)); pid != 0 { // the process that is killed
 		t.Setenv("XDG_RUNTIME_DIR", os.Getenv(in))
@@ -290,8 +290,8 @@ func TestWhoWatchedIsKilled(t *testing.T) {
 	_ = a.Close()
 }
 
-// TestACommandsOutputAndEndReachWhoLooksAlong needs neither Python nor torch.
-func TestACommandsOutputAndEndReachWhoLooksAlong(t *testing.T) {
+// TestACommandsOutputAndEndReachOtherViewers needs neither Python nor torch.
+func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	folder(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	gate := filepath.Join(t.TempDir(), "gate")
@@ -376,8 +376,8 @@ func TestAnEndIsReadBackAsItWas(t *testing.T) {
 	}
 }
 
-// FuzzLookingAlong reads what another viewer sends as if an enemy had written it.
-func FuzzLookingAlong(f *testing.F) {
+// FuzzOtherViewer reads what another viewer sends as if an enemy had written it.
+func FuzzOtherViewer(f *testing.F) {
 	var native bytes.Buffer
 	if err := gmt.Write(context.Background(), &native, traces.NewBuilder().Finish()); err != nil {
 		f.Fatal(err)

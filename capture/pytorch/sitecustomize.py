@@ -20,10 +20,7 @@ class _Finder(object):
         if name != "torch":
             return None
         try:
-            sys.meta_path.remove(self)
-            import importlib.util
-
-            spec = importlib.util.find_spec("torch")
+            spec = behind(self, name, path, target)
             if spec is None or spec.loader is None:
                 return spec
             loader, folder, original = spec.loader, self.folder, spec.loader.exec_module
@@ -32,6 +29,7 @@ class _Finder(object):
                 original(module)
                 try:
                     del loader.exec_module
+                    sys.meta_path.remove(self)
                     wake(folder)
                 except Exception:
                     pass
@@ -40,6 +38,17 @@ class _Finder(object):
             return spec
         except Exception:
             return None
+
+
+def behind(finder, name, path, target):
+    """What the finders behind this one find. It stays in its place, since libraries look for torch before
+    anybody imports it."""
+    for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
+        find = getattr(other, "find_spec", None)
+        spec = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
 
 
 def wake(folder):

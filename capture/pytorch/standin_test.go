@@ -83,6 +83,22 @@ func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	}
 }
 
+// TestAnOutOfMemoryOutsideOfWindowsArrives: before a first step, and in a stretch that lasts longer than
+// steps, without anybody having asked for a history. A program that ends well leaves none, and keeps its own.
+func TestAnOutOfMemoryOutsideOfWindowsArrives(t *testing.T) {
+	const all = ", 0 steps between were not captured, "
+	died := "exit code 1, 1 requests failed" + all + "OutOfMemoryError\n1 windows\n"
+	well := "exit code 0, 0 requests failed" + all + "exit\n0 windows\nhistory is on\n"
+	for what, want := range map[string]string{"first": died, "late": died, "fine": well, "own": well} {
+		t.Run(what, func(t *testing.T) {
+			t.Setenv("LASTWINDOW", what)
+			if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != want {
+				t.Error(out)
+			}
+		})
+	}
+}
+
 // TestADescriptionSaysWhatTheAllocatorGoesBy: torch's release, and the device's bytes with the share of them
 // that the program allows itself, as a history says it.
 func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {

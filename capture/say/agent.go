@@ -164,8 +164,8 @@ var agent = map[string]string{
 		"write",
 	"graph_captured": "the program captures a CUDA graph, which would repeat forever what the plan " +
 		"does meanwhile",
-	"other_iteration": "saved tensor %s has %s bytes, and %s in the plan: it was made for another " +
-		"iteration",
+	"other_iteration": "saved tensor %s has %s bytes, and %s in the plan: it was made for a batch of " +
+		"another shape, or for another model; pad or crop all batches to one shape",
 	"differs_swapped": "%s of %s tensors were not the same to the bit when they were used again, " +
 		"first saved tensor %s, which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not the same to the bit when they were used again, " +
@@ -193,7 +193,7 @@ var agent = map[string]string{
 	"pool_does_not_fit": "the pool's library and torch's allocator do not fit",
 	"pool_of_parent": "this process is the child of one that has a pool: plan in a process of its " +
 		"own",
-	"pool_of_device": "the pool of another device lived in this process: start the program anew",
+	"pool_of_device": "the pool of another device lived in this process: restart the program",
 	"pool_in_use":    "another pool is in use in this process: turn that one off first",
 	"pool_off":       "the pool was turned off",
 	"pool_stale": "stale: of what is planned, less than half was served in three iterations in a " +
@@ -209,7 +209,7 @@ var agent = map[string]string{
 	"tables_full":     "there is no memory for the plan's tables",
 	"plan_in_use":     "a plan is in use: turn it off first",
 	"tensors_alive": "tensors from earlier plans are still alive: have the program free them, " +
-		"or start it anew",
+		"or restart it",
 	"tensors_of_stream": "tensors from a plan of another stream are still alive: try again after " +
 		"the next step",
 	"records_itself": "on a GPU torch records its allocator itself: capture a window at the depth " +
@@ -217,7 +217,7 @@ var agent = map[string]string{
 	"recording_full":  "there is no memory to record in",
 	"library_missing": "torch's %s is not in this process",
 	"symbols_unread": "the symbols of %s cannot be read (%s): was torch updated since the program " +
-		"began? start it anew",
+		"began? restart it",
 	"allocator_missing": "torch has no allocator for %s yet: wait for the first step",
 	"allocator_replaced": "torch's allocator for %s is not its own, or its library has no symbols: " +
 		"another tool or a pluggable allocator is in its place",

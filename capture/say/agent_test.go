@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestTheAgentsSentencesAreSaidInFullOrAsTheyCome(t *testing.T) {
+func TestTheAgentsSentencesAreCompletedOrPassedOn(t *testing.T) {
 	const text = "as it came"
 	for _, c := range []struct{ name, wire, want string }{
 		{"gaps", `{"code":"plan_device","values":["cuda:0","cpu"]}`,

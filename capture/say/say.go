@@ -144,8 +144,8 @@ func Means(how string) string {
 
 // ends says how a job ended by the reasons that need no more words. It completes "ended: ...".
 var ends = map[string]string{
-	capture.Detached: "let go; the job goes on",
-	capture.Disarmed: "watching failed and was given up; the job goes on",
+	capture.Detached: "detached; the job is still running",
+	capture.Disarmed: "watching failed; the job is still running",
 	capture.Refused:  "watching did not begin",
 }
 

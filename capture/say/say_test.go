@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-func TestAnEndIsSaidInWords(t *testing.T) {
+func TestAnEndIsExplained(t *testing.T) {
 	for _, c := range []struct {
 		end  capture.End
 		want string
@@ -24,7 +24,7 @@ func TestAnEndIsSaidInWords(t *testing.T) {
 		{capture.End{Reason: capture.Exited, Code: 1, Detail: "x", OutOfMemory: true},
 			"exit code 1, out of memory: x"},
 		{capture.End{Reason: capture.Exited, Code: -1, Detail: "x", OutOfMemory: true}, "out of memory: x"},
-		{capture.End{Reason: capture.Detached}, "let go; the job goes on"},
+		{capture.End{Reason: capture.Detached}, "detached; the job is still running"},
 		{capture.End{Reason: capture.Refused, Detail: "torch is too old"},
 			"watching did not begin: torch is too old"},
 		{capture.End{Reason: "later", Detail: "x"}, "later: x"},
@@ -38,8 +38,8 @@ func TestAnEndIsSaidInWords(t *testing.T) {
 // gap is one of a sentence's.
 var gap = regexp.MustCompile(`%[a-z]`)
 
-// TestEverySentenceIsSaidWithItsGapsFilled reads the program's own source.
-func TestEverySentenceIsSaidWithItsGapsFilled(t *testing.T) {
+// TestEverySentenceHasItsGapsFilled reads the program's own source.
+func TestEverySentenceHasItsGapsFilled(t *testing.T) {
 	names := constants(t)
 	said := map[Sentence]bool{}
 	for _, folder := range []string{"../../capture", "../../cmd"} {

@@ -177,7 +177,7 @@ func openELF(lib library) (*os.File, *elf.File, error) {
 	file, err := os.Open(lib.path)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, nil, fmt.Errorf("%w: %s, which the process has loaded, may not be opened (%w): run gmemtop with sudo; a file that was replaced "+
-			"while the process runs also opens once the process is started anew", ErrPermission, lib.mapped, err)
+			"while the process runs also opens once the process is started again", ErrPermission, lib.mapped, err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("open %s, which the process has loaded: %w; run gmemtop as root, or where the process runs", lib.mapped, err)

@@ -66,7 +66,7 @@ func TestAProcessWithNothingMappedIsStartingOrGone(t *testing.T) {
 	}
 }
 
-func TestWhatForbidsProbesIsSaidInOneSentenceWithItsRemedy(t *testing.T) {
+func TestWhatForbidsProbesIsOneSentenceWithItsRemedy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		host host

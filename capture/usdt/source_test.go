@@ -326,7 +326,7 @@ func TestALibraryThatWasReplacedWhileItRunsIsStillWatched(t *testing.T) {
 	}
 }
 
-func TestAUserWithoutRightsIsToldWhichAndHow(t *testing.T) {
+func TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: another user is taken on")
 	}

@@ -24,7 +24,7 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv("USDT_CHECK") != "" { // run again as another user: see TestAUserWithoutRightsIsToldWhichAndHow
+	if os.Getenv("USDT_CHECK") != "" { // run again as another user: see TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem
 		fmt.Println(Check())
 		return
 	}

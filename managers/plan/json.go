@@ -9,7 +9,7 @@ import (
 )
 
 // The plan as a file: docs/plan.md describes it for users. It holds decisions and places, not steps: reading
-// assembles the program anew, so that a file cannot smuggle in a program that Assemble would not write, and
+// assembles the program again, so that a file cannot smuggle in a program that Assemble would not write, and
 // checks it with Validate. It names the problem by its shape (ops, buffers, a hash of sizes and accesses),
 // and is refused for another.
 
@@ -158,13 +158,14 @@ func decode(r io.Reader) (in planJSON, err error) {
 		return in, fmt.Errorf("read plan at byte %d: %w", dec.InputOffset(), err)
 	}
 	if in.SchemaVersion != schemaVersion {
-		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan anew", in.SchemaVersion, schemaVersion)
+		return in, fmt.Errorf("read plan: schema_version is %d and this program reads %d: write the plan again",
+			in.SchemaVersion, schemaVersion)
 	}
 	return in, nil
 }
 
-// ReadJSON reads a plan for problem p, assembles it anew and validates it. Its errors say what in the file is
-// wrong or that it is another problem's.
+// ReadJSON reads a plan for problem p, assembles it again and validates it. Its errors say what in the file
+// is wrong or that it is another problem's.
 func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	in, err := decode(r)
 	if err != nil {

@@ -348,6 +348,14 @@ func (p *Problem) PeakLive() (bytes int64, at OpID) {
 	return bytes, at
 }
 
+// Held returns the most bytes that an iteration holds at one moment when everything is kept, with what lies
+// outside. Shares of memory are shares of this: unlike what an allocator reserves for it, it is the same on a
+// GPU and on a CPU.
+func (p *Problem) Held() int64 {
+	peak, _ := p.PeakLive()
+	return peak + p.Outside
+}
+
 // Peaks returns the op of the highest load of each iteration that the problem holds: one, or two of equal
 // shape.
 func (p *Problem) Peaks() []OpID {

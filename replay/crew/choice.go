@@ -82,9 +82,15 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 	switch {
 	case err != nil:
 		return m, err
+	case len(m.Absences) == 0 && !c.Pools && p.Held() > m.Budget:
+		return m, fmt.Errorf("%s: %w: it moves nothing of this step; try another manager", m.Manager,
+			live.ErrNoGain)
 	case len(m.Absences) == 0 && !c.Pools:
-		fits := timeline.IEC.Bytes(m.Budget)
-		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is", m.Manager, fits)
+		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is, with %s at its peak",
+			m.Manager, timeline.IEC.Bytes(m.Budget), timeline.IEC.Bytes(p.Held()))
+	}
+	if err := live.Gains(p, m.Plan); err != nil && !c.Pools {
+		return m, fmt.Errorf("%s: %w", m.Manager, err)
 	}
 	with, err := sim.Simulator{}.Evaluate(ctx, p, m.Plan)
 	if err != nil {
@@ -144,11 +150,11 @@ func (c *Choice) fits(ctx context.Context, p *plan.Problem, room int64) (bool, e
 	return err == nil && room > 0 && float64(all) <= RoomShare*float64(room), err
 }
 
-// replans is how often a plan that no longer fits the training is made anew before it is given up.
+// replans is how often a plan that no longer fits the training is made again before it is given up.
 const replans = 3
 
 // whyGivenUp returns the reason of a plan's end without saying that the training goes on: it is planned for
-// anew, which says so.
+// again, which says so.
 func whyGivenUp(err error) string {
 	why := strings.TrimPrefix(report.Printable(strings.TrimSpace(err.Error())), errGivenUp.Error()+": ")
 	return strings.TrimPrefix(why, "off, and training goes on as before: ")

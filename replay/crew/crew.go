@@ -104,7 +104,7 @@ type muster struct {
 	ranks []live.Rank
 }
 
-// add adds a rank and returns what changes its news. One that was started anew takes the place of the one
+// add adds a rank and returns what changes its news. One that was started again takes the place of the one
 // that ended.
 func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	p.mu.Lock()

@@ -54,7 +54,7 @@ func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 	}
 }
 
-func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
+func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 	deadline, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
 	no := errors.New("no")
@@ -80,7 +80,8 @@ func TestWhereNoRankIsLeftItIsSaidWhy(t *testing.T) {
 		ErrEnded) {
 		t.Errorf("%v", err)
 	}
-	// Of a job that goes on, ranks that ended may be started anew, and those that refused are not waited for.
+	// Of a job that goes on, ranks that ended may be started again, and those that refused are not waited
+	// for.
 	c := of(gone)
 	look := c.look
 	looks := 0

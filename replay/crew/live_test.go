@@ -229,7 +229,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	trainings := []struct{ scenario, managers string }{
 		{"convnet@200", "sqrt,dtr,capuchin,joint"}, {"gpt@200", "sqrt,dtr,capuchin,joint"},
 		{"amp@200", "sqrt,capuchin"}, {"accumulate@250", "capuchin,vdnn-all"},
-		{"checkpoint@150", "dtr,capuchin"},
+		{"checkpoint@150", "dtr,capuchin"}, {"closure@200", "capuchin,joint"},
 	}
 	var all []string
 	for _, x := range trainings {

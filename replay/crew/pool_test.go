@@ -208,7 +208,7 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	learntTheSame(t, l.end(), alone(t, awkward, "grows@800")["grows@800"])
 }
 
-func TestWhatKeepsAPoolAwayIsSaid(t *testing.T) {
+func TestWhatKeepsAPoolAwayIsReported(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	l := startLive(t, scenarios, "mlp@100000")

@@ -286,7 +286,7 @@ func (l *liveRanks) killSecond() {
 func TestARankThatComesLateHasThePlanAndOneThatDiesDoesNotEndIt(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	ranks := startTwo(t, "gpt@700", "mlp@100000")
+	ranks := startTwo(t, "gpt@700", "convnet@100000")
 	stage := 0
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		said := ranked(n)
@@ -348,10 +348,10 @@ func guestOf(t *testing.T, pid int) *job.Watch {
 	return w
 }
 
-func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing.T) {
+func TestASecondViewerOfOneRankReachesAllAndTakesAnothersPlanAway(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	ranks := startTwo(t, "gpt@1200", "mlp@100000")
+	ranks := startTwo(t, "gpt@1200", "convnet@100000")
 	list := ranks.both()
 	guest := guestOf(t, list[1].PID)
 	var screen Turns
@@ -402,10 +402,10 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 	}
 	ranks.unplanned(list)
 
-	anew := 0
+	again := 0
 	target := OfWatch(guest).Target(false, live.Options{Steps: 5},
 		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
-			anew++
+			again++
 			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, 0)
 			return m.Plan, err
 		})
@@ -422,9 +422,9 @@ func TestWhoLooksAlongAtOneRankReachesAllAndTakesThePlanOfAnotherAway(t *testing
 		t.Fatal(err)
 	}
 	notes := strings.Join(m.Notes, "\n")
-	if len(target.ranks) != 2 || anew != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 ||
+	if len(target.ranks) != 2 || again != 1 || !m.Verified || m.Footprint == 0 || m.StepTime == 0 ||
 		!strings.HasPrefix(notes, "rank 0: ") || !strings.Contains(notes, "\nrank 1: ") {
-		t.Errorf("%d ranks, %d plans anew, %+v", len(target.ranks), anew, m)
+		t.Errorf("%d ranks, %d plans again, %+v", len(target.ranks), again, m)
 	}
 	ranks.unplanned(ranks.until(2))
 	ranks.killSecond()

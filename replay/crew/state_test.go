@@ -100,8 +100,8 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	h.Compare()
 }
 
-// TestAPlanIsMadeAnewWhereStepsBecomeOthers has a training go over to larger batches while a plan is on.
-func TestAPlanIsMadeAnewWhereStepsBecomeOthers(t *testing.T) {
+// TestAPlanIsRemadeWhenStepsChange has a training go over to larger batches while a plan is on.
+func TestAPlanIsRemadeWhenStepsChange(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	for _, manager := range []string{"joint", "smartpool"} {

@@ -25,7 +25,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, say f
 			say(text)
 		}
 		if n.Ended != "" && (n.Ended != ended || phase == live.On && n.Phase != live.On) {
-			say(fmt.Sprintf("%s ended and is planned anew: %s", x.Name, n.Ended))
+			say(fmt.Sprintf("%s ended and is planned again: %s", x.Name, n.Ended))
 		}
 		ended, phase = n.Ended, n.Phase
 		ever = ever || phase == live.On

@@ -106,7 +106,7 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 	}
 }
 
-func TestAPlanWhoseTrainingIsLostEndsWithWhatWasSaidOfIt(t *testing.T) {
+func TestAPlanWhoseTrainingIsLostEndsWithTheReason(t *testing.T) {
 	p := &Turns{}
 	w := watchedJob(0, deaf{})
 	defer p.Watch(w.alone)()

@@ -200,7 +200,7 @@ func TestHardwareThatSomebodyChoseIsPlannedOn(t *testing.T) {
 	}
 }
 
-func TestWithoutTriedCostsThatIsSaid(t *testing.T) {
+func TestWithoutTriedCostsTheReportSaysSo(t *testing.T) {
 	for _, costs := range []string{"", `,"costs":{"bytes":[4096,4096],"out":[1,2],"in":[1,2],"again":1}`, `,"costs":"none"`, `,"costs":{"bytes":[1,2],"out":[0,2],"in":[1,2],"again":1}`} {
 		s := &stand{tr: recording(t, costs)}
 		p, err := NewTarget(s, Options{}).Problem(context.Background(), Hardware{Hardware: plan.Hardware{Name: "a preset"}})

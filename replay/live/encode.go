@@ -161,23 +161,20 @@ func (e *encoder) number() error {
 		return fmt.Errorf("%w: the recording does not say where its steps begin", ErrNotLive)
 	}
 	count := map[traces.StringID]int{}
-	for i := range tr.Ops {
-		op := &tr.Ops[i]
-		if op.Start < tr.Marks[k].Start || op.Start >= tr.Marks[k].End {
-			continue
-		}
+	for _, id := range ownOps(tr, tr.Marks[k], true) {
+		i, op := int32(id), &tr.Ops[id]
 		switch tr.Text(op.Name) {
 		case plan.SaveOp:
-			e.saves = append(e.saves, int32(i))
+			e.saves = append(e.saves, i)
 			continue
 		case plan.LoadOp:
-			e.loads = append(e.loads, int32(i))
+			e.loads = append(e.loads, i)
 			continue
 		}
 		if op.Phase != traces.PhaseForward || op.Module == 0 {
 			continue
 		}
-		if at, ok := position[int32(i)]; ok {
+		if at, ok := position[i]; ok {
 			e.nth[at] = count[op.Name]
 		}
 		count[op.Name]++

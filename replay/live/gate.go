@@ -11,10 +11,10 @@ import (
 // the next together.
 //
 // Each rank that takes part has a seat with the number of the stretch that it has come to, and may begin the
-// next one when all others have come as far. Whoever is done, refused or gone leaves his seat, and is waited
-// for no more; one who comes late begins at the first stretch, and is waited for from there on.
+// next one when all others have come as far. A rank that is done, refused or gone leaves its seat, and is
+// waited for no more; one who comes late begins at the first stretch, and is waited for from there on.
 //
-// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for anew or
+// Rejected: one controller that does every stretch for all ranks: a rank that ends, is planned for again or
 // comes late would be a case of its own in each.
 
 // Gate has ranks wait for each other. Its zero value is ready, and it is safe for concurrent use.

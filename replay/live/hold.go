@@ -2,6 +2,7 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -11,7 +12,7 @@ import (
 // News is what carrying a plan out has come to.
 type News struct {
 	Phase Phase
-	// Ended says why the plan before ended that is made anew now, "" where there was none.
+	// Ended says why the plan before ended that is made again now, "" where there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before
 	// is what is alive at its peak.
@@ -94,11 +95,30 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	return s
 }
 
+// ErrNoGain is wrapped where a plan lowers no peak.
+var ErrNoGain = errors.New("the plan lowers no peak")
+
+// Gains returns an error that wraps [ErrNoGain] where a step holds as much at its peak under a plan as
+// without one.
+func Gains(p *plan.Problem, pl *plan.Plan) error {
+	before, _ := p.PeakLive()
+	with, _ := pl.PeakLive()
+	return gains(before, with)
+}
+
+func gains(before, with int64) error {
+	if with < before {
+		return nil
+	}
+	return fmt.Errorf("%w: a step holds %s with it, and %s without; ask for a smaller budget, or another "+
+		"manager", ErrNoGain, timeline.IEC.Bytes(with), timeline.IEC.Bytes(before))
+}
+
 // Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless
 // there are none, then with it for as long as it lasts. added is what the simulation says the plan adds to a
 // step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken
 // away and Hold returns nil; any other error says why it is not carried out any more: it was refused, did not
-// fit, or steps took longer than allowed.
+// fit, steps took longer than allowed, or no step held less.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
 	words, err := t.encode(p, pl)
 	if err != nil {
@@ -155,6 +175,9 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			}
 			if n.Peak, err = t.peak(ctx, number, pl); err != nil {
 				return ended(ctx, err)
+			}
+			if err := gains(n.PeakBefore, n.Peak); err != nil && !n.Pooled && !t.opt.NeverWithout {
+				return err
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
 		}

@@ -20,12 +20,12 @@ const (
 
 // phases has for each phase what it does, for people: in a few words, and as a step of a trial.
 var phases = [...]struct{ word, doing string }{
-	Waiting:          {"waits for a step to end", "waits for a step to end"},
+	Waiting:          {"waiting for a step to end", "waiting for a step to end"},
 	Describing:       {"describing", "describing the training's steps"},
-	Planning:         {"planning", "planning for them"},
-	MeasuringWithout: {"measuring without", "measuring steps without it"},
-	MeasuringWith:    {"measuring with", "measuring steps with it"},
-	MeasuringPeak:    {"measuring its peak", "measuring what a step with it holds"},
+	Planning:         {"planning", "planning"},
+	MeasuringWithout: {"timing without it", "timing steps without the plan"},
+	MeasuringWith:    {"timing with it", "timing steps with the plan"},
+	MeasuringPeak:    {"measuring its peak", "measuring the peak of a step with the plan"},
 	On:               {"on", "on"},
 	Over:             {"ended", "ended"},
 }
@@ -33,7 +33,7 @@ var phases = [...]struct{ word, doing string }{
 // String says the phase in a few words.
 func (p Phase) String() string { return phases[p].word }
 
-// Doing says what is done in the phase, with "it" for the plan.
+// Doing says what is done in the phase.
 func (p Phase) Doing() string { return phases[p].doing }
 
 // Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is

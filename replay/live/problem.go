@@ -36,10 +36,6 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	}
 }
 
-// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike
-// is planned on.
-var ErrUneven = errors.New("the steps that were described are not alike")
-
 func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, error) {
 	if err := alike(tr); err != nil {
 		return nil, err
@@ -49,36 +45,6 @@ func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, 
 		return nil, err
 	}
 	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), EagerOnly: true, Name: "the running training"})
-}
-
-// alike compares the ops of the steps: their names, in order.
-func alike(tr *traces.Trace) error {
-	var first []traces.StringID
-	steps := 0
-	for _, m := range tr.Marks {
-		if m.Kind != traces.MarkIteration {
-			continue
-		}
-		var names []traces.StringID
-		for i := range tr.Ops {
-			if op := &tr.Ops[i]; op.Start >= m.Start && op.Start < m.End {
-				names = append(names, op.Name)
-			}
-		}
-		if steps++; steps == 1 {
-			first = names
-			continue
-		}
-		for i := range max(len(names), len(first)) {
-			if i >= len(names) || i >= len(first) || names[i] != first[i] {
-				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs; ask again, or train with steps of one kind", ErrUneven, len(first), len(names), i+1)
-			}
-		}
-	}
-	if steps < 2 {
-		return fmt.Errorf("%w: there is %d of them, and a plan is made of two", ErrUneven, steps)
-	}
-	return nil
 }
 
 // trainingDevice returns the device that trains: the GPU whose peak is highest, or the CPU where there is

@@ -64,13 +64,13 @@ func TestWhatIsMeasuredBeginsTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	again := seats[0] // planned for anew, from the first stretch on
+	again := seats[0] // planned for again, from the first stretch on
 	again.Begin()
 	over := make(chan error, 1)
 	go func() { over <- late.Next(ctx) }()
 	select {
 	case err := <-over:
-		t.Errorf("it does not wait for one who begins anew: %v", err)
+		t.Errorf("it does not wait for one who begins again: %v", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	again.Leave()
@@ -151,7 +151,7 @@ func TestOfSeveralRanksTheHighestAndTheSlowestCount(t *testing.T) {
 	}
 }
 
-func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
+func TestTheReasonNoRankRunsAPlanIsGivenOnceIfAllAgree(t *testing.T) {
 	a, b := errors.New("compiled"), errors.New("no room")
 	if err := Failed([]Rank{{Name: "rank 0", Err: a}, {Name: "rank 1"}}); err != nil {
 		t.Errorf("one carries it out: %v", err)
@@ -177,8 +177,8 @@ func TestWhyNoRankCarriesAPlanOutIsSaidOnceWhereAllSayTheSame(t *testing.T) {
 	}
 }
 
-// TestWhyAPlanEndedIsSaidUntilTheNextIsOn also names the rank, where there are several.
-func TestWhyAPlanEndedIsSaidUntilTheNextIsOn(t *testing.T) {
+// TestTheReasonAPlanEndedIsShownUntilTheNextIsOn also names the rank, where there are several.
+func TestTheReasonAPlanEndedIsShownUntilTheNextIsOn(t *testing.T) {
 	const why = "the program captures a CUDA graph"
 	n := News{Phase: Planning, Ended: why}
 	if s := n.Sentence("ours", timeline.IEC); s != "ours: planning; the plan before ended: "+why {

@@ -31,9 +31,11 @@ import time
 import weakref
 from typing import TYPE_CHECKING, Any, Callable
 
+from .closures import around_closure
 from .compat import graph_task
 from .guard import Guard
 from .link import Bell, Link, refuse
+from .lookout import Lookout
 from .manage import Manager
 from .markers import Markers
 from .optimizers import Optimizers
@@ -91,6 +93,7 @@ class Agent:
             self.totals.pools,
             self.guard.broke,
         )
+        self.lookout = Lookout(torch, self.clock, self.windows, self.patches)
         self.bell = Bell()
         self.link = Link(path, self.bell)
         self.sender = Sender(
@@ -115,6 +118,7 @@ class Agent:
         self._arm()
         self.manager.offload()
         if not silent():  # or until it steps an optimizer
+            self.lookout.launched()
             self._start()
 
     def attach(self) -> None:
@@ -167,9 +171,10 @@ class Agent:
 
     # -- what torch calls ------------------------------------------------------------------------------------
 
-    def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _pre(self, optimizer: Optimizer, args: Any, kwargs: Any) -> tuple[Any, Any] | None:
         if self.guard.dead:
-            return self._let_go()
+            self._let_go()
+            return None
         try:
             now = self.clock()
             if os.getpid() != self.pid:
@@ -180,25 +185,28 @@ class Agent:
             window = self.windows.here()
             if window is not None:
                 window.entering_optimizer(optimizer)
+            own = around_closure(args, kwargs, functools.partial(_in_closure, weakref.ref(self)))
             self.steps.now.spent += self.clock() - now
+            return own
         except BaseException as e:
             ours = not self._caught(e)
             self._let_go()
             if not ours:
                 raise
+            return None
 
     def _post(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self.guard.dead:
             return self._let_go()
         try:
             now = self.clock()
-            if not self.steps.optimizer_leaves(optimizer, now):
+            outermost, window = self.steps.optimizer_leaves(optimizer, now), self.windows.here()
+            if window is not None and not self.steps.optimizing():
+                window.leaving_optimizer(optimizer)
+            if not outermost:
                 return
             if self.steps.heard_again():
                 self.outbox.say("", "steps")
-            window = self.windows.here()
-            if window is not None:
-                window.leaving_optimizer(optimizer)
             if self.optimizers.add(optimizer):
                 self.totals.next_known = 0
             if self.steps.ends(optimizer):
@@ -259,6 +267,7 @@ class Agent:
 
     def _boundary(self, now: int, skipped: bool) -> None:
         step, windows, manager = self.steps.now, self.windows, self.manager
+        self.lookout.end()
         if windows.open is not None:
             windows.open.next()
         carried = manager.step_ended()
@@ -312,6 +321,7 @@ class Agent:
                 else:
                     begin = time.thread_time()
                     self.sender.exchange(wait)
+                    self.lookout.look(self.steps.now.begin, self.outbox.produced, windows.lasted)
                     wait = min(max(TICK, int(1000 * SHARE * (time.thread_time() - begin))), SLOWEST)
         except BaseException as e:  # on this thread nobody else would hear of one that is no Exception
             self._caught(e)
@@ -380,6 +390,7 @@ class Agent:
         if window is not None:
             window.stop()
             window.unhook()
+        self.lookout.end()
         self.left += [Says("wrapped_since", name) for name in self.patches.undo()]
         self.hooks = []
         served = self.manager.settle(self.windows.lasted)
@@ -422,6 +433,8 @@ class Agent:
             if window is not None and not self.guard.dead:
                 window.steps.append((self.steps.now.begin or window.start, self.clock()))
                 self.windows.close(True)
+            if not self.guard.dead:
+                self.lookout.last(self.outbox.produced)
             self.manager.off()
             self.bell.ring()
             thread, last = self.thread, time.monotonic() + LAST
@@ -431,6 +444,24 @@ class Agent:
                 thread.join(0.1)
         except Exception:
             pass
+
+
+def _in_closure(there: weakref.ref[Agent], on: bool) -> None:
+    """An optimizer calls the program's closure, or that has returned."""
+    agent = there()
+    if agent is None or agent.guard.dead:
+        return
+    try:
+        now, window = agent.clock(), agent.windows.here()
+        if on:
+            agent.steps.closure_enters(now)
+        else:
+            agent.steps.closure_leaves(now)
+        if window is not None:
+            window.in_closure(on)
+    except BaseException as e:
+        if agent._caught(e):
+            raise
 
 
 def _wait(done: Callable[[], bool], longest: float, nap: float) -> None:

@@ -257,6 +257,8 @@ class Carrier:
         storage = t.untyped_storage()
         value = it.known(storage)
         if value is not None and value.entry is not None:
+            if value.changed(t):
+                self._anew(it, value, storage)
             return Handle(it, value, t).watch(self.torch, t)
         if entry is None:
             return Kept(it, t)
@@ -284,10 +286,23 @@ class Carrier:
             it.missed += 1  # it came another way than was recorded
             return Kept(it, t)
         value.entry = entry
+        value.changed(t)
         self.away[value] = weakref.ref(it)
         if it.checks and not value.unwritten:
             value.sum = self.same.sum(storage)
         return Handle(it, value, t).watch(self.torch, t)
+
+    def _anew(self, it: Iteration, value: Value, storage: UntypedStorage) -> None:
+        """Part of a storage has changed since it was first saved, and is saved now: so are its new bytes."""
+        if value.entry["how"] == "swap":
+            if value in it.leaving:
+                it.leaving.remove(value)
+            self._out(it, value, storage, value.entry)
+        elif value.spoiled or value.base is not None:  # an op that does not run again has changed it
+            value.base, value.sum = bytes_of(self.torch, storage, self.torch.uint8), None
+            it.missed += 1
+        if value.sum is not None:
+            value.sum = self.same.sum(storage)
 
     def _out(self, it: Iteration, value: Value, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch

@@ -182,7 +182,12 @@ def records_history(torch: Any) -> bool:
 def record_history(torch: Any) -> Callable[..., None]:
     """The function that turns the history on and off."""
     record: Callable[..., None] = torch.cuda.memory._record_memory_history
-    return record
+    return getattr(record, "original", record)  # below what the lookout put in its place
+
+
+def with_cuda(torch: Any, begins: Callable[[], None]) -> None:
+    """Have a function called once when the program first needs a GPU."""
+    torch.cuda._lazy_call(begins)
 
 
 def memory_snapshot(torch: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# of the host memory that is available: more than that is not asked for, lest the system ends a process
+# of the host memory that is available: more than that is not asked for, or the system might end a process
 HOST_SHARE = 0.9
 
 # Where control groups of version 2 and 1 are, and what they call their limit, what is used, and the part of

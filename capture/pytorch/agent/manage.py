@@ -4,7 +4,7 @@ An order is a plan with a number, or none. It takes effect where a step ends, on
 never while a window is open. Each step's row says which plan it ran under and what that moved. A plan that
 cannot begin, or that does not fit three iterations in a row, is given up with a notice.
 
-Without a plan the program's memory is left alone, unless whoever started it said that it may not fit: then
+Without a plan the program's memory is left alone, unless its viewer said that it may not fit: then
 saved tensors wait on the host.
 """
 

@@ -113,6 +113,7 @@ class Offload(Carrier):
                 it.missed += not stays
                 return Kept(it, t)
             value = _Waiting(storage)
+            value.changed(t)
             value.entry = self.entries[n] = {
                 "save": n,
                 "how": "swap",
@@ -128,7 +129,17 @@ class Offload(Carrier):
                 return Kept(it, t)
             it.values[address_of(storage)] = weakref.ref(value)
             self.away[value] = weakref.ref(it)
+        elif value.changed(t):
+            self._anew(it, value, storage)
         return Handle(it, value, t).watch(self.torch, t)
+
+    def _anew(self, it: Iteration, value: Any, storage: UntypedStorage) -> None:
+        with without_dispatch(self.torch), self.torch.no_grad():
+            begin = self._idle(storage.device)
+            value.host.copy_(bytes_of(self.torch, storage, self.torch.uint8))
+            self._paused(begin)
+        if value.sum is not None:
+            value.sum = self.same.sum(storage)
 
     def _out(self, it: Iteration, value: Any, storage: UntypedStorage, entry: Entry) -> None:
         torch = self.torch

@@ -328,6 +328,9 @@ class Ops(Window):
         if not self.rows.stopped:
             self.roles.state(optimizer)
 
+    def in_closure(self, on: bool) -> None:
+        self.phases.outside = FORWARD if on else OPTIMIZER
+
     def look(self, optimizers: list[Optimizer]) -> None:
         """Take note of gradients and states that came since: at a window's end, before storages are let go
         of."""

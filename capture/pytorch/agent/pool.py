@@ -319,7 +319,7 @@ class Pool:
         return self.left()
 
     def left(self) -> str:
-        """What of a pool that was removed is there still, "" for nothing: it goes with the last tensor
+        """What is left of a pool that was removed, "" for nothing: it goes with the last tensor
         that the pool served."""
         if self.library is None or os.getpid() != self.pid:
             return ""

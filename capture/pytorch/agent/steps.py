@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # backward passes without a step after which that is said: more than gradients are accumulated over
 UNSTEPPED = 200
+CLOSURE = 0  # stands in for the id of an optimizer where its closure runs
 ELSEWHERE = 64  # steps of other optimizers after which the first is taken to be out of use
 
 
@@ -39,8 +40,9 @@ class Steps:
         self.now = Step(begin)
         self.first: weakref.ref[Any] | None = None  # the optimizer that ends a step
         self.others = 0  # steps of other optimizers since the first one's
-        self.stack: list[int] = []  # optimizers whose step runs, the outermost first
-        self.opt_start = 0
+        # optimizers whose step runs, the outermost first, and closures that they called
+        self.stack: list[int] = []
+        self.opt_start = self.closure_start = 0
         self.in_backward: set[int] = set()  # threads
         self.unstepped = 0  # backward passes since an optimizer stepped
 
@@ -60,6 +62,25 @@ class Steps:
         self.now.optimizer += now - self.opt_start
         self.now.stepped += 1
         return True
+
+    def closure_enters(self, now: int) -> None:
+        """The optimizer whose step runs calls the program's closure."""
+        if CLOSURE not in self.stack:
+            self.closure_start = now
+        self.stack.append(CLOSURE)
+
+    def closure_leaves(self, now: int) -> None:
+        """The innermost closure has returned or raised. What it took is no optimizer's time."""
+        if CLOSURE not in self.stack:
+            return
+        while self.stack.pop() != CLOSURE:  # an optimizer that left by an exception
+            pass
+        if CLOSURE not in self.stack:
+            self.now.optimizer -= now - self.closure_start
+
+    def optimizing(self) -> bool:
+        """Whether an optimizer's own code runs."""
+        return bool(self.stack) and self.stack[-1] != CLOSURE
 
     def _leaves(self, optimizer: Optimizer) -> None:
         if id(optimizer) in self.stack:

@@ -221,7 +221,7 @@ class Storages:
         self.alive.clear()
 
     def there(self) -> list[int]:
-        """The numbers of those whose bytes are there, be it on the host."""
+        """The numbers of those whose bytes still exist, if only on the host."""
         return [s.number for s in list(self.alive.values())] + list(self.away)
 
     def known(self, storage: UntypedStorage) -> Storage | None:

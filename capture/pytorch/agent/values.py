@@ -115,6 +115,7 @@ class Value:
         "stream",
         "sum",
         "unwritten",
+        "shown",
         "__weakref__",
     )
 
@@ -133,6 +134,23 @@ class Value:
         self.arrived: Any = None
         self.stream: Any = None
         self.sum: Tensor = None
+        self.shown: set[Any] | None = None  # what was saved of bytes that were changed in place
+
+    def changed(self, t: Tensor) -> bool:
+        """Whether a tensor that is saved now shows bytes that may have changed since its storage was first
+        saved. Views without a common version counter (torch.unsafe_chunk, of which torch's LSTM makes its
+        gates) are changed one after the other, each saved before the next one changes. A counter of 0 tells
+        of no change, and the same view with the same count was saved with the bytes that it has."""
+        version = version_of(t)
+        if version == 0:
+            return False
+        view = t.storage_offset(), t.size(), t.stride(), t.dtype, version
+        if self.shown is None:
+            self.shown = set()
+        if view in self.shown:
+            return False
+        self.shown.add(view)
+        return True
 
     def __del__(self) -> None:
         # fetched and never used: what takes the memory next has to wait for the copy

@@ -65,6 +65,9 @@ class Window:
     def leaving_optimizer(self, optimizer: Optimizer) -> None:
         """It has stepped."""
 
+    def in_closure(self, on: bool) -> None:
+        """An optimizer calls the program's closure, or that has returned."""
+
     def look(self, optimizers: list[Optimizer]) -> None:
         """Take note of what optimizers hold, before the end."""
 

@@ -95,7 +95,7 @@ class Windows:
             how = self._elsewise(other, device, orders)
             orders = []
             if how == "profile" and not wishes.every:
-                return  # whoever wants that asks again
+                return  # a viewer that wants it asks again
         if how == "ops" and saves and unplannable(device):
             return self._refuse(unplannable(device), how, orders)
         refusal = self._refusal(how, device)
@@ -192,7 +192,7 @@ class Windows:
         self.ready.append(window)
 
     def _costs(self, window: Any) -> dict[str, Any]:
-        """What carrying a plan out takes here, for whoever plans by a window. On a GPU copies are made
+        """What carrying a plan out takes here, for a planner that uses a window. On a GPU copies are made
         beside compute, and calibration has their figures."""
         device = self.optimizers.device()
         if not window.watched or device is None or device.type != "cpu" or compiled_graphs() > 0:

@@ -406,8 +406,8 @@ for epoch in range(3):
 	}
 }
 
-// TestWhatCannotBeFollowedIsSaid and why.
-func TestWhatCannotBeFollowedIsSaid(t *testing.T) {
+// TestWhatCannotBeFollowedIsReported and why.
+func TestWhatCannotBeFollowedIsReported(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"compiled": {"import torch\ntorch.compile(torch.nn.Linear(2, 2))", "--eager"},
 		"graph":    {"import torch\ntorch.cuda.CUDAGraph()", "CUDA graphs"},

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -109,6 +110,15 @@ del model, optimizer`)
 	}
 }
 
+// Libraries such as transformers look whether there is a torch before they import it.
+func TestQuickRealOfAScriptThatLooksForTorchFirst(t *testing.T) {
+	p, said := one(t, estimate.RealOptions{}, "import importlib.util\nimportlib.util.find_spec('torch')\n"+
+		network+"for _ in range(9): step()\n")
+	if p.Steps != 3 {
+		t.Errorf("%d steps, expected 3\n%s", p.Steps, said)
+	}
+}
+
 // What a script reads of the device is answered and counted under the script's own line.
 func TestQuickRealNamesTheLinesThatAskedForValues(t *testing.T) {
 	p, said := one(t, estimate.RealOptions{}, network+`
@@ -167,11 +177,34 @@ for _ in range(9): step()
 	}
 }
 
+// Triton's kernels are left out, with or without tuning, and what they may have written is not known.
+func TestQuickRealLeavesTritonsKernelsOut(t *testing.T) {
+	standintest.Library(t)
+	if exec.Command(standintest.Interpreter(t), "-c", "import triton").Run() != nil {
+		t.Skipf("needs the Python package %s: the script has kernels of it", "triton")
+	}
+	p, said := one(t, estimate.RealOptions{}, network+`
+import triton, triton.language as tl
+def add(x, n: tl.constexpr): tl.store(x + tl.arange(0, n), 5)
+plain = triton.jit(add)
+tuned = triton.autotune([triton.Config({"n": n}) for n in (4, 8)], key=[])(triton.jit(add))
+x = torch.tensor([3, 4, 5, 6], device="cuda")
+plain[(1,)](x, n=4)
+tuned[lambda meta: (meta["n"],)](x)
+print("sum", x.sum().item())
+while True: step()
+`)
+	const want = "Triton's kernels were not compiled and not run"
+	if p.Steps != 3 || !slices.Contains(p.Notes, want) || !strings.Contains(said, "sum 1\n") {
+		t.Errorf("%d steps, notes %q\n%s", p.Steps, p.Notes, said)
+	}
+}
+
 // Nothing that was there is changed, no checkpoint is written and no other machine is reached.
 func TestQuickRealLeavesFilesAndNetworkAlone(t *testing.T) {
 	dir := t.TempDir()
 	there := map[string]string{"log.txt": "mine", "best.pt": "weights", "gone.txt": "stays",
-		"old/a.txt": "stays too"}
+		"old/a.txt": "stays too", "target.txt": "not replaced", "other.txt": "another job's"}
 	for name, text := range there {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o777),
@@ -187,6 +220,15 @@ torch.save(model.state_dict(), "best.pt")
 torch.save(model.state_dict(), "new.pt")
 os.remove("gone.txt"); shutil.rmtree("old"); os.replace("best.pt", "moved.pt")
 open("fresh.txt", "w").write("made"); os.remove("fresh.txt")
+open("new.txt", "w").write("made"); os.replace("new.txt", "target.txt")
+os.close(os.open("other.txt", os.O_WRONLY | os.O_APPEND))
+os.utime("other.txt")  # as if another process had just written to it
+open("other.txt", "w").write("overwritten")
+import tempfile
+with tempfile.NamedTemporaryFile("w", dir=".", delete=False) as f: f.write("a")
+with open(f.name, "w") as again: again.write("ab")
+shutil.move(f.name, "cache.txt")
+print("cached", open("cache.txt").read())
 try: socket.create_connection(("192.0.2.1", 80), timeout=5)
 except OSError as e: print("refused:", e)
 while True: step()
@@ -196,10 +238,13 @@ while True: step()
 			t.Errorf("%s holds %q (%v), before it held %q", name, got, err, want)
 		}
 	}
-	for _, name := range []string{"new.pt", "moved.pt", "fresh.txt"} {
+	for _, name := range []string{"new.pt", "moved.pt", "fresh.txt", "new.txt"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
 			t.Errorf("%s is there", name)
 		}
+	}
+	if !strings.Contains(said, "cached ab\n") {
+		t.Errorf("a temporary file of the script's own lost what was written to it:\n%s", said)
 	}
 	if !strings.Contains(said, "refused: [Errno 101] gmemtop refuses") {
 		t.Errorf("the connection: %s", said)

@@ -3,6 +3,9 @@
 package estimate_test
 
 import (
+	"maps"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,12 +33,17 @@ y += 2
 y[1] = 5
 print("sum", (x + y).sum().item(), "most", torch.stack([x, y]).max().item(), "any", bool((x > 4).any()))
 print("where", torch.nonzero(x).flatten().tolist(), x[x > 0].tolist(), x.unique().numel(), x.equal(x))
+print("remainders", [int(i) for i in torch.remainder(x, 4)], bool((x % 2 == 1).any()))
 full = torch.full((), 7, device="cuda").add_(1)
 print("full", full.item(), "arange", torch.arange(9, device="cuda")[4].item())
 mask = torch.ones(4, 2048, dtype=torch.bool, device="cuda")
 print("mask", bool(mask.all()), mask.sum().item())
 made = torch.randn(4, 4, device="cuda")
 print("made up", made.argmax().item(), bool((made > 0).all()), (made > 0).sum().item())
+some = torch.ones(4, device="cuda", requires_grad=True)
+selected = torch.tensor([1, 0, 1, 1], device="cuda") == 1
+torch.zeros(4, device="cuda").masked_scatter(selected, some[:3]).sum().backward()
+print("selected", some.detach().masked_select(selected).shape, some.grad.shape)
 x[0] = made.argmax()
 print("spoiled", x.sum().item())
 y.random_(5)
@@ -43,11 +51,47 @@ y.random_(5)
 print("random", y.sum().item())
 while True: step()
 `)
-	for _, want := range []string{"sum 17 most 5 any True", "where [0, 2] [3, 5] 3 True", "full 8 arange 4",
-		"mask True 8192", "made up 1 False 1", "spoiled 1", "random 1"} {
+	for _, want := range []string{"sum 17 most 5 any True", "where [0, 2] [3, 5] 3 True",
+		"remainders [3, 0, 1] True", "full 8 arange 4",
+		"mask True 8192", "made up 1 False 1", "spoiled 1", "random 1",
+		"selected torch.Size([3]) torch.Size([4])"} {
 		if !strings.Contains(said, want+"\n") {
 			t.Errorf("no %q in\n%s", want, said)
 		}
+	}
+}
+
+// Lists and arrays of values that nothing computed hold what item() answers, and count like it.
+func TestQuickRealAnswersCopiesToTheHost(t *testing.T) {
+	following(t)
+	p, said := one(t, estimate.RealOptions{}, network+`
+loss = step().detach()
+two = torch.stack([loss, loss])
+print("lists", two.tolist(), two.cpu().numpy().tolist(), (two > 3).tolist(), two.argmax(0).cpu().tolist(),
+      loss.to("cpu", non_blocking=True).item(), two.half().tolist())
+pinned = torch.empty(2, pin_memory=True).copy_(two)
+print("pinned", pinned.tolist(), "known", torch.tensor([3, 4], device="cuda").tolist())
+large = torch.zeros(1 << 20, device="cuda").cpu()
+while True: step()
+`)
+	for _, want := range []string{"lists [1.0, 1.0] [1.0, 1.0] [False, False] 1 1.0 [1.0, 1.0]",
+		"pinned [1.0, 1.0] known [3, 4]"} {
+		if !strings.Contains(said, want+"\n") {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+	first := strings.Count(network, "\n") + 1
+	counts := map[int]int64{}
+	for _, a := range p.Answers {
+		if a.Op == "copy to the host" {
+			_, number, _ := strings.Cut(filepath.Base(a.Line), ":")
+			line, _ := strconv.Atoi(number)
+			counts[line-first] += a.Count
+		}
+	}
+	want := map[int]int64{3: 4, 4: 2, 5: 1, 7: 1}
+	if !maps.Equal(counts, want) {
+		t.Errorf("copies by line after the network: %v, expected %v: %+v", counts, want, p.Answers)
 	}
 }
 

@@ -361,7 +361,7 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	t.Logf("armed without a GPU: %s", o.Armed)
 }
 
-func TestWhatIsWrongIsSaidAndNothingIsLeft(t *testing.T) {
+func TestWhatIsWrongIsReportedAndNothingIsLeft(t *testing.T) {
 	var o struct {
 		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved, Unnamed string
 		CUDARecord                                                                                                                                string `json:"cuda_record"`

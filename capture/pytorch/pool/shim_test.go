@@ -73,7 +73,7 @@ func TestCosts(t *testing.T) {
 	t.Logf("an allocation of 4 KiB and its free:\n%s", out)
 }
 
-func TestTheShimIsBuiltOnceAndAMissingCompilerIsSaid(t *testing.T) {
+func TestTheShimIsBuiltOnceAndAMissingCompilerIsReported(t *testing.T) {
 	compiler(t)
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)

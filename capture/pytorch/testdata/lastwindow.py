@@ -9,6 +9,11 @@ WHAT is what the viewer asks for, and what is slow:
   leave   a thousand steps, and to be let go of within them
   lost    one step, and the viewer goes while it is sent
   ops     one step, op by op; what it says of the allocator is printed
+and of programs that are started with the agent, where the viewer asks for nothing:
+  first   the program runs out of memory before a step ends
+  late    it runs out of memory in a long stretch behind some steps
+  fine    it ends in a long stretch, and does not run out of memory
+  own     it turns a history of its own on, and steps
 """
 import json
 import os
@@ -29,11 +34,15 @@ with open(sys.argv[1]) as f:
     space = {"__name__": "gmemtop_agent"}
     exec(compile(f.read(), "gmemtop_agent", "exec"), space)
 what = sys.argv[3]
+launched = what in ("first", "late", "fine", "own")
+agent = space["Agent"](sys.argv[2], launched)
+if launched:
+    agent.launch()
 torch.cuda.set_per_process_memory_fraction(2**28 / torch.cuda.get_device_properties(0).total_memory)
 net = torch.nn.Linear(256, 256).cuda()
 optimizer = torch.optim.SGD(net.parameters())
-agent = space["Agent"](sys.argv[2], False)
-agent.attach()
+if not launched:
+    agent.attach()
 
 def step():
     optimizer.zero_grad()
@@ -46,7 +55,17 @@ def slow(original, seconds):
         return original(*args, **kwargs)
     return call
 
-while agent.windows.open is None:
+if what == "own":
+    torch.cuda.memory._record_memory_history()
+if launched and what != "first":
+    for _ in range(5):
+        step()
+        time.sleep(0.01)
+kept = []
+while what in ("late", "fine") and len(kept) < 100 and (agent.lookout.history is None or len(kept) < 2):
+    kept.append(net(torch.randn(64, 256, device="cuda")))
+    time.sleep(0.1)
+while not launched and agent.windows.open is None:
     step()
     time.sleep(0.01)
 if what == "slow":
@@ -67,6 +86,8 @@ if what in ("leave", "lost", "ops"):
         step()
         time.sleep(0.01)
     print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), "and another window %s be opened" % ("cannot" if agent.windows.unfinished else "can"), file=sys.stderr)
+elif what in ("fine", "own"):
+    print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), file=sys.stderr)
 else:
     torch.empty(2**29, dtype=torch.uint8, device="cuda")
 """
@@ -96,7 +117,9 @@ s.listen()
 program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 c, _ = s.accept()
 frame(c, 64, {"version": 2})
-if what in ("every", "behind"):
+if what in ("first", "late", "fine", "own"):
+    pass
+elif what in ("every", "behind"):
     frame(c, 70, {"do": "depth", "how": "history"})
     frame(c, 70, {"do": "every", "steps": 1})
 else:
@@ -132,5 +155,7 @@ shutil.rmtree(folder)
 failed = sum(e["action"] == "oom" for history in windows for trace in history["device_traces"] for e in trace)
 gaps = max(captured) - min(captured) + 1 - len(captured) if captured else 0
 print("exit code %d, %d requests failed, %d steps between were not captured, %s" % (program.wait(), failed, gaps, last.get("reason")))
+if what in ("first", "late", "fine", "own"):
+    print("%d windows" % len(windows))
 if "OutOfMemoryError" not in error:
     print(error, end="")

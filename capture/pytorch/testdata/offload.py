@@ -117,6 +117,20 @@ class Kept(torch.nn.Module):
         return self.b(w).relu_().square().mean()
 
 
+class Gates(torch.nn.Module):
+    """Changes pieces of one storage in turn, each saved before the next one changes: torch's cell does."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = torch.nn.LSTMCell(64, 64), torch.nn.Linear(64, 8)
+
+    def forward(self, x):
+        state = None
+        for piece in x.unbind(1):
+            state = self.cell(piece, state)
+        return self.out(state[0]).square().mean()
+
+
 def networks():
     images = lambda n: lambda: (torch.randn(n, 3, 16, 16), torch.randint(0, 10, (n,)))
     yield "mlp", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10))),
@@ -128,6 +142,7 @@ def networks():
                              lambda: (torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (8, 32))), False)
     yield "autocast", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Embedding(100, 64), train.Block(64), train.Block(64), torch.nn.Linear(64, 100))),
                                lambda: (torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (8, 32))), True)
+    yield "gates", lambda: (Gates(), lambda: (torch.randn(64, 6, 64),), False)
     yield "kept", lambda: (Kept(), lambda: (torch.randn(512, 64),), False)
 
 

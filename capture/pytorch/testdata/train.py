@@ -56,7 +56,9 @@ def unique(tensors):
 def say(name, losses, optimizers, model=None, batch=None, buffers=()):
     params = [p for o in optimizers for g in o.param_groups for p in g["params"]]
     grads = [p.grad for p in params if p.grad is not None]
-    state = [t for o in optimizers for s in o.state.values() for t in s.values() if isinstance(t, torch.Tensor)]
+    state = [v for o in optimizers for s in o.state.values() for v in s.values()]
+    state += [t for v in state if isinstance(v, list) for t in v]
+    state = [t for t in state if isinstance(t, torch.Tensor)]
     digest = hashlib.sha256()
     for t in params + grads + list(buffers):  # running statistics teach nothing while one trains, and are learnt all the same
         digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
@@ -203,6 +205,29 @@ def accumulate(name):
     loop(name, Loss(net), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), accumulate=3, truth=False)
 
 
+def closure(name, optimizer=None, truth=True):
+    """Computes gradients in a closure that the optimizer calls, as Lightning does."""
+    model = Loss(GPT())
+    optimizer = (optimizer or torch.optim.AdamW)(model.parameters(), lr=1e-3)
+    losses = []
+
+    def learn():
+        optimizer.zero_grad(set_to_none=True)
+        loss = model(*tokens())
+        loss.backward()
+        return loss
+
+    for step in range(STEPS):
+        gate(name, step)
+        losses.append(optimizer.step(learn).item())
+    say(name, losses, [optimizer], model if truth else None, tokens(), model.buffers())
+
+
+def lbfgs(name):
+    """Has the closure called several times in a step."""
+    closure(name, lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2, history_size=2), truth=False)
+
+
 def sparse(name):
     """An embedding with sparse gradients, and a subclass of Tensor."""
 
@@ -264,7 +289,7 @@ def arrays(name):
 
 
 def leaks(name):
-    """Keeps what the network made of every batch, beside what it keeps anew each step and what it keeps once."""
+    """Keeps what the network made of every batch, beside what it adds each step and what it keeps once."""
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     optimizer, kept, last, losses = torch.optim.Adam(net.parameters()), [], None, []
     for step in range(STEPS):
@@ -434,7 +459,9 @@ def rank(k, wraps, port):
 def wrapped(k, wrap):
     torch.manual_seed(0)
     model = Loss(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)))
+    batch = lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,)))
     if wrap == "ddp":
+        model, batch = Loss(GPT()), tokens
         model = torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
     else:
         from torch.distributed.fsdp import fully_shard
@@ -444,7 +471,7 @@ def wrapped(k, wrap):
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh)
     torch.manual_seed(k)
-    loop("%s-%d" % (wrap, k), model, lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
+    loop("%s-%d" % (wrap, k), model, batch, truth=False)
 
 
 def ddp(name):

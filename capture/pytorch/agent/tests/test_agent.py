@@ -9,6 +9,7 @@ import pytest
 
 from agent import wire
 from agent.agent import Agent
+from agent.closures import around_closure
 from agent.guard import Guard
 from agent.link import Bell
 from agent.markers import Markers
@@ -200,6 +201,45 @@ def test_a_step_inside_of_another_is_part_of_it():
     steps.optimizer_enters(a, 40)
     assert steps.optimizer_leaves(a, 45)
     assert steps.now.optimizer == 15
+
+
+def test_what_an_optimizers_closure_takes_is_not_the_optimizers():
+    steps, a, b = Steps(0), Optimizer(), Optimizer()
+    steps.optimizer_enters(a, 10)
+    assert steps.optimizing()
+    for begin in (20, 40):
+        steps.closure_enters(begin)
+        assert not steps.optimizing()
+        steps.optimizer_enters(b, begin + 1)  # which raises: nothing says that it has left
+        assert steps.optimizing()
+        steps.closure_leaves(begin + 5)
+        assert steps.optimizing()
+    assert steps.optimizer_leaves(a, 50)
+    assert not steps.optimizing()
+    assert steps.now.optimizer == 30
+    steps.closure_leaves(60)  # of a step that the agent did not see begin
+    assert steps.now.optimizer == 30
+
+
+def test_a_closure_is_wrapped_wherever_it_is_given_and_raises_what_it_raised():
+    heard = []
+
+    def closure():
+        heard.append("runs")
+        raise KeyError
+
+    for args, kwargs in (((1, closure), {}), ((1,), {"closure": closure}), ((1, closure, 2), {"x": 3})):
+        heard.clear()
+        given, named = around_closure(args, kwargs, heard.append)
+        wrapped = named["closure"] if "closure" in named else given[1]
+        with pytest.raises(KeyError):
+            wrapped()
+        assert heard == [True, "runs", False]
+        assert wrapped.__wrapped__ is closure
+        assert (given[0], given[2:]) == (args[0], args[2:])
+        assert named.get("x") == kwargs.get("x")
+    assert around_closure((1,), {}, heard.append) is None
+    assert around_closure((1, None), {"closure": None}, heard.append) is None
 
 
 def test_a_scaler_that_steps_nothing_ends_a_step():

@@ -1,0 +1,112 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike
+// is planned on.
+var ErrUneven = errors.New("the steps that were described are not alike")
+
+// alike compares the ops of the steps: their names, in order. Its error says where they part, and where
+// tensors have other sizes before that, since batches of many shapes are then why.
+func alike(tr *traces.Trace) error {
+	var first []traces.OpID
+	steps := 0
+	for _, m := range tr.Marks {
+		if m.Kind != traces.MarkIteration {
+			continue
+		}
+		ops := ownOps(tr, m, false)
+		if steps++; steps == 1 {
+			first = ops
+			continue
+		}
+		for i := range max(len(ops), len(first)) {
+			if i >= len(ops) || i >= len(first) || tr.Ops[ops[i]].Name != tr.Ops[first[i]].Name {
+				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs (%s and %s)%s",
+					ErrUneven, len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
+					why(tr, first[:min(i, len(first))], ops[:min(i, len(ops))]))
+			}
+		}
+	}
+	if steps < 2 {
+		return fmt.Errorf("%w: there is %d of them, and a plan is made of two", ErrUneven, steps)
+	}
+	return nil
+}
+
+// named says which op of a step is the i-th, and in which module it runs.
+func named(tr *traces.Trace, ops []traces.OpID, i int) string {
+	if i >= len(ops) {
+		return "none"
+	}
+	op := &tr.Ops[ops[i]]
+	if module := tr.Text(op.Module); module != "" {
+		return tr.Text(op.Name) + " in " + module
+	}
+	return tr.Text(op.Name)
+}
+
+// why says why steps part that have these ops in common, and what to change.
+func why(tr *traces.Trace, a, b []traces.OpID) string {
+	wrote := map[traces.OpID]int64{}
+	for i := range tr.Accesses {
+		if x := &tr.Accesses[i]; x.Mode == traces.Write {
+			wrote[x.Op] += x.Size
+		}
+	}
+	for i := range a {
+		if x, y := wrote[a[i]], wrote[b[i]]; x != y {
+			return fmt.Sprintf(", and number %d (%s) makes %s in one and %s in the other: the batches have "+
+				"other shapes, so pad or crop all of them to one", i+1, named(tr, a, i),
+				timeline.IEC.Bytes(x), timeline.IEC.Bytes(y))
+		}
+	}
+	return "; ask again, or train with steps of one kind"
+}
+
+// ownOps returns the ops of a step, without loads of what a step before saved: a graph may cross from one
+// optimizer's step into the other's, as a GAN's does. Such loads are seen only where that step was described
+// too, and the process counts them with the step that saved. Of a tensor that both steps saved the later
+// one's come first. Loads that no described step explains are those of a graph that is kept, or of a step
+// before the first: rest keeps them.
+func ownOps(tr *traces.Trace, step traces.Mark, rest bool) (own []traces.OpID) {
+	touches := map[traces.OpID]uint64{}
+	for _, a := range tr.Accesses {
+		touches[a.Op] = a.Addr
+	}
+	var before map[uint64]int // saved and not loaded yet
+	waits := map[uint64]int{}
+	for i := range tr.Ops {
+		op := &tr.Ops[i]
+		if op.Start >= step.End {
+			continue
+		}
+		if before == nil && op.Start >= step.Start {
+			before, waits = waits, map[uint64]int{}
+		}
+		addr, known := touches[traces.OpID(i)]
+		switch name := tr.Text(op.Name); {
+		case !known:
+		case name == plan.SaveOp:
+			waits[addr]++
+		case name == plan.LoadOp && waits[addr] > 0:
+			waits[addr]--
+		case name == plan.LoadOp && before[addr] > 0:
+			before[addr]--
+			continue
+		case name == plan.LoadOp && !rest:
+			continue
+		}
+		if op.Start >= step.Start {
+			own = append(own, traces.OpID(i))
+		}
+	}
+	return own
+}
