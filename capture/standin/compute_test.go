@@ -89,7 +89,7 @@ func TestComputeRefusesLoudlyAndListsWhat(t *testing.T) {
 }
 
 // With STANDIN_COMPUTE=note a program goes on with whatever the memory holds, and the report says so.
-func TestComputeOnlyNotesWhatItIsToldToNote(t *testing.T) {
+func TestComputeContinuesWhereItMayAndReportsIt(t *testing.T) {
 	lib := standintest.Library(t)
 	const program = `
 import torch
@@ -251,6 +251,13 @@ func TestQuickSitecustomizeRunsTheOneItHides(t *testing.T) {
 	const ask = "import sys; print('torch' in sys.modules)"
 	r := standintest.Run(t, lib, standin.Machine{Compute: true}, standintest.Interpreter(t), "-c", ask)
 	if r.Err != nil || r.Stdout != "the user's own\nFalse\n" {
+		t.Errorf("%v, %q\n%s", r.Err, r.Stdout, r.Stderr)
+	}
+	// Libraries look for torch before they import it.
+	const look = "import importlib.util as u; u.find_spec('torch'); import torch; " +
+		"print(torch.ones(2, device='cuda').sum().item())"
+	r = standintest.Run(t, lib, standin.Machine{Compute: true}, standintest.Interpreter(t), "-c", look)
+	if r.Err != nil || r.Stdout != "the user's own\n2.0\n" {
 		t.Errorf("%v, %q\n%s", r.Err, r.Stdout, r.Stderr)
 	}
 }

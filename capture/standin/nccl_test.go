@@ -72,7 +72,7 @@ func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	}
 }
 
-// Collectives of four ranks, and of communicators that are split from one another and not made anew. What
+// Collectives of four ranks, and of communicators that are split from one another and not made again. What
 // they compute is NCCL's alone: no op takes part.
 func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// A program that carries the stand-in needs no compiler, writes the library once, and writes it anew where
+// A program that carries the stand-in needs no compiler, writes the library once, and writes it again where
 // the file in the cache is damaged.
 func TestTheStandInThatAProgramCarriesNeedsNoCompiler(t *testing.T) {
 	if _, err := exec.LookPath("g++"); err != nil {

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -47,22 +48,21 @@ func newEstimateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Say whether a PyTorch training will fit, without a GPU",
-		Long: "Runs a training script, unchanged, on tensors that have sizes and no memory, lets it train " +
-			"three steps, and says what they would take on a GPU that need not\n" +
-			"be there: the peak by category, what PyTorch's caching allocator would reserve, and whether " +
-			"that fits. Nothing is computed and no checkpoint is written; values\n" +
-			"that the script asks for (a loss to print) are made up and counted. What kernels take inside " +
-			"of an op is not seen. With {batch} and {sequence} in the command\n" +
-			"it is run at each size of --batch and --sequence. Times are computed from the device's " +
-			"figures.\n" +
-			"--allocator real lets PyTorch itself answer: its CUDA build runs the script on a stand-in " +
-			"GPU, on which kernels compute nothing and memory is not\n" +
-			"touched. Workspaces, fragmentation and where it runs out of memory are then PyTorch's own. " +
-			"It needs Linux on amd64 and a torch built for CUDA, and\n" +
-			"emulates the allocator where it has neither; where this program was built without the " +
-			"stand-in, also g++.\n" +
-			"Exits with 0 where it fits, 3 where it does not, 1 where the script failed, 5 where it cannot " +
-			"be followed or ended before its first step.",
+		Long: `Will it fit, on which GPU, with which batch? Runs your script unchanged for a few steps,
+without a GPU, and prints the peak by category, what PyTorch's caching allocator would reserve,
+and whether that fits.
+
+Nothing is computed and no checkpoint is written. Values that the script asks for, such as a loss to print,
+are made up and counted. {batch} and {sequence} in the command stand for each size of --batch and
+--sequence.
+
+--allocator model (the default) uses tensors that have sizes but no memory, and emulates PyTorch's
+allocator. It does not see what kernels allocate inside an op. --allocator real asks PyTorch itself: its
+CUDA build runs the script on a stand-in GPU. Workspaces, fragmentation and where it runs out of memory are
+then PyTorch's own. It needs Linux on amd64 and a torch built for CUDA.
+
+Exits with 0 if it fits, 3 if it does not, 1 if the script failed, and 5 if it cannot be followed or ended
+before its first step.`,
 		Example: "  gmemtop estimate --hardware h100 -- python train.py\n" +
 			"  gmemtop estimate --hardware a100 --batch 16,32,64 -- python train.py --batch-size {batch}\n" +
 			"  gmemtop estimate --budget 24GiB --batch 8 --max-batch -- python train.py --batch-size " +
@@ -78,14 +78,15 @@ func newEstimateCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error { return e.run(cmd.Context(), args) },
 	}
 	p := cmd.Flags()
-	p.StringVar(&e.plan.Hardware, "hardware", "", "the device: "+strings.Join(hardwareNames(),
-		", ")+", or a JSON file (default "+planner.DefaultHardware+")")
+	p.StringVar(&e.plan.Hardware, "hardware", "", "the `GPU`: a name of gmemtop help hardware, a JSON "+
+		"file, or all (default "+planner.DefaultHardware+")")
 	p.StringVar(&e.plan.Budget, "budget", "", "the memory that it has to fit in (default the device's)")
 	p.StringVar(&e.plan.Outside, "outside", defaultOutside,
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
 	p.IntSliceVar(&e.sizes.Batches, "batch", nil,
-		"batch sizes to put in the place of {batch}; without the place, the one that the script has")
-	p.IntSliceVar(&e.sizes.Sequences, "sequence", nil, "sequence lengths to put in the place of {sequence}")
+		"batch `sizes` for {batch}, separated by commas; without {batch}, the one that the script has")
+	p.IntSliceVar(&e.sizes.Sequences, "sequence", nil,
+		"sequence `lengths` for {sequence}, separated by commas")
 	p.BoolVar(&e.maxBatch, "max-batch", false, "also find the largest batch that fits")
 	p.IntVar(&e.steps, "steps", 3, "steps to train")
 	p.IntVar(&e.processes, "world-size", 0,
@@ -137,7 +138,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		return err
 	}
 	if e.Budget == 0 {
-		e.Budget = e.Hardware.MemoryBytes
+		e.Budget = fit.Memory(&e.Hardware)
 	}
 	if len(cards) > 0 && e.Budget == 0 {
 		e.Budget = cards[0].Memory
@@ -148,8 +149,15 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	if err := e.check(); err != nil {
 		return usageError{err}
 	}
+	asked := e.plan.Hardware
+	if asked == "" && len(cards) == 1 {
+		asked = planner.DefaultHardware
+	}
+	if v := fit.Variants(asked); v != "" {
+		e.Notes = append(e.Notes, v)
+	}
 	e.Options = estimate.Options{Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu,
-		Steps: e.steps, Processes: e.processes, Eager: e.eager}
+		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
 	if e.flags.quiet { // what the script prints are values that were made up
 		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		if err != nil {
@@ -216,7 +224,7 @@ func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why err
 	}
 	e.Real, e.Hardware = nil, hw
 	if e.plan.Budget == "" && hw.MemoryBytes > 0 {
-		e.Budget = hw.MemoryBytes
+		e.Budget = fit.Memory(&hw)
 	}
 	if e.allocConf != "" {
 		if e.Options.Env == nil {
@@ -279,6 +287,21 @@ func (e *estimateCommand) realCards() ([]standin.Card, error) {
 	cards := slices.Clone(standin.Cards())
 	slices.SortStableFunc(cards, func(a, b standin.Card) int { return cmp.Compare(a.Memory, b.Memory) })
 	return cards, nil
+}
+
+// tell says where a command that takes long is.
+func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
+	ran = ran.Round(time.Second)
+	if len(at) == 0 {
+		e.note("%v: no process has imported torch yet", ran)
+		return
+	}
+	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
+	of := ""
+	if len(at) > 1 {
+		of = fmt.Sprintf(" (rank %d, the slowest of %d)", slowest.Rank, len(at))
+	}
+	e.note("%v: %d of %d steps, at %s%s", ran, slowest.Steps, e.steps, slowest.Line, of)
 }
 
 func (e *estimateCommand) on(card standin.Card) *fit.Real {

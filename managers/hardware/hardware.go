@@ -151,24 +151,13 @@ var ErrUnknown = errors.New("unknown device")
 // the size of the memory open it means the smallest, so that a plan fits the others too. A name that could
 // mean different devices, or none, is an error that lists them and wraps [ErrUnknown].
 func ByName(name string) (plan.Hardware, error) {
-	key := normal(name)
-	if key == "" {
+	if normal(name) == "" {
 		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", ErrUnknown, strings.Join(names(), ", "))
 	}
-	if strings.HasPrefix("autoswapslink", key) && strings.HasPrefix(key, "auto") {
+	if isAutoSwap(name) {
 		return autoSwap, nil
 	}
-	var found []*device
-	for i := range devices {
-		d := &devices[i]
-		keys := append([]string{d.name}, d.aliases...)
-		if slices.ContainsFunc(keys, func(k string) bool { return normal(k) == key }) {
-			return d.hardware(), nil
-		}
-		if slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(normal(k), key) }) {
-			found = append(found, d)
-		}
-	}
+	found := meant(name)
 	switch {
 	case len(found) == 0:
 		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration", ErrUnknown, name, strings.Join(names(), ", "))
@@ -180,6 +169,40 @@ func ByName(name string) (plan.Hardware, error) {
 		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name, strings.Join(could, ", "))
 	}
 	return slices.MinFunc(found, func(a, b *device) int { return int(a.gib - b.gib) }).hardware(), nil
+}
+
+// Meant returns the names of all presets of devices that a name could mean, none for an unknown one.
+func Meant(name string) []string {
+	var all []string
+	for _, d := range meant(name) {
+		all = append(all, d.name)
+	}
+	return all
+}
+
+// meant finds the one device that has a name, or else all whose names begin with it.
+func meant(name string) []*device {
+	key := normal(name)
+	if key == "" || isAutoSwap(name) {
+		return nil
+	}
+	var found []*device
+	for i := range devices {
+		d := &devices[i]
+		keys := append([]string{d.name}, d.aliases...)
+		if slices.ContainsFunc(keys, func(k string) bool { return normal(k) == key }) {
+			return []*device{d}
+		}
+		if slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(normal(k), key) }) {
+			found = append(found, d)
+		}
+	}
+	return found
+}
+
+func isAutoSwap(name string) bool {
+	key := normal(name)
+	return strings.HasPrefix("autoswapslink", key) && strings.HasPrefix(key, "auto")
 }
 
 func names() []string {

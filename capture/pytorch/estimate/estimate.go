@@ -25,6 +25,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/traces"
@@ -39,6 +40,9 @@ var pretence string
 
 //go:embed training.py
 var training string
+
+//go:embed alive.py
+var stay string
 
 //go:embed sitecustomize.py
 var site string
@@ -70,6 +74,9 @@ type Options struct {
 	// Processes is how many processes the script is told train together, as torchrun would; 0 leaves the
 	// environment unchanged.
 	Processes int
+	// Tell is called every ten seconds with how long the command has run and where its processes are; nil for
+	// nobody.
+	Tell func(ran time.Duration, at []Place)
 	// Eager leaves torch.compile out instead of refusing it.
 	Eager bool
 }
@@ -157,15 +164,15 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 	if len(o.Argv) == 0 {
 		return nil, errors.New("there is no command to start")
 	}
-	folder, err := os.MkdirTemp("", "gmemtop-estimate-")
+	folder, done, err := workplace()
 	if err != nil {
-		return nil, fmt.Errorf("a folder for the estimate: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(folder)
+	defer done()
 	if err := prepare(folder, &o); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	code, err := start(ctx, &o, environ(&o, folder))
+	code, err := start(ctx, &o, folder, environ(&o, folder))
 	if err != nil {
 		return nil, err
 	}
@@ -173,7 +180,8 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 }
 
 // start runs a command to its end in an environment, and returns its exit code.
-func start(ctx context.Context, o *Options, env []string) (code int, err error) {
+func start(ctx context.Context, o *Options, folder string, env []string) (code int, err error) {
+	defer telling(folder, o.Tell)()
 	cmd := exec.CommandContext(ctx, o.Argv[0], o.Argv[1:]...)
 	cmd.Dir, cmd.Env = o.Dir, env
 	if o.Stdin != nil { // a nil *os.File is not a nil io.Reader
@@ -219,7 +227,7 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	program := strings.Join([]string{pytorch.Agent(), world, training, pretence, source}, "\n\n")
+	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

@@ -217,9 +217,13 @@ class Run(Taken):
 
     # -- steps -----------------------------------------------------------------------------------------------------------------
 
+    def trained(self):
+        return self.steps
+
     def pre(self, optimizer, args, kwargs):
         self.depth += 1
         self.recorder.entering_optimizer(optimizer)
+        return around_closure(args, kwargs, self.recorder.in_closure)
 
     def post(self, optimizer, args, kwargs):
         self.depth -= 1
@@ -279,6 +283,7 @@ def begin(torch, folder):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Run(torch, folder, config)
+    stay_with_gmemtop(run, launches())
     if launches():
         run.unsupported = "a launcher starts many processes: estimate one of them, gmemtop estimate --world-size N -- python train.py"
         run.finish(1)

@@ -36,6 +36,9 @@ var values string
 //go:embed flex.py
 var flex string
 
+//go:embed kernels.py
+var kernels string
+
 //go:embed world.py
 var world string
 
@@ -149,15 +152,15 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp("", "gmemtop-estimate-")
+	folder, done, err := workplace()
 	if err != nil {
-		return nil, fmt.Errorf("a folder for the estimate: %w", err)
+		return nil, err
 	}
-	defer os.RemoveAll(folder)
+	defer done()
 	if err := prepareReal(folder, &o); err != nil {
 		return nil, fmt.Errorf("preparing the estimate: %w", err)
 	}
-	code, err := start(ctx, &o.Options, realEnviron(&o, lib, folder))
+	code, err := start(ctx, &o.Options, folder, realEnviron(&o, lib, folder))
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +236,8 @@ func prepareReal(folder string, o *RealOptions) error {
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
-	return place(folder, strings.Join([]string{world, training, values, flex, realSource}, "\n\n"), c)
+	parts := []string{world, training, stay, values, flex, kernels, realSource}
+	return place(folder, strings.Join(parts, "\n\n"), c)
 }
 
 // offline are the switches by which libraries leave the network alone.

@@ -14,13 +14,11 @@ Rejected: taking the results of kernels from the CPU. It costs what training on 
 """
 
 import atexit
-import builtins
 import functools
 import json
 import os
 import pickle
 import sys
-import threading
 
 LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
 
@@ -30,20 +28,9 @@ class Rehearsal(Taken):
 
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
-        self.open, self.replace, self.answers = builtins.open, os.replace, {}
-        self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+        self.replace, self.answers = os.replace, {}
         self.steps, self.depth, self.first, self.optimizers = [], 0, None, False
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
-
-    def line(self, frame=None):
-        """The line of the script, or of a library outside of torch, that is being run."""
-        frame = frame or sys._getframe(1)
-        while frame is not None:
-            name = frame.f_code.co_filename
-            if not name.startswith((self.inside, "gmemtop", "<frozen")) and os.path.exists(name):
-                return "%s:%d" % (name, frame.f_lineno)
-            frame = frame.f_back
-        return "?"
 
     def answered(self, op, what):
         key = (op, self.line())
@@ -64,6 +51,9 @@ class Rehearsal(Taken):
         if self.first != id(optimizer):
             return
         self.stepped()
+
+    def trained(self):
+        return len(self.steps)
 
     def stepped(self):
         self.steps.append(self.books())
@@ -109,7 +99,7 @@ class Rehearsal(Taken):
         """Called by the allocator before it raises: what is alive now is what filled the card."""
         line = self.line()
         if line == "?":  # a thread of the backward pass: it was begun by the main one
-            line = self.line(sys._current_frames().get(threading.main_thread().ident))
+            line = self.main_line()
         self.out_of_memory.append(
             {"device": device, "request": request, "line": line, "step": len(self.steps) + 1}
         )
@@ -165,6 +155,7 @@ def begin(torch, folder):
     with open(os.path.join(folder, "config.json")) as f:
         config = json.load(f)
     run = Rehearsal(torch, folder, config)
+    stay_with_gmemtop(run, launches())
     if launches():
         return  # each of the processes that train comes here
     try:
@@ -202,6 +193,7 @@ def _prepare(run):
 
     scale_without_infinities(scalers.GradScaler)
     run.kernels_known = take_flex_attention(torch)
+    leave_triton_out(run)
     _filling(run)
     leave_files_alone(run)
     stay_offline(run)

@@ -15,10 +15,7 @@ class _Finder(object):
         self.placeholder = None
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        import importlib.util
-
-        spec = importlib.util.find_spec("torch")
+        spec = behind(self, name, path, target)
         if spec is None or spec.loader is None:
             return spec
         loader, folder, original = spec.loader, self.folder, spec.loader.exec_module
@@ -26,6 +23,7 @@ class _Finder(object):
         def exec_module(module):
             original(module)
             del loader.exec_module
+            sys.meta_path.remove(self)
             with open(os.path.join(folder, "estimate.py")) as f:
                 space = {"__name__": "gmemtop_estimate"}
                 exec(compile(f.read(), "gmemtop_estimate", "exec"), space)
@@ -33,6 +31,17 @@ class _Finder(object):
 
         loader.exec_module = exec_module
         return spec
+
+
+def behind(finder, name, path, target):
+    """What the finders behind this one find. It stays in its place, since libraries look for torch before
+    anybody imports it."""
+    for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
+        find = getattr(other, "find_spec", None)
+        spec = find(name, path, target) if find is not None else None
+        if spec is not None:
+            return spec
+    return None
 
 
 def chain():

@@ -5,9 +5,11 @@ pretended by torch's own process group for that, and an op whose result has as m
 gets the largest that it could have.
 """
 
+import builtins
 import functools
 import os
 import sys
+import threading
 
 
 class Unsupported(RuntimeError):
@@ -21,10 +23,30 @@ class Taken(object):
         self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
         self.notes, self.error, self.unsupported = [], "", ""
         self.kernels_known = {}  # functions of torch, and what takes here what they take compiled
+        self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
+        self.open = builtins.open
 
     def note(self, text):
         if text not in self.notes:
             self.notes.append(text)
+
+    def line(self, frame=None):
+        """The line of the script, or of a library outside of torch, that is being run."""
+        frame = frame or sys._getframe(1)
+        while frame is not None:
+            name = frame.f_code.co_filename
+            if not name.startswith((self.inside, "gmemtop", "<frozen")) and os.path.exists(name):
+                return "%s:%d" % (name, frame.f_lineno)
+            frame = frame.f_back
+        return "?"
+
+    def main_line(self):
+        """The line that the main thread is in."""
+        return self.line(sys._current_frames().get(threading.main_thread().ident))
+
+    def where(self):
+        """How far the process is."""
+        return {"rank": int(os.environ.get("RANK", "0")), "steps": self.trained(), "line": self.main_line()}
 
     def finish(self, code=0):
         """Write what was seen and end the process, without the script's own end: that would save what was
@@ -43,7 +65,6 @@ def end_children():
     """End the processes that load data, which would say at length that this one has gone."""
     import multiprocessing
     import signal
-    import threading
 
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # DataLoader raises when a worker ends

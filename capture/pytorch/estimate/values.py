@@ -8,7 +8,8 @@ The way chosen follows where values come from. The values of an integer or boole
 were copied from the host, filled in, or computed by one of the ops below from nothing but known ones; such an
 op runs its CUDA kernel first, which allocates as on the card, and then the CPU's kernel in the same memory,
 which the host can reach. What depends on a float, or on an op that is not listed, is not known: a number that
-is read of it is 1, a truth is False, a result whose size depends on it the largest possible. Those answers
+is read of it, by item() or by a copy to the host, is 1, a truth is False, a result whose size depends on it
+the largest possible. Those answers
 are counted under the line of the script that asked. Each listed op costs some microseconds, and nothing is
 paid for others.
 
@@ -164,13 +165,34 @@ def answer_values(run):
         _follow_ranks(run)
 
 
+def _made_up(torch, dtype):
+    """The number that is read of a tensor whose values are not known."""
+    if dtype == torch.bool:
+        return False
+    return 1.0 if dtype.is_floating_point else complex(1.0) if dtype.is_complex else 1
+
+
+def _to_host(run, to, of):
+    """of was copied to the host, as tolist() and cpu() do: what is not known of it is made up there. Large
+    copies moved nothing, and filling them would take the host's memory. Bytes stay as they came: ranks send
+    pickled objects as such, in pieces of a buffer that is not followed."""
+    known = run.known
+    if to.dtype in (run.torch.uint8, run.torch.int8):
+        return
+    if of.device.type != "cuda" or known.has(of) or run.torch.cuda.is_current_stream_capturing():
+        return
+    if to.untyped_storage().nbytes() > KNOWN_BYTES:
+        run.answered("copy to the host", "what the host's memory held")
+        return
+    what = _made_up(run.torch, to.dtype)
+    run.answered("copy to the host", str(what))
+    with known.computing():
+        to.fill_(what)
+
+
 def _answers(run):
     def scalar(t):
-        what = (
-            False
-            if t.dtype == run.torch.bool
-            else 1.0 if t.dtype.is_floating_point else complex(1.0) if t.dtype.is_complex else 1
-        )
+        what = _made_up(run.torch, t.dtype)
         run.answered("item", str(what))
         return what
 
@@ -211,9 +233,11 @@ def _reading(run, name, made_up):
     def answer(keys, *args, **kwargs):
         nonlocal at
         inputs = list(_tensors(torch, args, kwargs))
+        if name == "masked_select":  # the mask says how many are selected, whatever they are
+            inputs = inputs[1:]
         if not all(known.has(t) for t in inputs) or torch.cuda.is_current_stream_capturing():
             return made_up(*args, **kwargs)
-        if name == "_local_scalar_dense":
+        if name in ("_local_scalar_dense", "masked_select"):
             return original.call_boxed(keys, *args)
         with known.computing():
             at = next(t.device for t in inputs if t.device.type == "cuda")
@@ -239,14 +263,14 @@ def _follow(run, name):
     original = torch.library.get_kernel(op, "CUDA")
 
     def call(keys, *args, **kwargs):
-        plain = args
         if any(i in takes and not isinstance(x, torch.Tensor) for i, x in enumerate(args)):
             args = numbers(args)
         out = original.call_boxed(keys, *args, **kwargs)
-        outs = [x for i, x in enumerate(args) if i in written] + [
-            x for k, x in kwargs.items() if k in names
-        ]
+        outs = [x for i, x in enumerate(args) if i in written] + [x for k, x in kwargs.items() if k in names]
         into = outs[0] if outs else out[0] if isinstance(out, (list, tuple)) else out
+        if name == "copy_" and into.device.type == "cpu":
+            _to_host(run, into, args[1])
+            return out
         if into.is_floating_point() or into.is_complex() or into.device.type != "cuda":
             return out
         read = (
@@ -257,7 +281,7 @@ def _follow(run, name):
             known.forget(into)
             return out
         with known.computing():
-            result = op(*known.on_host(plain), **{k: known.on_host(x) for k, x in kwargs.items()})
+            result = op(*known.on_host(args), **{k: known.on_host(x) for k, x in kwargs.items()})
             if outs:
                 known.add(into)
             else:

@@ -3,26 +3,66 @@ checkpoint, use the network. Each function takes one of these away. What was lef
 """
 
 import builtins
+import ctypes
+import functools
 import io
 import os
 import pickle
 import shutil
 import socket
 import tempfile
-import time
 
+MOVES = ("os.rename", "os.replace", "shutil.move")
 SAVED_WHOLE = 1 << 16  # bytes of a tensor on the CPU that is saved with its values
+
+
+class _Birth(ctypes.Structure):
+    """What of struct statx says when a file was made."""
+
+    _fields_ = [
+        ("mask", ctypes.c_uint32),
+        ("before", ctypes.c_char * 76),
+        ("seconds", ctypes.c_int64),
+        ("nanoseconds", ctypes.c_uint32),
+        ("after", ctypes.c_char * 164),
+    ]
+
+
+def born(path):
+    """When a file was made, in seconds. Where the file system does not say, when it changed last: a file that
+    another process writes to would then count as new."""
+    try:
+        found, here, follow_no_link, birth_time = _Birth(), -100, 0x100, 0x800
+        statx = ctypes.CDLL(None).statx
+        if statx(here, os.fsencode(path), follow_no_link, birth_time, ctypes.byref(found)) == 0:
+            if found.mask & birth_time:
+                return found.seconds + found.nanoseconds / 1e9
+    except (AttributeError, OSError):
+        pass
+    return os.lstat(path).st_ctime
 
 
 def leave_files_alone(run):
     """Files that were there before stay as they are, and checkpoints are not written."""
     keep_saved(run)
     original, made = builtins.open, set()
+    # The clock is the file system's, and all processes of the command have the same beginning.
+    began = os.stat(os.path.join(run.folder, "config.json")).st_mtime
+
+    def old(path):
+        """Whether a file, or anything in a folder, was there before the script began."""
+        try:
+            if os.path.isdir(path) and not os.path.islink(path):
+                inside = os.listdir(path)
+                return any(old(os.path.join(path, name)) for name in inside) if inside else born(path) < began
+            return os.path.abspath(path) not in made and born(path) < began
+        except OSError:
+            return False
 
     def opening(file, mode="r", *args, **kwargs):
         if isinstance(file, (str, bytes, os.PathLike)) and isinstance(mode, str) and set(mode) & set("wax+"):
             path = os.path.abspath(os.fsdecode(file))
-            if os.path.isfile(path) and path not in made:
+            if os.path.isfile(path) and old(path):
                 run.note("%s was there already: what the script wrote to it was thrown away" % path)
                 named = {
                     name: kwargs.get(name) for name in ("encoding", "errors", "newline") if "b" not in mode
@@ -37,34 +77,24 @@ def leave_files_alone(run):
     builtins.open = io.open = opening
     run.open = original
 
-    began = time.time()
-
-    def old(path):
-        """Whether a file, or anything in a folder, was there before the script began."""
-        try:
-            if os.path.isdir(path) and not os.path.islink(path):
-                inside = os.listdir(path)
-                return (
-                    any(old(os.path.join(path, name)) for name in inside)
-                    if inside
-                    else os.lstat(path).st_ctime < began
-                )
-            return os.lstat(path).st_ctime < began
-        except OSError:
-            return False
-
     def kept(name, function):
+        @functools.wraps(function)
         def change(path, *args, **kwargs):
-            if isinstance(path, (str, bytes, os.PathLike)) and old(path):
+            if isinstance(path, (str, bytes, os.PathLike)) and old(os.fsdecode(path)):
                 run.note(
                     "%s of %s was left out: it was there already" % (name, os.path.abspath(os.fsdecode(path)))
                 )
                 return None
+            to = args[0] if name in MOVES and args else None
+            if isinstance(to, (str, bytes, os.PathLike)) and os.path.isfile(to) and old(os.fsdecode(to)):
+                to = os.path.abspath(os.fsdecode(to))
+                run.note("%s was there already: what the script moved there was thrown away" % to)
+                return remove(path)
             return function(path, *args, **kwargs)
 
         return change
 
-    run.replace = os.replace
+    run.replace, remove = os.replace, os.remove
     for module, name in (
         (os, "remove"),
         (os, "unlink"),
@@ -137,6 +167,13 @@ def keep_saved(run):
 
     torch.save = torch.serialization.save = keep
     torch.load = torch.serialization.load = give_back
+    try:
+        import safetensors.torch as tensors
+    except ImportError:
+        return
+    tensors.save_file = tensors.save_model = lambda *args, **kwargs: run.note(
+        "safetensors was to write a file and wrote nothing: there was nothing real to write"
+    )
 
 
 def stay_offline(run):

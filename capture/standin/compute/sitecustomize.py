@@ -21,14 +21,16 @@ class _AfterTorch(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        spec = None  # libraries look for a module before anybody imports it, so this finder stays
+        for other in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = spec or other.find_spec(name, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module):
             execute(module)
+            sys.meta_path.remove(self)
             if _CLOCK:
                 import standin_clock
 

@@ -43,7 +43,7 @@ struct Settings {
 const Settings &settings();
 // Whether work on this many bytes moves none of them: it is checked, ordered and timed as any other.
 bool hollow(uint64_t size);
-void read_settings();  // anew, from the environment and what configure set
+void read_settings();  // again, from the environment and what configure set
 void configure(const char *name, const char *value);
 
 // ---- The board (board.cpp) ----

@@ -43,7 +43,7 @@ class Draw:
 
 
 class CapturedDraw:
-    """A draw in a CUDA graph: resolved anew by each replay."""
+    """A draw in a CUDA graph: resolved again by each replay."""
 
     __slots__ = ("base", "ordinal")
 

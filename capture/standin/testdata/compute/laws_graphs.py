@@ -29,7 +29,7 @@ def graphs_compute_at_replay():
 
 @law
 def graphs_draw_anew_at_each_replay():
-    """Dropout in a graph draws anew at each replay, and the same after the generator was set back."""
+    """Dropout in a graph draws again at each replay, and the same after the generator was set back."""
     x, y = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

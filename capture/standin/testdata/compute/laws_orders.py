@@ -54,7 +54,7 @@ def _used_on_the_side(record):
 
 @law
 def a_missing_record_stream_shows_late():
-    """Memory that a side stream still reads, freed without record_stream and taken anew, shows as wrong
+    """Memory that a side stream still reads, freed without record_stream and taken again, shows as wrong
     numbers late.
     """
     right = _used_on_the_side(False)

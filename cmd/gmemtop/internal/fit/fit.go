@@ -26,6 +26,8 @@ type Training struct {
 	Hardware plan.Hardware
 	// Budget is the memory that it has to fit in, and Outside what of it no tensor accounts for.
 	Budget, Outside int64
+	// Notes are put into the report.
+	Notes []string
 	// Real has PyTorch's own allocator answer; nil emulates it.
 	Real *Real
 }
@@ -35,9 +37,10 @@ type Estimate struct {
 	Size
 	Result *estimate.Result
 	Device *timeline.Device
-	// Peak is what is allocated at most, in step PeakStep, counted from 1, 0 before the first and after the
-	// last.
+	// Peak is what is allocated at most, at PeakAt, in step PeakStep, counted from 1, 0 before the first and
+	// after the last. A block that the allocator does not split counts whole.
 	Peak     int64
+	PeakAt   timeline.Moment
 	PeakStep int
 	// Reserved is what PyTorch's caching allocator would reserve, and Fits whether that fits.
 	Reserved int64
@@ -99,19 +102,21 @@ func (t *Training) estimate(ctx context.Context, size Size, r *estimate.Result) 
 	if x.Device == nil {
 		return nil, fmt.Errorf("%w: the script allocated nothing", estimate.ErrUnsupported)
 	}
-	x.Peak = x.Device.Totals.PeakAllocated
-	at := x.Device.Time(x.Device.Totals.PeakAt)
+	settings, err := t.settings(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.reserve(ctx, x, settings); err != nil {
+		return nil, err
+	}
+	at := x.Device.Time(x.PeakAt)
 	for i, m := range r.Trace.Marks {
 		if at >= m.Start && at <= m.End && x.PeakStep == 0 {
 			x.PeakStep = i + 1
 		}
 		x.StepTime = m.End - m.Start
 	}
-	settings, err := t.settings(r)
-	if err != nil {
-		return nil, err
-	}
-	return x, t.reserve(ctx, x, settings)
+	return x, nil
 }
 
 // settings are those that the command's torch reads from its environment for its caching allocator. They are
@@ -147,52 +152,68 @@ func (t *Training) settings(r *estimate.Result) (allocator.Settings, error) {
 // would reserve, and where that does not fit, with the budget for the limit, where it gives its cache back
 // before it runs out.
 func (t *Training) reserve(ctx context.Context, x *Estimate, settings allocator.Settings) error {
-	reserved, _, err := emulate(ctx, x.Device, settings, 1<<50)
+	all, err := emulate(ctx, x.Device, settings, 1<<50)
 	if err != nil {
 		return err
 	}
-	x.Reserved, x.Fits = reserved, reserved+t.Outside <= t.Budget
+	x.Peak, x.PeakAt, x.Reserved = all.allocated, all.at, all.reserved
+	x.Fits = x.Reserved+t.Outside <= t.Budget
 	if !x.Fits && t.Budget > t.Outside {
-		if _, x.Fits, err = emulate(ctx, x.Device, settings, t.Budget-t.Outside); err != nil {
+		limited, err := emulate(ctx, x.Device, settings, t.Budget-t.Outside)
+		if err != nil {
 			return err
 		}
+		x.Fits = limited.met
 	}
 	return nil
 }
 
-// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory.
-// It returns the most that was reserved, and whether all requests could be met.
+// emulated is what the caching allocator did.
+type emulated struct {
+	allocated int64           // the most, at the moment at
+	at        timeline.Moment // the first such
+	reserved  int64           // the most
+	met       bool            // all requests were met
+}
+
+// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory,
+// up to the first request that it cannot meet.
 func emulate(ctx context.Context, d *timeline.Device, settings allocator.Settings, capacity int64) (
-	reserved int64, met bool, err error) {
+	seen emulated, err error) {
 	driver := allocator.NewDriver(capacity)
 	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver, Settings: settings})
 	if err != nil {
-		return 0, false, err
+		return seen, err
 	}
 	blocks := map[uint64]allocator.Block{}
 	for m := range timeline.Moment(d.Len()) {
 		if m%4096 == 0 && ctx.Err() != nil {
-			return 0, false, ctx.Err()
+			return seen, ctx.Err()
 		}
 		ev := d.Event(m)
 		switch {
 		case ev.Action == traces.Alloc:
 			b, err := alloc.Malloc(ev.Size, 0)
 			if errors.Is(err, allocator.ErrOutOfMemory) {
-				return driver.Peak(), false, nil
+				return seen, nil
 			}
 			if err != nil {
-				return 0, false, err
+				return seen, err
 			}
 			blocks[ev.Addr] = b
+			if now := alloc.Stats().Allocated; now > seen.allocated {
+				seen.allocated, seen.at = now, m
+			}
+			seen.reserved = driver.Peak()
 		case ev.Action.IsFreeCompletion():
 			if err := alloc.Free(blocks[ev.Addr]); err != nil {
-				return 0, false, err
+				return seen, err
 			}
 			delete(blocks, ev.Addr)
 		}
 	}
-	return driver.Peak(), true, nil
+	seen.met = true
+	return seen, nil
 }
 
 // LargestBatch is the largest batch that fits, 0 where none does.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
@@ -257,9 +258,59 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 	}
 }
 
-func TestAnOutOfMemoryWithoutARequestIsSaidAllTheSame(t *testing.T) {
+func TestAnOutOfMemoryWithoutARequestIsReported(t *testing.T) {
 	p := &estimate.Process{Steps: 2, Died: true}
 	if got := fullOf(p, timeline.IEC); got != "out of memory in step 3" {
 		t.Errorf("%q", got)
+	}
+}
+
+// A name means the same card whichever allocator answers, and says so where it leaves the memory open.
+func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
+	for _, c := range []struct{ name, preset, card, variants string }{
+		{"a100", "A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB",
+			`A100-SXM4-40GB is taken, the smallest of those that "a100" may mean: A100-SXM4-40GB, ` +
+				"A100-SXM4-80GB"},
+		{"a100-80", "A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB", ""},
+		{"V100-SXM2-32GB", "V100-SXM2-32GB", "Tesla V100-SXM2-32GB", ""},
+		{"h100", "H100-SXM5-80GB", "NVIDIA H100 80GB HBM3", ""},
+		{"t4", "", "Tesla T4", ""},
+		{"v100", "", "", ""}, // PCIe or SXM2: neither takes it
+		{"p100", "P100-PCIE-16GB", "", ""},
+		{"nobody's", "", "", ""},
+	} {
+		h, _ := hardware.ByName(c.name)
+		card, err := CardNamed(c.name)
+		if h.Name != c.preset || card.Name != c.card || (err == nil) != (c.card != "") {
+			t.Errorf("%s is the preset %q and the card %q (%v), expected %q and %q", c.name, h.Name,
+				card.Name, err, c.preset, c.card)
+		}
+		if c.preset != "" && c.card != "" && Memory(&h) != card.Memory {
+			t.Errorf("%s has %d bytes for one allocator, %d for the other", c.name, Memory(&h),
+				card.Memory)
+		}
+		if got := Variants(c.name); got != c.variants {
+			t.Errorf("%s: %q", c.name, got)
+		}
+	}
+}
+
+// PyTorch does not split a block where less than 1 MiB would be left of it, and counts it whole: c takes the
+// 2.5 MiB that a left.
+func TestThePeakCountsBlocksThatAreNotSplit(t *testing.T) {
+	const mib = 1 << 20
+	script := "mark iteration 1000 9000 step0\nat 1000\n+ a 2560k cat=activation\n" +
+		"+ b 2560k cat=activation\n- a\n+ c 2m cat=activation\n+ d 8m cat=gradient\n- b\n- c\n- d\nempty\n"
+	x := Training{Budget: 100 * mib, Hardware: plan.Hardware{Name: "H100"}}
+	e := estimated(t, &x, Size{}, script)
+	if e.Peak != 13*mib || e.Device.Totals.PeakAllocated != 25*mib/2 {
+		t.Errorf("%d allocated at the peak of %d asked for, expected 13 MiB of 12.5", e.Peak,
+			e.Device.Totals.PeakAllocated)
+	}
+	var b strings.Builder
+	r := Report{Training: &x, Estimates: []*Estimate{e}}
+	if err := r.WriteText(&b, timeline.IEC); err != nil || !strings.Contains(b.String(), "rounding") ||
+		!strings.Contains(b.String(), " 512 KiB  blocks that are larger") {
+		t.Errorf("%v:\n%s", err, b.String())
 	}
 }

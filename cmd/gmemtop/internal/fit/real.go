@@ -10,6 +10,8 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -21,30 +23,50 @@ type Real struct {
 	Building func()
 }
 
-// cards are the stand-in's models for names of presets, by how those begin.
-var cards = []struct{ prefix, model string }{
-	{"H100", "h100"}, {"H200", "h200"}, {"GH200", "h200"}, {"A100-PCIE-40", "a100-40"},
-	{"A100-SXM4-40", "a100-40"}, {"A100", "a100"}, {"V100-SXM2-16", "v100-16"}, {"V100-PCIE-16", "v100-16"},
-	{"V100", "v100"},
-}
+// cards are the stand-in's models for presets that have one.
+var cards = map[string]string{"V100-SXM2-16GB": "v100-16", "V100-SXM2-32GB": "v100",
+	"A100-SXM4-40GB": "a100-40", "A100-SXM4-80GB": "a100", "H100-SXM5-80GB": "h100", "H200-SXM-141GB": "h200"}
 
-// CardNamed finds the card that --hardware names: a model of the stand-in's, or a preset of one that it has.
+// CardNamed finds the card that --hardware names. A preset's name means the same card as it does elsewhere;
+// other names are those of the stand-in's models.
 func CardNamed(name string) (standin.Card, error) {
-	if c, ok := standin.CardNamed(name); ok {
+	if len(hardware.Meant(name)) > 0 {
+		h, err := hardware.ByName(name)
+		if err != nil {
+			return standin.Card{}, fmt.Errorf("--hardware: %w", err)
+		}
+		if c, ok := standin.CardNamed(cards[h.Name]); ok {
+			return c, nil
+		}
+	} else if c, ok := standin.CardNamed(name); ok {
 		return c, nil
 	}
-	for _, c := range cards {
-		if strings.HasPrefix(strings.ToUpper(name), c.prefix) {
-			card, _ := standin.CardNamed(c.model)
-			return card, nil
-		}
-	}
-	var models []string
+	var names []string
 	for _, c := range standin.Cards() {
-		models = append(models, c.Model)
+		names = append(names, c.Name)
 	}
 	return standin.Card{}, fmt.Errorf("--hardware %q is not a card that PyTorch's own allocator can be "+
-		"run for: %s, or all", name, strings.Join(models, ", "))
+		"run for: %s, or all", name, strings.Join(names, ", "))
+}
+
+// Memory returns what a device has, in bytes: what its driver says where that is known, a little less than
+// its data sheet.
+func Memory(hw *plan.Hardware) int64 {
+	if c, ok := standin.CardNamed(cards[hw.Name]); ok {
+		return c.Memory
+	}
+	return hw.MemoryBytes
+}
+
+// Variants says which cards a name leaves open, and which of them it means; "" for a name that means one.
+func Variants(name string) string {
+	all := hardware.Meant(name)
+	h, err := hardware.ByName(name)
+	if len(all) < 2 || err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%s is taken, the smallest of those that %q may mean: %s", h.Name, name,
+		strings.Join(all, ", "))
 }
 
 // realAt runs the command at a size with PyTorch's own allocator. Of several processes the one that reserves
@@ -81,7 +103,8 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		}
 		r.MadeUp[i].Count += a.Count
 	}
-	return &Estimate{Size: size, Result: r, Device: tl.Main(), Peak: books.Allocated, PeakStep: p.PeakStep,
+	return &Estimate{Size: size, Result: r, Device: tl.Main(), Peak: books.Allocated,
+		PeakAt: tl.Main().Totals.PeakAt, PeakStep: p.PeakStep,
 		Reserved: books.Reserved, Fits: !p.Died, Process: p, Processes: len(all)}, nil
 }
 
@@ -196,10 +219,13 @@ type CardRow struct {
 // WriteText writes a table, the card with least memory first, and which is the smallest that fits.
 func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	var b strings.Builder
-	smallest, unseen := "", false
+	smallest, unseen, widest := "", false, 0
 	var notes []string
 	for _, r := range c.Rows {
-		fmt.Fprintf(&b, "%-8s %12s  ", r.Card.Model, u.Bytes(r.Card.Memory))
+		widest = max(widest, len(r.Card.Name))
+	}
+	for _, r := range c.Rows {
+		fmt.Fprintf(&b, "%-*s %12s  ", widest, r.Card.Name, u.Bytes(r.Card.Memory))
 		if r.Report == nil {
 			fmt.Fprintln(&b, r.Why)
 			continue
@@ -218,7 +244,8 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 		if smallest == "" {
 			smallest = r.Card.Name
 		}
-		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak), u.Bytes(x.Reserved))
+		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak),
+			u.Bytes(x.Reserved))
 	}
 	switch {
 	case smallest != "":

@@ -76,8 +76,14 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 			when = "in step " + strconv.Itoa(x.PeakStep)
 		}
 		fmt.Fprintf(w, "  %-28s %12s  %s\n", "peak allocated", u.Bytes(x.Peak), when)
-		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
+		rest := x.Peak
+		for _, g := range sites.Breakdown(x.Device, x.PeakAt, sites.ByCategory) {
 			fmt.Fprintf(w, "    %-26s %12s\n", g.Name, u.Bytes(g.Bytes))
+			rest -= g.Bytes
+		}
+		if rest > 0 {
+			fmt.Fprintf(w, "    %-26s %12s  blocks that are larger than asked for\n", "rounding",
+				u.Bytes(rest))
 		}
 		fmt.Fprintf(w, "  %-28s %12s  %s\n", "reserved", u.Bytes(x.Reserved), allocator)
 		fmt.Fprintf(w, "  %-28s %12s  CUDA context and libraries, assumed: --outside\n", "outside of tensors",
@@ -118,6 +124,9 @@ func (r *Report) notes() []string {
 		if !slices.Contains(notes, n) {
 			notes = append(notes, n)
 		}
+	}
+	for _, n := range r.Training.Notes {
+		add(n)
 	}
 	for _, x := range r.Estimates {
 		if n := x.Result.Asked(); n > 0 && x.Process == nil {
@@ -201,7 +210,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 		if x.Process != nil {
 			s.OutOfMemory, s.Answers = x.Process.OutOfMemory, x.Process.Answers
 		}
-		for _, g := range sites.Breakdown(x.Device, x.Device.Totals.PeakAt, sites.ByCategory) {
+		for _, g := range sites.Breakdown(x.Device, x.PeakAt, sites.ByCategory) {
 			s.ByCategory = append(s.ByCategory, categoryJSON{g.Name, g.Bytes, g.Requested})
 		}
 		j.Results = append(j.Results, s)

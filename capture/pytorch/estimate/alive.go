@@ -1,0 +1,86 @@
+package estimate
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+)
+
+// Place is where a process of the command is.
+type Place struct {
+	Rank int `json:"rank"`
+	// Steps is how many it has trained.
+	Steps int `json:"steps"`
+	// Line is the line of the script, or of a library other than torch, that its main thread is in:
+	// file:line.
+	Line string `json:"line"`
+}
+
+// tellEvery is how long a command runs between two reports of where it is.
+const tellEvery = 10 * time.Second
+
+// workplace makes a folder for the command's processes and this one. It holds a lock by which they know that
+// this process lives: done ends those that are left, and so does the end of this process, however it comes.
+func workplace() (folder string, done func(), err error) {
+	folder, err = os.MkdirTemp("", "gmemtop-estimate-")
+	if err != nil {
+		return "", nil, fmt.Errorf("a folder for the estimate: %w", err)
+	}
+	f, err := os.Create(filepath.Join(folder, "alive"))
+	if err != nil {
+		return "", nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	done = func() {
+		f.Close()
+		os.RemoveAll(folder)
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+		done()
+		return "", nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+	}
+	return folder, done, nil
+}
+
+// places reads where the processes are, by rank. One that has not imported torch yet says nothing.
+func places(folder string) []Place {
+	files, err := filepath.Glob(filepath.Join(folder, "*.at"))
+	if err != nil {
+		panic(err) // the pattern is ours
+	}
+	var all []Place
+	for _, path := range files {
+		var p Place
+		if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &p) == nil {
+			all = append(all, p)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Place) int { return a.Rank - b.Rank })
+	return all
+}
+
+// telling calls tell with where the command is, until stop is called.
+func telling(folder string, tell func(ran time.Duration, at []Place)) (stop func()) {
+	if tell == nil {
+		return func() {}
+	}
+	began, ended, done := time.Now(), make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(tellEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				tell(time.Since(began), places(folder))
+			}
+		}
+	}()
+	return func() { close(ended); <-done }
+}

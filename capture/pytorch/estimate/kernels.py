@@ -1,0 +1,55 @@
+"""Triton's kernels, which a script or a library launches itself: they are neither compiled nor launched.
+Their arguments are tensors that somebody has allocated, and a launch allocates nothing.
+
+Source: triton/runtime/jit.py, KernelInterface.__getitem__.
+"""
+
+import sys
+
+
+def leave_triton_out(run):
+    """Triton's kernels do nothing, from triton's import on."""
+
+    def no_launch(kernel, grid):
+        def launch(*args, **kwargs):
+            run.note("Triton's kernels were not compiled and not run")
+            for t in _tensors(run.torch, args, kwargs):
+                if run.known is not None and t.device.type == "cuda":
+                    run.known.forget(t)  # the kernel may write to it
+
+        return launch
+
+    def leave_out(jit):
+        jit.KernelInterface.__getitem__ = no_launch
+
+    name = "triton.runtime.jit"
+    if name in sys.modules:
+        leave_out(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, leave_out))
+
+
+class _AfterImport(object):
+    """A finder that calls a function with one module, once the module has been imported."""
+
+    def __init__(self, name, act):
+        self.name, self.act = name, act
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self.name:
+            return None
+        for other in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = other.find_spec(name, path, target)
+            if spec is not None:
+                break
+        else:
+            return None
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            sys.meta_path.remove(self)
+            self.act(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
