@@ -54,7 +54,7 @@ func TestWhatTheSourceLostMakesFiguresInexact(t *testing.T) {
 }
 
 // Where the recorder noted that the process died of an out-of-memory, nothing says that there was none.
-func TestADeathByOutOfMemoryIsSaidWithoutTheFailedRequest(t *testing.T) {
+func TestADeathByOutOfMemoryIsReportedWithoutTheFailedRequest(t *testing.T) {
 	for _, died := range []bool{false, true} {
 		d := fullGPU(t, func(b *traces.Builder, _ traces.DeviceID) {
 			if died {

@@ -294,7 +294,7 @@ memory say it themselves, and nothing is inferred there.
 
 This page is written by a test that trains small networks with real PyTorch (%s, on the CPU) and looks at each training twice: op by op with the
 agent, which sees what every storage is for; and as the history of a CUDA allocator would show the very same allocations, with Python stacks (the backward
-pass without, since it runs on threads of its own) and nothing else. So truth and inference are compared block by block. To write it anew, or to hold a change
+pass without, since it runs on threads of its own) and nothing else. So truth and inference are compared block by block. To write it again, or to hold a change
 of the rules against it:
 
     GMEMTOP_TORCH=/path/to/python go test ./timeline -run Inferred -update
@@ -323,7 +323,7 @@ Why:
 - **gradient taken for autograd_detail**: an optimizer that allocates nothing (plain SGD, SGD with momentum after its first step) leaves no trace of where
   backward ended. Gradients that are freed before anything else is allocated look like what backward needs for itself.
 - **temporary taken for activation**: the copies that autocast makes of weights. The agent sees that an op reads a weight alone and writes it in another type;
-  a Python stack shows the module's forward, as of any activation. Backward does read them: whoever recomputes may take them for activations.
+  a Python stack shows the module's forward, as of any activation. Backward does read them: a recompute may take them for activations.
 - **input taken for unknown**: the first batch, where it is made before anything has been trained. Weights are made then too, by code like it.
 - **input taken for activation**: a batch that is made in the middle of a step, between two calls of modules, is indistinguishable from arithmetic on what a
   module returned.

@@ -16,12 +16,13 @@ func newOOMCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
-		Long: "Explains an out-of-memory: why the request failed, who held the memory, and what would " +
-			"help. Each is tried: the recorded\n" +
-			"run is played with it on an emulated allocator, through the rest of the step and the " +
-			"steps that follow, where the trace allows it.\n" +
-			"Of a log that holds PyTorch's message alone, each figure is explained. Exits with 3 " +
-			"where there is an out-of-memory.",
+		Long: `Why it ran out of memory, who held the memory, and what would help. Each lever is tried: the
+recorded run goes on with it, on an emulated allocator, as far as the trace shows what came
+next.
+
+If FILE is a log with PyTorch's message, each figure of the message is explained.
+
+Exits with 3 if there is an out-of-memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
 			"  python train.py 2>&1 | tail -20 | gmemtop oom -",
 		RunE: func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0], format) },
@@ -57,9 +58,15 @@ func oom(ctx context.Context, a *app, path, format string) error {
 	if err != nil {
 		return selection(err)
 	}
-	if err := whatif.Explain(ctx, t, r, o.Units, func(d *timeline.Device, why error) {
-		a.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
-	}); err != nil {
+	p := a.newProgress()
+	err = whatif.Explain(ctx, t, r, o.Units, whatif.Listener{
+		Skipped: func(d *timeline.Device, why error) {
+			a.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
+		},
+		Trying: func(n, of int) { p.Say(fmt.Sprintf("trying %d of %d", n, of)) },
+	})
+	p.Done()
+	if err != nil {
 		return err
 	}
 	switch {

@@ -67,7 +67,7 @@ func recordedCause(path string, u timeline.Units) string {
 	if err != nil || !r.Found {
 		return ""
 	}
-	if whatif.Explain(ctx, t, r, u, func(*timeline.Device, error) {}) != nil {
+	if whatif.Explain(ctx, t, r, u, whatif.Listener{}) != nil {
 		return ""
 	}
 	for _, d := range r.Devices {

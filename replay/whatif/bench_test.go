@@ -62,8 +62,9 @@ func BenchmarkExplain(b *testing.B) {
 					r.Devices[0].Levers = append(r.Devices[0].Levers, report.Lever{Name: "a_lever",
 						Effect: autopsy.Effect{Changes: less(d, 5<<20, 0.001, 0)}})
 				}
-				skipped := func(_ *timeline.Device, why error) { b.Fatal(why) }
-				if err = whatif.Explain(b.Context(), d.Timeline(), r, timeline.IEC, skipped); err != nil {
+				l := whatif.Listener{Skipped: func(_ *timeline.Device, why error) { b.Fatal(why) }}
+				err = whatif.Explain(b.Context(), d.Timeline(), r, timeline.IEC, l)
+				if err != nil {
 					b.Fatal(err)
 				}
 			}

@@ -18,9 +18,10 @@ import (
 // last time it was at this point (see period), for the rest of the step and two more. What grows from one to
 // the next says for how many steps a lever lasts that only makes room.
 //
-// Blocks of the parameters and the optimizer that stay for good are not allocated a second time.
+// Blocks of the parameters, the optimizer and gradients that stay for good are not allocated a second time:
+// what frees gradients, or fills them again, came after the failure.
 //
-// A block at the start that a lever makes smaller is given back and asked for anew before the first step, so
+// A block at the start that a lever makes smaller is given back and asked for again before the first step, so
 // that it may come to lie where the real run would not have put it.
 //
 // O(n log n) for each play of n steps. Rejected: to take the saving off the peak. It says nothing of the rest
@@ -434,11 +435,12 @@ func (w *writer) following() (ends []int) {
 			case x.alloc == timeline.NoAlloc || x.alloc < old:
 			case s.Kind == fidelity.Malloc:
 				cat := a.Category[x.alloc]
-				kept := cat == timeline.Parameter || cat == timeline.OptimizerState
+				kept := cat == timeline.Parameter || cat == timeline.OptimizerState ||
+					cat == timeline.Gradient
 				if kept && a.Requested[x.alloc] == timeline.Never {
 					continue
 				}
-				if before != asked && !kept && cat != timeline.Gradient {
+				if before != asked && !kept {
 					s.Size = int64(float64(s.Size) * float64(asked) / float64(before))
 				}
 				s.Size = w.e.size(x.alloc, s.Size)

@@ -70,8 +70,18 @@ func tried(t *testing.T, d *timeline.Device, levers map[string]autopsy.Effect) (
 	for name, e := range levers {
 		row.Levers = append(row.Levers, report.Lever{Name: name, Effect: e})
 	}
-	skipped := func(_ *timeline.Device, why error) { t.Fatal(why) }
-	err := whatif.Explain(context.Background(), d.Timeline(), r, timeline.IEC, skipped)
+	heard := 0
+	err := whatif.Explain(context.Background(), d.Timeline(), r, timeline.IEC, whatif.Listener{
+		Skipped: func(_ *timeline.Device, why error) { t.Fatal(why) },
+		Trying: func(n, of int) {
+			if heard++; n != heard || of != len(levers) {
+				t.Errorf("trying %d of %d, and it is the %d. of %d", n, of, heard, len(levers))
+			}
+		},
+	})
+	if heard != len(levers) {
+		t.Errorf("of %d levers %d were told of", len(levers), heard)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

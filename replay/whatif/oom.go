@@ -8,11 +8,17 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
+// Listener hears what Explain does. What is nil is not told.
+type Listener struct {
+	// Skipped hears of a device whose recording cannot be played, and why.
+	Skipped func(d *timeline.Device, why error)
+	// Trying hears that the nth of some levers is tried.
+	Trying func(n, of int)
+}
+
 // Explain plays every device's recording under other settings of the allocator and hands the outcomes to the
-// report. What cannot be played leaves the report as it is, and skipped is told why; the error is the
-// context's.
-func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timeline.Units,
-	skipped func(d *timeline.Device, why error)) error {
+// report. What cannot be played leaves the report as it is; the error is the context's.
+func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timeline.Units, l Listener) error {
 	for i := range r.Devices {
 		row := &r.Devices[i]
 		d := deviceOf(t, row)
@@ -28,13 +34,15 @@ func Explain(ctx context.Context, t *timeline.Timeline, r *report.OOM, u timelin
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case err != nil:
-			skipped(d, err)
+			if l.Skipped != nil {
+				l.Skipped(d, err)
+			}
 			row.Simulate(&report.Simulation{Reason: err.Error(), Settings: []report.SimulatedSettings{},
 				Notes: []string{}}, u)
 		default:
 			row.Simulate(simulation(answer, u), u)
 			if row.OOM {
-				if err := tryLevers(ctx, d, answer, row, u); err != nil {
+				if err := tryLevers(ctx, d, answer, row, u, l); err != nil {
 					return err
 				}
 			}
@@ -96,8 +104,8 @@ const tryWork = 6_000_000
 
 // tryLevers plays the levers of a row, the largest savings first, and two together where none is enough. The
 // error is the context's.
-func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.OOMDevice,
-	u timeline.Units) error {
+func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.OOMDevice, u timeline.Units,
+	heard Listener) error {
 	t, err := newTrials(d, r)
 	if err != nil {
 		row.NotTried(err.Error())
@@ -122,6 +130,9 @@ func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.O
 	}
 	for i := range row.Levers {
 		l := &row.Levers[i]
+		if heard.Trying != nil {
+			heard.Trying(i+1, len(row.Levers))
+		}
 		if l.Simulated != nil {
 			l.Effect.Setting = l.Simulated.Setting
 		}

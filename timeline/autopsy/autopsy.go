@@ -201,7 +201,13 @@ func (f *facts) oomSentence(a *Result) string {
 	if len(main) == 0 {
 		return s + "; no single cause is enough."
 	}
-	return s + ": " + strings.Join(main, ", and ") + "."
+	s += ": " + strings.Join(main, ", and ") + "."
+	if len(a.Causes) > 0 && a.Causes[0].Main && a.Causes[0].Kind == "too_large" && len(a.Holders) > 0 {
+		g := &a.Holders[0]
+		s += fmt.Sprintf(" Most is held by %s: %s%s.", named(g.Words()), f.units.Bytes(g.Bytes),
+			blocksWord(g.Blocks))
+	}
+	return s
 }
 
 // loss is the sentence of a peak that is the logits: "" where it is not.

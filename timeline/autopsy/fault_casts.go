@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // Autocast's copies of the weights. Under torch.autocast an op such as linear casts fp32 weights to 16 bits,
@@ -74,5 +75,20 @@ func castsFault(c *faultCase) (fault, bool) {
 		changes = append(changes, life(c.d, id, a.Rounded[id]))
 	}
 	f.lever = remedy{name: "smaller_weights", command: "model.to(torch.bfloat16)", changes: changes}
+	if !c.keepsGraph(bytes) {
+		f.fix = "No graph needs them here: torch.autocast(..., cache_enabled=False) casts a weight anew in " +
+			"each call; or keep the weights themselves in 16 bits, model.to(torch.bfloat16)."
+		f.lever = remedy{name: "autocast_cache_off", changes: c.untilNext(ids),
+			command: at("torch.autocast(\"cuda\", cache_enabled=False)", line)}
+	}
 	return f, true
+}
+
+// keepsGraph reports whether there is a graph that keeps copies, whether autocast caches them or not: a
+// backward was seen, or the call under way keeps most of what it made beside copies of some bytes.
+func (c *faultCase) keepsGraph(copies int64) bool {
+	last := c.parts[len(c.parts)-1]
+	_, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
+	_, made := c.forwardBlocks(last.First, c.a.At, last.First)
+	return c.lastOf(traces.PhaseBackward) >= 0 || float64(kept-copies) >= keptByCall*float64(made-copies)
 }

@@ -111,14 +111,17 @@ func (c *faultCase) leftGraph(calls []steps.Part) (graph, known bool) {
 }
 
 // norm reports whether a stack is inside one of norms, called by the model.
-func (c *faultCase) norm(s traces.StackID) bool {
+func (c *faultCase) norm(s traces.StackID) bool { return c.normNamed(s, norms...) }
+
+// normNamed reports whether a stack is inside a function of torch.nn.functional with one of some names.
+func (c *faultCase) normNamed(s traces.StackID, names ...string) bool {
 	if !c.kinds.Of(s).Has(frames.KindFunctional) {
 		return false
 	}
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		if c.kinds.Frames[id].Has(frames.KindFunctional) {
 			fn, _, _ := c.d.Timeline().Places().FrameText(id)
-			return slices.Contains(norms, fn)
+			return slices.Contains(names, fn)
 		}
 	}
 	return false
@@ -138,7 +141,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	}
 	caller, calls, ids := c.openForwards()
 	if calls == 0 {
-		return fault{}, false
+		return c.firstEvaluation()
 	}
 	trained, trains := false, false
 	for i := range c.parts {
@@ -159,7 +162,9 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Bytes: bytes, Text: fmt.Sprintf(
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
-	graph, known := c.leftGraph(c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:])
+	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
+	graph, known := c.leftGraph(open)
+	goes := append(c.beside(open[0].First, open[len(open)-1].First), ids...)
 	switch {
 	case len(ids) < 2*calls:
 		f.Kind = "collected_outputs"
@@ -176,7 +181,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
 		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 			"model.eval() if it is for training only."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(ids)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
 	case trains && !trained || evaluates(fn) || !trains && known && !c.keepsLoss():
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
@@ -187,7 +192,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-			changes: append(c.nextCall(ids), c.underWay()...)}
+			changes: append(c.nextCall(goes), c.underWay()...)}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
@@ -195,7 +200,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(ids)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
 	default:
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
@@ -203,9 +208,54 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "calls from the line that trains wait for a backward")
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
-			changes: c.nextCall(ids)}
+			changes: c.nextCall(goes)}
 	}
 	return f, true
+}
+
+// keptByCall is the share of a call's bytes that are there while it is under way with gradients on. Without,
+// each layer's end when the next has run.
+const keptByCall = 0.5
+
+// firstEvaluation finds an evaluation that fails in its first call: a function that is named as one calls the
+// model in a process that trains elsewhere, and the call keeps most of what it made. What looks like it: a
+// cache of keys and values, which a line makes twice a layer, and skip connections, which are fewer.
+func (c *faultCase) firstEvaluation() (fault, bool) {
+	last := c.parts[len(c.parts)-1]
+	if last.Caller < 0 || c.lastOf(traces.PhaseBackward) < 0 {
+		return fault{}, false
+	}
+	if fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller); !evaluates(fn) {
+		return fault{}, false
+	}
+	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
+	_, made := c.forwardBlocks(last.First, c.a.At, last.First)
+	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
+		return fault{}, false
+	}
+	line := c.frameText(last.Caller)
+	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: kept, Text: fmt.Sprintf(
+		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
+		line)}}
+	f.said = fmt.Sprintf("The evaluation runs with gradients on: its first call of the model at %s keeps %s "+
+		"for a backward that never comes.", line, c.u.Bytes(kept))
+	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
+	f.fix = "Wrap the evaluation in torch.no_grad()."
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.underWay()}
+	return f, true
+}
+
+// beside returns what the training loop made in [from, to) outside of the model and is still there: inputs,
+// targets and parts of a loss, which what keeps a graph keeps too.
+func (c *faultCase) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
+	first, end := c.d.AllocsIn(from, to)
+	for id := first; id < end; id++ {
+		if k := c.kinds.Of(c.d.Allocs.Stack[id]); c.d.Allocs.Requested[id] > c.a.At &&
+			!k.Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
 }
 
 // keepsLoss reports whether anything that a loss allocated is still there.
@@ -248,7 +298,7 @@ func (c *faultCase) underWay() []Change {
 	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }
 
-// concatenatedFault finds one block that a line makes anew, longer each time: torch.cat of what there was
+// concatenatedFault finds one block that a line makes again, longer each time: torch.cat of what there was
 // and what came.
 func concatenatedFault(c *faultCase) (fault, bool) {
 	a := &c.d.Allocs
@@ -292,6 +342,10 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(a.Rounded[best]))
 	f.sure(Certain, "each block is longer than the last, which is freed once the longer one is made")
 	f.fix = "Append out.detach().cpu() to a list, and concatenate once at the end."
+	if strings.Contains(c.frames(a.Stack[best]), "/transformers/trainer") {
+		f.fix = "Pass eval_accumulation_steps=1 to TrainingArguments, which moves them to the CPU, or keep " +
+			"less of each with preprocess_logits_for_metrics."
+	}
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
 		changes: c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
 	if c.d.Event(c.a.At).Stack == a.Stack[best] {

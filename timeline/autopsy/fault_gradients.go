@@ -10,11 +10,11 @@ import (
 )
 
 // Gradients that outlive the steps. zero_grad() sets gradients to None since PyTorch 2.0, so that a backward
-// makes them anew; with set_to_none=False it fills them with zeros, and they are there during the forward,
+// makes them again; with set_to_none=False it fills them with zeros, and they are there during the forward,
 // too. The pattern: blocks of a backward, with sizes of parameters, that are there after a later optimizer's
 // step and a later backward. If all gradients are like that, they are zeroed in place (or never). If only
-// some are, while others are made anew, nobody zeroes them: they belong to parameters that the optimizer does
-// not have, so that their part of the network is not frozen but only not trained.
+// some are, while others are made again, nobody zeroes them: they belong to parameters that the optimizer
+// does not have, so that their part of the network is not frozen but only not trained.
 //
 // What looks like it: accumulation, where no optimizer's step comes in between; two optimizers that take
 // turns, of which each zeroes its own, so that blocks of these sizes have ended before;

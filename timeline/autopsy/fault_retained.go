@@ -20,9 +20,9 @@ import (
 // retainedShare is the share of a forward's blocks that a backward must leave for its graph to be retained.
 const retainedShare = 0.8
 
-// retained returns the blocks of finished rounds' forwards whose graphs their backward left, and in how many
-// rounds; none where one round's backward freed a forward's.
-func (c *faultCase) retained() (ids []timeline.AllocID, in int) {
+// retained returns the blocks of finished rounds' forwards whose graphs their backward left, what the loop
+// made beside them, and in how many rounds; none where one round's backward freed a forward's.
+func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 	all := c.rounds()
 	for _, r := range all {
 		if r.backward == timeline.Never || r.end == timeline.Never {
@@ -35,7 +35,7 @@ func (c *faultCase) retained() (ids []timeline.AllocID, in int) {
 			_, made := c.forwardBlocks(p.First, p.End, r.backward)
 			_, left := c.forwardBlocks(p.First, p.End, r.after+1)
 			if made > 0 && float64(left) < retainedShare*float64(made) {
-				return nil, 0
+				return nil, nil, 0
 			}
 		}
 		blocks, _ := c.forwardBlocks(r.first, r.backward, r.after+1)
@@ -44,8 +44,9 @@ func (c *faultCase) retained() (ids []timeline.AllocID, in int) {
 			in++
 		}
 		ids = append(ids, live...)
+		beside = append(beside, c.beside(r.first, r.backward)...)
 	}
-	return ids, in
+	return ids, beside, in
 }
 
 // backwardKept returns the bytes that backward passes made and that are no gradients.
@@ -60,7 +61,7 @@ func (c *faultCase) backwardKept() (sum int64) {
 }
 
 func retainedFault(c *faultCase) (fault, bool) {
-	ids, in := c.retained()
+	ids, beside, in := c.retained()
 	bytes := c.bytesOf(ids)
 	if len(ids) < graphBlocks || 4*c.backwardKept() > bytes {
 		return fault{}, false
@@ -73,7 +74,8 @@ func retainedFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(bytes), timeline.Counted(in, "earlier forward"), line)
 	f.fix = "Drop retain_graph=True, and detach what one step hands to the next: state = state.detach()."
 	f.sure(Likely, "all that the forwards left outlives their backward; hooks on every module look the same")
-	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()", changes: c.endingAt(ids,
-		func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) })}
+	end := func(id timeline.AllocID) timeline.Moment { return c.afterBackward(c.d.Allocs.Start[id]) }
+	f.lever = remedy{name: "drop_retain_graph", command: "loss.backward()",
+		changes: c.endingAt(append(beside, ids...), end)}
 	return f, true
 }

@@ -22,6 +22,9 @@ const (
 	grownBy = 1.1
 	// leastShapes is in how many sizes the steps before must differ, and leastSteps how many there must be.
 	leastShapes = 3
+	// outlier is how many times what it takes in the median step a step must take for two sizes to be
+	// enough, and to be the cause beside logits or scores that the steps before had, too.
+	outlier = 2
 )
 
 // sizesOf are a line's largest blocks, one a round.
@@ -75,7 +78,6 @@ func shapesFault(c *faultCase) (fault, bool) {
 		}
 	}
 	var total, grown int64
-	var ratio float64
 	widest := traces.NoStack
 	for s, bytes := range held {
 		total += bytes
@@ -87,24 +89,32 @@ func shapesFault(c *faultCase) (fault, bool) {
 			widest = s
 		}
 	}
-	if widest == traces.NoStack || float64(grown) < grownShare*float64(total) ||
-		distinct(before[widest].largest) < leastShapes {
+	if widest == traces.NoStack || float64(grown) < grownShare*float64(total) {
 		return fault{}, false
 	}
-	usual := stats.Median(before[widest].largest)
-	ratio = float64(now[widest]) / float64(usual)
-	bytes := int64(float64(grown) * (1 - 1/ratio))
+	// What is held would be smaller, line by line, in the median step.
+	usual := map[traces.StackID]float64{}
+	var less float64
+	for s, bytes := range held {
+		usual[s] = min(1, float64(stats.Median(before[s].largest))/float64(now[s]))
+		less += float64(bytes) * (1 - usual[s])
+	}
+	ratio := float64(total) / (float64(total) - less)
+	shapes := distinct(before[widest].largest)
+	if shapes < leastShapes && (shapes < 2 || ratio < outlier) {
+		return fault{}, false
+	}
 	line := c.frameText(c.parts[open.from].Caller)
-	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: int64(less), Text: fmt.Sprintf(
 		"this step's activations are %.1f times those of the median of %d steps, and larger than any of them",
-		ratio, len(all)-1)}}
+		ratio, len(all)-1)}, news: ratio >= outlier}
 	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
 		"%.1f times the memory of the median step's, in the forward at %s.", ratio, line)
 	f.fix = "Cap the length (max_length, a crop), or sort batches by length and give long ones fewer samples."
 	f.sure(Certain, "the same lines made smaller blocks of different sizes in all steps before")
 	var changes []Change
 	for _, id := range ids {
-		if less := a.Rounded[id] - int64(float64(a.Rounded[id])/ratio); less > 0 {
+		if less := a.Rounded[id] - int64(float64(a.Rounded[id])*usual[a.Stack[id]]); less > 0 {
 			changes = append(changes, life(c.d, id, less))
 		}
 	}

@@ -27,12 +27,11 @@ var explains = map[string][]string{
 	"double_backward":   {"retained_graph"},
 	"retained_graph":    {"kept_graph", "hook_keeps", "leak"},
 	"prefetch":          {"leak", "hook_keeps"},
+	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
 	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
 	"checkpoint_saving": {"leak"},
 	"model_copy":        {"leak"},
 	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
-	"logits":            {"sequence_growth"},
-	"attention_scores":  {"sequence_growth"},
 }
 
 // fault is a cause with the sentences that the answer begins with.
@@ -42,6 +41,16 @@ type fault struct {
 	fix  string // what to change, one sentence
 	// lever is what to change, for the list of levers.
 	lever remedy
+	// news says that it sets the step that failed apart from those before, which had all else, too.
+	news bool
+}
+
+// turn is 0 for what is new in the step that failed, and 1 for others.
+func (f *fault) turn() int {
+	if f.news {
+		return 0
+	}
+	return 1
 }
 
 // faultCase is what every detector sees.
@@ -69,6 +78,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	var found []fault
 	for _, detect := range []func(*faultCase) (fault, bool){
 		growthFault, retainedFault, openForwardsFault, concatenatedFault, cacheFault, prefetchFault,
+		dataFault, restartFault, returnedFault, frozenFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, shapesFault, pendingStateFault, firstDeviceFault,
 	} {
@@ -86,7 +96,12 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 			return slices.Contains(explains[x.Kind], f.Kind)
 		})
 	})
-	slices.SortStableFunc(found, func(x, y fault) int { return cmp.Compare(y.Bytes, x.Bytes) })
+	if f, ok := requestFault(c); ok && len(found) == 0 {
+		found = append(found, f)
+	}
+	slices.SortStableFunc(found, func(x, y fault) int {
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes, x.Bytes))
+	})
 	for i := range found {
 		found[i].Main = i == 0
 	}

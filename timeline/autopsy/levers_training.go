@@ -233,7 +233,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 }
 
 // heldLever finds what an earlier iteration allocated, this one still holds at the moment and frees later in
-// it: outputs and losses that a variable keeps until it is assigned anew.
+// it: outputs and losses that a variable keeps until it is assigned again.
 func heldLever(c *leverCase) (Lever, bool) {
 	d := c.d
 	var now *steps.Iteration
@@ -441,8 +441,7 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "smaller_weights", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
 		Command: "model.to(torch.bfloat16)  # or quantise for inference",
-		Text: fmt.Sprintf("parameters hold %s: half the width takes half of it (the trace does not record "+
-			"element "+
-			"types)", c.f.units.Bytes(c.by[timeline.Parameter])),
+		Text: fmt.Sprintf("parameters hold %s; in a type of half the size they take half (the trace "+
+			"does not record element types)", c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, true
 }

@@ -147,8 +147,8 @@ func percentChange(m *Metric) float64 {
 	return 0
 }
 
-// amount reads the threshold's value in the metric's unit: bytes with or without one of theirs, a duration,
-// or a count.
+// amount reads the threshold's value in the metric's unit: bytes, a duration, or a count. Bytes need a unit,
+// since a bare number is as often a percentage or GiB that somebody forgot to write.
 func (t *Threshold) amount(unit string) (int64, error) {
 	text, sign := strings.TrimPrefix(t.value, "-"), int64(1)
 	if text != t.value {
@@ -158,6 +158,10 @@ func (t *Threshold) amount(unit string) (int64, error) {
 	var err error
 	switch unit {
 	case "bytes":
+		if v, bad := strconv.ParseFloat(text, 64); bad == nil && v != 0 {
+			const advice = "threshold %q has no unit: write %sMiB, %sB for bytes, or +%s%% for a change"
+			return 0, fmt.Errorf(advice, t.Expression, text, text, text)
+		}
 		n, err = timeline.ParseBytes(text)
 	case "ns":
 		var d time.Duration

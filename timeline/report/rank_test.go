@@ -25,3 +25,24 @@ func TestWhatMendsTheCauseComesFirstUnlessItDoesNotHelp(t *testing.T) {
 		}
 	}
 }
+
+// Of a training that is just too large, a setting that gets one more request through comes after what makes
+// the step need less; one with which the step finishes does not.
+func TestSettingsThatServeTheRequestComeLastWhereTheTrainingIsTooLarge(t *testing.T) {
+	for _, c := range []struct {
+		cause, outcome, want string
+	}{
+		{"too_large", ServesRequest, "micro_batch"},
+		{"too_large", Finishes, "max_split_size"},
+		{"fragmentation", ServesRequest, "max_split_size"},
+	} {
+		setting := Lever{Name: "max_split_size", Tried: &Tried{Outcome: c.outcome}}
+		setting.Effect.Setting = "max_split_size_mb:128"
+		d := OOMDevice{Causes: []Cause{{Kind: c.cause, Main: true}},
+			Levers: []Lever{setting, {Name: "micro_batch", Tried: &Tried{Outcome: ServesRequest}}}}
+		d.Rank()
+		if got := d.Levers[0].Name; got != c.want {
+			t.Errorf("%s, the setting %s: %s comes first, want %s", c.cause, c.outcome, got, c.want)
+		}
+	}
+}

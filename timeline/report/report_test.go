@@ -258,7 +258,7 @@ func TestAnAutopsyOfAnotherDeviceThanTheFirstNamesIt(t *testing.T) {
 	}
 }
 
-func TestAnEmptyStretchIsSaidInWords(t *testing.T) {
+func TestAnEmptyStretchIsExplained(t *testing.T) {
 	from, err := ParsePosition("9999")
 	if err != nil {
 		t.Fatal(err)
@@ -341,7 +341,7 @@ func TestThresholds(t *testing.T) {
 		{Name: "step", Unit: "ns", A: 2e6, B: 1e6, Delta: -1e6, Change: ptr(-0.5)}}
 	for text, want := range map[string]bool{
 		"peak>+9%": true, "peak>+10%": false, "peak>=+10%": true, "peak<+10%": false, "peak<=+10%": true,
-		"peak>+99": true, "peak>+1KiB": false, "peak>1KiB": true, "peak>1.1KiB": false, "peak > +5 %": true,
+		"peak>+99B": true, "peak>+1KiB": false, "peak>1KiB": true, "peak>1.1KiB": false, "peak > +5 %": true,
 		"blocks>+1000%": true, "blocks>4": true, "blocks>5": false, "blocks<6": true,
 		"step<-40%": true, "step<-0.9ms": true, "step<-1ms": false, "step>3ms": false,
 	} {

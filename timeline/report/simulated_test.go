@@ -133,7 +133,7 @@ func TestWhatCannotBePlayedIsNotSaidToFit(t *testing.T) {
 	}
 }
 
-func TestSettingsAreNotPraisedBesideAFaultOfTheTraining(t *testing.T) {
+func TestSettingsAreNotRecommendedNextToAFaultOfTheTraining(t *testing.T) {
 	for kind, want := range map[string]string{
 		"fragmentation": "Why. Simulated, the same run fits with expandable_segments:True, " +
 			"20.0 MiB to spare.",
@@ -149,7 +149,7 @@ func TestSettingsAreNotPraisedBesideAFaultOfTheTraining(t *testing.T) {
 	}
 }
 
-func TestBesideAFaultOnlyWhatFinishesIsNamed(t *testing.T) {
+func TestNextToAFaultOnlyLeversThatFinishAreNamed(t *testing.T) {
 	for outcome, faulty := range map[string]string{
 		Finishes: "Why. Tried: with a lever this step would have finished, peak 1 B allocated, " +
 			"2 B of 3 B reserved.",

@@ -110,6 +110,7 @@ var costOf = map[string]int{
 	"backward_each_micro_batch": 0, "move_outputs_to_cpu": 0, "drop_copy": 0, "map_location_cpu": 0,
 	"free_other_process": 0, "unset_allocator_settings": 0, "drop_retain_graph": 0, "remove_hook": 0,
 	"freeze_gradients_off": 0, "copy_to_cpu": 0, "state_dict_to_cpu": 0, "prefetch_less": 0,
+	"drop_exception": 0, "load_each_batch": 0, "use_cache_off": 0, "autocast_cache_off": 0,
 	"expandable_segments": 1, "max_split_size": 1, "roundup_power2_divisions": 1, "release_cache": 1,
 	"pending_frees": 1, "private_pools": 1,
 	"checkpoint": 3, "mixed_precision": 4, "optimizer_8bit": 4, "smaller_weights": 4, "cap_sequence": 4,
@@ -125,7 +126,8 @@ func (l *Lever) cost() int {
 }
 
 // Rank orders levers that were tried: what mends the cause first, unless that does not help, then what surely
-// fits, then what costs and changes least. Fits is what was seen.
+// fits, then what costs and changes least. Where a training is just too large, settings of the allocator that
+// serve no more than the request come last. Fits is what was seen.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -135,8 +137,15 @@ func (d *OOMDevice) Rank() {
 			l.Fits = &fits
 		}
 	}
+	large := slices.ContainsFunc(d.Causes, func(c Cause) bool { return c.Main && c.Kind == "too_large" })
+	turn := func(l *Lever) int {
+		if large && l.Effect.Setting != "" && l.Tried.Outcome == ServesRequest {
+			return 2 // one more request gets through, and the step needs as much as before
+		}
+		return l.turn()
+	}
 	slices.SortStableFunc(d.Levers, func(x, y Lever) int {
-		return cmp.Or(cmp.Compare(x.turn(), y.turn()),
+		return cmp.Or(cmp.Compare(turn(&x), turn(&y)),
 			cmp.Compare(levelOf[x.Tried.Outcome], levelOf[y.Tried.Outcome]),
 			cmp.Compare(y.Tried.Steps, x.Tried.Steps), cmp.Compare(x.cost(), y.cost()),
 			cmp.Compare(y.saves(), x.saves()))

@@ -74,7 +74,7 @@ func (g *Group) Words() string {
 	case earlierName:
 		return "blocks allocated before the recording"
 	case unattributedName:
-		return "bytes of which only the source's total tells"
+		return "known only from the source's total"
 	}
 	return g.Name
 }

@@ -76,8 +76,7 @@ func (v *View) try(s *leaf.State) tea.Cmd {
 		if len(r.Devices) == 0 {
 			return nil, errors.New("the recording has no such device")
 		}
-		noted := func(*timeline.Device, error) {} // the report has the reason too
-		err = whatif.Explain(ctx, t, r, k.units, noted)
+		err = whatif.Explain(ctx, t, r, k.units, whatif.Listener{}) // the report says what was skipped
 		return &r.Devices[0], err
 	})
 }

@@ -29,7 +29,7 @@ type View struct {
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
 	front   bool
 	list    []lever // the rows of levers
-	laidOut []page  // the levers in full, nil where that is to be done anew
+	laidOut []page  // the levers in full, nil where that is to be done again
 	laid    layout
 	levers  *table.Table
 	holders *table.Table

@@ -133,7 +133,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-func TestAFewLeversLeaveRoomForWhoHeldIt(t *testing.T) {
+func TestAFewLeversLeaveRoomForTheHolders(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, NoSegments: true})
 	a := v.known(sc.State)
 	v.list, v.laidOut, a.Causes = v.list[:2], nil, nil
@@ -252,7 +252,7 @@ func TestEachLeverIsWholeWhereThereIsRoom(t *testing.T) {
 	}
 }
 
-func TestWhatCameOfALeverIsSaid(t *testing.T) {
+func TestWhatTryingALeverShowedIsPrinted(t *testing.T) {
 	held, most := int64(3<<30), int64(4<<30)
 	for outcome, want := range map[string]string{
 		report.Finishes: "Tried: this step finishes, and the next ones; " +

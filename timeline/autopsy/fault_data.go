@@ -1,0 +1,165 @@
+package autopsy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Data that are on the device as a whole. The pattern: a line of the user's, outside of the model, made a few
+// blocks, each at least twice as large as the largest block that a call of the model makes, and the model
+// runs on parts of them; or, before the first call, many blocks of one or two sizes. What looks like it: the
+// batch itself, which its first layers make blocks from that are as large; weights, which come from a
+// module's constructor or move, get gradients of their sizes, or are named as such; results, which come after
+// the calls that they are the results of; a buffer that is filled step by step, which cannot be told apart
+// and has the same fix.
+
+const (
+	// wholeTimes is how many times the largest block of the model a block of whole data has at least.
+	wholeTimes = 2
+	// leastBatches is how many blocks of like size make a data set that is loaded batch by batch.
+	leastBatches = 8
+	// leastSlices is how many calls of the model must follow on data that came after the first one.
+	leastSlices = 2
+)
+
+// largestMade returns the size of the largest block that a call of the model made or asked for.
+func (c *faultCase) largestMade() int64 {
+	inModel := func(s traces.StackID) bool {
+		k := c.kinds.Of(s)
+		return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
+	}
+	most := int64(0)
+	if inModel(c.d.Event(c.a.At).Stack) {
+		most = c.a.Asked
+	}
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if n := c.d.Allocs.Size[id]; n > most && inModel(c.d.Allocs.Stack[id]) {
+			most = n
+		}
+	}
+	return most
+}
+
+// ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
+// no module, optimizer or loader of weights is on it.
+func (c *faultCase) ofData(s traces.StackID) bool {
+	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
+		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
+		frames.KindLoad|frames.KindLoss) {
+		return false
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		k := c.kinds.Frames[id]
+		if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindNoise) {
+			return !k.Has(frames.KindPackage)
+		}
+	}
+	return false
+}
+
+// makesWeights are parts of the names of functions and files that make weights.
+var makesWeights = []string{"init", "weight", "param", "model", "embed", "build", "cache", "net", "layer"}
+
+// mayBeWeights reports whether the names of a stack's user line leave it open that it makes weights.
+func (c *faultCase) mayBeWeights(s traces.StackID) bool {
+	name := strings.ToLower(c.userLine(s))
+	return slices.ContainsFunc(makesWeights, func(word string) bool { return strings.Contains(name, word) })
+}
+
+// gradientSizes returns the sizes that backward passes made.
+func (c *faultCase) gradientSizes() map[int64]bool {
+	sizes := map[int64]bool{}
+	for _, p := range c.parts {
+		if p.Phase != traces.PhaseBackward {
+			continue
+		}
+		first, end := c.d.AllocsIn(p.First, p.End)
+		for id := first; id < end; id++ {
+			sizes[c.d.Allocs.Size[id]] = true
+		}
+	}
+	return sizes
+}
+
+func dataFault(c *faultCase) (fault, bool) {
+	if len(c.parts) == 0 {
+		return fault{}, false
+	}
+	table, most := sites.Of(c.d.Timeline()), c.largestMade()
+	gradients := c.gradientSizes()
+	whole, many := map[int32][]timeline.AllocID{}, map[int32][]timeline.AllocID{}
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		n := table.Number(s)
+		size := c.d.Allocs.Size[id]
+		// Before a backward only names tell data from weights that no module made.
+		if n < 0 || gradients[size] || !c.ofData(s) || len(gradients) == 0 && c.mayBeWeights(s) {
+			continue
+		}
+		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+		switch {
+		case size >= wholeTimes*most && (after < 0 || c.callsAfter(after) >= leastSlices):
+			whole[n] = append(whole[n], id)
+		case after < 0:
+			many[n] = append(many[n], id)
+		}
+	}
+	for n, ids := range whole { // what a step or a queue of a few holds is no data set
+		if c.d.Allocs.Start[ids[len(ids)-1]] >= c.parts[0].First && len(ids) > leastAhead {
+			delete(whole, n)
+		}
+	}
+	for n, ids := range many {
+		sizes := map[int64]bool{}
+		for _, id := range ids {
+			sizes[c.d.Allocs.Size[id]] = true
+		}
+		if len(gradients) > 0 && len(ids) >= leastBatches && 4*len(sizes) <= len(ids) {
+			whole[n] = append(whole[n], ids...)
+		}
+	}
+	best := int32(-1)
+	for _, n := range slices.Sorted(maps.Keys(whole)) {
+		if best < 0 || c.bytesOf(whole[n]) > c.bytesOf(whole[best]) {
+			best = n
+		}
+	}
+	if best < 0 {
+		return fault{}, false
+	}
+	ids, line := whole[best], table.Names[best]
+	bytes := c.bytesOf(ids)
+	f := fault{Cause: Cause{Kind: "prefetch", Bytes: bytes, Text: fmt.Sprintf(
+		"%s put %s on the GPU in %s, beside at most %s that a call of the model makes at once", line,
+		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
+	f.said = fmt.Sprintf("All of the data is on the GPU at once: %s in %s from %s.", c.u.Bytes(bytes),
+		timeline.Counted(len(ids), "block"), line)
+	f.fix = "Keep it on the CPU and move each batch in the loop: batch = batch.to(device, non_blocking=True)."
+	f.sure(Likely, "nothing that the model makes is as large, and no gradients have these sizes; a buffer "+
+		"that steps fill looks the same")
+	var changes []Change
+	for _, id := range ids {
+		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	f.lever = remedy{name: "load_each_batch", changes: changes,
+		command: at("batch = batch.to(device, non_blocking=True)", line)}
+	return f, true
+}
+
+// callsAfter counts the calls of the model after a part, the one under way included.
+func (c *faultCase) callsAfter(i int) (n int) {
+	for _, p := range c.parts[i+1:] {
+		if p.Phase == traces.PhaseForward {
+			n++
+		}
+	}
+	return n
+}

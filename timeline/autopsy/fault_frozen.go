@@ -1,0 +1,104 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Activations of a frozen network. Where weights need no gradient but the input does, autograd keeps what
+// the gradient of the input takes: the scores of attention, the inputs of norms and activation functions. A
+// hook that lets gradients through (enable_input_require_grads) makes that of a network that nobody trains.
+// The pattern: a call keeps the statistics of its layer_norms, as only a graph does, and not one of their
+// outputs, which the linear layer behind a norm saves if its weight gets a gradient (derivatives.yaml: addmm
+// saves mat1 for mat2's gradient). What looks like it: LoRA, whose own linear layers save the norms' outputs;
+// autocast, where a 16-bit copy is saved instead of the output; a norm without a linear layer behind it; a
+// frozen network behind a trained one (textual inversion, prompt tuning), whose activations are needed. The
+// last cannot be told apart, so that the sentence leaves it to the reader.
+
+// leastNorms is how many norms a call must have.
+const leastNorms = 4
+
+// frozenCall reports whether a call kept a graph of weights that get no gradients.
+func (c *faultCase) frozenCall(p steps.Part, alive timeline.Moment) bool {
+	a := &c.d.Allocs
+	largest := map[traces.StackID]int64{}
+	first, end := c.d.AllocsIn(p.First, min(p.End, alive))
+	for id := first; id < end; id++ {
+		s := a.Stack[id]
+		if _, known := largest[s]; !known {
+			largest[s] = 0
+			if c.normNamed(s, "layer_norm") {
+				largest[s] = a.Size[id]
+			}
+		} else if largest[s] > 0 {
+			largest[s] = max(largest[s], a.Size[id])
+		}
+	}
+	var statistics, kept, outputs, keptOutputs int
+	half := map[int64]bool{} // what casts of outputs have, of blocks that are kept
+	sizes := map[int64]bool{}
+	for id := first; id < end; id++ {
+		there := a.Requested[id] > alive
+		most := largest[a.Stack[id]]
+		switch {
+		case most == 0 && there:
+			half[2*a.Size[id]] = true
+		case most == 0:
+		case 8*a.Size[id] <= most:
+			statistics++
+			if there {
+				kept++
+			}
+		default:
+			outputs++
+			sizes[a.Size[id]] = true
+			if there {
+				keptOutputs++
+			}
+		}
+	}
+	for size := range sizes {
+		if half[size] {
+			return false // autocast may have saved copies
+		}
+	}
+	// The last norm's output may be in use.
+	return outputs >= leastNorms && statistics >= leastNorms && 4*kept >= 3*statistics && keptOutputs <= 1
+}
+
+func frozenFault(c *faultCase) (fault, bool) {
+	all := c.rounds()
+	if len(all) == 0 {
+		return fault{}, false
+	}
+	r := all[len(all)-1]
+	alive := min(r.backward, c.a.At)
+	var ids []timeline.AllocID
+	caller := traces.FrameID(-1)
+	for _, p := range c.parts[r.from:] {
+		if p.Phase != traces.PhaseForward || p.First >= alive || !c.frozenCall(p, alive) {
+			continue
+		}
+		made, _ := c.forwardBlocks(p.First, min(p.End, alive), c.a.At+1)
+		ids = append(ids, made...)
+		caller = p.Caller
+	}
+	if len(ids) < graphBlocks {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(ids), c.frameText(caller)
+	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %d blocks of the call at %s are kept for gradients of its input, and none for gradients of "+
+			"its weights", c.u.Bytes(bytes), len(ids), line)}}
+	f.said = fmt.Sprintf("The network called at %s is frozen, and yet it keeps its activations for a "+
+		"backward: %s.", line, c.u.Bytes(bytes))
+	f.fix = "Run it under torch.no_grad(), and drop the requires_grad_() on its input or embeddings; if " +
+		"something before it is trained, checkpoint it."
+	f.sure(Likely, "norms keep their statistics, as in a graph, and no linear layer keeps its input for the "+
+		"gradient of a weight")
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.untilNext(ids)}
+	return f, true
+}

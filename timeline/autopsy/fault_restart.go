@@ -1,0 +1,178 @@
+package autopsy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// An earlier run in the same process that is still there. The pattern: one line makes a model's weights, the
+// model runs, and the same line makes as many and as large weights again, while the first ones stay. If the
+// first run ended in the middle of a step, the graph of a forward that no backward followed is there, too:
+// the run raised an exception, and its traceback holds the frames with all their tensors for as long as
+// somebody holds the exception: sys.last_value in a notebook, a variable, the handler that retries
+// (docs.python.org, sys.last_value; PyTorch's FAQ, "My out of memory exception handler can't allocate
+// memory"). Without a graph the first model was just not deleted: a search over settings, or folds.
+//
+// The same after a request that failed and that the process survived: what the call made that failed.
+//
+// What looks like it: several models from one line that are all wanted, which are made before any of them
+// runs; a model that is made anew and replaces the first, whose weights then end; an ensemble whose members
+// are trained one after the other and kept, which is why no more than likely is said.
+
+// restart is a run that was begun again.
+type restart struct {
+	begins []timeline.Moment // the weights were made, and made again
+	stack  traces.StackID
+}
+
+// again is when they were made the last time.
+func (r *restart) again() timeline.Moment { return r.begins[len(r.begins)-1] }
+
+// restarts returns the last set of weights that a line made again, false for none.
+func (c *faultCase) restarts() (restart, bool) {
+	table := sites.Of(c.d.Timeline())
+	type group struct {
+		sizes map[int64]int
+		first timeline.Moment
+	}
+	bySite := map[int32]map[int]*group{} // by the part after which they were made
+	stacks := map[int32]traces.StackID{}
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		k := c.kinds.Of(s)
+		n := table.Number(s)
+		if n < 0 || !k.Has(frames.KindModuleMove|frames.KindModuleInit|frames.KindUserInit) ||
+			k.Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) {
+			continue
+		}
+		if bySite[n] == nil {
+			bySite[n], stacks[n] = map[int]*group{}, s
+		}
+		at := c.d.Allocs.Start[id]
+		i := steps.PartAt(c.parts, at)
+		g := bySite[n][i]
+		if g == nil {
+			g = &group{sizes: map[int64]int{}, first: at}
+			bySite[n][i] = g
+		}
+		g.sizes[c.d.Allocs.Size[id]]++
+	}
+	var r restart
+	found := false
+	for _, n := range slices.Sorted(maps.Keys(bySite)) {
+		groups := bySite[n]
+		order := slices.Sorted(maps.Keys(groups))
+		old, last := groups[order[0]], groups[order[len(order)-1]]
+		if old == last || !covers(last.sizes, old.sizes) || found && last.first <= r.again() {
+			continue
+		}
+		r, found = restart{stack: stacks[n]}, true
+		for _, i := range order {
+			if covers(groups[i].sizes, old.sizes) {
+				r.begins = append(r.begins, groups[i].first)
+			}
+		}
+	}
+	return r, found
+}
+
+// aborted returns what a forward left of its call, if its last block came before a moment and no backward
+// followed it: at least graphBlocks blocks.
+func (c *faultCase) aborted(before timeline.Moment) []timeline.AllocID {
+	i := steps.PartAt(c.parts, before)
+	if i < 0 || c.parts[i].Phase != traces.PhaseForward {
+		return nil
+	}
+	ids, _ := c.forwardBlocks(c.parts[i].First, before, c.a.At+1)
+	if len(ids) < graphBlocks {
+		return nil
+	}
+	return ids
+}
+
+// survived returns the last request that failed before the one that is explained, Never for none.
+func (c *faultCase) survived() timeline.Moment {
+	e := &c.d.Timeline().Trace.Events
+	first, _ := c.d.Timeline().Trace.DeviceEvents(c.d.ID)
+	for m := c.a.At - 1; m >= 0 && c.d.Totals.OOMs > 1; m-- {
+		if e.Action[first+int(m)] == traces.OOM {
+			return m
+		}
+	}
+	return timeline.Never
+}
+
+func restartFault(c *faultCase) (fault, bool) {
+	if r, ok := c.restarts(); ok {
+		return c.restarted(r), true
+	}
+	m := c.survived()
+	if m == timeline.Never || m < c.a.At && steps.PartAt(c.parts, m) == len(c.parts)-1 {
+		return fault{}, false
+	}
+	ids := c.aborted(m)
+	if ids == nil {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Event(m).Stack)
+	f := fault{Cause: Cause{Kind: "exception_keeps", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %d blocks of a call that ran out of memory at %s are still there", c.u.Bytes(bytes), len(ids),
+		line)}}
+	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and what its call made is still there: "+
+		"%s.", line, c.u.Bytes(bytes))
+	f.fix = "Try again after the except block, not in it: the exception holds the frames and their tensors."
+	f.sure(Likely, "the call has ended and its blocks have not; a result that is kept looks the same")
+	f.lever = remedy{name: "drop_exception", command: at("retry = True  # in the except block", line),
+		changes: c.endingAt(ids, func(timeline.AllocID) timeline.Moment { return m + 1 })}
+	return f, true
+}
+
+// restarted is the fault of a run that was begun again while all of the one before stays.
+func (c *faultCase) restarted(r restart) fault {
+	var ids []timeline.AllocID
+	for _, id := range c.live {
+		if c.d.Allocs.Start[id] >= r.begins[0] && c.d.Allocs.Start[id] < r.again() {
+			ids = append(ids, id)
+		}
+	}
+	bytes, line := c.bytesOf(ids), sites.Name(c.d, r.stack)
+	changes := c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { // the run after its own begins
+		k, same := slices.BinarySearch(r.begins, c.d.Allocs.Start[id])
+		if same {
+			k++
+		}
+		return r.begins[k]
+	})
+	f := fault{Cause: Cause{Kind: "model_copy", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %d blocks were made before %s made the same weights again", c.u.Bytes(bytes), len(ids), line)}}
+	graph := c.aborted(r.again())
+	if graph == nil {
+		f.said = fmt.Sprintf("An earlier model is still on the GPU: %s with what its training left, and %s "+
+			"made the same weights again.", c.u.Bytes(bytes), line)
+		f.fix = "Delete the model, its optimizer and what refers to them before the next one, or keep " +
+			"{k: v.cpu() for k, v in model.state_dict().items()}."
+		f.sure(Likely, "the same line made the same weights again; models that are all wanted look the same")
+		f.lever = remedy{name: "drop_copy", command: at("del model, optimizer; gc.collect()", line),
+			changes: changes}
+		return f
+	}
+	f.Kind = "exception_keeps"
+	f.said = fmt.Sprintf("A run that ended in the middle of a step is still on the GPU: %s, of which %s is "+
+		"its unfinished forward, and %s made the weights again.", c.u.Bytes(bytes),
+		c.u.Bytes(c.bytesOf(graph)), line)
+	f.fix = "Drop the exception that holds it, sys.last_value in a notebook, and call gc.collect() before " +
+		"the next run; or restart the process."
+	f.sure(Likely, "a forward without a backward and all of its run outlive it; a result that is kept, "+
+		"with its graph, looks the same")
+	f.lever = remedy{name: "drop_exception",
+		command: at("sys.last_exc = sys.last_value = sys.last_traceback = None; gc.collect()", line),
+		changes: changes}
+	return f
+}

@@ -1,0 +1,105 @@
+package autopsy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What checkpointed blocks return beside their output: keys and values, with use_cache in training. A
+// checkpointed block keeps its input only, which is the output of the block before. The pattern: in the
+// forward, each checkpointed call leaves blocks of three lines or more, of which two, keys and values, are
+// equal in size and number. What looks like it: a block without a checkpoint, of which everything stays;
+// hidden states that are returned too, which are the outputs; attention weights that are returned, which is
+// one more line, not two of one size. Sources: torch.utils.checkpoint (what a function returns is not
+// recomputed); transformers' modeling code, which warns that use_cache=True does not go with checkpoints.
+
+// leastCheckpoints is how many checkpointed calls must have left something.
+const leastCheckpoints = 4
+
+// checkpointed reports whether a stack is inside a checkpoint's forward.
+func (c *faultCase) checkpointed(s traces.StackID) bool {
+	k := c.kinds.Of(s)
+	return k.Has(frames.KindCheckpoint) && k.Has(frames.KindModel) &&
+		!k.Has(frames.KindBackwardPass|frames.KindStep)
+}
+
+func returnedFault(c *faultCase) (fault, bool) {
+	all := c.rounds()
+	if len(all) == 0 {
+		return fault{}, false
+	}
+	r := all[len(all)-1]
+	first, end := c.d.AllocsIn(r.first, min(r.backward, c.a.At))
+	left := map[traces.StackID][]timeline.AllocID{}
+	for id := first; id < end; id++ {
+		s := c.d.Allocs.Stack[id]
+		if c.checkpointed(s) && c.d.Allocs.Requested[id] > min(r.backward, c.a.At) {
+			left[s] = append(left[s], id)
+		}
+	}
+	// An output of each call, and two lines that left as many blocks, of one size, that the backward does not
+	// free as it goes.
+	pairs := map[[2]int64][]traces.StackID{}
+	calls := 0
+	for _, s := range slices.Sorted(maps.Keys(left)) {
+		ids := left[s]
+		size := c.d.Allocs.Size[ids[0]]
+		calls = max(calls, len(ids))
+		equal := !slices.ContainsFunc(ids,
+			func(id timeline.AllocID) bool { return c.d.Allocs.Size[id] != size })
+		if live := c.stillThere(ids); equal && len(live) == len(ids) && len(ids) >= leastCheckpoints {
+			key := [2]int64{size, int64(len(ids))}
+			pairs[key] = append(pairs[key], s)
+		}
+	}
+	for key, stacks := range pairs {
+		if len(stacks) != 2 || int(key[1]) < calls-1 || len(left) < 3 || len(left) > 4 {
+			continue
+		}
+		return c.returned(left[stacks[0]], left[stacks[1]]), true
+	}
+	return fault{}, false
+}
+
+// returned is the fault of keys and values that checkpointed calls return.
+func (c *faultCase) returned(keys, values []timeline.AllocID) fault {
+	ids := slices.Concat(keys, values)
+	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Allocs.Stack[keys[0]])
+	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: bytes, Text: fmt.Sprintf(
+		"%d checkpointed calls left two blocks of %s each beside their output, at %s and the like", len(keys),
+		c.u.Bytes(c.d.Allocs.Size[keys[0]]), line)}}
+	f.said = fmt.Sprintf("The checkpointed blocks return two tensors of one size beside their output, as "+
+		"keys and values are: %s from %d calls, kept from %s.", c.u.Bytes(bytes), len(keys), line)
+	f.fix = "Turn the key-value cache off in training: use_cache=False; no gradient needs it."
+	f.sure(Likely, "a checkpointed call keeps nothing else; other pairs that blocks return look the same")
+	if text := c.frames(c.d.Allocs.Stack[keys[0]]); strings.Contains(text, "cache_utils.py") {
+		f.sure(Certain, "the cache's own functions made them")
+	}
+	f.lever = remedy{name: "use_cache_off", command: at("model(..., use_cache=False)", line),
+		changes: c.untilNext(ids)}
+	return f
+}
+
+// untilNext ends each block when its line makes the next one, and leaves the last of each line.
+func (c *faultCase) untilNext(ids []timeline.AllocID) []Change {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	next := map[traces.StackID]timeline.Moment{}
+	until := map[timeline.AllocID]timeline.Moment{}
+	for _, id := range slices.Backward(ids) {
+		s := c.d.Allocs.Stack[id]
+		until[id] = timeline.Never
+		if m, ok := next[s]; ok {
+			until[id] = m
+		}
+		next[s] = c.d.Allocs.Start[id]
+	}
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
+}
