@@ -23,6 +23,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/samples"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -244,10 +245,11 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 		d := start(t, Options{Feed: f, Color: "always", Planner: &toggled{network{answers: map[string]*replay.Comparison{}, eager: managers.Eager}}}, 120, 40)
 		f.tell(d, func(l *live.Look) {
 			l.State = live.Running
-			l.Steps = append(l.Steps, live.Step{Index: 3, Duration: 300e6, Bytes: 1 << 20})
+			l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6),
+				Bytes: maybe.Known(1 << 20)})
 			l.Windows = append(l.Windows, live.Window{ID: 1, First: 2, Last: 3, How: "op by op", Timeline: recorded(t)})
 		})
-		d.press("m")
+		d.press("m", "-", "-", "-", "-") // a budget that it does not fit in as it is
 		d.holding("T")
 		d.press("up") // what the status line says of the row itself was not kept
 		d.picture(filepath.Join(folder, "train.svg"))
@@ -255,7 +257,7 @@ func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
 	})
 }
 
-// picture compares the screen with the picture in a file, or draws it anew.
+// picture compares the screen with the picture in a file, or draws it again.
 func (d *driver) picture(path string) {
 	d.t.Helper()
 	var picture bytes.Buffer

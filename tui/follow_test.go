@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	"github.com/gmemtop/gmemtop/tui/machine"
@@ -37,7 +38,7 @@ func captured(t *testing.T, step int64) func(l *live.Look) {
 	tl := training(t, "", step<<20)
 	return func(l *live.Look) {
 		l.State, l.Title, l.Figure = live.Running, "train.py", "peak allocated"
-		l.Steps = append(l.Steps, live.Step{Index: step, Duration: 40e6, Bytes: 1 << 30, Forward: -1, Backward: -1, Optimizer: -1})
+		l.Steps = append(l.Steps, live.Step{Index: step, Duration: maybe.Known(40e6), Bytes: maybe.Known(1 << 30)})
 		l.Windows = append(l.Windows, live.Window{ID: step, First: step, Last: step, How: "op by op", Timeline: tl})
 	}
 }

@@ -104,9 +104,9 @@ func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 	return c, dir, f.Name()
 }
 
-// TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce has the second file of a rank's recording refused, in the
+// TestARankThatIsNoLongerRecordedIsReportedAtOnce has the second file of a rank's recording refused, in the
 // middle of the job.
-func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
+func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	c, dir, said := recordingRun(t)
 	c.live.maxBytes = "1B"
 	w, err := c.watch()
@@ -138,8 +138,8 @@ func TestARankThatIsNotRecordedAnyMoreIsToldOfAtOnce(t *testing.T) {
 	}
 }
 
-// TestATriggerIsToldOfInEveryRank has one that holds in both, where there is no screen.
-func TestATriggerIsToldOfInEveryRank(t *testing.T) {
+// TestATriggerIsReportedInEveryRank has one that holds in both, where there is no screen.
+func TestATriggerIsReportedInEveryRank(t *testing.T) {
 	c, _, said := recordingRun(t)
 	c.live.triggers = []string{"iteration=2"}
 	w, err := c.watch()

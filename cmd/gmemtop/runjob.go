@@ -40,19 +40,15 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
-		Long: "Starts a command and shows the steps of the training in it as they come; its output is kept " +
-			"and shown with o. The command itself is not changed: two\n" +
-			"variables of its environment are, which its children inherit, so that torchrun's ranks are " +
-			"found as well: the screen lists them, and -o writes a file for\n" +
-			"each, run-rank1.gmt beside run.gmt. Leaving the screen leaves the command running in the " +
-			"foreground. The exit code is the command's; trouble in gmemtop\n" +
-			"never changes it. With --headless there is no screen and the command keeps the terminal: use " +
-			"it with -o in jobs.\n" +
-			"With --manager and --budget it trains with that manager's plan from its first steps on: two " +
-			"of them are described, the plan is made and carried out in the\n" +
-			"process itself, and what it costs and saves is measured and shown. What is learnt is the same " +
-			"to the last bit. What does not fit trains as well: until there\n" +
-			"is a plan, what autograd saves waits on the host.",
+		Long: `Starts a command and shows the steps of the training in it as they come. o shows the command's
+output. The exit code is the command's, whatever happens to gmemtop.
+
+The ranks of torchrun are found by themselves; -o writes a file for each, such as run-rank1.gmt beside
+run.gmt. If you leave the screen, the command stays in the foreground. --headless shows no screen: use it
+with -o in batch jobs.
+
+--manager trains with a plan that takes less memory, from the first steps on, even if the training did not
+fit before. It learns the same, to the bit.`,
 		Example: "  gmemtop run -- python train.py --epochs 3\n  gmemtop run --headless -o run.gmt -- " +
 			"torchrun --nproc-per-node 8 train.py\n" +
 			"  gmemtop run --manager joint -- python train.py\n  gmemtop run --manager joint --budget " +
@@ -336,7 +332,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	}
 	if l.Report.Top >= 0 {
 		text += fmt.Sprintf(", %s at most %s", l.Figure,
-			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes))
+			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes.Or(0)))
 		if peak := peakAllocated(p.Session.Snapshot().Steps).Or(0); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
 		}

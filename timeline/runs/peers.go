@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -42,27 +43,27 @@ const (
 	peerBytes      = 32 << 20
 )
 
-// Peer is what one process of several takes a step: medians in nanoseconds and bytes, -1 where unknown.
+// Peer is what one process of several takes a step: medians in nanoseconds and bytes.
 type Peer struct {
-	Duration, Forward, Backward, Optimizer int64
-	Bytes                                  int64
+	Duration, Forward, Backward, Optimizer maybe.Int
+	Bytes                                  maybe.Int
 }
 
 // TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what
 // is unknown in all of them stays unknown.
 func TypicalPeer(last []Peer) Peer {
 	known := make([]int64, 0, len(last))
-	middle := func(f PeerFigure) int64 {
+	middle := func(f PeerFigure) maybe.Int {
 		known = known[:0]
 		for i := range last {
-			if v := last[i].figure(f); v >= 0 {
+			if v, ok := last[i].figure(f).Value(); ok {
 				known = append(known, v)
 			}
 		}
 		if len(known) == 0 {
-			return -1
+			return maybe.Int{}
 		}
-		return stats.Median(known)
+		return maybe.Known(stats.Median(known))
 	}
 	return Peer{middle(PeerDuration), middle(PeerForward), middle(PeerBackward), middle(PeerOptimizer),
 		middle(PeerBytes)}
@@ -85,8 +86,8 @@ func (f PeerFigure) String() string {
 	return [...]string{"step", "forward", "backward", "optimizer", "memory"}[f]
 }
 
-func (p *Peer) figure(f PeerFigure) int64 {
-	return [...]int64{p.Duration, p.Forward, p.Backward, p.Optimizer, p.Bytes}[f]
+func (p *Peer) figure(f PeerFigure) maybe.Int {
+	return [...]maybe.Int{p.Duration, p.Forward, p.Backward, p.Optimizer, p.Bytes}[f]
 }
 
 // PeerDifference is a figure in which a process differs from the others.
@@ -142,8 +143,8 @@ func ComparePeers(peers []Peer) PeerReport {
 	r := PeerReport{Slow: -1}
 	var durations []int64
 	for i := range peers {
-		if peers[i].Duration > 0 {
-			durations = append(durations, peers[i].Duration)
+		if d := peers[i].Duration.Or(0); d > 0 {
+			durations = append(durations, d)
 		}
 	}
 	usual := stats.Median(durations)
@@ -151,14 +152,14 @@ func ComparePeers(peers []Peer) PeerReport {
 	for i := range peers {
 		from := len(r.Differences)
 		for f := PeerDuration; f <= PeerBytes; f++ {
-			v := peers[i].figure(f)
+			v, known := peers[i].figure(f).Value()
 			others = others[:0]
 			for k := range peers {
-				if x := peers[k].figure(f); k != i && x >= 0 {
+				if x, ok := peers[k].figure(f).Value(); k != i && ok {
 					others = append(others, x)
 				}
 			}
-			if v < 0 || len(others) == 0 {
+			if !known || len(others) == 0 {
 				continue
 			}
 			m := stats.Median(others)
@@ -181,32 +182,34 @@ func ComparePeers(peers []Peer) PeerReport {
 
 // slowest finds the process that the others wait for.
 func (r *PeerReport) slowest(peers []Peer, usual int64) {
-	own := func(p *Peer) int64 { // what it does alone; the whole step where phases are unknown
-		if p.Forward < 0 {
-			return p.Duration
+	// own is what it does alone; the whole step where phases are unknown
+	own := func(p *Peer) (ns int64, known bool) {
+		if !p.Forward.IsKnown() {
+			return p.Duration.Value()
 		}
-		return p.Forward + max(p.Optimizer, 0)
+		return p.Forward.Or(0) + p.Optimizer.Or(0), true
 	}
 	best := int64(0)
 	for i := range peers {
 		var alone, backward []int64
 		for k := range peers {
-			if x := own(&peers[k]); k != i && x >= 0 {
+			if x, ok := own(&peers[k]); k != i && ok {
 				alone = append(alone, x)
 			}
-			if x := peers[k].Backward; k != i && x >= 0 {
+			if x, ok := peers[k].Backward.Value(); k != i && ok {
 				backward = append(backward, x)
 			}
 		}
 		m := stats.Median(alone)
-		more := own(&peers[i]) - m
-		if len(alone) == 0 || own(&peers[i]) < 0 || more <= best ||
+		mine, known := own(&peers[i])
+		more := mine - m
+		if len(alone) == 0 || !known || more <= best ||
 			float64(more) <= max(peerShare*float64(usual), outlierScore*steps.Spread(alone)) {
 			continue
 		}
 		best = more
-		r.Slow, r.Own, r.OthersOwn = i, own(&peers[i]), m
-		r.Waits = len(backward) > 0 && peers[i].Backward >= 0 &&
-			2*(stats.Median(backward)-peers[i].Backward) >= more
+		r.Slow, r.Own, r.OthersOwn = i, mine, m
+		waited, known := peers[i].Backward.Value()
+		r.Waits = known && 2*(stats.Median(backward)-waited) >= more
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const ms = int64(1e6)
@@ -15,11 +16,15 @@ func inStep(n int) []runs.Peer {
 	var out []runs.Peer
 	for range n {
 		noise := rng.Int64N(ms)
-		out = append(out, runs.Peer{Duration: 40 * ms, Forward: 14*ms + noise, Backward: 21*ms - noise,
-			Optimizer: 5 * ms, Bytes: 2<<30 + rng.Int64N(4<<20)})
+		out = append(out, runs.Peer{Duration: maybe.Known(40 * ms), Forward: maybe.Known(14*ms + noise),
+			Backward: maybe.Known(21*ms - noise), Optimizer: maybe.Known(5 * ms),
+			Bytes: maybe.Known(2<<30 + rng.Int64N(4<<20))})
 	}
 	return out
 }
+
+// later makes a figure larger.
+func later(i *maybe.Int, by int64) { *i = maybe.Known(i.Or(0) + by) }
 
 func TestRanksThatDoTheSameDoNotDiffer(t *testing.T) {
 	for n := range 65 {
@@ -33,11 +38,11 @@ func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) 
 	for n := 2; n <= 64; n++ {
 		p := inStep(n)
 		slow := n * 2 / 3
-		p[slow].Forward += 18 * ms
+		later(&p[slow].Forward, 18*ms)
 		for i := range p {
-			p[i].Duration += 18 * ms
+			later(&p[i].Duration, 18*ms)
 			if i != slow {
-				p[i].Backward += 18 * ms
+				later(&p[i].Backward, 18*ms)
 			}
 		}
 		r := runs.ComparePeers(p)
@@ -56,7 +61,7 @@ func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) 
 
 func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
 	p := inStep(8)
-	p[5].Bytes = 3 << 30
+	p[5].Bytes = maybe.Known(3 << 30)
 	r := runs.ComparePeers(p)
 	if len(r.Differences) != 1 || r.Differences[0].Peer != 5 ||
 		r.Differences[0].Figure != runs.PeerBytes || r.Slow != -1 {
@@ -67,16 +72,32 @@ func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
 func TestWhereEveryRankDiffersNoneIsCalledOdd(t *testing.T) {
 	p := inStep(4) // stages of a pipeline
 	for i := range p {
-		p[i].Bytes = int64(i+1) << 30
+		p[i].Bytes = maybe.Known(int64(i+1) << 30)
 	}
 	if r := runs.ComparePeers(p); len(r.Differences) != 0 {
 		t.Errorf("%+v", r.Differences)
 	}
 }
 
+// Without phases nothing shows that the others wait: their own backward passes may be what takes so long.
+func TestWithoutPhasesNobodyIsSaidToWait(t *testing.T) {
+	p := inStep(4)
+	for i := range p {
+		p[i] = runs.Peer{Duration: p[i].Duration}
+	}
+	later(&p[2].Duration, 30*ms)
+	if r := runs.ComparePeers(p); r.Slow != 2 || r.Own != 70*ms || r.OthersOwn != 40*ms || r.Waits {
+		t.Errorf("%+v", r)
+	}
+	p[0].Backward, p[1].Backward = maybe.Known(20*ms), maybe.Known(20*ms)
+	if r := runs.ComparePeers(p); r.Slow != 2 || r.Waits {
+		t.Errorf("with the backward passes of two others: %+v", r)
+	}
+}
+
 func TestAFigureThatIsUnknownDiffersFromNothing(t *testing.T) {
 	p := inStep(3)
-	p[1] = runs.Peer{-1, -1, -1, -1, -1}
+	p[1] = runs.Peer{}
 	if r := runs.ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {
 		t.Errorf("%+v", r)
 	}

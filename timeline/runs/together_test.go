@@ -52,8 +52,18 @@ func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
 	for i, want := range []Member{early, late} {
 		r := run.Ranks[i]
 		if r.Path != want.Path || r.Rank != want.Rank || !errors.Is(r.Err, want.Err) || r.From != 0 ||
-			len(r.Strip) != 8 {
+			r.To != []int64{50, 70}[i] || r.PeakTime != r.To-1 || len(r.Strip) != 8 {
 			t.Errorf("rank %d: %+v", i, r)
+		}
+	}
+	run, err = Together(context.Background(), []Member{member(1000, 20, 90), member(1000, 0, 50)}, 8,
+		func(done, total int64) {})
+	if err != nil || run.Apart {
+		t.Fatalf("%v, %+v", err, run)
+	}
+	for _, r := range run.Ranks { // the run's clock: both blocks are alive at the second event
+		if r.PeakTime != r.To-1 || r.To != 1090 && r.To != 1050 {
+			t.Errorf("a peak at %d of %d to %d", r.PeakTime, r.From, r.To)
 		}
 	}
 }

@@ -43,3 +43,24 @@ func caller(d *timeline.Device, p steps.Part) string {
 	fn, file, line := d.Timeline().Places().FrameText(p.Caller)
 	return fmt.Sprintf("%s %s:%d", fn, file, line)
 }
+
+// Two networks that run one after the other are two forward passes, and one network that a line calls again
+// after other work is two as well; what runs within one pass is not.
+func TestForwardPassesOfDifferentCallersAreParts(t *testing.T) {
+	const module = "_call_impl torch/nn/modules/module.py:1"
+	script := "gpu 0\n"
+	for name, line := range map[string]int{"g": 5, "h": 6} {
+		script += fmt.Sprintf("stack %s forward model.py:10 < %s < main train.py:%d\n", name, module, line)
+	}
+	script += "stack other load data.py:3 < main train.py:4\n" +
+		"+ a 1m g\n+ b 1m g\n+ c 1m h\n+ d 1m other\n+ e 1m h\n"
+	d := timelinetest.Script(t, script).Devices[0]
+	var got []string
+	for _, p := range steps.Parts(d) {
+		got = append(got, fmt.Sprintf("[%d, %d) %s", p.First, p.End, caller(d, p)))
+	}
+	want := "[0, 2) main train.py:5, [2, 3) main train.py:6, [4, 5) main train.py:6"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("parts are %s, want %s", s, want)
+	}
+}

@@ -1,6 +1,9 @@
 package steps
 
-import "github.com/gmemtop/gmemtop/traces/stats"
+import (
+	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/stats"
+)
 
 // Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a
 // person looks for in it: how long a step takes, whether memory grows for good, which steps stood out.
@@ -34,22 +37,22 @@ type Report struct {
 	Spikes, Slow []int
 }
 
-// Watch reports on the last steps of a job. bytes and durations have one value a step, in order; a
-// negative value is unknown and left out. noise is by how many bytes the figure wanders without the training
+// Watch reports on the last steps of a job. bytes and durations have one value a step, in order; those
+// that are unknown are left out. noise is by how many bytes the figure wanders without the training
 // being the cause: growth over all of the steps below that is no leak. An allocator's own count has none.
-func Watch(bytes, durations []int64, noise int64) Report {
+func Watch(bytes, durations []maybe.Int, noise int64) Report {
 	n := min(len(bytes), len(durations))
 	r := Report{From: max(n-Watched, 0), Top: -1}
 	var known, times []int64
 	for i := r.From; i < n; i++ {
-		if bytes[i] >= 0 {
-			known = append(known, bytes[i])
-			if r.Top < 0 || bytes[i] > bytes[r.Top] {
+		if b, ok := bytes[i].Value(); ok {
+			known = append(known, b)
+			if r.Top < 0 || b > bytes[r.Top].Or(0) {
 				r.Top = i
 			}
 		}
-		if durations[i] >= 0 {
-			times = append(times, durations[i])
+		if d, ok := durations[i].Value(); ok {
+			times = append(times, d)
 		}
 	}
 	r.Bytes, r.Duration = stats.Median(known), stats.Median(times)
@@ -58,10 +61,10 @@ func Watch(bytes, durations []int64, noise int64) Report {
 	margin := max(6*Spread(known), float64(r.Bytes)/50)
 	late := max(float64(r.Duration), 6*Spread(times)) // beyond the median
 	for i := r.From; i < n; i++ {
-		if len(known) >= 4 && bytes[i] >= 0 && float64(bytes[i]-r.Bytes) > margin {
+		if len(known) >= 4 && float64(bytes[i].Or(r.Bytes)-r.Bytes) > margin {
 			r.Spikes = append(r.Spikes, i)
 		}
-		if len(times) >= 4 && float64(durations[i]-r.Duration) > late {
+		if len(times) >= 4 && float64(durations[i].Or(r.Duration)-r.Duration) > late {
 			r.Slow = append(r.Slow, i)
 		}
 	}
@@ -72,8 +75,8 @@ func Watch(bytes, durations []int64, noise int64) Report {
 	var y []float64
 	first, last := -1, -1
 	for i := from; i < n; i++ {
-		if bytes[i] >= 0 {
-			y, last = append(y, float64(bytes[i])), i
+		if b, ok := bytes[i].Value(); ok {
+			y, last = append(y, float64(b)), i
 			if first < 0 {
 				first = i
 			}

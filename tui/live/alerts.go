@@ -15,7 +15,7 @@ import (
 // and without flicker.
 //
 // Way chosen: what is wrong is read from the last steps at every look, so that it needs no state; what of it
-// is news is what the user has not had before his eyes, by kind and process. News stays until it was seen,
+// is news is what the user has not seen yet, by kind and process. News stays until it was seen,
 // even if the cause comes and goes at a threshold. A kind that was seen is news again only when it is about a
 // later step and worse than what was seen: a job that is slow at every checkpoint says so once. Rejected: a
 // time after which an alert goes by itself, which hides it from who was away, and an alert a step, which
@@ -96,11 +96,11 @@ func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Al
 	}
 	if n := len(r.Spikes); n > 0 && r.Spikes[n-1] < len(steps) {
 		st := steps[r.Spikes[n-1]]
-		list = append(list, Alert{Kind: Spike, Step: st.Index, Size: st.Bytes, Usual: r.Bytes})
+		list = append(list, Alert{Kind: Spike, Step: st.Index, Size: st.Bytes.Or(0), Usual: r.Bytes})
 	}
 	for _, i := range slices.Backward(r.Slow) {
 		if i < len(steps) && (excused == nil || !excused(steps[i].Index)) {
-			list = append(list, Alert{Kind: Slow, Step: steps[i].Index, Size: steps[i].Duration, Usual: r.Duration})
+			list = append(list, Alert{Kind: Slow, Step: steps[i].Index, Size: steps[i].Duration.Or(0), Usual: r.Duration})
 			break
 		}
 	}

@@ -5,13 +5,14 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// with changes the last step of a look and reports on it anew.
+// with changes the last step of a look and updates its report.
 func with(l Look, change func(s *Step)) Look {
 	change(&l.Steps[len(l.Steps)-1])
-	var bytes, took []int64
+	var bytes, took []maybe.Int
 	for _, s := range l.Steps {
 		bytes, took = append(bytes, s.Bytes), append(took, s.Duration)
 	}
@@ -21,7 +22,7 @@ func with(l Look, change func(s *Step)) Look {
 }
 
 func TestNewsAreWhatTheUserHasNotSeen(t *testing.T) {
-	slow := func(ns int64) func(*Step) { return func(s *Step) { s.Duration = ns } }
+	slow := func(ns int64) func(*Step) { return func(s *Step) { s.Duration = maybe.Known(ns) } }
 	sc, v, _ := open(t, running(t, 50))
 	say := func(when string, l Look, want string) {
 		t.Helper()
@@ -61,7 +62,7 @@ func TestAnAlertNamesItsRank(t *testing.T) {
 }
 
 func TestAStepThatIsExcusedIsNoNews(t *testing.T) {
-	l := with(running(t, 52), func(s *Step) { s.Duration = 300e6 })
+	l := with(running(t, 52), func(s *Step) { s.Duration = maybe.Known(300e6) })
 	if got := AlertsOf(l.Steps, &l.Report, func(step int64) bool { return step == 51 }); len(got) > 0 {
 		t.Errorf("%+v", got)
 	}

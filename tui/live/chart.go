@@ -38,7 +38,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 	}
 	var top int64
 	for i := range steps {
-		top = max(top, steps[i].Bytes)
+		top = max(top, steps[i].Bytes.Or(0))
 	}
 	if top <= 0 {
 		leaf.Working(s, c, "no figures of memory yet")
@@ -85,7 +85,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 		odd := false
 		for i := from; i < to; i++ {
 			st := &steps[i]
-			high = max(high, st.Bytes)
+			high = max(high, st.Bytes.Or(0))
 			if spikes[st.Index] || st.OOMs > 0 {
 				fill, odd = bad, true
 			}
@@ -140,7 +140,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 func highest(steps []Step, from, to int) int {
 	best := from
 	for i := from; i < to; i++ {
-		if steps[i].Bytes > steps[best].Bytes {
+		if steps[i].Bytes.Or(0) > steps[best].Bytes.Or(0) {
 			best = i
 		}
 	}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -102,8 +102,8 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	phases, numbered := false, false
 	for i := range ranks {
 		r := &ranks[i]
-		top = max(top, r.Typical.Bytes)
-		phases = phases || r.Typical.Forward >= 0
+		top = max(top, r.Typical.Bytes.Or(0))
+		phases = phases || r.Typical.Forward.IsKnown()
 		numbered = numbered || r.Rank >= 0
 	}
 	same := func(f func(r *Rank) string) bool {
@@ -124,12 +124,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "process", 9, true
 	}
 	p.table.Blurred = !p.focus
-	duration := func(ns int64) table.Cell {
-		if ns < 0 {
-			return table.Cell{Text: "–", Style: th.Faint}
-		}
-		return table.Cell{Text: timeline.Duration(ns)}
-	}
+	duration := func(ns maybe.Int) table.Cell { return figureCell(ns, th, canvas.Style{}, timeline.Duration) }
 	p.table.Draw(c, at, th, func(row, col int) table.Cell {
 		i := p.order[row]
 		r := &ranks[i]
@@ -166,10 +161,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		case rankOptimizer:
 			return duration(r.Typical.Optimizer)
 		case rankBytes:
-			if r.Typical.Bytes < 0 {
-				return table.Cell{Text: "–", Style: th.Faint}
-			}
-			return table.Cell{Text: strings.TrimSpace(text(r.Typical.Bytes))}
+			return figureCell(r.Typical.Bytes, th, canvas.Style{}, text)
 		case rankCaptured:
 			return table.Cell{Text: strconv.Itoa(r.Captured), Style: th.Dim}
 		}
@@ -197,8 +189,8 @@ func (p *ranksPane) status(u timeline.Units, l *Look) string {
 	if r.Device != "" {
 		text += " on " + r.Device
 	}
-	if r.Typical.Bytes >= 0 {
-		text += ", " + l.Figure + " " + u.Bytes(r.Typical.Bytes)
+	if n, ok := r.Typical.Bytes.Value(); ok {
+		text += ", " + l.Figure + " " + u.Bytes(n)
 	}
 	if more, _ := l.unlike(i, u); more != "" {
 		text += ": " + more

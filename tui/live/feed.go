@@ -16,6 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Feed is a running job as the screen sees it. Its methods are safe for concurrent use.
@@ -119,15 +120,14 @@ func (r *Rank) Name() string {
 // Fact is something known about a job.
 type Fact struct{ Name, Value string }
 
-// Step is one training step. Times are nanoseconds, -1 where unknown.
+// Step is one training step. Times are nanoseconds.
 type Step struct {
 	Index                                  int64
-	Duration, Forward, Backward, Optimizer int64
-	// Bytes is the figure that Look.Figure names, -1 where unknown; Held is what was allocated when the step
-	// was over.
-	Bytes, Held int64
+	Duration, Forward, Backward, Optimizer maybe.Int
+	// Bytes is the figure that Look.Figure names; Held is what was allocated when the step was over.
+	Bytes, Held maybe.Int
 	// Cost is the time that watching took of the step.
-	Cost int64
+	Cost maybe.Int
 	// Retries and OOMs are the allocator's in this step.
 	Retries, OOMs int64
 	// UnderPlan says that a plan was carried out in the step.
@@ -168,7 +168,7 @@ type Capture struct {
 	Pending bool
 	// All says that everything is captured whole as it comes: there is nothing to ask for.
 	All bool
-	// Along names the process that watches the job where this viewer only looks along with it, 0 for none:
+	// Along names the process that watches the job where this viewer is a further one, 0 for none:
 	// leaving disturbs neither.
 	Along int
 	// Lean says what the job trains with to take less memory for as long as it is watched, "" for nothing:

@@ -209,11 +209,11 @@ func (v *View) Status(s *leaf.State) string {
 	if st.UnderPlan {
 		text += " under a plan"
 	}
-	if st.Duration >= 0 {
-		text += ": " + timeline.Duration(st.Duration)
+	if d, ok := st.Duration.Value(); ok {
+		text += ": " + timeline.Duration(d)
 	}
-	if st.Bytes >= 0 {
-		text += fmt.Sprintf(", %s %s", v.look.Figure, s.Units.Bytes(st.Bytes))
+	if n, ok := st.Bytes.Value(); ok {
+		text += fmt.Sprintf(", %s %s", v.look.Figure, s.Units.Bytes(n))
 	}
 	if w, ok := v.look.windowOf(st.Index); ok {
 		text += ", captured " + w.How

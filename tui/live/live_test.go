@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
@@ -38,11 +39,13 @@ func running(t *testing.T, n int) Look {
 		},
 		Whole: Part{Name: "Reserved", Bytes: 2400 << 20},
 	}
-	var bytes, took []int64
+	var bytes, took []maybe.Int
 	for i := range n {
-		st := Step{Index: int64(i), Duration: 40e6 + int64(i%7)*1e5, Forward: 14e6, Backward: 21e6, Optimizer: 5e6, Bytes: 2 << 30, Held: 1600 << 20, Cost: 120e3}
+		st := Step{Index: int64(i), Duration: maybe.Known(40e6 + int64(i%7)*1e5),
+			Forward: maybe.Known(14e6), Backward: maybe.Known(21e6), Optimizer: maybe.Known(5e6),
+			Bytes: maybe.Known(2 << 30), Held: maybe.Known(1600 << 20), Cost: maybe.Known(120e3)}
 		if i == 60 {
-			st.Bytes, st.Duration = 2600<<20, 95e6
+			st.Bytes, st.Duration = maybe.Known(2600<<20), maybe.Known(95e6)
 		}
 		l.Steps = append(l.Steps, st)
 		bytes, took = append(bytes, st.Bytes), append(took, st.Duration)
@@ -77,9 +80,9 @@ func TestScreens(t *testing.T) {
 		},
 		"leak": func() Look {
 			l := running(t, 100)
-			var bytes, took []int64
+			var bytes, took []maybe.Int
 			for i := range l.Steps {
-				l.Steps[i].Bytes = 2<<30 + int64(i)<<20
+				l.Steps[i].Bytes = maybe.Known(2<<30 + int64(i)<<20)
 				bytes, took = append(bytes, l.Steps[i].Bytes), append(took, l.Steps[i].Duration)
 			}
 			l.Report = steps.Watch(bytes, took, 0)
@@ -126,7 +129,7 @@ func TestKeysBecomeOrders(t *testing.T) {
 }
 
 // How deep steps are captured is chosen with a key, beside what each way was measured to cost.
-func TestHowDeepIsChosenBesideWhatItCosts(t *testing.T) {
+func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	l := running(t, 20)
 	l.Capture.Depth = "ops"
 	l.Capture.Depths = []Depth{{How: "ops", Name: "op by op", Shows: "each op", Cost: 31 * time.Millisecond}, {How: "history", Name: "allocator history", Shows: "segments"}}

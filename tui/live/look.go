@@ -123,17 +123,17 @@ func (l *Look) sentence(u timeline.Units) string {
 		text += ", " + timeline.Duration(r.Duration) + " a " + l.rowName()
 	}
 	if r.Top >= 0 && r.Top < n {
-		top, now := l.Steps[r.Top], l.Steps[r.Top].Bytes
-		for i := n - 1; i > r.Top; i-- { // the figure is not taken at every step
-			if l.Steps[i].Bytes >= 0 {
-				now = l.Steps[i].Bytes
+		top, now := l.Steps[r.Top], int64(0)
+		for i := n - 1; i >= r.Top; i-- { // the figure is not taken at every step
+			if v, ok := l.Steps[i].Bytes.Value(); ok {
+				now = v
 				break
 			}
 		}
 		text += fmt.Sprintf(", %s %s", l.Figure, u.Bytes(now))
-		if u.Bytes(top.Bytes) != u.Bytes(now) {
+		if most := u.Bytes(top.Bytes.Or(0)); most != u.Bytes(now) {
 			at := leaf.Count(top.Index)
-			text += fmt.Sprintf(", at most %s in %s %s", u.Bytes(top.Bytes), l.rowName(), at)
+			text += fmt.Sprintf(", at most %s in %s %s", most, l.rowName(), at)
 		}
 	}
 	if peers := l.peersSentence(u); peers != "" {
@@ -180,7 +180,7 @@ const lately = 64
 func (l *Look) pair() bool {
 	n := 0
 	for i := range l.Ranks {
-		if l.Ranks[i].Typical.Duration >= 0 {
+		if l.Ranks[i].Typical.Duration.IsKnown() {
 			n++
 		}
 	}
@@ -214,7 +214,7 @@ func (l *Look) peersSentence(u timeline.Units) string {
 	if i := l.Peers.Slow; i >= 0 && i < len(l.Ranks) {
 		name := l.Ranks[i].Name()
 		own, others := timeline.Duration(l.Peers.Own), timeline.Duration(l.Peers.OthersOwn)
-		if l.Ranks[i].Typical.Forward < 0 {
+		if !l.Ranks[i].Typical.Forward.IsKnown() {
 			return fmt.Sprintf("%s is the slowest, %s a step, the others %s", name, own, others)
 		}
 		text := name + " is the slowest, " + own + " in forward and optimizer, the others " + others

@@ -131,15 +131,15 @@ func (p *ranksPane) sort(l *Look) {
 		case rankStep:
 			return r.Step
 		case rankTime:
-			return r.Typical.Duration
+			return r.Typical.Duration.Or(-1)
 		case rankForward:
-			return r.Typical.Forward
+			return r.Typical.Forward.Or(-1)
 		case rankBackward:
-			return r.Typical.Backward
+			return r.Typical.Backward.Or(-1)
 		case rankOptimizer:
-			return r.Typical.Optimizer
+			return r.Typical.Optimizer.Or(-1)
 		case rankBytes:
-			return r.Typical.Bytes
+			return r.Typical.Bytes.Or(-1)
 		}
 		return int64(i)
 	}

@@ -8,6 +8,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -17,11 +18,12 @@ func ranked(l Look, n int) Look {
 	var peers []runs.Peer
 	for i := range n {
 		r := Rank{ID: i, Rank: i, PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: 159, Captured: 2,
-			Typical: runs.Peer{Duration: 58e6, Forward: 14e6, Backward: 39e6, Optimizer: 5e6,
-				Bytes: 2<<30 + int64(i)<<20}}
+			Typical: runs.Peer{Duration: maybe.Known(58e6), Forward: maybe.Known(14e6),
+				Backward: maybe.Known(39e6), Optimizer: maybe.Known(5e6),
+				Bytes: maybe.Known(2<<30 + int64(i)<<20)}}
 		switch {
 		case i == 3 || n == 2 && i == 1:
-			r.Typical.Forward, r.Typical.Backward = 32e6, 21e6
+			r.Typical.Forward, r.Typical.Backward = maybe.Known(32e6), maybe.Known(21e6)
 		case i == n-1 && n > 2:
 			r.State, r.Word, r.Failed, r.Step = Ended, "RuntimeError: boom", true, 121
 		}
@@ -108,7 +110,7 @@ func TestTheRowUnderTheCursorStaysUnderItWhateverTheRanksDo(t *testing.T) {
 	at := func() string { return v.Status(sc.State) }
 	before, _, _ := strings.Cut(at(), ",")
 	l := ranked(running(t, 161), 64)
-	l.Ranks[40].Typical.Bytes *= 2
+	l.Ranks[40].Typical.Bytes = l.Ranks[40].Typical.Bytes.Times(2)
 	var peers []runs.Peer
 	for _, r := range l.Ranks {
 		peers = append(peers, r.Typical)

@@ -6,9 +6,11 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
+	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
 // stepTable is the steps, the newest first.
@@ -74,8 +76,8 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	phases, retries := false, false
 	for i := range l.Steps {
 		st := &l.Steps[i]
-		top = max(top, st.Bytes)
-		phases = phases || st.Forward >= 0 || st.Backward >= 0
+		top = max(top, st.Bytes.Or(0))
+		phases = phases || st.Forward.IsKnown() || st.Backward.IsKnown()
 		retries = retries || st.Retries+st.OOMs > 0
 	}
 	unit, text := s.Units.Column(top)
@@ -87,12 +89,7 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		x.Columns[col].Hidden = !phases
 	}
 	x.Columns[colRetries].Hidden = !retries
-	duration := func(n int64) table.Cell {
-		if n < 0 {
-			return table.Cell{Text: "–", Style: th.Faint}
-		}
-		return table.Cell{Text: timeline.Duration(n), Style: th.Dim}
-	}
+	duration := func(n maybe.Int) table.Cell { return figureCell(n, th, th.Dim, timeline.Duration) }
 	slow := 2 * l.Report.Duration
 	x.Draw(c, at, th, func(row, col int) table.Cell {
 		st, _ := l.step(row)
@@ -114,24 +111,19 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		case colTime:
 			cell := duration(st.Duration)
 			cell.Style = th.Text
-			if slow > 0 && st.Duration > slow {
+			if slow > 0 && st.Duration.Or(0) > slow {
 				cell.Style = th.Warn
 			}
 			return cell
 		case colBytes:
-			if st.Bytes < 0 {
-				return table.Cell{Text: "–", Style: th.Faint}
-			}
-			return table.Cell{Text: strings.TrimSpace(text(st.Bytes))}
+			return figureCell(st.Bytes, th, canvas.Style{}, text)
 		case colChange:
-			before, ok := l.step(row + 1)
-			switch {
-			case !ok || st.Bytes < 0 || before.Bytes < 0:
-				return table.Cell{Text: "–", Style: th.Faint}
-			case st.Bytes == before.Bytes:
+			before, _ := l.step(row + 1)
+			change := st.Bytes.Minus(before.Bytes)
+			if change == maybe.Known(0) {
 				return table.Cell{Text: "0", Style: th.Dim}
 			}
-			return table.Cell{Text: s.Units.Delta(st.Bytes - before.Bytes)}
+			return figureCell(change, th, canvas.Style{}, s.Units.Delta)
 		case colForward:
 			return duration(st.Forward)
 		case colBackward:
@@ -154,4 +146,13 @@ func short(figure string) string {
 		return w
 	}
 	return figure
+}
+
+// figureCell is a figure in a table; a dash stands for one that is unknown.
+func figureCell(n maybe.Int, th *theme.Theme, st canvas.Style, text func(int64) string) table.Cell {
+	v, ok := n.Value()
+	if !ok {
+		return table.Cell{Text: "–", Style: th.Faint}
+	}
+	return table.Cell{Text: strings.TrimSpace(text(v)), Style: st}
 }

@@ -182,8 +182,13 @@ func (v *View) Status(s *leaf.State) string {
 	if r.Err != nil {
 		return fmt.Sprintf("rank %d · %v", r.Rank, r.Err)
 	}
-	return fmt.Sprintf("rank %d · peak %s, %s to the median · %s", r.Rank, s.Units.Bytes(r.Totals.PeakAllocated),
-		s.Units.Delta(r.Totals.PeakAllocated-v.of.Median), r.Path)
+	peak, than := s.Units.Bytes(r.Totals.PeakAllocated), "as the median"
+	if by := r.Totals.PeakAllocated - v.of.Median; by > 0 {
+		than = s.Units.Bytes(by) + " above the median"
+	} else if by < 0 {
+		than = s.Units.Bytes(-by) + " below the median"
+	}
+	return fmt.Sprintf("rank %d · peak %s, %s · %s", r.Rank, peak, than, r.Path)
 }
 
 // Copy implements leaf.Copier.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
@@ -41,9 +42,8 @@ func (f *Probes) Look() live.Look {
 	for _, s := range v.Steps[from:] {
 		failed := max(s.OOMs.Or(0)-f.ooms, 0)
 		f.ooms += failed
-		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: s.End - s.Start, Forward: -1,
-			Backward: -1, Optimizer: -1,
-			Bytes: s.PeakAllocated.Or(-1), Held: s.Allocated.Or(-1), Cost: -1, OOMs: failed})
+		f.rows = append(f.rows, live.Step{Index: s.Index, Duration: maybe.Known(s.End - s.Start),
+			Bytes: s.PeakAllocated, Held: s.Allocated, OOMs: failed})
 	}
 	if n := len(f.rows); n > 2*capture.MaxSteps {
 		f.rows = slices.Clone(f.rows[n-capture.MaxSteps:])
@@ -51,7 +51,7 @@ func (f *Probes) Look() live.Look {
 	l.Steps, l.Figure = slices.Clip(f.rows), "allocated since attaching"
 	l.Report = steps.Report{From: max(len(f.rows)-steps.Watched, 0), Top: -1}
 	for i := l.Report.From; i < len(f.rows); i++ {
-		if l.Report.Top < 0 || f.rows[i].Bytes > f.rows[l.Report.Top].Bytes {
+		if l.Report.Top < 0 || f.rows[i].Bytes.Or(0) > f.rows[l.Report.Top].Bytes.Or(0) {
 			l.Report.Top = i
 		}
 	}

@@ -188,7 +188,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	l.Silence = ""
 	if n := len(v.Steps); n > 0 && !v.Ended {
 		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End),
-			time.Duration(f.recent.Duration), v.Target.PID, procs.State)
+			time.Duration(f.recent.Duration.Or(0)), v.Target.PID, procs.State)
 	}
 	switch {
 	case v.Ended:
@@ -257,12 +257,13 @@ func (f *Process) addSteps(v capture.View) {
 		l.Figure = "allocated memory"
 	}
 	last := l.Steps[max(len(l.Steps)-steps.Watched, 0):]
-	held, took := make([]int64, len(last)), make([]int64, len(last))
+	held, took := make([]maybe.Int, len(last)), make([]maybe.Int, len(last))
 	var cost, time int64
 	for i := range last {
 		held[i], took[i] = last[i].Bytes, last[i].Duration
-		if last[i].Cost >= 0 && last[i].Duration > 0 {
-			cost, time = cost+last[i].Cost, time+last[i].Duration
+		c, known := last[i].Cost.Value()
+		if d := last[i].Duration.Or(0); known && d > 0 {
+			cost, time = cost+c, time+d
 		}
 	}
 	noise := int64(0)
@@ -357,12 +358,11 @@ const (
 // memory has to do.
 func (f *Process) step(s capture.Step) live.Step {
 	x := live.Step{
-		Index: s.Index, Duration: -1, Forward: s.Forward.Or(-1), Backward: s.Backward.Or(-1),
-		Optimizer: s.Optimizer.Or(-1), Bytes: maybe.First(s.Allocated, s.RSS).Or(-1),
-		Held: s.Allocated.Or(-1), Cost: int64(s.Cost),
+		Index: s.Index, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
+		Bytes: maybe.First(s.Allocated, s.RSS), Held: s.Allocated, Cost: maybe.Known(int64(s.Cost)),
 	}
 	if s.Start > 0 && s.End > s.Start {
-		x.Duration = s.End - s.Start
+		x.Duration = maybe.Known(s.End - s.Start)
 	}
 	rise := func(figure maybe.Int, before *int64) int64 {
 		now, ok := figure.Value()
@@ -378,7 +378,7 @@ func (f *Process) step(s capture.Step) live.Step {
 	return x
 }
 
-// describe says who is watched and what his memory consists of.
+// describe says which process is watched and what its memory consists of.
 func (f *Process) describe(v capture.View) {
 	l := &f.look
 	if !v.Began {

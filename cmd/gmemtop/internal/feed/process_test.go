@@ -94,7 +94,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 	}
 	l := until(t, f, "20 steps", func(l live.Look) bool { return len(l.Steps) == 20 })
 	if l.State != live.Running || l.Title != "train.py" || l.Figure != "resident memory" ||
-		l.Steps[3].Bytes != 2<<30 || l.Steps[3].Duration != 40e6 {
+		l.Steps[3].Bytes != maybe.Known(2<<30) || l.Steps[3].Duration != maybe.Known(40e6) {
 		t.Errorf("%+v", l)
 	}
 	if l.Report.Duration != 40e6 || !l.Capture.Measured || l.Capture.Share != 0.001 {
@@ -128,7 +128,7 @@ func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.
 		s.Step(step)
 	}
 	l := until(t, f, "5 steps", func(l live.Look) bool { return len(l.Steps) == 5 })
-	if l.Figure != "allocated memory" || l.Report.Top < 0 || l.Steps[l.Report.Top].Bytes>>30 != 3 {
+	if l.Figure != "allocated memory" || l.Report.Top < 0 || l.Steps[l.Report.Top].Bytes.Or(0)>>30 != 3 {
 		t.Errorf("%s, at most in step %d of %+v", l.Figure, l.Report.Top, l.Steps)
 	}
 }
@@ -149,7 +149,7 @@ func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	}
 }
 
-func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
+func TestAStepUnderAPlanIsMarkedWheneverItsWindowComes(t *testing.T) {
 	f, s := follow(t, nil)
 	s.Begin(capture.Target{PID: 7})
 	under := func(i int64) capture.Step {
@@ -192,7 +192,7 @@ func TestAStepUnderAPlanIsToldFromOthersWheneverItsWindowComes(t *testing.T) {
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }
 
-func TestOrdersReachTheSourceAndItsRefusalIsTold(t *testing.T) {
+func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 	o := &orders{}
 	f, s := follow(t, o)
 	s.Begin(capture.Target{PID: 7, Rank: -1})
