@@ -32,14 +32,14 @@ func newAttachCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a PyTorch training that runs already",
-		Long: "Brings a small agent into a running PyTorch process and shows its steps as they come; keys " +
-			"capture a step whole, op by op. The process needs no change\n" +
-			"and stands still for less than a millisecond or two. When the screen is left the agent is " +
-			"taken out again and nothing of it remains.\n" +
-			"With --manager and --budget, or --plan, it trains with that plan for as long as it is " +
-			"watched.\n" +
-			"Without a number it lists the GPUs and the processes of this machine to choose from. With " +
-			"--dry-run it says what it would do, and does nothing.",
+		Long: `Shows the steps of a running PyTorch training as they come. A key press captures a step whole,
+op by op.
+
+Nothing changes in your script. The process stops for a millisecond or two while a small agent goes in, and
+nothing is left of it when you leave the screen. The training learns the same, to the bit.
+
+Without a number, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
+takes less memory, for as long as you watch.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
 		RunE: func(cmd *cobra.Command, args []string) error {

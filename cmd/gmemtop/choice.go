@@ -24,7 +24,7 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.manager, "manager", "",
 		"train with this manager's plan, made once two steps have been described")
 	p.StringVar(&f.plan.Budget, "budget", "",
-		"what the plan is to fit into: 8GiB, or 50% of what PyTorch's caching allocator takes (default "+
+		"what the plan is to fit into: 8GiB, or 50% of what a step holds at its peak today (default "+
 			"nine tenths of what is free on the GPU)")
 	p.StringVar(&f.file, "plan", "",
 		"train with the plan in this file, which gmemtop plan --target live:PID wrote")
@@ -91,10 +91,10 @@ func (f *choiceFlags) planned() (*crew.Choice, error) {
 }
 
 // fitInto returns what the plan of a manager is to fit into, of so much room, 0 where that is not known.
-func (f *choiceFlags) fitInto(ctx context.Context, p *plan.Problem, room int64) (int64, error) {
+func (f *choiceFlags) fitInto(_ context.Context, p *plan.Problem, room int64) (int64, error) {
 	switch {
 	case f.plan.Budget != "" || planner.Pools(f.manager):
-		return f.plan.BudgetFor(ctx, p)
+		return f.plan.BudgetFor(p)
 	case room == 0:
 		return 0, errors.New("what there is of the device's memory is not known: say with --budget what " +
 			"the plan is to fit into")

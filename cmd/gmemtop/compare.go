@@ -44,22 +44,15 @@ func newCompareCommand(a *app) *cobra.Command {
 			return c.plan.tracesOrNetwork(4)(cmd, args)
 		},
 		Short: "What each memory manager would make of this training, side by side",
-		Long: "Plans one iteration of a trace with memory managers (pooling, swapping, recompute and their " +
-			"combinations), checks every\n" +
-			"plan, simulates it, and says which is the fastest that fits. What the recording cannot serve " +
-			"is listed with the reason.\n" +
-			"Managers: " + strings.Join(managers.Names(), ", ") + ".\n" +
-			"With --target cuda every plan is also carried out on a GPU, with real memory, real copies and " +
-			"kernels that do as much work as\n" +
-			"the recorded ones: checked byte for byte, then timed, and shown beside what was simulated.\n" +
-			"With --target live:PID a running training is described, and what eager PyTorch can carry out " +
-			"of the plans is carried out in it,\n" +
-			"one after the other, each measured between steps without a plan; it learns the same, and is " +
-			"left as it was. Managers that only\n" +
-			"choose addresses (smartpool, stalloc, exact) are carried out where they are named, in a table " +
-			"of their own.\n" +
-			"Exits with 3 where nothing that was compared fits in the budget, with 5 where there is no GPU " +
-			"to measure on.",
+		Long: `Which memory manager makes this training fit, and what does it cost? compare plans one
+iteration of the trace with each, checks every plan, simulates it, and names the fastest that
+fits the budget. gmemtop help managers lists them.
+
+--target cuda also carries the plans out on your GPU, with real memory and copies: checked byte for byte,
+then timed. --target live:PID does so in a running training, one plan after the other, and leaves the
+training as it was.
+
+Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measure on.`,
 		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB " +
 			"--managers all\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
@@ -155,7 +148,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 	if p == nil {
 		return err
 	}
-	opt, err := c.plan.Options(ctx, p)
+	opt, err := c.plan.Options(p)
 	if err != nil {
 		return err
 	}
@@ -322,7 +315,7 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 	if n := target.Ranks(); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}
-	opt, err := c.plan.Options(ctx, p)
+	opt, err := c.plan.Options(p)
 	if err != nil {
 		return nil, err
 	}

@@ -12,11 +12,10 @@ func newDescribeCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "describe -o describe.py", GroupID: groupFiles, Args: cobra.NoArgs, DisableFlagsInUseLine: true,
 		Short: "Write a recorder of whole training steps, for your script to import",
-		Long: "Writes describe.py, one file that needs torch and nothing else. A training script that " +
-			"imports it records two steps op by op: which\n" +
-			"op reads and writes which memory, in which module and phase, and how long it takes. That is " +
-			"what swapping and recompute are planned on.\n" +
-			"The file's first lines say how to use it.",
+		Long: `Writes describe.py, a single file that needs only torch. A training script that imports it
+records two steps op by op: which op reads and writes which memory, in which module and phase,
+and how long it takes. Planning of swapping and recompute needs that. The first lines of the
+file say how to use it.`,
 		Example: "  gmemtop describe -o describe.py\n  gmemtop compare step.jsonl --budget 12GiB",
 		RunE: func(*cobra.Command, []string) error {
 			return a.write(false, func(w io.Writer) error {

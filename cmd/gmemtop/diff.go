@@ -21,12 +21,13 @@ func newDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "diff A B", GroupID: groupReport, Args: exactArgs("A", "B"),
 		Short: "What changed between two traces, as text or as a gate in CI",
-		Long: "Compares two traces at their peaks: categories and call sites, with causes; line shifts " +
-			"in the source do not count.\n" +
-			"--fail-if sets conditions on a metric: 'peak>+2%' (a change), 'peak_reserved>+64MiB', " +
-			"'peak>40GiB' (B's own value).\n" +
-			"The report names the metrics. Exits with 3 where a condition holds, with 4 where a trace is " +
-			"damaged.",
+		Long: `What changed at the peak between two traces: categories and call sites, with causes. Code that
+only moved to other lines counts as the same.
+
+--fail-if makes it a gate for CI: 'peak>+2%' (a change), 'peak_reserved>+64MiB', 'peak>40GiB' (B's own
+value). The report names the metrics.
+
+Exits with 3 if a condition holds, and with 4 if a trace is damaged.`,
 		Example: "  gmemtop diff old.pickle new.pickle\n  gmemtop diff old.pickle new.pickle --fail-if " +
 			"'peak>+2%' --format markdown",
 		RunE: func(cmd *cobra.Command,
@@ -35,7 +36,7 @@ func newDiffCommand(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringArrayVar(&c.failIf, "fail-if", nil,
-		"exit with 3 if this holds; may be given several times")
+		"exit with 3 if this `condition` holds; may be given several times")
 	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown or json")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)

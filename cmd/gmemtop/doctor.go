@@ -26,11 +26,11 @@ func newDoctorCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", GroupID: groupMachine, Args: cobra.NoArgs,
 		Short: "What can be seen and done on this machine, and the fix for what cannot",
-		Long: "Says what of gmemtop works on this machine, and what would fix the rest.\n" +
-			"With --gpu-report it also runs gmemtop and small trainings on the GPU for up to nine " +
-			"minutes, compares what it measures with what gmemtop claims, and " +
-			"writes one file without names, paths or process numbers. It shows what is in the file and " +
-			"sends nothing. Root is not needed, and memory that others use is left alone.",
+		Long: `What of gmemtop works on this machine, and what fixes the rest.
+
+--gpu-report also runs gmemtop and small trainings on your GPU for up to nine minutes, and compares what it
+measures with what gmemtop claims. The report has no names, paths or process numbers; gmemtop shows what is
+in it and sends nothing. It does not need root, and leaves other programs' memory alone.`,
 		Example: "  gmemtop doctor\n  gmemtop doctor --gpu-report gpu.json --python ~/venv/bin/python\n" +
 			"  gmemtop doctor --gpu-report gpu.json --all --keep checks",
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -74,7 +74,7 @@ func (g *gpuReport) addFlags(c *cobra.Command) {
 	p.StringVar(&g.python, "python", "",
 		"the Python that has torch, for --gpu-report (default: python3, where it has torch)")
 	p.Float64Var(&g.minutes, "minutes", 9, "how long the checks may take")
-	p.StringSliceVar(&g.checks, "checks", nil, "run these checks only; \"list\" lists them")
+	p.StringSliceVar(&g.checks, "checks", nil, "run these `checks` only; \"list\" lists them")
 	p.BoolVar(&g.all, "all", false, "run every check, however long that takes")
 	p.StringVar(&g.keep, "keep", "",
 		"keep recordings and logs in this folder, and go on there after an earlier run")

@@ -30,11 +30,12 @@ func newPackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "pack PROBLEM.csv", GroupID: groupFiles, Args: exactArgs("PROBLEM.csv"),
 		Short: "Solve a storage-allocation problem: an address for every buffer",
-		Long: "Reads a storage-allocation problem (MiniMalloc's CSV: id,lower,upper,size), finds an " +
-			"offset for every buffer such that\n" +
-			"buffers alive together never overlap, and writes the rows with an offset column. With " +
-			"--capacity it looks for a packing\n" +
-			"within it, without for the lowest top. Exits with 3 where the capacity cannot be met.",
+		Long: `Finds an address for every buffer of a storage-allocation problem (MiniMalloc's CSV:
+id,lower,upper,size), so that buffers that are alive together never overlap, and writes the
+rows with an offset column. It looks for the smallest total, or with --capacity for any
+packing within that.
+
+Exits with 3 if the capacity cannot be met.`,
 		Example: "  gmemtop pack problem.csv -o solution.csv\n  gmemtop pack problem.csv --capacity " +
 			"1048576 --timeout 60s",
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },

@@ -41,14 +41,13 @@ func newPlanCommand(a *app) *cobra.Command {
 			return c.plan.tracesOrNetwork(1)(cmd, args)
 		},
 		Short: "Write one manager's plan: what leaves memory when, and where everything lies",
-		Long: "Plans one iteration of a trace with one manager, checks the plan, and writes it as JSON " +
-			"(docs/plan.md): what is swapped,\n" +
-			"recomputed or discarded between which ops and why, and the address of every buffer.\n" +
-			"With --target live:PID the step that a running training runs is planned, for eager PyTorch: " +
-			"gmemtop run --plan has that carried out,\n" +
-			"and --emit torch writes it as a Python file that does the same in your own script, without " +
-			"gmemtop.\n" +
-			"Exits with 3 where the plan does not fit in the budget; it is written all the same.",
+		Long: `Writes one manager's plan for an iteration as JSON (docs/plan.md): what is swapped, recomputed
+or discarded between which ops and why, and the address of every buffer.
+
+--target live:PID plans for a running training. gmemtop run --plan trains with that plan; --emit torch
+writes it as a Python file for your own script, which then needs no gmemtop.
+
+Exits with 3 if the plan does not fit the budget; the plan is written all the same.`,
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -123,7 +122,7 @@ func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr er
 	if err != nil {
 		return err
 	}
-	opt, err := c.plan.Options(ctx, p)
+	opt, err := c.plan.Options(p)
 	if err != nil {
 		return err
 	}

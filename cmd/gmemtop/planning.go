@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -25,18 +24,18 @@ type planFlags struct{ planner.Task }
 func (f *planFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.Budget, "budget", "",
-		"the device's memory: 8GiB, or 50% of what PyTorch's caching allocator takes")
+		"the device's memory: 8GiB, or 50% of what a step holds at its peak today")
 	p.StringVar(&f.Margin, "margin", "", "memory to keep free within the budget (default none)")
 	p.StringVar(&f.Outside, "outside", "",
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
 	p.StringVar(&f.Hardware, "hardware", "",
-		"what copies and allocations cost: "+strings.Join(hardwareNames(), ", ")+", or a JSON file")
+		"the `GPU` whose costs count: a name of gmemtop help hardware, or a JSON file")
 	p.StringVar(&f.Network, "network", "",
-		"plan a network made from its layers instead of a file: "+strings.Join(networkNames(), ", "))
+		"plan a `network` made from its layers instead of a file: a name of gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
-		"samples in a batch: of --network, or of the recorded files in their order")
+		"`samples` in a batch, with commas between several: of --network, or of the files in their order")
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
-		"tokens in a sample: of --network, or of the recorded files in their order")
+		"`tokens` in a sample, with commas between several: of --network, or of the files in their order")
 	p.StringVar(&f.Iteration, "iteration", "",
 		"the iteration to plan on, by its number (default the steady one of the highest peak)")
 	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
@@ -53,7 +52,7 @@ func (f *planFlags) tracesOrNetwork(most int) cobra.PositionalArgs {
 		case f.Network == "" && len(args) == 0:
 			return fmt.Errorf("%s needs FILE, or --network", cmd.Name())
 		case len(args) > most:
-			return fmt.Errorf("%s takes at most %d files, but %q came too", cmd.Name(), most, args[most])
+			return fmt.Errorf("%s takes at most %d files: %q is one too many", cmd.Name(), most, args[most])
 		}
 		return nil
 	}

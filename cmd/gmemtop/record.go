@@ -33,13 +33,15 @@ func newRecordCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "record [flags] PID | record [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Record a training to a file, without a screen",
-		Long: "Records every step's totals and one step in so many whole, op by op, to a native file that " +
-			"can be replayed while it grows. What was written stays readable\n" +
-			"whatever dies: the training, gmemtop or the machine. Triggers keep only what stands around " +
-			"them: allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100,\n" +
-			"oom, leak>1MiB/step. Ctrl-C ends the recording of a process that was attached to; the process " +
-			"goes on. The end of the terminal ends nothing, and meanwhile\n" +
-			"gmemtop attach shows what is recorded, as often as you like.",
+		Long: `Writes every step's totals to a file, and one step in --every whole, op by op. The file can be
+replayed while it grows, and what was written stays readable whatever dies: the training,
+gmemtop or the machine.
+
+Triggers keep only the steps around an event: oom, allocated>60GiB, rss>20GiB, step_time>500ms,
+iteration=100, leak>1MiB/step.
+
+Ctrl-C ends the recording; a process that record attached to goes on. Closing the terminal ends neither.
+gmemtop attach PID shows what is being recorded.`,
 		Example: "  gmemtop record -o run.gmt 4242\n  gmemtop record -o oom.gmt --trigger oom --before 3 " +
 			"-- python train.py",
 		Args: func(cmd *cobra.Command, args []string) error {

@@ -19,9 +19,8 @@ func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
 		Short: "Make a recording that was cut readable again",
-		Long: "Copies every whole chunk of a recording and counts the rest. Without -o the result stands " +
-			"beside FILE as\n" +
-			"FILE.repaired.gmt; FILE itself is never changed.",
+		Long: `Copies all sound parts of a recording and counts the rest. Without -o the copy is
+FILE.repaired.gmt, next to FILE, which never changes.`,
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
 		RunE:    func(cmd *cobra.Command, args []string) error { return repair(cmd.Context(), a, args[0]) },
 	}

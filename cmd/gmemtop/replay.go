@@ -27,14 +27,11 @@ func newReplayCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay [FILE|DIR ...]", GroupID: groupLook,
 		Short: "Look at saved traces in the terminal",
-		Long: "Opens saved traces on the screen: one to look at, two to compare, a folder as a run with " +
-			"one " +
-			"trace a rank.\n" +
-			"Without a file it opens the embedded sample. Where standard output is not a terminal, it " +
-			"prints " +
-			"the report once instead.\n" +
-			"Embedded samples can be named wherever a file is taken: " + strings.Join(load.Samples(), ", ") +
-			".",
+		Long: `Opens saved traces on the screen: one to look at, two to compare, a folder as a run with a
+trace for each rank. Without a file it opens the embedded sample. If standard output is not a terminal, it
+prints one report.
+
+Samples that any command takes as a file: ` + strings.Join(load.Samples(), ", ") + ".",
 		Example: "  gmemtop replay snapshot.pickle\n" +
 			"  gmemtop replay snapshot.pickle --from it2 --to it4 --device 1\n" +
 			"  gmemtop replay before.pickle after.pickle\n  gmemtop replay snapshots/",

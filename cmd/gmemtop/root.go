@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -98,9 +97,6 @@ func newRootCommand(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), a) },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	wide := helpWidth(a)
-	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
-	root.SetHelpTemplate(helpTemplate)
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"},
 		&cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport,
 			Title: "Report"},
@@ -114,9 +110,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
 		newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root), newManCommand(a, root),
 	)
-	for _, c := range append(root.Commands(), root) {
-		c.Long = reflow(c.Long, wide)
-	}
+	helpTexts(a, root)
 	if err := completions(root); err != nil {
 		panic(err) // a flag was named twice: a mistake in this program that every run shows
 	}
@@ -149,7 +143,7 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 	}
 	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %q: is %s meant?", args[0], strings.Join(near, " or "))
+		return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 	}
 	return fmt.Errorf("unknown command %q, and no file of that name is here", args[0])
 }
@@ -181,50 +175,3 @@ func completions(root *cobra.Command) error {
 	}
 	return nil
 }
-
-// helpWidth is how wide help is: as the terminal is, and no wider than is well read.
-func helpWidth(a *app) int {
-	const widest = 100
-	if w := a.width(); w > 0 {
-		return min(w, widest)
-	}
-	return widest
-}
-
-// reflow breaks text into lines of at most w cells. A line of its own ends with a full stop or is empty.
-func reflow(text string, w int) string {
-	var out []string
-	for _, line := range strings.Split(text, "\n") {
-		if n := len(out); n > 0 && out[n-1] != "" && !strings.HasSuffix(out[n-1], ".") {
-			out[n-1] += " " + line
-			continue
-		}
-		out = append(out, line)
-	}
-	return ansi.Wrap(strings.Join(out, "\n"), w, " ")
-}
-
-const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
-
-{{end}}{{.UsageString}}`
-
-const usageTemplate = `Usage
-{{- if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasExample}}
-
-Examples
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{range $group := .Groups}}
-
-{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags
-{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
-
-Shared flags
-{{.InheritedFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
-
-Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.
-Exit codes: 0 fine, 1 failure, 2 usage, 3 found what was asked about, 4 input damaged,
-5 not supported here, 130 interrupted.
-`

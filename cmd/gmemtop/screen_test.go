@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestTheScreenIsASCIIWhereTheTerminalIsSaidToBe(t *testing.T) {
+func TestTheScreenIsASCIIWhereTheTerminalIs(t *testing.T) {
 	for env, want := range map[string]bool{
 		"": false, "LANG=C": true, "LANG=C.UTF-8": false, "LANG=en_US.utf8": false,
 		"LANG=de_DE.ISO-8859-1": true, "LC_ALL=POSIX": true, "TERM=linux": true, "TERM=screen": false,

@@ -14,9 +14,10 @@ func newStatsCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "stats FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Peak, who held it, iterations, fragmentation, losses",
-		Long: "Prints one report of a trace: the peak and who held it, iterations, fragmentation, and " +
-			"what the trace lacks.\n" +
-			"FILE is any supported trace, plain or compressed, or - for standard input.",
+		Long: `One report of a trace: the peak and who held it, iterations, fragmentation, and what the trace
+lacks.
+
+FILE is any supported trace, plain or compressed, or - for standard input.`,
 		Example: "  gmemtop stats snapshot.pickle\n  gmemtop stats snapshot.pickle --from it2 --to it3\n" +
 			"  gmemtop stats - --json < snapshot.pickle",
 		RunE: func(cmd *cobra.Command, args []string) error { return stats(cmd.Context(), a, args[0]) },

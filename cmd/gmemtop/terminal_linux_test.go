@@ -29,7 +29,7 @@ type terminal struct {
 	bottom  int
 	rest    []byte // of what is not understood yet
 	unknown string
-	changed chan struct{} // closed and made anew with each change
+	changed chan struct{} // closed and replaced at each change
 	over    bool
 }
 

@@ -47,18 +47,18 @@ type liveFlags struct {
 func (f *liveFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.IntVar(&f.every, "every", 0,
-		"capture one step in so many whole, op by op; 0 captures two at the beginning and then only by "+
-			"request")
+		"capture one step in this many whole, op by op; 0: two at the beginning, then on request")
 	p.StringVar(&f.depth, "depth", "",
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
 	p.StringArrayVar(&f.triggers, "trigger", nil,
-		"write only what stands around an event: oom, allocated>60GiB, leak>1MiB/step, ... (may be repeated)")
+		"keep only the steps around this `event`: oom, allocated>60GiB, leak>1MiB/step...; may be given\n"+
+			"several times")
 	p.IntVar(&f.before, "before", 3, "captured steps to keep from before a trigger")
 	p.IntVar(&f.after, "after", 1, "captured steps to keep from after a trigger")
-	p.StringVar(&f.maxBytes, "max-size", "", "begin another file at this size, such as 1GiB")
-	p.DurationVar(&f.maxAge, "max-age", 0, "begin another file at this age, such as 1h")
-	p.IntVar(&f.keep, "keep", 0, "files to keep when others are begun, the oldest going first (default all)")
+	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
+	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
+	p.IntVar(&f.keep, "keep", 0, "how many files to keep, the newest (default all)")
 }
 
 // watch prepares to watch a job, written to a file where the command line asks for one.

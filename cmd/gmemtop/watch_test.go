@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 )
 
-func TestHowLongAJobStoodStillIsSaidWithWhatItWaitedFor(t *testing.T) {
+func TestTheScreenSaysHowLongAJobStoodStillAndWhatItWaitedFor(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		stops []inject.Stop

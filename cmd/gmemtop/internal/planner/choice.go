@@ -81,8 +81,8 @@ func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*pl
 	if err != nil {
 		return nil, err
 	}
-	x := Choose(m, func(ctx context.Context, p *plan.Problem, _ int64) (int64, error) {
-		return t.BudgetFor(ctx, p)
+	x := Choose(m, func(_ context.Context, p *plan.Problem, _ int64) (int64, error) {
+		return t.BudgetFor(p)
 	})
 	x.Hardware = live.Hardware{Hardware: p.Hardware}
 	made, err := x.Plan(ctx, p, 0)

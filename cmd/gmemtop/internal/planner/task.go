@@ -29,7 +29,7 @@ func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(form
 // Task is one iteration to plan, and on what terms, as flags say it. Each field is the value of the flag of
 // its name.
 type Task struct {
-	// Budget is a size, or a share of what PyTorch's caching allocator takes.
+	// Budget is a size, or a share of what a step holds at its peak, as [plan.Problem.Held] counts it.
 	Budget, Margin, Outside string
 	// Hardware is a name or a JSON file, Network the name of a network to plan instead of a recording.
 	Hardware, Network string
@@ -206,7 +206,7 @@ func (t *Task) Check() error {
 }
 
 // BudgetFor returns the budget for a problem, 0 for none.
-func (t *Task) BudgetFor(ctx context.Context, p *plan.Problem) (int64, error) {
+func (t *Task) BudgetFor(p *plan.Problem) (int64, error) {
 	text := strings.TrimSpace(t.Budget)
 	share, isShare := strings.CutSuffix(text, "%")
 	if !isShare {
@@ -220,18 +220,13 @@ func (t *Task) BudgetFor(ctx context.Context, p *plan.Problem) (int64, error) {
 	if err != nil || !(percent > 0 && percent <= 1000) { // NaN is neither
 		return 0, mistake("--budget %q is not a share: write 50%%", text)
 	}
-	all, err := Caching(ctx, p)
-	if err != nil {
-		return 0,
-			fmt.Errorf("the caching allocator's footprint, which --budget %s is a share of: %w", text, err)
-	}
-	return int64(float64(all) * percent / 100), nil
+	return int64(float64(p.Held()) * percent / 100), nil
 }
 
 // Options returns the budget for a problem, what of it is kept free, and how managers search.
-func (t *Task) Options(ctx context.Context, p *plan.Problem) (o replay.Options, err error) {
+func (t *Task) Options(p *plan.Problem) (o replay.Options, err error) {
 	o.Seed, o.Work = t.Seed, t.Work
-	if o.Budget, err = t.BudgetFor(ctx, p); err != nil {
+	if o.Budget, err = t.BudgetFor(p); err != nil {
 		return o, err
 	}
 	o.Margin, err = Bytes("margin", t.Margin)
