@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Runs every test: one line a package, every failure in full, and at the end each skipped test with what it
-# lacks. RACE=-race turns the race detector on. PACKAGES limits it to some packages. Arguments go to go test.
+# lacks, and the slowest. RACE=-race turns the race detector on. PACKAGES limits it to some packages. Arguments
+# go to go test.
 set -uo pipefail
 cd "$(dirname "$0")/.."
+gotestsum=gotest.tools/gotestsum@v1.13.0
+events=$(mktemp)
+trap 'rm -f "$events"' EXIT
 status=0
 modules=(. traces/gmt/oracle)
 [ -z "${PACKAGES:-}" ] || modules=(.)
@@ -10,6 +14,8 @@ for module in "${modules[@]}"; do
 	# What lasts longest begins first: live trainings, which mostly wait.
 	first=
 	[ ! -d "$module/cmd" ] || first="./cmd/... ./replay/crew"
-	(cd "$module" && go run gotest.tools/gotestsum@v1.13.0 --format pkgname-and-test-fails --format-hide-empty-pkg -- ${RACE:-} -timeout 30m "$@" ${PACKAGES:-$first ./...}) || status=1
+	(cd "$module" && go run $gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg --jsonfile "$events" -- ${RACE:-} -timeout 30m "$@" ${PACKAGES:-$first ./...}) || status=1
+	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
+	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
 done
 exit $status

@@ -10,10 +10,7 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -25,6 +22,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
 // rates are those of the machine: no card's, but of an H100's order.
@@ -99,10 +97,9 @@ func (o *options) measure(ctx context.Context) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	gmemtop := filepath.Join(dir, "gmemtop")
-	build := exec.CommandContext(ctx, "go", "build", "-o", gmemtop, "./cmd/gmemtop")
-	if out, err := build.CombinedOutput(); err != nil {
-		return fmt.Errorf("build gmemtop: %w: %s", err, out)
+	gmemtop, err := trial.Build(ctx, dir)
+	if err != nil {
+		return err
 	}
 	for _, p := range programs {
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
@@ -133,39 +130,18 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	training := exec.CommandContext(ctx, o.python, p.args...)
 	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1"), m)
 	training.Stderr = os.Stderr
-	out, err := training.StdoutPipe()
+	t, err := trial.Start(training)
 	if err != nil {
 		return err
 	}
-	if err := training.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.name, err)
+	defer t.End()
+	if err := t.Await(ctx, 3); err != nil {
+		return err
 	}
-	defer training.Wait() //nolint:errcheck // it is ended below
-	defer training.Process.Kill()
-	lines := bufio.NewScanner(out)
-	for steps := 0; steps < 3; {
-		if !lines.Scan() {
-			return fmt.Errorf("%s ended before its third step", p.name)
-		}
-		if strings.HasPrefix(lines.Text(), "step ") {
-			steps++
-		}
+	text, err := trial.Compare(ctx, gmemtop, t, "--budget", budget+"%", "--iterations", "3",
+		"--results", "any", "--managers", o.managers)
+	if err != nil {
+		return err
 	}
-	go io.Copy(io.Discard, out) //nolint:errcheck // what it prints further
-	var text, said bytes.Buffer
-	target := fmt.Sprintf("live:%d", training.Process.Pid)
-	c := exec.CommandContext(ctx, gmemtop, "compare", "--target", target, "--budget", budget+"%",
-		"--iterations", "3", "--results", "any", "--json", "--managers", o.managers)
-	c.Stdout, c.Stderr = &text, &said
-	err = c.Run()
-	const impossible = "gmemtop: not possible: "
-	if _, why, ok := strings.Cut(said.String(), impossible); ok && !json.Valid(text.Bytes()) {
-		if err := json.NewEncoder(&text).Encode(comparison{Impossible: strings.TrimSpace(why)}); err != nil {
-			return err
-		}
-	}
-	if !json.Valid(text.Bytes()) {
-		return fmt.Errorf("compare: %w: %s", err, said.String())
-	}
-	return os.WriteFile(o.path(p, budget), text.Bytes(), 0o666)
+	return os.WriteFile(o.path(p, budget), text, 0o666)
 }

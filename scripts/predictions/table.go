@@ -7,28 +7,9 @@ import (
 	"math"
 	"os"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
-
-type row struct {
-	Manager   string   `json:"manager"`
-	Executor  string   `json:"executor"`
-	Target    string   `json:"target"`
-	Available bool     `json:"available"`
-	Reason    string   `json:"reason"`
-	Footprint int64    `json:"footprint_bytes"`
-	Predicted int64    `json:"footprint_predicted_bytes"`
-	StepTime  int64    `json:"step_time_ns"`
-	Before    int64    `json:"keep_all_before_ns"`
-	Causes    []string `json:"causes"`
-}
-
-type comparison struct {
-	// Impossible says why there is no comparison: nothing can fit.
-	Impossible string `json:"impossible,omitempty"`
-
-	StepTime int64 `json:"keep_all_step_time_ns"`
-	Results  []row `json:"results"`
-}
 
 const head = `# Predictions
 
@@ -38,7 +19,7 @@ Virtual time on a stand-in: no figure of this page is a card's. Written by
 
 Each program trains on the stand-in, and
 ` + "`gmemtop compare --target live:`" + ` carries plans out in it at 80,
-60 and 40 % of what PyTorch's allocator takes without a plan. PyTorch itself carries out each plan; the
+60 and 40 % of what a step holds at its peak without a plan. PyTorch itself carries out each plan; the
 stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
 
 *Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena,
@@ -73,7 +54,7 @@ func (o *options) write(w io.Writer) error {
 			if err != nil {
 				return err
 			}
-			var c comparison
+			var c trial.Comparison
 			if err := json.Unmarshal(data, &c); err != nil {
 				return fmt.Errorf("read %s: %w", o.path(p, budget), err)
 			}
@@ -91,13 +72,13 @@ func (o *options) write(w io.Writer) error {
 }
 
 // section writes a table and returns its rows, and how many are off in footprint and in time.
-func section(w io.Writer, name, budget string, c *comparison) (rows, footprints, times int) {
+func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footprints, times int) {
 	fmt.Fprintf(w, "\n## %s at %s %%\n\n", name, budget)
 	if c.Impossible != "" {
 		fmt.Fprintf(w, "Not possible: %s.\n", c.Impossible)
 		return 0, 0, 0
 	}
-	simulated := map[string]row{}
+	simulated := map[string]trial.Row{}
 	refused := map[string][]string{}
 	var table strings.Builder
 	for _, r := range c.Results {
@@ -131,7 +112,7 @@ func section(w io.Writer, name, budget string, c *comparison) (rows, footprints,
 				100*signed(r.Footprint, r.Predicted),
 				ms(s.StepTime), ms(r.StepTime), 100*signed(r.StepTime, s.StepTime), cause)
 			if r.Before > 0 && simulated[""].StepTime == 0 {
-				simulated[""] = row{StepTime: r.Before}
+				simulated[""] = trial.Row{StepTime: r.Before}
 			}
 		}
 	}

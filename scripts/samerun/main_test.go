@@ -48,7 +48,7 @@ func TestARunAtOtherAddressesIsTheSameRun(t *testing.T) {
 	}
 }
 
-func TestDifferencesAreTold(t *testing.T) {
+func TestDifferencesAreReported(t *testing.T) {
 	one := program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512}, [3]uint64{free, 0, 512},
 		[3]uint64{free, 512, 512})
 	for _, test := range []struct {

@@ -1,0 +1,180 @@
+"""Train a model of Hugging Face's transformers with its Trainer on random data: hf.py NAME [OPTION ...]"""
+
+import argparse
+import tempfile
+
+import torch
+import transformers as t
+
+
+class Data(torch.utils.data.Dataset):
+    """Examples that are made from their number."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __len__(self):
+        return 100_000
+
+    def __getitem__(self, i):
+        return self.make(torch.Generator().manual_seed(i))
+
+
+def tokens(g, length, vocabulary=2000):
+    return torch.randint(5, vocabulary, (length,), generator=g)
+
+
+def text(g, length=256):
+    ids = tokens(g, length)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+
+
+def gpt2():
+    return t.GPT2LMHeadModel(
+        t.GPT2Config(vocab_size=2000, n_positions=256, n_embd=96, n_layer=12, n_head=6)
+    ), text
+
+
+def llama():
+    return t.LlamaForCausalLM(
+        t.LlamaConfig(
+            vocab_size=2000,
+            hidden_size=96,
+            intermediate_size=256,
+            num_hidden_layers=16,
+            num_attention_heads=6,
+            num_key_value_heads=2,
+        )
+    ), text
+
+
+def bert():
+    return t.BertForMaskedLM(
+        t.BertConfig(
+            vocab_size=2000,
+            hidden_size=96,
+            num_hidden_layers=12,
+            num_attention_heads=6,
+            intermediate_size=384,
+        )
+    ), text
+
+
+def t5():
+    model = t.T5ForConditionalGeneration(
+        t.T5Config(
+            vocab_size=2000,
+            d_model=96,
+            d_kv=16,
+            d_ff=256,
+            num_layers=8,
+            num_heads=6,
+            decoder_start_token_id=0,
+        )
+    )
+    return model, lambda g: {"input_ids": tokens(g, 128), "labels": tokens(g, 96)}
+
+
+def vit():
+    model = t.ViTForImageClassification(
+        t.ViTConfig(
+            hidden_size=96,
+            num_hidden_layers=12,
+            num_attention_heads=6,
+            intermediate_size=384,
+            num_labels=10,
+        )
+    )
+    return model, lambda g: {
+        "pixel_values": torch.randn(3, 224, 224, generator=g),
+        "labels": torch.randint(10, (), generator=g),
+    }
+
+
+def whisper():
+    model = t.WhisperForConditionalGeneration(
+        t.WhisperConfig(
+            vocab_size=2000,
+            d_model=96,
+            encoder_layers=6,
+            decoder_layers=6,
+            encoder_attention_heads=6,
+            decoder_attention_heads=6,
+            encoder_ffn_dim=384,
+            decoder_ffn_dim=384,
+            max_source_positions=500,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
+        )
+    )
+    return model, lambda g: {
+        "input_features": torch.randn(80, 1000, generator=g),
+        "labels": tokens(g, 64),
+    }
+
+
+def lora():
+    import peft
+
+    model, make = llama()
+    config = peft.LoraConfig(r=8, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
+    return peft.get_peft_model(model, config), make
+
+
+def padded():
+    """GPT-2 with sequences of many lengths, padded to the longest of a batch by the usual collator."""
+    model, _ = gpt2()
+
+    def make(g):
+        ids = tokens(g, int(torch.randint(64, 257, (), generator=g)))
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+
+    return model, make
+
+
+def pad(examples):
+    """Pads as transformers' DataCollatorForSeq2Seq does, which needs a tokenizer."""
+    fill = {"input_ids": 0, "attention_mask": 0, "labels": -100}
+    return {
+        k: torch.nn.utils.rnn.pad_sequence([e[k] for e in examples], batch_first=True, padding_value=v)
+        for k, v in fill.items()
+    }
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("model")
+    p.add_argument("--batch", type=int, default=1)
+    p.add_argument("--accumulate", type=int, default=1)
+    p.add_argument("--checkpointing", action="store_true")
+    p.add_argument("--bf16", action="store_true")
+    p.add_argument("--compile", action="store_true")
+    a = p.parse_args()
+    t.set_seed(0)
+    model, make = globals()[a.model]()
+    if a.model == "lora" and a.checkpointing:
+        model.enable_input_require_grads()
+    with tempfile.TemporaryDirectory() as folder:
+        args = t.TrainingArguments(
+            output_dir=folder,
+            max_steps=100_000,
+            per_device_train_batch_size=a.batch,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            logging_steps=50,
+            disable_tqdm=True,
+            gradient_accumulation_steps=a.accumulate,
+            gradient_checkpointing=a.checkpointing,
+            bf16=a.bf16,
+            torch_compile=a.compile,
+        )
+        collator = pad if a.model == "padded" else None
+        t.Trainer(model=model, args=args, train_dataset=Data(make), data_collator=collator).train()
+
+
+main()

@@ -1,0 +1,208 @@
+"""Train a model of a library in a loop as its documentation has it: loop.py NAME [--bf16] [--small]"""
+
+import sys
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+SMALL = "--small" in sys.argv
+
+
+def images(n, size):
+    while True:
+        yield torch.randn(n, 3, size, size), torch.randint(10, (n,))
+
+
+def accelerate():
+    """accelerate with gradient accumulation, transformers' GPT-2."""
+    from accelerate import Accelerator
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=2000, n_positions=256, n_embd=96, n_layer=12, n_head=6)
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    data = torch.utils.data.DataLoader(torch.randint(2000, (4000, 256)), batch_size=4)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+    model, optimizer, data = accelerator.prepare(model, optimizer, data)
+    model.train()
+    while True:
+        for ids in data:
+            with accelerator.accumulate(model):
+                loss = model(ids, labels=ids).loss
+                accelerator.backward(loss)
+                accelerator.clip_grad_norm_(model.parameters(), 1.0)
+                optimizer.step()
+                optimizer.zero_grad()
+
+
+def timm_ema():
+    """timm with an average of the weights and mixup."""
+    import timm
+    from timm.data import Mixup
+    from timm.loss import SoftTargetCrossEntropy
+    from timm.utils import ModelEmaV3
+
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=10, embed_dim=96, drop_path_rate=0.1)
+    ema = ModelEmaV3(model, decay=0.99)
+    optimizer = timm.optim.create_optimizer_v2(model, opt="adamw", lr=1e-3)
+    mixup, loss_fn = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=10), SoftTargetCrossEntropy()
+    model.train()
+    for x, y in images(8, 224):
+        x, y = mixup(x, y)
+        loss = loss_fn(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        ema.update(model)
+
+
+def timm_convnext():
+    import timm
+
+    model = timm.create_model(
+        "convnext_tiny", num_classes=10, dims=(24, 48, 96, 192), drop_path_rate=0.1
+    ).train()
+    classify(
+        model, timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.01, momentum=0.9), images(4, 224)
+    )
+
+
+def torchvision_resnet():
+    from torchvision.models.resnet import Bottleneck, ResNet
+
+    model = ResNet(Bottleneck, [3, 4, 6, 3], num_classes=10, width_per_group=8)
+    classify(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), images(4, 192))
+
+
+def torchvision_detection():
+    from torchvision.models.detection import fcos_resnet50_fpn
+
+    model = fcos_resnet50_fpn(
+        weights=None, weights_backbone=None, num_classes=5, min_size=160, max_size=160
+    )
+    optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9)
+    model.train()
+    while True:
+        x = [torch.rand(3, 160, 160) for _ in range(2)]
+        boxes = [
+            {
+                "boxes": torch.tensor([[10.0, 10, 80, 90], [40, 30, 120, 130]]),
+                "labels": torch.tensor([1, 2]),
+            }
+        ] * 2
+        loss = sum(model(x, boxes).values())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def classify(model, optimizer, data):
+    for x, y in data:
+        with torch.autocast("cpu", torch.bfloat16, enabled="--bf16" in sys.argv):
+            loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+class Tagger(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.lstm = nn.Embedding(1000, 64), nn.LSTM(64, 96, 2, batch_first=True, dropout=0.1)
+        self.head = nn.Linear(96, 20)
+
+    def forward(self, ids, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.embed(ids), lengths, batch_first=True, enforce_sorted=False
+        )
+        out, _ = nn.utils.rnn.pad_packed_sequence(self.lstm(packed)[0], batch_first=True)
+        return self.head(out)
+
+
+def lstm(lengths=lambda n: torch.arange(n) % (8 if SMALL else 24) + 9):
+    """An LSTM with packing, of torch alone: the same lengths in each step."""
+    model = Tagger()
+    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    while True:
+        n = lengths(16 if SMALL else 512)
+        ids, tags = (
+            torch.randint(1000, (len(n), int(n.max()))),
+            torch.randint(20, (len(n), int(n.max()))),
+        )
+        loss = F.cross_entropy(model(ids, n).flatten(0, 1), tags.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+
+def lstm_lengths():
+    """The same with other lengths in each step."""
+    lstm(lambda n: torch.randint(9, int(torch.randint(16, 33, ())), (n,)))
+
+
+def encoder(checkpoint):
+    """torch's own encoder on tokens, with torch.utils.checkpoint around some layers or none."""
+    layers = nn.ModuleList(
+        nn.TransformerEncoderLayer(96, 6, 384, batch_first=True) for _ in range(4 if SMALL else 12)
+    )
+    embed, head = nn.Embedding(1000, 96), nn.Linear(96, 1000)
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.layers, self.head = embed, layers, head
+
+        def forward(self, ids):
+            x = self.embed(ids)
+            for i, layer in enumerate(self.layers):
+                if checkpoint(i):
+                    x = torch.utils.checkpoint.checkpoint(layer, x, use_reentrant=False)
+                else:
+                    x = layer(x)
+            return self.head(x)
+
+    model = Model()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    while True:
+        ids = torch.randint(1000, (4, 64 if SMALL else 256))
+        with torch.autocast("cpu", torch.bfloat16, enabled="--bf16" in sys.argv):
+            loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
+def transformer():
+    encoder(lambda i: False)
+
+
+def checkpointed():
+    """torch.utils.checkpoint around every other layer."""
+    encoder(lambda i: i % 2 == 0)
+
+
+def lbfgs():
+    """LBFGS, which calls forward and backward within its step."""
+    model = nn.Sequential(
+        *[m for _ in range(8) for m in (nn.Linear(128, 128), nn.Tanh())], nn.Linear(128, 1)
+    )
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    x = torch.randn(16384, 128)
+    y = x.sin().sum(1, keepdim=True)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        return loss
+
+    while True:
+        optimizer.step(closure)
+
+
+torch.manual_seed(0)
+globals()[sys.argv[1]]()

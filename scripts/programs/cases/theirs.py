@@ -1,0 +1,57 @@
+"""Run a public training script on made-up data: theirs.py FOLDER/SCRIPT [ARGUMENT ...]
+
+It runs in a folder of its own, with what the script expects to find there. torchvision's MNIST is random
+images.
+"""
+
+import os
+import random
+import runpy
+import sys
+import tempfile
+
+
+def fake_mnist():
+    try:
+        from torchvision import datasets
+    except ImportError:
+        return
+
+    def mnist(root, train=True, download=False, transform=None):
+        return datasets.FakeData(60000 if train else 1000, (1, 28, 28), 10, as_grey(transform))
+
+    def as_grey(transform):
+        return lambda image: transform(image.convert("L").resize((28, 28)))
+
+    datasets.MNIST = mnist
+
+
+def lay_out(script):
+    """Makes what scripts read: words, tokens, waves."""
+    import numpy as np
+    import torch
+
+    os.makedirs("results", exist_ok=True)
+    r = random.Random(0)
+    os.makedirs("words")
+    for name, n in (("train", 30000), ("valid", 500), ("test", 500)):
+        with open(f"words/{name}.txt", "w") as f:
+            for _ in range(n):
+                f.write(" ".join(f"w{r.randrange(1000)}" for _ in range(20)) + "\n")
+    os.makedirs("data/tokens")
+    for name in ("train", "val"):
+        np.random.default_rng(0).integers(0, 2000, 200_000).astype(np.uint16).tofile(
+            f"data/tokens/{name}.bin"
+        )
+    x = np.arange(400)[None] + np.random.default_rng(2).integers(-80, 80, (400, 1))
+    torch.save(np.sin(x / 20.0), "traindata.pt")
+
+
+script = os.path.abspath(sys.argv[1])
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(script)
+with tempfile.TemporaryDirectory() as folder:
+    os.chdir(folder)
+    lay_out(script)
+    fake_mnist()
+    runpy.run_path(script, run_name="__main__")

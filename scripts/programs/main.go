@@ -1,0 +1,237 @@
+// Command programs has plans carried out in programs that people run, and writes docs/programs.md:
+//
+//	go run ./scripts/programs -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] \
+//		[-only NAME,...] > docs/programs.md
+//
+// Each program is code of its library, with a model built from a configuration and made-up data; a script in
+// cases only builds it. It trains on a CPU, and gmemtop compare --target live: carries plans out in it while
+// it does. Then the same program trains without gmemtop: after each step both must have the same weights, to
+// the bit. What was found is kept in the folder of results, so that a run that was ended goes on where it
+// was; -table only writes the page again.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
+)
+
+// cases is the folder of the scripts that build programs.
+const cases = "scripts/programs/cases"
+
+// Managers of each family. Those that choose addresses are compared by themselves.
+const (
+	moving  = "autoswap,sqrt,joint"
+	pooling = "smartpool"
+)
+
+type options struct {
+	python, packages, sources, results, only, gmemtop, budget, hardware string
+
+	limit    time.Duration
+	table    bool
+	unpooled bool // nothing that chooses addresses is tried
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with torch")
+	flag.StringVar(&o.packages, "packages", "", "a folder with transformers, timm, ...")
+	flag.StringVar(&o.sources, "sources", "",
+		"a folder with checkouts: pytorch/examples as examples, nanoGPT")
+	flag.StringVar(&o.results, "results", "programs", "the folder that results are kept in")
+	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
+	flag.StringVar(&o.gmemtop, "gmemtop", "", "the gmemtop to ask (default: it is built)")
+	flag.StringVar(&o.budget, "budget", "70%", "as compare --budget")
+	flag.StringVar(&o.hardware, "hardware", "scripts/programs/thread.json",
+		"what copies cost, as compare --hardware; where it is empty, that is measured in each program")
+	flag.DurationVar(&o.limit, "limit", 10*time.Minute,
+		"the most time for a program with gmemtop, and without")
+	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
+	flag.Parse()
+	if err := o.run(context.Background(), os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "programs:", err)
+		os.Exit(1)
+	}
+}
+
+func (o *options) run(ctx context.Context, w io.Writer) error {
+	if !o.table {
+		if err := o.measure(ctx); err != nil {
+			return err
+		}
+	}
+	return o.write(w)
+}
+
+// result is what was found of a program.
+type result struct {
+	// Missing names what the program needs and this machine lacks.
+	Missing string `json:"missing,omitempty"`
+	// Failed says why nothing was found.
+	Failed string `json:"failed,omitempty"`
+
+	Ran     int              `json:"ran"`     // steps while plans came and went
+	Steps   int              `json:"steps"`   // of these, compared with a run without gmemtop
+	Differs int              `json:"differs"` // the first step with other weights, 0 for none
+	Moving  trial.Comparison `json:"moving"`  // of what swaps and recomputes
+	Pooling trial.Comparison `json:"pooling"` // of what chooses addresses
+}
+
+func (o *options) path(p *program) string { return filepath.Join(o.results, p.name+".json") }
+
+func (o *options) measure(ctx context.Context) error {
+	if o.python == "" {
+		return errors.New("name a Python with torch: -python or GMEMTOP_TORCH")
+	}
+	if err := os.MkdirAll(o.results, 0o777); err != nil {
+		return err
+	}
+	if o.gmemtop == "" {
+		dir, err := os.MkdirTemp("", "programs-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		if o.gmemtop, err = trial.Build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	for i := range programs {
+		p := &programs[i]
+		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
+			continue
+		}
+		if _, err := os.Stat(o.path(p)); err == nil {
+			continue
+		}
+		began := time.Now()
+		r := o.try(ctx, p)
+		said := "done"
+		if why := r.Missing + r.Failed; why != "" {
+			said = why
+		}
+		fmt.Fprintf(os.Stderr, "%s: %s, in %v\n", p.name, said, time.Since(began).Round(time.Second))
+		if r.Missing != "" {
+			continue
+		}
+		text, err := json.MarshalIndent(r, "", " ")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(o.path(p), text, 0o666); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// try carries plans out in a program and compares what it learns.
+func (o *options) try(ctx context.Context, p *program) (r result) {
+	var err error
+	if r.Missing, err = o.missing(ctx, p); err != nil || r.Missing != "" {
+		r.failed(err)
+		return r
+	}
+	watched, err := o.planned(ctx, p, &r)
+	if err == nil {
+		err = o.same(ctx, p, watched, &r)
+	}
+	r.failed(err)
+	return r
+}
+
+func (r *result) failed(err error) {
+	if err != nil {
+		r.Failed = err.Error()
+	}
+}
+
+// planned runs a program while plans come and go, and returns the lines of its steps.
+func (o *options) planned(ctx context.Context, p *program, r *result) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	t, err := o.start(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer t.End()
+	if err := t.Await(ctx, 2); err != nil {
+		return nil, err
+	}
+	for _, c := range []struct {
+		managers string
+		to       *trial.Comparison
+	}{{moving, &r.Moving}, {pooling, &r.Pooling}} {
+		if c.managers == pooling && o.unpooled {
+			continue
+		}
+		flags := []string{"--budget", o.budget, "--iterations", "3", "--managers", c.managers}
+		if o.hardware != "" {
+			flags = append(flags, "--hardware", o.hardware)
+		}
+		text, err := trial.Compare(ctx, o.gmemtop, t, flags...)
+		if refused := trial.Refused(""); errors.As(err, &refused) {
+			c.to.Impossible = string(refused)
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(text, c.to); err != nil {
+			return nil, fmt.Errorf("read what gmemtop compare said: %w", err)
+		}
+	}
+	return t.Steps(), nil
+}
+
+// same runs a program without gmemtop for as many steps, or those that there is time for, and compares them.
+func (o *options) same(ctx context.Context, p *program, watched []string, r *result) error {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	t, err := o.start(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer t.End()
+	if err := t.Await(ctx, len(watched)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("without gmemtop: %w", err)
+	}
+	r.Ran = len(watched)
+	for i, line := range t.Steps()[:min(len(watched), len(t.Steps()))] {
+		r.Steps++
+		if line != watched[i] {
+			r.Differs = i + 1
+			break
+		}
+	}
+	return nil
+}
+
+func (o *options) start(ctx context.Context, p *program) (*trial.Training, error) {
+	args := []string{filepath.Join(cases, "observe.py")}
+	for _, a := range p.args {
+		args = append(args, strings.ReplaceAll(a, "SOURCES", o.sources))
+	}
+	c := exec.CommandContext(ctx, o.python, args...)
+	c.Env = append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1",
+		"PYTHONWARNINGS=ignore", "PYTHONDONTWRITEBYTECODE=1")
+	log, err := os.Create(filepath.Join(o.results, p.name+".log"))
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	c.Stderr = log
+	return trial.Start(c)
+}

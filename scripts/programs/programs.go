@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// program is one that people run: what it is, what it needs, and the script in the cases that builds it.
+type program struct {
+	name, what string
+	needs      string // packages, or SOURCES/ and a script; separated by spaces
+	args       []string
+}
+
+func hf(name, what, args string, needs ...string) program {
+	return program{name, what, strings.Join(append(needs, "transformers", "accelerate"), " "),
+		append([]string{cases + "/hf.py"}, strings.Fields(args)...)}
+}
+
+func loop(name, what, args, needs string) program {
+	return program{name, what, needs, append([]string{cases + "/loop.py"}, strings.Fields(args)...)}
+}
+
+func theirs(name, what, args string, needs ...string) program {
+	fields := strings.Fields(args)
+	return program{name, what, strings.Join(append(needs, fields[0]), " "),
+		append([]string{cases + "/theirs.py"}, fields...)}
+}
+
+var programs = []program{
+	hf("hf-gpt2", "Hugging Face Trainer, GPT-2, 12 layers", "gpt2"),
+	hf("hf-llama", "Hugging Face Trainer, LLaMA, 16 layers", "llama"),
+	hf("hf-bert", "Hugging Face Trainer, BERT, 12 layers", "bert"),
+	hf("hf-t5", "Hugging Face Trainer, T5, 8 + 8 layers", "t5"),
+	hf("hf-vit", "Hugging Face Trainer, ViT, 12 layers", "vit"),
+	hf("hf-whisper", "Hugging Face Trainer, Whisper, 6 + 6 layers", "whisper"),
+	hf("hf-gpt2-accumulate", "the same GPT-2, 2 micro-batches a step", "gpt2 --accumulate 2"),
+	hf("hf-gpt2-checkpointing", "the same GPT-2, gradient_checkpointing", "gpt2 --checkpointing"),
+	hf("hf-gpt2-bf16", "the same GPT-2, bf16 autocast", "gpt2 --bf16"),
+	hf("hf-gpt2-compile", "the same GPT-2, torch.compile", "gpt2 --compile"),
+	hf("hf-gpt2-padded", "the same GPT-2, padding that varies", "padded --batch 2"),
+	hf("peft-lora", "peft, LoRA on that LLaMA, Hugging Face Trainer", "lora", "peft"),
+	loop("accelerate-gpt2", "accelerate with accumulation, clipping, GPT-2", "accelerate",
+		"accelerate transformers"),
+	{"lightning", "Lightning, one optimizer, convolutions", "lightning",
+		[]string{cases + "/lightning_net.py", "one"}},
+	{"lightning-gan", "Lightning, two optimizers, manual optimization", "lightning",
+		[]string{cases + "/lightning_net.py", "several"}},
+	loop("timm-vit-ema", "timm, ViT tiny with EMA, mixup and stochastic depth", "timm_ema", "timm"),
+	loop("timm-convnext", "timm, ConvNeXt", "timm_convnext", "timm"),
+	loop("torchvision-resnet50", "torchvision, ResNet-50", "torchvision_resnet", "torchvision"),
+	loop("torchvision-fcos", "torchvision detection, FCOS on ResNet-50", "torchvision_detection",
+		"torchvision"),
+	theirs("nanogpt", "nanoGPT's train.py, 12 layers, 2 micro-batches, dropout", "SOURCES/nanoGPT/train.py "+
+		"--dataset=tokens --device=cpu --dtype=float32 --compile=False --eval_iters=1 "+
+		"--eval_interval=1000000 --n_layer=12 --n_head=6 --n_embd=96 --block_size=256 --batch_size=1 "+
+		"--gradient_accumulation_steps=2 --dropout=0.1"),
+	theirs("examples-mnist", "PyTorch's examples, mnist", "SOURCES/examples/mnist/main.py --batch-size 256",
+		"torchvision"),
+	theirs("examples-vae", "PyTorch's examples, vae", "SOURCES/examples/vae/main.py --batch-size 4096",
+		"torchvision"),
+	theirs("examples-imagenet", "PyTorch's examples, imagenet, ResNet-18",
+		"SOURCES/examples/imagenet/main.py --dummy -b 8 -j 0 -a resnet18", "torchvision"),
+	theirs("examples-dcgan", "PyTorch's examples, dcgan", "SOURCES/examples/dcgan/main.py --dataset fake "+
+		"--batchSize 16 --ngf 16 --ndf 16 --workers 0 --niter 100000 --manualSeed 0", "torchvision"),
+	theirs("examples-lstm", "PyTorch's examples, word_language_model, LSTM", "SOURCES/examples/"+
+		"word_language_model/main.py --data words --nhid 64 --emsize 64 --batch_size 128 --bptt 64"),
+	theirs("examples-transformer", "PyTorch's examples, word_language_model, transformer",
+		"SOURCES/examples/word_language_model/main.py --data words --model Transformer --nhid 128 "+
+			"--emsize 64 --nlayers 6 "+
+			"--batch_size 64 --bptt 64 --use-optimizer"),
+	theirs("examples-time-sequence", "PyTorch's examples, time_sequence_prediction: LSTM cells, LBFGS",
+		"SOURCES/examples/time_sequence_prediction/train.py --steps 100000", "matplotlib"),
+	loop("lstm", "torch, LSTM with packing", "lstm", ""),
+	loop("lstm-lengths", "the same, other lengths in each step", "lstm_lengths", ""),
+	loop("transformer", "torch, TransformerEncoder, 12 layers, dropout", "transformer", ""),
+	loop("transformer-bf16", "the same, bf16 autocast", "transformer --bf16", ""),
+	loop("transformer-checkpointed", "the same, torch.utils.checkpoint around half of the layers",
+		"checkpointed", ""),
+	loop("lbfgs", "torch, LBFGS", "lbfgs", ""),
+}
+
+// missing names what a program needs and this machine lacks.
+func (o *options) missing(ctx context.Context, p *program) (string, error) {
+	var lacks []string
+	for _, need := range strings.Fields(p.needs) {
+		if rest, ok := strings.CutPrefix(need, "SOURCES/"); ok {
+			if _, err := os.Stat(filepath.Join(o.sources, rest)); o.sources == "" || err != nil {
+				lacks = append(lacks, rest)
+			}
+			continue
+		}
+		const find = "import importlib.util as u, sys; print(u.find_spec(sys.argv[1]) is not None)"
+		c := exec.CommandContext(ctx, o.python, "-c", find, need)
+		c.Env = append(os.Environ(), "PYTHONPATH="+o.packages)
+		out, err := c.Output()
+		if err != nil {
+			return "", fmt.Errorf("look for %s: %w", need, err)
+		}
+		if strings.TrimSpace(string(out)) != "True" {
+			lacks = append(lacks, need)
+		}
+	}
+	if len(lacks) == 0 {
+		return "", nil
+	}
+	return "needs " + strings.Join(lacks, " and "), nil
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	// What gmemtop is made of: go test runs the test again where that has changed.
+	_ "github.com/gmemtop/gmemtop/capture/pytorch"
+	_ "github.com/gmemtop/gmemtop/managers"
+	_ "github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
+)
+
+// TestProgramsOfTorchAloneComeDown runs small editions of programs that need no library: under some manager
+// each holds less, as was predicted, and learns the same to the bit; batches of many lengths are refused by
+// the name of their cause.
+func TestProgramsOfTorchAloneComeDown(t *testing.T) {
+	python := os.Getenv("GMEMTOP_TORCH")
+	if python == "" {
+		t.Skip("needs GMEMTOP_TORCH: programs train with PyTorch")
+	}
+	t.Chdir("../..")
+	for _, script := range []string{"observe.py", "loop.py"} { // or a change would not run the test again
+		if _, err := os.ReadFile(filepath.Join(cases, script)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := options{python: python, results: t.TempDir(), budget: "60%",
+		hardware: "scripts/programs/thread.json", limit: 5 * time.Minute, unpooled: true}
+	var err error
+	if o.gmemtop, err = trial.Build(t.Context(), t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	for name, refusal := range map[string]string{
+		"transformer": "", "lstm": "", "lstm_lengths": "the batches have other shapes",
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := loop(name, "", name+" --small", "")
+			r := o.try(t.Context(), &p)
+			if r.Failed != "" || r.Steps == 0 || r.Steps != r.Ran || r.Differs != 0 {
+				t.Errorf("%d of %d steps compared, the first that differs is %d; %s", r.Steps, r.Ran,
+					r.Differs, r.Failed)
+			}
+			if refusal != "" {
+				if !strings.Contains(r.Moving.Impossible, refusal) {
+					t.Errorf("it says %q", r.Moving.Impossible)
+				}
+				return
+			}
+			least := r.Moving.Problem.Peak
+			for _, row := range r.Moving.Results {
+				if row.Target != "live" || !row.Available {
+					continue
+				}
+				least = min(least, row.Footprint)
+				if off := float64(row.Footprint)/float64(row.Predicted) - 1; math.Abs(off) > mostOff {
+					t.Errorf("%s is %+.1f %% off its prediction", row.Manager, 100*off)
+				}
+			}
+			if float64(least) > 0.9*float64(r.Moving.Problem.Peak) {
+				t.Errorf("%d bytes under the best plan, %d without one: %s%v", least, r.Moving.Problem.Peak,
+					r.Moving.Impossible, r.Moving.Results)
+			}
+		})
+	}
+}

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
+)
+
+const head = `# Programs
+
+What plans do to programs that people run. Written by
+
+    go run ./scripts/programs -python PYTHON -packages DIR -sources DIR > docs/programs.md
+
+Each program is code of its library, with a model built from a configuration: no weights, real depth, narrow
+layers, made-up data. It trains on a CPU, on one thread, while ` + "`gmemtop compare --target live:`" + `
+carries plans out in it, one after the other. Then it trains again without gmemtop. *Same* says for how many
+steps the weights after each step were compared, by a checksum of all their bits, while plans came and went.
+
+*Before* is what a step holds at its peak without a plan. For each manager: what it holds with the plan, and
+what it adds to the processor time of a step, which other programs on the machine change less than its
+duration. In brackets is what was predicted. smartpool chooses addresses: its figures are what it takes from
+the driver, instead of what PyTorch's caching allocator would. A footprint that is more than 3 % off its
+prediction is marked (!). Three steps were timed with each plan, and three before and after it, on
+a busy machine. Predicted times come from scripts/programs/thread.json, which was measured in part, and in
+another training: they are rough.
+`
+
+// mostOff is how far a footprint may be off its prediction.
+const mostOff = 0.03
+
+// columns are the managers of the page, in its order.
+var columns = []string{"smartpool", "autoswap", "sqrt", "joint"}
+
+func (o *options) write(w io.Writer) error {
+	if _, err := io.WriteString(w, head); err != nil {
+		return err
+	}
+	t := table{}
+	for i := range programs {
+		p := &programs[i]
+		data, err := os.ReadFile(o.path(p))
+		if os.IsNotExist(err) {
+			t.without = append(t.without, p.name)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		var r result
+		if err := json.Unmarshal(data, &r); err != nil {
+			return fmt.Errorf("read %s: %w", o.path(p), err)
+		}
+		t.add(p, &r)
+	}
+	return t.write(w)
+}
+
+// table is the page below its head.
+type table struct {
+	rows, sentences strings.Builder
+	without         []string
+
+	programs, lower, fit, same, plans, off int
+}
+
+func (t *table) write(w io.Writer) error {
+	fmt.Fprintf(w, "\nOf %d programs, %d come down under some manager that moves or recomputes, %d to the "+
+		"budget. In %d the weights were the same to the bit. Of %d plans carried out, %d are more than 3 %% "+
+		"off in footprint.\n",
+		t.programs, t.lower, t.fit, t.same, t.plans, t.off)
+	if len(t.without) > 0 {
+		fmt.Fprintf(w, "\nNot run: %s.\n", strings.Join(t.without, ", "))
+	}
+	fmt.Fprintf(w, "\n| program | before, MiB | budget | %s | same |\n|---|---:|---:|%s---:|\n",
+		strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	_, err := fmt.Fprintf(w, "%s%s", t.rows.String(), t.sentences.String())
+	return err
+}
+
+// add adds the row of a program, and below the table what was said about it.
+func (t *table) add(p *program, r *result) {
+	t.programs++
+	fmt.Fprintf(&t.sentences, "\n## %s\n\n%s.\n", p.name, upper(p.what))
+	if r.Failed != "" {
+		fmt.Fprintf(&t.sentences, "\nFailed: %s.\n", flat(r.Failed))
+	}
+	if r.Failed != "" && len(r.Moving.Results) == 0 { // what was found before is shown
+		fmt.Fprintf(&t.rows, "| %s | | |%s |\n", p.name, strings.Repeat(" |", len(columns)))
+		return
+	}
+	fmt.Fprintf(&t.rows, "| %s | %s | %s |", p.name, size(r.Moving.Problem.Peak), size(r.Moving.Budget))
+	lower, fit := false, false
+	for _, m := range columns {
+		c := &r.Moving
+		if m == pooling {
+			c = &r.Pooling
+		}
+		live, ok := find(c, m, "live", "")
+		if !ok {
+			t.rows.WriteString(" – |")
+			continue
+		}
+		sim, _ := find(c, m, "sim", live.Executor)
+		fmt.Fprintf(&t.rows, " %s", t.cell(&live, &sim))
+		if caching, ok := find(c, "caching", "sim", ""); ok {
+			fmt.Fprintf(&t.rows, ", instead of %s", size(caching.Footprint))
+		}
+		t.rows.WriteString(" |")
+		if m != pooling {
+			lower = lower || float64(live.Footprint) < 0.99*float64(c.Problem.Peak)
+			fit = fit || live.Footprint <= c.Budget && c.Budget < c.Problem.Peak
+		}
+	}
+	same := fmt.Sprintf("%d steps", r.Steps)
+	switch {
+	case r.Differs > 0:
+		same = fmt.Sprintf("not from step %d", r.Differs)
+	case r.Steps == 0:
+		same = "not compared"
+	case r.Steps < r.Ran:
+		same = fmt.Sprintf("the first %d of %d steps", r.Steps, r.Ran)
+	}
+	t.same += one(r.Steps > 0 && r.Differs == 0)
+	fmt.Fprintf(&t.rows, " %s |\n", same)
+	t.lower += one(lower)
+	t.fit += one(fit)
+	t.said(r)
+}
+
+// cell is what a manager made of a program.
+func (t *table) cell(live, sim *trial.Row) string {
+	t.plans++
+	mark := ""
+	if math.Abs(float64(live.Footprint)/float64(live.Predicted)-1) > mostOff {
+		mark = " (!)"
+		t.off++
+	}
+	took := live.Overhead
+	if live.Work != nil {
+		took = *live.Work
+	}
+	return fmt.Sprintf("%s (%s)%s, %+.0f %% (%+.0f %%)", size(live.Footprint), size(live.Predicted), mark,
+		100*took, 100*sim.Overhead)
+}
+
+// said adds what gmemtop said of plans that it did not carry out, each sentence once.
+func (t *table) said(r *result) {
+	for _, c := range []*trial.Comparison{&r.Moving, &r.Pooling} {
+		if c.Impossible != "" {
+			names := moving
+			if c == &r.Pooling {
+				names = pooling
+			}
+			fmt.Fprintf(&t.sentences, "\nNot carried out: %s: %s.\n", strings.ReplaceAll(names, ",", ", "),
+				flat(c.Impossible))
+			continue
+		}
+		var reasons []string
+		by := map[string][]string{}
+		for _, row := range c.Results {
+			if row.Target != "live" || row.Available {
+				continue
+			}
+			if by[row.Reason] == nil {
+				reasons = append(reasons, row.Reason)
+			}
+			by[row.Reason] = append(by[row.Reason], row.Manager)
+		}
+		for _, reason := range reasons {
+			fmt.Fprintf(&t.sentences, "\nNot carried out: %s: %s.\n", strings.Join(by[reason], ", "),
+				flat(reason))
+		}
+	}
+	if p := r.Moving.Problem; p.Ops > 0 {
+		fmt.Fprintf(&t.sentences, "\nA step of %d ops holds %s MiB at its peak, of which %s cannot "+
+			"leave. %s\n",
+			p.Ops, size(p.Peak), size(p.Reside), notes(p.Notes))
+	}
+}
+
+// notes joins what gmemtop noted about a step, but for which one it was.
+func notes(all []string) string {
+	var kept []string
+	for _, n := range all {
+		if !strings.HasPrefix(n, "step ") && !strings.HasPrefix(n, "a step takes") {
+			kept = append(kept, upper(flat(n))+".")
+		}
+	}
+	return strings.Join(kept, " ")
+}
+
+// find returns the row of a manager on a target, of any executor where that is "".
+func find(c *trial.Comparison, manager, target, executor string) (trial.Row, bool) {
+	for _, r := range c.Results {
+		if r.Manager == manager && r.Target == target && r.Available &&
+			(executor == "" || r.Executor == executor) {
+			return r, true
+		}
+	}
+	return trial.Row{}, false
+}
+
+// flat is a sentence without its full stop, on one line and safe in a table.
+func flat(s string) string {
+	return strings.TrimRight(strings.ReplaceAll(strings.Join(strings.Fields(s), " "), "|", "\\|"), ".")
+}
+
+func upper(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+func size(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%.1f", float64(n)/(1<<20))
+}
+
+func one(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/txtar"
+)
+
+// TestThePageSaysWhatWasFound writes the page of kept results: a plan that is as predicted, one that is not,
+// one that was refused, a program that learned something else, and one that was not run.
+func TestThePageSaysWhatWasFound(t *testing.T) {
+	a, err := txtar.ParseFile("testdata/page.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{results: t.TempDir()}
+	want := ""
+	for _, f := range a.Files {
+		if f.Name == "want" {
+			want = string(f.Data)
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(o.results, f.Name), f.Data, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var page strings.Builder
+	if err := o.write(&page); err != nil {
+		t.Fatal(err)
+	}
+	got := strings.TrimPrefix(page.String(), head)
+	before, rest, _ := strings.Cut(got, "\nNot run: ")
+	_, after, _ := strings.Cut(rest, "\n")
+	if got = before + after; got != want {
+		t.Errorf("the page is\n%s\nand not\n%s", got, want)
+	}
+}
