@@ -46,7 +46,7 @@ mutate: ## change one place of the cores' code at a time: their tests must notic
 bench: ## every benchmark, with memory
 	go test -run '^$$' -bench . -benchmem ./...
 
-samples: ## record the embedded samples anew (needs python3 with torch)
+samples: ## record the embedded samples again (needs python3 with torch)
 	scripts/samples.sh
 
 generate: ## generated files

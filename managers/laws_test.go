@@ -185,9 +185,9 @@ func (c *looked) Err() error {
 	return c.Context.Err()
 }
 
-// Who searches has something to give when its time is up in the last quarter of the search: a plan, and one
-// that does better than keeping everything.
-func TestWhoIsCancelledGivesTheBestThatItHas(t *testing.T) {
+// A solver that is cancelled in the last quarter of its search returns a plan that is better than keeping
+// everything.
+func TestASolverThatIsCancelledReturnsItsBest(t *testing.T) {
 	p := plantest.Chain(24, 1<<20, 1_000_000)
 	for i := range p.Ops { // nothing is so regular that the first guess is the best
 		p.Ops[i].Duration += int64(i*7%5) * 150_000

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -86,9 +87,9 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 	}
 }
 
-// TestEveryFigureThatIsMeasuredStandsBesideItsSimulation reads the row of a plan that stalls twice as long as
+// TestEveryMeasuredFigureIsNextToItsSimulation reads the row of a plan that stalls twice as long as
 // simulated, and whose step is so much longer.
-func TestEveryFigureThatIsMeasuredStandsBesideItsSimulation(t *testing.T) {
+func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 	c, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
 		if pl.Manager == "vdnn-all" {
 			m.StepTime += m.Stall
@@ -147,9 +148,9 @@ func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	}
 }
 
-// TestWithoutEnginesWorkStandsBesideWhatWasSimulated: on a busy machine steps last twice as long with and
+// TestWithoutEnginesWorkIsShownNextToTheSimulation: on a busy machine steps last twice as long with and
 // without a plan, and the thread works as was simulated, or copies take longer than that.
-func TestWithoutEnginesWorkStandsBesideWhatWasSimulated(t *testing.T) {
+func TestWithoutEnginesWorkIsShownNextToTheSimulation(t *testing.T) {
 	for _, c := range []struct {
 		more int64 // nanoseconds that copies take beyond what was simulated
 		said string
@@ -176,6 +177,13 @@ func TestWithoutEnginesWorkStandsBesideWhatWasSimulated(t *testing.T) {
 		}
 		if off := r.Work - y.Overhead - float64(c.more)/float64(cmp.Baseline); off < -0.01 || off > 0.01 {
 			t.Errorf("the thread works %.3f more, and %.3f was simulated", r.Work, y.Overhead)
+		}
+		var js strings.Builder
+		if err := cmp.WriteJSON(&js, timeline.IEC); err != nil {
+			t.Fatal(err)
+		}
+		if want := fmt.Sprintf(`"work_overhead": %v`, r.Work); !strings.Contains(js.String(), want) {
+			t.Errorf("JSON lacks %s", want)
 		}
 		if c.said == "" && strings.Contains(s, "not as simulated") || !strings.Contains(s, c.said) || strings.Contains(s, "GB/s, simulated") || !strings.Contains(s, "work") {
 			t.Errorf("want %q in\n%s", c.said, s)

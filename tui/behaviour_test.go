@@ -51,7 +51,7 @@ func TestAFilterIsInForceEverywhere(t *testing.T) {
 	d.wants("12 of 40 allocations")
 }
 
-func TestAFilterThatDoesNotParseIsSaidAndNotApplied(t *testing.T) {
+func TestAFilterThatDoesNotParseIsReportedAndNotApplied(t *testing.T) {
 	d := open120(t, "/")
 	d.typeText("size>banana")
 	if d.m.state.QueryText == "size>banana" {

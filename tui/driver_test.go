@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/managers"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // driver is a model with a clock that stands still and commands that run at once.
 type driver struct {

@@ -53,7 +53,7 @@ func (f *filter) set(text string, at timeline.Moment) (tea.Cmd, error) {
 // clear takes the filter away.
 func (f *filter) clear() { *f.Filter = leaf.Filter{} }
 
-// at looks anew for the blocks that live at the cursor, where the filter asks for them.
+// at looks again for the blocks that live at the cursor, where the filter asks for them.
 func (f *filter) at(m timeline.Moment) tea.Cmd {
 	if !f.Query.Live || f.Query.LiveAt == m {
 		return nil

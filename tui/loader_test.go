@@ -75,7 +75,7 @@ func TestALoadSaysHowFarItIs(t *testing.T) {
 	}
 }
 
-func TestAFailureIsSaidInPlainTextLineByLine(t *testing.T) {
+func TestAFailureIsPrintedAsPlainTextLineByLine(t *testing.T) {
 	c := canvas.New(80, 24, canvas.TrueColor, false)
 	l := loader{clock: still(), failure: errors.New("read \x1b[2J\x1b[31mred.gmt: cut\nand damaged")}
 	l.draw(theme.Dark(), c)

@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-func TestARecordingIsOpenedInPlaceOrBeside(t *testing.T) {
+func TestARecordingOpensInPlaceOrNextToAnother(t *testing.T) {
 	a, b := training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 0)
 	r := recordings{&leaf.Open{}}
 	if r.take(Loaded{}, false); !r.nothing() || r.Device != nil {
@@ -93,7 +93,7 @@ func TestAChosenThemeStays(t *testing.T) {
 	}
 }
 
-func TestWhatIsSharedIsSaid(t *testing.T) {
+func TestSharingSaysWhatItDid(t *testing.T) {
 	heard := &said{}
 	x := sharing{post: heard.post, editor: "true"}
 	s := &leaf.State{}

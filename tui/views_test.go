@@ -283,7 +283,7 @@ func TestAPlanIsWrittenAndNotOverAnotherUnasked(t *testing.T) {
 	}
 }
 
-func TestTwoPlansAreLaidBesideEachOther(t *testing.T) {
+func TestTwoPlansAreShownSideBySide(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
 	d.press("d")
 	d.wants("Lay beside ours", "caching", "packed")

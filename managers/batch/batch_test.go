@@ -181,7 +181,7 @@ func TestAGradientOfAnActivationGrowsThoughRecordingsCallItGradient(t *testing.T
 	}
 }
 
-func TestSequenceLengthsAreToldApartFromBatches(t *testing.T) {
+func TestSequenceLengthsAreDistinguishedFromBatches(t *testing.T) {
 	for _, name := range []string{"gpt2-small", "bert"} {
 		point := func(n, seq int, fused bool) batch.Point {
 			return recording(t, name, n, seq, networks.Options{FusedAttention: fused})

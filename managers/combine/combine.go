@@ -22,7 +22,7 @@ import (
 func All() []plan.Manager { return []plan.Manager{capuchin{}, delta{}, home{}} }
 
 // placeWork bounds the packer's search for each placement: where addresses do not fit, decisions are made
-// anew and placed again, several times.
+// again and placed again, several times.
 const placeWork = 20_000
 
 // within makes the plan of a manager: what decide decides for a limit on live bytes, placed within the

@@ -255,7 +255,7 @@ func (s *selection) chain(g int32) {
 	}
 }
 
-// lengthen works out anew the chains that read the buffer of a gap that has just left.
+// lengthen works out again the chains that read the buffer of a gap that has just left.
 func (s *selection) lengthen(g int32) {
 	x := &s.gaps[g]
 	for _, d := range slices.Clone(s.readers[x.Buffer]) {

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-var update = flag.Bool("update", false, "write the tables anew")
+var update = flag.Bool("update", false, "write the tables again")
 
 // TestDecisionsAreAsInTestdata plans small problems, given as text, and compares what becomes of each buffer.
 // A problem has a line an op: its name, how many times an op's time it takes, what it reads, ">" and what it

@@ -21,7 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-var update = flag.Bool("update", false, "write the tables anew")
+var update = flag.Bool("update", false, "write the tables again")
 
 // a mebibyte takes this long on the link of plantest, and an op that the text gives time 1 a hundred
 // nanoseconds longer

@@ -19,7 +19,7 @@ import (
 const digests = "testdata/digests.txt"
 
 // TestPlansAreThoseOfTheDigests: what tidies the planner changes no plan, not by a bit. A change that is
-// meant to find other plans writes the digests anew with -update. Other processors round other products of
+// meant to find other plans writes the digests again with -update. Other processors round other products of
 // floating-point numbers, and so the test is for this one.
 func TestPlansAreThoseOfTheDigests(t *testing.T) {
 	t.Parallel()

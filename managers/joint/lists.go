@@ -17,7 +17,7 @@ func newLists(positions, gaps int) lists {
 	return lists{first: make([]int32, positions+1), next: make([]int32, gaps)}
 }
 
-// sort makes the lists anew of some gaps.
+// sort rebuilds the lists of some gaps.
 func (l *lists) sort(gaps []int32, at func(g int32) plan.OpID) {
 	for i := range l.first {
 		l.first[i] = -1

@@ -188,7 +188,7 @@ func (v *view) sweep(try func(prices), redo float64) {
 	}
 }
 
-// repair mends a candidate after limits have been lowered here and there: it is covered anew at the price of
+// repair mends a candidate after limits have been lowered here and there: it is covered again at the price of
 // copying that served best.
 func (v *view) repair(old *candidate, work int64) *candidate {
 	s := v.s

@@ -41,7 +41,7 @@ func (f *finder) newView(p *plan.Problem, m *model, section int64, off mechanism
 // Way chosen: pack by classes of sizes in one greedy pass, and where that fails by search (place.Tight),
 // which is told the limit as its capacity and stops at the first packing within it. The search gets far more
 // steps than greedy passes take, since with some slack it closes a gap of several percent sooner than choices
-// are made anew; but only for candidates whose live bytes are within the limit and whose estimated time does
+// are made again; but only for candidates whose live bytes are within the limit and whose estimated time does
 // not lose to what is known. Where it fails, limits are cut: by what did at a neighbouring limit, where one
 // was planned for, since addresses waste about as much there; else by a few percent of what is not there all
 // the time, twice as much at each failure, at the last by all that sticks out. When it succeeds, the cut is

@@ -28,7 +28,7 @@
 //     WithCloseOnContextDone: it checks inside every loop, costs a factor of three, and kills the instance with its solution in it.
 //   - Numbers are scaled. HiGHS' tolerances are absolute (1e-6), and a row in bytes has coefficients of 1e10, where 1e-6 is below
 //     what a float64 resolves. Rows and costs are multiplied by powers of two, which is exact, and duals are scaled back.
-//   - Nothing is believed. Whole variables are rounded to whole numbers, and rows, bounds and cost are computed anew from the
+//   - Nothing is believed. Whole variables are rounded to whole numbers, and rows, bounds and cost are computed again from the
 //     caller's model; a point that fails is repaired or refused, be it a solver's or the caller's. The bound of a linear program is computed from
 //     its duals, which prove it by weak duality whether or not the solver was right.
 //   - Memory is bounded. Each solve has a fresh instance of its own, with at most [Options.MaxMemory]; a counting semaphore keeps

@@ -23,7 +23,7 @@ import (
 // is a claim like any other and is checked like any other.
 //
 // CBC writes its solutions with eight digits. That is enough for whole variables, and the continuous ones
-// beside them are solved for anew by the embedded solver if they fail the check; but it is not enough for
+// beside them are solved for again by the embedded solver if they fail the check; but it is not enough for
 // duals, so CBC is not asked to solve linear models.
 
 // program is a solver's executable.

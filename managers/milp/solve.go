@@ -347,7 +347,7 @@ func (t task) unboundedOrInfeasible(ctx context.Context, a *answer, run backend)
 
 // checked settles and checks the answer's point, if it has one. A point that fails only because its whole
 // variables were rounded is repaired: they are held at their whole values, and the embedded solver solves for
-// the others anew.
+// the others again.
 func (t task) checked(ctx context.Context, a *answer) error {
 	if a.x == nil {
 		return nil

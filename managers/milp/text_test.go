@@ -16,7 +16,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 )
 
-var update = flag.Bool("update", false, "write the wanted answers of testdata anew, as the embedded solver gives them")
+var update = flag.Bool("update", false, "write the wanted answers of testdata again, as the embedded solver gives them")
 
 // parseModel reads the notation of testdata, a line each:
 //

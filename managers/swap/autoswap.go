@@ -66,7 +66,7 @@ type autoswap struct {
 	noOrder  bool  // take candidates as they come, whatever their scores
 }
 
-// mostLooks bounds how often SWDOA evaluates candidates anew: with up to 512 of them it is exact.
+// mostLooks bounds how often SWDOA evaluates candidates again: with up to 512 of them it is exact.
 const mostLooks = 1 << 18
 
 // searches is the number of weights that Bayesian optimisation looks at beyond the four scores, kappa its

@@ -15,7 +15,7 @@ import (
 // Way chosen: a Gaussian process with the Matérn 5/2 kernel through all values seen, whose length is that of
 // four with the greatest likelihood; the next point is where mean plus kappa deviations is greatest, looked
 // for among random points and by coordinate steps from the best of them. The process is small (tens of
-// points), so the kernel matrix is factorised anew for every point.
+// points), so the kernel matrix is factorised again for every point.
 //
 // Complexity: O(points³ + probes x points²) a step. Rejected: a library (none in Go that is kept, and the
 // whole is a page); fitting the length by gradient (bayes_opt does; four values are as good for tens of

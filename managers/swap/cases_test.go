@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-var update = flag.Bool("update", false, "write the tables anew")
+var update = flag.Bool("update", false, "write the tables again")
 
 // parseProblem reads a problem, one thing a line, sizes in MiB, times in ms:
 //

@@ -24,7 +24,7 @@ func All() []plan.Manager {
 	}
 }
 
-// placeWork bounds the packer's search for each placement: managers that decide anew where addresses do not
+// placeWork bounds the packer's search for each placement: managers that decide again where addresses do not
 // fit place several times.
 const placeWork = 50_000
 

@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// TestCompareMeasuresBesideTheSimulator hands the device to compare as its users do: several managers at
-// once, each plan on both targets.
-func TestCompareMeasuresBesideTheSimulator(t *testing.T) {
+// TestCompareShowsMeasurementsNextToTheSimulator hands the device to compare as its users do: several
+// managers at once, each plan on both targets.
+func TestCompareShowsMeasurementsNextToTheSimulator(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	p := plantest.Chain(8, 16<<10, 30_000)
 	chosen, err := managers.Select("caching,direct,smartpool,vdnn-all,checkmate*,capuchin,joint")

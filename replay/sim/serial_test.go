@@ -167,7 +167,7 @@ func TestWhatIsOnlyDiscardedHasNoHooks(t *testing.T) {
 	}
 }
 
-func TestWithoutEnginesNothingRunsBesideACopyOfItsQueue(t *testing.T) {
+func TestWithoutEnginesNothingOverlapsACopyOfItsQueue(t *testing.T) {
 	for seed := range uint64(100) {
 		p, pl := serial(t, seed)
 		m, err := sim.Run(context.Background(), p, pl, sim.Options{Spans: true})

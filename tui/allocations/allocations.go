@@ -133,7 +133,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 // query is the shared filter in this view's order. A filter that names an order itself keeps it until a
 // column is chosen here.
 //
-// What the filter does not use is left out, so that moving the cursor searches anew only where the filter
+// What the filter does not use is left out, so that moving the cursor searches again only where the filter
 // asks for what is live there.
 func (v *View) query(s *leaf.State) sites.Query {
 	q := s.Query

@@ -18,7 +18,7 @@ import (
 // Dialog is a list or a line.
 type Dialog interface {
 	// Update handles a key, a paste, the wheel, or a message of the dialog's own zones. A dialog that is done
-	// is closed; msg, nil for none, is what it says to whoever opened it.
+	// is closed; msg, nil for none, is what it tells the component that opened it.
 	Update(in tea.Msg) (done bool, msg tea.Msg)
 	// Draw draws the dialog over what is drawn already; nothing below it can be clicked any more.
 	Draw(th *theme.Theme, c *canvas.Canvas)

@@ -149,7 +149,7 @@ func TestAnAnswerThatMeansNothingKeepsTheQuestion(t *testing.T) {
 	}
 }
 
-func TestAFilterIsSaidWhileOneTypes(t *testing.T) {
+func TestAFilterIsExplainedAsYouType(t *testing.T) {
 	open := func() *Stack {
 		s := &Stack{}
 		s.Open(NewFilter("a", func(text string) error {

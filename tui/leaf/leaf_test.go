@@ -39,7 +39,7 @@ func TestANewQuestionCancelsTheOldOne(t *testing.T) {
 	}
 }
 
-func TestACancelledQuestionIsAskedAnew(t *testing.T) {
+func TestACancelledQuestionIsAskedAgain(t *testing.T) {
 	var q Query[string, int]
 	var old context.Context
 	first := q.Ask("a", func(ctx context.Context) (int, error) { old = ctx; return 1, ctx.Err() })

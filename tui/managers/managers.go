@@ -250,7 +250,7 @@ type (
 	besideMsg struct{ key rowKey }
 )
 
-// refresh makes the table's rows anew from what is known, and asks for the sentence.
+// refresh rebuilds the rows from what is known, and asks for the sentence.
 func (v *View) refresh(s *leaf.State) tea.Cmd {
 	q, ok := v.question(s)
 	if !ok {

@@ -111,7 +111,7 @@ func TestSwitchingAManagerOnPlansWithItAlone(t *testing.T) {
 	}
 	sc.Press("space", "space")
 	if again, _ := f.Asked(); len(again) != 2 {
-		t.Error("switching it off and on again plans anew")
+		t.Error("switching it off and on again plans again")
 	}
 	if v.Chosen() != "direct" {
 		t.Errorf("the row went where its result belongs and the selection is on %s", v.Chosen())
@@ -271,7 +271,7 @@ func TestABudgetBelowWhatMustResideIsNotPossibleAndSaysWhy(t *testing.T) {
 	}
 }
 
-func TestAnotherHardwarePlansAnewAndKeepsTheBudget(t *testing.T) {
+func TestChangingTheHardwareReplansAndKeepsTheBudget(t *testing.T) {
 	f := &plannertest.Planner{}
 	sc, v := show(t, f)
 	budget := v.Budget()

@@ -38,8 +38,8 @@ type Measurer interface {
 	// where there is one, as live.
 	Targets(ctx context.Context) []Target
 	// Measure is [replay.Comparison.Measure] on a device, by its name. A training is described and planned
-	// for anew, with the managers that the comparison has results of: beside each result of its own come what
-	// the simulator says of the same plan.
+	// for again, with the managers that the comparison has results of: beside each result of its own come
+	// what the simulator says of the same plan.
 	Measure(ctx context.Context, c *replay.Comparison, target string, update func(replay.Progress)) error
 }
 
@@ -135,7 +135,7 @@ func place(target string) string {
 	return "on " + target
 }
 
-// begin measures the plans of rows, what stands on top first, that were not measured yet, all of them anew
+// begin measures the plans of rows, what stands on top first, that were not measured yet, all of them again
 // where all were. c is the comparison that they come from.
 func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd {
 	key := measureKey{q, m.target}

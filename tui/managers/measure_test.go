@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func TestADeviceMeasuresWhatIsOnAndStandsBesideTheSimulator(t *testing.T) {
+func TestADeviceMeasuresThePlanThatIsOnAndIsShownNextToTheSimulator(t *testing.T) {
 	f := &plannertest.Planner{Broken: "packed"}
 	sc, v := show(t, f)
 	sc.Press("-", "-", "-", "t")

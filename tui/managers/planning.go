@@ -34,7 +34,7 @@ import (
 // answers are kept. Memory is bounded: of the budgets asked for, those looked at longest ago go.
 //
 // Rejected: one message a progress report (thousands a second from some planners, each a frame); one question
-// for all managers (switching one on would plan with all anew).
+// for all managers (switching one on would plan with all again).
 
 // result is one manager's result under one executor, with what charts draw of it.
 type result struct {

@@ -101,7 +101,7 @@ func TestStoppingKeepsWhatIsThereAndSaysHowToGoOn(t *testing.T) {
 func TestWhatAStaleRunSaysIsDropped(t *testing.T) {
 	f, v, s, news := begun(t)
 	old := v.Budget()
-	v.Update(s, viewtest.Key("-")) // asks anew: the first run is cancelled
+	v.Update(s, viewtest.Key("-")) // asks again: the first run is cancelled
 	if v.Budget() == old {
 		t.Fatal("the budget stays")
 	}

@@ -34,7 +34,7 @@ func TestARosterGivesEveryManagerALetterOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestARosterKnowsWhoIsOnAndServes(t *testing.T) {
+func TestARosterKnowsWhichManagersAreOn(t *testing.T) {
 	r, p := some()
 	for _, c := range []struct {
 		do       func()

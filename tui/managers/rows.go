@@ -109,7 +109,7 @@ func newRanking() ranking {
 	)}
 }
 
-// refresh makes the rows anew from the answers to a question. more returns a figure of a column that others
+// refresh rebuilds the rows from the answers to a question. more returns a figure of a column that others
 // know, for sorting.
 func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, col int) (float64, bool)) {
 	k.rows = k.rows[:0]

@@ -23,7 +23,7 @@ import (
 // A simulator predicts and a device replays; a training that runs can be asked to go on with a plan, from its
 // next step on, and to go on without it. One plan is live at a time. Its job says what it does until it is
 // taken away, and the line that it has to itself stays when it is over: what was measured, or why it ended.
-// The view stays with the step that it shows meanwhile, since each plan has the training described anew, and
+// The view stays with the step that it shows meanwhile, since each plan has the training described again, and
 // what is described last was run under a plan.
 //
 // Rejected: a mark in the table alone (what a toggle comes to is the answer that one waited for); asking
@@ -58,7 +58,7 @@ type trial struct {
 	budget  int64
 	last    live.News
 	first   int64     // the median of the steps right behind the switch, in nanoseconds: what is compared with those before it, since a machine's speed drifts
-	again   bool      // the training's steps became others, and it is planned for anew
+	again   bool      // the training's steps changed: it is planned for again
 	since   time.Time // it does what it does now
 	ending  bool      // the user took it back
 	err     error
@@ -192,7 +192,7 @@ func (t *trial) hear(n live.News) {
 	t.last = n
 }
 
-// doing says what a trial does before it is on: "measuring steps with it, 4 of 5, 12 s".
+// doing says what a trial does before it is on: "timing steps with the plan, 4 of 5, 12 s".
 func (t *trial) doing() string {
 	text := t.last.Phase.Doing()
 	if at, of, ok := t.last.Phase.Trial(); ok {

@@ -121,16 +121,17 @@ var on = live.News{
 func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	r := watch(t)
 	r.press("T")
-	r.until("waits for a step to end")
+	r.until("waiting for a step to end")
 	for _, c := range []struct {
 		n    live.News
 		text string
 	}{
 		{live.News{Phase: live.Describing}, "live: ours · describing the training's steps, 1 of 5"},
-		{live.News{Phase: live.Planning}, "live: ours · planning for them, 2 of 5"},
-		{live.News{Phase: live.MeasuringWithout}, "measuring steps without it, 3 of 5"},
-		{live.News{Phase: live.MeasuringWith}, "measuring steps with it, 4 of 5"},
-		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6}, "measuring what a step with it holds, 5 of 5"},
+		{live.News{Phase: live.Planning}, "live: ours · planning, 2 of 5"},
+		{live.News{Phase: live.MeasuringWithout}, "timing steps without the plan, 3 of 5"},
+		{live.News{Phase: live.MeasuringWith}, "timing steps with the plan, 4 of 5"},
+		{live.News{Phase: live.MeasuringPeak, Step: 1_511e6},
+			"measuring the peak of a step with the plan, 5 of 5"},
 		{on, "live: ours on for 120 steps · 140 → 106 MiB (predicted 106) · step 1.50 → 1.51 s, +0.7 % (predicted +0.3 %)"},
 	} {
 		r.tell(c.n)

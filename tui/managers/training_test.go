@@ -60,7 +60,7 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 		t.Errorf("at first the line is %q", got)
 	}
 	cmd := tr.begin(3, "ours", 1<<20, plan.Hardware{})
-	if tr.beginning() == nil || line() != "live: ours for 1.00 MiB · waits for a step to end" {
+	if tr.beginning() == nil || line() != "live: ours for 1.00 MiB · waiting for a step to end" {
 		t.Errorf("begun, the line is %q", line())
 	}
 	r := &row{manager: 3, stands: true}
@@ -69,7 +69,7 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 		line string
 		mark string
 	}{
-		{live.News{Phase: live.Planning}, "planning for them, 2 of 5", "▸"},
+		{live.News{Phase: live.Planning}, "planning, 2 of 5", "▸"},
 		{
 			live.News{Phase: live.On, Steps: 4, Before: 100e6, Step: 110e6},
 			"ours for 1.00 MiB on for 4 steps · peak not measured · step 100 → 110 ms, +10.0 %", "▶",
@@ -98,7 +98,7 @@ func TestATrainingGoesThroughATrial(t *testing.T) {
 	}
 }
 
-func TestATrainingThatIsLetGoOfSaysSo(t *testing.T) {
+func TestATrainingThatIsDetachedSaysSo(t *testing.T) {
 	tr := training{with: &told{news: make(chan live.News)}}
 	cmd := tr.begin(0, "ours", 0, plan.Hardware{})
 	tr.end()

@@ -117,7 +117,7 @@ func (v *View) forget() {
 	v.followed, v.chosen = timeline.NoAlloc, false
 }
 
-// settle takes a new state: rows are made anew, and what was selected and visible stays where it can.
+// settle takes a new state: rows are made again, and what was selected and visible stays where it can.
 func (v *View) settle(s *leaf.State) {
 	of, st, ok := v.state.Value()
 	if !ok || st == nil || of.d != s.Device || st == v.st {

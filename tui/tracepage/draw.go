@@ -32,7 +32,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.view.SetHeight(body.H)
 	v.view.SetYOffset(v.view.YOffset()) // the room may be another
 	shown := v.lines[min(v.view.YOffset(), len(v.lines)):]
-	// The viewport's own View lays the lines out anew: 6,000 allocations a frame in place of 60.
+	// The viewport's own View lays the lines out again: 6,000 allocations a frame in place of 60.
 	c.Sub(body).Print(0, 0, strings.Join(shown[:min(body.H, len(shown))], "\n"))
 	if v.view.TotalLineCount() > body.H {
 		v.scrollbar(s, c)

@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's
 // lines.

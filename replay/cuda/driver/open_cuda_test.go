@@ -82,7 +82,7 @@ func TestADriverThatLacksFunctionsIsTooOldAndNothingCrashes(t *testing.T) {
 	}
 }
 
-func TestMachinesOfEveryKindAreToldApart(t *testing.T) {
+func TestMachinesOfEveryKindAreRecognised(t *testing.T) {
 	m := standin.Machine{Model: "plain", Memory: "1GiB", Context: "0"}
 	lib, err := control.Open(standintest.Driver(t), m)
 	if err != nil {
