@@ -16,7 +16,7 @@
 //
 // # Who calls whom
 //
-// A [Source] runs on a goroutine of its own and sends to a [Sink]; a [Session] is the Sink of viewers, a
+// A [Source] runs on a goroutine of its own and sends to a [Sink]; a [History] is the Sink of viewers, a
 // [Recorder] that of files, and [Tee] feeds both. A [Controller] asks a source for more.
 package capture
 

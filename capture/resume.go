@@ -9,7 +9,7 @@ type resumed struct {
 
 // Resume returns a Sink that passes on to sink what another source says of the job that s has seen so far. It
 // leaves out the steps, windows and losses that s has. Steps that are missing in between are counted as lost.
-func Resume(s *Session, sink Sink) Sink {
+func Resume(s *History, sink Sink) Sink {
 	v := s.Snapshot()
 	r := &resumed{Sink: sink, step: -1, window: -1, known: map[string]int64{}}
 	if n := len(v.Steps); n > 0 {

@@ -18,7 +18,7 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 		{"behind a gap", []int64{0, 1, 2}, []int64{6, 7}, []int64{0, 1, 2, 6, 7}, 3},
 		{"of which nothing was seen", nil, []int64{5, 6}, []int64{5, 6}, 0},
 	} {
-		s := NewSession(Limits{})
+		s := NewHistory(Limits{})
 		for _, i := range c.first {
 			s.Step(Step{Index: i})
 			s.Window(Window{First: i, Last: i})

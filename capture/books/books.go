@@ -39,8 +39,8 @@ const readAgain = time.Second
 // manyOthers is up to how many other processes are named; more are one part.
 const manyOthers = 3
 
-// Part is a part of the memory.
-type Part struct {
+// Entry is one line of the split of the memory.
+type Entry struct {
 	Name  string
 	Bytes int64
 	// Derived says that the figure is a remainder or an estimate, and was not read anywhere.
@@ -79,7 +79,7 @@ type account struct {
 
 // New returns the books of a session's process. NVML is opened when they are first used; without it they are
 // empty.
-func New(s *capture.Session) *Books {
+func New(s *capture.History) *Books {
 	return &Books{
 		target: func() capture.Target { return s.Snapshot().Target }, root: "/proc", now: time.Now,
 		readings: map[int]*nvml.Reading{}, own: map[int]*account{},
@@ -96,10 +96,10 @@ func New(s *capture.Session) *Books {
 // Parts splits up the memory of the device that a process is on, by the step's figures and NVML's last
 // reading. ok is false if the step has no figures of a device's allocator, there is no NVML, or no reading
 // yet.
-func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bool) {
+func (b *Books) Parts(pid int, s *capture.Step) (parts []Entry, whole Entry, ok bool) {
 	reserved, ok := s.Reserved.Value()
 	if !ok || !s.Allocated.IsKnown() || pid <= 0 {
-		return nil, Part{}, false
+		return nil, Entry{}, false
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -116,11 +116,11 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 	a.device = at
 	r := b.readings[at]
 	if r == nil {
-		return nil, Part{}, false
+		return nil, Entry{}, false
 	}
 	used, known := r.Memory.Used.Value()
 	if !known || !certain && used < reserved {
-		return nil, Part{}, false
+		return nil, Entry{}, false
 	}
 	if t := r.Time.UnixNano(); r.Time.After(a.observed) && a.since <= t && t <= s.End {
 		if p, listed := r.Process(pid); listed {
@@ -132,32 +132,32 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Part, whole Part, ok bo
 	told.ContextBound = a.least
 	out := nvml.Reconcile(r, told)
 	return namedParts(&out, s, r.ProcessesKnown && b.lists(r, pid)),
-		Part{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
+		Entry{Name: fmt.Sprintf("Used on GPU %d, by NVML", at), Bytes: used}, true
 }
 
 // OfStep splits what the device's allocator holds or, without one, resident memory. The rest is shown as
 // other.
-func OfStep(s *capture.Step) ([]Part, Part) {
+func OfStep(s *capture.Step) ([]Entry, Entry) {
 	if reserved, ok := s.Reserved.Value(); ok && s.Allocated.IsKnown() {
 		out := nvml.Reconcile(&nvml.Reading{}, allocatorFigures(0, s))
-		return namedParts(&out, s, true), Part{Name: "Reserved after a step", Bytes: reserved}
+		return namedParts(&out, s, true), Entry{Name: "Reserved after a step", Bytes: reserved}
 	}
-	whole := Part{Name: "Resident memory after a step", Bytes: s.RSS.Or(0)}
+	whole := Entry{Name: "Resident memory after a step", Bytes: s.RSS.Or(0)}
 	parts := kinds(s)
 	var sum int64
 	for _, p := range parts {
 		sum += p.Bytes
 	}
 	if rest := whole.Bytes - sum; rest > 0 {
-		parts = append(parts, Part{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
+		parts = append(parts, Entry{Name: "Python, libraries and the rest", Bytes: rest, Unexplained: true})
 	}
 	whole.Bytes = max(whole.Bytes, sum) // figures from different moments
 	return parts, whole
 }
 
 // kinds are the kinds of tensors that a step's totals tell apart; what was not counted is 0.
-func kinds(s *capture.Step) []Part {
-	return []Part{{Name: "parameters", Bytes: s.Parameters.Or(0)},
+func kinds(s *capture.Step) []Entry {
+	return []Entry{{Name: "parameters", Bytes: s.Parameters.Or(0)},
 		{Name: "gradients", Bytes: s.Gradients.Or(0)},
 		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0)}}
 }
@@ -308,17 +308,17 @@ func environOf(root string, pid int) map[string]string {
 
 // namedParts gives the split the words of the live view, with the known kinds of tensors as separate parts;
 // listed says that NVML lists the process.
-func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Part {
-	var parts []Part
+func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Entry {
+	var parts []Entry
 	add := func(name string, bytes int64, derived, unexplained bool) {
 		if bytes != 0 {
-			parts = append(parts, Part{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
+			parts = append(parts, Entry{Name: name, Bytes: bytes, Derived: derived, Unexplained: unexplained})
 		}
 	}
-	others := slices.DeleteFunc(slices.Clone(r.Parts),
-		func(p nvml.Part) bool { return p.Name != nvml.OtherProcesses })
+	others := slices.DeleteFunc(slices.Clone(r.Entries),
+		func(p nvml.Entry) bool { return p.Name != nvml.OtherProcesses })
 	total, _ := r.Part(nvml.OtherProcesses)
-	for _, p := range r.Parts {
+	for _, p := range r.Entries {
 		switch p.Name {
 		case nvml.Tensors:
 			rest, name := p.Bytes, "other tensors and rounding"
@@ -377,7 +377,7 @@ func poolsName(s *capture.Step) string {
 	return fmt.Sprintf("%s, %d s ago", nvml.PrivatePool, (s.End-at)/int64(time.Second))
 }
 
-func otherName(p nvml.Part) string {
+func otherName(p nvml.Entry) string {
 	if p.Process == "" {
 		return fmt.Sprintf("process %d", p.PID)
 	}

@@ -26,7 +26,7 @@ type on = map[int][]nvmltest.Holder
 // booksOf are the books of process 10 on a mocked machine, read once.
 func booksOf(t *testing.T, device string, of on) *Books {
 	t.Helper()
-	s := capture.NewSession(capture.Limits{})
+	s := capture.NewHistory(capture.Limits{})
 	s.Begin(capture.Target{PID: 10, Device: device})
 	b := New(s)
 	b.root = t.TempDir()
@@ -62,7 +62,7 @@ func step(allocated, reserved int64) *capture.Step {
 		Reserved: maybe.Known(reserved), Parameters: maybe.Known(gib), OptimizerState: maybe.Known(0)}
 }
 
-func table(parts []Part, whole Part) string {
+func table(parts []Entry, whole Entry) string {
 	var s strings.Builder
 	for _, p := range append(parts, whole) {
 		fmt.Fprintf(&s, "%s: %.3g", p.Name, float64(p.Bytes)/gib)
@@ -245,7 +245,7 @@ func TestTheContextIsBoundedByTheLeastSeenOutsideTheAllocator(t *testing.T) {
 }
 
 func TestWithoutNVMLThereAreNoBooks(t *testing.T) {
-	s := capture.NewSession(capture.Limits{})
+	s := capture.NewHistory(capture.Limits{})
 	b := New(s)
 	asked := 0
 	b.open = func() (nvml.Source, error) { asked++; return nil, errors.New("no library") }

@@ -119,7 +119,7 @@ func (j *Job) admit(p *Process) {
 		if j.Record != nil {
 			if err := j.Record(p); err != nil {
 				p.fails(err)
-				p.Session.Notice(say.RecordingNotBegun.Notice(err))
+				p.History.Notice(say.RecordingNotBegun.Notice(err))
 			}
 		}
 		j.mu.Lock()
@@ -151,7 +151,7 @@ func (j *Job) Ended(t capture.Target, e capture.End) {
 // Severed implements pytorch.Family.
 func (j *Job) Severed(t capture.Target, err error) {
 	if p := j.roster.find(t); p != nil {
-		p.Session.Sever(err.Error())
+		p.History.Sever(err.Error())
 	}
 }
 

@@ -15,7 +15,7 @@ var ErrNotConnected = errors.New("this job takes no orders yet")
 
 // orders are what a process is asked for, and who takes the orders.
 type orders struct {
-	session *capture.Session
+	session *capture.History
 
 	mu     sync.Mutex
 	source capture.Controller // nil before it is connected

@@ -9,8 +9,8 @@ import (
 // parts, each with its own state: the orders, the recording, and the process's life. Its methods are safe for
 // concurrent use.
 type Process struct {
-	// Session is what is kept of the process.
-	Session *capture.Session
+	// History is what is kept of the process.
+	History *capture.History
 	// ID tells the processes of a job apart. The first has 0.
 	ID int
 
@@ -31,9 +31,9 @@ type Member struct {
 
 // newProcess returns a process that has not connected.
 func newProcess(l capture.Limits) *Process {
-	p := &Process{Session: capture.NewSession(l)}
-	p.orders.session = p.Session
-	p.recording.relay = pytorch.NewRelay(p.Session, &p.orders)
+	p := &Process{History: capture.NewHistory(l)}
+	p.orders.session = p.History
+	p.recording.relay = pytorch.NewRelay(p.History, &p.orders)
 	p.is(capture.Target{Rank: -1})
 	return p
 }
@@ -52,7 +52,7 @@ func (p *Process) Record(o capture.RecordOptions) error {
 
 // member returns the process as one that takes orders.
 func (p *Process) member() Member {
-	t := p.Session.Snapshot().Target
+	t := p.History.Snapshot().Target
 	return Member{Process: p, PID: t.PID, Name: t.Name()}
 }
 
@@ -104,6 +104,6 @@ func (p *Process) End(e capture.End) {
 	case p.life.ends():
 		p.sink().End(e)
 	case e.Detail != "" || e.Code > 0:
-		p.Session.End(e)
+		p.History.End(e)
 	}
 }

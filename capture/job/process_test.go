@@ -56,7 +56,7 @@ func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
 	p := NewWatch(Options{}).Process
 	p.connect(&taker{})
 	pending := func() bool {
-		v := p.Session.Snapshot()
+		v := p.History.Snapshot()
 		return p.Wants(&v).Pending
 	}
 	p.Window(capture.Window{First: 3, Last: 4})
@@ -89,12 +89,12 @@ func TestAProcessWhoseConnectionIsLostIsShownAsLostUntilItIsBack(t *testing.T) {
 	first, second := rank(j, 0), rank(j, 1)
 	lost := errors.New("the connection was lost")
 	j.Severed(second.Target(), lost)
-	if a, b := first.Session.Snapshot().Severed, second.Session.Snapshot().Severed; a != "" ||
+	if a, b := first.History.Snapshot().Severed, second.History.Snapshot().Severed; a != "" ||
 		b != lost.Error() {
 		t.Errorf("of the first is said %q, of the second %q", a, b)
 	}
 	second.Begin(second.Target())
-	if why := second.Session.Snapshot().Severed; why != "" {
+	if why := second.History.Snapshot().Severed; why != "" {
 		t.Errorf("it is back, and said to be lost: %s", why)
 	}
 	if err := j.Close(); err != nil {
@@ -109,7 +109,7 @@ func TestAProcessThatTheAgentLeftIsNotSaidToHaveExited(t *testing.T) {
 		j.Ended(capture.Target{PID: 999}, capture.End{Reason: capture.Detached}) // another
 		j.Ended(first.Target(), capture.End{Reason: how})
 		j.Begin(capture.Target{PID: 300, Rank: -1}) // whose messages come from now on
-		if v := first.Session.Snapshot(); !v.Ended || v.End.Reason != how {
+		if v := first.History.Snapshot(); !v.Ended || v.End.Reason != how {
 			t.Errorf("%s: it ended %+v", how, v.End)
 		}
 		if err := j.Close(); err != nil {

@@ -86,7 +86,7 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 	defer cancel()
 	for _, s := range fresh {
 		if s.watch != nil {
-			_ = s.watch.Session.Until(ctx, func(v *capture.View) (bool, error) {
+			_ = s.watch.History.Until(ctx, func(v *capture.View) (bool, error) {
 				return v.Began || v.Ended, nil
 			})
 		}
@@ -114,7 +114,7 @@ func (s *sibling) member(of capture.Target) (m Member, ok bool) {
 	if s.watch == nil {
 		return m, true
 	}
-	v := s.watch.Session.Snapshot()
+	v := s.watch.History.Snapshot()
 	switch {
 	case v.Ended && v.End.Reason == capture.Refused && !v.Began:
 		m.Err = errors.New("it cannot be attached to: " + v.End.Detail)

@@ -13,13 +13,13 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 	with := func(target capture.Target, steps int, end *capture.End) *sibling {
 		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}
 		if target.PID != 0 {
-			s.watch.Session.Begin(target)
+			s.watch.History.Begin(target)
 		}
 		for i := range steps {
-			s.watch.Session.Step(capture.Step{Index: int64(i)})
+			s.watch.History.Step(capture.Step{Index: int64(i)})
 		}
 		if end != nil {
-			s.watch.Session.End(*end)
+			s.watch.History.End(*end)
 		}
 		return s
 	}
@@ -60,7 +60,7 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 
 func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
 	s := &sibling{pid: 101, watch: NewWatch(Options{}), stop: func() {}}
-	s.watch.Session.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
+	s.watch.History.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
 	out := make(chan struct{})
 	s.watch.running.Go(func() { <-out })
 	if m, ok := s.member(capture.Target{PID: 100, Rank: 0, WorldSize: 3}); ok {

@@ -138,7 +138,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 			}
 			s = next
 			w.has(ctx, s)
-			err = s.Run(ctx, capture.Resume(w.Session, w.Process))
+			err = s.Run(ctx, capture.Resume(w.History, w.Process))
 		}
 		if err != nil && ctx.Err() == nil {
 			w.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
@@ -165,7 +165,7 @@ func (w *Watch) letGo() error {
 	w.agent.Lock()
 	s := w.attach
 	w.agent.Unlock()
-	v := w.Session.Snapshot()
+	v := w.History.Snapshot()
 	if s == nil || v.Ended {
 		return nil
 	}
@@ -182,7 +182,7 @@ func (w *Watch) letGo() error {
 // Members returns the ranks of the training that is watched, or the process alone if it is no rank. More is
 // always false.
 func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
-	v := w.Session.Snapshot()
+	v := w.History.Snapshot()
 	if !v.Ended {
 		list = append(list, w.member())
 	}
@@ -198,7 +198,7 @@ func (m *Member) rank() int {
 	if m.Process == nil {
 		return 1 << 30
 	}
-	return m.Session.Snapshot().Target.Rank
+	return m.History.Snapshot().Target.Rank
 }
 
 // Attachable says what stands in the way of attaching to a process. If an agent lives there already, nothing

@@ -42,30 +42,30 @@ type AllocatorFigures struct {
 	ContextBound maybe.Int
 }
 
-// PartName names a part of a device's memory.
-type PartName string
+// EntryName names a part of a device's memory.
+type EntryName string
 
 // The parts of a device's memory, in the order in which [Reconcile] lists them.
 const (
-	Tensors        PartName = "tensors"                  // what live tensors asked for
-	Rounding       PartName = "rounding"                 // what the allocator added to it
-	PendingFree    PartName = "pending free"             // freed, and another stream still uses it
-	PrivatePool    PartName = "private pools"            // free bytes of pools of CUDA graphs and of users
-	Cached         PartName = "cached"                   // held by the allocator and used by nothing
-	AllReserved    PartName = "reserved by PyTorch"      // where nothing finer is known of it
-	Context        PartName = "CUDA context"             // of the process
-	ContextOrLess  PartName = "CUDA context, at most"    // an upper bound of it
-	Libraries      PartName = "libraries"                // what the process holds besides: NCCL, cuBLAS, ...
-	OutsidePyTorch PartName = "context and libraries"    // where the two cannot be told apart
-	OtherProcesses PartName = "other processes"          // on the same device
-	DriverReserve  PartName = "reserved by the driver"   // not part of used memory
-	Unexplained    PartName = "unexplained"              // the rest
-	Unaccounted    PartName = "this process, unitemised" // where PyTorch's books are unknown
+	Tensors        EntryName = "tensors"                  // what live tensors asked for
+	Rounding       EntryName = "rounding"                 // what the allocator added to it
+	PendingFree    EntryName = "pending free"             // freed, and another stream still uses it
+	PrivatePool    EntryName = "private pools"            // free bytes of pools of CUDA graphs and of users
+	Cached         EntryName = "cached"                   // held by the allocator and used by nothing
+	AllReserved    EntryName = "reserved by PyTorch"      // where nothing finer is known of it
+	Context        EntryName = "CUDA context"             // of the process
+	ContextOrLess  EntryName = "CUDA context, at most"    // an upper bound of it
+	Libraries      EntryName = "libraries"                // what the process holds besides: NCCL, cuBLAS, ...
+	OutsidePyTorch EntryName = "context and libraries"    // where the two cannot be told apart
+	OtherProcesses EntryName = "other processes"          // on the same device
+	DriverReserve  EntryName = "reserved by the driver"   // not part of used memory
+	Unexplained    EntryName = "unexplained"              // the rest
+	Unaccounted    EntryName = "this process, unitemised" // where PyTorch's books are unknown
 )
 
-// Part is one part of the split.
-type Part struct {
-	Name PartName
+// Entry is one line of the split.
+type Entry struct {
+	Name EntryName
 	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch, since the two sources are read at
 	// different moments.
 	Bytes int64
@@ -82,14 +82,14 @@ type Reconciliation struct {
 	Used maybe.Int
 	// Reserve is the driver's own, outside Used; unknown on drivers that count it in Used.
 	Reserve maybe.Int
-	Parts   []Part
+	Entries []Entry
 	// Unknown says in sentences what is not known.
 	Unknown []string
 }
 
 // Part returns the sum of the parts of a name, and whether there is one.
-func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
-	for _, p := range r.Parts {
+func (r *Reconciliation) Part(name EntryName) (bytes int64, ok bool) {
+	for _, p := range r.Entries {
 		if p.Name == name {
 			bytes += p.Bytes
 			ok = true
@@ -102,15 +102,15 @@ func (r *Reconciliation) Part(name PartName) (bytes int64, ok bool) {
 // other processes, and a remainder. If NVML tells the device's use, the parts add up to it exactly.
 func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
-	add := func(name PartName, bytes int64, derived bool) {
+	add := func(name EntryName, bytes int64, derived bool) {
 		if bytes != 0 {
-			out.Parts = append(out.Parts, Part{Name: name, Bytes: bytes, Derived: derived})
+			out.Entries = append(out.Entries, Entry{Name: name, Bytes: bytes, Derived: derived})
 		}
 	}
 	own := out.itemise(b, add)
 
 	process, listed := maybe.Int{}, false // the process's whole, by NVML
-	var others []Part
+	var others []Entry
 	for _, p := range r.Processes {
 		v, known := p.Used.Value()
 		switch {
@@ -119,7 +119,7 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 		case p.PID == b.PID:
 			listed = true
 		case known:
-			others = append(others, Part{Name: OtherProcesses, Bytes: v, PID: p.PID, Process: p.Name})
+			others = append(others, Entry{Name: OtherProcesses, Bytes: v, PID: p.PID, Process: p.Name})
 		default:
 			out.Unknown = append(out.Unknown, "NVML does not tell the memory of process "+name(p)+": it is in the unexplained part")
 		}
@@ -148,7 +148,7 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 		explained += context
 	}
 	for _, p := range others {
-		out.Parts = append(out.Parts, p)
+		out.Entries = append(out.Entries, p)
 		explained += p.Bytes
 	}
 	if used, ok := r.Memory.Used.Value(); ok {
@@ -169,7 +169,7 @@ func name(p Process) string {
 // itemise adds the parts of the allocator and returns their sum, which is Reserved if that is known. The
 // bytes of a finer figure that is unknown, or larger than the coarser one around it, stay in the coarser
 // part.
-func (out *Reconciliation) itemise(b AllocatorFigures, add func(PartName, int64, bool)) int64 {
+func (out *Reconciliation) itemise(b AllocatorFigures, add func(EntryName, int64, bool)) int64 {
 	reserved, ok := b.Reserved.Value()
 	if !ok {
 		if b.PID != 0 {
@@ -195,7 +195,7 @@ func (out *Reconciliation) itemise(b AllocatorFigures, add func(PartName, int64,
 }
 
 // outside splits what the process holds outside its allocator.
-func (out *Reconciliation) outside(rest int64, b AllocatorFigures, add func(PartName, int64, bool)) {
+func (out *Reconciliation) outside(rest int64, b AllocatorFigures, add func(EntryName, int64, bool)) {
 	context, known := b.Context.Value()
 	bound, bounded := b.ContextBound.Value()
 	switch {

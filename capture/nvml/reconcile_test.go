@@ -64,7 +64,7 @@ func parseCase(t *testing.T, text string) (*Reading, AllocatorFigures) {
 
 func split(r Reconciliation) string {
 	var s strings.Builder
-	for _, p := range r.Parts {
+	for _, p := range r.Entries {
 		fmt.Fprintf(&s, "%s", p.Name)
 		if p.PID != 0 {
 			fmt.Fprintf(&s, " %d", p.PID)
@@ -98,7 +98,7 @@ func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
 			ContextBound: figure()}
 		out := Reconcile(r, b)
 		sum := int64(0)
-		for _, p := range out.Parts {
+		for _, p := range out.Entries {
 			sum += p.Bytes
 			if p.Bytes < 0 && p.Name != Unexplained && p.Name != Libraries && p.Name != OutsidePyTorch {
 				t.Fatalf("negative part %+v of %+v %+v", p, r, b)

@@ -102,7 +102,7 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	}
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
-			seen := capture.NewSession(capture.Limits{})
+			seen := capture.NewHistory(capture.Limits{})
 			s, err := l.Accept(ctx)
 			if err != nil {
 				t.Fatal(err)
@@ -194,7 +194,7 @@ def _stand_in(torch):
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	s, err := l.Accept(context.Background())
 	if err != nil {
 		t.Fatal(err)
@@ -260,7 +260,7 @@ func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	seen, done := capture.NewHistory(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
 	if err := errors.Join(s.Order(t.Context(), capture.Order{ID: 1, Do: capture.Describe, Steps: 2}), heard(t.Context(), seen, 1)); err != nil {
 		t.Fatal(err)
@@ -357,7 +357,7 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen, done := capture.NewSession(capture.Limits{}), make(chan error, 1)
+	seen, done := capture.NewHistory(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
 	if err := seen.Until(t.Context(), func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
 		t.Fatal(err)

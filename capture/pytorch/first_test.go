@@ -58,7 +58,7 @@ wait("end")
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
 	if err := open("begin", ""); err != nil {

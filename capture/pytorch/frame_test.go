@@ -53,7 +53,7 @@ func run(t testing.TB, stream []byte) (capture.View, error) {
 		_ = there.Close()
 	}()
 	s := &Session{conn: here, target: capture.Target{PID: os.Getpid()}, ended: make(chan struct{}), gone: make(chan struct{})}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	err := s.Run(context.Background(), seen)
 	return seen.Snapshot(), err
 }
@@ -177,7 +177,7 @@ func FuzzSession(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var building *assembly
 		s := &Session{ended: make(chan struct{}), gone: make(chan struct{})}
-		seen := capture.NewSession(capture.Limits{})
+		seen := capture.NewHistory(capture.Limits{})
 		for r := bytes.NewReader(stream); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if err != nil {
@@ -379,7 +379,7 @@ func TestALaunchedCommandThatIsNoPythonRunsAsItIs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := capture.NewSession(capture.Limits{})
+		seen := capture.NewHistory(capture.Limits{})
 		if err := job.Run(context.Background(), seen); err != nil {
 			t.Fatal(err)
 		}
@@ -434,7 +434,7 @@ func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := capture.NewSession(capture.Limits{})
+		seen := capture.NewHistory(capture.Limits{})
 		if err := job.Run(context.Background(), seen); err != nil {
 			t.Fatal(err)
 		}

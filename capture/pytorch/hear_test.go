@@ -112,7 +112,7 @@ func FuzzOrders(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, seen := &Session{}, capture.NewSession(capture.Limits{})
+		s, seen := &Session{}, capture.NewHistory(capture.Limits{})
 		for r := bytes.NewReader(sent); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if errors.Is(err, io.EOF) {

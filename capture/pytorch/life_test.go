@@ -296,7 +296,7 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		fmt.Println(job.PID(), job.OutputPath())
-		s := capture.NewSession(capture.Limits{})
+		s := capture.NewHistory(capture.Limits{})
 		go func() {
 			_ = s.Until(context.Background(), func(v *capture.View) (bool, error) {
 				if len(v.Steps) > 3 {
@@ -365,7 +365,7 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
 	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= 5, nil }); err != nil {
@@ -438,7 +438,7 @@ func comesAndGoes(t *testing.T, h *torchtest.Host, way pytorch.Injector) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
 	if err := seen.Until(ctx, func(v *capture.View) (bool, error) {

@@ -43,7 +43,7 @@ func TestACommandGoesOnPrintingWhereTheDiskIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all bytes.Buffer
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	if err := job.Run(context.Background(), capture.Tee(seen, &printed{&all})); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ time.sleep(1000)
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := &notices{Session: capture.NewSession(capture.Limits{})}
+			said := &notices{History: capture.NewHistory(capture.Limits{})}
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), said) }()
 			t.Cleanup(func() { _ = job.Signal(os.Kill) })
@@ -78,7 +78,7 @@ time.sleep(1000)
 
 // notices is a sink that keeps every notice, those of one key as well.
 type notices struct {
-	*capture.Session
+	*capture.History
 	mu   sync.Mutex
 	list []capture.Notice
 }

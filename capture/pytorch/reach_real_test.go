@@ -79,7 +79,7 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			seen := capture.NewSession(capture.Limits{})
+			seen := capture.NewHistory(capture.Limits{})
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
 			deadline := time.After(3 * time.Minute) // what is being imported is tried again after twice as long each time
@@ -135,7 +135,7 @@ func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	if err := job.Run(context.Background(), seen); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestTheReasonAProgramIsNotReachedIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	if err := job.Run(context.Background(), seen); err != nil {
 		t.Fatal(err)
 	}
@@ -204,7 +204,7 @@ for i in range(230):
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := capture.NewSession(capture.Limits{})
+		seen := capture.NewHistory(capture.Limits{})
 		if err := job.Run(context.Background(), seen); err != nil {
 			t.Fatal(err)
 		}
@@ -270,7 +270,7 @@ if __name__ == "__main__":
 	if err != nil {
 		t.Fatal(err)
 	}
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	if err := job.Run(context.Background(), seen); err != nil {
 		t.Fatal(err)
 	}

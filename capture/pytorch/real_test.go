@@ -123,7 +123,7 @@ func possible(t *testing.T, scenarios []string) []string {
 
 // watching is a training that runs under the agent, and what was seen of it.
 type watching struct {
-	*capture.Session
+	*capture.History
 	t    *testing.T
 	job  *pytorch.Job
 	gate string
@@ -131,14 +131,14 @@ type watching struct {
 	stop context.CancelFunc
 
 	mu    sync.Mutex
-	ranks []*capture.Session
+	ranks []*capture.History
 	ctl   []*pytorch.Session
 }
 
 // watch starts the scenarios under the agent.
 func watch(t *testing.T, scenarios string, env ...string) *watching {
 	t.Helper()
-	w := &watching{Session: capture.NewSession(capture.Limits{}), t: t, gate: t.TempDir(), done: make(chan error, 1)}
+	w := &watching{History: capture.NewHistory(capture.Limits{}), t: t, gate: t.TempDir(), done: make(chan error, 1)}
 	var err error
 	w.job, err = pytorch.Start(pytorch.Launch{
 		Argv: []string{python(t), "testdata/train.py", scenarios},
@@ -146,7 +146,7 @@ func watch(t *testing.T, scenarios string, env ...string) *watching {
 		Each: func(s *pytorch.Session) capture.Sink {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			x := capture.NewSession(capture.Limits{})
+			x := capture.NewHistory(capture.Limits{})
 			w.ranks, w.ctl = append(w.ranks, x), append(w.ctl, s)
 			return x
 		},
@@ -187,7 +187,7 @@ func (w *watching) until(what string, ok func(v capture.View) bool) capture.View
 }
 
 // heard waits until the agent has heard an order.
-func heard(ctx context.Context, s *capture.Session, id capture.OrderID) error {
+func heard(ctx context.Context, s *capture.History, id capture.OrderID) error {
 	return s.Until(ctx, func(v *capture.View) (bool, error) {
 		if _, ok := v.Answered(id); ok {
 			return true, nil

@@ -107,7 +107,7 @@ func inside(ctx context.Context, pid int, source string) error {
 // visitor is a viewer that runs.
 type visitor struct {
 	*pytorch.Session
-	seen *capture.Session
+	seen *capture.History
 	done chan error
 	kill context.CancelFunc
 }
@@ -118,7 +118,7 @@ func visit(ctx context.Context, pid int) (*visitor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
-	v := &visitor{Session: s, seen: capture.NewSession(capture.Limits{}), done: make(chan error, 1)}
+	v := &visitor{Session: s, seen: capture.NewHistory(capture.Limits{}), done: make(chan error, 1)}
 	relay := pytorch.NewRelay(v.seen, s)
 	s.Share(relay)
 	run, kill := context.WithCancel(ctx)
@@ -282,7 +282,7 @@ func attachUntilKilled(pid int) error {
 		return err
 	}
 	fmt.Println("attached")
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	go func() {
 		_ = seen.Until(context.Background(), func(v *capture.View) (bool, error) {
 			return len(v.Steps) > 0, nil

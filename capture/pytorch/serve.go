@@ -43,7 +43,7 @@ const (
 // Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to other
 // viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
 type Relay struct {
-	session *capture.Session
+	session *capture.History
 	control capture.Controller
 	ctx     context.Context // of the guests' connections
 	stop    context.CancelFunc
@@ -63,7 +63,7 @@ var _ capture.Sink = (*Relay)(nil)
 type told struct{ steps, windows, answers int64 }
 
 // NewRelay returns a Relay that is the only source of an empty session. Guests' orders go to control.
-func NewRelay(s *capture.Session, control capture.Controller) *Relay {
+func NewRelay(s *capture.History, control capture.Controller) *Relay {
 	r := &Relay{session: s, control: control}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	r.open, r.shut = context.WithCancel(r.ctx)

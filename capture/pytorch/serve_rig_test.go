@@ -104,7 +104,7 @@ func (a *fakeAgent) order() string {
 
 // viewer is somebody who watches, first or along with another.
 type viewer struct {
-	*capture.Session
+	*capture.History
 	source *Session
 	relay  *Relay
 	done   chan error
@@ -119,8 +119,8 @@ func view(t *testing.T, limits capture.Limits) *viewer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &viewer{Session: capture.NewSession(limits), source: s, done: make(chan error, 1)}
-	v.relay = NewRelay(v.Session, s)
+	v := &viewer{History: capture.NewHistory(limits), source: s, done: make(chan error, 1)}
+	v.relay = NewRelay(v.History, s)
 	s.Share(v.relay)
 	go func() { v.done <- s.Run(context.Background(), v.relay) }()
 	t.Cleanup(func() {

@@ -165,7 +165,7 @@ func TestAViewerThatDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
 
 	s := newSession(conn, hello{})
 	s.host = os.Getpid()
-	seen := capture.NewSession(capture.Limits{})
+	seen := capture.NewHistory(capture.Limits{})
 	if err := s.Run(context.Background(), seen); err != nil {
 		t.Fatal(err)
 	}
@@ -242,7 +242,7 @@ func TestTheNextViewerTakesOverWhenTheFirstIsKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := NewRelay(capture.NewSession(capture.Limits{}), s)
+		r := NewRelay(capture.NewHistory(capture.Limits{}), s)
 		s.Share(r)
 		_ = s.Run(context.Background(), r)
 		return
@@ -299,8 +299,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	host := &viewer{Session: capture.NewSession(capture.Limits{}), done: make(chan error, 1)}
-	host.relay = NewRelay(host.Session, job)
+	host := &viewer{History: capture.NewHistory(capture.Limits{}), done: make(chan error, 1)}
+	host.relay = NewRelay(host.History, job)
 	job.Share(host.relay)
 	go func() { host.done <- job.Run(context.Background(), host.relay) }()
 	host.until(t, "the first word", func(v capture.View) bool { return len(v.Output) > 0 })
@@ -308,7 +308,7 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	guest := &viewer{Session: capture.NewSession(capture.Limits{}), done: make(chan error, 1)}
+	guest := &viewer{History: capture.NewHistory(capture.Limits{}), done: make(chan error, 1)}
 	go func() { guest.done <- s.Run(context.Background(), guest) }()
 	v := guest.until(t, "the first word for the guest", func(v capture.View) bool { return string(v.Output) == "before\n" })
 	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
@@ -389,7 +389,7 @@ func FuzzOtherViewer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var building *assembly
 		s := &Session{host: 1, ended: make(chan struct{}), gone: make(chan struct{})}
-		seen := capture.NewSession(capture.Limits{})
+		seen := capture.NewHistory(capture.Limits{})
 		for r := bytes.NewReader(stream); ; {
 			k, payload, err := readFrame(r, maxFrame)
 			if err != nil {

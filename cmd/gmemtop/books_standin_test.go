@@ -54,7 +54,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	session := capture.NewSession(capture.Limits{})
+	session := capture.NewHistory(capture.Limits{})
 	watching, unwatch := context.WithCancel(context.Background())
 	t.Cleanup(func() {
 		_ = command.Signal(os.Kill)
@@ -68,8 +68,8 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 
 	// The split of the watched job's GPU.
 	b := books.New(session)
-	var parts []books.Part
-	var whole books.Part
+	var parts []books.Entry
+	var whole books.Entry
 	var last capture.Step
 	appears(t, "the split of the GPU", func() (ok bool) {
 		steps := session.Snapshot().Steps
@@ -102,7 +102,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		t.Errorf("parts add up to %d, used are %d; the allocator's to %d, it reserves %v", sum, whole.Bytes,
 			ours, last.Reserved)
 	}
-	if !slices.ContainsFunc(parts, func(p books.Part) bool { return strings.Contains(p.Name, "process") }) ||
+	if !slices.ContainsFunc(parts, func(p books.Entry) bool { return strings.Contains(p.Name, "process") }) ||
 		!strings.Contains(whole.Name, "GPU 0") {
 		t.Errorf("%+v of %q", parts, whole.Name)
 	}
@@ -144,11 +144,11 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	}
 }
 
-func has(parts []books.Part, name string) bool {
-	return slices.ContainsFunc(parts, func(p books.Part) bool { return p.Name == name })
+func has(parts []books.Entry, name string) bool {
+	return slices.ContainsFunc(parts, func(p books.Entry) bool { return p.Name == name })
 }
 
-func table(parts []books.Part, whole books.Part) string {
+func table(parts []books.Entry, whole books.Entry) string {
 	var s strings.Builder
 	for _, p := range append(parts, whole) {
 		fmt.Fprintf(&s, "%s: %.3g", p.Name, float64(p.Bytes)/(1<<30))

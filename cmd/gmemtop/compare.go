@@ -311,7 +311,7 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 	if err != nil {
 		return nil, err
 	}
-	about := w.Lead.Session.Snapshot().Target.Command()
+	about := w.Lead.History.Snapshot().Target.Command()
 	if n := target.Ranks(); n > 1 {
 		about += fmt.Sprintf(", %d ranks", n)
 	}

@@ -22,7 +22,7 @@ const (
 // lines at most.
 func (c *runCommand) tellDeath(j *job.Job) {
 	for _, p := range j.Processes() {
-		end := p.Session.Snapshot().End
+		end := p.History.Snapshot().End
 		if !end.OutOfMemory {
 			continue
 		}

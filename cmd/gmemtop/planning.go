@@ -161,7 +161,7 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 // where pooled is set.
 func (c *planning) describedNow(ctx context.Context, target planner.Describer, pooled bool,
 	m *crew.Member) (*plan.Problem, error) {
-	name := fmt.Sprintf("process %d", m.Session.Snapshot().Target.PID)
+	name := fmt.Sprintf("process %d", m.History.Snapshot().Target.PID)
 	if pooled {
 		name = "what " + name + " allocates"
 		c.note("recording the allocations of %d of its steps", crew.RecordedSteps)

@@ -122,7 +122,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	stop()
 	w.Wait()
 	stopFeed()
-	if v := w.Session.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
+	if v := w.History.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
 		err = errors.Join(left, w.Close())
 		c.summary(w.Process, f)
 	} else { // an empty file would only stand in the way of the next recording
@@ -168,7 +168,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			c.note("%s", text)
 		}
 		version = l.Version
-		v := w.Session.Snapshot()
+		v := w.History.Snapshot()
 		for _, n := range v.Notices {
 			if !n.State && !said[n.Text] {
 				said[n.Text] = true
@@ -221,7 +221,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	end, ended := c.followProbes(ctx, w)
 	stop()
 	err = w.Close()
-	rows := w.Session.Snapshot().Steps
+	rows := w.History.Snapshot().Steps
 	files, _ := w.Files()
 	failed := ended && end.Reason == capture.Refused
 	switch {
@@ -243,7 +243,7 @@ func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end cap
 	p := c.newProgress()
 	defer p.Done()
 	said := map[string]string{}
-	_ = w.Session.Until(ctx, func(v *capture.View) (bool, error) { // the only error is the context's
+	_ = w.History.Until(ctx, func(v *capture.View) (bool, error) { // the only error is the context's
 		for _, n := range v.Notices {
 			switch {
 			case said[n.Key] == n.Text:

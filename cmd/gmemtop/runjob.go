@@ -261,7 +261,7 @@ func childResult(command *pytorch.Job) error {
 
 // stream writes what the command prints from now on to the terminal, until it ends.
 func (c *runCommand) stream(ctx context.Context, j *job.Job) {
-	s := j.First().Session
+	s := j.First().History
 	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
 	if _, over := j.Over(); over { // what it said last is why it ended
@@ -315,7 +315,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if n == 0 {
 		why := ""
 		switch {
-		case p.Session.Snapshot().Target.Torch != "":
+		case p.History.Snapshot().Target.Torch != "":
 			why = ": the command did not step an optimizer of torch"
 		case len(l.Notices) == 0:
 			why = ": the command did not load torch, or ended before it was heard of"
@@ -333,7 +333,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if l.Report.Top >= 0 {
 		text += fmt.Sprintf(", %s at most %s", l.Figure,
 			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes.Or(0)))
-		if peak := peakAllocated(p.Session.Snapshot().Steps).Or(0); peak > 0 {
+		if peak := peakAllocated(p.History.Snapshot().Steps).Or(0); peak > 0 {
 			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
 		}
 	}
@@ -354,7 +354,7 @@ func (c *runCommand) summaryOfRanks(j *job.Job) {
 	var files, steps []string
 	for _, p := range list {
 		name := p.Target().Name()
-		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.Session.Snapshot().Steps)))
+		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.History.Snapshot().Steps)))
 		own, unsaved := p.Files()
 		switch {
 		case unsaved != nil:

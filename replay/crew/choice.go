@@ -186,7 +186,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		if err != nil {
 			return err
 		}
-		room := m.Session.Snapshot().Target.Room
+		room := m.History.Snapshot().Target.Room
 		if o.NeverWithout && !c.Offload {
 			fits, err := c.fits(ctx, p, room)
 			if err != nil {

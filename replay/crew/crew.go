@@ -24,7 +24,7 @@ type Crew struct {
 
 // OfWatch returns the ranks of the training that is watched, or the process alone where it has none.
 func OfWatch(w *job.Watch) *Crew {
-	return New(NewMember(w.Session, w.Process), func(ctx context.Context) ([]*Member, bool) {
+	return New(NewMember(w.History, w.Process), func(ctx context.Context) ([]*Member, bool) {
 		list, more := w.Members(ctx)
 		return membersOf(list), more
 	})
@@ -33,7 +33,7 @@ func OfWatch(w *job.Watch) *Crew {
 // OfJob returns the processes that train together with lead. Of the whole job they are those that train with
 // the first, for as long as the command runs.
 func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
-	return New(NewMember(lead.Session, lead), func(context.Context) ([]*Member, bool) {
+	return New(NewMember(lead.History, lead), func(context.Context) ([]*Member, bool) {
 		list, more := j.Members(lead, whole)
 		return membersOf(list), more
 	})
@@ -54,11 +54,11 @@ const keyTraining = "training"
 // Tell shows all who watch one of the processes how a plan goes.
 func (c *Crew) Tell(ctx context.Context, text string) {
 	n := capture.Notice{Key: keyTraining, Text: text}
-	c.Lead.Session.Notice(n)
+	c.Lead.History.Notice(n)
 	list, _ := c.look(ctx)
 	for _, m := range list {
-		if m.Err == nil && m.Session != c.Lead.Session {
-			m.Session.Notice(n)
+		if m.Err == nil && m.History != c.Lead.History {
+			m.History.Notice(n)
 		}
 	}
 }

@@ -40,7 +40,7 @@ func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
 		case stage == 0 && said == "rank 0 describing, rank 1 describing, process 200 off: it cannot be "+
 			"attached to: not permitted":
 			stage = 1
-			second.Session.End(capture.End{Reason: capture.Exited})
+			second.History.End(capture.End{Reason: capture.Exited})
 		case stage == 1 && strings.HasPrefix(said, "rank 0 describing, rank 1 has ended, "):
 			stage = 2
 			close(came)
@@ -70,7 +70,7 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	gone := rankedJob(1)
-	gone.Session.End(capture.End{Reason: capture.Exited})
+	gone.History.End(capture.End{Reason: capture.Exited})
 	err := of(&Member{PID: 1, Name: "rank 0", Err: no}, gone).Train(deadline,
 		managed("vdnn-all", anyHardware, ninety), quiet)
 	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: no; rank 1: the training ended") {
@@ -112,16 +112,16 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	}
 	taken := rankedJob(1)
 	for i := range int64(freeWithin + 2) {
-		taken.Session.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
+		taken.History.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
 	}
 	go func() {
 		for i := int64(10); t.Context().Err() == nil; i++ { // however late it is looked at
 			time.Sleep(20 * time.Millisecond)
-			taken.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
+			taken.History.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
 		}
 	}()
 	gone := rankedJob(0)
-	gone.Session.End(capture.End{Reason: capture.Exited})
+	gone.History.End(capture.End{Reason: capture.Exited})
 	list = []*Member{gone, taken}
 	_, err := c.Target(false, live.Options{}, none).Problem(t.Context(), anyHardware)
 	if err == nil || !strings.HasPrefix(err.Error(), "rank 0: the training ended") ||
@@ -158,19 +158,19 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 			over <- err
 		}()
 		for i := range int64(50) { // however many steps come before and behind it
-			w.Session.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
+			w.History.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
 		}
-		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
-		w.Session.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
+		w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
+		w.History.Answer(capture.Answer{Order: o.ID + 1, State: capture.OrderEnded,
 			Reason: capture.ReasonDiffers, Text: "another"})
-		w.Session.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
+		w.History.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
 		select {
 		case err := <-over:
 			t.Fatalf("%s: it ends before it is said: %v", c.answer.Reason, err)
 		default:
 		}
 		c.answer.Order = o.ID
-		w.Session.Answer(c.answer)
+		w.History.Answer(c.answer)
 		if err := <-over; !errors.Is(err, c.want) || !strings.HasSuffix(err.Error(), c.answer.Text) {
 			t.Errorf("%s: %v", c.answer.Reason, err)
 		}
@@ -181,8 +181,8 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	w := rankedJob(0)
 	heard := make(chan capture.Order)
 	w.Control = deaf{heard: heard}
-	w.Session.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
-	w.Session.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
+	w.History.Step(capture.Step{Index: 1, Carried: capture.Carried{Plan: 7}})
+	w.History.Notice(capture.Notice{Key: "ops", Text: "an old notice"})
 	h := w
 	over := make(chan error, 1)
 	traced := make(chan *traces.Trace, 1)
@@ -196,8 +196,8 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	refused := func(reason capture.Reason, text string) error {
 		o := describe(7)
-		w.Session.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
-		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
+		w.History.Notice(capture.Notice{Key: "ops", Text: "another old notice"})
+		w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderRefused, Reason: reason, Text: text})
 		<-traced
 		return <-over
 	}
@@ -211,8 +211,8 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	mine, others := &traces.Trace{}, &traces.Trace{}
 	o := describe(0)
-	w.Session.Window(capture.Window{Trace: mine, Partial: true, Orders: []capture.OrderID{o.ID}})
-	w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
+	w.History.Window(capture.Window{Trace: mine, Partial: true, Orders: []capture.OrderID{o.ID}})
+	w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
 	if tr, err := <-traced, <-over; tr != nil || !errors.Is(err, ErrEnded) {
 		t.Errorf("a step that runs out of memory while it is captured: %v, %v", tr, err)
 	}
@@ -220,12 +220,12 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	done := func(number, under int64) (*traces.Trace, error) {
 		o := describe(number)
 		at++
-		w.Session.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
-		w.Session.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
+		w.History.Step(capture.Step{Index: at, Carried: capture.Carried{Plan: under}})
+		w.History.Window(capture.Window{Trace: mine, First: at, Last: at, How: capture.HowOps,
 			Orders: []capture.OrderID{1, o.ID}})
-		w.Session.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
+		w.History.Window(capture.Window{Trace: others, First: at, Last: at, How: capture.HowOps,
 			Orders: []capture.OrderID{o.ID + 1}})
-		w.Session.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
+		w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
 		return <-traced, <-over
 	}
 	if tr, err := done(7, 7); tr != mine || err != nil {

@@ -76,7 +76,7 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{Member: NewMember(capture.NewSession(capture.Limits{}), job), t: t, job: job,
+	l := &liveTraining{Member: NewMember(capture.NewHistory(capture.Limits{}), job), t: t, job: job,
 		done: make(chan error, 1), hold: hold}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -84,7 +84,7 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 		_, _ = job.Wait(context.Background())
 		stop()
 	})
-	go func() { l.done <- job.Run(ctx, l.Session) }()
+	go func() { l.done <- job.Run(ctx, l.History) }()
 	l.wait(3)
 	return l
 }
@@ -94,12 +94,12 @@ func (l *liveTraining) wait(n int) {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
-	first := l.Session.Snapshot()
+	first := l.History.Snapshot()
 	if err := l.Until(ctx, func(v *capture.View) (bool, error) {
 		return len(v.Steps) >= len(first.Steps)+n,
 			nil
 	}); err != nil {
-		v := l.Session.Snapshot()
+		v := l.History.Snapshot()
 		l.t.Fatalf("%v; notices %v; output:\n%s", err, v.Notices, v.Output)
 	}
 }
@@ -115,7 +115,7 @@ func (l *liveTraining) end() string {
 	case <-time.After(3 * time.Minute):
 		l.t.Fatal("the training does not end")
 	}
-	v := l.Session.Snapshot()
+	v := l.History.Snapshot()
 	if v.End.Code != 0 {
 		l.t.Fatalf("it ended with code %d: %s\n%s", v.End.Code, v.End.Detail, v.Output)
 	}
@@ -283,7 +283,7 @@ func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
 
 // index returns how many steps there were.
 func (l *liveTraining) index() int64 {
-	v := l.Session.Snapshot()
+	v := l.History.Snapshot()
 	return v.Steps[len(v.Steps)-1].Index + 1
 }
 
@@ -317,7 +317,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 			return toggles, freed, missed
 		}
 		if err != nil {
-			v := l.Session.Snapshot()
+			v := l.History.Snapshot()
 			l.t.Fatalf("%s: %v; notices %v; output:\n%s", name, err, v.Notices, v.Output)
 		}
 	}
@@ -338,7 +338,7 @@ func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step
 // over reports whether an error is that of a training that is over, which may come while a plan is on.
 func (l *liveTraining) over(err error) bool {
 	return err != nil && (errors.Is(err, ErrEnded) || errors.Is(err, pytorch.ErrNotConnected) ||
-		l.Session.Snapshot().Ended)
+		l.History.Snapshot().Ended)
 }
 
 func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {

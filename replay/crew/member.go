@@ -18,9 +18,9 @@ import (
 
 // Member is one process of a training.
 type Member struct {
-	// Session is what is known of the process, and Control takes orders for it. They are nil where Err is
+	// History is what is known of the process, and Control takes orders for it. They are nil where Err is
 	// not.
-	Session *capture.Session
+	History *capture.History
 	Control capture.Controller
 	// PID and Name are the process's number and what people call it, as far as they are known.
 	PID  int
@@ -35,9 +35,9 @@ type Member struct {
 var _ live.PoolMember = (*Member)(nil)
 
 // NewMember returns a process whose session is kept and that takes orders.
-func NewMember(s *capture.Session, c capture.Controller) *Member {
+func NewMember(s *capture.History, c capture.Controller) *Member {
 	t := s.Snapshot().Target
-	return &Member{Session: s, Control: c, PID: t.PID, Name: t.Name()}
+	return &Member{History: s, Control: c, PID: t.PID, Name: t.Name()}
 }
 
 // membersOf returns the processes of a job.
@@ -45,7 +45,7 @@ func membersOf(list []job.Member) (members []*Member) {
 	for _, m := range list {
 		x := &Member{PID: m.PID, Name: m.Name, Err: m.Err}
 		if m.Process != nil {
-			x.Session, x.Control = m.Session, m.Process
+			x.History, x.Control = m.History, m.Process
 		}
 		members = append(members, x)
 	}
@@ -73,7 +73,7 @@ func (e *orderError) Error() string { return e.Text }
 
 // Until waits until f is done or returns an error, or the training ends.
 func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
-	return m.Session.Until(ctx, func(v *capture.View) (bool, error) {
+	return m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if ok, err := f(v); ok || err != nil {
 			return ok, err
 		}
@@ -109,7 +109,7 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 	if err := m.order(ctx, o); err != nil {
 		return w, err
 	}
-	for _, w := range m.Session.Snapshot().Windows {
+	for _, w := range m.History.Snapshot().Windows {
 		switch {
 		case !slices.Contains(w.Orders, o.ID):
 		case w.Partial:
@@ -122,7 +122,7 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 }
 
 // offloads says whether what the training saves waits on the host where there is no plan.
-func (m *Member) offloads() bool { return m.Session.Snapshot().Target.Offloads }
+func (m *Member) offloads() bool { return m.History.Snapshot().Target.Offloads }
 
 // keep has what is saved stay on the device where there is no plan, and waits until it does.
 func (m *Member) keep(ctx context.Context) error {
@@ -149,7 +149,7 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 
 // ranUnder reports whether every step of a window ran under a plan.
 func (m *Member) ranUnder(number int64, w capture.Window) bool {
-	return !slices.ContainsFunc(m.Session.Snapshot().Steps, func(s capture.Step) bool {
+	return !slices.ContainsFunc(m.History.Snapshot().Steps, func(s capture.Step) bool {
 		return w.First <= s.Index && s.Index <= w.Last && s.Carried.Plan != number
 	})
 }
@@ -177,7 +177,7 @@ func liveStep(s *capture.Step) live.Step {
 // Steps implements live.Member.
 func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
 	from := int64(-1)
-	if v := m.Session.Snapshot(); len(v.Steps) > 0 {
+	if v := m.History.Snapshot(); len(v.Steps) > 0 {
 		from = v.Steps[len(v.Steps)-1].Index
 	}
 	m.mu.Lock()
@@ -235,7 +235,7 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 
 // DescribeEvents implements live.PoolMember. The memory of a GPU is recorded by torch itself.
 func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
-	v := m.Session.Snapshot()
+	v := m.History.Snapshot()
 	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
 		return nil, errors.New("the agent in the process is of an older gmemtop, which knows no pool: " +
 			"restart the job, or detach the viewer that put it there")
@@ -273,7 +273,7 @@ func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) erro
 // severed ends work with a training whose connection is lost while it goes on: nothing that was asked for
 // comes any more, and no step says that it ended.
 func (m *Member) severed(ctx context.Context, end context.CancelCauseFunc) {
-	_ = m.Session.Until(ctx, func(v *capture.View) (bool, error) {
+	_ = m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if v.Severed != "" {
 			end(errors.New(v.Severed))
 		}
@@ -298,7 +298,7 @@ var errTaken = errors.New("it trains with a plan already (gmemtop run --manager,
 
 // under returns the number of the plan that the last step ran under, 0 for none.
 func (m *Member) under() int64 {
-	v := m.Session.Snapshot()
+	v := m.History.Snapshot()
 	if n := len(v.Steps); n > 0 && !v.Ended {
 		return v.Steps[n-1].Carried.Plan
 	}
@@ -310,7 +310,7 @@ const freeWithin = 3
 
 // free waits until steps run without a plan.
 func (m *Member) free(ctx context.Context) error {
-	before := m.Session.Snapshot()
+	before := m.History.Snapshot()
 	return m.Until(ctx, func(v *capture.View) (bool, error) {
 		n := len(v.Steps)
 		switch {

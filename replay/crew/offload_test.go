@@ -31,10 +31,10 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"},
 		Offload: []string{"cpu"}})
 	if !l.offloads() {
-		t.Errorf("it is not said that what is saved waits on the host: %v", l.Session.Snapshot().Notices)
+		t.Errorf("it is not said that what is saved waits on the host: %v", l.History.Snapshot().Notices)
 	}
 	offloaded := l.problem()
-	for _, s := range l.Session.Snapshot().Steps {
+	for _, s := range l.History.Snapshot().Steps {
 		if s.Carried.Plan != 0 || s.Carried.Out == 0 || s.Carried.In == 0 || s.Carried.Differ != 0 {
 			t.Fatalf("step %d: %+v", s.Index, s.Carried)
 		}
@@ -59,7 +59,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 		t.Errorf("under a plan for what fits, its cost measured %v: %+v", measured, on)
 	}
 	if s := l.unplanned(); s.Carried.Out != 0 || l.offloads() {
-		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.Session.Snapshot().Notices)
+		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.History.Snapshot().Notices)
 	}
 	kept := l.problem()
 	a, _ := offloaded.PeakLive()
@@ -106,11 +106,11 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 				t.Errorf("it learnt\n%s\nand without gmemtop\n%s", got, want)
 			}
 			var out int64
-			for _, s := range l.Session.Snapshot().Steps {
+			for _, s := range l.History.Snapshot().Steps {
 				out += s.Carried.Out
 			}
 			if out == 0 {
-				t.Errorf("nothing was moved: %v", l.Session.Snapshot().Notices)
+				t.Errorf("nothing was moved: %v", l.History.Snapshot().Notices)
 			}
 		})
 	}
@@ -147,6 +147,6 @@ func (l *liveTraining) unplanned() capture.Step {
 	if _, err := l.Steps(l.t.Context(), 0, 2); err != nil {
 		l.t.Fatal(err)
 	}
-	steps := l.Session.Snapshot().Steps
+	steps := l.History.Snapshot().Steps
 	return steps[len(steps)-1]
 }

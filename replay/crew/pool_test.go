@@ -86,7 +86,7 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 					table.Arena, footprint)
 			}
 			learntTheSame(t, l.end(), alone(t, scenarios, x.scenario)[x.scenario])
-			if v := l.Session.Snapshot(); len(v.Losses) > 0 {
+			if v := l.History.Snapshot(); len(v.Losses) > 0 {
 				t.Errorf("lost %v", v.Losses)
 			}
 		})
@@ -110,7 +110,7 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 			break
 		}
 		if err != nil {
-			l.t.Fatalf("%v; notices %v", err, l.Session.Snapshot().Notices)
+			l.t.Fatalf("%v; notices %v", err, l.History.Snapshot().Notices)
 		}
 	}
 	if under == 0 {

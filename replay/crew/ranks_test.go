@@ -78,11 +78,11 @@ func (l *liveRanks) until(ranks int) []*Member {
 	for end := time.Now().Add(patient); ; time.Sleep(20 * time.Millisecond) {
 		list, _ := l.crew().look(l.t.Context())
 		if len(list) >= ranks && !slices.ContainsFunc(list,
-			func(h *Member) bool { return len(h.Session.Snapshot().Steps) < 3 }) {
+			func(h *Member) bool { return len(h.History.Snapshot().Steps) < 3 }) {
 			return list
 		}
 		if _, over := l.Over(); over || time.Now().After(end) {
-			v := l.First().Session.Snapshot()
+			v := l.First().History.Snapshot()
 			l.t.Fatalf("%d ranks train, not %d or more; %v %+v\n%s", len(list), ranks, v.Notices, v.End,
 				v.Output)
 		}
@@ -98,7 +98,7 @@ func (l *liveRanks) end() string {
 	for _, over := l.Over(); err == nil && !over; _, over = l.Over() {
 		time.Sleep(10 * time.Millisecond)
 	}
-	out := l.First().Session.Snapshot().Output
+	out := l.First().History.Snapshot().Output
 	if err != nil || code != 0 {
 		l.t.Fatalf("it ended with code %d, %v\n%s", code, err, out)
 	}
@@ -343,7 +343,7 @@ func guestOf(t *testing.T, pid int) *job.Watch {
 			t.Error(err)
 		}
 	})
-	l := &liveTraining{Member: NewMember(w.Session, w), t: t}
+	l := &liveTraining{Member: NewMember(w.History, w), t: t}
 	l.wait(1)
 	return w
 }

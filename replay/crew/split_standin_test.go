@@ -41,7 +41,7 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 				name := names[int(n)%len(names)]
 				list, err := l.under(n+1, words[name], 2+r.IntN(3))
 				if err != nil {
-					t.Fatalf("%s: %v", name, errors.Join(err, fmt.Errorf("%v", l.Session.Snapshot().Notices)))
+					t.Fatalf("%s: %v", name, errors.Join(err, fmt.Errorf("%v", l.History.Snapshot().Notices)))
 				}
 				for _, s := range list {
 					moved, again, missed = moved+s.Out, again+s.Again, missed+s.Missed

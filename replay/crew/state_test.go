@@ -31,9 +31,9 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{Member: NewMember(capture.NewSession(capture.Limits{}), s), t: t,
+	l := &liveTraining{Member: NewMember(capture.NewHistory(capture.Limits{}), s), t: t,
 		done: make(chan error, 1)}
-	go func() { l.done <- s.Run(ctx, l.Session) }()
+	go func() { l.done <- s.Run(ctx, l.History) }()
 	l.wait(3)
 	kinds := l.plans(l.problem(), "sqrt,vdnn-all")
 	if _, err := exec.LookPath("cc"); err == nil {
@@ -93,7 +93,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	if err := <-l.done; err != nil {
 		t.Error(err)
 	}
-	if v := l.Session.Snapshot(); v.End.Reason != capture.Detached || v.End.Detail != "" ||
+	if v := l.History.Snapshot(); v.End.Reason != capture.Detached || v.End.Detail != "" ||
 		len(v.Losses) > 0 {
 		t.Errorf("%+v, %v", v.End, v.Losses)
 	}

@@ -171,7 +171,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 
 // onGPUs adds to options what the driver counts for the process, where it trains on a GPU.
 func (m *Member) onGPUs(o live.Options) live.Options {
-	if who := m.Session.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
+	if who := m.History.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
 		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
 	}
 	return o

@@ -88,7 +88,7 @@ func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	if want := torchtest.Learned(out); got != want {
 		t.Errorf("with plans:\n%s\nwithout:\n%s", lastLine(got), lastLine(want))
 	}
-	output := string(l.Session.Snapshot().Output)
+	output := string(l.History.Snapshot().Output)
 	// the script's own
 	if _, err := fmt.Sscanf(output[max(strings.LastIndex(output, "pinned at most"), 0):], "pinned at most %d",
 		&pinned); err != nil || pinned < slabs || pinned > slabs+4096 {

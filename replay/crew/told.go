@@ -52,7 +52,7 @@ func (c *Crew) doing(phase live.Phase) string {
 		return phase.Doing()
 	}
 	text := "waiting for steps to plan by"
-	v := c.Lead.Session.Snapshot()
+	v := c.Lead.History.Snapshot()
 	if why := cmp.Or(v.Said("disarmed"), v.Said("state")); why != "" {
 		text += ": " + why
 	}

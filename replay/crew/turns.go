@@ -57,7 +57,7 @@ func (w *watched) training() *Crew {
 		return nil
 	}
 	c := w.shown()
-	v := c.Lead.Session.Snapshot()
+	v := c.Lead.History.Snapshot()
 	if !v.Began || v.Ended || !slices.Contains(v.Target.Capabilities, capture.CapabilityPlans) {
 		return nil
 	}
@@ -72,7 +72,7 @@ func (t *Turns) Training() string {
 	if c == nil {
 		return ""
 	}
-	who := c.Lead.Session.Snapshot().Target
+	who := c.Lead.History.Snapshot().Target
 	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
 }
 
@@ -118,6 +118,6 @@ func (t *Turns) Elsewhere() string {
 	if n := c.Lead.under(); n == 0 || n == w.last.Load() {
 		return ""
 	}
-	v := c.Lead.Session.Snapshot()
+	v := c.Lead.History.Snapshot()
 	return cmp.Or(v.Said(keyTraining), "it trains with a plan")
 }

@@ -27,9 +27,9 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 
 // stepped is a process that has taken a step under the plan of a number.
 func stepped(t capture.Target, under int64, source capture.Controller) *Member {
-	m := &Member{Session: capture.NewSession(capture.Limits{}), Control: source, PID: t.PID, Name: t.Name()}
-	m.Session.Begin(t)
-	m.Session.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
+	m := &Member{History: capture.NewHistory(capture.Limits{}), Control: source, PID: t.PID, Name: t.Name()}
+	m.History.Begin(t)
+	m.History.Step(capture.Step{Index: 0, Carried: capture.Carried{Plan: under}})
 	return m
 }
 
@@ -44,7 +44,7 @@ func watchedJob(under int64, source capture.Controller) *Member {
 
 // alone is a crew of one process.
 func (m *Member) alone() *Crew {
-	only := []*Member{NewMember(m.Session, m.Control)}
+	only := []*Member{NewMember(m.History, m.Control)}
 	return New(m, func(context.Context) ([]*Member, bool) { return only, false })
 }
 
@@ -70,7 +70,7 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 	if who := p.Training(); who != "process 4242: python train.py" {
 		t.Errorf("the training is %q", who)
 	}
-	w.Session.End(capture.End{Reason: capture.Exited})
+	w.History.End(capture.End{Reason: capture.Exited})
 	if who := p.Training(); who != "" {
 		t.Errorf("%q is offered, and has ended", who)
 	}
@@ -110,12 +110,12 @@ func TestAPlanWhoseTrainingIsLostEndsWithTheReason(t *testing.T) {
 	p := &Turns{}
 	w := watchedJob(0, deaf{})
 	defer p.Watch(w.alone)()
-	w.Session.Sever("an earlier one was lost")
-	w.Session.Begin(w.Session.Snapshot().Target)
+	w.History.Sever("an earlier one was lost")
+	w.History.Begin(w.History.Snapshot().Target)
 	over := make(chan error, 1)
 	go func() {
 		over <- anyTrain(t.Context(), p, func(live.News) {
-			w.Session.Sever("process 4242: the connection was lost")
+			w.History.Sever("process 4242: the connection was lost")
 		})
 	}()
 	select {
@@ -135,7 +135,7 @@ func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
 	over := make(chan error, 1)
 	go func() { over <- anyTrain(t.Context(), p, func(live.News) {}) }()
 	for i := int64(1); ; i++ {
-		w.Session.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
+		w.History.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 7}})
 		select {
 		case err := <-over:
 			if !errors.Is(err, errTaken) || !strings.Contains(err.Error(), "gmemtop run --manager") {

@@ -35,7 +35,7 @@ type OOMDevice struct {
 	Time       *int64         `json:"time_ns"`
 	Asked      *int64         `json:"asked_bytes"`
 	Free       *int64         `json:"free_bytes"`
-	Books      Books          `json:"books"`
+	Stats      MemoryStats    `json:"books"`
 	State      *Fragmentation `json:"state"`
 	Causes     []Cause        `json:"causes"`
 	Holders    []StackRow     `json:"holders"`
@@ -48,9 +48,9 @@ type OOMDevice struct {
 	advice string
 }
 
-// Books are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
+// MemoryStats are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
 // out-of-memory error's message have them. Nil is what the trace cannot show.
-type Books struct {
+type MemoryStats struct {
 	Allocated          *int64 `json:"allocated_bytes"`
 	AllocatedRequested *int64 `json:"allocated_requested_bytes"`
 	Active             *int64 `json:"active_bytes"`
@@ -66,11 +66,11 @@ type Books struct {
 	Unallocated *int64 `json:"unallocated_bytes"`
 }
 
-func newBooks(d *timeline.Device, a *autopsy.Result) Books {
+func newMemoryStats(d *timeline.Device, a *autopsy.Result) MemoryStats {
 	if !d.Timeline().Trace.OfPyTorch() {
-		return Books{}
+		return MemoryStats{}
 	}
-	b := Books{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
+	b := MemoryStats{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
 	if d.RequestedKnown() {
 		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))
 	}
@@ -160,7 +160,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		advice:   a.Advice,
 		Inferred: a.Inferred,
 		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
-		Books: newBooks(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
+		Stats: newMemoryStats(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
 		row.State = newFragmentation(a.State, "peak")
@@ -232,7 +232,7 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	if len(asked) > 0 {
 		p.line("request   %s", strings.Join(asked, "; "))
 	}
-	d.printBooks(p, o)
+	d.printStats(p, o)
 	if f := d.State; f != nil {
 		unit, format := o.Units.Column(f.Reserved)
 		p.line("state     requested %s + rounding %s + stranded %s + cached %s = reserved %s %s", format(f.ActiveRequested),
@@ -244,9 +244,9 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	d.printLevers(p, o)
 }
 
-// printBooks prints the figures that PyTorch's message gives, so that a reader finds them again.
-func (d *OOMDevice) printBooks(p *printer, o Options) {
-	b := &d.Books
+// printStats prints the figures that PyTorch's message gives, so that a reader finds them again.
+func (d *OOMDevice) printStats(p *printer, o Options) {
+	b := &d.Stats
 	if b.Allocated == nil {
 		return
 	}

@@ -23,7 +23,7 @@ func (r *OOM) WriteMarkdown(w io.Writer, o Options) error {
 		p.line("**%s**", EscapeMarkdown(d.Sentence))
 		p.line("")
 		p.line("```")
-		d.printBooks(p, o)
+		d.printStats(p, o)
 		d.printCauses(p, o)
 		d.printHolders(p, Options{Units: o.Units, Top: mostInIssue})
 		d.issueLevers(p, o.Units)

@@ -23,7 +23,7 @@ type Frame struct {
 	Window    timeline.Window
 	Low, High int64 // bytes at the lower and the upper edge
 	// Parts, in order and apart, are drawn instead of the phases; nil for these.
-	Parts []Part
+	Parts []Stretch
 }
 
 // Column returns the column in which a position lies: -1 before the plot, its width behind it.
@@ -224,7 +224,7 @@ func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 }
 
 func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x1, y int) {
-	part := Part{Line: '─', Names: []string{p.Phase.String(), shortPhases[p.Phase]}}
+	part := Stretch{Line: '─', Names: []string{p.Phase.String(), shortPhases[p.Phase]}}
 	switch p.Phase {
 	case traces.PhaseForward:
 		part.Line = '╌'

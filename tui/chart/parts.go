@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Part is a stretch of a step, the events [First, End), in the lane below a chart.
-type Part struct {
+// Stretch is a stretch of a step, the events [First, End), in the lane below a chart.
+type Stretch struct {
 	First, End timeline.Moment
 	// Names are what it is called, the longest first: the first that has room is drawn.
 	Names []string
@@ -51,7 +51,7 @@ func (f *Frame) parts(s *leaf.State, c *canvas.Canvas, y int) {
 }
 
 // part draws a stretch of the lane in the columns [x0, x1).
-func (f *Frame) part(s *leaf.State, c *canvas.Canvas, p *Part, x0, x1, y int) {
+func (f *Frame) part(s *leaf.State, c *canvas.Canvas, p *Stretch, x0, x1, y int) {
 	id, st := c.Style(s.Theme.Faint), s.Theme.Dim
 	if p.Stands {
 		st = s.Theme.Accent

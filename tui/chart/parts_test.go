@@ -15,7 +15,7 @@ func TestPartsAreDrawnWhereTheyLieAndNamedWhereThereIsRoom(t *testing.T) {
 	s := stateOf(d)
 	s.Window = d.Full(timeline.AxisEvents)
 	n := timeline.Moment(d.Len())
-	f := &Frame{Device: d, Area: canvas.Rect{W: 40, H: 2}, Window: s.Window, High: 1, Parts: []Part{
+	f := &Frame{Device: d, Area: canvas.Rect{W: 40, H: 2}, Window: s.Window, High: 1, Parts: []Stretch{
 		{First: 0, End: n / 2, Names: []string{"a name too long for its part", "first"}, Line: '-'},
 		{First: n / 2, End: n/2 + n/4 + 1, Names: []string{"second"}, Line: '='},
 		{First: n/2 + n/4 + n/8, End: n, Names: []string{"third"}, Line: '~'},

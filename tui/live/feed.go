@@ -75,8 +75,8 @@ type Look struct {
 	// Notices say what cannot be seen and why, newest last.
 	Notices []string
 	// Parts say what the memory consists of, in order; their sum is Whole's bytes.
-	Parts []Part
-	Whole Part
+	Parts []Entry
+	Whole Entry
 	// Output is the end of what a job that was started here has printed, a line each; nil where it was not
 	// started here.
 	Output []string
@@ -148,8 +148,8 @@ type Window struct {
 	UnderPlan bool
 }
 
-// Part is a part of the memory.
-type Part struct {
+// Entry is one line of the split of the memory.
+type Entry struct {
 	Name  string
 	Bytes int64
 	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere; it

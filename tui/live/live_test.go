@@ -33,11 +33,11 @@ func running(t *testing.T, n int) Look {
 		Version: 1, State: Running, Title: "train.py", Figure: "peak allocated",
 		Facts:   []Fact{{"pid", "4242"}, {"python", "3.11.7"}, {"torch", "2.14.1"}, {"device", "cuda:0, 80 GiB"}},
 		Capture: Capture{Every: 100, Share: 0.0031, Measured: true, Connected: true},
-		Parts: []Part{
+		Parts: []Entry{
 			{Name: "parameters", Bytes: 400 << 20}, {Name: "gradients", Bytes: 400 << 20}, {Name: "optimizer state", Bytes: 800 << 20},
 			{Name: "activations and others", Bytes: 448 << 20}, {Name: "cached", Bytes: 300 << 20}, {Name: "unexplained", Bytes: 52 << 20, Unexplained: true},
 		},
-		Whole: Part{Name: "Reserved", Bytes: 2400 << 20},
+		Whole: Entry{Name: "Reserved", Bytes: 2400 << 20},
 	}
 	var bytes, took []maybe.Int
 	for i := range n {

@@ -168,8 +168,8 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 		return ""
 	}
 	parts := slices.Clone(l.Parts)
-	size := func(p Part) int64 { return max(p.Bytes, -p.Bytes) }
-	slices.SortStableFunc(parts, func(a, b Part) int { return cmp.Compare(size(b), size(a)) })
+	size := func(p Entry) int64 { return max(p.Bytes, -p.Bytes) }
+	slices.SortStableFunc(parts, func(a, b Entry) int { return cmp.Compare(size(b), size(a)) })
 	_, inUnit := u.Column(l.Whole.Bytes)
 	figure := func(n int64) string { return strings.TrimSpace(inUnit(n)) }
 	text := strings.TrimSuffix(partName(l.Whole), " after a step") + " " + u.Bytes(l.Whole.Bytes) + " ="
@@ -200,7 +200,7 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 }
 
 // partName marks a part that was not read but follows from others.
-func partName(p Part) string {
+func partName(p Entry) string {
 	if p.Derived {
 		return "~" + p.Name
 	}
@@ -240,7 +240,7 @@ func drawParts(s *leaf.State, c *canvas.Canvas, l *Look, y int) int {
 
 // fewer returns n parts in place of more: the smallest that are explained are one, in place of the first of
 // them.
-func fewer(parts []Part, n int) []Part {
+func fewer(parts []Entry, n int) []Entry {
 	var small []int
 	for i, p := range parts {
 		if !p.Unexplained {
@@ -249,7 +249,7 @@ func fewer(parts []Part, n int) []Part {
 	}
 	slices.SortStableFunc(small, func(a, b int) int { return cmp.Compare(parts[a].Bytes, parts[b].Bytes) })
 	small = small[:min(len(parts)-n+1, len(small))]
-	var out []Part
+	var out []Entry
 	others := -1
 	for i, p := range parts {
 		switch {
@@ -257,7 +257,7 @@ func fewer(parts []Part, n int) []Part {
 			out = append(out, p)
 		case others < 0:
 			others = len(out)
-			out = append(out, Part{Name: fmt.Sprintf("%d others", len(small)), Bytes: p.Bytes})
+			out = append(out, Entry{Name: fmt.Sprintf("%d others", len(small)), Bytes: p.Bytes})
 		default:
 			out[others].Bytes += p.Bytes
 		}

@@ -16,10 +16,10 @@ import (
 // strip returns the parts of a recording's steps for its chart; nil where its phases say as much. A backward
 // lasts as long as the phase that it begins in: the engine's threads have no Python frames to tell by. Names
 // begin with ~, since parts are learnt from stacks.
-func strip(list []steps.Part, phases []steps.PhaseSpan, its []steps.Iteration) []chart.Part {
+func strip(list []steps.Part, phases []steps.PhaseSpan, its []steps.Iteration) []chart.Stretch {
 	micro, evals := microBatches(list, its), evaluations(list)
 	more := false
-	out := make([]chart.Part, len(list))
+	out := make([]chart.Stretch, len(list))
 	for i := range list {
 		p := &out[i]
 		p.First, p.End = list[i].First, list[i].End
@@ -126,7 +126,7 @@ func microBatches(list []steps.Part, its []steps.Iteration) []int {
 }
 
 // parts returns the strip of the device in view, made once.
-func (v *View) parts(d *timeline.Device, analysed bool) []chart.Part {
+func (v *View) parts(d *timeline.Device, analysed bool) []chart.Stretch {
 	if !analysed {
 		return nil
 	}

@@ -29,7 +29,7 @@ type View struct {
 	yHigh   int64
 	merged  timeline.Band // the merged band that is selected; Count 0 for none
 	slabs   []canvas.Slab
-	strip   []chart.Part
+	strip   []chart.Stretch
 	stripOf *timeline.Device
 	keys    keyMap
 }

@@ -178,7 +178,7 @@ func watched(t *testing.T, script, name string) []step {
 	ctx, stop := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer stop()
 	defer func() { _ = job.Signal(os.Kill) }()
-	s := capture.NewSession(capture.Limits{})
+	s := capture.NewHistory(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- job.Run(ctx, s) }()
 	defer func() {

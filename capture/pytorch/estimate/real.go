@@ -65,8 +65,8 @@ type RealOptions struct {
 	Building func()
 }
 
-// Books are what the caching allocator of one process says of one device, in bytes.
-type Books struct {
+// Peaks are what the caching allocator of one process says of one device, in bytes.
+type Peaks struct {
 	Device int `json:"device"`
 	// Allocated is the most that was allocated, rounded as PyTorch rounds, and Requested the most that was
 	// asked for.
@@ -102,7 +102,7 @@ type Process struct {
 	Steps int
 	// Books are by device, and PeakStep is the step in which the fullest device's peak was reached, counted
 	// from 1; 0 if it came after the last step.
-	Books    []Books
+	Books    []Peaks
 	PeakStep int
 	// OutOfMemory are the requests that failed, in their order. Died says that the process ended by one; a
 	// script may catch them and go on.
@@ -116,15 +116,15 @@ type Process struct {
 }
 
 // Fullest returns the books of the device that reserved most.
-func (p *Process) Fullest() Books {
-	return slices.MaxFunc(p.Books, func(a, b Books) int { return int(a.Reserved - b.Reserved) })
+func (p *Process) Fullest() Peaks {
+	return slices.MaxFunc(p.Books, func(a, b Peaks) int { return int(a.Reserved - b.Reserved) })
 }
 
 type realReport struct {
 	ending
 	Rank        int           `json:"rank"`
-	Steps       [][]Books     `json:"steps"`
-	Books       []Books       `json:"books"`
+	Steps       [][]Peaks     `json:"steps"`
+	Books       []Peaks       `json:"books"`
 	Answers     []RealAnswer  `json:"answers"`
 	Notes       []string      `json:"notes"`
 	OutOfMemory []OutOfMemory `json:"out_of_memory"`
@@ -319,8 +319,8 @@ func readProcess(ctx context.Context, path string) (*Process, error) {
 		OutOfMemory: r.OutOfMemory, Died: r.Died, Answers: r.Answers,
 		Notes: r.Notes}
 	most := p.Fullest()
-	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Books) bool {
-		return slices.ContainsFunc(step, func(b Books) bool {
+	p.PeakStep = 1 + slices.IndexFunc(r.Steps, func(step []Peaks) bool {
+		return slices.ContainsFunc(step, func(b Peaks) bool {
 			return b.Device == most.Device && b.Allocated == most.Allocated
 		})
 	})

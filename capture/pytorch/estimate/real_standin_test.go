@@ -86,7 +86,7 @@ print(json.dumps({"device": 0, "allocated": s["allocated_bytes.all.peak"],
                   "requested": s["requested_bytes.all.peak"],
                   "reserved": s["reserved_bytes.all.peak"], "retries": s["num_alloc_retries"]}))
 del model, optimizer`)
-			var want estimate.Books
+			var want estimate.Peaks
 			if err := json.Unmarshal([]byte(alone), &want); err != nil {
 				t.Fatalf("%v: %s", err, alone)
 			}

@@ -135,7 +135,7 @@ func (f *Job) Look() live.Look {
 		}
 	}
 	l.Peers, l.Chosen = runs.ComparePeers(peers), shown.process.ID
-	if out := Tail(f.job.First().Session.Snapshot()); out != nil {
+	if out := Tail(f.job.First().History.Snapshot()); out != nil {
 		l.Output = out
 	}
 	end, over := f.job.Over()

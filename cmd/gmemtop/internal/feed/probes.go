@@ -31,7 +31,7 @@ func NewProbes(f *Process) *Probes { return &Probes{Process: f} }
 
 // Look implements live.Feed.
 func (f *Probes) Look() live.Look {
-	l, v := f.Process.Look(), f.process.Session.Snapshot()
+	l, v := f.Process.Look(), f.process.History.Snapshot()
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	from := 0

@@ -74,7 +74,7 @@ const silenceLook = 2 * time.Second
 // is asked only about a process whose steps have figures of a device's allocator.
 func NewProcess(p *job.Process, waiting string) *Process {
 	f := &Process{
-		process: p, books: books.New(p.Session), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
+		process: p, books: books.New(p.History), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
 		seen:    -1,
 		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
 		recent: runs.TypicalPeer(nil), target: capture.Target{Rank: -1},
@@ -117,7 +117,7 @@ func (f *Process) run(ctx context.Context) {
 		if !v.Ended { // silence is shown as well
 			patient, cancel = context.WithTimeout(ctx, silenceLook)
 		}
-		_, _ = f.process.Session.Wait(patient, v.Version)
+		_, _ = f.process.History.Wait(patient, v.Version)
 		cancel()
 	}
 }
@@ -145,7 +145,7 @@ func (f *Process) isBack() bool {
 func (f *Process) take(ctx context.Context) capture.View {
 	f.taking.Lock()
 	defer f.taking.Unlock()
-	v := f.process.Session.Snapshot()
+	v := f.process.History.Snapshot()
 	back := f.isBack()
 	var windows []live.Window
 	var lost int
@@ -209,7 +209,7 @@ func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows
 		if !ok {
 			t, err := timeline.Build(ctx, w.Trace, nil)
 			if err != nil {
-				f.process.Session.Lose("windows", 1, "a captured step could not be read: "+err.Error())
+				f.process.History.Lose("windows", 1, "a captured step could not be read: "+err.Error())
 				continue
 			}
 			known = live.Window{ID: f.ids.Add(1), First: w.First, Last: w.Last, How: howCaptured(w),
@@ -412,15 +412,15 @@ func (f *Process) describe(v capture.View) {
 	} else if n > 0 && v.Steps[n-1].Carried.Plan != 0 {
 		l.Capture.Lean = "a plan"
 	}
-	l.Parts, l.Whole = nil, live.Part{}
+	l.Parts, l.Whole = nil, live.Entry{}
 	// some figures are taken less often than every step
 	for i := len(v.Steps) - 1; i >= 0 && i >= len(v.Steps)-64; i-- {
 		s := &v.Steps[i]
 		if !s.Parameters.IsKnown() || !maybe.First(s.Allocated, s.RSS).IsKnown() {
 			continue
 		}
-		var parts []books.Part
-		var whole books.Part
+		var parts []books.Entry
+		var whole books.Entry
 		ok := false
 		if !f.back { // the driver is asked about what is shown
 			parts, whole, ok = f.books.Parts(t.PID, s)
@@ -429,9 +429,9 @@ func (f *Process) describe(v capture.View) {
 			parts, whole = books.OfStep(s)
 		}
 		for _, p := range parts {
-			l.Parts = append(l.Parts, live.Part(p))
+			l.Parts = append(l.Parts, live.Entry(p))
 		}
-		l.Whole = live.Part(whole)
+		l.Whole = live.Entry(whole)
 		break
 	}
 }

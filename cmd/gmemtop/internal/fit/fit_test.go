@@ -232,7 +232,7 @@ func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
 // A card on which the script ended before its first step is not said to fit, whatever was allocated by then.
 func TestNothingFitsWithoutAStep(t *testing.T) {
 	row := func(steps int, died bool) CardRow {
-		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Books{{Reserved: 1 << 20}}}
+		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Peaks{{Reserved: 1 << 20}}}
 		x := &Estimate{Result: &estimate.Result{Steps: steps}, Process: p, Fits: !died, Reserved: 1 << 20}
 		return CardRow{Card: standin.Card{Model: "t4", Name: "Tesla T4"},
 			Report: &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{x}}}

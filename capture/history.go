@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// A viewer draws at its own pace from what a source sends at the source's. Session stands between them:
+// A viewer draws at its own pace from what a source sends at the source's. History stands between them:
 // everything is appended under one lock, and a snapshot is slices of what was appended, shared, never copied.
 // That is sound because an entry is never written twice: steps live in a slice that is only appended to, and
 // once it holds twice the limit the newer half moves to a slice of its own, so that the amortised cost of a
 // step is constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites
 // in place what a viewer may be reading.
 
-// Limits of what a Session keeps unless told otherwise.
+// Limits of what a History keeps unless told otherwise.
 const (
 	MaxSteps       = 200_000
 	maxWindowBytes = 512 << 20
 	maxOutput      = 4 << 20
 )
 
-// maxAnswers is how many answers a Session keeps: more than all viewers of a process wait for at once.
+// maxAnswers is how many answers a History keeps: more than all viewers of a process wait for at once.
 const maxAnswers = 1000
 
-// Limits bound a Session; zero fields have the defaults above.
+// Limits bound a History; zero fields have the defaults above.
 type Limits struct {
 	Steps       int
 	WindowBytes int64
@@ -36,7 +36,7 @@ type Lost struct {
 	Count        int64
 }
 
-// View is what a Session held at one moment. Its slices are shared and must not be written to.
+// View is what a History held at one moment. Its slices are shared and must not be written to.
 type View struct {
 	Target Target
 	Began  bool
@@ -59,8 +59,8 @@ type View struct {
 	Version uint64
 }
 
-// Session is a Sink that keeps what viewers show. It is safe for concurrent use.
-type Session struct {
+// History is a Sink that keeps what viewers show. It is safe for concurrent use.
+type History struct {
 	mu      sync.Mutex
 	limits  Limits
 	view    View
@@ -68,8 +68,8 @@ type Session struct {
 	changed chan struct{} // closed at the next change; nil while nothing waits
 }
 
-// NewSession returns an empty Session.
-func NewSession(l Limits) *Session {
+// NewHistory returns an empty History.
+func NewHistory(l Limits) *History {
 	if l.Steps <= 0 {
 		l.Steps = MaxSteps
 	}
@@ -79,11 +79,11 @@ func NewSession(l Limits) *Session {
 	if l.Output <= 0 {
 		l.Output = maxOutput
 	}
-	return &Session{limits: l}
+	return &History{limits: l}
 }
 
-// Snapshot returns what the session holds now, in constant time.
-func (s *Session) Snapshot() View {
+// Snapshot returns what the history holds now, in constant time.
+func (s *History) Snapshot() View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := s.view
@@ -95,7 +95,7 @@ func (s *Session) Snapshot() View {
 }
 
 // Wait returns the first view that is newer than version, or ctx.Err() when ctx is done before there is one.
-func (s *Session) Wait(ctx context.Context, version uint64) (View, error) {
+func (s *History) Wait(ctx context.Context, version uint64) (View, error) {
 	for {
 		s.mu.Lock()
 		if s.view.Version != version {
@@ -117,7 +117,7 @@ func (s *Session) Wait(ctx context.Context, version uint64) (View, error) {
 
 // Until hands f the view of now and each newer one, until f reports that it is done or returns an error, or
 // ctx is done. The views in between two calls of f may be skipped.
-func (s *Session) Until(ctx context.Context, f func(v *View) (done bool, err error)) error {
+func (s *History) Until(ctx context.Context, f func(v *View) (done bool, err error)) error {
 	for v := s.Snapshot(); ; {
 		done, err := f(&v)
 		if done || err != nil {
@@ -130,7 +130,7 @@ func (s *Session) Until(ctx context.Context, f func(v *View) (done bool, err err
 }
 
 // change runs f under the lock and wakes those that wait.
-func (s *Session) change(f func(v *View)) {
+func (s *History) change(f func(v *View)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f(&s.view)
@@ -142,17 +142,17 @@ func (s *Session) change(f func(v *View)) {
 }
 
 // Begin implements Sink.
-func (s *Session) Begin(t Target) {
+func (s *History) Begin(t Target) {
 	s.change(func(v *View) { v.Target, v.Began, v.Severed = t, true, "" })
 }
 
 // Sever says why nothing comes from the source any more, until it begins again.
-func (s *Session) Sever(why string) {
+func (s *History) Sever(why string) {
 	s.change(func(v *View) { v.Severed = why })
 }
 
 // Step implements Sink.
-func (s *Session) Step(x Step) {
+func (s *History) Step(x Step) {
 	s.change(func(v *View) {
 		if len(v.Steps) >= 2*s.limits.Steps {
 			v.Steps = append(make([]Step, 0, 2*s.limits.Steps), v.Steps[len(v.Steps)-s.limits.Steps:]...)
@@ -162,7 +162,7 @@ func (s *Session) Step(x Step) {
 }
 
 // Window implements Sink. The oldest windows go when the limit of bytes is passed; the newest always stays.
-func (s *Session) Window(w Window) {
+func (s *History) Window(w Window) {
 	if w.Bytes == 0 && w.Trace != nil {
 		w.Bytes = Size(w.Trace)
 	}
@@ -178,7 +178,7 @@ func (s *Session) Window(w Window) {
 }
 
 // Notice implements Sink.
-func (s *Session) Notice(n Notice) {
+func (s *History) Notice(n Notice) {
 	s.change(func(v *View) {
 		kept := slices.DeleteFunc(slices.Clone(v.Notices), func(o Notice) bool { return o.Key == n.Key })
 		if n.Text != "" {
@@ -189,7 +189,7 @@ func (s *Session) Notice(n Notice) {
 }
 
 // Answer implements Sink.
-func (s *Session) Answer(a Answer) {
+func (s *History) Answer(a Answer) {
 	s.change(func(v *View) {
 		if len(v.Answers) >= 2*maxAnswers {
 			v.Answers = append(make([]Answer, 0, 2*maxAnswers), v.Answers[len(v.Answers)-maxAnswers:]...)
@@ -219,7 +219,7 @@ func (v *View) Said(key string) string {
 }
 
 // Lose implements Sink.
-func (s *Session) Lose(name string, n int64, detail string) {
+func (s *History) Lose(name string, n int64, detail string) {
 	s.change(func(v *View) {
 		kept := slices.Clone(v.Losses)
 		i := slices.IndexFunc(kept, func(l Lost) bool { return l.Name == name })
@@ -233,7 +233,7 @@ func (s *Session) Lose(name string, n int64, detail string) {
 }
 
 // Output implements Sink.
-func (s *Session) Output(p []byte) {
+func (s *History) Output(p []byte) {
 	s.change(func(v *View) {
 		if cut := len(p) - s.limits.Output; cut > 0 {
 			p = p[cut:]
@@ -249,6 +249,6 @@ func (s *Session) Output(p []byte) {
 }
 
 // End implements Sink.
-func (s *Session) End(e End) {
+func (s *History) End(e End) {
 	s.change(func(v *View) { v.End, v.Ended = e, true })
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-func TestASessionKeepsTheNewestStepsAndASnapshotStaysAsItWas(t *testing.T) {
-	s := capture.NewSession(capture.Limits{Steps: 10})
+func TestAHistoryKeepsTheNewestStepsAndASnapshotStaysAsItWas(t *testing.T) {
+	s := capture.NewHistory(capture.Limits{Steps: 10})
 	var views []capture.View
 	for i := range int64(57) {
 		s.Step(capture.Step{Index: i})
@@ -28,8 +28,8 @@ func TestASessionKeepsTheNewestStepsAndASnapshotStaysAsItWas(t *testing.T) {
 	}
 }
 
-func TestASessionKeepsWindowsUnderItsLimitAndTheNewestAlways(t *testing.T) {
-	s := capture.NewSession(capture.Limits{WindowBytes: 100})
+func TestAHistoryKeepsWindowsUnderItsLimitAndTheNewestAlways(t *testing.T) {
+	s := capture.NewHistory(capture.Limits{WindowBytes: 100})
 	for i := range int64(8) {
 		s.Window(capture.Window{First: i, Bytes: 40})
 		v := s.Snapshot()
@@ -47,8 +47,8 @@ func TestASessionKeepsWindowsUnderItsLimitAndTheNewestAlways(t *testing.T) {
 	}
 }
 
-func TestASessionKeepsTheTailOfTheOutputAndCountsTheRest(t *testing.T) {
-	s := capture.NewSession(capture.Limits{Output: 100})
+func TestAHistoryKeepsTheTailOfTheOutputAndCountsTheRest(t *testing.T) {
+	s := capture.NewHistory(capture.Limits{Output: 100})
 	all := ""
 	for i := range 50 {
 		p := strings.Repeat(string(rune('a'+i%26)), 1+i*7%60)
@@ -66,7 +66,7 @@ func TestASessionKeepsTheTailOfTheOutputAndCountsTheRest(t *testing.T) {
 }
 
 func TestANoticeTakesThePlaceOfTheOneBeforeAndLossesAddUp(t *testing.T) {
-	s := capture.NewSession(capture.Limits{})
+	s := capture.NewHistory(capture.Limits{})
 	s.Notice(capture.Notice{Key: "state", Text: "waiting", State: true})
 	s.Notice(capture.Notice{Key: "graphs", Text: "not seen"})
 	s.Notice(capture.Notice{Key: "state", Text: "running", State: true})
@@ -82,8 +82,8 @@ func TestANoticeTakesThePlaceOfTheOneBeforeAndLossesAddUp(t *testing.T) {
 	}
 }
 
-func TestASessionIsSafeToReadWhileItIsFed(t *testing.T) {
-	s := capture.NewSession(capture.Limits{Steps: 20, Output: 50, WindowBytes: 100})
+func TestAHistoryIsSafeToReadWhileItIsFed(t *testing.T) {
+	s := capture.NewHistory(capture.Limits{Steps: 20, Output: 50, WindowBytes: 100})
 	var work sync.WaitGroup
 	work.Go(func() {
 		for i := range int64(2000) {
