@@ -243,9 +243,9 @@ const (
 // End says how a source ended.
 type End struct {
 	Reason string
-	// Code is the exit code of a command that the source started, -1 where unknown. A command that a signal
-	// ended has 128 plus its number.
-	Code int
+	// Code is the exit code of a command that the source started. A command that a signal ended has 128 plus
+	// its number.
+	Code maybe.Int
 	// Detail is the exception or the error behind it, "" for none.
 	Detail string
 	// OutOfMemory says that the process died of an allocation that failed.

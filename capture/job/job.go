@@ -97,7 +97,7 @@ func (j *Job) watch() {
 		}
 		seen, err := lister.Look(t.PID)
 		if errors.Is(err, fs.ErrNotExist) || err == nil && seen.Started != t.Started {
-			p.End(capture.End{Reason: capture.Exited, Code: -1})
+			p.End(capture.End{Reason: capture.Exited})
 		}
 	}
 }
@@ -204,7 +204,7 @@ func (j *Job) End(e capture.End) {
 		j.roster.sending().End(e)
 	}
 	for _, p := range list {
-		p.End(capture.End{Reason: capture.Exited, Code: -1})
+		p.End(capture.End{Reason: capture.Exited})
 	}
 	j.mu.Lock()
 	j.over, j.end = true, e

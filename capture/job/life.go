@@ -84,7 +84,7 @@ func (l *life) end() capture.End {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.left {
-		return capture.End{Reason: capture.Detached, Code: -1}
+		return capture.End{Reason: capture.Detached}
 	}
-	return capture.End{Reason: capture.Exited, Code: -1}
+	return capture.End{Reason: capture.Exited}
 }

@@ -103,7 +103,7 @@ func (p *Process) End(e capture.End) {
 	switch {
 	case p.life.ends():
 		p.sink().End(e)
-	case e.Detail != "" || e.Code > 0:
+	case e.Detail != "" || e.Code.Or(0) > 0:
 		p.History.End(e)
 	}
 }

@@ -71,7 +71,7 @@ func (w *Watch) run(ctx context.Context, source Source, sink capture.Sink) {
 	w.running.Go(func() { w.ask(ctx) })
 	w.running.Go(func() {
 		if err := source.Run(ctx, sink); err != nil && ctx.Err() == nil {
-			sink.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+			sink.End(capture.End{Reason: capture.Refused, Detail: err.Error()})
 		}
 	})
 }
@@ -119,7 +119,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 		s, err := pytorch.Attach(ctx, pid, w.injector(w.Process, started))
 		if err != nil {
 			if ctx.Err() == nil {
-				w.End(capture.End{Reason: capture.Refused, Code: -1, Detail: err.Error()})
+				w.End(capture.End{Reason: capture.Refused, Detail: err.Error()})
 			}
 			return
 		}
@@ -141,7 +141,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 			err = s.Run(ctx, capture.Resume(w.History, w.Process))
 		}
 		if err != nil && ctx.Err() == nil {
-			w.End(capture.End{Reason: capture.Disarmed, Code: -1, Detail: err.Error()})
+			w.End(capture.End{Reason: capture.Disarmed, Detail: err.Error()})
 		}
 	})
 }

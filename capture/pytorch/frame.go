@@ -130,8 +130,8 @@ type bye struct {
 	// Refusal tells refusals apart: refusalLives, or "" for the others.
 	Refusal string `json:"refusal,omitempty"`
 	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.
-	Code        *int `json:"code,omitempty"`
-	OutOfMemory bool `json:"out_of_memory,omitempty"`
+	Code        maybe.Int `json:"code,omitzero"`
+	OutOfMemory bool      `json:"out_of_memory,omitempty"`
 }
 
 // refusalLives is the refusal of an agent that finds another in its process.

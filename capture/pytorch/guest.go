@@ -352,7 +352,7 @@ func lastWord(e capture.End) bye {
 	b := bye{Version: Version, Reason: e.Reason, Detail: e.Detail}
 	switch {
 	case e.Reason == capture.Exited:
-		b.Code, b.OutOfMemory = &e.Code, e.OutOfMemory
+		b.Code, b.OutOfMemory = e.Code, e.OutOfMemory
 	case e.Reason == capture.Detached && e.Detail == "":
 		b.Detail = say.LetGo.Text(os.Getpid())
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A command must not notice that it is watched, nor that the watcher dies. So its output goes to a file that
@@ -310,7 +311,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 		_ = j.output.Close()
 	}
 	end := j.last
-	end.Reason, end.Code = capture.Exited, exitCode(j.state)
+	end.Reason, end.Code = capture.Exited, maybe.NonNegative(int64(exitCode(j.state)))
 	sink.End(end)
 	return nil
 }

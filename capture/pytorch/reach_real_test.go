@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // reaching is an Injector that counts, and skips the test where tracing is forbidden.
@@ -106,7 +107,7 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 			if with, _ := learnt(t, v.Output); !slices.Equal(with, without) {
 				t.Errorf("attached to:\n%s\nalone:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), v.Output)
 			}
-			if v.End.Code != 0 || v.End.Reason != capture.Exited || len(v.Steps) == 0 || len(v.Windows) == 0 {
+			if v.End.Code != maybe.Known(0) || v.End.Reason != capture.Exited || len(v.Steps) == 0 || len(v.Windows) == 0 {
 				t.Errorf("%+v, %d steps, %d windows, %+v", v.End, len(v.Steps), len(v.Windows), v.Notices)
 			}
 			pids := r.reached()
@@ -139,7 +140,7 @@ func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	if err := job.Run(context.Background(), seen); err != nil {
 		t.Fatal(err)
 	}
-	if v := seen.Snapshot(); len(r.reached()) > 0 || v.End.Code != 0 || len(v.Steps) == 0 {
+	if v := seen.Snapshot(); len(r.reached()) > 0 || v.End.Code != maybe.Known(0) || len(v.Steps) == 0 {
 		t.Errorf("attached to %v; %+v, %d steps", r.reached(), v.End, len(v.Steps))
 	}
 }
@@ -167,7 +168,7 @@ func TestTheReasonAProgramIsNotReachedIsShown(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := seen.Snapshot()
-	if len(asked) != 1 || asked[0] != job.PID() || v.End.Code != 3 {
+	if len(asked) != 1 || asked[0] != job.PID() || v.End.Code != maybe.Known(3) {
 		t.Errorf("asked %v of %d, %+v", asked, job.PID(), v.End)
 	}
 	said := false
@@ -215,7 +216,7 @@ for i in range(230):
 				told++
 			}
 		}
-		if v.End.Code != 0 || len(v.Steps) != c.steps || told != c.told {
+		if v.End.Code != maybe.Known(0) || len(v.Steps) != c.steps || told != c.told {
 			t.Errorf("%s by hand: %+v, %d steps, told %d times, %+v\n%s", c.byHand, v.End, len(v.Steps), told, v.Notices, v.Output)
 		}
 	}
@@ -275,7 +276,7 @@ if __name__ == "__main__":
 		t.Fatal(err)
 	}
 	v := seen.Snapshot()
-	if tried != 1 || v.End.Code != 0 || v.Target.Torch != "" || !bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
+	if tried != 1 || v.End.Code != maybe.Known(0) || v.Target.Torch != "" || !bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
 		t.Errorf("%d attempts, %+v, %+v\n%s", tried, v.End, v.Target, v.Output)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Session is one connected agent, or one that another viewer passes on. It is a capture.Source, to be run
@@ -248,13 +249,10 @@ func (s *Session) waiting(sink capture.Sink) {
 
 // ending translates an agent's last word.
 func ending(b bye) capture.End {
-	e := capture.End{Code: -1, Detail: b.Says.Text(b.Detail)}
+	e := capture.End{Detail: b.Says.Text(b.Detail)}
 	switch b.Reason {
-	case capture.Exited: // as another viewer knows it
-		e.Reason, e.OutOfMemory = capture.Exited, b.OutOfMemory
-		if b.Code != nil {
-			e.Code = *b.Code
-		}
+	case capture.Exited: // as another viewer knows it; an older one writes -1 for a code that it does not know
+		e.Reason, e.Code, e.OutOfMemory = capture.Exited, maybe.NonNegative(b.Code.Or(-1)), b.OutOfMemory
 		return e
 	case capture.Detached, capture.Disarmed, capture.Refused:
 		e.Reason = b.Reason
@@ -294,7 +292,7 @@ func (s *Session) over(sink capture.Sink, err error) error {
 		return fmt.Errorf("process %d: %w", s.target.PID, err)
 	}
 	if awaitEnd(s.target.PID, s.target.Started, dying) {
-		sink.End(capture.End{Reason: capture.Exited, Code: -1,
+		sink.End(capture.End{Reason: capture.Exited,
 			Detail: say.Vanished.Text()})
 		return nil
 	}

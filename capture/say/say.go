@@ -159,8 +159,8 @@ func End(e capture.End) string {
 	case ok:
 	case e.Reason != capture.Exited:
 		text = e.Reason
-	case e.Code >= 0:
-		text = fmt.Sprintf("exit code %d", e.Code)
+	case e.Code.IsKnown():
+		text = "exit code " + e.Code.String()
 	case e.Detail == "":
 		text = Exited
 	}

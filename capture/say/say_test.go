@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func TestAnEndIsExplained(t *testing.T) {
@@ -18,12 +19,12 @@ func TestAnEndIsExplained(t *testing.T) {
 		end  capture.End
 		want string
 	}{
-		{capture.End{Reason: capture.Exited, Code: 0}, "exit code 0"},
-		{capture.End{Reason: capture.Exited, Code: -1}, "it has exited"},
-		{capture.End{Reason: capture.Exited, Code: -1, Detail: "ValueError: x"}, "ValueError: x"},
-		{capture.End{Reason: capture.Exited, Code: 1, Detail: "x", OutOfMemory: true},
+		{capture.End{Reason: capture.Exited, Code: maybe.Known(0)}, "exit code 0"},
+		{capture.End{Reason: capture.Exited}, "it has exited"},
+		{capture.End{Reason: capture.Exited, Detail: "ValueError: x"}, "ValueError: x"},
+		{capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "x", OutOfMemory: true},
 			"exit code 1, out of memory: x"},
-		{capture.End{Reason: capture.Exited, Code: -1, Detail: "x", OutOfMemory: true}, "out of memory: x"},
+		{capture.End{Reason: capture.Exited, Detail: "x", OutOfMemory: true}, "out of memory: x"},
 		{capture.End{Reason: capture.Detached}, "detached; the job is still running"},
 		{capture.End{Reason: capture.Refused, Detail: "torch is too old"},
 			"watching did not begin: torch is too old"},

@@ -254,11 +254,11 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 		switch {
 		case leaving:
 			flush(now)
-			sink.End(capture.End{Reason: capture.Detached, Code: -1})
+			sink.End(capture.End{Reason: capture.Detached})
 			return ctx.Err()
 		case gone:
 			flush(now)
-			sink.End(capture.End{Reason: capture.Exited, Code: -1})
+			sink.End(capture.End{Reason: capture.Exited})
 			return nil
 		case now-row.start < int64(s.o.Window):
 		case w.events > 0:

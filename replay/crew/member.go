@@ -168,10 +168,10 @@ func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {
 
 // liveStep says of a step what plans are judged by.
 func liveStep(s *capture.Step) live.Step {
-	return live.Step{Time: s.End - s.Start, Work: s.Work.Or(-1), OutTime: int64(s.Carried.OutTime),
+	return live.Step{Time: s.End - s.Start, Work: s.Work, OutTime: int64(s.Carried.OutTime),
 		InTime: int64(s.Carried.InTime), Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),
 		Missed: s.Carried.Missed, Checked: s.Carried.Checked, Differ: s.Carried.Differ,
-		Reserved: s.Reserved.Or(-1), Resident: s.RSS.Or(-1)}
+		Reserved: s.Reserved, Resident: s.RSS}
 }
 
 // Steps implements live.Member.

@@ -57,7 +57,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, x := range list[5:] {
-				resident = max(resident, x.Resident)
+				resident = max(resident, x.Resident.Or(0))
 			}
 		}
 		return float64(ticks(t, h.PID())-from) / float64(l.index()-first), resident

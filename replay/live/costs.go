@@ -195,10 +195,10 @@ func undisturbed(steps []Step, of func(Step) int64) int64 {
 
 // work returns the processor time of steps, 0 where one of them does not tell.
 func work(steps []Step) int64 {
-	if slices.ContainsFunc(steps, func(s Step) bool { return s.Work <= 0 }) {
+	if slices.ContainsFunc(steps, func(s Step) bool { return !s.Work.IsKnown() }) {
 		return 0
 	}
-	return undisturbed(steps, func(s Step) int64 { return s.Work })
+	return undisturbed(steps, func(s Step) int64 { return s.Work.Or(0) })
 }
 
 // measured gives a problem of a training on a CPU the hardware that was measured there, and the times of

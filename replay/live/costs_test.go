@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // recording is two steps on a CPU: x -> a -> b -> c forward, of which a and b are saved and needed backward.
@@ -82,7 +83,7 @@ func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
 		}
 		Groups [][][]any
 	}
-	x := Step{Time: 30_000_000, Work: 10_000_000}
+	x, work := Step{Time: 30_000_000}, int64(10_000_000)
 	if s.words != nil {
 		if s.refuse != "" && strings.Contains(string(s.words), s.refuse) {
 			return nil, errors.New("the plan was refused")
@@ -90,9 +91,9 @@ func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
 		if err := json.Unmarshal(s.words, &e); err != nil {
 			return nil, err
 		}
-		x.Work += 300_000
+		work += 300_000
 		if len(e.Groups) > 0 {
-			x.Work += 600_000
+			work += 600_000
 		}
 		for _, v := range e.Values {
 			if v.How == "swap" {
@@ -106,7 +107,7 @@ func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
 	steps := make([]Step, n)
 	for i := range steps {
 		steps[i] = x
-		steps[i].Work += int64(i%3) * 5_000_000 // others on the machine
+		steps[i].Work = maybe.Known(work + int64(i%3)*5_000_000) // others on the machine
 	}
 	return steps, nil
 }
@@ -235,7 +236,7 @@ func (s *seldom) Steps(ctx context.Context, number int64, n int) ([]Step, error)
 	list, err := s.stand.Steps(ctx, number, n)
 	for i := range list {
 		if s.ran++; s.every > 0 && s.ran%s.every == 0 {
-			list[i].Resident = int64(s.ran)
+			list[i].Resident = maybe.Known(int64(s.ran))
 		}
 	}
 	return list, err

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -44,8 +45,9 @@ type Step struct {
 	// nanoseconds.
 	Out, In, Again int64
 	// Work is the processor time of the thread that trains, in nanoseconds, OutTime and InTime what of it
-	// copies took; Work is negative where unknown.
-	Work, OutTime, InTime int64
+	// copies took.
+	Work            maybe.Int
+	OutTime, InTime int64
 	// Missed counts the tensors that were to leave memory and stayed, or of a pool's plan the allocations
 	// that found no place in its arena.
 	Missed int64
@@ -53,8 +55,8 @@ type Step struct {
 	// Differ those that were not the same to the bit.
 	Checked, Differ int64
 	// Reserved is what torch's allocator holds when the step ends, Resident the process's memory on the host,
-	// in bytes; negative where unknown.
-	Reserved, Resident int64
+	// in bytes.
+	Reserved, Resident maybe.Int
 }
 
 // Options say how a plan is measured.
@@ -142,7 +144,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	m.StepTime, m.StepP95 = spread(with[t.opt.Warm:])
 	m.Process, m.ProcessBefore = t.process(ctx, p, number, with), usedBefore
 	for _, s := range with {
-		m.Reserved = max(m.Reserved, s.Reserved)
+		m.Reserved = max(m.Reserved, s.Reserved.Or(0))
 	}
 	m.PinnedPeak = slab(p, pl)
 	if err := t.opt.allowed(m.KeepAllBefore, m.StepTime); err != nil {
@@ -219,8 +221,8 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 	}
 	for further := 0; ; further++ {
 		for _, s := range slices.Backward(steps) {
-			if s.Resident > 0 {
-				return s.Resident
+			if resident, ok := s.Resident.Value(); ok {
+				return resident
 			}
 		}
 		if further == furtherSteps {

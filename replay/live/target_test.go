@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // drifting is a training whose steps become slower as it goes, and are slow behind every change. It takes
@@ -70,7 +71,7 @@ func (d *drifting) Steps(_ context.Context, number int64, n int) ([]Step, error)
 	}
 	steps := make([]Step, n)
 	for i := range steps {
-		x := Step{Time: 100*millisecond + int64(d.ran)*millisecond, Work: -1, Reserved: 5000 + int64(i)}
+		x := Step{Time: 100*millisecond + int64(d.ran)*millisecond, Reserved: maybe.Known(5000 + int64(i))}
 		if number != 0 {
 			x.Time += d.slow
 			x.Out, x.In, x.Again, x.Checked, x.Differ = 7, 6, 5, 4, d.differ

@@ -155,7 +155,7 @@ func (f *Job) Look() live.Look {
 		word = HowEnded(capture.End{Reason: end.Reason, Code: end.Code}) + "; " + l.Ranks[first].Name() +
 			": " + l.Ranks[first].Word
 	}
-	l.State, l.Word, l.Failed = live.Ended, word, end.Code > 0
+	l.State, l.Word, l.Failed = live.Ended, word, end.Code.Or(0) > 0
 	return l
 }
 

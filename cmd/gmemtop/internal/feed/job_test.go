@@ -68,7 +68,7 @@ func TestAJobOfOneProcessHasNoRanks(t *testing.T) {
 	if l.Ranks != nil || l.Title != "train.py" {
 		t.Errorf("%+v", l.Ranks)
 	}
-	f.job.End(capture.End{Reason: capture.Exited, Code: 3, Detail: "RuntimeError: boom"})
+	f.job.End(capture.End{Reason: capture.Exited, Code: maybe.Known(3), Detail: "RuntimeError: boom"})
 	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 3: RuntimeError: boom" || !l.Failed {
 		t.Errorf("%q", l.Word)
@@ -116,7 +116,7 @@ func TestOutputIsTheJobsWhicheverRankIsShown(t *testing.T) {
 func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 	f := startJob(t)
 	list, _ := train(f.job, 4, 20)
-	list[1].End(capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	list[1].End(capture.End{Reason: capture.Exited, Detail: "RuntimeError: boom"})
 	l := until(t, f, "rank 1 has died", func(l live.Look) bool {
 		return len(l.Ranks) == 4 &&
 			l.Ranks[1].State == live.Ended
@@ -124,7 +124,7 @@ func TestARankThatDiesStaysInTheListAndSaysWhy(t *testing.T) {
 	if !l.Ranks[1].Failed || !strings.Contains(l.Ranks[1].Word, "boom") || l.State == live.Ended {
 		t.Errorf("%+v", l.Ranks[1])
 	}
-	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "the process is gone"})
+	f.job.End(capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "the process is gone"})
 	l = until(t, f, "the end", func(l live.Look) bool {
 		return l.State == live.Ended &&
 			l.Ranks[3].State == live.Ended
@@ -152,8 +152,8 @@ func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
 func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 	f := startJob(t)
 	train(f.job, 3, 20)
-	f.job.Ended(rankOf(2), capture.End{Reason: capture.Exited, Code: -1, Detail: "of another"})
-	f.job.Ended(rankOf(0), capture.End{Reason: capture.Exited, Code: -1, Detail: "RuntimeError: boom"})
+	f.job.Ended(rankOf(2), capture.End{Reason: capture.Exited, Detail: "of another"})
+	f.job.Ended(rankOf(0), capture.End{Reason: capture.Exited, Detail: "RuntimeError: boom"})
 	l := until(t, f, "rank 0 has died", func(l live.Look) bool {
 		return len(l.Ranks) == 3 &&
 			l.Ranks[0].State == live.Ended
@@ -161,7 +161,7 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 	if l.Ranks[0].Word != "RuntimeError: boom" || l.Ranks[2].State == live.Ended {
 		t.Errorf("%+v", l.Ranks)
 	}
-	f.job.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "ChildFailedError"})
+	f.job.End(capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "ChildFailedError"})
 	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 1; rank 0: RuntimeError: boom" {
 		t.Errorf("%q", l.Word)

@@ -107,7 +107,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 	if sum != l.Whole.Bytes || sum != 2<<30 {
 		t.Errorf("parts %+v do not add up to %+v", l.Parts, l.Whole)
 	}
-	s.End(capture.End{Reason: capture.Exited, Code: 1, Detail: "RuntimeError: boom"})
+	s.End(capture.End{Reason: capture.Exited, Code: maybe.Known(1), Detail: "RuntimeError: boom"})
 	l = until(t, f, "the end", func(l live.Look) bool { return l.State == live.Ended })
 	if l.Word != "exit code 1: RuntimeError: boom" || len(l.Steps) != 20 {
 		t.Errorf("%q", l.Word)

@@ -62,7 +62,7 @@ func silence(since, typical time.Duration, pid int, state func(pid int) byte) st
 // failed reports whether a job ended in a way that needs attention.
 func failed(e capture.End) bool {
 	return e.Reason == capture.Disarmed || e.Reason == capture.Refused || e.Reason == capture.Exited &&
-		(e.Code > 0 || e.Detail != "")
+		(e.Code.Or(0) > 0 || e.Detail != "")
 }
 
 // Tail returns the last lines of a command's output, nil where the command was not started here.
