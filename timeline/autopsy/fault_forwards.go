@@ -209,6 +209,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
 			changes: c.nextCall(goes)}
+		c.scheduled(&f, calls, ids)
 	}
 	return f, true
 }

@@ -173,11 +173,6 @@ func (c *faultCase) frames(s traces.StackID) string {
 }
 
 func firstDeviceFault(c *faultCase) (fault, bool) {
-	parallel := false
-	for i := range c.d.Timeline().Places().Frames {
-		_, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
-		parallel = parallel || strings.HasSuffix(file, "torch/nn/parallel/data_parallel.py")
-	}
 	second := int64(-1)
 	for _, d := range c.d.Timeline().Devices {
 		if d != c.d && d.Info.Kind == traces.DeviceGPU {
@@ -185,7 +180,7 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 		}
 	}
 	needed := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0)
-	if !parallel || second < 0 || 2*second > needed {
+	if !c.dataParallel() || second < 0 || 2*second > needed {
 		return fault{}, false
 	}
 	f := fault{Cause: Cause{Kind: "first_device", Bytes: needed - second, Text: fmt.Sprintf(

@@ -31,6 +31,8 @@ var explains = map[string][]string{
 	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
 	"checkpoint_saving": {"leak"},
 	"model_copy":        {"leak"},
+	"padding":           {"sequence_growth"},
+	"expert_imbalance":  {"sequence_growth"},
 	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
 }
 
@@ -80,7 +82,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		growthFault, retainedFault, openForwardsFault, concatenatedFault, cacheFault, prefetchFault,
 		dataFault, restartFault, returnedFault, frozenFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
-		logitsFault, shapesFault, pendingStateFault, firstDeviceFault,
+		logitsFault, shapesFault, pendingStateFault, firstDeviceFault, blasWorkspacesFault, convolutionFault,
+		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault,
 	} {
 		f, ok := detect(c)
 		share := mainShare

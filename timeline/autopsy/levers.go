@@ -270,6 +270,13 @@ var leverWords = map[string]string{
 	"prefetch_less":             "moving fewer batches ahead",
 	"wrap_finer":                "sharding each block by itself",
 	"free_other_process":        "freeing what another process holds",
+	"smaller_workspaces":        "smaller workspaces",
+	"bucket_by_length":          "batches of like lengths",
+	"expert_capacity":           "a capacity for each expert",
+	"balance_stages":            "dividing the layers equally",
+	"schedule_1f1b":             "Schedule1F1B",
+	"default_settings":          "the allocator's default settings",
+	"free_outside":              "freeing what is outside of PyTorch",
 }
 
 // savesText is the saving with the sign of how far it can be trusted, and of what it is taken.

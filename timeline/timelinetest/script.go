@@ -27,6 +27,7 @@ import (
 //	snapshot
 //	mark iteration|annotation|forward|backward|optimizer START END NAME
 //	rank N WORLD
+//	setting KEY JSON                        a setting of the allocator
 //	empty                                   the final state is known and holds what is live:
 //	                                        the recording is complete
 //	repeat N                                the lines up to the matching end, N times; $i counts from 0
@@ -140,6 +141,8 @@ func (s *script) statement(f []string) error {
 		s.now = size(f[1])
 	case "rank":
 		s.b.T.Process.Rank, s.b.T.Process.WorldSize = int(size(f[1])), int(size(f[2]))
+	case "setting":
+		s.b.T.Settings = append(s.b.T.Settings, traces.Setting{Key: f[1], Value: strings.Join(f[2:], " ")})
 	case "stack":
 		s.stack(f[1], strings.Join(f[2:], " "))
 	case "seg":

@@ -1,0 +1,117 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
+)
+
+// Experts that get more tokens than usual. With expert parallelism a process has some of a layer's experts,
+// and as many tokens as the router sends there (arXiv 2601.17111: "funnel a disproportionate number of tokens
+// to a small number of experts, leading to compute- and memory-bound failures"). The pattern: in the step
+// that failed what the lines of experts hold is larger than ever, and differed before, too, while the model's
+// other lines hold what they always do. What looks like it: a longer batch, with which all lines grow; experts
+// that are all in one process, which share a fixed number of tokens, so that their sum stays; experts of
+// libraries whose functions are not named so, of which nothing is said.
+
+// othersGrown is the share of the other lines' bytes that may have grown.
+const othersGrown = 0.1
+
+// ofExperts reports whether a stack is in an expert: a function or file that is named so, below the model's
+// call.
+func (c *faultCase) ofExperts(s traces.StackID) bool {
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		fn, file, _ := c.d.Timeline().Places().FrameText(id)
+		name := strings.ToLower(fn + " " + file[strings.LastIndexByte(file, '/')+1:])
+		if strings.Contains(name, "expert") || strings.Contains(name, "moe") {
+			return true
+		}
+	}
+	return false
+}
+
+// heldByStack sums what a call of the model made in [from, to) and holds at to, by stack.
+func (c *faultCase) heldByStack(from, to timeline.Moment) map[traces.StackID]int64 {
+	held := map[traces.StackID]int64{}
+	first, end := c.d.AllocsIn(from, to)
+	for id := first; id < end; id++ {
+		k := c.kinds.Of(c.d.Allocs.Stack[id])
+		if k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep) &&
+			c.d.Allocs.Requested[id] > to {
+			held[c.d.Allocs.Stack[id]] += c.d.Allocs.Rounded[id]
+		}
+	}
+	return held
+}
+
+func expertsFault(c *faultCase) (fault, bool) {
+	all := c.rounds()
+	if len(all) <= leastSteps {
+		return fault{}, false
+	}
+	open := all[len(all)-1]
+	now := c.heldByStack(open.first, min(open.backward, c.a.At))
+	of := map[traces.StackID]bool{}
+	for s := range now {
+		of[s] = c.ofExperts(s)
+	}
+	var usual []int64 // of all experts, a step
+	most := map[traces.StackID]int64{}
+	for _, r := range all[:len(all)-1] {
+		sum := int64(0)
+		for s, n := range c.heldByStack(r.first, min(r.backward, r.end)) {
+			most[s] = max(most[s], n)
+			if of[s] {
+				sum += n
+			}
+		}
+		usual = append(usual, sum)
+	}
+	var experts, others, grown int64
+	widest := traces.NoStack
+	for s, n := range now {
+		larger := float64(n) > grownBy*float64(most[s])
+		switch {
+		case of[s]:
+			experts += n
+			if widest == traces.NoStack || n > now[widest] || n == now[widest] && s < widest {
+				widest = s
+			}
+		case larger:
+			grown += n
+			others += n
+		default:
+			others += n
+		}
+	}
+	median := stats.Median(usual)
+	if widest == traces.NoStack || median == 0 || distinct(usual) < leastShapes ||
+		float64(experts) <= grownBy*float64(slices.Max(usual)) ||
+		float64(grown) > othersGrown*float64(others) {
+		return fault{}, false
+	}
+	line, times := sites.Name(c.d, widest), float64(experts)/float64(median)
+	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: experts - median, Text: fmt.Sprintf(
+		"the experts hold %s, %.1f times the median of %d steps, and the other layers no more than before",
+		c.u.Bytes(experts), times, len(usual))}, news: times >= outlier}
+	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, most "+
+		"from %s.", times, c.u.Bytes(experts), line)
+	f.fix = "Balance the router: raise the coefficient of its auxiliary loss, or give each expert a capacity " +
+		"(capacity_factor) and drop the tokens beyond it."
+	f.sure(Likely, "only the experts' lines grew; a larger batch for another part of the model looks the same")
+	f.lever = remedy{name: "expert_capacity", command: at("capacity_factor=1.25", line)}
+	share := 1 - float64(median)/float64(experts)
+	for _, id := range c.live {
+		if s := c.d.Allocs.Stack[id]; c.d.Allocs.Start[id] >= open.first && of[s] {
+			f.lever.changes = append(f.lever.changes,
+				life(c.d, id, int64(share*float64(c.d.Allocs.Rounded[id]))))
+		}
+	}
+	return f, true
+}

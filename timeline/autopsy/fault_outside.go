@@ -1,0 +1,63 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Memory outside of PyTorch's allocator that grows: communicators of NCCL that are made again and again and
+// never destroyed (NVIDIA/nccl issue 964, hundreds of MiB each; pytorch issue 63752), handles of other
+// libraries, another process. A recording knows what the driver had free only where a request failed, so
+// that it shows only in processes that survived an out-of-memory: the pattern is what this process holds and
+// what is free falling together from one failure to the next, by a real share. What looks like it: another
+// process that came, which cannot be told apart, and which the sentence leaves open; one that allocates and
+// frees, where it rises again in between.
+
+// outsideGrown returns by how much less this process could have at the last failure than at the first one,
+// and over how many failures it fell; false where it rose in between.
+func (c *faultCase) outsideGrown() (bytes int64, over int, fell bool) {
+	e := &c.d.Timeline().Trace.Events
+	first, _ := c.d.Timeline().Trace.DeviceEvents(c.d.ID)
+	begin, last := int64(-1), int64(-1)
+	for m := timeline.Moment(0); m <= c.a.At && c.d.Totals.OOMs > 1; m++ {
+		if e.Action[first+int(m)] != traces.OOM {
+			continue
+		}
+		free := c.d.Event(m).DeviceFree()
+		if free < 0 {
+			continue
+		}
+		had := c.d.Reserved.At(m) + free
+		switch {
+		case begin < 0:
+			begin = had
+		case had > last:
+			return 0, 0, false
+		case had < last:
+			over++
+		}
+		last = had
+	}
+	return begin - last, over, over > 0
+}
+
+func outsideFault(c *faultCase) (fault, bool) {
+	bytes, over, fell := c.outsideGrown()
+	if !fell {
+		return fault{}, false
+	}
+	f := fault{Cause: Cause{Kind: "outside_leak", Bytes: bytes, Text: fmt.Sprintf(
+		"what this process holds and what is free fell by %s together in %s", c.u.Bytes(bytes),
+		timeline.Counted(over, "further failure"))}}
+	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: this process has "+
+		"that much less, in segments and free together.", c.u.Bytes(bytes))
+	f.fix = "Watch nvidia-smi: if another process grows, end it; if it is this one, look for communicators " +
+		"that are made again and again (dist.destroy_process_group), and for libraries that allocate by " +
+		"themselves."
+	f.sure(Likely, "the allocator's own figures show that it went; whether this or another process has it, "+
+		"they do not")
+	f.lever = remedy{name: "free_outside", command: "dist.destroy_process_group(group)"}
+	return f, true
+}

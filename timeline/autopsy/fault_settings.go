@@ -1,0 +1,71 @@
+package autopsy
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+)
+
+// Settings of the allocator that do harm. roundup_power2_divisions rounds every request up, by up to 100, 50
+// or 25 percent with one, two or four divisions; max_split_size_mb leaves what lies beyond a large block
+// unused, up to 20 MiB each. The pattern: blocks hold a real share more than was asked for, and one of the two
+// is in force. What looks like it: very many tiny tensors, rounded to 512 bytes each, which is so without any
+// setting. garbage_collection_threshold gives segments back before there is need, which costs time and never
+// memory, and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with
+// PYTORCH_CUDA_ALLOC_CONF"; round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
+
+// numberOf returns a setting of the recording that is a number.
+func (c *faultCase) numberOf(key string) (int64, bool) {
+	n, err := strconv.ParseInt(c.d.Timeline().Trace.Setting(key), 10, 64)
+	return n, err == nil
+}
+
+// roundsUp reports whether sizes are rounded up to parts of powers of two.
+func (c *faultCase) roundsUp() bool {
+	var divisions map[string]int64
+	if json.Unmarshal([]byte(c.d.Timeline().Trace.Setting("roundup_power2_divisions")), &divisions) != nil {
+		return false
+	}
+	for _, n := range divisions {
+		if n > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func settingsFault(c *faultCase) (fault, bool) {
+	if c.a.State == nil || !c.a.State.Known || c.a.State.Internal == 0 {
+		return fault{}, false
+	}
+	// How much of it the settings make: what is there beyond a rounding to 512 bytes, by the size of blocks.
+	split, _ := c.numberOf("max_split_size")
+	rounds := c.roundsUp()
+	var bytes int64
+	f := fault{}
+	for _, id := range c.live {
+		n := c.d.Allocs.Rounded[id] - (c.d.Allocs.Size[id]+511)&^511
+		if n <= 0 || !rounds && (split <= 0 || c.d.Allocs.Size[id] < split) {
+			continue
+		}
+		bytes += n
+		f.lever.changes = append(f.lever.changes, life(c.d, id, n))
+	}
+	if bytes == 0 {
+		return fault{}, false
+	}
+	name := "roundup_power2_divisions"
+	if !rounds {
+		name = "max_split_size_mb"
+	}
+	f.Cause = Cause{Kind: "allocator_settings", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %d blocks are given beyond what was asked for, with %s in force", c.u.Bytes(bytes),
+		len(f.lever.changes), name)}
+	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,
+		c.u.Bytes(bytes))
+	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its place.",
+		name)
+	f.sure(Certain, ownFigures)
+	f.lever.name, f.lever.command = "default_settings", "unset PYTORCH_CUDA_ALLOC_CONF"
+	return f, true
+}
