@@ -17,7 +17,6 @@ import (
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	news "github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -79,17 +78,8 @@ func recorded(t *testing.T) *timeline.Timeline {
 // recording, a busy one of 2 cores.
 type toggled struct{ network }
 
-func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, int64, error) {
-	p, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "gpt2.py"})
-	if err != nil {
-		return nil, 0, err
-	}
-	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
-	if err != nil {
-		return nil, 0, err
-	}
-	m, err := replay.Simulated{}.Run(ctx, p, pl, plan.RunOptions{})
-	return p, m.Footprint + p.Outside, err
+func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, error) {
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "gpt2.py"})
 }
 
 var _ shown.Trainer = (*toggled)(nil)
@@ -122,23 +112,18 @@ func (*network) Hardware() []plan.Hardware {
 	return []plan.Hardware{hw}
 }
 
-func (*network) Problem(_ context.Context, _ *timeline.Device, hw plan.Hardware) (*plan.Problem, int64, error) {
+func (*network) Problem(_ context.Context, _ *timeline.Device, hw plan.Hardware) (*plan.Problem, error) {
 	n, err := networks.ByName("resnet-50")
 	if err != nil {
-		return nil, 0, err
+		return nil, err
 	}
-	p, err := n.Problem(64, hw, networks.Options{})
-	if err != nil {
-		return nil, 0, err
-	}
-	live, _ := p.PeakLive()
-	return p, live, nil
+	return n.Problem(64, hw, networks.Options{})
 }
 
 // timeline is the step that the network plans, as a recording of its tensors would show it.
 func (n *network) timeline(t *testing.T) *timeline.Timeline {
 	t.Helper()
-	p, _, err := n.Problem(t.Context(), nil, n.Hardware()[0])
+	p, err := n.Problem(t.Context(), nil, n.Hardware()[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -253,7 +253,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	d.press("enter", "ctrl+u")
 	d.typeText("50%")
 	d.press("enter")
-	d.wants("50 % of caching")
+	d.wants("50 % of today's peak")
 }
 
 func TestAPlanIsWrittenAndNotOverAnotherUnasked(t *testing.T) {

@@ -194,7 +194,7 @@ func (v *View) findLargest(s *leaf.State, msg goalMsg) tea.Cmd {
 	planner, hw := v.subject.with, v.subject.with.Hardware()[v.subject.hardware]
 	names := v.managers.serving(q.setup.p)
 	return v.search.begin(q, msg, names, func(ctx context.Context) (*plan.Problem, error) {
-		p, _, err := planner.Problem(ctx, other, hw)
+		p, err := planner.Problem(ctx, other, hw)
 		return p, err
 	})
 }

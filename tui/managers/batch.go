@@ -149,7 +149,7 @@ func askRoom(s *leaf.State, q question) tea.Cmd {
 		text = strings.ReplaceAll(s.Units.Bytes(n), " ", "")
 	}
 	return leaf.Send(leaf.AskMsg{Title: "the largest batch that fits in", Text: text, Hint: "the memory of the GPU: 80GiB", Answer: func(text string) (tea.Msg, error) {
-		n, err := parseBudget(text, q.setup.caching)
+		n, err := parseBudget(text, q.setup.held)
 		if err == nil && n <= 0 {
 			err = errors.New("write how much memory there is: 80GiB")
 		}

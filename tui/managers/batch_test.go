@@ -32,7 +32,7 @@ func batches(t *testing.T, f *plannertest.Planner, sizes string) (*viewtest.Scre
 func TestTheLargestBatchIsFoundForEveryManagerAndMarkedAsInferred(t *testing.T) {
 	sc, v := batches(t, &plannertest.Planner{}, "8")
 	text := v.Headline(sc.State)
-	if !strings.HasPrefix(text, "The largest batch in 1.30 GiB: ~") || !strings.Contains(text, " with caching. To fit in") {
+	if !strings.HasPrefix(text, "The largest batch in 1.27 GiB: ~") || !strings.Contains(text, " with caching. To fit in") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Golden("largest-batch")
@@ -134,12 +134,12 @@ func TestTwoLengthsTellTheLongestSequenceAndTheLargestBatchAtAnother(t *testing.
 		t.Errorf("the choices are %s", got)
 	}
 	sc.Send(pick.Choices[0].Msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 8 in 1.30 GiB: ~") || !strings.Contains(text, " tokens, with ") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 8 in 1.27 GiB: ~") || !strings.Contains(text, " tokens, with ") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Golden("longest-sequence")
 	sc.Send(pick.Choices[3].Msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The largest batch at 2,048 tokens in 1.30 GiB: ~") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The largest batch at 2,048 tokens in 1.27 GiB: ~") {
 		t.Errorf("the sentence is %q", text)
 	}
 	sc.Send(pick.Choices[5].Msg)
@@ -155,7 +155,7 @@ func TestTwoLengthsTellTheLongestSequenceAndTheLargestBatchAtAnother(t *testing.
 		t.Fatal(err)
 	}
 	sc.Send(msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 4 in 1.30 GiB: ~") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "The longest sequence at batch 4 in 1.27 GiB: ~") {
 		t.Errorf("the sentence is %q", text)
 	}
 }
@@ -170,7 +170,7 @@ func TestTheSearchForTheLargestBatchSaysHowFarItIsAndStops(t *testing.T) {
 	}
 	f.Hold = make(chan struct{})
 	cmd := v.Update(sc.State, msg)
-	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Looking for the largest batch in 1.30 GiB: 0 of 5 managers") {
+	if text := v.Headline(sc.State); !strings.HasPrefix(text, "Looking for the largest batch in 1.27 GiB: 0 of 5 managers") {
 		t.Errorf("at first it says %q", text)
 	}
 	v.Update(sc.State, cmd())

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// The range of budgets that keys and mouse reach, in % of what the caching allocator takes; typing reaches
+// The range of budgets that keys and mouse reach, in % of what a step holds at its peak; typing reaches
 // any.
 const (
 	leastShare = 1
@@ -60,7 +60,7 @@ func (b *budget) next(st *setup, by int) int64 {
 		return st.share(100)
 	}
 	n := float64(max(by, -by))
-	at := float64(b.bytes) / float64(st.caching) * 100 / n
+	at := float64(b.bytes) / float64(st.held) * 100 / n
 	if by > 0 {
 		at = math.Floor(at+1e-6) + 1
 	} else {
@@ -90,14 +90,14 @@ func (b *budget) ask(u timeline.Units, st *setup) tea.Cmd {
 	text := ""
 	if b.bytes > 0 {
 		text = strings.ReplaceAll(u.Bytes(b.bytes), " ", "")
-		if n := float64(b.bytes) / float64(st.caching) * 100; math.Abs(n-math.Round(n)) < 1e-6 {
+		if n := float64(b.bytes) / float64(st.held) * 100; math.Abs(n-math.Round(n)) < 1e-6 {
 			text = strconv.Itoa(int(math.Round(n))) + "%"
 		}
 	}
 	return leaf.Send(leaf.AskMsg{
-		Title: "budget", Text: text, Hint: "12GiB, 50% of what the caching allocator takes, or none",
+		Title: "budget", Text: text, Hint: "12GiB, 50% of what a step holds at its peak today, or none",
 		Answer: func(text string) (tea.Msg, error) {
-			n, err := parseBudget(text, st.caching)
+			n, err := parseBudget(text, st.held)
 			return budgetMsg{n}, err
 		},
 	})
@@ -148,7 +148,7 @@ func (b *budget) mouse(st *setup, msg tea.MouseMsg) (to int64, ok bool) {
 		return b.bytes, true
 	}
 	part := float64(m.X-b.slider.X) / float64(b.slider.W-1)
-	share := math.Round(part * float64(b.scale) / float64(st.caching) * 100)
+	share := math.Round(part * float64(b.scale) / float64(st.held) * 100)
 	return st.share(int64(min(max(share, leastShare), mostShare))), true
 }
 
@@ -162,9 +162,9 @@ func (b *budget) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup
 	value, note := "no budget", ""
 	if b.bytes > 0 {
 		value = s.Units.Bytes(b.bytes)
-		note = fmt.Sprintf("%.3g %% of caching", 100*float64(b.bytes)/float64(st.caching))
+		note = fmt.Sprintf("%.3g %% of today's peak", 100*float64(b.bytes)/float64(st.held))
 	} else {
-		note = "caching takes " + s.Units.Bytes(st.caching)
+		note = "a step holds " + s.Units.Bytes(st.held)
 	}
 	floor := "floor " + s.Units.Bytes(st.floor)
 	x := at.X + c.Text(at.X, at.Y, th.Dim, "budget ")
@@ -191,7 +191,7 @@ func (b *budget) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *setup
 	if col(st.floor) > b.slider.X {
 		c.Set(col(st.floor), at.Y, '┃', c.Style(th.Warn))
 	}
-	c.Set(col(st.caching), at.Y, '│', c.Style(th.Dim))
+	c.Set(col(st.held), at.Y, '│', c.Style(th.Dim))
 	if b.bytes > 0 {
 		c.Set(col(b.bytes), at.Y, '◆', c.Style(th.Accent.Strong()))
 	}

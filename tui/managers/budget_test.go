@@ -15,7 +15,7 @@ import (
 )
 
 func TestABudgetMovesInWholeSteps(t *testing.T) {
-	st := &setup{caching: 1000}
+	st := &setup{held: 1000}
 	for _, c := range []struct {
 		from, want int64
 		by         int
@@ -30,7 +30,7 @@ func TestABudgetMovesInWholeSteps(t *testing.T) {
 }
 
 func TestABudgetRestsSinceItsLastChange(t *testing.T) {
-	st := &setup{caching: 1000}
+	st := &setup{held: 1000}
 	b := &budget{}
 	first := b.set(st, 700, true)
 	last := b.set(st, 600, true)
@@ -45,7 +45,7 @@ func TestABudgetRestsSinceItsLastChange(t *testing.T) {
 func TestABudgetStaysWithATrainingFromStepToStep(t *testing.T) {
 	step := func(rank int) *setup {
 		d := viewtest.Training{Iterations: 2, Rank: rank}.Timeline(t).Main()
-		return &setup{device: d, p: plantest.Chain(4, 1<<20, 1e6), caching: 1000, floor: 300}
+		return &setup{device: d, p: plantest.Chain(4, 1<<20, 1e6), held: 1000, floor: 300}
 	}
 	b := &budget{}
 	if !b.settle(step(-1)) || b.bytes != 700 {
@@ -61,7 +61,7 @@ func TestABudgetStaysWithATrainingFromStepToStep(t *testing.T) {
 }
 
 func TestABudgetIsDragged(t *testing.T) {
-	st := &setup{caching: 1000}
+	st := &setup{held: 1000}
 	b := &budget{bytes: 700, scale: 1000, slider: canvas.Rect{X: 10, Y: 5, W: 101, H: 1}}
 	for i, c := range []struct {
 		msg tea.MouseMsg
@@ -93,10 +93,10 @@ func (hardware) Hardware() []plan.Hardware {
 
 func (hardware) Problem(
 	_ context.Context, _ *timeline.Device, h plan.Hardware,
-) (*plan.Problem, int64, error) {
+) (*plan.Problem, error) {
 	p := plantest.Chain(4, 1<<20, 1e6)
 	p.Hardware = h
-	return p, 1 << 30, nil
+	return p, nil
 }
 
 func TestASubjectIsOneDeviceOnOneHardware(t *testing.T) {

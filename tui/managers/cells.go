@@ -16,7 +16,7 @@ import (
 // scaleOf is the bytes at the right end of bars and slider.
 func (k *ranking) scaleOf(q question) int64 {
 	st := q.setup
-	top := max(st.caching, q.budget)
+	top := max(st.held, q.budget)
 	for i := range k.rows {
 		if r := k.rows[i].result; r != nil && r.Available {
 			top = max(top, r.Measurement.Footprint+st.p.Outside)

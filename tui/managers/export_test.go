@@ -73,8 +73,8 @@ func Settled(v *View) tea.Msg { return settledMsg{&v.budget, v.budget.number} }
 // Live returns the line about the training at its longest.
 func (v *View) Live(s *leaf.State) string { return v.training.text(s.Units, v.budget.bytes) }
 
-// FirstBudget is the budget that opens where the caching allocator takes some bytes and a floor of them
-// cannot leave the device.
-func FirstBudget(caching, floor int64) int64 {
-	return (&setup{p: plantest.Chain(4, 1<<20, 1e6), caching: caching, floor: floor}).firstBudget()
+// FirstBudget is the budget that opens where a step holds some bytes at its peak and a floor of them cannot
+// leave the device.
+func FirstBudget(held, floor int64) int64 {
+	return (&setup{p: plantest.Chain(4, 1<<20, 1e6), held: held, floor: floor}).firstBudget()
 }

@@ -162,13 +162,14 @@ func TestABudgetThatWasAnsweredIsThereAtOnce(t *testing.T) {
 
 func TestBudgetStepsAreWholePercents(t *testing.T) {
 	sc, v := show(t, &plannertest.Planner{})
-	_, caching, _ := (&plannertest.Planner{}).Problem(t.Context(), nil, plan.Hardware{})
+	p, _ := (&plannertest.Planner{}).Problem(t.Context(), nil, plan.Hardware{})
+	held := p.Held()
 	sc.Press("-")
-	if got := 100 * float64(v.Budget()) / float64(caching); got < 64.99 || got > 65.01 {
+	if got := 100 * float64(v.Budget()) / float64(held); got < 64.99 || got > 65.01 {
 		t.Errorf("one step of five from 70 %% is %.2f %%", got)
 	}
 	sc.Press("left")
-	if got := 100 * float64(v.Budget()) / float64(caching); got < 63.99 || got > 64.01 {
+	if got := 100 * float64(v.Budget()) / float64(held); got < 63.99 || got > 64.01 {
 		t.Errorf("then one of one is %.2f %%", got)
 	}
 }
@@ -319,7 +320,7 @@ func TestThePlanIsWrittenAsAFileThatReadsBack(t *testing.T) {
 	if err := save.Write(t.Context(), &b); err != nil {
 		t.Fatal(err)
 	}
-	p, _, _ := f.Problem(t.Context(), nil, f.Hardware()[0])
+	p, _ := f.Problem(t.Context(), nil, f.Hardware()[0])
 	pl, err := plan.ReadJSON(&b, p)
 	if err != nil || len(pl.Absences) == 0 {
 		t.Errorf("it reads back as %v, %v", pl, err)
@@ -392,9 +393,9 @@ func TestWhereNothingFitsTheLeastThatTheSentenceNamesIsSelected(t *testing.T) {
 }
 
 func TestTheBudgetThatOpensLeavesRoomAboveWhatCannotLeave(t *testing.T) {
-	for _, c := range []struct{ caching, floor, want int64 }{{1000, 300, 700}, {1000, 570, 785}, {1000, 0, 700}} {
-		if got := managers.FirstBudget(c.caching, c.floor); got != c.want {
-			t.Errorf("of %d, %d of which stay: %d, want %d", c.caching, c.floor, got, c.want)
+	for _, c := range []struct{ held, floor, want int64 }{{1000, 300, 700}, {1000, 570, 785}, {1000, 0, 700}} {
+		if got := managers.FirstBudget(c.held, c.floor); got != c.want {
+			t.Errorf("of %d, %d of which stay: %d, want %d", c.held, c.floor, got, c.want)
 		}
 	}
 }

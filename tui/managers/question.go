@@ -22,11 +22,9 @@ type Planner interface {
 	Managers() []Manager
 	// Hardware are the descriptions of hardware to choose from; the first is in force at first.
 	Hardware() []plan.Hardware
-	// Problem takes one iteration of a device to plan, and the bytes that PyTorch's caching allocator takes
-	// for it with what lies outside, of which budgets in % are. What a recording cannot serve is an error
-	// that wraps a [*plan.Unavailable].
-	Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (
-		p *plan.Problem, caching int64, err error)
+	// Problem takes one iteration of a device to plan. What a recording cannot serve is an error that wraps a
+	// [*plan.Unavailable].
+	Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, error)
 	// Compare is [replay.Compare] with the named managers, measured with usage and spans.
 	Compare(
 		ctx context.Context, p *plan.Problem, names []string, budget int64, update func(replay.Progress),
@@ -46,7 +44,7 @@ type setup struct {
 	device   *timeline.Device
 	hardware string
 	p        *plan.Problem
-	caching  int64 // what 100 % is
+	held     int64 // what a step holds at its peak today, and so what 100 % is
 	floor    int64 // what no budget can be below
 	live     int64 // alive at the peak when everything is kept
 }
@@ -95,19 +93,19 @@ func (x *subject) pick() tea.Cmd {
 
 func makeSetup(ctx context.Context, pl Planner, k setupKey) (*setup, error) {
 	hw := pl.Hardware()[k.hardware]
-	p, caching, err := pl.Problem(ctx, k.device, hw)
+	p, err := pl.Problem(ctx, k.device, hw)
 	if err != nil {
 		return nil, err
 	}
 	s := &setup{
 		device: k.device, hardware: p.Hardware.Name, p: p,
-		caching: max(caching, 1), floor: p.MustReside().Total() + p.Outside,
+		held: max(p.Held(), 1), floor: p.MustReside().Total() + p.Outside,
 	}
 	s.live, _ = p.PeakLive()
 	return s, nil
 }
 
-// firstShare is the budget that opens, in % of what the caching allocator takes.
+// firstShare is the budget that opens, in % of what a step holds at its peak.
 const firstShare = 70
 
 // firstBudget is a budget that makes managers differ: well below what is taken today, and so far above what
@@ -117,7 +115,7 @@ func (s *setup) firstBudget() int64 {
 	if !s.canMove() {
 		return 0
 	}
-	return max(s.share(firstShare), s.floor+(s.caching-s.floor)/2)
+	return max(s.share(firstShare), s.floor+(s.held-s.floor)/2)
 }
 
 // canMove reports whether the recording serves managers that move or drop buffers.
@@ -125,7 +123,7 @@ func (s *setup) canMove() bool {
 	return s.p.Serve(plan.Info{Needs: accesses}) == nil
 }
 
-func (s *setup) share(percent int64) int64 { return int64(float64(s.caching) / 100 * float64(percent)) }
+func (s *setup) share(percent int64) int64 { return int64(float64(s.held) / 100 * float64(percent)) }
 
 // question is what answers are kept by.
 type question struct {

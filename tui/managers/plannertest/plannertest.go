@@ -95,12 +95,12 @@ func (f *Planner) Hardware() []plan.Hardware {
 }
 
 // Problem implements managers.Planner.
-func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, int64, error) {
+func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, error) {
 	f.mu.Lock()
 	f.planned = d
 	f.mu.Unlock()
 	if f.Refusal != nil {
-		return nil, 0, f.Refusal
+		return nil, f.Refusal
 	}
 	size := int64(64 * mib)
 	if d != nil && d == f.Double {
@@ -111,8 +111,7 @@ func (f *Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardwa
 	if f.Kind != 0 {
 		p.Kind = f.Kind
 	}
-	live, _ := p.PeakLive()
-	return p, live + 40*mib, ctx.Err()
+	return p, ctx.Err()
 }
 
 // Compare implements managers.Planner.

@@ -81,21 +81,12 @@ func recordedHardware(name string) plan.Hardware {
 }
 
 // Problem implements screen.Planner.
-func (*Planner) Problem(ctx context.Context, d *timeline.Device,
-	h plan.Hardware) (p *plan.Problem, caching int64, err error) {
+func (*Planner) Problem(ctx context.Context, d *timeline.Device, h plan.Hardware) (*plan.Problem, error) {
 	if h.Name == ownHardware {
 		h = recordedHardware(d.Info.Name)
 	}
-	p, err = plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
+	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h,
 		Name: load.Name(d.Timeline().Trace.Source.Path)})
-	if err != nil {
-		return nil, 0, err
-	}
-	caching, err = Caching(ctx, p)
-	if err != nil {
-		return nil, 0, fmt.Errorf("the caching allocator's footprint, which budgets are shares of: %w", err)
-	}
-	return p, caching, nil
 }
 
 // Compare implements screen.Planner.
