@@ -1,0 +1,444 @@
+package recompute
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Optimal checkpointing of chains.
+//
+// Problem: a network is a chain of stages, and memory holds few of their results. Which results stay in which
+// sweep, so that the fewest ops run again? Segments (sqrt) run each stage again at most once; with less
+// memory than that takes, a stage runs again several times, from checkpoints that are themselves made again.
+//
+// Way chosen: for stages that are all alike, Griewank and Walther, "Algorithm 799: Revolve", ACM TOMS 26,
+// 2000; for stages of any sizes and times Beaumont, Eyraud-Dubois, Herrmann, Joly, Shilova, "Optimal
+// checkpointing for heterogeneous chains: how to train deep neural networks with limited memory", 2019,
+// arXiv 1911.13214, of whose dynamic program Revolve's is the special case. C(s, t, m) is the least time to
+// run stages s to t backward within m bytes when the input of s is held. Either stages s to j run forward and
+// only the result of j is held,
+//
+//	C(s, t, m) = forward(s..j) + C(j+1, t, m - result of j) + C(s, j, m),
+//
+// or stage s runs forward with all that its backward pass needs held,
+//
+//	C(s, t, m) = forward(s) + C(s+1, t, m - result of s - inside of s) + backward(s).
+//
+// The first sweep is the forward pass itself and costs nothing. Both ways need memory for what runs; it is
+// taken from the iteration: what else is alive at that moment, scratch of the ops included. Where results are
+// held is thus decided; which ops run again for that is package chain's business, and it may find fewer.
+//
+// Our reading. Stages lie between the places at which sqrt may cut, and a result is what crosses a cut;
+// where several tensors cross, they are one result. Cuts whose stages' backward passes are not in the
+// opposite order are left out, and so are, where there are too many, those that make the smallest stages.
+// Sizes are counted in units of their greatest common divisor, or where these are too many in larger ones,
+// rounded up; what the program then says of memory is checked, and the largest budget of the program is
+// taken whose plan meets the real one.
+//
+// Complexity: O(stages^3 x units) time and O(stages^2 x units) memory, O(stages^2 x units) time where all
+// stages but the first and the last are alike; both are kept within Request.Work by fewer stages and larger
+// units. Rejected: the closed form of Revolve (memory differs between the first sweep and later ones, when
+// gradients are held, so that it is off by a slot); schedules that give a checkpoint up before its stage has
+// run backward, which the paper's authors show can be better, by little, and which no program of this size
+// finds.
+type rotor struct{}
+
+// Rotor returns the manager "rotor": optimal checkpointing of chains.
+func Rotor() plan.Manager { return rotor{} }
+
+// Info implements [plan.Manager].
+func (rotor) Info() plan.Info {
+	return plan.Info{Name: "rotor", After: "Beaumont 2019", Family: plan.Recomputing, Needs: traces.Dataflow,
+		Reading: "stages are what lies between places where one activation crosses; " +
+			"tensors that cross together are held together.",
+		Summary: "Solves by dynamic programming which results of a chain of stages stay in which sweep " +
+			"(Revolve where all stages are alike)."}
+}
+
+// rotorWork is the default bound on counted work: steps of the dynamic program.
+const rotorWork = 30_000_000
+
+// Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic program.
+func (m rotor) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
+	work := r.Work
+	if work <= 0 {
+		work = rotorWork
+	}
+	var c chains
+	pl, err := run(ctx, p, r, m.Info(), func(b *chain.Builder) func(int64) (plan.Decisions, int64, error) {
+		c = newChains(p, b, work)
+		return func(limit int64) (plan.Decisions, int64, error) { return c.decide(ctx, limit) }
+	})
+	if err == nil && r.Budget > 0 {
+		pl.Note("%d stages.", c.stages())
+	}
+	return pl, err
+}
+
+// chains are the chains of an iteration, one for each forward pass.
+type chains struct {
+	b      *chain.Builder
+	passes []*stageChain
+	work   int64 // for each pass
+}
+
+func newChains(p *plan.Problem, b *chain.Builder, work int64) chains {
+	c := chains{b: b}
+	for _, pair := range pairs(p) {
+		acts := activations(p, b, pair)
+		if len(acts) == 0 {
+			continue
+		}
+		c.passes = append(c.passes, newStageChain(p, b, pair, acts, work))
+	}
+	c.work = work / int64(max(len(c.passes), 1))
+	return c
+}
+
+// stages returns how many stages the passes have together.
+func (c *chains) stages() (n int) {
+	for _, s := range c.passes {
+		n += len(s.stages)
+	}
+	return n
+}
+
+// decide returns what takes the least time within the limit on live bytes, as far as the program tells, else
+// what takes the least memory.
+func (c *chains) decide(ctx context.Context, limit int64) (plan.Decisions, int64, error) {
+	if limit <= 0 {
+		return plan.Decisions{}, 0, nil
+	}
+	var work int64
+	programs := make([]*rotorProgram, len(c.passes))
+	top := 0
+	for k, s := range c.passes {
+		if ctx.Err() != nil {
+			return plan.Decisions{}, work, ctx.Err()
+		}
+		g := newRotorProgram(s, limit, c.work)
+		if err := g.solve(ctx); err != nil {
+			return plan.Decisions{}, work, err
+		}
+		programs[k] = g
+		work += g.work
+		top = max(top, g.top)
+	}
+	// The program's memory is rounded, and knows chains only from outside: of its budgets, in shares of the
+	// largest, that one is looked for whose plan just meets the limit.
+	best, bestPeak, bestTime := plan.Decisions{}, int64(math.MaxInt64), int64(math.MaxInt64)
+	try := func(less int) bool {
+		var drops []chain.Drop
+		for _, g := range programs {
+			drops = append(drops, g.drops(g.top-less)...)
+		}
+		r, _ := c.b.PlanPossible(drops, nil, 0)
+		peak := c.b.PeakLive(r.Absences, r.Reruns)
+		work += int64(len(r.Absences) + r.Ops)
+		fits, did := peak <= limit, bestPeak <= limit
+		smaller := peak < bestPeak
+		if fits && (!did || r.Time < bestTime || r.Time == bestTime && smaller) || !fits && !did && smaller {
+			best, bestPeak, bestTime = plan.Decisions{Absences: r.Absences, Reruns: r.Reruns}, peak, r.Time
+		}
+		return fits
+	}
+	// Fewer units take less: the first budget that fits lies between, if rounding does not get in the way,
+	// and then the next ones are worth a look.
+	lo, hi := 0, top
+	for lo < hi && ctx.Err() == nil {
+		if mid := (lo + hi) / 2; try(mid) {
+			hi = mid
+		} else {
+			lo = mid + 1
+		}
+	}
+	for less := max(lo-2, 0); less <= min(lo+2, top) && ctx.Err() == nil; less++ {
+		try(less)
+	}
+	return best, work, nil
+}
+
+// stage is a part of a forward pass with what it takes.
+type stage struct {
+	from, to plan.OpID // its ops
+	first    plan.OpID // where its backward pass begins: what it holds, or its input, is needed here first
+	inner    []int32   // activations that stay inside, as indices
+	result   []int32   // activations that cross its end
+	size     int64     // bytes of the result
+	held     int64     // bytes of what stays inside
+	// time of running it again for its result; for what stays inside as well; and for that alone
+	again, all, inside chainCost
+	// bytes alive just before its backward pass, without any activation that could be dropped
+	before int64
+	// The most bytes alive, without its input: while it runs first, with nothing of its inside held and with
+	// all; and during its backward pass. Where its input is held anyway (held..) the input is left out.
+	forward, forwardHeld, forwardAll, backward int64
+}
+
+// chainCost is what running something again takes: nanoseconds, and bytes with what it brings back.
+type chainCost struct{ time, peak int64 }
+
+// stageChain is a forward pass in stages.
+type stageChain struct {
+	acts   []activation
+	stages []stage
+	unit   int64 // what all sizes of it are multiples of
+}
+
+// mostStages bounds the stages of a chain whose stages differ.
+const mostStages = 96
+
+func newStageChain(
+	p *plan.Problem,
+	b *chain.Builder,
+	pair plan.Pair,
+	acts []activation,
+	work int64,
+) *stageChain {
+	c := &stageChain{acts: acts}
+	crossing := crossings(p, acts, pair.Turn)
+	cuts := places(acts, crossing)
+	if x := acts[len(acts)-1].made + 1; x < pair.Turn && crossing[x] == 1 {
+		cuts = append(cuts, x) // behind the last activation: ops whose results need not be held follow
+	}
+	cuts = c.ordered(cuts, pair)
+	c.cut(cuts, pair)
+	if !c.alike() {
+		cuts = c.fewer(cuts, pair, mostStages)
+	} else if most := int(math.Cbrt(float64(work) / 2)); len(cuts) >= most {
+		cuts = c.fewer(cuts, pair, most)
+	}
+	c.cut(cuts, pair)
+	c.times(p, b)
+	c.loads(p, pair)
+	return c
+}
+
+// alike reports whether all stages but the first and the last hold and pass on the same bytes.
+func (c *stageChain) alike() bool {
+	for i := 2; i < len(c.stages)-1; i++ {
+		if c.stages[i].size != c.stages[1].size || c.stages[i].held != c.stages[1].held {
+			return false
+		}
+	}
+	return true
+}
+
+// ordered leaves those cuts out whose stages would not run backward in the opposite order.
+func (c *stageChain) ordered(cuts []plan.OpID, pair plan.Pair) []plan.OpID {
+	for {
+		c.cut(cuts, pair)
+		var kept []plan.OpID
+		last := pair.Turn - 1 // the last stage needs something first
+		for i := len(c.stages) - 1; i > 0; i-- {
+			// the cut before stage i is good if that stage begins its backward pass behind those behind it
+			if f := c.stages[i].first; f > last && f < math.MaxInt32 {
+				kept = append(kept, cuts[i-1])
+				last = f
+			}
+		}
+		slices.Reverse(kept)
+		if len(kept) == len(cuts) {
+			return cuts
+		}
+		cuts = kept
+	}
+}
+
+// fewer leaves cuts out until there are so many stages, those first that make the shortest stages.
+func (c *stageChain) fewer(cuts []plan.OpID, pair plan.Pair, most int) []plan.OpID {
+	if len(cuts) < most {
+		return cuts
+	}
+	var total int64
+	for i := range c.acts {
+		total += c.acts[i].bytes
+	}
+	var kept []plan.OpID
+	var sum int64
+	next := 0
+	for i := range c.acts {
+		for ; next < len(cuts) && cuts[next] <= c.acts[i].made; next++ {
+			if sum*int64(most) >= total*int64(len(kept)+1) {
+				kept = append(kept, cuts[next])
+			}
+		}
+		sum += c.acts[i].bytes
+	}
+	return c.ordered(kept, pair)
+}
+
+// cut makes the stages between cuts, with what stays inside and what crosses.
+func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
+	c.stages = make([]stage, len(cuts)+1)
+	for i := range c.stages {
+		s := &c.stages[i]
+		s.from, s.to, s.first = pair.Begin, pair.Turn, math.MaxInt32
+		if i > 0 {
+			s.from = cuts[i-1]
+		}
+		if i < len(cuts) {
+			s.to = cuts[i]
+		}
+	}
+	for k := range c.acts {
+		a := &c.acts[k]
+		i := segmentOf(cuts, a.made)
+		if i == len(cuts) || a.After < cuts[i] {
+			s := &c.stages[i]
+			s.inner, s.held, s.first = append(s.inner, int32(k)), s.held+a.bytes, min(s.first, a.Before)
+			continue
+		}
+		for ; i < len(cuts) && a.After >= cuts[i]; i++ {
+			s := &c.stages[i]
+			s.result, s.size = append(s.result, int32(k)), s.size+a.bytes
+			c.stages[i+1].first = min(c.stages[i+1].first, a.Before)
+		}
+	}
+	if s := &c.stages[0]; s.first == math.MaxInt32 { // it holds nothing, and its input is not among activations
+		s.first = pair.End
+	}
+}
+
+// times asks what it takes to run each stage again when only its input is held.
+func (c *stageChain) times(p *plan.Problem, b *chain.Builder) {
+	s := b.NewSet()
+	for k := range c.acts {
+		s.AddGap(c.acts[k].Gap, plan.Recompute)
+	}
+	var buffers []plan.BufferID
+	for i := range c.stages {
+		st := &c.stages[i]
+		if i > 0 {
+			for _, k := range c.stages[i-1].result {
+				s.Remove(c.acts[k].Buffer, c.acts[k].After+1)
+			}
+		}
+		at := st.first
+		ask := func(lists ...[]int32) chainCost {
+			buffers = buffers[:0]
+			for _, list := range lists {
+				for _, k := range list {
+					if i == 0 || !slices.Contains(c.stages[i-1].result, k) {
+						buffers = append(buffers, c.acts[k].Buffer)
+					}
+				}
+			}
+			if len(buffers) == 0 {
+				return chainCost{}
+			}
+			x, err := b.At(at, buffers, s)
+			if err != nil { // never: what is dropped can be made again
+				return chainCost{math.MaxInt64 / 1024, math.MaxInt64 / 1024}
+			}
+			return chainCost{x.Time, x.Peak}
+		}
+		st.inside = ask(st.inner)
+		at = min(at, c.usedFirst(st.result))
+		st.again, st.all = ask(st.result), ask(st.inner, st.result)
+		if i > 0 {
+			for _, k := range c.stages[i-1].result {
+				s.AddGap(c.acts[k].Gap, plan.Recompute)
+			}
+		}
+	}
+}
+
+// usedFirst returns the position at which one of the activations is needed first.
+func (c *stageChain) usedFirst(list []int32) plan.OpID {
+	at := plan.OpID(math.MaxInt32)
+	for _, k := range list {
+		at = min(at, c.acts[k].Before)
+	}
+	return at
+}
+
+// loads works out what is alive beside the activations, which are all dropped throughout, as
+// [chain.Builder.PeakLive] does.
+func (c *stageChain) loads(p *plan.Problem, pair plan.Pair) {
+	n := len(p.Ops)
+	before, during := make([]int64, n+1), make([]int64, n+1)
+	var resident int64
+	for i := range p.Buffers {
+		buf, size := &p.Buffers[i], p.Rounded(plan.BufferID(i))
+		c.unit = gcd(c.unit, size)
+		if buf.Life != plan.Inside {
+			resident += size
+		}
+		if buf.Life != plan.Persistent {
+			before[buf.End] -= size
+			during[buf.Start] += size
+		}
+	}
+	for k := range c.acts {
+		a := &c.acts[k]
+		before[a.After+1] -= a.bytes
+		during[a.Before] += a.bytes
+	}
+	live := resident
+	for i := range n + 1 {
+		live += before[i]
+		before[i] = live
+		live += during[i]
+		during[i] = live
+	}
+	for i := range c.stages {
+		s := &c.stages[i]
+		var input []int32
+		var inputSize int64
+		if i > 0 {
+			input, inputSize = c.stages[i-1].result, c.stages[i-1].size
+		}
+		s.before = before[min(s.first, plan.OpID(n))]
+		for x := s.from; x < s.to; x++ {
+			held, all := -inputSize, int64(0)
+			for _, k := range input {
+				if c.acts[k].After < x {
+					held += c.acts[k].bytes
+				}
+			}
+			for _, k := range s.inner {
+				if c.acts[k].After < x {
+					all += c.acts[k].bytes
+				}
+			}
+			s.forward = max(s.forward, during[x])
+			s.forwardHeld = max(s.forwardHeld, during[x]+held)
+			s.forwardAll = max(s.forwardAll, during[x]+held+all)
+		}
+		from, to := s.first, pair.End
+		if i == len(c.stages)-1 {
+			from = pair.Turn
+		}
+		if i > 0 {
+			to = c.stages[i-1].first
+		}
+		s.backward = -inputSize // where it has none of its own
+		for x := from; x < min(to, plan.OpID(n)); x++ {
+			held := -inputSize
+			for _, k := range input {
+				if x < c.acts[k].Before {
+					held += c.acts[k].bytes
+				}
+			}
+			for _, k := range s.inner {
+				if x < c.acts[k].Before {
+					held += c.acts[k].bytes
+				}
+			}
+			s.backward = max(s.backward, during[x]+held)
+		}
+	}
+}
+
+func gcd(x, y int64) int64 {
+	for y > 0 {
+		x, y = y, x%y
+	}
+	return x
+}
