@@ -187,6 +187,15 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			}
 			return false
 		}},
+		{"an instance that ends without being freed", "has no end", func(_ *plan.Problem, pl *plan.Plan) bool {
+			for i := range pl.Instances {
+				if x := &pl.Instances[i]; int(x.To) == len(pl.Steps) {
+					x.To--
+					return true
+				}
+			}
+			return false
+		}},
 		{"an instance of another size", "not the problem's", func(_ *plan.Problem, pl *plan.Plan) bool { pl.Instances[0].Size++; return true }},
 		{"a place off the alignment", "is at offset", func(p *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {

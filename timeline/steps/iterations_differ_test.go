@@ -128,3 +128,26 @@ func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatStaysAfterAStepMakesNoLaterStepUnusual: one step keeps 500 MiB for good. The steps after it begin
+// that much higher and rise as they did before, so none of them differs.
+func TestWhatStaysAfterAStepMakesNoLaterStepUnusual(t *testing.T) {
+	const mib = 1 << 20
+	var b strings.Builder
+	for k := range 40 {
+		if k == 38 {
+			fmt.Fprintf(&b, "at %d\n+ kept %d\n", k*1_000_000-2000, 500*mib)
+		}
+		fmt.Fprintf(&b, "at %d\n+ p %d\n- p\n+ s 512\n- s\n", k*1_000_000, 1024*mib)
+		fmt.Fprintf(&b, "mark iteration %d %d step %d\n", k*1_000_000, k*1_000_000+900_000, k+1)
+	}
+	it := steps.Of(timelinetest.Script(t, b.String()).Main())
+	if len(it.List) != 40 {
+		t.Fatalf("%d steps", len(it.List))
+	}
+	for k := range it.List {
+		if got := it.List[k].Why(timeline.IEC); got != "" {
+			t.Errorf("step %d is unusual: %q", k, got)
+		}
+	}
+}
