@@ -278,6 +278,53 @@ class Run(Taken):
         self.excepthook(kind, error, traceback)
 
 
+def _modules_move(torch, fake):
+    """A module that moves gives its parameters other data and keeps the tensors, so that references to them do
+    not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here they
+    move like real ones, and take over what they say of their device."""
+    original = getattr(torch.utils, "swap_tensors", None)
+    if original is None:  # torch 2.2 moves all tensors alike
+        return
+
+    def swap(to, of):
+        if not (isinstance(to, fake) and isinstance(of, fake)):
+            return original(to, of)
+        to.data = of
+        to.fake_device = of.fake_device
+        _now_constant(to, of.constant)
+
+    torch.utils.swap_tensors = swap
+
+
+def _now_constant(t, constant):
+    """A fake tensor has these values, if any, until an op writes to them."""
+    t.constant = constant
+    if constant is not None:
+        t.fake_mode.fake_tensor_converter.add_constant_storage_mapping(t)
+
+
+def _copying(run, fake):
+    """A copy of a fake tensor whose values are known has the same values. torch would copy them as a part of
+    the fake one, which fails under its mode."""
+    original = fake.__deepcopy__
+
+    def deepcopy(t, memo):
+        if id(t) in memo:
+            return memo[id(t)]
+        constant, t.constant = t.constant, None
+        try:
+            out = original(t, memo)
+        finally:
+            t.constant = constant
+        if constant is not None:
+            with run.without():
+                constant = constant.clone()
+        _now_constant(out, constant)
+        return out
+
+    fake.__deepcopy__ = deepcopy
+
+
 def begin(torch, folder):
     """Take the process over; torch has just been imported."""
     with open(os.path.join(folder, "config.json")) as f:
@@ -325,6 +372,9 @@ def _prepare(run):
         def avoid_device_init(self):
             return True
 
+        def __deepcopy__(self, memo):  # a copied tensor brings its mode along, and belongs to this one
+            return self
+
     run.mode = Mode(allow_non_fake_inputs=True, allow_fallback_kernels=False)
     if hasattr(fake, "init_gpu_context"):
         fake.init_gpu_context = lambda device: None
@@ -332,8 +382,8 @@ def _prepare(run):
         known = getattr(module, "_foreach_supported_types", None)
         if isinstance(known, list):
             known.append(fake.FakeTensor)
-    if hasattr(torch.utils, "weakref"):  # parameters are swapped when a module moves, which the mode's own weak references need not hinder
-        torch.utils.weakref = types.SimpleNamespace(getweakrefs=lambda t: [], ref=weakref.ref)
+    _modules_move(torch, fake.FakeTensor)
+    _copying(run, fake.FakeTensor)
     _factories(run)
     _tensors_answer(run, fake.FakeTensor)
     _loading(run)

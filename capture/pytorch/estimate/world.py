@@ -109,9 +109,13 @@ def leave_files_alone(run):
 
 def keep_saved(run):
     """torch.save to a file keeps the objects in memory, and torch.load gives them back. Of a tensor its
-    layout is kept and no value, except of a small one on the CPU."""
+    layout is kept and no value, except of a small one on the CPU. What is saved to a buffer, which a library
+    may write to a file and read again, leaves only the key there."""
     torch, saved = run.torch, {}
     save, load = torch.save, torch.load
+    mark = b"gmemtop estimate %s " % os.urandom(8).hex().encode()
+    length = len(mark) + 8  # of a key
+    kinds = tuple(kind for kind in (torch.Tensor, torch.nn.Parameter, getattr(run, "fake", None)) if kind)
 
     def place(f):
         """The path that f is or was opened by; None for a file without a path."""
@@ -120,19 +124,21 @@ def keep_saved(run):
 
     def describe(t):
         """What a pickle has in the place of t; None has it pickled as it is."""
-        if type(t) not in (torch.Tensor, torch.nn.Parameter) or t.layout != torch.strided:
+        if type(t) not in kinds or t.layout != torch.strided:
             return None
-        storage = t.untyped_storage()
-        if t.device.type == "cpu" and storage.nbytes() <= SAVED_WHOLE:
+        storage, constant = t.untyped_storage(), getattr(t, "constant", None)
+        if type(t) in kinds[:2] and t.device.type == "cpu" and storage.nbytes() <= SAVED_WHOLE:
             return None
         layout = (t.dtype, t.storage_offset(), tuple(t.shape), t.stride())
         where = (storage._cdata, storage.nbytes(), str(t.device))
-        return type(t) is torch.nn.Parameter, t.requires_grad, where, layout
+        values = t.tolist() if constant is not None else None
+        return isinstance(t, torch.nn.Parameter), t.requires_grad, where, layout, values
 
     def keep(obj, f, *args, **kwargs):
-        if isinstance(f, io.BytesIO):
-            return save(obj, f, *args, **kwargs)
-        run.note("torch.save was called and wrote nothing: there was nothing real to write")
+        if isinstance(obj, (torch.UntypedStorage, torch.storage.TypedStorage)):
+            return save(obj, f, *args, **kwargs)  # it is being pickled, as a part of something else
+        if not isinstance(f, io.BytesIO):
+            run.note("torch.save was called and wrote nothing: there was nothing real to write")
         held = io.BytesIO()
         pickler = pickle.Pickler(held, protocol=4)
         pickler.persistent_id = describe
@@ -141,27 +147,51 @@ def keep_saved(run):
         except Exception as e:
             run.note("what torch.save was given cannot be loaded back: %s" % e)
             return None
-        saved[place(f)] = held.getvalue()
+        key = place(f)
+        if isinstance(f, io.BytesIO):
+            key = mark + b"%08d" % len(saved)
+            f.write(key)
+        saved[key] = held.getvalue()
+
+    def key_of(f):
+        """The key that what f was saved as is kept by; None for anything else."""
+        path = place(f)
+        if path in saved:
+            return path
+        try:
+            if not hasattr(f, "read"):
+                with run.open(path, "rb") as g:
+                    key = g.read(length)
+            else:
+                at = f.tell()
+                key = f.read(length)
+                f.seek(at)
+        except (OSError, TypeError, ValueError):
+            return None
+        return key if key in saved else None
 
     def give_back(f, map_location=None, *args, **kwargs):
-        path = place(f)
-        if path is None or path not in saved:
+        found = key_of(f)
+        if found is None:
             return load(f, map_location, *args, **kwargs)
         storages = {}
 
         def made(described):
-            parameter, grad, (key, size, device), (dtype, offset, shape, stride) = described
+            parameter, grad, (key, size, device), (dtype, offset, shape, stride), values = described
+            if isinstance(map_location, dict):
+                device = map_location.get(device, device)
+            elif map_location is not None:
+                device = "cpu" if callable(map_location) else map_location
+            if values is not None:
+                t = torch.tensor(values, dtype=dtype, device=device)
+                return torch.nn.Parameter(t, grad) if parameter else t.requires_grad_(grad)
             if key not in storages:
-                if isinstance(map_location, dict):
-                    device = map_location.get(device, device)
-                elif map_location is not None:
-                    device = "cpu" if callable(map_location) else map_location
                 storages[key] = torch.empty(size, dtype=torch.uint8, device=device).untyped_storage()
-            t = torch.empty(0, dtype=dtype, device=storages[key].device)
+            t = torch.empty(0, dtype=dtype, device=device)
             t.set_(storages[key], offset, shape, stride)
             return torch.nn.Parameter(t, grad) if parameter else t.requires_grad_(grad)
 
-        unpickler = pickle.Unpickler(io.BytesIO(saved[path]))
+        unpickler = pickle.Unpickler(io.BytesIO(saved[found]))
         unpickler.persistent_load = made
         return unpickler.load()
 

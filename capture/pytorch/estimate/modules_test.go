@@ -1,0 +1,118 @@
+package estimate_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
+)
+
+// TestAModelMovesToTheHostAndBack after a step, while other code refers to its parameters, as trainers do at
+// their end.
+func TestAModelMovesToTheHostAndBack(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import torch, torch.nn as nn
+model = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64 * 36, 1000)).cuda()
+weight = model[0].weight
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def step():
+    model(torch.randn(4, 3, 8, 8, device="cuda")).sum().backward()
+    optimizer.step()
+step()
+held = torch.cuda.memory_allocated()
+loss = model(torch.randn(4, 3, 8, 8, device="cuda")).sum()  # its graph refers to the parameters
+model.cpu()
+del loss
+assert model[0].weight is weight and weight.device.type == weight.grad.device.type == "cpu", weight.device
+assert torch.cuda.memory_allocated() < 1 << 20, (held, torch.cuda.memory_allocated())
+model(torch.randn(4, 3, 8, 8)).sum().backward()
+model.cuda()
+assert weight.device.type == "cuda" and torch.cuda.memory_allocated() == held, torch.cuda.memory_allocated()
+step()
+step()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if got := peaks(t, r.Trace); len(got) != 3 || got[1].peak != got[2].peak {
+		t.Errorf("three like steps peak at %v", got)
+	}
+}
+
+// TestCopiesOfTensors take memory on the device of what they are copies of, and have its values where these
+// are known.
+func TestCopiesOfTensors(t *testing.T) {
+	_, said, err := program(t, estimate.Options{}, `
+import copy, torch, torch.nn as nn
+one = torch.tensor(3)
+two = copy.deepcopy(one)
+one.add_(torch.tensor(1))
+assert (one.item(), two.item()) == (4, 3), (one.item(), two.item())
+pair = copy.deepcopy([one, one])
+assert pair[0] is pair[1]
+model = nn.Linear(1000, 1000).cuda()
+held = torch.cuda.memory_allocated()
+average = copy.deepcopy(model)
+assert average.weight.device.type == "cuda" and torch.cuda.memory_allocated() == 2 * held, held
+model(torch.randn(4, 1000, device="cuda")).sum().backward()
+torch.optim.SGD(model.parameters()).step()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
+
+// TestWhatIsSavedToABufferIsLoadedBack, also from a file that a library wrote the buffer to.
+func TestWhatIsSavedToABufferIsLoadedBack(t *testing.T) {
+	_, said, err := program(t, estimate.Options{}, `
+import io, torch, torch.nn as nn
+model = nn.Linear(1000, 1000).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+model(torch.randn(4, 1000, device="cuda")).sum().backward()
+optimizer.step()
+buffer = io.BytesIO()
+all = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "at": torch.tensor([3, 4])}
+torch.save(all, buffer)
+buffer.seek(0)
+back = torch.load(buffer, map_location="cpu")
+weight = back["model"]["weight"]
+assert weight.shape == (1000, 1000) and weight.device.type == "cpu"
+assert back["at"].tolist() == [3, 4], back["at"].tolist()
+with open("new.ckpt", "wb") as f: f.write(buffer.getvalue())
+with open("new.ckpt", "rb") as f: again = torch.load(f, weights_only=True)
+assert again["model"]["weight"].is_cuda
+optimizer.load_state_dict(torch.load("new.ckpt")["optimizer"])
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
+
+// TestLightning trains by it for fewer steps than are estimated, so that it saves, and ends by itself.
+func TestLightning(t *testing.T) {
+	if exec.Command(python(t), "-c", "import lightning").Run() != nil {
+		t.Skipf("needs the Python package %s: the script trains by it", "lightning")
+	}
+	r, said, err := program(t, estimate.Options{}, `
+import torch, torch.nn as nn, lightning
+from torch.utils.data import DataLoader, TensorDataset
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.Flatten(), nn.Linear(8 * 36, 10))
+    def training_step(self, batch, i):
+        x, y = batch
+        loss = nn.functional.cross_entropy(self.net(x), y)
+        self.log("loss", loss, prog_bar=True)
+        return loss
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters())
+data = TensorDataset(torch.randn(8, 3, 8, 8), torch.randint(0, 10, (8,)))
+lightning.Trainer(max_epochs=1, accelerator="gpu", devices=1).fit(Net(), DataLoader(data, 4))
+print("it came to its end", flush=True)
+`)
+	if err != nil || r.Steps != 2 || !strings.Contains(said, "it came to its end") {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}
