@@ -15,8 +15,9 @@ import (
 // What grows from step to step. The pattern: blocks that one step after the other made and none gave back,
 // spread over the whole recording. What looks like it: a buffer that fills up once (only early steps'
 // blocks are there) and one that keeps the last few (only late ones'); both lack blocks of some third of
-// the steps. Blocks of a backward that stay are graphs kept by create_graph=True; several blocks a step are
-// a graph; one block a step is a result that a list keeps.
+// the steps. Blocks of a backward that stay are graphs kept by create_graph=True, if backward() makes them: a
+// gradient that torch.autograd.grad returns is nobody's .grad, so that only a value that is kept holds its
+// graph. Several blocks a step are a graph; one block a step is a result that a list keeps.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4
@@ -111,6 +112,11 @@ func growthFault(c *faultCase) (fault, bool) {
 	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
 		"tensors after .detach()."
 	switch {
+	case 4*backward >= bytes && c.gradOnly():
+		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
+		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
+			"that line; pass create_graph=True only where the result is differentiated."
+		f.sure(Likely, "blocks of torch.autograd.grad stay, and backward() is never called")
 	case 4*backward >= bytes:
 		f.Kind, why = "double_backward", "the backward pass keeps its graph with every gradient"
 		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
@@ -126,11 +132,30 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "one output a step stays and its graph does not")
 	}
 	f.lever = c.growthRemedy(f.Kind, ids, c.topName(from))
+	if f.Kind == "leak" && 10*from.bytes[from.top] < 9*bytes {
+		f.lever = remedy{} // from several lines: which to change is not known
+	}
 	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",
 		c.u.Bytes(each), in, c.u.Bytes(bytes), c.topName(from), why)
 	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
 		c.u.Bytes(bytes), len(ids), in, c.u.Bytes(each), c.topName(from))
 	return f, true
+}
+
+// gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which adds
+// to .grad.
+func (c *faultCase) gradOnly() (only bool) {
+	for i := range c.d.Timeline().Places().Frames {
+		fn, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
+		own := strings.HasSuffix(file, "torch/autograd/__init__.py")
+		switch {
+		case fn == "backward" && (own || strings.HasSuffix(file, "torch/_tensor.py")):
+			return false
+		case fn == "grad" && own:
+			only = true
+		}
+	}
+	return only
 }
 
 // growthRemedy ends what a step left with the step's backward.
@@ -146,7 +171,7 @@ func (c *faultCase) growthRemedy(kind string, ids []timeline.AllocID, line strin
 	case "hook_keeps":
 		r.name, r.command = "remove_hook", at("handle.remove()", line)
 	default:
-		return remedy{} // what keeps them is not known, so neither is the line to change
+		r.name, r.command = "drop_references", at("del value", line)
 	}
 	return r
 }

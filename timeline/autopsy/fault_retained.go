@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -49,11 +50,16 @@ func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 	return ids, beside, in
 }
 
-// backwardKept returns the bytes that backward passes made and that are no gradients.
+// backwardKept returns the bytes that backward passes made and that are nobody's .grad. Where torch.autograd.grad
+// makes them all, that is every block of a backward, also of the engine's threads, which have no Python frames.
 func (c *faultCase) backwardKept() (sum int64) {
+	all := c.gradOnly()
 	for _, id := range c.live {
-		if c.d.Allocs.Category[id] != timeline.Gradient &&
-			c.kinds.Of(c.d.Origin(id)).Has(frames.KindBackwardPass) {
+		s := c.d.Origin(id)
+		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+		engine := all && s == traces.NoStack && i >= 0 && c.parts[i].Phase == traces.PhaseBackward
+		if engine || (all || c.d.Allocs.Category[id] != timeline.Gradient) &&
+			c.kinds.Of(s).Has(frames.KindBackwardPass) {
 			sum += c.d.Allocs.Rounded[id]
 		}
 	}

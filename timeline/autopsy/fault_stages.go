@@ -41,13 +41,16 @@ func stagesFault(c *faultCase) (fault, bool) {
 	could := c.d.Reserved.At(c.a.At) + c.a.Free
 	sum, n := needed, int64(1)
 	var least *timeline.Device
+	line := traces.FrameID(-1)
 	for _, d := range c.d.Timeline().Devices {
 		if d == c.d || d.Info.Kind != traces.DeviceGPU {
 			continue
 		}
 		shared := false
 		for caller := range callersOf(steps.Parts(d)) {
-			shared = shared || own[caller]
+			if shared = shared || own[caller]; own[caller] && (line < 0 || caller < line) {
+				line = caller
+			}
 		}
 		if !shared {
 			continue
@@ -60,17 +63,17 @@ func stagesFault(c *faultCase) (fault, bool) {
 	if least == nil || 2*least.Totals.PeakAllocated > needed || sum/n >= could {
 		return fault{}, false
 	}
-	line := c.frameText(c.parts[len(c.parts)-1].Caller)
+	called := c.frameText(line)
 	f := fault{Cause: Cause{Kind: "unequal_stages", Bytes: needed - sum/n, Text: fmt.Sprintf(
 		"%s needs %s and %s had at most %s, with layers of one model on %d GPUs; divided equally it is %s each",
 		c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated), n,
 		c.u.Bytes(sum/n))}}
 	f.said = fmt.Sprintf("The layers that %s calls are divided unequally: %s needs %s, and %s had at most %s.",
-		line, c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated))
+		called, c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated))
 	f.fix = fmt.Sprintf("Move layers from %s to %s, or say what each may hold: device_map=\"balanced_low_0\", "+
 		"max_memory={...}.", c.d.Label(), least.Label())
 	f.sure(Likely, "one line calls layers on all of them; replicas of one model look the same")
-	f.lever = remedy{name: "balance_stages", command: at("device_map=\"balanced_low_0\"", line)}
+	f.lever = remedy{name: "balance_stages", command: at("device_map=\"balanced_low_0\"", called)}
 	return f, true
 }
 

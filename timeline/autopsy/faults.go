@@ -30,9 +30,10 @@ var explains = map[string][]string{
 	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
 	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
 	"checkpoint_saving": {"leak"},
-	"model_copy":        {"leak"},
+	"model_copy":        {"leak", "weights_too_large"},
 	"padding":           {"sequence_growth"},
 	"expert_imbalance":  {"sequence_growth"},
+	"cublas_workspaces": {"leak"},
 	"state_dict_gather": {"leak", "model_copy", "checkpoint_saving", "eval_with_grad", "collected_outputs"},
 }
 
@@ -83,7 +84,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		dataFault, restartFault, returnedFault, frozenFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, shapesFault, pendingStateFault, firstDeviceFault, blasWorkspacesFault, convolutionFault,
-		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault,
+		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault,
 	} {
 		f, ok := detect(c)
 		share := mainShare

@@ -270,6 +270,7 @@ var leverWords = map[string]string{
 	"prefetch_less":             "moving fewer batches ahead",
 	"wrap_finer":                "sharding each block by itself",
 	"free_other_process":        "freeing what another process holds",
+	"drop_references":           "dropping what each step leaves",
 	"smaller_workspaces":        "smaller workspaces",
 	"bucket_by_length":          "batches of like lengths",
 	"expert_capacity":           "a capacity for each expert",

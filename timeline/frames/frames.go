@@ -189,6 +189,10 @@ func funcKind(fn string, file Kind, path string) Kind {
 		}
 	case "backward", "_engine_run_backward", "run_backward":
 		k |= KindBackward
+	case "grad", "_make_grads": // torch.autograd.grad; backward has a frame of its own
+		if strings.HasSuffix(path, "torch/autograd/__init__.py") {
+			k |= KindBackward
+		}
 	case "unpack_hook":
 		if file&KindCheckpoint != 0 { // a forward that the backward pass runs again
 			k |= KindBackward
