@@ -65,8 +65,9 @@ func (v *View) try(s *leaf.State) tea.Cmd {
 	if a == nil || !a.OOM || !v.front {
 		return nil
 	}
-	k := asked{s.Device, s.Units}
-	return v.trial.Ask(k, func(ctx context.Context) (*report.OOMDevice, error) {
+	k, said := asked{s.Device, s.Units}, make(chan trialMsg, 1)
+	ask := v.trial.Ask(k, func(ctx context.Context) (*report.OOMDevice, error) {
+		defer close(said)
 		t := k.device.Timeline()
 		only := report.Options{Units: k.units, Devices: report.OnlyDevice(k.device.Info)}
 		r, err := report.NewOOM(ctx, t, only)
@@ -76,9 +77,44 @@ func (v *View) try(s *leaf.State) tea.Cmd {
 		if len(r.Devices) == 0 {
 			return nil, errors.New("the recording has no such device")
 		}
-		err = whatif.Explain(ctx, t, r, k.units, whatif.Listener{}) // the report says what was skipped
+		// The report says what was skipped.
+		err = whatif.Explain(ctx, t, r, k.units, whatif.Listener{Trying: func(n, of int) {
+			select { // only the newest counts, and nobody may be listening any more
+			case <-said:
+			default:
+			}
+			said <- trialMsg{n: n, of: of, said: said}
+		}})
 		return &r.Devices[0], err
 	})
+	if ask == nil {
+		return nil
+	}
+	v.at = trialMsg{said: said}
+	return tea.Batch(ask, v.at.next)
+}
+
+// trialMsg says that the nth of some levers is being tried.
+type trialMsg struct {
+	n, of int
+	said  chan trialMsg // where the next one comes from
+}
+
+// next waits for the next message, nil for none.
+func (m trialMsg) next() tea.Msg {
+	if n, ok := <-m.said; ok {
+		return n
+	}
+	return nil
+}
+
+// heard takes how far a trial is, unless it is one that was given up.
+func (v *View) heard(m trialMsg) tea.Cmd {
+	if m.said != v.at.said {
+		return nil
+	}
+	v.at = m
+	return m.next
 }
 
 // tried returns what came of trying the levers of the device in view, nil while that is not known.
@@ -97,7 +133,11 @@ func (v *View) sentence(s *leaf.State, a *autopsy.Result) string {
 	if !a.OOM {
 		return a.Sentence
 	}
-	return strings.TrimSuffix(a.Sentence, a.Advice)
+	sentence := strings.TrimSuffix(a.Sentence, a.Advice)
+	if v.trial.Pending() && v.at.n > 0 {
+		sentence += fmt.Sprintf(" Trying %d of %d…", v.at.n, v.at.of)
+	}
+	return sentence
 }
 
 // leversFound are the levers of an autopsy, before they are tried; err says why they cannot be.

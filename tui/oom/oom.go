@@ -27,6 +27,7 @@ type asked struct {
 type View struct {
 	autopsy leaf.Query[asked, *autopsy.Result]
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
+	at      trialMsg                             // how far the trial is
 	front   bool
 	list    []lever // the rows of levers
 	laidOut []page  // the levers in full, nil where that is to be done again
@@ -87,6 +88,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return nil
 	}
 	switch msg := msg.(type) {
+	case trialMsg:
+		return v.heard(msg)
 	case leaf.ChangedMsg:
 		v.front = true
 		if s.Device == nil {

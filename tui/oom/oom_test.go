@@ -1,9 +1,11 @@
 package oom
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -121,7 +123,7 @@ func BenchmarkDraw(b *testing.B) {
 	s, v := viewtest.State(tl), New().(*View)
 	cmd := v.Update(s, leaf.ChangedMsg{})
 	trial := v.Update(s, cmd())
-	v.Update(s, trial())
+	v.Update(s, answer(trial))
 	c := canvas.New(200, 56, canvas.TrueColor, false)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -188,6 +190,47 @@ func TestWhatALeverMeansEndsWithAnEllipsisWhereItIsCut(t *testing.T) {
 	}
 }
 
+// answer runs the first command of a batch, or a command that is none.
+func answer(cmd tea.Cmd) tea.Msg {
+	msg := cmd()
+	if cmds, ok := viewtest.Commands(msg); ok {
+		return cmds[0]()
+	}
+	return msg
+}
+
+// While levers are tried the sentence says how many, and forgets it when the answer is there.
+func TestTheSentenceSaysHowManyLeversWereTried(t *testing.T) {
+	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
+	s, v := viewtest.State(sc.State.Timeline), New().(*View)
+	trial := v.Update(s, v.Update(s, leaf.ChangedMsg{})())
+	cmds, ok := viewtest.Commands(trial())
+	if !ok || len(cmds) != 2 {
+		t.Fatalf("the trial is %d commands", len(cmds))
+	}
+	before := v.sentence(s, v.known(s))
+	done := cmds[0]()
+	m, ok := cmds[1]().(trialMsg)
+	if !ok || m.of == 0 {
+		t.Fatalf("nothing is said of the trial: %v", m)
+	}
+	next := v.Update(s, m)
+	want := fmt.Sprintf("%s Trying %d of %d…", before, m.n, m.of)
+	if text := v.sentence(s, v.known(s)); text != want {
+		t.Errorf("it says %q, want %q", text, want)
+	}
+	if next == nil || next() != nil {
+		t.Error("after the last lever it does not stop listening")
+	}
+	if v.Update(s, trialMsg{n: 1, of: 9, said: make(chan trialMsg)}); v.at != m {
+		t.Error("a trial that was given up is shown")
+	}
+	v.Update(s, done)
+	if text := v.sentence(s, v.known(s)); strings.Contains(text, "Trying") {
+		t.Errorf("with the answer it still says %q", text)
+	}
+}
+
 // What trying levers shows is the report's: the view says it of each, and of none before.
 func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
@@ -205,14 +248,14 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 		t.Errorf("before any is tried it says %q", text)
 	}
 	v.Update(s, leaf.LeftMsg{})
-	if v.Update(s, trial()); v.tried(s) != nil || v.trial.Pending() {
+	if v.Update(s, answer(trial)); v.tried(s) != nil || v.trial.Pending() {
 		t.Error("what was given up is shown")
 	}
 	again := v.Update(s, leaf.ChangedMsg{})
 	if again == nil {
 		t.Fatal("back in front, nothing is tried")
 	}
-	v.Update(s, again())
+	v.Update(s, answer(again))
 	row := v.tried(s)
 	if row == nil || len(row.Levers) != len(v.list) {
 		t.Fatalf("tried: %v", row)
@@ -231,9 +274,9 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 func TestNothingIsTriedInTheBackground(t *testing.T) {
 	tl := viewtest.Training{Iterations: 3, OOM: true}.Timeline(t)
 	s, v := viewtest.State(tl), New().(*View)
-	answer := v.Update(s, leaf.ChangedMsg{})
+	found := v.Update(s, leaf.ChangedMsg{})
 	v.Update(s, leaf.LeftMsg{})
-	if v.Update(s, answer()) != nil {
+	if v.Update(s, found()) != nil {
 		t.Error("the view was left before the autopsy came, and its levers are tried")
 	}
 }
