@@ -164,8 +164,10 @@ var agent = map[string]string{
 		"write",
 	"graph_captured": "the program captures a CUDA graph, which would repeat forever what the plan " +
 		"does meanwhile",
-	"other_iteration": "saved tensor %s has %s bytes, and %s in the plan: it was made for a batch of " +
-		"another shape, or for another model; pad or crop all batches to one shape",
+	"other_iteration": "saved tensor %s has %s bytes, and %s in the plan: it was made for smaller " +
+		"batches, or for another model; ask again, or crop all batches to one shape",
+	"other_saves": "%s tensors were saved, and %s when it was made: it was made for another model, or " +
+		"for batches that take another number of ops",
 	"differs_swapped": "%s of %s tensors were not the same to the bit when they were used again, " +
 		"first saved tensor %s, which came back from the host",
 	"differs_recomputed": "%s of %s tensors were not the same to the bit when they were used again, " +

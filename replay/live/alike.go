@@ -41,6 +41,39 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
+// varies reports whether the steps, which are alike, write tensors of other sizes, as where batches are padded
+// to the longest of their sequences.
+func varies(tr *traces.Trace) bool {
+	wrote := written(tr)
+	var first []traces.OpID
+	for _, m := range tr.Marks {
+		if m.Kind != traces.MarkIteration {
+			continue
+		}
+		ops := ownOps(tr, m, false)
+		if first == nil {
+			first = ops
+		}
+		for i := range min(len(ops), len(first)) {
+			if wrote[ops[i]] != wrote[first[i]] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// written returns how many bytes each op writes.
+func written(tr *traces.Trace) map[traces.OpID]int64 {
+	wrote := map[traces.OpID]int64{}
+	for i := range tr.Accesses {
+		if x := &tr.Accesses[i]; x.Mode == traces.Write {
+			wrote[x.Op] += x.Size
+		}
+	}
+	return wrote
+}
+
 // named says which op of a step is the i-th, and in which module it runs.
 func named(tr *traces.Trace, ops []traces.OpID, i int) string {
 	if i >= len(ops) {
@@ -55,12 +88,7 @@ func named(tr *traces.Trace, ops []traces.OpID, i int) string {
 
 // why says why steps part that have these ops in common, and what to change.
 func why(tr *traces.Trace, a, b []traces.OpID) string {
-	wrote := map[traces.OpID]int64{}
-	for i := range tr.Accesses {
-		if x := &tr.Accesses[i]; x.Mode == traces.Write {
-			wrote[x.Op] += x.Size
-		}
-	}
+	wrote := written(tr)
 	for i := range a {
 		if x, y := wrote[a[i]], wrote[b[i]]; x != y {
 			return fmt.Sprintf(", and number %d (%s) makes %s in one and %s in the other: the batches have "+

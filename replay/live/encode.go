@@ -30,11 +30,13 @@ import (
 
 // encoded is what carry.py reads.
 type encoded struct {
-	Version int         `json:"version"`
-	Device  string      `json:"device"`
-	Slab    int64       `json:"slab"` // bytes of host memory
-	Values  []value     `json:"values"`
-	Groups  [][]numeral `json:"groups"`
+	Version int    `json:"version"`
+	Device  string `json:"device"`
+	Slab    int64  `json:"slab"` // bytes of host memory
+	// Saves counts the tensors that a step saves. A step of smaller batches saves as many.
+	Saves  int         `json:"saves"`
+	Values []value     `json:"values"`
+	Groups [][]numeral `json:"groups"`
 	// MayDiffer has the plan carried on where what returns is not what left.
 	MayDiffer bool `json:"may_differ,omitempty"`
 }
@@ -109,6 +111,7 @@ func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 	if err := e.number(); err != nil {
 		return nil, err
 	}
+	e.out.Saves = len(e.saves)
 	for _, check := range []func() error{e.groups, e.values} {
 		if err := check(); err != nil {
 			return nil, err

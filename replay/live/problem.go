@@ -10,30 +10,52 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// describeTries is how often a training is described until the steps are alike.
+// describeTries is how often a training is described until the steps are alike, and where its batches have
+// shapes that vary: the largest of those is planned for.
 const describeTries = 5
 
 // Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware
 // h, or where nobody chose it on what the GPU is that trains, or what is measured where a CPU does; that of a
 // pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up
-// to five times; then the error wraps [ErrUneven].
+// to five times; then the error wraps [ErrUneven]. Where they run the same ops on batches of other shapes, it
+// is the largest step of five descriptions: a plan for that one serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)
 	}
-	for try := 1; ; try++ {
+	var largest *plan.Problem
+	var of *traces.Trace
+	var uneven error
+	vary, steps := false, 0
+	for try := 1; try <= describeTries && (largest == nil || vary); try++ {
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
 		}
 		p, err := problem(ctx, tr, h)
-		switch {
-		case err == nil && !h.Chosen && !t.opt.NeverWithout && onCPU(p): // which takes steps without a plan
-			return p, t.measured(ctx, p, tr)
-		case try == describeTries || !errors.Is(err, ErrUneven):
-			return p, err
+		if errors.Is(err, ErrUneven) {
+			uneven = err
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		vary, steps = vary || varies(tr), steps+2
+		if largest == nil || p.Held() > largest.Held() {
+			largest, of = p, tr
 		}
 	}
+	if largest == nil {
+		return nil, uneven
+	}
+	if vary {
+		largest.Notes = append(largest.Notes, fmt.Sprintf("the batches have other shapes: the largest of %d "+
+			"steps is planned, smaller ones hold less, and under a larger one nothing leaves", steps))
+	}
+	if !h.Chosen && !t.opt.NeverWithout && onCPU(largest) { // which takes steps without a plan
+		return largest, t.measured(ctx, largest, of)
+	}
+	return largest, nil
 }
 
 func problem(ctx context.Context, tr *traces.Trace, h Hardware) (*plan.Problem, error) {

@@ -253,6 +253,40 @@ func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	}
 }
 
+// Where steps run the same ops on batches of other shapes, the largest that was described is planned for.
+func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
+	halved := func() *traces.Trace { // the second step's tensors are half as large
+		tr := recording(t, triedCosts)
+		from := tr.Marks[slices.IndexFunc(tr.Marks, func(m traces.Mark) bool {
+			return m.Kind == traces.MarkIteration
+		})].End
+		for i := range tr.Accesses {
+			if tr.Accesses[i].Time >= from {
+				tr.Accesses[i].Size /= 2
+			}
+		}
+		return tr
+	}
+	for _, c := range []struct {
+		what  string
+		first *traces.Trace
+		asked int
+		noted bool
+	}{{"all are alike", recording(t, triedCosts), 1, false}, {"one is smaller", halved(), describeTries, true}} {
+		d := &uneven{drifting{tr: recording(t, triedCosts)}, c.first, 2}
+		p, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
+		if err != nil {
+			t.Fatalf("%s: %v", c.what, err)
+		}
+		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
+			return strings.Contains(n, "the largest of 10 steps is planned")
+		})
+		if len(d.asked) != c.asked || noted != c.noted {
+			t.Errorf("%s: %d descriptions, and it notes %q", c.what, len(d.asked), p.Notes)
+		}
+	}
+}
+
 // uneven is a training whose steps are alike from a description of some number on.
 type uneven struct {
 	drifting

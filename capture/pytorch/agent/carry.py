@@ -65,6 +65,7 @@ class Iteration:
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
         self.over: set[int] = set()  # groups that ran before all of their ops had been seen
+        self.smaller = False  # some tensor was smaller than in the plan
         self.why = ""
         self.lock = threading.RLock()
 
@@ -161,6 +162,8 @@ class Carrier:
         self.iterations += 1
         was, self.now = self.now, Iteration(self)
         self.took = was.out_took, was.back_took
+        if was.smaller and was.saved != self.plan.get("saves", was.saved):
+            was.why = was.why or Says("other_saves", was.saved, self.plan["saves"])
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
@@ -265,10 +268,12 @@ class Carrier:
         if self.streams.elsewhere():
             it.missed += 1
             return Kept(it, t)
-        if storage.nbytes() != entry["bytes"] or str(storage.device) != self.plan["device"]:
+        # of a smaller batch as many tensors are saved, each of which fits where the larger one does
+        if storage.nbytes() > entry["bytes"] or str(storage.device) != self.plan["device"]:
             it.why = Says("other_iteration", n + 1, storage.nbytes(), entry["bytes"])
             it.missed += 1
             return Kept(it, t)
+        it.smaller = it.smaller or storage.nbytes() < entry["bytes"]
         if entry["how"] == "swap":
             there = self.owners.get(entry["slot"])
             owner = None if there is None else there()
