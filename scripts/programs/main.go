@@ -1,16 +1,18 @@
 // Command programs has plans carried out in programs that people run, and writes docs/programs.md:
 //
 //	go run ./scripts/programs -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] \
-//		[-only NAME,...] > docs/programs.md
+//		[-only NAME,...] [-plan-only] > docs/programs.md
 //
 // Each program is code of its library, with a model built from a configuration and made-up data; a script in
 // cases only builds it. It trains on a CPU, and gmemtop compare --target live: carries plans out in it while
 // it does. Then the same program trains without gmemtop: after each step both must have the same weights, to
-// the bit. What was found is kept in the folder of results, so that a run that was ended goes on where it
+// the bit. That takes minutes; with -plan-only a step of each is only described and planned for, which takes
+// seconds. What was found is kept in the folder of results, so that a run that was ended goes on where it
 // was; -table only writes the page again.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +23,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,6 +44,7 @@ type options struct {
 
 	limit    time.Duration
 	table    bool
+	planOnly bool // plans are made and not carried out
 	unpooled bool // nothing that chooses addresses is tried
 }
 
@@ -59,6 +63,7 @@ func main() {
 	flag.DurationVar(&o.limit, "limit", 10*time.Minute,
 		"the most time for a program with gmemtop, and without")
 	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
+	flag.BoolVar(&o.planOnly, "plan-only", false, "make plans, and carry none out")
 	flag.Parse()
 	if err := o.run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "programs:", err)
@@ -91,12 +96,21 @@ type result struct {
 
 func (o *options) path(p *program) string { return filepath.Join(o.results, p.name+".json") }
 
+// planPath is where is kept what -plan-only finds.
+func (o *options) planPath(p *program) string { return filepath.Join(o.results, p.name+".plan.json") }
+
 func (o *options) measure(ctx context.Context) error {
 	if o.python == "" {
 		return errors.New("name a Python with torch: -python or GMEMTOP_TORCH")
 	}
 	if err := os.MkdirAll(o.results, 0o777); err != nil {
 		return err
+	}
+	if o.planOnly {
+		return o.eachOf(o.planPath, func(p *program) found {
+			l := o.look(ctx, p)
+			return found{what: l, missing: l.Missing, said: l.Refused + l.Failed + l.Unplanned}
+		})
 	}
 	if o.gmemtop == "" {
 		dir, err := os.MkdirTemp("", "programs-")
@@ -108,29 +122,40 @@ func (o *options) measure(ctx context.Context) error {
 			return err
 		}
 	}
+	return o.eachOf(o.path, func(p *program) found {
+		r := o.try(ctx, p)
+		return found{what: r, missing: r.Missing, said: r.Failed}
+	})
+}
+
+// found is what was found of a program, and what is said of it while others are still to come.
+type found struct {
+	what          any
+	missing, said string
+}
+
+// eachOf looks at each program that was asked for of which nothing is kept, and keeps what was found.
+func (o *options) eachOf(path func(*program) string, f func(*program) found) error {
 	for i := range programs {
 		p := &programs[i]
 		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
 			continue
 		}
-		if _, err := os.Stat(o.path(p)); err == nil {
+		if _, err := os.Stat(path(p)); err == nil {
 			continue
 		}
 		began := time.Now()
-		r := o.try(ctx, p)
-		said := "done"
-		if why := r.Missing + r.Failed; why != "" {
-			said = why
-		}
-		fmt.Fprintf(os.Stderr, "%s: %s, in %v\n", p.name, said, time.Since(began).Round(time.Second))
-		if r.Missing != "" {
+		r := f(p)
+		fmt.Fprintf(os.Stderr, "%s: %s, in %v\n", p.name, cmp.Or(r.missing+r.said, "done"),
+			time.Since(began).Round(time.Second))
+		if r.missing != "" {
 			continue
 		}
-		text, err := json.MarshalIndent(r, "", " ")
+		text, err := json.MarshalIndent(r.what, "", " ")
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(o.path(p), text, 0o666); err != nil {
+		if err := os.WriteFile(path(p), text, 0o666); err != nil {
 			return err
 		}
 	}
@@ -170,6 +195,12 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 	if err := t.Await(ctx, 2); err != nil {
 		return nil, err
 	}
+	budget := o.budget
+	if l, err := o.lookedAt(p); err != nil {
+		return nil, err
+	} else if l != nil && l.Budget > 0 {
+		budget = strconv.FormatInt(l.Budget, 10)
+	}
 	for _, c := range []struct {
 		managers string
 		to       *trial.Comparison
@@ -177,7 +208,7 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 		if c.managers == pooling && o.unpooled {
 			continue
 		}
-		flags := []string{"--budget", o.budget, "--iterations", "3", "--managers", c.managers}
+		flags := []string{"--budget", budget, "--iterations", "3", "--managers", c.managers}
 		if o.hardware != "" {
 			flags = append(flags, "--hardware", o.hardware)
 		}

@@ -36,7 +36,7 @@ var programs = []program{
 	hf("hf-llama", "Hugging Face Trainer, LLaMA, 16 layers", "llama"),
 	hf("hf-bert", "Hugging Face Trainer, BERT, 12 layers", "bert"),
 	hf("hf-t5", "Hugging Face Trainer, T5, 8 + 8 layers", "t5"),
-	hf("hf-vit", "Hugging Face Trainer, ViT, 12 layers", "vit"),
+	hf("hf-vit", "Hugging Face Trainer, ViT, 12 layers", "vit --batch 4"),
 	hf("hf-whisper", "Hugging Face Trainer, Whisper, 6 + 6 layers", "whisper"),
 	hf("hf-gpt2-accumulate", "the same GPT-2, 2 micro-batches a step", "gpt2 --accumulate 2"),
 	hf("hf-gpt2-checkpointing", "the same GPT-2, gradient_checkpointing", "gpt2 --checkpointing"),
@@ -68,7 +68,7 @@ var programs = []program{
 	theirs("examples-dcgan", "PyTorch's examples, dcgan", "SOURCES/examples/dcgan/main.py --dataset fake "+
 		"--batchSize 16 --ngf 16 --ndf 16 --workers 0 --niter 100000 --manualSeed 0", "torchvision"),
 	theirs("examples-lstm", "PyTorch's examples, word_language_model, LSTM", "SOURCES/examples/"+
-		"word_language_model/main.py --data words --nhid 64 --emsize 64 --batch_size 128 --bptt 64"),
+		"word_language_model/main.py --data words --nhid 64 --emsize 64 --batch_size 128 --bptt 64 --use-optimizer"),
 	theirs("examples-transformer", "PyTorch's examples, word_language_model, transformer",
 		"SOURCES/examples/word_language_model/main.py --data words --model Transformer --nhid 128 "+
 			"--emsize 64 --nlayers 6 "+
@@ -78,6 +78,7 @@ var programs = []program{
 	loop("lstm", "torch, LSTM with packing", "lstm", ""),
 	loop("lstm-lengths", "the same, other lengths in each step", "lstm_lengths", ""),
 	loop("transformer", "torch, TransformerEncoder, 12 layers, dropout", "transformer", ""),
+	loop("transformer-lengths", "the same, on batches of four lengths", "transformer_lengths", ""),
 	loop("transformer-bf16", "the same, bf16 autocast", "transformer --bf16", ""),
 	loop("transformer-checkpointed", "the same, torch.utils.checkpoint around half of the layers",
 		"checkpointed", ""),

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,8 +15,8 @@ import (
 )
 
 // TestProgramsOfTorchAloneComeDown runs small editions of programs that need no library: under some manager
-// each holds less, as was predicted, and learns the same to the bit; batches of many lengths are refused by
-// the name of their cause.
+// each holds less, as was predicted, and learns the same to the bit. A plan for the largest of batches that
+// vary serves smaller ones, which hold less; steps of other ops are refused by the name of their cause.
 func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 	python := os.Getenv("GMEMTOP_TORCH")
 	if python == "" {
@@ -36,7 +35,8 @@ func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, refusal := range map[string]string{
-		"transformer": "", "lstm": "", "lstm_lengths": "the batches have other shapes",
+		"transformer": "", "transformer_lengths": "", "lstm": "",
+		"lstm_lengths": "the batches have other shapes",
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := loop(name, "", name+" --small", "")
@@ -51,15 +51,19 @@ func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 				}
 				return
 			}
-			least := r.Moving.Problem.Peak
+			least, carried := r.Moving.Problem.Peak, 0
 			for _, row := range r.Moving.Results {
 				if row.Target != "live" || !row.Available {
 					continue
 				}
-				least = min(least, row.Footprint)
-				if off := float64(row.Footprint)/float64(row.Predicted) - 1; math.Abs(off) > mostOff {
+				least, carried = min(least, row.Footprint), carried+1
+				off := float64(row.Footprint)/float64(row.Predicted) - 1
+				if off > mostOff || off < -mostOff && !varies(&r.Moving) {
 					t.Errorf("%s is %+.1f %% off its prediction", row.Manager, 100*off)
 				}
+			}
+			if name == "transformer_lengths" && carried < 2 {
+				t.Errorf("%d plans served all lengths, want those of sqrt and joint: %v", carried, r.Moving.Results)
 			}
 			if float64(least) > 0.9*float64(r.Moving.Problem.Peak) {
 				t.Errorf("%d bytes under the best plan, %d without one: %s%v", least, r.Moving.Problem.Peak,

@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
@@ -34,6 +35,19 @@ another training: they are rough.
 // mostOff is how far a footprint may be off its prediction.
 const mostOff = 0.03
 
+// planHead stands above the table of what was only planned.
+const planHead = `
+## What would leave
+
+A step of each program, described and planned for with joint, and no plan carried out: of %[2]d programs %[1]d
+have a plan, and %[3]d of them one that fits. Sizes are in MiB. The budget is 70 %% of what the step holds, or
+where what cannot leave is nearly all of that, 5 %% more than what cannot leave: parameters, optimizer state
+and the operands of the op that needs most.
+
+| program | ops | holds | cannot leave | budget | joint predicts | or why not |
+|---|---:|---:|---:|---:|---|---|
+%[4]s`
+
 // columns are the managers of the page, in its order.
 var columns = []string{"smartpool", "autoswap", "sqrt", "joint"}
 
@@ -44,9 +58,20 @@ func (o *options) write(w io.Writer) error {
 	t := table{}
 	for i := range programs {
 		p := &programs[i]
+		l, err := o.lookedAt(p)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			t.plan(p, l)
+		}
 		data, err := os.ReadFile(o.path(p))
 		if os.IsNotExist(err) {
-			t.without = append(t.without, p.name)
+			if l == nil {
+				t.without = append(t.without, p.name)
+			} else {
+				t.uncarried = append(t.uncarried, p.name)
+			}
 			continue
 		}
 		if err != nil {
@@ -63,23 +88,35 @@ func (o *options) write(w io.Writer) error {
 
 // table is the page below its head.
 type table struct {
-	rows, sentences strings.Builder
-	without         []string
+	rows, plans, sentences strings.Builder
+	// without are the programs that did not run, uncarried those that were only planned for.
+	without, uncarried []string
 
-	programs, lower, fit, same, plans, off int
+	looked, planned, toShare int // of the programs that were planned for
+
+	programs, lower, fit, same, carried, off int
 }
 
 func (t *table) write(w io.Writer) error {
 	fmt.Fprintf(w, "\nOf %d programs, %d come down under some manager that moves or recomputes, %d to the "+
 		"budget. In %d the weights were the same to the bit. Of %d plans carried out, %d are more than 3 %% "+
 		"off in footprint.\n",
-		t.programs, t.lower, t.fit, t.same, t.plans, t.off)
+		t.programs, t.lower, t.fit, t.same, t.carried, t.off)
 	if len(t.without) > 0 {
 		fmt.Fprintf(w, "\nNot run: %s.\n", strings.Join(t.without, ", "))
 	}
+	if len(t.uncarried) > 0 {
+		fmt.Fprintf(w, "\nPlanned for, and no plan carried out: %s.\n", strings.Join(t.uncarried, ", "))
+	}
 	fmt.Fprintf(w, "\n| program | before, MiB | budget | %s | same |\n|---|---:|---:|%s---:|\n",
 		strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-	_, err := fmt.Fprintf(w, "%s%s", t.rows.String(), t.sentences.String())
+	if _, err := io.WriteString(w, t.rows.String()); err != nil {
+		return err
+	}
+	if t.looked > 0 {
+		fmt.Fprintf(w, planHead, t.planned, t.looked, t.toShare, t.plans.String())
+	}
+	_, err := io.WriteString(w, t.sentences.String())
 	return err
 }
 
@@ -107,7 +144,7 @@ func (t *table) add(p *program, r *result) {
 			continue
 		}
 		sim, _ := find(c, m, "sim", live.Executor)
-		fmt.Fprintf(&t.rows, " %s", t.cell(&live, &sim))
+		fmt.Fprintf(&t.rows, " %s", t.cell(c, &live, &sim))
 		if caching, ok := find(c, "caching", "sim", ""); ok {
 			fmt.Fprintf(&t.rows, ", instead of %s", size(caching.Footprint))
 		}
@@ -133,11 +170,29 @@ func (t *table) add(p *program, r *result) {
 	t.said(r)
 }
 
+// plan adds the row of a program that was planned for.
+func (t *table) plan(p *program, l *looked) {
+	t.looked++
+	predicted, why := "", l.Failed+l.Refused+l.Unplanned
+	if l.Planned > 0 {
+		t.planned++
+		t.toShare += one(l.Planned <= l.Budget)
+		predicted = fmt.Sprintf("%s, %+.1f %%", size(l.Planned), 100*l.Overhead)
+	}
+	ops := ""
+	if l.Problem.Ops > 0 {
+		ops = strconv.Itoa(l.Problem.Ops)
+	}
+	fmt.Fprintf(&t.plans, "| %s | %s | %s | %s | %s | %s | %s |\n", p.name, ops, size(l.Problem.Peak),
+		size(l.Problem.Reside), size(l.Budget), predicted, flat(why))
+}
+
 // cell is what a manager made of a program.
-func (t *table) cell(live, sim *trial.Row) string {
-	t.plans++
+func (t *table) cell(c *trial.Comparison, live, sim *trial.Row) string {
+	t.carried++
 	mark := ""
-	if math.Abs(float64(live.Footprint)/float64(live.Predicted)-1) > mostOff {
+	off := float64(live.Footprint)/float64(live.Predicted) - 1
+	if off > mostOff || off < -mostOff && !varies(c) {
 		mark = " (!)"
 		t.off++
 	}
@@ -147,6 +202,13 @@ func (t *table) cell(live, sim *trial.Row) string {
 	}
 	return fmt.Sprintf("%s (%s)%s, %+.0f %% (%+.0f %%)", size(live.Footprint), size(live.Predicted), mark,
 		100*took, 100*sim.Overhead)
+}
+
+// varies reports whether batches have shapes that vary: smaller ones than what was planned for hold less.
+func varies(c *trial.Comparison) bool {
+	return slices.ContainsFunc(c.Problem.Notes, func(n string) bool {
+		return strings.HasPrefix(n, "the batches have other shapes")
+	})
 }
 
 // said adds what gmemtop said of plans that it did not carry out, each sentence once.

@@ -32,7 +32,7 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := strings.TrimPrefix(page.String(), head)
-	before, rest, _ := strings.Cut(got, "\nNot run: ")
+	before, rest, _ := strings.Cut(got, "\nNot run: ") // all other programs
 	_, after, _ := strings.Cut(rest, "\n")
 	if got = before + after; got != want {
 		t.Errorf("the page is\n%s\nand not\n%s", got, want)

@@ -1,11 +1,11 @@
 """Train a model of a library in a loop as its documentation has it: loop.py NAME [--bf16] [--small]"""
 
+import itertools
 import sys
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-
 
 SMALL = "--small" in sys.argv
 
@@ -20,9 +20,7 @@ def accelerate():
     from accelerate import Accelerator
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    model = GPT2LMHeadModel(
-        GPT2Config(vocab_size=2000, n_positions=256, n_embd=96, n_layer=12, n_head=6)
-    )
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=2000, n_positions=256, n_embd=96, n_layer=12, n_head=6))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     data = torch.utils.data.DataLoader(torch.randint(2000, (4000, 256)), batch_size=4)
     accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
@@ -40,7 +38,7 @@ def accelerate():
 
 def timm_ema():
     """timm with an average of the weights and mixup."""
-    import timm
+    import timm.optim
     from timm.data import Mixup
     from timm.loss import SoftTargetCrossEntropy
     from timm.utils import ModelEmaV3
@@ -60,14 +58,12 @@ def timm_ema():
 
 
 def timm_convnext():
-    import timm
+    import timm.optim
 
     model = timm.create_model(
         "convnext_tiny", num_classes=10, dims=(24, 48, 96, 192), drop_path_rate=0.1
     ).train()
-    classify(
-        model, timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.01, momentum=0.9), images(4, 224)
-    )
+    classify(model, timm.optim.create_optimizer_v2(model, opt="sgd", lr=0.01, momentum=0.9), images(4, 224))
 
 
 def torchvision_resnet():
@@ -80,9 +76,7 @@ def torchvision_resnet():
 def torchvision_detection():
     from torchvision.models.detection import fcos_resnet50_fpn
 
-    model = fcos_resnet50_fpn(
-        weights=None, weights_backbone=None, num_classes=5, min_size=160, max_size=160
-    )
+    model = fcos_resnet50_fpn(weights=None, weights_backbone=None, num_classes=5, min_size=160, max_size=160)
     optimizer = torch.optim.SGD(model.parameters(), 0.001, momentum=0.9)
     model.train()
     while True:
@@ -144,8 +138,9 @@ def lstm_lengths():
     lstm(lambda n: torch.randint(9, int(torch.randint(16, 33, ())), (n,)))
 
 
-def encoder(checkpoint):
-    """torch's own encoder on tokens, with torch.utils.checkpoint around some layers or none."""
+def encoder(checkpoint, eighths=(8,)):
+    """torch's own encoder on tokens, with torch.utils.checkpoint around some layers or none, on sequences of
+    so many eighths of their most, in turn."""
     layers = nn.ModuleList(
         nn.TransformerEncoderLayer(96, 6, 384, batch_first=True) for _ in range(4 if SMALL else 12)
     )
@@ -167,8 +162,8 @@ def encoder(checkpoint):
 
     model = Model()
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
-    while True:
-        ids = torch.randint(1000, (4, 64 if SMALL else 256))
+    for n in itertools.cycle(eighths):
+        ids = torch.randint(1000, (4, n * (8 if SMALL else 32)))
         with torch.autocast("cpu", torch.bfloat16, enabled="--bf16" in sys.argv):
             loss = F.cross_entropy(model(ids).flatten(0, 1), ids.flatten())
         optimizer.zero_grad()
@@ -180,6 +175,11 @@ def transformer():
     encoder(lambda i: False)
 
 
+def transformer_lengths():
+    """Batches that are padded to the longest of their sequences."""
+    encoder(lambda i: False, (5, 8, 6, 7))
+
+
 def checkpointed():
     """torch.utils.checkpoint around every other layer."""
     encoder(lambda i: i % 2 == 0)
@@ -187,9 +187,7 @@ def checkpointed():
 
 def lbfgs():
     """LBFGS, which calls forward and backward within its step."""
-    model = nn.Sequential(
-        *[m for _ in range(8) for m in (nn.Linear(128, 128), nn.Tanh())], nn.Linear(128, 1)
-    )
+    model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(128, 128), nn.Tanh())], nn.Linear(128, 1))
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
     x = torch.randn(16384, 128)
     y = x.sin().sum(1, keepdim=True)

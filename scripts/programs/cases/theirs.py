@@ -27,7 +27,7 @@ def fake_mnist():
 
 
 def lay_out(script):
-    """Makes what scripts read: words, tokens, waves."""
+    """Makes what scripts read: words, tokens, waves, and what lies beside them."""
     import numpy as np
     import torch
 
@@ -44,7 +44,15 @@ def lay_out(script):
             f"data/tokens/{name}.bin"
         )
     x = np.arange(400)[None] + np.random.default_rng(2).integers(-80, 80, (400, 1))
-    torch.save(np.sin(x / 20.0), "traindata.pt")
+    waves = np.sin(x / 20.0)
+    torch.save(waves, "traindata.pt")
+    # or torch.load refuses what time_sequence_prediction reads
+    torch.serialization.add_safe_globals(
+        [waves.__reduce__()[0], np.ndarray, np.dtype, type(np.dtype(np.float64))]
+    )
+    for name in os.listdir(os.path.dirname(script)):
+        if not os.path.lexists(name):
+            os.symlink(os.path.join(os.path.dirname(script), name), name)
 
 
 script = os.path.abspath(sys.argv[1])

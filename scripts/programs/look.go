@@ -1,0 +1,190 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/scripts/internal/trial"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// aboveFloor is the least budget, as a share of what cannot leave a step, where that is most of it.
+const aboveFloor = 1.05
+
+// looked is what is known of a program whose step was described and planned: nothing was carried out.
+type looked struct {
+	// Missing and Failed are those of a result.
+	Missing string `json:"missing,omitempty"`
+	Failed  string `json:"failed,omitempty"`
+	// Refused is the sentence with which the step was not described or not planned for.
+	Refused string        `json:"refused,omitempty"`
+	Problem trial.Problem `json:"problem"`
+	Budget  int64         `json:"budget"`
+	// Describing is how long it took until the step was described, in nanoseconds.
+	Describing time.Duration `json:"describing"`
+	// Planned is the joint manager's plan as eager PyTorch can run it, in bytes at its peak; 0 for none.
+	Planned  int64   `json:"planned"`
+	Overhead float64 `json:"overhead"`
+	// Unplanned says why there is no such plan.
+	Unplanned string `json:"unplanned,omitempty"`
+}
+
+// look attaches to a program, has a step described and plans for a share of what it holds.
+func (o *options) look(ctx context.Context, p *program) (l looked) {
+	ctx, cancel := context.WithTimeout(ctx, o.limit)
+	defer cancel()
+	var err error
+	if l.Missing, err = o.missing(ctx, p); err == nil && l.Missing == "" {
+		err = o.lookAt(ctx, p, &l)
+	}
+	if err != nil {
+		l.Failed = err.Error()
+	}
+	return l
+}
+
+// lookedAt returns what is kept of an earlier look at a program, nil where there is none.
+func (o *options) lookedAt(p *program) (*looked, error) {
+	data, err := os.ReadFile(o.planPath(p))
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	l := &looked{}
+	if err := json.Unmarshal(data, l); err != nil {
+		return nil, fmt.Errorf("read %s: %w", o.planPath(p), err)
+	}
+	return l, nil
+}
+
+func (o *options) lookAt(ctx context.Context, p *program, l *looked) error {
+	percent, err := strconv.ParseFloat(strings.TrimSuffix(o.budget, "%"), 64)
+	if err != nil {
+		return fmt.Errorf("-plan-only plans for a share, as 70%%: %w", err)
+	}
+	t, err := o.start(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer t.End()
+	if err := t.Await(ctx, 2); err != nil {
+		return err
+	}
+	return l.plan(ctx, t.PID(), percent/100, o.hardware)
+}
+
+// plan plans for a share of what a step of a process that trains holds, and leaves the process as it was.
+func (l *looked) plan(ctx context.Context, pid int, share float64, costs string) (err error) {
+	found, err := job.Attachable(pid)
+	if err != nil {
+		return err
+	}
+	w := job.NewWatch(job.Options{Unasked: true})
+	run, stop := context.WithCancel(context.Background())
+	w.Connect(run, pid, found.Started)
+	defer func() {
+		left := w.LetGo()
+		stop()
+		err = errors.Join(err, left, w.Close())
+	}()
+	lead := crew.OfWatch(w).Lead
+	if err := lead.FirstStep(ctx); err != nil {
+		return err
+	}
+	target, err := lead.Target(ctx, false, live.Options{})
+	if err != nil {
+		return err
+	}
+	var h live.Hardware
+	if h.Chosen = costs != ""; h.Chosen {
+		if h.Hardware, err = hardware.Load(costs); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
+	problem, err := target.Problem(ctx, h)
+	l.Describing = time.Since(began)
+	if err != nil {
+		l.Refused = err.Error()
+		return ctx.Err()
+	}
+	must := problem.MustReside()
+	l.Problem = trial.Problem{Peak: problem.Held(), Reside: must.Total(), Ops: len(problem.Ops),
+		Notes: problem.Notes}
+	l.Budget = max(int64(share*float64(problem.Held())), int64(aboveFloor*float64(must.Total())))
+	joint, err := managers.Select("joint")
+	if err != nil {
+		return err
+	}
+	made, err := replay.Compare(ctx, problem, joint, replay.Options{Budget: l.Budget, Seed: 1,
+		Eager: managers.Eager})
+	if errors.Is(err, replay.ErrTooSmall) {
+		l.Refused = err.Error()
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	r := made.Results[len(made.Results)-1]
+	switch {
+	case !r.Available:
+		l.Unplanned = r.Reason
+	case r.Executor != plan.TorchEager && len(r.Plan.Absences) > 0:
+		l.Unplanned = "eager PyTorch can run nothing of the plan"
+	case live.Gains(problem, r.Plan) != nil:
+		l.Unplanned = live.Gains(problem, r.Plan).Error()
+	default:
+		l.Planned, l.Overhead = r.Measurement.Footprint, r.Overhead
+		if l.Planned > l.Budget {
+			l.Unplanned = "at its peak there are still " + stays(problem, r.Plan)
+		}
+	}
+	return nil
+}
+
+// stays says what is in memory at a plan's peak, by category, the largest first.
+func stays(p *plan.Problem, pl *plan.Plan) string {
+	held := map[timeline.Category]int64{}
+	_, at := pl.PeakLive()
+	for _, i := range pl.Resident {
+		held[p.Buffers[pl.Instances[i].Buffer].Category] += pl.Instances[i].Size
+	}
+	for _, s := range pl.Steps[:at+1] {
+		if s.Kind != plan.Alloc && s.Kind != plan.Free {
+			continue
+		}
+		x := pl.Instances[s.Instance]
+		if s.Kind == plan.Free {
+			x.Size = -x.Size
+		}
+		held[p.Buffers[x.Buffer].Category] += x.Size
+	}
+	categories := slices.SortedFunc(maps.Keys(held), func(a, b timeline.Category) int {
+		return cmp.Or(cmp.Compare(held[b], held[a]), cmp.Compare(a, b))
+	})
+	var words []string
+	for _, c := range categories {
+		if held[c] >= 1<<20/10 {
+			words = append(words, fmt.Sprintf("%s %s", strings.ReplaceAll(c.String(), "_", " "), size(held[c])))
+		}
+	}
+	return strings.Join(words, ", ") + " MiB"
+}
