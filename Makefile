@@ -39,7 +39,7 @@ quick: ## what takes under a minute and needs no torch
 
 N ?= 20
 SEED ?= 1
-CORES := ./traces/torchsnapshot ./timeline ./managers/pack ./managers/plan ./managers/joint ./replay/sim
+CORES := ./traces/torchsnapshot ./timeline ./managers/pack ./managers/plan ./managers/joint ./replay/sim ./timeline/autopsy=./timeline ./timeline/sites=./timeline
 mutate: ## change one place of the cores' code at a time: their tests must notice (N changes of each package, drawn by SEED)
 	go run ./scripts/mutate -n $(N) -seed $(SEED) $(CORES)
 

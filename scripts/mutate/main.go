@@ -4,11 +4,14 @@
 //
 //	go run ./scripts/mutate [-n 20] [-seed 1] ./replay/sim ./managers/pack
 //
+// PACKAGE=TESTS changes one package and runs the tests of another: ./timeline/autopsy=./timeline.
+//
 // It changes only places that the tests reach, n in each package, drawn by the seed; -n 0 takes all. The
 // working tree is not touched: go's -overlay replaces the file with the changed one.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -79,9 +82,14 @@ type pkg struct {
 	Module          struct{ Path, Dir string }
 }
 
-// mutate changes one package.
+// mutate changes one package: "./sim", or "./sim=./replay" where the tests of the second reach the first.
 func (r *run) mutate(ctx context.Context, path string) error {
+	path, by, _ := strings.Cut(path, "=")
 	p, err := list(ctx, path)
+	if err != nil {
+		return err
+	}
+	tested, err := list(ctx, cmp.Or(by, path))
 	if err != nil {
 		return err
 	}
@@ -90,7 +98,7 @@ func (r *run) mutate(ctx context.Context, path string) error {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	t := tests{pkg: p, scratch: scratch, limit: 10 * time.Minute}
+	t := tests{of: p, pkg: tested, scratch: scratch, limit: 10 * time.Minute}
 	profile := filepath.Join(scratch, "cover")
 	began := time.Now()
 	if outcome, err := t.run(ctx, nil, "-test.coverprofile", profile); err != nil || outcome != survived {
@@ -154,9 +162,9 @@ const (
 
 func (o outcome) String() string { return [...]string{"killed", "survived", "broken"}[o] }
 
-// tests runs the tests of a package.
+// tests runs the tests of package pkg while package of changes.
 type tests struct {
-	pkg     pkg
+	of, pkg pkg
 	scratch string
 	limit   time.Duration
 }
@@ -169,7 +177,7 @@ func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, er
 	binary := filepath.Join(t.scratch, "test")
 	build := []string{"test", "-c", "-o", binary}
 	if c == nil {
-		build = append(build, "-cover")
+		build = append(build, "-coverpkg", t.of.ImportPath)
 	} else {
 		overlay, err := t.overlay(c)
 		if err != nil {
