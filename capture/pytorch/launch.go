@@ -239,8 +239,8 @@ func leaveOwner(folder string, pid int) {
 	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
 }
 
-// sweep removes the folders of runs whose command has ended and whose viewer died. It leaves the runs of
-// other containers alone, which may share the folder but not the processes.
+// sweep removes the folders of runs whose command has ended and whose viewer died, and sockets that nobody
+// holds. It leaves the runs of other containers alone, which may share the folder but not the processes.
 func sweep(base string) {
 	folders, _ := filepath.Glob(filepath.Join(base, "run-*", ownerFile))
 	for _, f := range folders {
@@ -252,6 +252,7 @@ func sweep(base string) {
 			_ = os.RemoveAll(filepath.Dir(f))
 		}
 	}
+	sweepSockets(base)
 }
 
 // PID returns the command's process number.

@@ -35,6 +35,9 @@ func placeFor(pid int) (place, error) {
 	uid, _ := userOf(pid)
 	if uid == os.Getuid() && sharesFiles(pid) {
 		dir, err := Folder()
+		if err == nil {
+			sweepSockets(dir)
+		}
 		return place{here: dir, there: dir, uid: uid}, err
 	}
 	var failed []error
