@@ -35,6 +35,9 @@ import (
 //go:embed estimate.py
 var source string
 
+//go:embed engine.py
+var engine string
+
 //go:embed pretend.py
 var pretence string
 
@@ -227,7 +230,8 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pretence, source}, "\n\n")
+	program := strings.Join([]string{pytorch.Agent(), world, training, stay, engine,
+		pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

@@ -110,6 +110,7 @@ class Recorder(Ops):
         self.rows.limit = MAX_ROWS
 
     def _op(self, func, args, kwargs):
+        func = self.run.sums.in_place(func, args)
         proxy = self.proxies.get(func)
         if proxy is None:
             proxy = self.proxies[func] = _Timed(func, self.run)
@@ -132,7 +133,7 @@ class Run(Taken):
         self.flops, self.factories = {}, {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
-        self.done, self.lifts = False, ()
+        self.done, self.lifts, self.sums = False, (), None
 
     # -- notes -----------------------------------------------------------------------------------------------------------------
 
@@ -411,4 +412,5 @@ def _prepare(run):
 
     torch.autograd.backward = rooting
     run.mode.__enter__()
+    run.sums = Sums(torch)
     run.recorder.begin()
