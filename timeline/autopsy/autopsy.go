@@ -262,6 +262,7 @@ type Lever struct {
 	// Saves is what it takes off this peak (or off reserved), bytes; -1 where the trace cannot show it.
 	Saves     int64
 	Exactness timeline.Exactness
+	frees     int64 // at the moment of a failure, where Saves is less because the peak is before
 	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
 	// shown.
 	Fits int

@@ -164,7 +164,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		c.u.Bytes(bytes), callsWord(calls), line)}}
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
 	graph, known := c.leftGraph(open)
-	goes := append(c.beside(open[0].First, open[len(open)-1].First), ids...)
+	beside := c.beside(open[0].First, open[len(open)-1].First)
+	goes := slices.Concat(beside, ids)
 	switch {
 	case len(ids) < 2*calls:
 		f.Kind = "collected_outputs"
@@ -192,7 +193,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-			changes: append(c.nextCall(goes), c.underWay()...)}
+			changes: append(c.nextCall(beside), c.ungraphed(open)...)}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
@@ -242,7 +243,7 @@ func (c *faultCase) firstEvaluation() (fault, bool) {
 		"for a backward that never comes.", line, c.u.Bytes(kept))
 	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
 	f.fix = "Wrap the evaluation in torch.no_grad()."
-	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.underWay()}
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.ungraphed(c.parts[len(c.parts)-1:])}
 	return f, true
 }
 
@@ -276,25 +277,30 @@ func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
 	})
 }
 
-// underWay ends what the call under way made, without a graph: a block of a line when the line makes its
-// next one, for the next layer.
-func (c *faultCase) underWay() []Change {
+// ungraphed ends what calls of the model made as it would end without a graph: a block of a line when the line
+// makes its next one, for the next layer, and the last of each when the next call begins.
+func (c *faultCase) ungraphed(calls []steps.Part) []Change {
 	a := &c.d.Allocs
 	var ids []timeline.AllocID
-	next := map[traces.StackID]timeline.Moment{}
 	until := map[timeline.AllocID]timeline.Moment{}
-	for _, id := range slices.Backward(c.live) {
-		if a.Start[id] < c.parts[len(c.parts)-1].First {
-			break
+	for k := range calls {
+		next, after := map[traces.StackID]timeline.Moment{}, timeline.Never
+		if k+1 < len(calls) {
+			after = calls[k+1].First
 		}
-		s := a.Stack[id]
-		if !c.kinds.Of(s).Has(frames.KindModel) {
-			continue
-		}
-		if m, ok := next[s]; ok {
+		first, end := c.d.AllocsIn(calls[k].First, min(calls[k].End, c.a.At+1))
+		for id := end - 1; id >= first; id-- {
+			s := a.Stack[id]
+			if !c.kinds.Of(s).Has(frames.KindModel) {
+				continue
+			}
+			m, ok := next[s]
+			if !ok {
+				m = after
+			}
 			ids, until[id] = append(ids, id), m
+			next[s] = a.Start[id]
 		}
-		next[s] = a.Start[id]
 	}
 	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }

@@ -61,6 +61,11 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 			return nil, c.err
 		}
 	}
+	for i := range all {
+		if err := c.settle(&all[i]); err != nil {
+			return nil, err
+		}
+	}
 	single := a.OOM && d.Timeline().Trace.Process.WorldSize < 2
 	rank := func(l *Lever) int { // on one GPU more devices come last of those with a known saving
 		switch {
@@ -78,7 +83,16 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	if l, ok := otherProcessLever(c); ok {
 		all = append([]Lever{l}, all...)
 	}
-	return c.faultLevers(found, all), c.err
+	all = c.faultLevers(found, all)
+	if c.err != nil {
+		return nil, c.err
+	}
+	for i := range all {
+		if err := c.settle(&all[i]); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
 }
 
 // otherProcessLever is offered where memory outside of this process is the main cause.
@@ -107,7 +121,7 @@ func (c *leverCase) saves(cuts []Change) (int64, bool) {
 		if c.work == nil {
 			c.work = make([]int64, c.d.Len()+2)
 		}
-		peak, err := peakWithout(c.ctx, c.d, cuts, c.work)
+		peak, err := peakWithout(c.ctx, c.d, cuts, timeline.Moment(c.d.Len()), c.work)
 		if err != nil {
 			c.err = err
 			return 0, false
@@ -130,6 +144,27 @@ func (c *leverCase) fits(extra int64) int {
 		return 1
 	}
 	return -1
+}
+
+// settle makes what a lever takes off at the failure what it takes off the most that the run needed up to
+// there: the peak may now lie before. What comes free at the failure stays, for the request. Where the peak
+// before was as high as what the failure needed, it is left as it is.
+func (c *leverCase) settle(l *Lever) error {
+	if !c.a.OOM || l.Saves <= 0 || len(l.Effect.Changes) == 0 || l.frees > 0 || !c.d.HasLifetimes() {
+		return nil
+	}
+	if c.work == nil {
+		c.work = make([]int64, c.d.Len()+2)
+	}
+	peak, err := peakWithout(c.ctx, c.d, l.Effect.Changes, c.a.At, c.work)
+	if err != nil {
+		return err
+	}
+	l.frees = l.Saves
+	if n := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0) - peak; n > 0 {
+		l.Saves = min(l.Saves, n)
+	}
+	return nil
 }
 
 // exactness returns that of a figure that rests on categories.
@@ -298,7 +333,9 @@ func (l *Lever) savesText(u timeline.Units) string {
 
 // fitText says of a lever that shows it that the failed request would have been served.
 func (l *Lever) fitText(u timeline.Units) string {
-	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), l.savesText(u))
+	at := *l
+	at.Saves = max(l.Saves, l.frees)
+	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), at.savesText(u))
 	if l.Exactness == timeline.Inferred {
 		s += " (inferred)"
 	}

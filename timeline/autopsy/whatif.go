@@ -20,8 +20,10 @@ type Change struct {
 	Bytes    int64 // rounded
 }
 
-// peakWithout returns the peak of allocated bytes after cuts. scratch is working memory of d.Len()+2 numbers.
-func peakWithout(ctx context.Context, d *timeline.Device, cuts []Change, scratch []int64) (int64, error) {
+// peakWithout returns the peak of allocated bytes after cuts, of the moments before a given one. scratch is
+// working memory of d.Len()+2 numbers.
+func peakWithout(ctx context.Context, d *timeline.Device, cuts []Change, before timeline.Moment,
+	scratch []int64) (int64, error) {
 	diff := scratch[:d.Len()+2] // index m+1: the state before the first event comes first
 	clear(diff)
 	for _, c := range cuts {
@@ -32,7 +34,7 @@ func peakWithout(ctx context.Context, d *timeline.Device, cuts []Change, scratch
 		diff[min(int(c.To)+1, d.Len()+1)] += c.Bytes
 	}
 	peak, sum := int64(0), int64(0)
-	for i := 0; i <= d.Len(); i++ {
+	for i := 0; i <= min(d.Len(), int(before)); i++ {
 		if i&0xfffff == 0 && ctx.Err() != nil {
 			return 0, ctx.Err()
 		}
