@@ -29,7 +29,23 @@ import (
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
 	published := slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All())
-	return append(published, joint.Joint{}, joint.New(published...))
+	return append(published, joint.Seeded(seeds(published)...), joint.New(published...))
+}
+
+// seeds are those that joint asks: all that move or drop anything, the quickest first, but those that solve
+// integer programs, which take minutes.
+func seeds(published []plan.Manager) []plan.Manager {
+	var all []plan.Manager
+	for _, f := range []plan.Family{plan.Recomputing, plan.Combining, plan.Swapping} {
+		for _, m := range published {
+			switch i := m.Info(); {
+			case i.Family != f || i.Name == "checkmate" || i.Name == "checkmate-lp" || i.Name == "tvdnn-ilp":
+			default:
+				all = append(all, m)
+			}
+		}
+	}
+	return all
 }
 
 // Default returns the managers that are compared when nobody says which: one or two of each family, the best

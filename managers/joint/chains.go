@@ -257,6 +257,7 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at ||
 				m.gaps[g].after+1 >= at ||
 				int(m.gaps[g].before-at) > m.set.farthestRetained ||
+				c.setting.from != nil && at < c.setting.from[g] ||
 				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}

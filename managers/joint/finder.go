@@ -19,6 +19,7 @@ type finder struct {
 	// sections
 	views    []*view
 	b        *bounder
+	swaps    *bounder // of swapping alone; nil until it is asked for
 	grid     grid
 	rungs    map[int]*rung
 	rungWork int64    // of the counted work, for each rung
@@ -124,9 +125,9 @@ func (f *finder) work() (steps int64) {
 }
 
 // find returns the best plan, or where none fits the smallest.
-func (f *finder) find(seeds []plan.Manager) (*plan.Plan, error) {
+func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	err := f.pickRung()
-	f.askSeeds(seeds) // last, so that they change nothing in what joint finds by itself
+	ask(f) // last, so that others change nothing in what joint finds by itself
 	if f.ctx.Err() != nil && f.interim != nil && better(f.interim, f.best) {
 		f.best = f.interim
 	}

@@ -3,7 +3,7 @@
 // most.
 //
 // Its duties:
-//   - [Joint] plans from nothing;
+//   - [Joint] plans from nothing, and made by [Seeded] asks others where it falls short;
 //   - [New] makes a [Portfolio], which asks other managers as well and is never worse than any of them;
 //   - [Bound] is the proven lower bound on the step time within a budget.
 //
@@ -41,7 +41,9 @@ import (
 //     buffers cut into sections (managers/plan, after tvDNN), of which some can leave while others stay.
 //   - ladder.go does that for the rungs of a fine, fixed ladder of limits that lead to the budget: a larger
 //     budget never gives a slower step by construction. finder.go asks it for the budget's rung, and for
-//     the lowest that takes no longer; portfolio.go has other managers' plans beside it.
+//     the lowest that takes no longer.
+//   - seeds.go asks other managers where that is above the bound, for joint and for portfolio.go, and nest.go
+//     has moves for their plans. Where another manager's plan is the best, step times need not fall.
 //   - bound.go proves the least step time at a limit, with the knapsack of knapsack.go.
 //   - params.go has the numbers that all of this was tuned with, and what moving them does.
 //
@@ -62,8 +64,9 @@ import (
 
 // Joint plans keep, swap and recompute together with places. Its zero value is ready.
 type Joint struct {
-	off mechanisms
-	set *params // nil for the defaults
+	off   mechanisms
+	set   *params        // nil for the defaults
+	seeds []plan.Manager // asked where the bound is not met
 }
 
 // mechanisms are what tests switch off to see what each is worth.
@@ -76,7 +79,7 @@ func (Joint) Info() plan.Info {
 	return plan.Info{
 		Name: "joint", Ours: true, Family: plan.Combining, Needs: traces.Lifetimes,
 		Summary: "Keeps, swaps or recomputes each idle interval, with a place for everything, " +
-			"searched on a simulator and measured against a proven bound.",
+			"searched on a simulator and from other managers' plans, and measured against a proven bound.",
 	}
 }
 
@@ -85,7 +88,7 @@ func (Joint) Info() plan.Info {
 // some multiple of its share. Without an evaluator plans are told apart by the planner's own estimate of the
 // step time.
 func (j Joint) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
-	return j.plan(ctx, p, r, j.Info(), nil)
+	return j.plan(ctx, p, r, j.Info(), func(f *finder) { f.askOthers(j.seeds) })
 }
 
 func (j Joint) plan(
@@ -93,7 +96,7 @@ func (j Joint) plan(
 	p *plan.Problem,
 	r plan.Request,
 	info plan.Info,
-	seeds []plan.Manager,
+	ask func(*finder),
 ) (*plan.Plan, error) {
 	began := time.Now()
 	if err := p.Serve(info); err != nil {
@@ -113,7 +116,7 @@ func (j Joint) plan(
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}
-	pl, err := f.find(seeds)
+	pl, err := f.find(ask)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", info.Name, err)
 	}

@@ -45,6 +45,9 @@ type setting struct {
 	dur    []int64  // of each op under its variant
 	work   []int64
 	lead   float64 // copies back begin this share of their own time earlier than they must
+	// of each gap, the first position from which on a chain may retain its value: recomputation nests. nil
+	// where every chain retains what memory allows
+	from []plan.OpID
 }
 
 func newSchedule(m *model) *schedule {

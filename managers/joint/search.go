@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // The search for choices within limits.
@@ -25,6 +26,7 @@ type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
+	from   []plan.OpID
 	over   int64
 	time   int64
 	price  prices // under which it was covered
@@ -52,6 +54,7 @@ func (s *schedule) choose(c *candidate) {
 		s.setting.setWay(int(o), c.way[o])
 	}
 	s.setting.lead = c.lead
+	copy(s.setting.from, c.from)
 }
 
 // set makes the schedule of a candidate.
@@ -67,6 +70,7 @@ func (s *schedule) take(c *candidate) {
 		s.setting.choice...), append(
 		c.way[:0],
 		s.setting.way...), s.setting.lead
+	c.from = append(c.from[:0], s.setting.from...)
 }
 
 func (v *view) estimate() candidate {
@@ -224,6 +228,7 @@ type moves struct {
 	byBefore []int32 // the same, in order of when they are needed again
 	slower   []int32 // of model.slower, ops that have another way
 	undone   []change
+	moved    []moved
 	lead     float64
 }
 
@@ -262,6 +267,10 @@ func (w *moves) random() {
 	v, s, m := w.v, w.v.s, w.v.m
 	list := w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
+	w.moved = w.moved[:0]
+	if s.setting.from != nil && v.rnd.IntN(3) == 0 && w.nest() {
+		return
+	}
 	mix := &v.f.set.moves
 	switch kind := v.rnd.IntN(16); {
 	case len(list) == 0 || kind < mix[0] && len(w.slower) > 0:
@@ -318,6 +327,9 @@ func (w *moves) undo() {
 		}
 	}
 	s.setting.lead = w.lead
+	for k := len(w.moved) - 1; k >= 0; k-- {
+		s.setting.from[w.moved[k].gap] = w.moved[k].was
+	}
 }
 
 // improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
@@ -329,7 +341,7 @@ func (v *view) improve(best *candidate, until int64) {
 	}
 	s.set(best)
 	now := *best
-	now.choice, now.way = nil, nil
+	now.choice, now.way, now.from = nil, nil, nil
 	began := s.steps
 	for k := 0; s.steps < until && !v.good(best); k++ {
 		if k%16 == 0 && v.f.ctx.Err() != nil {

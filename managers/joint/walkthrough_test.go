@@ -138,7 +138,7 @@ func TestTheWalkthroughIsDrawnAsItIsPlanned(t *testing.T) {
 	)
 	d.schedule(budget)
 
-	pl, err := f.find(nil)
+	pl, err := f.find(func(*finder) {})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -61,7 +61,7 @@ func (rotor) Info() plan.Info {
 }
 
 // rotorWork is the default bound on counted work: steps of the dynamic program.
-const rotorWork = 30_000_000
+const rotorWork = 10_000_000
 
 // Plan implements [plan.Manager]. Request.Work bounds the steps of the dynamic program.
 func (m rotor) Plan(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
@@ -211,7 +211,12 @@ func newStageChain(
 	if !c.alike() {
 		cuts = c.fewer(cuts, pair, mostStages)
 	} else if most := int(math.Cbrt(float64(work) / 2)); len(cuts) >= most {
-		cuts = c.fewer(cuts, pair, most)
+		var kept []plan.OpID // as many stages to each new one, so that they stay alike
+		every := len(cuts)/most + 1
+		for i := every - 1; i < len(cuts); i += every {
+			kept = append(kept, cuts[i])
+		}
+		cuts = kept
 	}
 	c.cut(cuts, pair)
 	c.times(p, b)

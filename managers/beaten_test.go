@@ -1,0 +1,139 @@
+package managers_test
+
+import (
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/hardware"
+	"github.com/gmemtop/gmemtop/managers/joint"
+	"github.com/gmemtop/gmemtop/managers/networks"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// stepWithin returns the step time of a manager's plan, plantest.Never where it has none within the budget.
+func stepWithin(t *testing.T, m plan.Manager, p *plan.Problem, budget, work int64) int64 {
+	t.Helper()
+	r := plan.Request{Budget: budget, Seed: 1, Work: work, Evaluator: sim.Simulator{}}
+	pl, err := m.Plan(t.Context(), p, r)
+	if err != nil {
+		return plantest.Never
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatalf("%s: %v", m.Info().Name, err)
+	}
+	x, err := sim.Run(t.Context(), p, pl, sim.Options{})
+	if err != nil {
+		t.Fatalf("%s: %v", m.Info().Name, err)
+	}
+	if x.Footprint > budget {
+		return plantest.Never
+	}
+	return x.StepTime
+}
+
+// TestJointIsNeverBeaten: at no budget is any manager of the same executor faster than joint, and none meets
+// a budget that joint misses, however little joint may search. Those that solve integer programs are left
+// out.
+func TestJointIsNeverBeaten(t *testing.T) {
+	t.Parallel()
+	sets := map[string]*plan.Problem{
+		"even layers":      plantest.EvenLayers(40).Problem(),
+		"uneven layers 1":  plantest.UnevenLayers(1, 24).Problem(),
+		"uneven layers 2":  plantest.UnevenLayers(2, 24).Problem(),
+		"chain, fast link": plantest.Chain(40, 1<<20, 1_000_000),
+		"gpt":              gpt(150),
+		"random 1":         plantest.Random(1, 40),
+		"random 2":         plantest.Random(2, 60),
+	}
+	for _, name := range []string{"alexnet", "resnet50"} {
+		net, err := networks.ByName(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		hw, err := hardware.ByName("v100-pcie-16gb")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sets[name], err = net.Problem(64, hw, networks.Options{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rivals, err := managers.Select("vdnn-*,autoswap*,tvdnn-heuristic,sqrt,rotor,dtr,capuchin,delta,home")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := managers.Select("joint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	met, alone := 0, 0
+	for name, p := range sets {
+		peak, _ := p.PeakLive()
+		for share := int64(10); share <= 90; share += 10 {
+			budget := peak * share / 100
+			if p.CheckBudget(budget) != nil {
+				continue
+			}
+			const work = 500_000
+			mine := stepWithin(t, ours[0], p, budget, work)
+			for _, m := range rivals {
+				if x := stepWithin(t, m, p, budget, 0); x < mine {
+					t.Errorf("%s at %d %%: joint takes %d ns, %s %d", name, share, mine, m.Info().Name, x)
+				}
+			}
+			if mine < plantest.Never {
+				met++
+			}
+			if mine < stepWithin(t, joint.Joint{}, p, budget, work) {
+				alone++
+			}
+		}
+	}
+	t.Logf("%d budgets met, %d of them better than without others' plans", met, alone)
+	if met < 50 || alone < 10 {
+		t.Error("the law was hardly tried")
+	}
+}
+
+// TestJointIsOptimalOnChains: with as little memory as there may be, joint comes to what the dynamic program
+// comes to where all layers are alike, and within half a point of it where they are not.
+func TestJointIsOptimalOnChains(t *testing.T) {
+	t.Parallel()
+	ours, err := managers.Select("joint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const work = 200_000
+	l := plantest.EvenLayers(40)
+	p := l.Problem()
+	for slots := int64(4); slots <= 42; slots++ {
+		want := l.Base() + l.Least(slots<<20)
+		if got := stepWithin(t, ours[0], p, slots<<20, work); got > want {
+			t.Errorf("%d slots: %d ns, and %d would do", slots, got, want)
+		}
+	}
+	near, of := 0, 0
+	for seed := range uint64(8) {
+		l := plantest.UnevenLayers(seed, 24)
+		p := l.Problem()
+		peak, _ := p.PeakLive()
+		for _, share := range []int64{25, 30, 40, 60, 80} {
+			want := l.Base() + l.Least(peak*share/100)
+			if want >= plantest.Never {
+				continue
+			}
+			of++
+			got := stepWithin(t, ours[0], p, peak*share/100, work)
+			if lost := float64(got-want) / float64(l.Base()) * 100; lost <= 0.5 {
+				near++
+			} else {
+				t.Logf("seed %d at %d %%: %.2f points more than would do", seed, share, lost)
+			}
+		}
+	}
+	if near < of*19/20 {
+		t.Errorf("within half a point in %d of %d", near, of)
+	}
+}

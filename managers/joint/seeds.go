@@ -1,0 +1,192 @@
+package joint
+
+import (
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Other managers' plans.
+//
+// The problem: at some budgets another method's plan is better than what the ladder comes to. Deep chains in
+// little memory are the plainest case: which results stay in which sweep is decided by dynamic programming
+// (rotor) in a moment, and hardly found by moving one choice at a time.
+//
+// Way chosen: behind the ladder, and only where its plan is above the bound, others are asked for theirs at
+// the very budget. The best of all is taken, so that joint is never slower than any of them, and it is
+// searched on from with moves that the ladder does without (nest.go). A manager that only swaps is not asked
+// where the bound of swapping alone is above what is known. For eager PyTorch nobody is asked: others plan
+// what it cannot carry out.
+//
+// Complexity: what the others take. Rejected: asking at the rungs of the ladder, which would keep the step
+// time from rising with the budget by construction also where another's plan is the best, but asks ten times
+// and at budgets that are not the caller's, so that others could be better there.
+
+// Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
+// than any of them. The zero value asks nobody.
+func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
+
+// askOthers asks other managers for their plans where the best so far is above the bound, and searches on
+// from the best of theirs, and from our own.
+func (f *finder) askOthers(others []plan.Manager) {
+	if len(others) == 0 || f.r.Budget <= 0 || f.p.EagerOnly || f.met() {
+		return
+	}
+	own := f.best
+	var swap, rest []plan.Manager
+	for _, m := range others {
+		if m.Info().Family == plan.Swapping {
+			swap = append(swap, m)
+		} else {
+			rest = append(rest, m)
+		}
+	}
+	seed := f.askAll(rest, nil) // the best of theirs
+	if !f.met() && !f.swapsLose() {
+		seed = f.askAll(swap, seed)
+	}
+	for _, x := range []*outcome{seed, own} {
+		if x != nil && !f.met() && f.ctx.Err() == nil {
+			f.searchOn(x.pl)
+		}
+	}
+}
+
+// askAll asks managers side by side, notes their plans in the order of the list, and returns the best plan
+// that fits of theirs and of what is given.
+func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
+	got := make([]*outcome, len(managers))
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), len(managers)) {
+		wg.Go(func() {
+			for k := next.Add(1) - 1; int(k) < len(managers) && f.ctx.Err() == nil; k = next.Add(1) - 1 {
+				got[k] = f.ask(managers[k])
+			}
+		})
+	}
+	wg.Wait()
+	for _, x := range got {
+		if x == nil {
+			continue
+		}
+		f.note(x)
+		if x.pl.Footprint <= f.r.Budget && better(x, best) {
+			best = x
+		}
+	}
+	return best
+}
+
+// met reports whether nothing can be faster than the best plan.
+func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.r.Budget) }
+
+// swapsLose reports whether no plan that only swaps can be as fast as the best, by some percent: the bound is
+// for whole buffers, and some managers cut them.
+func (f *finder) swapsLose() bool {
+	if f.best == nil || !f.p.HasTimes {
+		return false
+	}
+	if f.swaps == nil {
+		m := *f.views[0].m
+		m.gaps = append([]gap(nil), m.gaps...)
+		for g := range m.gaps {
+			m.gaps[g].canRecompute, m.gaps[g].producersRerun = false, false
+		}
+		f.swaps = newBounder(&m)
+	}
+	return f.perIteration(f.swaps.bound(f.r.Budget, f.turns())) > f.best.time+f.best.time/50
+}
+
+// askSeeds asks every seed for its plan, notes it, and searches on from those that can be searched on from.
+func (f *finder) askSeeds(seeds []plan.Manager) {
+	for _, seed := range seeds {
+		if f.ctx.Err() != nil {
+			return
+		}
+		x := f.ask(seed)
+		if x == nil {
+			continue
+		}
+		f.note(x)
+		if f.r.Budget > 0 {
+			f.searchOn(x.pl)
+		}
+	}
+}
+
+// ask returns a manager's plan, nil where it cannot serve the problem or only a target knows its footprint.
+func (f *finder) ask(m plan.Manager) *outcome {
+	r := f.r
+	r.Work, r.Progress = 0, nil
+	pl, err := m.Plan(f.ctx, f.p, r)
+	if err != nil || pl == nil || pl.Policy != nil || plan.Validate(f.p, pl) != nil {
+		return nil
+	}
+	x := &outcome{pl: pl}
+	if f.r.Evaluator == nil {
+		x.time = f.perIteration(f.views[0].m.baseTime) // nothing tells plans apart but whether they fit
+	} else if me, err := f.r.Evaluator.Evaluate(f.ctx, f.p, pl); err == nil {
+		x.time = me.StepTime
+	} else {
+		return nil
+	}
+	pl.Note("%s made this plan; nothing better was found", m.Info().Name)
+	return x
+}
+
+// searchOn improves a plan of another manager: its absences are read as choices, its positions are ours.
+func (f *finder) searchOn(pl *plan.Plan) {
+	for _, v := range f.views {
+		if v.section == pl.SectionBytes {
+			v.searchOn(pl)
+		}
+	}
+}
+
+func (v *view) searchOn(pl *plan.Plan) {
+	s, m := v.s, v.m
+	limit := v.f.r.Budget
+	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
+	v.target = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
+	for i := range s.memory.limit {
+		s.memory.limit[i] = limit
+	}
+	v.c.excess()
+	s.setting.from = make([]plan.OpID, len(m.gaps))
+	defer func() { s.setting.from = nil }()
+	for g := range s.setting.choice {
+		s.setting.choice[g] = keep
+	}
+	for i := range m.variants {
+		s.setting.setWay(int(m.variants[i].op), m.fast[m.variants[i].op])
+	}
+	for i := range m.variants {
+		if o := m.variants[i].op; pl.Variants != nil && pl.Variants[o] != m.fast[o] {
+			s.setting.setWay(int(o), pl.Variants[o])
+		}
+	}
+	for k := range pl.Absences {
+		x := &pl.Absences[k]
+		g := m.gapOf(x.Buffer, x.Before)
+		switch {
+		case g < 0 || m.gaps[g].dead:
+		case x.How == plan.Swap && m.gaps[g].canSwap:
+			s.setting.choice[g] = swap
+		case x.How == plan.Recompute && m.gaps[g].canRecompute:
+			s.setting.choice[g], s.setting.from[g] = recompute, x.Fetch
+		}
+	}
+	s.setting.lead = 0
+	x := v.estimate()
+	s.take(&x)
+	v.improve(&x, s.steps+v.f.rungWork)
+	s.set(&x)
+	if y, err := v.realize(limit, v.f.pack, math.MaxInt64); err == nil {
+		v.f.note(y)
+	}
+}
