@@ -149,9 +149,10 @@ const head = `# On a real GPU
 
 <!-- Written by scripts/generate.sh from docs/gpu-claims.json and docs/gpu-reports: change those. -->
 
-gmemtop is developed without a GPU. This page lists what it claims about GPUs and where each claim was confirmed: on a user's GPU, on the stand-in GPU of our
-tests (PyTorch's own CUDA code on a machine without a GPU, [capture/standin](../capture/standin)), or nowhere yet. The stand-in is no
-evidence about time, about kernels, or about what a driver does.
+gmemtop is developed without a GPU. This page lists its claims about GPUs and where each was confirmed: on a
+user's GPU, on the stand-in GPU of our tests (PyTorch's own CUDA code on a machine without a GPU,
+[capture/standin](../capture/standin)), or nowhere yet. The stand-in proves nothing about time, kernels, or
+what a driver does.
 
 ## Add your GPU
 
@@ -159,12 +160,13 @@ evidence about time, about kernels, or about what a driver does.
 gmemtop doctor --gpu-report gpu.json --python ~/venv/bin/python
 ` + "```" + `
 
-It takes up to nine minutes, needs no root, and does not touch memory that others use. It runs gmemtop and small trainings, shows what is in the file, and sends
-nothing. The file holds the card, versions, and figures; no names, paths or process numbers. Attach it to an issue of the project.
-` + "`--checks list`" + ` lists the checks, ` + "`--all --keep DIR`" + ` runs all of them and resumes an earlier run.
+It takes up to nine minutes, needs no root, and does not touch memory that others use. It runs gmemtop and
+small trainings, shows what is in the file, and sends nothing. The file contains the card, versions and
+figures, but no names, paths or process numbers. Attach it to an issue of the project.
+` + "`--checks list`" + ` lists the checks; ` + "`--all --keep DIR`" + ` runs all of them and resumes an earlier run.
 
-A maintainer reads the file, saves it as ` + "`docs/gpu-reports/CARD-DAY.json`" + `, runs ` + "`scripts/generate.sh`" + ` and commits both. A file that
-holds anything but a report's fields is refused, and so is one from the stand-in.
+A maintainer reads the file, saves it as ` + "`docs/gpu-reports/CARD-DAY.json`" + `, runs
+` + "`scripts/generate.sh`" + ` and commits both. Files with unknown fields and files from the stand-in are refused.
 
 `
 
@@ -209,7 +211,7 @@ func page(l *list, reports []*acceptance.Report) string {
 	for _, row := range rows {
 		b.WriteString(row)
 	}
-	b.WriteString("\nIn the second column, checks of `gmemtop doctor --gpu-report` that no report has yet are in brackets.\n")
+	b.WriteString("\nIn the second column, brackets mark checks of `gmemtop doctor --gpu-report` that no report has yet.\n")
 	return b.String()
 }
 
