@@ -145,9 +145,9 @@ def main(paths: list[str]) -> int:
         "# The private names of torch that the agent needs",
         "",
         "`capture/pytorch/agent/compat.py` is the only module of the agent that uses them.",
-        "`scripts/torchnames.py` wrote this table from the files of torch %s: what is Python it found in the"
+        "`scripts/torchnames.py` made this table from the files of torch %s. It looks for Python names in the"
         % spans(every, every),
-        "sources, what is C++ among the strings of the library or in the stubs.",
+        "sources, and for C++ names among the strings of the library or in the stubs.",
         "",
         "| name | seen in | shown by | without it |",
         "|---|---|---|---|",

@@ -288,52 +288,60 @@ func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
 // peak, and what is confused.
 const categoriesText = `# How far inferred categories can be trusted
 
-A recording of PyTorch's allocator says of each block its bytes, its times and the stack of its allocation, and not what it is for. gmemtop infers that
-(timeline/category.go holds the rules, in order) and marks what it inferred with ~. Recordings of the agent, of describe.py and of torch.profiler with
-memory say it themselves, and nothing is inferred there.
+A recording of PyTorch's allocator shows each block's size, times and allocation stack, but not what the block
+is for. gmemtop infers that (timeline/category.go has the rules, in order) and marks what it inferred with ~.
+Recordings of the agent, of describe.py and of torch.profiler with memory contain the categories, so nothing
+is inferred there.
 
-This page is written by a test that trains small networks with real PyTorch (%s, on the CPU) and looks at each training twice: op by op with the
-agent, which sees what every storage is for; and as the history of a CUDA allocator would show the very same allocations, with Python stacks (the backward
-pass without, since it runs on threads of its own) and nothing else. So truth and inference are compared block by block. To write it again, or to hold a change
-of the rules against it:
+A test writes this page. It trains small networks with real PyTorch (%s, on the CPU) and records
+each training in two ways: op by op with the agent, which sees what every storage is for; and as the history
+of a CUDA allocator would show the very same allocations, with Python stacks (except for the backward pass,
+which runs on its own threads) and nothing else. So truth and inference are compared block by block. To write
+the page again, or to check a change of the rules:
 
     GMEMTOP_TORCH=/path/to/python go test ./timeline -run Inferred -update
 
-Each training has ten steps, from its first weight on. Blocks are weighed by bytes x life, where a life is counted in events of the allocator, and, apart from
-that, by bytes at the moment of the highest peak.
+Each training has ten steps and is recorded from its first weight on. Blocks are weighted in two ways: by
+bytes x life, with life counted in allocator events, and by bytes at the moment of the highest peak.
 
 | training | blocks | %% right of bytes x life | %% right at the peak |
 |---|---:|---:|---:|
 %s
-The rules were written with those without a prefix in view; those called plain (the estimate's scripts) were only measured.
+The rules were written with the trainings without a prefix in view; the plain ones (the estimate's scripts)
+were only measured.
 
-## Bytes x life, in hundredths of all
-
-%s
-## Bytes at the peak, in hundredths of all
+## Bytes x life, in percent of all
 
 %s
-## What is taken for something else, from half a hundredth of a training's bytes x life on
+## Bytes at the peak, in percent of all
+
+%s
+## Confusions of at least half a percent of a training's bytes x life
 
 | training | | %% |
 |---|---|---:|
 %s
 Why:
 
-- **gradient taken for autograd_detail**: an optimizer that allocates nothing (plain SGD, SGD with momentum after its first step) leaves no trace of where
-  backward ended. Gradients that are freed before anything else is allocated look like what backward needs for itself.
-- **temporary taken for activation**: the copies that autocast makes of weights. The agent sees that an op reads a weight alone and writes it in another type;
-  a Python stack shows the module's forward, as of any activation. Backward does read them: a recompute may take them for activations.
-- **input taken for unknown**: the first batch, where it is made before anything has been trained. Weights are made then too, by code like it.
-- **input taken for activation**: a batch that is made in the middle of a step, between two calls of modules, is indistinguishable from arithmetic on what a
-  module returned.
+- **gradient taken for autograd_detail**: an optimizer that allocates nothing (plain SGD, SGD with momentum
+  after its first step) leaves no trace of where backward ended. Gradients that are freed before anything else
+  is allocated look like backward's own temporaries.
+- **temporary taken for activation**: autocast's copies of weights. The agent sees that an op only reads a
+  weight and writes it in another type; a Python stack shows the module's forward, as for any activation.
+  Backward does read them: a recompute may take them for activations.
+- **input taken for unknown**: the first batch, if it is made before any training. Weights are made then too,
+  by similar code.
+- **input taken for activation**: a batch that is made in the middle of a step, between two calls of modules,
+  looks just like arithmetic on a module's output.
 
-What these figures do not say: memory that kernels take for themselves (workspaces) is no storage of a tensor, and in neither of the two views here. A block that was
-there before a recording began has no stack and stays unknown: a recording that begins in the middle of a training knows as much of what came since, and
-nothing of the weights. The networks are small; shares differ with shapes.
+What these figures leave out: memory that kernels take for themselves (workspaces) is not a tensor's storage
+and is in neither recording. A block that existed before a recording began has no stack and stays unknown: a
+recording that begins in the middle of a training knows later blocks just as well, but nothing about the
+weights. The networks are small; shares differ with shapes.
 
 ## Leaks
 
-The same histories: a training that keeps a tensor of each batch in a list is said to leak exactly these bytes a step, at the line that keeps them; the same
-training without the list, and all others above, are said to leak nothing.
+In the same histories, a training that keeps a tensor of each batch in a list is reported to leak exactly
+these bytes per step, at the line that keeps them. For the same training without the list, and for all others
+above, no leak is reported.
 `
