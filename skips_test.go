@@ -14,8 +14,8 @@ import (
 )
 
 // A skip says what it needs, "needs g++: the stand-in GPU is compiled by the test": one row of the table in
-// CONTRIBUTING.md, word for word up to the colon. Each row says how the thing is provided, and some test skips
-// for want of it.
+// CONTRIBUTING.md, word for word up to the colon. Each row says how to provide the thing, and some test skips
+// without it.
 func TestEverySkipNamesOneThingOfTheTable(t *testing.T) {
 	text, err := os.ReadFile("CONTRIBUTING.md")
 	if err != nil {
@@ -38,9 +38,9 @@ func TestEverySkipNamesOneThingOfTheTable(t *testing.T) {
 			used[thing]++
 			switch {
 			case !ok:
-				t.Errorf("%s: a skip begins with \"needs\" and names what is missing: %q", at, message)
+				t.Errorf("%s: a skip must begin with \"needs\" and name what is missing: %q", at, message)
 			case provided[thing] == "":
-				t.Errorf("%s: %q is no row of the table in CONTRIBUTING.md: %q", at, thing, message)
+				t.Errorf("%s: %q is not a row of the table in CONTRIBUTING.md: %q", at, thing, message)
 			}
 		}
 		return nil
@@ -50,7 +50,7 @@ func TestEverySkipNamesOneThingOfTheTable(t *testing.T) {
 	}
 	for thing := range provided {
 		if used[thing] == 0 {
-			t.Errorf("CONTRIBUTING.md: no test skips for want of %q", thing)
+			t.Errorf("CONTRIBUTING.md: no test skips without %q", thing)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestEverySkipNamesOneThingOfTheTable(t *testing.T) {
 // needsTable returns how each thing of the table is provided.
 func needsTable(t *testing.T, text string) map[string]string {
 	t.Helper()
-	_, table, _ := strings.Cut(text, "## What skips, and for want of what")
+	_, table, _ := strings.Cut(text, "## Skipped tests")
 	table, _, _ = strings.Cut(table, "\n## ")
 	provided := map[string]string{}
 	for _, row := range regexp.MustCompile("(?m)^\\| `(.*?)` \\|(.*?)\\|(.*?)\\|$").FindAllStringSubmatch(table, -1) {
@@ -72,7 +72,7 @@ func needsTable(t *testing.T, text string) map[string]string {
 		provided[thing] = how
 	}
 	if len(provided) == 0 {
-		t.Fatal("CONTRIBUTING.md has no table of what skips")
+		t.Fatal("CONTRIBUTING.md has no table of skipped tests")
 	}
 	return provided
 }
