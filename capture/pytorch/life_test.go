@@ -185,7 +185,7 @@ func TestWhatCannotBeDescribedIsReportedAndProfiled(t *testing.T) {
 	w := watch(t, strings.Join(scenarios, ","), "WORKERS=spawn")
 	w.describe("loader")
 	w.describe("moded")
-	w.until("the mode to be named", said("ops", "a dispatch mode of its own"))
+	w.until("the mode to be named", said("ops", "its own dispatch mode"))
 	means := []string{capture.HowOps}
 	if len(scenarios) > 2 {
 		w.describe(scenarios[2])

@@ -120,7 +120,7 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 					said = n.Text
 				}
 			}
-			if !strings.Contains(said, "did not reach process "+strconv.Itoa(v.Target.PID)) {
+			if !strings.Contains(said, "process "+strconv.Itoa(v.Target.PID)+" (") || !strings.Contains(said, "did not get gmemtop's environment") {
 				t.Errorf("it is said: %q", said)
 			}
 		})

@@ -11,27 +11,27 @@ import (
 	"testing"
 )
 
-func TestTheAgentsSentencesAreCompletedOrPassedOn(t *testing.T) {
+func TestAgentSentencesAreFilledInOrPassedOn(t *testing.T) {
 	const text = "as it came"
 	for _, c := range []struct{ name, wire, want string }{
 		{"gaps", `{"code":"plan_device","values":["cuda:0","cpu"]}`,
-			"the plan is for cuda:0, and the parameters are on cpu"},
+			"the plan is for cuda:0, but the parameters are on cpu"},
 		{"a large number", `{"code":"graphs_replayed","values":[12345678901]}`,
 			"12345678901 CUDA graphs were replayed: gmemtop does not see the ops in them"},
-		{"a sentence within", `{"code":"plan_not_begun","values":[{"code":"plan_version","values":["2"]}]}`,
-			"not begun: the plan is of version 2, and this agent carries out version 1"},
+		{"a nested sentence", `{"code":"plan_not_begun","values":[{"code":"plan_version","values":["2"]}]}`,
+			"not begun: the plan has version 2, but this agent only supports version 1"},
 		{"an older agent's", `{}`, text},
 		{"a newer agent's", `{"code":"later","values":[]}`, text},
 		{"too few values", `{"code":"plan_device","values":["cpu"]}`, text},
 		{"too many values", `{"code":"plan_rocm","values":["cpu"]}`, text},
 		{"no values", `{"code":"plan_device"}`, text},
-		{"a sentence within that is not known",
+		{"an unknown nested sentence",
 			`{"code":"plan_not_begun","values":[{"code":"later"}]}`, text},
-		{"a value that is none", `{"code":"plan_not_begun","values":[[1]]}`, text},
+		{"a value of another type", `{"code":"plan_not_begun","values":[[1]]}`, text},
 		{"too deep", strings.Repeat(`{"code":"plan_not_begun","values":[`, 9) + `"x"` +
 			strings.Repeat(`]}`, 9), text},
-		{"what is no object", `[1]`, text},
-		{"a code that is no text", `{"code":1}`, text},
+		{"not an object", `[1]`, text},
+		{"a code that is not a string", `{"code":1}`, text},
 		{"nothing", `null`, text},
 		{"a verb in a value", `{"code":"plan_off","values":["100%s"]}`,
 			"off, and training goes on as before: 100%s"},
@@ -46,9 +46,9 @@ func TestTheAgentsSentencesAreCompletedOrPassedOn(t *testing.T) {
 	}
 }
 
-// TestTheAgentSaysWhatIsInTheCatalogue reads the agent's source: each code has a sentence here with as many
-// gaps as the agent fills, and nothing here is said by nobody.
-func TestTheAgentSaysWhatIsInTheCatalogue(t *testing.T) {
+// TestTheAgentAndTheCatalogueAgree reads the agent's source: each code has a sentence here with as many gaps
+// as the agent fills, and the agent uses every sentence.
+func TestTheAgentAndTheCatalogueAgree(t *testing.T) {
 	files, err := filepath.Glob("../pytorch/agent/*.py")
 	if err != nil || len(files) == 0 {
 		t.Fatal(files, err)

@@ -1,8 +1,8 @@
-// Package say is the catalogue of what gmemtop says to people about a job that it watches. The screen, what
-// is printed and what is recorded share its sentences. Programs decide by the types of package capture.
+// Package say is the catalogue of sentences that gmemtop shows people about a job that it watches. The
+// screen, printed output and recordings share them. Programs decide by the types of package capture.
 //
-// The agent says a code and values, which [Told] makes a sentence. The phases of a trial have theirs in
-// replay/live, where the phases are.
+// The agent sends a code and values, which [Told] turns into a sentence. The sentences about the phases of a
+// trial are in replay/live, next to the phases.
 package say
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Sentence is an entry of the catalogue. The comment of each says what fills its gaps.
+// Sentence is an entry of the catalogue. The comment on each says what fills its gaps.
 type Sentence int
 
 // The sentences.
@@ -22,8 +22,8 @@ const (
 	WaitsForAgent                // the process
 	WaitsForInterpreter          // once the agent is queued
 
-	// How the agent came, and who has it.
-	Attached         // the mechanism, the time for which the job stood still
+	// How the agent got in, and which viewer has it.
+	Attached         // the mechanism, how long the job stood still
 	AttachedLate     // the same, how much of it was a wait for a processor
 	Reached          // the process, its command
 	OutOfReach       // the same: another user's, or in a container
@@ -34,7 +34,7 @@ const (
 	AgentGone        // why
 	ConnectionFailed // the error
 
-	// What becomes of output and recordings.
+	// Output and recordings.
 	OutputUnread      // the error
 	DiskFull          // the folder
 	DiskGivenUp       // the file
@@ -42,34 +42,34 @@ const (
 	RecordingStopped  // the error
 	Triggered         // the trigger, why, the step
 
-	// What a viewer tells one that it shows the job to.
+	// What a viewer tells another one that it serves.
 	OrderNotPassed // the error
 	GoesOnWatching // this process
 	LetGo          // this process
 	NotRead        // why steps or windows are missing
 
-	// How a process ended that said nothing; see End.
+	// The end of a process that gave no reason; see End.
 	Vanished
 
-	sentences // is their number
+	sentences // the number of sentences
 )
 
-// catalogue has each sentence, with the key of the notice that says it; "" where none does.
+// catalogue has each sentence and the key of its notice, "" if it is not a notice.
 var catalogue = [sentences]struct{ key, text string }{
 	WaitsForTorch: {KeyState, "for the command to load torch"},
 	WaitsForAgent: {KeyState, "for process %d to load the agent"},
-	WaitsForInterpreter: {KeyState,
-		"for the interpreter: its main thread is in a long call outside of Python, or asleep"},
+	WaitsForInterpreter: {KeyState, "for the interpreter: its main thread is in a long call outside " +
+		"Python, or asleep"},
 
 	Attached: {"attached", "attached by %s; the job stood still for %s"},
-	AttachedLate: {"attached", "attached by %s; the job stood still for %s, for %s of which it waited " +
-		"for a processor: this machine has more to do than it can"},
-	Reached: {"reach", "gmemtop's environment did not reach process %d (%s): gmemtop attached once it had " +
-		"loaded torch, and did not see what it did before"},
-	OutOfReach: {"reach", "process %d (%s) has loaded torch as another user or in a container, where it " +
-		"does not reach what gmemtop run listens on: gmemtop attach %[1]d, in another terminal, watches it"},
-	NotReached: {"reach",
-		"process %d (%s) has loaded torch, no agent came from it, and it was not attached to: %v"},
+	AttachedLate: {"attached", "attached by %s; the job stood still for %s, and for %s of that it " +
+		"waited for a processor: this machine is overloaded"},
+	Reached: {"reach", "process %d (%s) did not get gmemtop's environment: gmemtop attached once it " +
+		"had loaded torch, and did not see what it did before"},
+	OutOfReach: {"reach", "process %d (%s) has loaded torch as another user or in a container, where " +
+		"it cannot reach gmemtop run: to watch it, run gmemtop attach %[1]d in another terminal"},
+	NotReached: {"reach", "process %d (%s) has loaded torch, but no agent reported from it and " +
+		"gmemtop could not attach: %v"},
 	Beside: {KeyBeside,
 		"watching alongside process %d, which captures this job and keeps running when you leave"},
 	BesideOther: {KeyBeside, "watching alongside process %d, which captures this job and keeps running " +
@@ -79,29 +79,29 @@ var catalogue = [sentences]struct{ key, text string }{
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
 
-	OutputUnread: {"output", "the command's output cannot be shown: %v"},
-	DiskFull: {"room",
-		"the disk is full, and what the command prints fails from now on: free some of %s"},
-	DiskGivenUp: {"room",
-		"the disk is full: the beginning of %s is given up, so that the command can go on printing"},
+	OutputUnread: {"output", "cannot show the command's output: %v"},
+	DiskFull: {"room", "the disk is full, so whatever the command prints from now on fails: free " +
+		"some space in %s"},
+	DiskGivenUp: {"room", "the disk is full: the beginning of %s was deleted so that the command can " +
+		"go on printing"},
 	RecordingNotBegun: {"recording", "%v"},
-	RecordingStopped: {"recording", "recording has stopped: %s; what was written can be read, and the " +
-		"job goes on: record it again to another file with -o"},
+	RecordingStopped: {"recording", "recording has stopped: %s; what was written can be read, and " +
+		"the job goes on: use -o to record it to another file"},
 	Triggered: {"trigger", "%s: %s in step %d"},
 
 	OrderNotPassed: {KeyOrder, "the order did not reach the job: %v"},
 	GoesOnWatching: {"", "process %d keeps watching"},
 	LetGo:          {"", "process %d, which captured it, has detached"},
-	NotRead:        {"", "this viewer read too late: they are kept for a limited time"},
+	NotRead:        {"", "this viewer read too late: they are only kept for a limited time"},
 
-	Vanished: {"", "the process ended without saying why: it was killed, or called os._exit"},
+	Vanished: {"", "the process ended without giving a reason: it was killed, or it called os._exit"},
 }
 
-// Keys of the notices that each viewer says for itself.
+// Keys of the notices that each viewer makes for itself.
 const (
 	KeyState  = "state" // what a job waits for or does
-	KeyBeside = "along" // who watches it as well, or did
-	KeyOrder  = "order" // an order of its own that the job never heard
+	KeyBeside = "along" // other viewers of the job, past and present
+	KeyOrder  = "order" // an order of the viewer's that never reached the job
 )
 
 // Text returns the sentence with its gaps filled.
@@ -113,26 +113,26 @@ func (s Sentence) Notice(gaps ...any) capture.Notice {
 	return capture.Notice{Key: key, Text: s.Text(gaps...), State: key == KeyState}
 }
 
-// Depth is a means of capturing steps, in words.
+// Depth describes one way of capturing steps.
 type Depth struct {
 	How   string // as capture.Depth orders it
 	Name  string
 	Shows string // "" where people cannot choose it
 }
 
-// Depths are the means.
+// Depths are the ways of capturing steps.
 var Depths = []Depth{
-	{capture.HowOps, "op by op", "each op, what it reads and writes, and for how long: what swapping and " +
-		"recompute are planned on"},
-	{capture.HowHistory, "allocator history", "what the GPU's allocator did, segments and Python stacks " +
-		"with it, of compiled code as well"},
-	{capture.HowProfile, "by the profiler", "what is allocated in which op, by torch's profiler, of " +
-		"compiled code as well"},
+	{capture.HowOps, "op by op", "each op, what it reads and writes, and how long it takes: what " +
+		"swapping and recompute are planned on"},
+	{capture.HowHistory, "allocator history", "what the GPU's allocator did, with segments and " +
+		"Python stacks; works with compiled code too"},
+	{capture.HowProfile, "by the profiler", "which op allocates what, by torch's profiler; works " +
+		"with compiled code too"},
 	{capture.HowEvents, "allocator events", ""},
 	{capture.HowProbes, "by probes", ""},
 }
 
-// Means says by what means steps were captured.
+// Means returns in words how steps were captured.
 func Means(how string) string {
 	for _, d := range Depths {
 		if d.How == how {
@@ -142,14 +142,14 @@ func Means(how string) string {
 	return how
 }
 
-// ends says how a job ended by the reasons that need no more words. It completes "ended: ...".
+// ends has the words for reasons that need no details. They complete "ended: ...".
 var ends = map[string]string{
 	capture.Detached: "detached; the job is still running",
 	capture.Disarmed: "watching failed; the job is still running",
 	capture.Refused:  "watching did not begin",
 }
 
-// Exited is all that is known of the end of a process that nobody waited for.
+// Exited is all that is known about the end of a process that nobody waited for.
 const Exited = "it has exited"
 
 // End says how a job ended. It completes "ended: ...".
@@ -173,14 +173,14 @@ func End(e capture.End) string {
 	return strings.TrimPrefix(text, ": ")
 }
 
-// stalls says, by the state of a process that the kernel shows, why it does not get on.
+// stalls says why a process makes no progress, by its state as the kernel reports it.
 var stalls = map[byte]string{
-	'T': "the process is stopped, and kill -CONT %d lets it go on",
-	't': "a debugger holds the process",
-	'D': "the process waits in the kernel, for a disk or a device",
+	'T': "the process is stopped: kill -CONT %d resumes it",
+	't': "a debugger has stopped the process",
+	'D': "the process is waiting in the kernel for a disk or a device",
 }
 
-// Stall says why a process in such a state does not get on, "" where its state does not tell.
+// Stall says why a process in this state makes no progress, "" if the state does not show why.
 func Stall(state byte, pid int) string {
 	if state == 'T' {
 		return fmt.Sprintf(stalls[state], pid)

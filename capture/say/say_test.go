@@ -36,7 +36,7 @@ func TestAnEndIsExplained(t *testing.T) {
 	}
 }
 
-// gap is one of a sentence's.
+// gap matches one gap of a sentence.
 var gap = regexp.MustCompile(`%[a-z]`)
 
 // TestEverySentenceHasItsGapsFilled reads the program's own source.
@@ -83,12 +83,12 @@ func TestEverySentenceHasItsGapsFilled(t *testing.T) {
 	}
 	for name, s := range names {
 		if !said[s] {
-			t.Errorf("nothing says %s", name)
+			t.Errorf("%s is never used", name)
 		}
 	}
 }
 
-// constants returns the sentences by their names, in the order of which they are declared.
+// constants returns the sentences by name. Their values follow the order of declaration.
 func constants(t *testing.T) map[string]Sentence {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "say.go", nil, 0)

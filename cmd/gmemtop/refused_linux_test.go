@@ -204,7 +204,7 @@ func (b *bystander) torch(version string) {
 	}
 }
 
-const tooOld = "torch 2.1.2+cpu is too old: an agent needs 2.2 or newer. Update torch"
+const tooOld = "torch 2.1.2+cpu is too old: the agent needs 2.2 or newer. Update torch"
 
 // TestAProcessThatCannotBeWatchedIsRefusedAndUntouched has commands refuse real processes: in a sentence that
 // ends in what to do, with exit code 5 for what is not permitted or not possible here and 1 for the rest,

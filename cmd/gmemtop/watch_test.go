@@ -17,8 +17,8 @@ func TestTheScreenSaysHowLongAJobStoodStillAndWhatItWaitedFor(t *testing.T) {
 		{[]inject.Stop{{Took: 2 * ms, Starved: ms / 2}, {Took: ms}},
 			"attached by ptrace; the job stood still for 3.00 ms"},
 		{[]inject.Stop{{Took: 8 * ms, Starved: 7 * ms}, {Took: 2 * ms, Starved: ms}},
-			"attached by ptrace; the job stood still for 10.0 ms, for 8.00 ms of which it waited for a " +
-				"processor: this machine has more to do than it can"},
+			"attached by ptrace; the job stood still for 10.0 ms, and for 8.00 ms of that it waited for a " +
+				"processor: this machine is overloaded"},
 	} {
 		got := attachedBy(inject.Report{Mechanism: inject.Ptrace, Stops: c.stops}).Text
 		if got != c.want {

@@ -409,14 +409,14 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 		t.Fatalf("the first half was over before its plans were, in step %d", at)
 	}
 	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) ||
-		!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+		!strings.Contains(err.Error(), "has its own saved-tensor hooks") {
 		t.Errorf("it ended with %v", err)
 	}
 	for range 2 {
 		_, err := l.Describe(ctx, 0)
 		if err == nil || !strings.Contains(err.Error(),
-			"cannot be described: what autograd saves was not seen up to step ") ||
-			!strings.Contains(err.Error(), "has hooks on saved tensors of its own") {
+			"cannot be described: gmemtop did not see what autograd saved up to step ") ||
+			!strings.Contains(err.Error(), "has its own saved-tensor hooks") {
 			t.Errorf("it is described: %v", err)
 		}
 	}
@@ -491,7 +491,7 @@ func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testi
 		t.Fatal(err)
 	}
 	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) ||
-		!strings.Contains(err.Error(), "of host memory, of which") {
+		!strings.Contains(err.Error(), "of host memory, but only") {
 		t.Errorf("a plan that takes a pebibyte of the host ends with %v", err)
 	}
 	tell := func(live.News) {}

@@ -243,7 +243,7 @@ func TestWhatKeepsAPoolAwayIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.DescribeEvents(t.Context(), library); err == nil ||
-		!strings.Contains(err.Error(), "turn that one off first") {
+		!strings.Contains(err.Error(), "another pool is in use in this process") {
 		t.Errorf("recorded under a plan: %v", err)
 	}
 	// what is saved may be asked for meanwhile

@@ -344,7 +344,7 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	out, err := exec.Command(python, train, shim, sources, "cuda").CombinedOutput()
-	if strings.Contains(string(out), "libc10_cuda.so is not in this process") {
+	if strings.Contains(string(out), "libc10_cuda.so is not loaded in this process") {
 		t.Skip("needs a torch built for CUDA")
 	}
 	var o struct {
@@ -375,7 +375,7 @@ func TestWhatIsWrongIsReportedAndNothingIsLeft(t *testing.T) {
 	for _, c := range []struct{ name, said, want string }{
 		{"missing", o.Missing, "cannot be loaded"}, {"mps", o.MPS, "NVIDIA"}, {"cuda_record", o.CUDARecord, "history"}, {"huge", o.Huge, "memory"}, {"empty", o.Empty, "0 entries"},
 		{"outside", o.Outside, "outside"}, {"nothing", o.Nothing, "entries"}, {"unaligned", o.Unaligned, "aligned"}, {"negative", o.Negative, "malformed"},
-		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "no torch that is known"}, {"unnamed", o.Unnamed, "the pool knows torch"},
+		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "does not know this build of torch"}, {"unnamed", o.Unnamed, "the pool supports torch"},
 	} {
 		if !strings.Contains(c.said, c.want) {
 			t.Errorf("%s: said %q", c.name, c.said)
