@@ -2,10 +2,10 @@ package capture
 
 import "github.com/gmemtop/gmemtop/traces"
 
-// Every window has tables of its own; these methods give its strings, frames, stacks and details the ids of
-// the joined rows, each once, the first time that a row refers to it.
+// Every window has its own tables. These methods translate its strings, frames, stacks and details to the ids
+// of the joined rows, each once, when a row first refers to it.
 
-// unset marks an id that was not translated yet: no table's ids reach it.
+// unset marks an id that is not translated yet: no table has that many.
 const unset = -2
 
 // adopt begins a window: its streams and devices are translated at once, since they are few.
@@ -78,7 +78,7 @@ func (j *joiner) detail(id traces.DetailID) traces.DetailID {
 	return j.details[id]
 }
 
-// known remembers a detail under its id in the joined rows, for the seams that come.
+// known remembers a detail by its id in the joined rows, for later seams.
 func (j *joiner) known(id traces.DetailID, d traces.Detail) {
 	if j.all == nil {
 		j.all = map[traces.DetailID]traces.Detail{}

@@ -1,14 +1,14 @@
-// Package capture holds what everything that watches a process agrees on: what a source reports, what a
-// viewer keeps, and what a recorder writes. It knows no mechanism; those are the packages below it (pytorch,
+// Package capture defines what everything that watches a process shares: what a source reports, what a viewer
+// keeps, and what a recorder writes. It knows no mechanism; those are in the packages below it (pytorch,
 // usdt, nvml).
 //
 // # The unit of live data
 //
 // A training job is watched as steps, always, and windows, now and then. A [Step] is a row of totals and
 // times that costs microseconds. A [Window] is a stretch of one or more steps captured whole, as an ordinary
-// frozen [traces.Trace], so that every question and every view that works on a saved trace works on it
-// unchanged. [Join] stitches windows into one longer trace; [Recorder] writes that same trace to the native
-// file while it grows.
+// frozen [traces.Trace], so every question and every view that works on a saved trace works on it unchanged.
+// [Join] stitches windows into one longer trace; [Recorder] writes that same trace to a native file as it
+// grows.
 //
 // The rejected way is one trace that grows event by event for as long as the job runs: capturing every event
 // of every step costs too much to leave on, and a trace that changes under its readers would need a lock in
@@ -31,27 +31,28 @@ import (
 )
 
 // Source is something that can be watched. Run sends to sink from one goroutine until the source ends (nil),
-// ctx is done (ctx.Err()) or it fails.
+// ctx is done (ctx.Err()) or the source fails.
 type Source interface {
 	Run(ctx context.Context, sink Sink) error
 }
 
-// Sink takes what a source sees, in order. Its methods return quickly, so that no viewer holds a source up.
+// Sink receives what a source sees, in order. Its methods return quickly, so that no viewer holds up a
+// source.
 type Sink interface {
-	// Begin says which process is watched. It comes again when more is known.
+	// Begin says which process is watched. It is called again when more is known.
 	Begin(Target)
 	// Step reports a step that ended.
 	Step(Step)
-	// Window hands over a stretch that was captured whole.
+	// Window delivers a stretch that was captured whole.
 	Window(Window)
-	// Notice says to people what cannot be seen and why, or the state that the source is in.
+	// Notice tells people what cannot be seen and why, or what state the source is in.
 	Notice(Notice)
 	// Answer says how far an order has come.
 	Answer(Answer)
-	// Lose counts n things of one name that were seen and could not be kept.
+	// Lose counts n things of one name that were seen but could not be kept.
 	Lose(name string, n int64, detail string)
-	// Output is what a command that the source started wrote, both of its streams in order. p is valid during
-	// the call.
+	// Output passes on what the command that the source started wrote, both of its streams in order. p is
+	// valid during the call.
 	Output(p []byte)
 	// End says how it ended; nothing comes after it.
 	End(End)
@@ -59,10 +60,10 @@ type Sink interface {
 
 // Controller takes orders for a source. Its methods may be called from any goroutine.
 type Controller interface {
-	// Order gives an order and returns once it is sent. Answers come through the Sink, and what was asked for
-	// with them. The error wraps ErrNoOrders where the source takes no orders of that kind.
+	// Order gives an order and returns once it is sent. Answers and results come through the Sink. The error
+	// wraps ErrNoOrders if the source takes no orders of that kind.
 	Order(ctx context.Context, o Order) error
-	// Detach ends the watching and leaves nothing in the process. It returns once the source has said so.
+	// Detach stops watching and leaves nothing in the process. It returns once the source has confirmed that.
 	Detach(ctx context.Context) error
 }
 
@@ -80,26 +81,26 @@ type Target struct {
 	// Device is where the optimizer's parameters live, such as cuda:0 or cpu.
 	Device                     string
 	Rank, LocalRank, WorldSize int
-	// Agent is the version of what watches from the inside, 0 where nothing does.
+	// Agent is the version of the agent in the process, 0 if there is none.
 	Agent        int
 	Capabilities []string
-	// Depth is by what means windows are captured now, HowOps, HowHistory or HowProfile; "" where there is no
-	// choice.
+	// Depth is how windows are captured now: HowOps, HowHistory or HowProfile; "" if there is no choice.
 	Depth string
-	// Offloads says that what autograd saves waits on the host for as long as no plan is carried out.
+	// Offloads says that saved tensors wait on the host while no plan is carried out.
 	Offloads bool
 	// Room is how many bytes of the device the process may have for its tensors, as its first step found it:
 	// what its allocator holds and what is free, within the share that the program allows itself; 0 where
 	// unknown.
 	Room int64
-	// GPUs are those that the process sees, once it has used one: their numbers there, names and memory.
+	// GPUs are those that the process sees, once it has used one: their numbers in the process, names and
+	// memory.
 	GPUs []traces.Device
 }
 
 // Command returns the command line as one line of text.
 func (t Target) Command() string { return strings.Join(t.Argv, " ") }
 
-// Name is what a process of several is called.
+// Name names one process of several.
 func (t Target) Name() string {
 	if t.Rank >= 0 {
 		return fmt.Sprintf("rank %d", t.Rank)
@@ -110,26 +111,25 @@ func (t Target) Name() string {
 // IsRank reports whether the process trains with others.
 func (t Target) IsRank() bool { return t.Rank >= 0 && t.WorldSize > 1 }
 
-// Step is one training step. Times are nanoseconds; sizes are bytes; a figure that the source did not take or
+// Step is one training step. Times are nanoseconds; sizes are bytes; a figure that the source did not or
 // cannot take is unknown.
 type Step struct {
-	// Index counts from 0, from where the source began to watch.
+	// Index counts from 0, where the source began to watch.
 	Index int64
 	// Start and End bound the step [Start, End), in nanoseconds of Unix time.
 	Start, End int64
-	// Backward and Optimizer are the host's time inside of backward() and of the optimizers' step(); Forward
-	// is all the rest of the step, the wait for data included. On a GPU the host runs ahead of the device, so
-	// that these are times of issue.
+	// Backward and Optimizer are the host's time inside backward() and the optimizers' step(); Forward is the
+	// rest of the step, including the wait for data. On a GPU the host runs ahead of the device, so these are
+	// times of issue.
 	Forward, Backward, Optimizer maybe.Int
 	// Allocated and Reserved are the device allocator's own figures at the step's end; PeakAllocated and
-	// PeakReserved its own marks, which stand for the time since the process began or the program last reset
-	// them.
+	// PeakReserved its own peaks since the process began or the program last reset them.
 	Allocated, Reserved, PeakAllocated, PeakReserved maybe.Int
-	// Requested is what of Allocated the tensors asked for, the rest being the allocator's rounding; Active
-	// is Allocated and what was freed while another stream may still use it.
+	// Requested is the part of Allocated that the tensors asked for; the rest is the allocator's rounding.
+	// Active is Allocated plus what was freed while another stream may still use it.
 	Requested, Active maybe.Int
-	// PoolsFree is what private pools (of CUDA graphs, of the program's own making) hold beyond Active, which
-	// nothing else can have. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
+	// PoolsFree is what private pools (of CUDA graphs, or made by the program) hold beyond Active, and
+	// nothing else can use. It is counted now and then: PoolsAt is when, in nanoseconds of Unix time.
 	PoolsFree, PoolsAt maybe.Int
 	// RSS is the process's resident memory on the host.
 	RSS maybe.Int
@@ -138,39 +138,39 @@ type Step struct {
 	Parameters, Gradients, OptimizerState maybe.Int
 	// Retries and OOMs are the device allocator's counts since the process began.
 	Retries, OOMs maybe.Int
-	// Work is the processor time of the thread that trains in this step, in nanoseconds: unlike End - Start
-	// it does not grow while others have the processor.
+	// Work is the processor time of the training thread in this step, in nanoseconds: unlike End - Start it
+	// does not grow while others have the processor.
 	Work maybe.Int
 	// Cost is the time that watching took out of this step.
 	Cost time.Duration
-	// Skipped says that the optimizer did not step, since a gradient scaler met an infinity.
+	// Skipped says that the optimizer did not step because a gradient scaler found an infinity.
 	Skipped bool
 	// Carried says under which plan the step ran.
 	Carried Carried
 }
 
-// Carried is what carrying a plan out did in one step.
+// Carried is what carrying out a plan did in one step.
 type Carried struct {
 	// Plan is the plan's number, 0 where none was carried out.
 	Plan int64
 	// Out and In are the bytes copied to the host and back.
 	Out, In int64
-	// OutTime and InTime are what these copies took of the thread that trains, which makes them on a CPU; 0
-	// where copy engines do.
+	// OutTime and InTime are how long these copies took the training thread, which makes them on a CPU; 0 if
+	// copy engines make them.
 	OutTime, InTime time.Duration
-	// Again is the thread's processor time inside of ops that ran again.
+	// Again is the thread's processor time in ops that ran again.
 	Again time.Duration
-	// Missed counts the tensors that were to leave memory and stayed, because the step was not as it was
-	// recorded.
+	// Missed counts the tensors that were meant to leave memory but stayed, because the step differed from
+	// the recorded one.
 	Missed int64
-	// Checked counts the tensors that were compared with what had left memory, which not every step does, and
-	// Differ those of them that were not the same to the bit.
+	// Checked counts the tensors that were compared with what had left memory, which not every step does;
+	// Differ counts those that were not identical to the bit.
 	Checked, Differ int64
 }
 
-// Held returns the best figure that the step has of the memory that training holds: what the allocator says
-// where there is one, and otherwise the sum of parameters, gradients and optimizer state, which leaves out
-// activations. exact tells the two apart.
+// Held returns the step's best figure of the memory that training holds: the allocator's if there is one,
+// otherwise the sum of parameters, gradients and optimizer state, which leaves out activations; exact says
+// which.
 func (s Step) Held() (bytes maybe.Int, exact bool) {
 	switch {
 	case s.Allocated.IsKnown():
@@ -181,11 +181,11 @@ func (s Step) Held() (bytes maybe.Int, exact bool) {
 	return maybe.Int{}, false
 }
 
-// CapabilityPlans among a Target's capabilities says that plans can be carried out in the process: the action
+// CapabilityPlans among a Target's capabilities says that the process can carry out plans: the action
 // [Carry].
 const CapabilityPlans = "plans"
 
-// The ways in which a window is captured.
+// The ways to capture a window.
 const (
 	// HowOps is every op of the framework with what it touches: the kind traces.Dataflow.
 	HowOps = "ops"
@@ -195,7 +195,7 @@ const (
 	// ops that allocate.
 	HowProfile = "profile"
 	// HowEvents is each call of the framework's allocator: the kind traces.Lifetimes, cut exactly where steps
-	// end. What addresses are planned on.
+	// end. Addresses are planned from it.
 	HowEvents = "events"
 	// HowProbes is probes from the outside: the kind traces.Lifetimes.
 	HowProbes = "probes"
@@ -209,32 +209,32 @@ type Window struct {
 	How         string
 	// Partial says that the stretch ended before its last step did.
 	Partial bool
-	// Orders are those that asked for it.
+	// Orders are the orders that asked for it.
 	Orders []OrderID
-	// Cost is the time that capturing took out of the training.
+	// Cost is the time that capturing cost the training.
 	Cost time.Duration
-	// Bytes is the memory that the window takes in this process, near enough for a limit.
+	// Bytes is the approximate memory that the window takes in this process, for limits.
 	Bytes int64
 }
 
-// Notice is something that a viewer should show. One of the same Key takes the place of the one before; an
-// empty Text takes it away.
+// Notice is something that a viewer should show. It replaces the previous one with the same Key; an empty
+// Text removes that.
 type Notice struct {
 	Key, Text string
-	// State says that the text is what the source waits for or does now, rather than something that it cannot
+	// State says that the text is what the source is waiting for or doing now, not something that it cannot
 	// see.
 	State bool
-	// Unmet says that the text is why steps are not captured as they were asked to be, or lack figures.
+	// Unmet says that the text is why steps are not captured as requested, or lack figures.
 	Unmet bool
 }
 
-// The ways in which a source ends.
+// The ways a source can end.
 const (
-	// Exited is the process's own end; Code has its exit code where it is known.
+	// Exited means that the process ended; Code has its exit code if known.
 	Exited = "exited"
-	// Detached is the end of watching that was asked for; the process goes on.
+	// Detached means that watching was ended on request; the process goes on.
 	Detached = "detached"
-	// Disarmed is the end of watching after an error of ours; the process goes on.
+	// Disarmed means that watching ended after an error of ours; the process goes on.
 	Disarmed = "disarmed"
 	// Refused means that watching did not begin; Detail says why.
 	Refused = "refused"
@@ -243,23 +243,23 @@ const (
 // End says how a source ended.
 type End struct {
 	Reason string
-	// Code is the exit code of a command that the source started. A command that a signal ended has 128 plus
-	// its number.
+	// Code is the exit code of a command that the source started: 128 plus the signal's number if a signal
+	// ended it.
 	Code maybe.Int
-	// Detail is the exception or the error behind it, "" for none.
+	// Detail is the exception or error that caused the end, "" for none.
 	Detail string
-	// OutOfMemory says that the process died of an allocation that failed.
+	// OutOfMemory says that a failed allocation killed the process.
 	OutOfMemory bool
 }
 
-// Size returns the bytes that a trace takes in memory, near enough for a limit: its columns, not its strings.
+// Size returns the approximate bytes that a trace takes in memory, for limits: its columns, not its strings.
 func Size(t *traces.Trace) int64 {
 	const event, op, access, frame = 8 + 8 + 8 + 4 + 4 + 2 + 1 + 1, 56, 40, 16
 	return int64(t.Events.Len())*event + int64(len(t.Ops))*op + int64(len(t.Accesses))*access + int64(len(t.Frames)+len(t.Stacks.IDs))*frame +
 		int64(len(t.Final.Blocks))*48 + 4096
 }
 
-// Tee returns a Sink that hands everything to each of sinks, in order.
+// Tee returns a Sink that passes everything to each of sinks, in order.
 func Tee(sinks ...Sink) Sink { return tee(sinks) }
 
 type tee []Sink

@@ -5,17 +5,16 @@ import (
 	"sync"
 )
 
-// Changes tells that something is newer than what was seen of it: by a number that grows with every change,
-// and a channel that each change closes. Unlike with a condition variable a wait ends with a context, and a
-// slow reader misses nothing, since only the number counts. The zero value is ready; version 0 is before any
-// change.
+// Changes signals that something has changed: a version number grows with every change, and each change
+// closes a channel. Unlike with a condition variable, a context can end a wait, and a slow reader misses
+// nothing, since only the number counts. The zero value is ready; version 0 is before any change.
 type Changes struct {
 	mu      sync.Mutex
 	version int64
-	changed chan struct{} // nil while nothing waits
+	changed chan struct{} // nil while nobody waits
 }
 
-// Tell says that there is something new, and returns its version.
+// Tell announces a change and returns its version.
 func (n *Changes) Tell() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -27,7 +26,7 @@ func (n *Changes) Tell() int64 {
 	return n.version
 }
 
-// Now returns the version of what is known.
+// Now returns the current version.
 func (n *Changes) Now() int64 {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -6,21 +6,21 @@ import (
 	"sync"
 )
 
-// A viewer draws at its own pace from what a source sends at the source's. History stands between them:
-// everything is appended under one lock, and a snapshot is slices of what was appended, shared, never copied.
-// That is sound because an entry is never written twice: steps live in a slice that is only appended to, and
-// once it holds twice the limit the newer half moves to a slice of its own, so that the amortised cost of a
-// step is constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites
-// in place what a viewer may be reading.
+// A viewer draws at its own pace; a source sends at its own. History stands between them: everything is
+// appended under one lock, and a snapshot is slices of what was appended, shared, never copied. That is sound
+// because an entry is never written twice: steps live in a slice that is only appended to, and once it holds
+// twice the limit the newer half moves to a slice of its own, so that the amortised cost of a step is
+// constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites in place
+// what a viewer may be reading.
 
-// Limits of what a History keeps unless told otherwise.
+// Default limits of a History.
 const (
 	MaxSteps       = 200_000
 	maxWindowBytes = 512 << 20
 	maxOutput      = 4 << 20
 )
 
-// maxAnswers is how many answers a History keeps: more than all viewers of a process wait for at once.
+// maxAnswers is how many answers a History keeps: more than all viewers of a process can be waiting for.
 const maxAnswers = 1000
 
 // Limits bound a History; zero fields have the defaults above.
@@ -36,7 +36,7 @@ type Lost struct {
 	Count        int64
 }
 
-// View is what a History held at one moment. Its slices are shared and must not be written to.
+// View is the content of a History at one moment. Its slices are shared and must not be written to.
 type View struct {
 	Target Target
 	Began  bool
@@ -51,7 +51,8 @@ type View struct {
 	// Output is the tail of what the command wrote; OutputCut is the number of bytes that stood before it.
 	Output    []byte
 	OutputCut int64
-	// Severed says why nothing comes from the source although the job goes on, "" as long as it may.
+	// Severed says why nothing comes from the source any more although the job goes on, "" while it is
+	// connected.
 	Severed string
 	Ended   bool
 	End     End
@@ -129,7 +130,7 @@ func (s *History) Until(ctx context.Context, f func(v *View) (done bool, err err
 	}
 }
 
-// change runs f under the lock and wakes those that wait.
+// change runs f under the lock and wakes the waiters.
 func (s *History) change(f func(v *View)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +147,7 @@ func (s *History) Begin(t Target) {
 	s.change(func(v *View) { v.Target, v.Began, v.Severed = t, true, "" })
 }
 
-// Sever says why nothing comes from the source any more, until it begins again.
+// Sever says why nothing comes from the source any more, until the source begins again.
 func (s *History) Sever(why string) {
 	s.change(func(v *View) { v.Severed = why })
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-func TestAHistoryKeepsTheNewestStepsAndASnapshotStaysAsItWas(t *testing.T) {
+func TestAHistoryKeepsTheNewestStepsAndSnapshotsDoNotChange(t *testing.T) {
 	s := capture.NewHistory(capture.Limits{Steps: 10})
 	var views []capture.View
 	for i := range int64(57) {
@@ -28,7 +28,7 @@ func TestAHistoryKeepsTheNewestStepsAndASnapshotStaysAsItWas(t *testing.T) {
 	}
 }
 
-func TestAHistoryKeepsWindowsUnderItsLimitAndTheNewestAlways(t *testing.T) {
+func TestAHistoryKeepsWindowsUnderItsLimitAndAlwaysTheNewest(t *testing.T) {
 	s := capture.NewHistory(capture.Limits{WindowBytes: 100})
 	for i := range int64(8) {
 		s.Window(capture.Window{First: i, Bytes: 40})
@@ -65,7 +65,7 @@ func TestAHistoryKeepsTheTailOfTheOutputAndCountsTheRest(t *testing.T) {
 	}
 }
 
-func TestANoticeTakesThePlaceOfTheOneBeforeAndLossesAddUp(t *testing.T) {
+func TestANoticeReplacesThePreviousOneAndLossesAddUp(t *testing.T) {
 	s := capture.NewHistory(capture.Limits{})
 	s.Notice(capture.Notice{Key: "state", Text: "waiting", State: true})
 	s.Notice(capture.Notice{Key: "graphs", Text: "not seen"})

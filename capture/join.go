@@ -7,27 +7,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Windows of one process have gaps between them, and each begins with memory that is there already. To be
-// read as one trace they are stitched: what was alive at the end of one and is alive at the start of the
-// next, at the same address and with the same size, goes on living; what vanished in the gap is freed, and
-// what appeared in it allocated, at the moment at which the next window starts, with a detail that says so.
-// Ops, accesses and marks go on; times move onto the clock of the first window.
+// Windows of one process have gaps between them, and each begins with memory already allocated. Stitching
+// makes them one trace: a block that is alive at the end of one window and at the start of the next, at the
+// same address and with the same size, lives on. At the start of the next window, what vanished in the gap is
+// freed and what appeared in it is allocated, with a detail that says so. Ops, accesses and marks go on;
+// times move onto the clock of the first window.
 //
-// What is alive at a window's start is not always written down. Described windows say it with allocations at
-// time 0, which are dropped where the block goes on living. An allocator's history says it through its final
-// state: walking the events backwards from there takes every allocation away and puts every freed block back,
-// and what remains at the front was there before. So the law start + alloc - free = final closes over the
-// joined trace because it closes over each window and the seam is the difference of two known states.
+// What is alive at a window's start is not always written down. Described windows list it as allocations at
+// time 0, which are dropped if the block lives on. An allocator's history implies it through its final state:
+// walking the events backwards from there takes every allocation away and puts every freed block back, and
+// what remains at the front was there before. So the law start + alloc - free = final closes over the joined
+// trace because it closes over each window and the seam is the difference of two known states.
 //
-// Rejected: giving every window's blocks identities of their own and freeing all at each seam. It needs no
-// matching and closes the law as well, but a parameter that lives for the whole job would be shown as dying
-// at every seam.
+// Rejected: giving the blocks of every window new identities and freeing all of them at each seam. That needs
+// no matching and the law closes too, but a parameter that lives for the whole job would appear to die at
+// every seam.
 //
-// Work and memory are linear in the windows' events. Segments are matched as whole segments; where a window
-// maps parts of expandable segments, only its blocks are stitched and the loss segments_between_windows says
-// so.
+// Work and memory are linear in the windows' events. Segments are matched whole; if a window maps parts of
+// expandable segments, only its blocks are stitched, and the loss segments_between_windows says so.
 
-// betweenWindows is the name of the loss, and the op in the detail of what was made up at a seam.
+// betweenWindows is the name of the loss, and of the op in the details of events made up at a seam.
 const betweenWindows = "between_windows"
 
 // rows is what a joiner writes to: gmt.Writer, or a traces.Builder behind builderRows.
@@ -68,7 +67,7 @@ func (b builderRows) Access(a traces.Access) {
 
 func (b builderRows) Mark(m traces.Mark) { b.T.Marks = append(b.T.Marks, m) }
 
-// ErrNoWindows is returned where there is nothing to join.
+// ErrNoWindows is returned when there is nothing to join.
 var ErrNoWindows = errors.New("no window was captured yet")
 
 // Join stitches windows, oldest first, into one trace of one process.
@@ -94,7 +93,7 @@ type place struct {
 	addr   uint64
 }
 
-// held is a block that is alive, or waits for a stream after its free.
+// held is a block that is alive, or freed and waiting for a stream.
 type held struct {
 	size    int64
 	stack   traces.StackID // of the joined trace
@@ -197,8 +196,8 @@ func start(t *traces.Trace) int64 {
 	return at
 }
 
-// leading returns the time before which allocations of a window only say what was there already: described
-// windows write that at time 0, and the answer is 1. It is 0 for windows that say it otherwise.
+// leading returns the time before which a window's allocations only list what was already there: 1 for
+// described windows, which list it at time 0; 0 for windows that list it another way.
 func leading(t *traces.Trace) int64 {
 	if saysWhatWasThere(t) && !t.Final.Known {
 		return 1
@@ -206,13 +205,13 @@ func leading(t *traces.Trace) int64 {
 	return 0
 }
 
-// saysWhatWasThere reports whether a window opens with allocations, at time 0, of what was there already:
-// described ones and those of probes do.
+// saysWhatWasThere reports whether a window opens with allocations at time 0 of what was already there, as
+// described windows and those of probes do.
 func saysWhatWasThere(t *traces.Trace) bool {
 	return t.Source.Format == "described" || t.Source.Format == "probes"
 }
 
-// isGiven reports whether event i of t only says what was there before.
+// isGiven reports whether event i of t only lists what was already there.
 func isGiven(t *traces.Trace, i int, before int64) bool {
 	a := t.Events.Action[i]
 	return t.Events.Time[i] < before && (a == traces.Alloc || a == traces.SegmentAlloc || a == traces.SegmentMap)
@@ -265,7 +264,7 @@ func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[pl
 	return blocks, segments
 }
 
-// play runs a window's events forward into blocks and segments, which then hold what is there at its end.
+// play replays a window's events into blocks and segments, which then hold what is there at its end.
 func (j *joiner) play(t *traces.Trace, blocks, segments map[place]held) {
 	for i := range t.Events.Len() {
 		e := t.Events.At(i)
@@ -335,8 +334,8 @@ func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 	}
 }
 
-// free frees a block in the words that the windows use: described ones do not tell a request from its
-// completion.
+// free frees a block with the events that the windows use: described ones do not distinguish a free request
+// from its completion.
 func (j *joiner) free(p place, h held, emit func(place, held, traces.Action)) {
 	if saysWhatWasThere(j.t) {
 		emit(p, h, traces.Free)
@@ -396,8 +395,8 @@ func (j *joiner) copy(t *traces.Trace, before, shift int64) {
 		ops[i] = j.out.Op(o)
 	}
 	// A trace holds the events of one device after those of another, and its accesses as they came. Each
-	// access stands before the next event of its own device, so that device's events come out up to there,
-	// and then the access.
+	// access comes before the next event of its own device, so we write that device's events up to there,
+	// then the access.
 	next := make([]int, len(t.Devices))
 	events := func(d traces.DeviceID, end int) {
 		for ; next[d] < end; next[d]++ {

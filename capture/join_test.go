@@ -102,14 +102,14 @@ loss steps_between_windows 3
 	}
 }
 
-// job is a pretended allocator whose recording is cut into windows.
+// job is a mock allocator whose recording is cut into windows.
 type job struct {
 	r    *rand.Rand
 	live map[uint64]int64
 	next uint64
 }
 
-// run takes n steps, recorded where b is given.
+// run takes n steps, and records them if b is given.
 func (j *job) run(n int, b *traces.Builder, now *int64) {
 	for range n {
 		*now += int64(j.r.IntN(50))
@@ -159,9 +159,9 @@ func (j *job) history(n int, clock *int64) *traces.Trace {
 	return b.Finish()
 }
 
-// TestTheLawClosesOverJoinedWindows cuts random recordings of an allocator into windows, loses what lies
-// between them, and joins the rest: start + alloc - free = final, with the start and the final that the
-// allocator really had, and nothing lives twice.
+// TestTheLawClosesOverJoinedWindows cuts random recordings of an allocator into windows, drops what lies
+// between them, and joins the rest: start + alloc - free = final, with the allocator's real start and final
+// states, and no block is alive twice.
 func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 	for seed := range uint64(60) {
 		j := &job{r: rand.New(rand.NewPCG(seed, 1)), live: map[uint64]int64{}, next: 1<<20 + 4096*20}
@@ -206,7 +206,7 @@ func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 	}
 }
 
-// around prints, for each access in order, its time and its device's events just before and behind it.
+// around prints, for each access in order, its time and its device's events just before and after it.
 func around(tr *traces.Trace) string {
 	var b strings.Builder
 	name := func(e, first, end int) string {
@@ -223,7 +223,7 @@ func around(tr *traces.Trace) string {
 }
 
 // A training on a GPU reads its batch from the CPU: each step touches the memory of both.
-func TestAccessesToTwoDevicesStayBetweenTheEventsOfTheirOwn(t *testing.T) {
+func TestAccessesToTwoDevicesStayInOrderWithTheirEvents(t *testing.T) {
 	on := func(device, row string) string { return strings.Replace(row, `"on":"cpu"`, `"on":"`+device+`"`, 1) }
 	w := func(epoch, first int64) capture.Window {
 		return window(t, epoch, first,
@@ -268,8 +268,9 @@ func TestAccessesToTwoDevicesStayBetweenTheEventsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// A device that is behind ends its steps later than the host, maybe after the host has begun the next window.
-func TestAWindowBeginsWhereTheOneBeforeHasEnded(t *testing.T) {
+// A device that lags behind ends its steps later than the host, perhaps after the host has begun the next
+// window.
+func TestAWindowBeginsAfterThePreviousOneEnds(t *testing.T) {
 	w := two(t)
 	w[0].Trace.Marks[0].End = 4500 // and the second begins 4000 behind the first
 	tr, err := capture.Join(w)

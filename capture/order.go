@@ -14,8 +14,8 @@ import (
 //	         └─ accepted ─┬─ refused
 //	                      └─ done ───── ended (of a plan alone)
 //
-// An order is accepted when the source has heard it, and done when what it asks for has arrived: the window
-// is whole, the plan is carried out from the next step on. A plan that was begun ends once.
+// An order is accepted when the source has received it, and done when its result has arrived: the window is
+// complete, or the plan runs from the next step on. A plan that has begun ends once.
 
 // OrderID names an order. It is random, so that several viewers of one process never share one.
 type OrderID int64
@@ -28,18 +28,18 @@ type Action string
 
 // The actions.
 const (
-	// Describe captures the next Steps steps as one window, by the means How, or by those that Depth named
-	// last where How is empty.
+	// Describe captures the next Steps steps as one window, at the depth How, or at the depth that Depth last
+	// set if How is empty.
 	Describe Action = "describe"
 	// Every captures one step in Steps as a window; 0 ends that.
 	Every Action = "every"
-	// Depth says by what means How windows are captured from now on.
+	// Depth sets the depth How at which windows are captured from now on.
 	Depth Action = "depth"
-	// Carry has Plan carried out from the next step on, and ends the plan before. Without a Plan it only ends
-	// that.
+	// Carry carries out Plan from the next step on and ends the previous plan. Without a Plan it only ends
+	// the previous one.
 	Carry Action = "carry"
-	// Keep has what autograd saves stay on the device where no plan is carried out, and ends the plan before.
-	// A command may have been started so that saved tensors wait on the host until there is a plan.
+	// Keep makes saved tensors stay on the device while no plan is carried out, and ends the current plan. A
+	// command may have been started so that saved tensors wait on the host until there is a plan.
 	Keep Action = "keep"
 )
 
@@ -51,11 +51,11 @@ type Order struct {
 	Steps int     `json:"steps,omitempty"`
 	How   string  `json:"how,omitempty"`
 	// Saves asks for an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
-	// time that it needs one: what a plan to be carried out is made of.
+	// time it needs one: plans are made from these.
 	Saves bool `json:"saves,omitempty"`
-	// Library is where the library of package pytorch/pool lies, which writes a window [HowEvents] down.
+	// Library is the path of package pytorch/pool's library, which records windows [HowEvents].
 	Library string `json:"library,omitempty"`
-	// Number is what steps call the plan that they ran under; see [Carried].
+	// Number is the plan's number in the steps that run under it; see [Carried].
 	Number int64 `json:"number,omitempty"`
 	// Plan is in the form of package replay/live.
 	Plan json.RawMessage `json:"plan,omitempty"`
@@ -77,21 +77,21 @@ type Reason string
 
 // The reasons.
 const (
-	// ReasonUnknown means that the source knows no such order.
+	// ReasonUnknown means that the source does not know the order.
 	ReasonUnknown Reason = "unknown_order"
 	// ReasonUnreachable means that a viewer could not pass the order on.
 	ReasonUnreachable Reason = "unreachable"
 	// ReasonSuperseded means that a newer order took its place before it was begun.
 	ReasonSuperseded Reason = "superseded"
-	// ReasonNotCaptured means that the steps cannot be captured by the means that was asked for.
+	// ReasonNotCaptured means that the steps cannot be captured at the requested depth.
 	ReasonNotCaptured Reason = "not_captured"
-	// ReasonSavesUnseen means that the steps were captured and what autograd saves was not seen.
+	// ReasonSavesUnseen means that the steps were captured, but not what autograd saved.
 	ReasonSavesUnseen Reason = "saves_unseen"
 	// ReasonNotBegun means that the plan cannot be carried out.
 	ReasonNotBegun Reason = "not_begun"
-	// ReasonGivenUp means that a plan that was carried out no longer fits the steps.
+	// ReasonGivenUp means that the plan no longer fits the steps.
 	ReasonGivenUp Reason = "given_up"
-	// ReasonDiffers means that a tensor came back under the plan that was not the same to the bit.
+	// ReasonDiffers means that a tensor that came back under the plan was not identical to the bit.
 	ReasonDiffers Reason = "differs"
 	// ReasonTakenAway means that an order ended the plan, or that another plan took its place.
 	ReasonTakenAway Reason = "taken_away"
@@ -106,5 +106,5 @@ type Answer struct {
 	Text string `json:"text,omitempty"`
 }
 
-// ErrNoOrders is wrapped by the error of a source that takes no orders of a kind.
+// ErrNoOrders is wrapped by errors of sources that do not take an order of that kind.
 var ErrNoOrders = errors.New("what is watched takes no such orders")

@@ -22,36 +22,36 @@ import (
 //
 // With triggers, windows wait in memory, Before of them at most, and are written when one fires, together
 // with After windows that come later; without, every window is written. Steps are always written: they are
-// small, and what led to a trigger is seen in them.
+// small, and show what led to a trigger.
 //
 // A file that reaches its size or its age is closed and the next begun: run.gmt, run.001.gmt, and so on. Each
-// can be read by itself: the first window of a file says what was there before.
+// can be read by itself: the first window of a file lists what was already there.
 
 // RecordOptions says what a Recorder keeps.
 type RecordOptions struct {
-	// Path is the file; one that is there is refused.
+	// Path is the file; an existing file is refused.
 	Path string
-	// MaxBytes and MaxAge close a file and begin the next; 0 for never. Keep is how many files stay, the
-	// oldest going first; 0 for all.
+	// MaxBytes and MaxAge close a file and begin the next; 0 for never. Keep is how many files to keep,
+	// deleting the oldest first; 0 for all.
 	MaxBytes int64
 	MaxAge   time.Duration
 	Keep     int
-	// Triggers, where there are any, choose the windows that are kept.
+	// Triggers, if any, choose the windows that are kept.
 	Triggers      []*Trigger
 	Before, After int
-	// Control, where not nil, is asked for the windows after a trigger.
+	// Control, unless nil, is asked for the windows after a trigger.
 	Control Controller
-	// Fired, where not nil, is told of every trigger that fires, on the source's goroutine.
+	// Fired, unless nil, is called for every trigger that fires, on the source's goroutine.
 	Fired func(t *Trigger, s Step, why string)
-	// Failed, where not nil, is told once of the error that ends the recording, when it happens. It must not
+	// Failed, unless nil, is called once with the error that ends the recording, when it happens. It must not
 	// call the recorder.
 	Failed func(err error)
 	// now is the clock; tests set it.
 	now func() time.Time
 }
 
-// Recorder is a Sink that writes a recording. Its methods are safe for concurrent use. The first error of the
-// disk ends the recording, never the watching: it is what Err and Close return.
+// Recorder is a Sink that writes a recording. Its methods are safe for concurrent use. The first disk error
+// ends the recording, never the watching; Err and Close return it.
 type Recorder struct {
 	mu       sync.Mutex
 	opt      RecordOptions
@@ -64,15 +64,15 @@ type Recorder struct {
 	began    time.Time
 	flushed  time.Time
 	files    []string
-	windows  []Window // that wait for a trigger
-	after    int      // windows that are still to be kept
-	next     int64    // the step behind the last one
+	windows  []Window // waiting for a trigger
+	after    int      // number of windows still to be kept
+	next     int64    // the step after the last one
 	err      error
 	stop     chan struct{}
 	done     sync.WaitGroup
 }
 
-// NewRecorder creates the first file, so that a path that cannot be written is known before anything is
+// NewRecorder creates the first file at once, so that an unwritable path is an error before anything is
 // watched.
 func NewRecorder(opt RecordOptions) (*Recorder, error) {
 	if opt.now == nil {
@@ -87,7 +87,7 @@ func NewRecorder(opt RecordOptions) (*Recorder, error) {
 	return r, nil
 }
 
-// tick flushes while nothing happens.
+// tick flushes while nothing arrives.
 func (r *Recorder) tick() {
 	t := time.NewTicker(time.Second)
 	defer t.Stop()
@@ -103,7 +103,7 @@ func (r *Recorder) tick() {
 	}
 }
 
-// counted counts what is written.
+// counted counts the bytes written.
 type counted struct {
 	w io.Writer
 	n int64
@@ -158,7 +158,7 @@ func (r *Recorder) process() traces.Process {
 	return traces.Process{Host: r.target.Host, PID: int64(r.target.PID), Rank: r.target.Rank, WorldSize: r.target.WorldSize}
 }
 
-// Files returns the files of the recording, oldest first, those that were removed left out.
+// Files returns the files of the recording, oldest first, without those that were removed.
 func (r *Recorder) Files() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -263,7 +263,7 @@ func (r *Recorder) Step(s Step) {
 	})
 }
 
-// device returns where the process trains, with its name where that is known.
+// device returns where the process trains, with its name if known.
 func (r *Recorder) device() traces.Device {
 	d := deviceOf(r.target.Device)
 	if k := slices.IndexFunc(r.target.GPUs, func(x traces.Device) bool { return x.Kind == d.Kind && x.Ordinal == d.Ordinal }); k >= 0 {
@@ -272,8 +272,8 @@ func (r *Recorder) device() traces.Device {
 	return d
 }
 
-// samples writes a step's figures as counters of the time at which it ended. The step's own length and those
-// of its phases are counters as well, so that every column of the step list is read back from the file.
+// samples writes a step's figures as counters at the time it ended. The lengths of the step and of its phases
+// are counters too, so that every column of the step list can be read back from the file.
 func (r *Recorder) samples(s Step) {
 	device := r.w.Device(r.device())
 	end := s.End - r.began.UnixNano()
@@ -319,7 +319,7 @@ func deviceOf(name string) traces.Device {
 	return traces.Device{Kind: traces.DeviceGPU, Ordinal: n}
 }
 
-// fire keeps the windows that wait and asks for those that follow.
+// fire keeps the waiting windows and asks for those that follow.
 func (r *Recorder) fire(t *Trigger, s Step, why string) {
 	at := s.End - r.began.UnixNano()
 	r.w.Mark(traces.Mark{Start: at, End: at, Name: r.w.String("trigger " + t.String() + ": " + why), Kind: traces.MarkAnnotation})

@@ -64,7 +64,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 		t.Fatal(err)
 	}
 	want, got := rows(joined), rows(tr)
-	for _, x := range []*string{&want, &got} { // the two clocks begin at different moments
+	for _, x := range []*string{&want, &got} { // the two clocks start at different times
 		var out []string
 		for line := range strings.Lines(*x) {
 			if _, rest, ok := strings.Cut(line, " "); ok && line[0] != ' ' && line[0] != 'l' && line[0] != 'm' {
@@ -99,7 +99,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	}
 }
 
-func TestFilesRotateAndEachCanBeReadByItself(t *testing.T) {
+func TestFilesRotateAndEachIsReadable(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run.gmt")
 	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, MaxAge: time.Nanosecond, Keep: 3})
@@ -175,8 +175,8 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 	}
 }
 
-// What ends the process does so in the step behind the last one that was told of.
-func TestAnOutOfMemoryThatEndsTheProcessKeepsWhatLedThere(t *testing.T) {
+// The process ends in the step after the last one reported.
+func TestAFatalOutOfMemoryKeepsTheWindowsBeforeIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.gmt")
 	var fired []int64
 	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, Before: 2, Triggers: []*capture.Trigger{trigger(t, "oom")},
@@ -209,7 +209,7 @@ func TestAnOutOfMemoryThatEndsTheProcessKeepsWhatLedThere(t *testing.T) {
 	}
 }
 
-func TestADiskThatFailsEndsTheRecordingAndNothingElse(t *testing.T) {
+func TestADiskErrorEndsOnlyTheRecording(t *testing.T) {
 	if _, err := os.Stat("/dev/full"); err != nil {
 		t.Skip("needs /dev/full")
 	}
@@ -236,7 +236,7 @@ func TestADiskThatFailsEndsTheRecordingAndNothingElse(t *testing.T) {
 	load(t, filepath.Join(dir, "x.gmt"))
 }
 
-func TestWhatWasFlushedIsReadBackFromARecorderThatDied(t *testing.T) {
+func TestFlushedDataSurvivesTheRecordersDeath(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.gmt")
 	r, err := capture.NewRecorder(capture.RecordOptions{Path: path})
 	if err != nil {
@@ -255,7 +255,7 @@ func TestWhatWasFlushedIsReadBackFromARecorderThatDied(t *testing.T) {
 	}
 }
 
-func TestTriggersFireWhenTheirConditionBegins(t *testing.T) {
+func TestTriggersFireWhenTheirConditionBeginsToHold(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		trigger string
@@ -287,7 +287,7 @@ func TestTriggersFireWhenTheirConditionBegins(t *testing.T) {
 	}
 }
 
-func TestALeakIsASlopeAndNeitherNoiseNorAJump(t *testing.T) {
+func TestNeitherNoiseNorAJumpIsALeak(t *testing.T) {
 	const mib = int64(1 << 20)
 	for _, c := range []struct {
 		name  string
@@ -310,7 +310,7 @@ func TestALeakIsASlopeAndNeitherNoiseNorAJump(t *testing.T) {
 	}
 }
 
-func TestABadTriggerIsAnErrorThatShowsGoodOnes(t *testing.T) {
+func TestTheErrorForABadTriggerShowsGoodOnes(t *testing.T) {
 	for _, s := range []string{"", "allocated", "allocated>", "allocated>lots", "leak>1MiB", "iteration=-1", "iteration=x", "temperature>80", "step_time>1GiB"} {
 		if _, err := capture.ParseTrigger(s, timeline.ParseBytes, timeline.ParseDuration); err == nil || !strings.Contains(err.Error(), "allocated>60GiB") {
 			t.Errorf("%q: %v", s, err)

@@ -1,14 +1,15 @@
 package capture
 
-// resumed is a Sink behind which a job's story goes on from another source. Of one goroutine, as sources are.
+// resumed is a Sink through which another source continues a job. It is for one goroutine, like sources.
 type resumed struct {
 	Sink
-	step, window int64            // the last of each that is known, -1 for none
-	known        map[string]int64 // losses that were told already
+	step, window int64            // the last known of each, -1 for none
+	known        map[string]int64 // losses already reported
 }
 
-// Resume returns a Sink that passes on to sink what another source says of the job that s has seen so far. It
-// leaves out the steps, windows and losses that s has. Steps that are missing in between are counted as lost.
+// Resume returns a Sink that passes on to sink what another source reports about the job that s has seen so
+// far. It leaves out the steps, windows and losses that s already has, and counts missing steps in between as
+// lost.
 func Resume(s *History, sink Sink) Sink {
 	v := s.Snapshot()
 	r := &resumed{Sink: sink, step: -1, window: -1, known: map[string]int64{}}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestASecondSourceContinuesTheFirst: what is known is not told twice, and what nobody told is counted.
+// TestASecondSourceContinuesTheFirst: nothing is reported twice, and what is missing is counted.
 func TestASecondSourceContinuesTheFirst(t *testing.T) {
 	for _, c := range []struct {
 		name                string
@@ -30,7 +30,7 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 			again.Step(Step{Index: i})
 			again.Window(Window{First: i, Last: i})
 		}
-		again.Lose("windows", 2, "before") // as one who was there before tells it again
+		again.Lose("windows", 2, "before") // repeated by a source that was there before
 		again.Lose("windows", 1, "since")
 		again.End(End{Reason: Exited})
 		v := s.Snapshot()

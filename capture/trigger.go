@@ -10,17 +10,17 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// A trigger is a condition on the steps of a run that makes a recorder keep what stands around it. It fires
-// on the step at which the condition begins to hold, and again only after it has ceased to.
+// A trigger is a condition on the steps of a run that makes a recorder keep the windows around it. It fires
+// on the step where the condition begins to hold, and again only after the condition has stopped holding.
 //
 // A leak is a slope, and one step's figure is noisy (a garbage collector, an uneven batch). So the last
-// leakSteps steps are cut into quarters, each stands for its median, and the slope is the smallest of the
+// leakSteps steps are cut into quarters, each represented by its median, and the slope is the smallest of the
 // three from quarter to quarter: an outlier does not move it, and one jump (an epoch's first batch, a
-// validation) raises one of the three and not the others. It costs a sort of a few numbers a step. Least
-// squares was rejected since one spike or jump bends it; Theil and Sen's median of all slopes costs the
-// square and takes a jump for a slope.
+// validation) raises only one of the three. It costs a sort of a few numbers a step. Rejected: least squares,
+// because one spike or jump bends it; Theil and Sen's median of all slopes, because it costs the square and
+// mistakes a jump for a slope.
 
-// leakSteps is the number of steps over which a leak is judged.
+// leakSteps is the number of steps over which a leak is measured.
 const leakSteps = 64
 
 type triggerKind uint8
@@ -44,7 +44,7 @@ type Trigger struct {
 	last   []int64 // figures of the last leakSteps steps
 }
 
-// String returns the trigger as it was written.
+// String returns the trigger as the user wrote it.
 func (t *Trigger) String() string { return t.text }
 
 var figures = map[string]func(Step) maybe.Int{
@@ -103,7 +103,7 @@ func ParseTrigger(s string, parseBytes, parseDuration func(string) (int64, error
 	return t, nil
 }
 
-// Step tells the trigger of a step and reports whether it fires, and why.
+// Step passes a step to the trigger and reports whether it fires, and why.
 func (t *Trigger) Step(s Step) (fires bool, why string) {
 	holds := false
 	switch t.kind {
@@ -134,7 +134,7 @@ func (t *Trigger) Step(s Step) (fires bool, why string) {
 	return fires, why
 }
 
-// slope returns the growth in bytes a step, where enough steps with a figure were seen.
+// slope returns the growth in bytes a step, if enough steps with a figure were seen.
 func (t *Trigger) slope(s Step) (float64, bool) {
 	v, ok := maybe.First(s.Allocated, s.RSS).Value()
 	if !ok {
@@ -156,7 +156,7 @@ func (t *Trigger) slope(s Step) (float64, bool) {
 	return slope, true
 }
 
-// End tells the trigger how the run ended and reports whether it fires.
+// End passes the end of the run to the trigger and reports whether it fires.
 func (t *Trigger) End(e End) (fires bool, why string) {
 	return t.kind == onOOM && e.OutOfMemory, "the process died of a failed allocation"
 }

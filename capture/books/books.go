@@ -4,10 +4,10 @@
 // the two with nvml.Reconcile: the parts add up to what NVML says is used. The rest is unexplained, and may
 // be negative, since the two are read at different moments.
 //
-// The device is first of all the one on which NVML lists the process. PyTorch's cuda:0 is the first of the
-// devices that CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus. So the number is
-// translated only if NVML lists the process on several devices or, as inside a container, on none, and only
-// if the translation is certain. The figures of a wrong device would add up, too, and mean nothing.
+// The device is normally the one on which NVML lists the process. PyTorch's cuda:0 is the first device that
+// CUDA_VISIBLE_DEVICES leaves, in CUDA's own order; NVML counts by PCI bus. So the number is translated only
+// if NVML lists the process on several devices or, as inside a container, on none, and only if the
+// translation is certain. The figures of a wrong device would add up too, and mean nothing.
 //
 // A reading takes NVML tens of milliseconds, too long for a screen to wait. It starts when the parts are
 // asked for and is shown once it is complete. Nothing runs in between, so there is nothing to stop.
@@ -33,20 +33,20 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// readAgain is the age of a reading at which another one starts.
+// readAgain is the age of a reading at which a new one starts.
 const readAgain = time.Second
 
-// manyOthers is up to how many other processes are named; more are one part.
+// manyOthers is how many other processes are named; any more form one part.
 const manyOthers = 3
 
 // Entry is one line of the split of the memory.
 type Entry struct {
 	Name  string
 	Bytes int64
-	// Derived says that the figure is a remainder or an estimate, and was not read anywhere.
+	// Derived says that the figure is a remainder or an estimate, not a reading.
 	Derived bool
-	// Unexplained says that it is not known what the bytes are. They may be negative, since figures from
-	// different moments are added up.
+	// Unexplained says that we do not know what the bytes are. They may be negative, since the sum mixes
+	// figures from different moments.
 	Unexplained bool
 }
 
@@ -67,14 +67,14 @@ type Books struct {
 	own      map[int]*account      // by process
 }
 
-// account is what is remembered about a process.
+// account is what we remember about a process.
 type account struct {
 	device   int // -1 where not known
 	bound    nvml.ContextBound
 	least    maybe.Int // the bound
 	reserved maybe.Int // at the last step
-	since    int64     // the end of the first step with as much, in Unix time
-	observed time.Time // of the last reading that bound has seen
+	since    int64     // the end of the first step that held as much, in Unix time
+	observed time.Time // the last reading that bound has seen
 }
 
 // New returns the books of a session's process. NVML is opened when they are first used; without it they are
@@ -155,14 +155,14 @@ func OfStep(s *capture.Step) ([]Entry, Entry) {
 	return parts, whole
 }
 
-// kinds are the kinds of tensors that a step's totals tell apart; what was not counted is 0.
+// kinds are the kinds of tensors that a step's totals distinguish; one that was not counted is 0.
 func kinds(s *capture.Step) []Entry {
 	return []Entry{{Name: "parameters", Bytes: s.Parameters.Or(0)},
 		{Name: "gradients", Bytes: s.Gradients.Or(0)},
 		{Name: "optimizer state", Bytes: s.OptimizerState.Or(0)}}
 }
 
-// allocatorFigures is what a step tells of its device's allocator.
+// allocatorFigures is what a step says about its device's allocator.
 func allocatorFigures(pid int, s *capture.Step) nvml.AllocatorFigures {
 	return nvml.AllocatorFigures{PID: pid, Requested: counted(s.Requested), Allocated: s.Allocated,
 		Active: counted(s.Active), Reserved: s.Reserved, PrivatePools: s.PoolsFree}
@@ -183,7 +183,7 @@ func (b *Books) refresh() {
 		return
 	}
 	b.reading, b.began = true, b.now()
-	wanted := map[int]bool{} // the devices of all processes, or all devices as long as one's is not known
+	wanted := map[int]bool{} // the devices of all processes, or all devices while one's is unknown
 	for _, a := range b.own {
 		if wanted[a.device] = true; a.device < 0 {
 			wanted = nil
@@ -206,7 +206,7 @@ func (b *Books) read(source nvml.Source, devices []nvml.Device, wanted map[int]b
 		if err != nil || d.Err != nil || wanted != nil && !wanted[d.Index] {
 			continue
 		}
-		// a device that does not answer has no reading, since an old one says nothing about now
+		// a device that does not answer has no reading: an old one says nothing about now
 		if r, err := source.Read(d.Index); err == nil {
 			readings[d.Index] = &r
 		}
@@ -222,7 +222,7 @@ func (b *Books) lists(r *nvml.Reading, pid int) bool {
 }
 
 // deviceOf returns the index of the device that a process is on, -1 if unknown; certain says that NVML itself
-// says so.
+// reports it.
 func (b *Books) deviceOf(pid int) (index int, certain bool) {
 	var listed []int
 	for _, d := range b.devices {
@@ -307,7 +307,7 @@ func environOf(root string, pid int) map[string]string {
 }
 
 // namedParts gives the split the words of the live view, with the known kinds of tensors as separate parts;
-// listed says that NVML lists the process.
+// listed says whether NVML lists the process.
 func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Entry {
 	var parts []Entry
 	add := func(name string, bytes int64, derived, unexplained bool) {
@@ -322,7 +322,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Entry {
 		switch p.Name {
 		case nvml.Tensors:
 			rest, name := p.Bytes, "other tensors and rounding"
-			if counted(s.Requested).IsKnown() { // then rounding is a part of its own
+			if counted(s.Requested).IsKnown() { // then rounding is a separate part
 				name = "other tensors"
 			}
 			for _, t := range kinds(s) {
@@ -368,7 +368,7 @@ func namedParts(r *nvml.Reconciliation, s *capture.Step, listed bool) []Entry {
 	return parts
 }
 
-// poolsName names what private pools hold, with its age unless it was counted at the step's end.
+// poolsName labels what private pools hold, with the figure's age unless it was counted at the step's end.
 func poolsName(s *capture.Step) string {
 	at := s.PoolsAt.Or(s.End)
 	if at >= s.Start {

@@ -56,7 +56,7 @@ func (b *Books) readNow(t *testing.T) {
 	}
 }
 
-// step is a step that ends now with these figures of the allocator, of which 1 GiB are parameters.
+// step is a step that ends now with these allocator figures, 1 GiB of it parameters.
 func step(allocated, reserved int64) *capture.Step {
 	return &capture.Step{End: time.Now().UnixNano(), Allocated: maybe.Known(allocated),
 		Reserved: maybe.Known(reserved), Parameters: maybe.Known(gib), OptimizerState: maybe.Known(0)}
@@ -106,7 +106,7 @@ program21 (21): 2
 unexplained: 1 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
-		// Two witnesses, two moments: what is left over is less than nothing, and is shown so.
+		// Two sources, two moments: the remainder is negative, and is shown as such.
 		{"freed meanwhile", "cuda:0", on{0: {{10, 13 * gib}}}, 13 * gib, 14 * gib, `parameters: 1
 other tensors and rounding: 12 derived
 cached and private pools: 1
@@ -136,7 +136,7 @@ Used on GPU 1, by NVML: 12
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := booksOf(t, c.device, c.of)
-			b.own[10].since = math.MaxInt64 // no reading is of the moment: the context has no bound
+			b.own[10].since = math.MaxInt64 // no reading is from the same moment: the context has no bound
 			parts, whole, ok := b.Parts(10, step(c.allocated, c.reserved))
 			got := "nothing"
 			if ok {
@@ -156,7 +156,7 @@ Used on GPU 1, by NVML: 12
 	}
 }
 
-func TestTheBooksTellRoundingAndWhatAnotherStreamStillUses(t *testing.T) {
+func TestTheBooksShowRoundingAndPendingFrees(t *testing.T) {
 	b := booksOf(t, "cuda:0", on{0: {{10, 10 * gib}}})
 	b.own[10].since = math.MaxInt64
 	s := step(6*gib, 9*gib)
@@ -176,8 +176,8 @@ Used on GPU 0, by NVML: 12
 	}
 }
 
-// cudaMallocAsync's requested and active bytes stay 0, which are no figures.
-func TestFinerFiguresThatAnAllocatorDoesNotCountAreNotZero(t *testing.T) {
+// cudaMallocAsync leaves requested and active bytes at 0; these are not figures.
+func TestFiguresThatAnAllocatorDoesNotCountAreUnknown(t *testing.T) {
 	s := step(6*gib, 9*gib)
 	s.Requested, s.Active = maybe.Known(0), maybe.Known(0)
 	const want = `parameters: 1
@@ -190,7 +190,7 @@ Reserved after a step: 9
 	}
 }
 
-func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
+func TestTheBooksShowPrivatePoolsAndTheAgeOfTheirFigure(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		free, ago int64 // GiB, seconds before the step's end
@@ -220,7 +220,7 @@ func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
 				before+c.want+after; !ok || got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
-			// Without NVML the allocator's own parts are the same, and their whole is what it has reserved.
+			// Without NVML the allocator's parts are the same, and their total is what it has reserved.
 			if parts, whole = OfStep(s); table(parts, whole) != before+c.want+"Reserved after a step: 9\n" {
 				t.Errorf("without NVML:\n%s", table(parts, whole))
 			}
@@ -231,13 +231,13 @@ func TestTheBooksTellPrivatePoolsAndHowOldTheirFigureIs(t *testing.T) {
 func TestTheContextIsBoundedByTheLeastSeenOutsideTheAllocator(t *testing.T) {
 	b := booksOf(t, "cuda:0", on{0: {{10, 9 * gib}}})
 	first := step(5*gib, 8*gib)
-	b.Parts(10, first) // the reading is older than the first step with that much: not of one moment
+	b.Parts(10, first) // the reading is older than the first step with that much: not the same moment
 	if b.own[10].least.IsKnown() {
 		t.Errorf("bound %v", b.own[10].least)
 	}
 	b.readNow(t)
 	b.Parts(10, first)
-	b.own[10].since = first.End // as if the steps before had held as much
+	b.own[10].since = first.End // as if earlier steps had held as much
 	parts, whole, ok := b.Parts(10, step(5*gib, 8*gib))
 	if want := "CUDA context, at most: 1 derived\n"; !ok || !strings.Contains(table(parts, whole), want) {
 		t.Errorf("got\n%s, want a line %q", table(parts, whole), want)

@@ -2,7 +2,7 @@
 //
 // Its duties:
 //   - [Process] is one watched process: its session, its orders, its recording, other viewers, and its life;
-//   - [Watch] is the process that watching begins with. It brings the agent in, takes it out again, and finds
+//   - [Watch] is the process that watching begins with. It injects the agent, removes it again, and finds
 //     the other ranks of the training where something is to be done in all of them;
 //   - [Job] is a command. It sorts what comes from all of its processes, and says which train.
 //

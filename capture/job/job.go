@@ -13,23 +13,22 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// A command may train in several processes: the ranks of torchrun, what mp.spawn starts, two scripts beside
-// each other or one after the other.
+// A command may train in several processes: the ranks of torchrun, the children of mp.spawn, or two scripts,
+// in parallel or one after the other.
 //
-// The source sends what one of them says to the job's sink, and asks for a sink for every other. When the one
-// ends, another may take its place. Job is that sink and passes every message on to the process that it comes
-// from. Each process has a session and, if the job is recorded, a file from its first step on. One that has
-// not stepped, such as a launcher that imports torch, is not in the list.
+// The source sends messages from one of them to the job's sink, and asks for a sink for each of the others.
+// When that one ends, another may take its place. Job is that sink and passes every message on to the process
+// that it comes from. Each process has a session and, if the job is recorded, a file from its first step on.
+// One that has not stepped, such as a launcher that imports torch, is not in the list.
 
 // Job is a command with all of its processes. It is the sink of its source.
 type Job struct {
-	// Changes tell of a process's first step and of the command's end. What else becomes of a process is a
-	// change of its session.
+	// Changes signal a process's first step and the command's end. Any other change of a process is a change
+	// of its session.
 	capture.Changes
-	// Record, where not nil, has a process that is not the first written to a file of its own.
+	// Record, unless nil, records a process other than the first to its own file.
 	Record func(p *Process) error
-	// Unmet, where not nil, is told why a process's steps are not captured as they were asked to be, or lack
-	// figures.
+	// Unmet, unless nil, is told why a process's steps are not captured as requested, or lack figures.
 	Unmet func(t capture.Target, why string)
 
 	main *Watch
@@ -41,20 +40,20 @@ type Job struct {
 
 	mu    sync.Mutex
 	share func(pid int, r *pytorch.Relay) // serves other viewers of a process; nil for not at all
-	over  bool                            // the command has ended, as end says
+	over  bool                            // the command has ended; end says how
 	end   capture.End
 }
 
 var _ pytorch.Family = (*Job)(nil)
 
-// Limits of what is kept of a process other than the first: there may be many.
+// Limits of what is kept about processes other than the first: there may be many.
 const (
 	memberSteps  = 50_000
 	memberWindow = 64 << 20
 )
 
-// lookAfter is the time between two looks at whether the current process is still there. Before Linux 5.3
-// only its parent is told.
+// lookAfter is how often we check whether the current process still exists. Before Linux 5.3 only its parent
+// is notified.
 const lookAfter = time.Second
 
 // New returns a job whose first process is watched by w.
@@ -75,11 +74,11 @@ func (j *Job) Run(ctx context.Context, command *pytorch.Job) {
 	j.main.run(ctx, command, j)
 }
 
-// Injector brings the agent into processes of the command that miss its environment.
+// Injector brings the agent into processes of the command that lack its environment.
 func (j *Job) Injector() pytorch.Injector { return j.main.injector(j, 0) }
 
-// watch ends the current process when it is gone. The source ends all others, but takes the end of this one
-// for the job's: of several, the others may go on, or wait for it forever.
+// watch marks the current process as ended when it is gone. The source does so for all others, but treats the
+// end of this one as the job's: with several processes, the others may go on, or wait for it forever.
 func (j *Job) watch() {
 	tick := time.NewTicker(lookAfter)
 	defer tick.Stop()
@@ -113,7 +112,7 @@ func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
 	return p
 }
 
-// admit begins a process's file, with its first step.
+// admit begins a process's file at its first step.
 func (j *Job) admit(p *Process) {
 	if p.ID > 0 {
 		if j.Record != nil {
@@ -133,8 +132,8 @@ func (j *Job) admit(p *Process) {
 	j.Tell()
 }
 
-// Ended implements pytorch.Family. The end of an only process is left to the job's end, which has an exit
-// code.
+// Ended implements pytorch.Family. If there is only one process, its end is left to the job's end, which has
+// an exit code.
 func (j *Job) Ended(t capture.Target, e capture.End) {
 	p := j.roster.sending()
 	if !same(p.Target(), t) {
@@ -171,7 +170,7 @@ func (j *Job) Begin(t capture.Target) {
 	next.Begin(t)
 }
 
-// passOn makes next the current process: the one before has ended, or its agent has left it.
+// passOn makes next the current process: the previous one has ended, or its agent has left it.
 func (j *Job) passOn(now, next *Process) {
 	j.roster.passTo(next)
 	now.connect(nil)
@@ -196,8 +195,8 @@ func (j *Job) Lose(name string, n int64, detail string) { j.roster.sending().Los
 // Output implements capture.Sink: the job's output is kept with its first process.
 func (j *Job) Output(b []byte) { j.First().Output(b) }
 
-// End implements capture.Sink. A job of one ends as its process does. Of several, none has the command's exit
-// code, and the last word may be the launcher's.
+// End implements capture.Sink. A job of one process ends as that process does. Of several, none has the
+// command's exit code, and the last message may be the launcher's.
 func (j *Job) End(e capture.End) {
 	list := j.Processes()
 	if len(list) < 2 {
@@ -244,7 +243,7 @@ func (j *Job) WaitOver(ctx context.Context) error {
 	}
 }
 
-// Over returns how the command has ended; ok is false where it has not.
+// Over returns how the command ended; ok is false while it has not.
 func (j *Job) Over() (e capture.End, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// life is who a process is, and when it began to train and ended.
+// life is a process's identity, and when it began to train and ended.
 type life struct {
 	count func() int // numbers the first steps and the ends of all processes of a job; nil without others
 
@@ -31,8 +31,8 @@ func (l *life) is(t capture.Target) {
 	l.target = t
 }
 
-// When returns when the process took its first step and when it ended, counted with those of all processes of
-// the job from 1; 0 is for what has not happened.
+// When returns when the process took its first step and when it ended, numbered from 1 among those of all
+// processes of the job; 0 if that has not happened.
 func (l *life) When() (stepped, ended int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -51,7 +51,7 @@ func (l *life) hasEnded() bool {
 	return ended > 0
 }
 
-// steps notes that the process steps and reports whether this is the first time.
+// steps notes that the process took a step and reports whether it is the first.
 func (l *life) steps() (first bool) { return !l.hasStepped() && l.happens(&l.stepped) }
 
 // ends notes that the process has ended and reports whether this is the first time.
@@ -79,7 +79,7 @@ func (l *life) leave() {
 	l.left = true
 }
 
-// end is how a process ended whose own end nobody reported.
+// end is how a process ended when nothing reported its end.
 func (l *life) end() capture.End {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -13,26 +13,26 @@ import (
 // ErrNotConnected answers orders that come too early.
 var ErrNotConnected = errors.New("this job takes no orders yet")
 
-// orders are what a process is asked for, and who takes the orders.
+// orders is what a process is asked for, and who takes the orders.
 type orders struct {
 	session *capture.History
 
 	mu     sync.Mutex
 	source capture.Controller // nil before it is connected
 	host   int                // the process of the viewer that has the agent, 0 for this one
-	every  int                // of how many steps one is captured whole, 0 for none
-	told   bool               // the source knows
-	depth  string             // how steps are to be captured, "" where the source knows or may choose
-	first  int                // how many steps to ask for whole as soon as it steps, once; 0 for none
+	every  int                // capture one step in this many whole, 0 for none
+	told   bool               // the source has been told
+	depth  string             // how to capture steps, "" if the source knows or may choose
+	first  int                // how many steps to capture whole once it steps; 0 for none
 	asked  time.Time          // when steps were asked for, the zero time for never
-	window int64              // the newest step that was captured then
+	window int64              // the newest step captured at that time
 }
 
 // Wants says what a process is asked for.
 type Wants struct {
-	// Every is of how many steps one is captured whole, 0 for none.
+	// Every: one step in this many is captured whole, 0 for none.
 	Every int
-	// Pending says that steps were asked for and have not come yet.
+	// Pending says that requested steps have not arrived yet.
 	Pending bool
 	// Host is the process of the viewer that has the agent, 0 for this one.
 	Host int
@@ -40,10 +40,10 @@ type Wants struct {
 	Connected bool
 }
 
-// longestWait is how long steps that were asked for count as pending.
+// longestWait is how long requested steps count as pending.
 const longestWait = time.Minute
 
-// warm is how many steps a process takes before it gets orders.
+// warm is how many steps a process must take before it gets orders.
 const warm = 1
 
 // connect sends orders to c from now on; nil drops them.
@@ -60,7 +60,7 @@ func (o *orders) connected() capture.Controller {
 	return o.source
 }
 
-// want says what to ask for before the process has connected.
+// want sets what to ask for before the process has connected.
 func (o *orders) want(every int, depth string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -74,9 +74,9 @@ func (o *orders) wantFirst(steps int) {
 	o.first = steps
 }
 
-// hosted says which viewer has the agent. An agent that has lost its viewer captures nothing by itself, so
-// that one step in every is asked for again; another viewer shows what it captured, so that nothing is asked
-// of it that the user did not ask for.
+// hosted says which viewer has the agent. An agent that has lost its viewer captures nothing by itself, so we
+// order one step in every again. Another viewer shows what it captures, so we ask it only for what the user
+// asked for.
 func (o *orders) hosted(host, every int, unasked bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -146,7 +146,7 @@ func (o *orders) CaptureEvery(ctx context.Context, steps int) error {
 	return nil
 }
 
-// ask gives the process its orders once it steps, until all are given or ctx is done.
+// ask gives the process its orders once it steps, until it has taken all of them or ctx is done.
 func (o *orders) ask(ctx context.Context) {
 	_ = o.session.Until(ctx, func(v *capture.View) (bool, error) {
 		if v.Ended || len(v.Steps) < warm {
@@ -156,8 +156,8 @@ func (o *orders) ask(ctx context.Context) {
 	})
 }
 
-// askNow gives the orders and reports whether all were taken. What is not taken is ordered again, except for
-// the first steps: people see why and ask again.
+// askNow gives the orders and reports whether the process took all of them. Those it did not take are given
+// again, except for the first steps: people see why and ask again.
 func (o *orders) askNow(ctx context.Context) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()

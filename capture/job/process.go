@@ -9,7 +9,7 @@ import (
 // parts, each with its own state: the orders, the recording, and the process's life. Its methods are safe for
 // concurrent use.
 type Process struct {
-	// History is what is kept of the process.
+	// History is what we keep of the process.
 	History *capture.History
 	// ID tells the processes of a job apart. The first has 0.
 	ID int
@@ -38,13 +38,13 @@ func newProcess(l capture.Limits) *Process {
 	return p
 }
 
-// joins makes the process one of a job.
+// joins adds the process to a job.
 func (p *Process) joins(j *Job) { p.job, p.life.count = j, j.roster.count }
 
-// Tell shows a notice to all who watch the process. It is not recorded.
+// Tell shows a notice to all viewers of the process. It is not recorded.
 func (p *Process) Tell(n capture.Notice) { p.relay.Notice(n) }
 
-// Record has the process written to a file from now on.
+// Record writes the process to a file from now on.
 func (p *Process) Record(o capture.RecordOptions) error {
 	o.Control = &p.orders
 	return p.recording.begin(o, p.Target())

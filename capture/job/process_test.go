@@ -19,10 +19,10 @@ func (o *taker) Order(_ context.Context, x capture.Order) error {
 
 func (o *taker) Detach(context.Context) error { return nil }
 
-func TestWhatIsWantedIsAskedForOnceTheProcessSteps(t *testing.T) {
+func TestOrdersWaitForTheFirstStep(t *testing.T) {
 	p := NewWatch(Options{Every: 10, Depth: capture.HowHistory}).Process
 	p.wantFirst(2)
-	if p.askNow(t.Context()) { // nobody takes orders yet: what is asked for once is asked for in vain
+	if p.askNow(t.Context()) { // nobody takes orders yet
 		t.Error("what nobody has heard is not asked for again")
 	}
 	o := &taker{}
@@ -52,7 +52,7 @@ func TestAJobLearnsWhatItsProcessesCannotCapture(t *testing.T) {
 	}
 }
 
-func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
+func TestRequestedStepsArePendingUntilTheyArrive(t *testing.T) {
 	p := NewWatch(Options{}).Process
 	p.connect(&taker{})
 	pending := func() bool {
@@ -64,7 +64,7 @@ func TestStepsThatWereAskedForArePendingUntilSomeCome(t *testing.T) {
 		t.Error("nobody asked for any")
 	}
 	if err := p.Capture(t.Context(), 1); err != nil || !pending() {
-		t.Errorf("the ones that were there before are taken for those that were asked for: %v", err)
+		t.Errorf("earlier steps count as the requested ones: %v", err)
 	}
 	p.Window(capture.Window{First: 9, Last: 9})
 	if pending() {
@@ -84,31 +84,31 @@ func rank(j *Job, n int) *Process {
 	return p
 }
 
-func TestAProcessWhoseConnectionIsLostIsShownAsLostUntilItIsBack(t *testing.T) {
+func TestALostConnectionIsShownUntilItIsBack(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	first, second := rank(j, 0), rank(j, 1)
 	lost := errors.New("the connection was lost")
 	j.Severed(second.Target(), lost)
 	if a, b := first.History.Snapshot().Severed, second.History.Snapshot().Severed; a != "" ||
 		b != lost.Error() {
-		t.Errorf("of the first is said %q, of the second %q", a, b)
+		t.Errorf("first process: %q, second: %q", a, b)
 	}
 	second.Begin(second.Target())
 	if why := second.History.Snapshot().Severed; why != "" {
-		t.Errorf("it is back, and said to be lost: %s", why)
+		t.Errorf("it is back but still shown as lost: %s", why)
 	}
 	if err := j.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestAProcessThatTheAgentLeftIsNotSaidToHaveExited(t *testing.T) {
+func TestAProcessThatTheAgentLeftHasNotExited(t *testing.T) {
 	for _, how := range []string{capture.Exited, capture.Detached} {
 		j := New(NewWatch(Options{}))
 		first := rank(j, 0)
 		j.Ended(capture.Target{PID: 999}, capture.End{Reason: capture.Detached}) // another
 		j.Ended(first.Target(), capture.End{Reason: how})
-		j.Begin(capture.Target{PID: 300, Rank: -1}) // whose messages come from now on
+		j.Begin(capture.Target{PID: 300, Rank: -1}) // messages are from this process from now on
 		if v := first.History.Snapshot(); !v.Ended || v.End.Reason != how {
 			t.Errorf("%s: it ended %+v", how, v.End)
 		}

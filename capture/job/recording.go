@@ -12,11 +12,11 @@ type recording struct {
 	relay *pytorch.Relay
 
 	mu       sync.Mutex
-	recorder *capture.Recorder // nil where it is not recorded
+	recorder *capture.Recorder // nil if it is not recorded
 	unsaved  error             // why it is not recorded although it should be
 }
 
-// begin has the process written to a file from now on.
+// begin writes the process to a file from now on.
 func (r *recording) begin(o capture.RecordOptions, t capture.Target) error {
 	recorder, err := capture.NewRecorder(o)
 	if err == nil && t.PID != 0 {

@@ -11,13 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// A process that was attached to may be one rank of several. The others are looked for when a plan is to be
-// carried out in all of them: they are children of the same parent and have torch loaded. The agent in each
-// says whether it is a rank of the same training. If not, the agent leaves at once.
+// A process that we attached to may be one rank of several. We look for the others when all of them are to
+// carry out a plan: they are children of the same parent and have torch loaded. The agent in each says
+// whether it is a rank of the same training. If not, the agent leaves at once.
 //
-// Rejected: the ranks' environment (MASTER_PORT), which has nothing in those that multiprocessing starts.
+// Rejected: the ranks' environment (MASTER_PORT), which is not set in processes that multiprocessing starts.
 
-// siblings are the other ranks of a process that was attached to. The zero value is ready.
+// siblings are the other ranks of a process that we attached to. The zero value is ready.
 type siblings struct {
 	mu     sync.Mutex
 	lister procs.Lister
@@ -28,23 +28,23 @@ type siblings struct {
 // sibling is another rank, or a process that might be one.
 type sibling struct {
 	pid   int
-	watch *Watch // nil where it cannot be attached to
+	watch *Watch // nil if we cannot attach to it
 	stop  context.CancelFunc
 	err   error
-	no    bool // it is no rank of this training, and is let go of
+	no    bool // it is not a rank of this training; the agent leaves it
 
 	letGo sync.Once
-	left  error // how that went
+	left  error // the result of leaving
 }
 
 const (
-	// siblingsEvery is the time between two looks at the processes of the machine.
+	// siblingsEvery is how often we look at the processes of the machine.
 	siblingsEvery = 2 * time.Second
-	// siblingWait is how long one is waited for that takes the agent in.
+	// siblingWait is how long to wait for a sibling to load the agent.
 	siblingWait = 15 * time.Second
 )
 
-// look returns the other ranks of a process's training, those that cannot be attached to with the reason.
+// look returns the other ranks of a process's training; ranks we cannot attach to carry the reason.
 func (k *siblings) look(ctx context.Context, of capture.Target) (list []Member) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -82,7 +82,7 @@ func (k *siblings) find(ctx context.Context, of capture.Target) {
 		}
 		k.known[p.PID], fresh = s, append(fresh, s)
 	}
-	ctx, cancel := context.WithTimeout(ctx, siblingWait) // one that answers later is in the list then
+	ctx, cancel := context.WithTimeout(ctx, siblingWait) // one that answers later is listed from then on
 	defer cancel()
 	for _, s := range fresh {
 		if s.watch != nil {
@@ -98,7 +98,7 @@ func attachSibling(p *procs.Process) *sibling {
 	s := &sibling{pid: p.PID}
 	found, err := Attachable(p.PID)
 	if err != nil {
-		s.err = fmt.Errorf("it cannot be attached to: %w", err)
+		s.err = fmt.Errorf("cannot attach to it: %w", err)
 		return s
 	}
 	s.watch = NewWatch(Options{Unasked: true})
@@ -117,7 +117,7 @@ func (s *sibling) member(of capture.Target) (m Member, ok bool) {
 	v := s.watch.History.Snapshot()
 	switch {
 	case v.Ended && v.End.Reason == capture.Refused && !v.Began:
-		m.Err = errors.New("it cannot be attached to: " + v.End.Detail)
+		m.Err = errors.New("cannot attach to it: " + v.End.Detail)
 		return m, true
 	case !v.Began || v.Ended || s.no:
 		return m, false
@@ -131,7 +131,7 @@ func (s *sibling) member(of capture.Target) (m Member, ok bool) {
 	return s.watch.member(), true
 }
 
-// leave takes the agent out of the process again, once, and returns when it is out.
+// leave removes the agent from the process, once, and returns when it is out.
 func (s *sibling) leave() error {
 	if s.watch == nil {
 		return nil
@@ -144,7 +144,7 @@ func (s *sibling) leave() error {
 	return s.left
 }
 
-// leave detaches from all of them, and waits for those that are detaching already.
+// leave detaches from all siblings, and waits for those already detaching.
 func (k *siblings) leave() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -41,7 +41,7 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 			&capture.End{Reason: capture.Exited}), "", ""},
 		{"one that does not take the agent in", with(capture.Target{}, 0,
 			&capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0",
-			"it cannot be attached to: traced by another"},
+			"cannot attach to it: traced by another"},
 		{"one that may not be attached to", &sibling{pid: 7, err: errors.New("not permitted")}, "process 7",
 			"not permitted"},
 	} {
@@ -58,7 +58,7 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 	}
 }
 
-func TestTheAgentIsOutOfAProcessThatIsNoRankBeforeGmemtopEnds(t *testing.T) {
+func TestTheAgentLeavesNonRanksBeforeGmemtopEnds(t *testing.T) {
 	s := &sibling{pid: 101, watch: NewWatch(Options{}), stop: func() {}}
 	s.watch.History.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
 	out := make(chan struct{})

@@ -18,17 +18,17 @@ import (
 
 // Options say how a process is watched.
 type Options struct {
-	// Every is of how many steps one is captured whole, 0 for none. Unasked says that it is a default, which
-	// is not ordered if another viewer has the agent.
+	// Every: one step in this many is captured whole, 0 for none. Unasked says that it is a default, which is
+	// not ordered if another viewer has the agent.
 	Every   int
 	Unasked bool
 	// Depth says how steps are captured, "" for the agent's choice.
 	Depth string
-	// Attached says for people how the agent came in; nil for nothing.
+	// Attached tells people how the agent got in; nil for nothing.
 	Attached func(inject.Report) capture.Notice
 }
 
-// Watch is the process that watching begins with: one that was attached to, or the first of a command.
+// Watch is the process that watching begins with: one that we attached to, or the first of a command.
 type Watch struct {
 	*Process
 	options Options
@@ -43,7 +43,7 @@ type Watch struct {
 const patience = 5 * time.Second
 
 // FirstSteps is how many steps of a process are captured whole as soon as it steps, so that there is
-// something to look at: two, to show what is carried from one to the next.
+// something to look at: two, to show what carries over from one to the next.
 const FirstSteps = 2
 
 // NewWatch prepares to watch a process.
@@ -62,7 +62,7 @@ type Source interface {
 // Run begins to follow a source, until it ends or ctx is done.
 func (w *Watch) Run(ctx context.Context, source Source) { w.run(ctx, source, w.Process) }
 
-// run has a source speak to a sink.
+// run connects a source to a sink.
 func (w *Watch) run(ctx context.Context, source Source, sink capture.Sink) {
 	w.connect(source)
 	if s, ok := source.(interface{ Share(r *pytorch.Relay) }); ok {
@@ -112,8 +112,8 @@ func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 	}
 }
 
-// Connect returns at once. It brings the agent into a running process and follows it until ctx is done. The
-// session is told if it cannot.
+// Connect returns at once. It brings the agent into a running process and follows it until ctx is done. If it
+// cannot, it tells the session.
 func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 	w.running.Go(func() {
 		s, err := pytorch.Attach(ctx, pid, w.injector(w.Process, started))
@@ -157,8 +157,8 @@ func (w *Watch) has(ctx context.Context, s *pytorch.Session) {
 	w.running.Go(func() { w.ask(ctx) })
 }
 
-// LetGo takes the agent out of a process that was attached to, and out of the other ranks. Its source must
-// still be running.
+// LetGo removes the agent from a process that we attached to, and from the other ranks. Its source must still
+// be running.
 func (w *Watch) LetGo() error { return errors.Join(w.letGo(), w.kin.leave()) }
 
 func (w *Watch) letGo() error {
@@ -179,8 +179,7 @@ func (w *Watch) letGo() error {
 	return nil
 }
 
-// Members returns the ranks of the training that is watched, or the process alone if it is no rank. More is
-// always false.
+// Members returns the ranks of the training, or only the process if it is not a rank. More is always false.
 func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
 	v := w.History.Snapshot()
 	if !v.Ended {
@@ -193,7 +192,7 @@ func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
 	return list, false
 }
 
-// rank is the process's number among the ranks, behind all others where it is not known.
+// rank is the process's rank, sorted last if unknown.
 func (m *Member) rank() int {
 	if m.Process == nil {
 		return 1 << 30
@@ -201,8 +200,7 @@ func (m *Member) rank() int {
 	return m.History.Snapshot().Target.Rank
 }
 
-// Attachable says what stands in the way of attaching to a process. If an agent lives there already, nothing
-// does.
+// Attachable says what prevents attaching to a process: nothing, if an agent is already there.
 func Attachable(pid int) (inject.Findings, error) {
 	found := inject.Check(pid)
 	if err := pytorch.OtherVersion(pid); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Whole returns a source that takes orders, made of one that captures everything, as probes do. Detach ends
-// it; orders to capture have nothing to add.
+// Whole makes a source that takes orders from one that captures everything, as probes do. Detach ends it;
+// orders to capture have nothing to add.
 func Whole(s capture.Source) Source { return &whole{source: s, done: make(chan struct{})} }
 
 type whole struct {
