@@ -14,8 +14,8 @@ import (
 )
 
 // Connect finds the agent in process pid and waits until it has connected, which takes up to about a second.
-// If another viewer watches it, that viewer passes on what it sees. The error wraps ErrNoAgent if no agent is
-// there: Attach brings one in.
+// If another viewer is watching it, that viewer relays what it sees. The error wraps ErrNoAgent if no agent
+// is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
 	for began := time.Now(); ; {
 		m, err := findMarker(pid)
@@ -57,7 +57,7 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 		case time.Since(began) > showing:
 			return nil, err
 		}
-		select { // nobody tells when that viewer goes, or begins to show what it sees
+		select { // nothing signals that the viewer leaves, or starts to share what it sees
 		case <-ctx.Done():
 			return nil, err
 		case <-time.After(100 * time.Millisecond):
@@ -65,18 +65,18 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 	}
 }
 
-// showing is how long a viewer may take from the agent's connection until it shows others what it sees.
+// showing is how long a viewer may take from the agent's connection until it shares what it sees with others.
 const showing = 2 * time.Second
 
-// Injector has source run on the main thread of a running Python process, and returns once it has.
+// Injector runs source on the main thread of a running Python process, and returns when it has run.
 type Injector func(ctx context.Context, pid int, source string) error
 
 // settling is how long to retry when another agent is in the way: one that another viewer has just injected,
 // or one that is leaving. On a busy machine either takes seconds.
 const settling = 30 * time.Second
 
-// settleEvery is the time between two looks at whether that agent can be found. It is injected again after
-// that time, and each time after twice as long: what is injected takes time from the training.
+// settleEvery is how often to look for that agent. The first new injection comes after that time, and each
+// later one after twice as long: injecting takes time from the training.
 const settleEvery = 50 * time.Millisecond
 
 // tracing is how long to retry while a debugger traces the target, which may be about to leave. Another
@@ -115,8 +115,8 @@ func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	}
 }
 
-// settle waits until the agent in a process can be found, at most for pause. It reports whether ctx is not
-// done. What it looks for is a file that another process writes.
+// settle waits up to pause until the agent in a process can be found, by a file that another process writes.
+// It returns false if ctx is done.
 func settle(ctx context.Context, pid int, pause time.Duration) bool {
 	for late := time.Now().Add(pause); ; {
 		select {
@@ -130,7 +130,7 @@ func settle(ctx context.Context, pid int, pause time.Duration) bool {
 	}
 }
 
-// brought counts the attempts to bring an agent in: each has a socket of its own.
+// brought counts the attempts to bring an agent in: each has its own socket.
 var brought atomic.Int64
 
 // bring brings the agent into a process that has none, and waits until it has connected.
@@ -148,13 +148,13 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	return s, err
 }
 
-// goneEvery is the time between two looks at whether an agent will still connect: what says so is a file that
-// another process removes, in a container perhaps.
+// goneEvery is how often to check whether an agent will still connect, by a file that another process,
+// perhaps in a container, removes.
 const goneEvery = 200 * time.Millisecond
 
-// await listens at a socket of a place until the agent of process pid has connected, or gone returns why it
-// will not. Place and listener last as long as the session, to tell other viewers who watches. It hangs up on
-// other ranks of the same run, which keep trying.
+// await listens on a socket in a place until the agent of process pid has connected, or gone returns why it
+// will not. Place and listener last as long as the session, to tell other viewers who is watching. It hangs
+// up on other ranks of the same run, which keep trying.
 func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {

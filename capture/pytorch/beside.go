@@ -10,7 +10,8 @@ import (
 )
 
 // lookAlong asks the viewer that listens at path to show it process pid. The error wraps ErrWatched if that
-// one shows nothing, and ErrVersion if it is of another version. Any other means that it did not answer.
+// viewer does not share, and ErrVersion if it has another version. Any other error means that it did not
+// answer.
 func lookAlong(pid int, path string) (*Session, error) {
 	conn, err := net.DialTimeout("unix", path, time.Second)
 	if err != nil {
@@ -72,7 +73,8 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 	return s, nil
 }
 
-// Host returns the process of the viewer that passes on what the agent says, 0 for an agent's own connection.
+// Host returns the process of the viewer that relays the agent's messages, 0 for a direct connection to the
+// agent.
 func (s *Session) Host() int { return s.host }
 
 // lookingAlong says which viewer has the agent, if it is not this one.

@@ -10,16 +10,16 @@ import (
 
 // Which processes belong to a command?
 //
-// The kernel knows a process's parent, and gives it another when that one ends: init, or one that asked for
-// orphans. So this program looks at all processes again and again, and remembers what it found. A process
-// that started after the command is the command's
+// The kernel knows a process's parent, but replaces it when the parent ends: by init, or a process that asked
+// for orphans. So this program looks at all processes repeatedly and remembers what it found. A process that
+// started after the command is the command's
 //
-//   - if its parent is, or was at an earlier look. A number and a start time name a process for good;
+//   - if its parent is, or was at an earlier look. A number and a start time identify a process forever;
 //   - if its session or process group has one of the command's, and is not this program's own: both are
 //     inherited and can only be entered from within. A command under a screen has a session of its own, which
 //     only setsid(2) leaves; one that shares the terminal with this program shares the session, and as a rule
 //     the group, with programs that have nothing to do with it;
-//   - if its environment names our socket, as no other command's does: python -I inherits it, too;
+//   - if its environment names our socket, which no other command's does: python -I inherits it, too;
 //   - if its output goes to the file that was made for the command's output.
 //
 // Not found: a process whose parent ended within a second, before anybody looked, and that has left session,

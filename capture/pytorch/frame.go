@@ -36,11 +36,11 @@ const (
 	frameLook    kind = 98 // look: from another viewer
 )
 
-// Limits of what is taken from a socket.
+// Limits on what is accepted from a socket.
 const (
 	maxFrame  = 64 << 20
 	maxHello  = 1 << 20
-	maxOrder  = 32 << 20 // what a guest asks, a plan at most
+	maxOrder  = 32 << 20 // a guest's order, at most a plan
 	maxWindow = 1 << 30  // bytes of a window's text, decompressed
 	maxPacked = 256 << 20
 )
@@ -63,14 +63,14 @@ type hello struct {
 	WorldSize    int      `json:"world_size"`
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
-	// Says is Waiting as a sentence of the catalogue; so are the fields of this name below.
+	// Says is Waiting as a sentence of the catalogue, like all fields of this name below.
 	Says     say.Told `json:"says,omitzero"`
 	Depth    string   `json:"depth"`
 	Offloads bool     `json:"offloads,omitempty"`
 	Room     int64    `json:"room"`
 	// Devices are the GPUs that the process sees.
 	Devices []gpu `json:"devices,omitempty"`
-	// Viewer is the process of the Relay that passes this on.
+	// Viewer is the process of the Relay that sends this.
 	Viewer int `json:"viewer,omitempty"`
 }
 
@@ -124,17 +124,17 @@ type bye struct {
 	Reason  string   `json:"reason"`
 	Detail  string   `json:"detail"`
 	Says    say.Told `json:"says,omitzero"`
-	// Left is what could not be undone, and LeftSays the same as sentences.
+	// Left is what could not be undone; LeftSays is the same as sentences.
 	Left     []string   `json:"left"`
 	LeftSays []say.Told `json:"left_says,omitempty"`
-	// Refusal tells refusals apart: refusalLives, or "" for the others.
+	// Refusal distinguishes refusals: refusalLives, or "" for any other.
 	Refusal string `json:"refusal,omitempty"`
 	// Code and OutOfMemory are what a Relay knows of an end with the reason capture.Exited.
 	Code        maybe.Int `json:"code,omitzero"`
 	OutOfMemory bool      `json:"out_of_memory,omitempty"`
 }
 
-// refusalLives is the refusal of an agent that finds another in its process.
+// refusalLives is how an agent refuses when it finds another in its process.
 const refusalLives = "agent_lives"
 
 type welcome struct {
@@ -150,7 +150,7 @@ type watched struct {
 	Attaching bool `json:"attaching,omitempty"`
 }
 
-// lookVersion is the version of what viewers say to each other.
+// lookVersion is the version of the protocol between viewers.
 const lookVersion = 2
 
 // look asks a viewer to be shown process PID as well.
@@ -211,8 +211,8 @@ func read[T any](payload []byte) (T, error) {
 	return v, nil
 }
 
-// A step's row grew with the agent: by what carrying a plan out did, by two figures of the allocator, by two
-// more, and by what the thread that trains has worked.
+// A step's row grew with the agent: by what carrying out a plan did, by two figures of the allocator, by two
+// more, and by the training thread's processor time.
 const (
 	stepColumns    = 18
 	carriedColumns = 25

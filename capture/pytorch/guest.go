@@ -16,25 +16,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
-// guest is another viewer, and how far it was told.
+// guest is another viewer, and what it has been sent so far.
 type guest struct {
 	relay  *Relay
 	conn   net.Conn
 	hello  string
-	told   told // what it was sent, or told that it missed
+	told   told // what it was sent, or told it had missed
 	begun  bool // told is set
 	output int64
-	// notices and losses are those that it was sent.
+	// notices and losses are those it was sent.
 	notices map[string]capture.Notice
 	losses  map[string]int64
 
-	more    capture.Changes // there may be more to tell
+	more    capture.Changes // there may be more to send
 	mu      sync.Mutex
 	refused []capture.Answer // to orders that were not passed on
-	left    bool             // it said that it goes
+	left    bool             // it said that it is leaving
 }
 
-// hear passes on what the guest orders until it goes.
+// hear passes on the guest's orders until it leaves.
 func (g *guest) hear(ctx context.Context) {
 	for {
 		k, payload, err := readFrame(g.conn, maxOrder)
@@ -59,10 +59,10 @@ func (g *guest) hear(ctx context.Context) {
 	}
 }
 
-// maxRefusals is how many refusals wait for a guest that does not read.
+// maxRefusals is how many refusals are kept for a guest that does not read.
 const maxRefusals = 16
 
-// notPassedOn has the guest told that the job never heard its order.
+// notPassedOn tells the guest that its order never reached the job.
 func (g *guest) notPassedOn(o capture.Order, err error) {
 	text := say.OrderNotPassed.Text(err)
 	defer g.more.Tell()
@@ -74,10 +74,10 @@ func (g *guest) notPassedOn(o capture.Order, err error) {
 		})
 }
 
-// errParted ends a conversation after the last word.
-var errParted = errors.New("the last word was said")
+// errParted ends a conversation after the last message.
+var errParted = errors.New("the last message was sent")
 
-// speak tells the guest what there is, frame by frame, until it goes or there is nothing to come.
+// speak sends the guest what there is, frame by frame, until it leaves or nothing more will come.
 func (g *guest) speak(ctx context.Context) {
 	for told := false; ; {
 		version := g.more.Now()
@@ -116,7 +116,7 @@ func (g *guest) turn(ctx context.Context) (bool, error) {
 	return b != nil, err
 }
 
-// next returns the next frame or window. errParted goes with the last frame.
+// next returns the next frame or window. errParted comes with the last frame.
 func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	v, all := g.relay.snapshot()
 	g.mu.Lock()
@@ -146,7 +146,7 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	if b, w, err := g.window(v, all); b != nil || w != nil || err != nil {
 		return b, w, err
 	}
-	if b, err := g.answers(v, all); b != nil || err != nil { // behind the windows that they say are done
+	if b, err := g.answers(v, all); b != nil || err != nil { // after the windows whose orders they complete
 		return b, nil, err
 	}
 	if b := g.printed(v); b != nil {
@@ -162,7 +162,7 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	return nil, nil, nil
 }
 
-// begin has a guest begin with all steps that are kept, and the newest windows.
+// begin starts a guest with all steps that are kept, and the newest windows.
 func (g *guest) begin(v capture.View, all told) {
 	g.begun = true
 	g.told = told{steps: all.steps - int64(len(v.Steps)), windows: all.windows, answers: all.answers}
@@ -176,7 +176,7 @@ func (g *guest) begin(v capture.View, all told) {
 	g.output = v.OutputCut
 }
 
-// words returns frames of who is watched, of notices and of losses, nil where the guest knows them.
+// words returns frames with the target, notices and losses, nil if the guest knows them.
 func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) {
 	t := v.Target
 	h := hello{
@@ -233,7 +233,7 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 	return out, err
 }
 
-// steps returns a frame of the next steps, behind one of how many were missed.
+// steps returns a frame of the next steps, preceded by a frame with the number of missed ones.
 func (g *guest) steps(v capture.View, all told) ([]byte, error) {
 	first := all.steps - int64(len(v.Steps))
 	var out []byte
@@ -257,8 +257,8 @@ func (g *guest) steps(v capture.View, all told) ([]byte, error) {
 	return out, nil
 }
 
-// answers returns frames of the answers to all viewers' orders since, nil where there are none. An order is
-// given and answered on one connection, so that answers from before the guest came are of no use to it.
+// answers returns frames with the new answers to all viewers' orders, nil if there are none. An order is
+// given and answered on one connection, so a guest has no use for answers from before it came.
 func (g *guest) answers(v capture.View, all told) (out []byte, err error) {
 	n := min(all.answers-g.told.answers, int64(len(v.Answers)))
 	g.told.answers = all.answers
@@ -272,7 +272,7 @@ func (g *guest) answers(v capture.View, all told) (out []byte, err error) {
 	return out, nil
 }
 
-// window returns the next window, or a frame of how many were missed.
+// window returns the next window, or a frame with the number of missed ones.
 func (g *guest) window(v capture.View, all told) ([]byte, *capture.Window, error) {
 	first := all.windows - int64(len(v.Windows))
 	if missed := first - g.told.windows; missed > 0 {
@@ -288,7 +288,7 @@ func (g *guest) window(v capture.View, all told) ([]byte, *capture.Window, error
 	return nil, &w, nil
 }
 
-// printed returns a frame of what the command has written since.
+// printed returns a frame with the command's new output.
 func (g *guest) printed(v capture.View) []byte {
 	g.output = max(g.output, v.OutputCut)
 	p := v.Output[g.output-v.OutputCut:]
@@ -331,7 +331,7 @@ func (g *guest) sendWindow(ctx context.Context, w *capture.Window) error {
 type pieces struct {
 	conn   net.Conn
 	n      int
-	failed bool // the connection, rather than the window
+	failed bool // the connection failed, not the window
 }
 
 func (p *pieces) Write(b []byte) (int, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// peer returns the process at the other end of a Unix socket, by the kernel's word; 0 if unknown.
+// peer returns the process at the other end of a Unix socket, according to the kernel; 0 if unknown.
 func peer(conn net.Conn) int {
 	u, ok := conn.(*net.UnixConn)
 	if !ok {
@@ -77,20 +77,20 @@ func environOf(pid int) (env []string, ok bool) {
 }
 
 // awaitEnd waits up to limit until process pid has ended, and reports whether it has. A start time other than
-// 0 tells the process from a later one of the same number. A child is not reaped: while wait(2) waits for a
-// child, it cannot be attached to.
+// 0 distinguishes the process from a later one with the same number. A child is not reaped: while wait(2)
+// waits for a child, nothing can attach to it.
 func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	late := time.Now().Add(limit)
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err == nil {
 		defer unix.Close(fd)
 	}
-	for alive(pid, started) { // asked behind PidfdOpen: the number may be another process's by then
+	for alive(pid, started) { // checked after PidfdOpen: by then the number may be another process's
 		left := time.Until(late)
 		switch {
 		case left <= 0:
 			return false
-		case err != nil: // the kernel is older than 5.3 and tells nobody but the parent
+		case err != nil: // the kernel is older than 5.3 and only notifies the parent
 			time.Sleep(20 * time.Millisecond)
 		default:
 			wait := int(min(left/time.Millisecond+1, math.MaxInt32))
@@ -100,7 +100,7 @@ func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	return true
 }
 
-// userOf returns the user and group as which process pid opens files, this process's if unknown.
+// userOf returns the user and group with which process pid opens files, this process's if unknown.
 func userOf(pid int) (uid, gid int) {
 	uid, gid = os.Getuid(), os.Getgid()
 	if f := statusOf(pid, "Uid:"); len(f) == 4 { // real, effective, saved, of the file system
@@ -151,7 +151,7 @@ func sharesFiles(pid int) bool {
 	return err != nil || unread != nil || os.SameFile(a, b)
 }
 
-// asUser calls fn with another user's rights to files, on a thread that ends with it; other threads keep
+// asUser calls fn with another user's file permissions, on a thread that ends with it; other threads keep
 // theirs.
 func asUser(uid, gid int, fn func() error) error {
 	if uid == os.Getuid() {
@@ -168,7 +168,7 @@ func asUser(uid, gid int, fn func() error) error {
 			return
 		}
 		close(begun)
-		// The order matters: without its user a thread may not change its groups.
+		// The order matters: a thread that has given up its user may not change its groups.
 		_, _, _ = unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0)
 		_, _ = unix.SetfsgidRetGid(gid)
 		_, _ = unix.SetfsuidRetUid(uid)

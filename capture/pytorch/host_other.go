@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
-// peer does not know the other end here: the agent's own word counts.
+// peer cannot identify the other end here: we believe what the agent says.
 func peer(net.Conn) int { return 0 }
 
 // alive reports whether process pid runs; when it started is not known here.
@@ -24,20 +24,20 @@ func alive(pid int, _ int64) bool {
 // pidSpace is one here.
 func pidSpace() string { return "-" }
 
-// everyone, statOf and environOf serve to attach to what the environment does not reach, which is done on
-// Linux only.
+// everyone, statOf and environOf are for attaching to processes that the environment does not reach, on Linux
+// only.
 func everyone() map[int]procs.Stat   { return nil }
 func statOf(int) (procs.Stat, error) { return procs.Stat{}, errors.ErrUnsupported }
 func environOf(int) ([]string, bool) { return nil, false }
 
 // awaitEnd waits until process pid has ended, but not longer than limit, and reports whether it has. It does
-// not wait forever: that is for commands that were started here, and nothing attaches to those.
+// not wait forever: that is for commands started here, and nothing attaches to those.
 func awaitEnd(pid int, started int64, limit time.Duration) bool {
 	for late := time.Now().Add(limit); limit < forever && alive(pid, started); {
 		if time.Now().After(late) {
 			return false
 		}
-		time.Sleep(20 * time.Millisecond) // only the parent is told of a process's end
+		time.Sleep(20 * time.Millisecond) // only the parent is notified of a process's end
 	}
 	return true
 }
@@ -56,6 +56,6 @@ func owner(info os.FileInfo) int {
 	return -1
 }
 
-// allocate and release hold room on a disk, which is done on Linux only.
+// allocate and release reserve disk space, on Linux only.
 func allocate(*os.File, int64, int64) error { return errors.ErrUnsupported }
 func release(*os.File, int64) error         { return errors.ErrUnsupported }

@@ -19,40 +19,38 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A command must not notice that it is watched, nor that the watcher dies. So its output goes to a file that
-// this process reads: a pipe or a terminal of ours would end a training with a broken pipe when the viewer is
-// killed. Nothing that goes wrong on this side changes its exit code.
+// A command must not notice that it is watched, or that the watcher dies. So its output goes to a file that
+// this process reads: with a pipe or terminal of ours, a killed viewer would end the training with a broken
+// pipe. Nothing that goes wrong on this side changes its exit code.
 
 // Launch says what to start and how.
 type Launch struct {
 	Argv []string
 	Dir  string
-	// Env is the environment, nil for this process's own. Two variables are set in it: PYTHONPATH gets a
-	// folder of ours in front, GMEMTOP_SOCK names the socket.
+	// Env is the environment, nil for this process's own. Two variables are set in it: PYTHONPATH gets our
+	// folder in front, and GMEMTOP_SOCK names the socket.
 	Env []string
 	// Stdin is nil for none.
 	Stdin *os.File
-	// Stdout and Stderr, where given, are the command's; otherwise both go to one file that this process
-	// reads.
+	// Stdout and Stderr, if given, are the command's; otherwise both go to one file that this process reads.
 	Stdout, Stderr *os.File
-	// Echo, where not nil, gets a copy of what is read. Errors are ignored: a terminal may end before the
+	// Echo, unless nil, gets a copy of what is read. Errors are ignored: a terminal may end before the
 	// command does.
 	Echo io.Writer
-	// First is how many steps are captured unasked as soon as the program is warm: a short program would end
-	// before a viewer has asked.
+	// First is how many steps are captured without an order once the program is warm: a short program would
+	// end before a viewer could ask.
 	First int
-	// Depth is by what means steps are captured until another is ordered, "" for capture.HowOps.
+	// Depth is how steps are captured until another depth is ordered, "" for capture.HowOps.
 	Depth string
-	// Offload are the types of devices, such as cuda, whose saved tensors wait on the host from the first
-	// step on until a plan is carried out: for a training that would not fit without one.
+	// Offload lists types of devices, such as cuda, whose saved tensors wait on the host from the first step
+	// until a plan is carried out: for a training that would not fit without one.
 	Offload []string
-	// Detached starts the command in a session of its own, so that the end of this terminal does not reach
-	// it.
+	// Detached starts the command in its own session, so that closing this terminal does not affect it.
 	Detached bool
-	// Each, where not nil, returns a sink for a process other than the one that is shown, or nil to drop what
+	// Each, unless nil, returns a sink for a process other than the one that is shown, or nil to drop what
 	// that process sends.
 	Each func(*Session) capture.Sink
-	// Reach, where not nil, brings the agent into processes that have loaded torch and missed the
+	// Reach, unless nil, brings the agent into processes that have loaded torch but did not get the
 	// environment, until an agent has connected.
 	Reach Injector
 }
@@ -91,11 +89,11 @@ const (
 	envSocket = "GMEMTOP_SOCK"
 )
 
-// Start starts the command. An error means that it did not start, whether the command cannot or it
-// could not be watched.
+// Start starts the command. An error means that it was not started: the command cannot run, or gmemtop could
+// not watch it.
 func Start(l Launch) (*Job, error) {
 	if len(l.Argv) == 0 {
-		return nil, errors.New("there is no command to start")
+		return nil, errors.New("no command to start")
 	}
 	base, err := Folder()
 	if err != nil {
@@ -185,8 +183,8 @@ func pick(given, ours *os.File) *os.File {
 	return ours
 }
 
-// environ returns env with the agent in front of PYTHONPATH. An empty PYTHONPATH gets no colon: Python would
-// take what follows it for the current folder.
+// environ returns env with the agent at the front of PYTHONPATH. An empty PYTHONPATH gets no colon: Python
+// would read the empty entry after it as the current folder.
 func environ(env []string, python, socket string) []string {
 	if env == nil {
 		env = os.Environ()
@@ -230,8 +228,7 @@ func outputFile(run string) (*os.File, error) {
 }
 
 // A run's folder lives as long as its command, whose children may import torch long after the viewer has
-// gone. ownerFile in it says which process the command is: its number, its start time, and the name space of
-// these numbers.
+// gone. Its ownerFile identifies the command's process: its number, its start time, and the PID namespace.
 const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int) {
@@ -269,7 +266,7 @@ func (j *Job) OutputPath() string {
 // Signal sends the command a signal.
 func (j *Job) Signal(s os.Signal) error { return j.cmd.Process.Signal(s) }
 
-// Wait waits for the command's end and returns its exit code: its own, or 128 plus the signal that ended it.
+// Wait waits for the command to end and returns its exit code: its own, or 128 plus the signal that ended it.
 func (j *Job) Wait(ctx context.Context) (int, error) {
 	select {
 	case <-j.exited:
@@ -296,7 +293,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	var err error
 	select {
 	case <-j.exited:
-		m.drain() // what its processes said last
+		m.drain() // the last messages of its processes
 		_ = j.listener.Close()
 	case <-ctx.Done():
 		err = ctx.Err()

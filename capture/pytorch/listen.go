@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// maxSocketPath is what the kernels have room for in the address of a Unix socket.
+// maxSocketPath is the longest path that kernels accept as the address of a Unix socket.
 const maxSocketPath = 103
 
 // Listener waits for agents on a Unix socket.
@@ -28,8 +28,8 @@ type Listener struct {
 	place    place // of the socket; the zero value where it need not be closed
 
 	mu     sync.Mutex
-	relays map[int]*Relay // show processes to other viewers; 0 stands for those that are not in it
-	met    time.Time      // when an agent connected first, the zero time before
+	relays map[int]*Relay // share processes with other viewers; 0 is for those not in the map
+	met    time.Time      // when the first agent connected; zero before
 }
 
 // Listen waits for agents at path. It replaces the socket of a viewer that has gone. If another viewer
@@ -39,8 +39,8 @@ func Listen(path string) (*Listener, error) {
 		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; "+
 			"set XDG_RUNTIME_DIR to a shorter folder", path)
 	}
-	// Of several that find a viewer gone, one at a time looks at the socket: it would take another's new one
-	// for the old one.
+	// If several find that a viewer has gone, they check the socket one at a time: otherwise one could mistake
+	// another's new socket for the old one.
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		defer dir.Close() // which unlocks
 		lock(dir)
@@ -63,13 +63,13 @@ func Listen(path string) (*Listener, error) {
 }
 
 // lockPatience is how long to wait for a folder that another process has locked: another user could hold it
-// forever. A wait for a lock cannot be given up, so lock asks again and again.
+// forever. A wait for a lock cannot be cancelled, so lock polls.
 const (
 	lockPatience = 5 * time.Second
 	lockEvery    = 10 * time.Millisecond
 )
 
-// lock keeps others from locking a folder until it is closed. After lockPatience it goes without.
+// lock keeps others from locking a folder until it is closed. After lockPatience it goes on without the lock.
 func lock(dir *os.File) {
 	for began := time.Now(); time.Since(began) < lockPatience; time.Sleep(lockEvery) {
 		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -151,7 +151,7 @@ func (l *Listener) accept() {
 	}
 }
 
-// meet reads a connection's first frame and answers it. An agent becomes a session. Another viewer is told
+// meet reads a connection's first frame and answers it. An agent becomes a session. Another viewer learns
 // which process listens here, or becomes a relay's guest, as kept says.
 func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 	_ = conn.SetDeadline(time.Now().Add(5 * time.Second))
@@ -181,15 +181,15 @@ func (l *Listener) meet(conn net.Conn) (s *Session, kept bool, err error) {
 	return nil, false, err
 }
 
-// attaching reports whether this viewer has only just come and will soon show other viewers something.
+// attaching reports whether this viewer has only just started and will soon share what it sees.
 func (l *Listener) attaching() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.relays) == 0 && (l.met.IsZero() || time.Since(l.met) < showing)
 }
 
-// share has r serve other viewers that ask for process pid. With pid 0 it serves those that ask for any
-// other.
+// share makes r serve other viewers that ask for process pid; with pid 0, those that ask for any other
+// process.
 func (l *Listener) share(pid int, r *Relay) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

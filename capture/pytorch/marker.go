@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// Folder returns the folder in which this user's sockets and agents' markers are, and makes it. It must
-// belong to the user and be closed to everyone else.
+// Folder returns the folder for this user's sockets and agents' markers, and creates it. It must belong to
+// the user and be closed to everyone else.
 func Folder() (string, error) {
 	base := os.Getenv("XDG_RUNTIME_DIR")
 	if base == "" {
@@ -39,8 +39,8 @@ type marker struct {
 	Socket  string `json:"socket"`
 }
 
-// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if it has none, and
-// ErrReused if the marker is of an earlier process with that number.
+// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if there is none, and
+// ErrReused if the marker is from an earlier process with that number.
 func findMarker(pid int) (m marker, err error) {
 	uid, _ := userOf(pid)
 	name := strconv.Itoa(innerPID(pid)) + ".json"
@@ -73,7 +73,7 @@ func findMarker(pid int) (m marker, err error) {
 	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
 }
 
-// Lives reports whether an agent lives in process pid: Attach then needs no permission to trace it.
+// Lives reports whether process pid has an agent: Attach then needs no permission to trace it.
 func Lives(pid int) bool {
 	_, err := findMarker(pid)
 	return err == nil

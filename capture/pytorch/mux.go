@@ -73,7 +73,7 @@ func (m *mux) tell(f func(Family)) {
 	}
 }
 
-// drainTime is how long sessions may take to read what processes sent before they ended.
+// drainTime is how long sessions may take to read what processes sent before ending.
 const drainTime = 2 * time.Second
 
 // drain waits until the sessions have ended, for drainTime at most.
@@ -91,8 +91,8 @@ func (m *mux) drain() {
 	}
 }
 
-// tailEvery is the time between two looks at the command's output. It is a file, of which not every file
-// system tells when another process writes to it.
+// tailEvery is how often we read the command's output. It is a file, and not every file system signals writes
+// of other processes.
 const tailEvery = 100 * time.Millisecond
 
 // tail reads what the command writes, until ctx is done, and then to the end.
@@ -129,7 +129,7 @@ func (m *mux) tail(ctx context.Context) {
 	}
 }
 
-// keepRoom sees to it that the command can go on printing, once read bytes of its output are read.
+// keepRoom makes sure that the command can go on printing, once read bytes of its output are read.
 func (m *mux) keepRoom(read int64) {
 	gaveUp, err := m.job.room.hold(read)
 	switch {
@@ -140,7 +140,7 @@ func (m *mux) keepRoom(read int64) {
 	}
 }
 
-// process is the sink of one process of the job: it passes on what the one that is shown sends.
+// process is the sink of one process of the job: it passes on messages of the process that is shown.
 type process struct {
 	mux     *mux
 	session *Session
@@ -169,8 +169,7 @@ func (p *process) elect(stepping bool) (shown, now bool) {
 	return shown, shown && was != p.session
 }
 
-// hungUp forgets a session that has ended without a last word, so that its process is shown again when it
-// comes back.
+// hungUp forgets a session that ended without a bye, so that its process is shown again when it comes back.
 func (j *Job) hungUp(s *Session) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -189,7 +188,7 @@ func (j *Job) hasBegun() bool {
 // lower reports whether rank a goes before rank b; a process without a rank goes last.
 func lower(a, b int) bool { return a >= 0 && (b < 0 || a < b) }
 
-// to calls f with the sink that this process's messages go to, if there is one.
+// to calls f with the sink for this process's messages, if there is one.
 func (p *process) to(stepping bool, f func(capture.Sink)) {
 	shown, now := p.elect(stepping)
 	if shown {
@@ -201,7 +200,7 @@ func (p *process) to(stepping bool, f func(capture.Sink)) {
 		f(p.mux.sink)
 		return
 	}
-	// Until one has stepped, this may yet be the one that is shown.
+	// Until a process has stepped, this one may still become the one shown.
 	if !p.asked && p.mux.job.launch.Each != nil && (stepping || p.mux.job.hasBegun()) {
 		p.asked = true
 		if p.own = p.mux.job.launch.Each(p.session); p.own != nil {
@@ -234,7 +233,7 @@ type Family interface {
 	// Ended says how the process that is shown ended, or how the agent left it. The job's own end comes to
 	// the sink.
 	Ended(capture.Target, capture.End)
-	// Severed says that the connection to a process is lost, although it goes on.
+	// Severed says that the connection to a process is lost although the process goes on.
 	Severed(capture.Target, error)
 }
 

@@ -11,21 +11,21 @@ import (
 
 // Where a viewer and an agent meet
 //
-// The agent connects to a socket in a folder that both can reach and that is closed to everybody else. As a
-// rule that is the viewer's own, see Folder. A process of another user (sudo gmemtop attach) cannot enter
+// The agent connects to a socket in a folder that both can reach and that is closed to everybody else.
+// Usually that is the viewer's own, see Folder. A process of another user (sudo gmemtop attach) cannot enter
 // it, and one in a container does not see it. For those the folder is made in the process's own root
 // directory, which the kernel shows as /proc/PID/root, and belongs to the process's user.
 //
-// That user may change such a folder at any time. So this program acts in it with that user's rights, and
-// through os.Root: a link that leads elsewhere gives access to nothing that the user could not reach before.
+// That user may change such a folder at any time. So this program works in it with that user's rights,
+// through os.Root: a link that leads elsewhere gives access to nothing that the user could not reach anyway.
 
 // place is a folder in which a viewer and the agent of one process meet.
 type place struct {
 	here     string // the folder, as this process reaches it
 	there    string // and as the other does
-	uid, gid int    // whose it is
-	// Where both are not one: the process's root directory, the folder in it, and the open file by which here
-	// stays valid.
+	uid, gid int    // its owner
+	// If the two differ: the process's root directory, the folder in it, and the open file that keeps here
+	// valid.
 	root, dir *os.Root
 	held      *os.File
 }
@@ -41,8 +41,8 @@ func placeFor(pid int) (place, error) {
 		return place{here: dir, there: dir, uid: uid}, err
 	}
 	var failed []error
-	for _, dir := range folders(pid, uid)[1:] { // what our own environment names is not for others
-		if len(dir)+len("/4194304-4194304.sock") > maxSocketPath { // as the process itself has to name it
+	for _, dir := range folders(pid, uid)[1:] { // folders from our own environment are not for others
+		if len(dir)+len("/4194304-4194304.sock") > maxSocketPath { // the process itself must use this path
 			continue
 		}
 		p, err := placeAt(pid, dir, true)
@@ -54,8 +54,8 @@ func placeFor(pid int) (place, error) {
 	return place{}, fmt.Errorf("there is no folder to meet the agent of process %d in, which is user %d's: %w; run gmemtop with sudo, or as that user where it runs", pid, uid, errors.Join(failed...))
 }
 
-// folders are where a user's folder may be for process pid, by this process's environment, by its own, and by
-// custom.
+// folders are the possible places of a user's folder for process pid: from this process's environment, from
+// its own, and by convention.
 func folders(pid, uid int) []string {
 	env, _ := environOf(pid)
 	theirs := ""
@@ -71,7 +71,7 @@ func folders(pid, uid int) []string {
 	return list
 }
 
-// placeAt opens a folder as a place to meet the agent of process pid, and makes it where that is asked for.
+// placeAt opens a folder as a place to meet the agent of process pid, and creates it if asked to.
 func placeAt(pid int, dir string, make bool) (p place, err error) {
 	p = place{here: dir, there: dir}
 	p.uid, p.gid = userOf(pid)
@@ -134,8 +134,8 @@ func (p place) name() string {
 	return strings.TrimPrefix(p.there, "/")
 }
 
-// listen waits for agents at a socket of the place. The listener closes the place. After an error the caller
-// does.
+// listen waits for agents on a socket in the place. The listener closes the place; after an error the caller
+// must.
 func (p place) listen(name string) (*Listener, error) {
 	var l *Listener
 	err := asUser(p.uid, p.gid, func() (err error) {
@@ -149,7 +149,7 @@ func (p place) listen(name string) (*Listener, error) {
 	return l, nil
 }
 
-// close lets go of the place.
+// close releases the place.
 func (p place) close() {
 	if p.held != nil {
 		_ = p.held.Close()

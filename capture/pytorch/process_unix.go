@@ -5,10 +5,10 @@ import (
 	"syscall"
 )
 
-// detached returns the attributes of a command that the end of this terminal does not reach.
+// detached returns the attributes of a command that survives the end of this terminal.
 func detached(on bool) *syscall.SysProcAttr { return &syscall.SysProcAttr{Setsid: on} }
 
-// exitCode returns a process's exit code as a shell gives it.
+// exitCode returns a process's exit code as a shell reports it.
 func exitCode(s *os.ProcessState) int {
 	if s == nil {
 		return -1

@@ -1,22 +1,22 @@
 // Package pytorch watches a PyTorch program from the inside: an agent in Python lives in the training
-// process, tells this one of every step over a Unix socket, and describes steps op by op when asked.
+// process, reports every step to this one over a Unix socket, and describes steps op by op when asked.
 //
 // # How the agent gets in
 //
 // [Start] starts a command with a folder of ours first on PYTHONPATH. The sitecustomize there runs the one
-// that would have run, and wakes the agent once torch has been imported, in the command and in every Python
-// that it starts in turn: the ranks of torchrun, spawned workers. [Attach] has its source run in a process
-// that trains already (package inject knows how). [Connect] finds an agent whose viewer has gone. In every
-// case the agent connects to a socket on which this process listens, and tries again each second: so that
-// many ranks reach one viewer, and a viewer that died can come back.
+// that would have run, and wakes the agent once torch is imported, in the command and in every Python that it
+// starts: the ranks of torchrun, spawned workers. [Attach] runs the agent's source in a process that is
+// already training (see package inject). [Connect] finds an agent whose viewer has gone. In every case the
+// agent connects to a socket on which this process listens, and retries each second, so that many ranks reach
+// one viewer, and a viewer that died can come back.
 //
 // # What the agent may do
 //
 // Training is sacred: agent/agent.py opens with the rules that keep it so, and the tests of this package
 // train real networks with and without it and compare every bit of what they learn.
 //
-// docs/wire.md describes what agent and viewer say to each other. Each reads the other as if an enemy had
-// written it.
+// docs/wire.md describes the protocol between agent and viewer. Each treats the other's messages as hostile
+// input.
 package pytorch
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// Version is the protocol's and the agent's.
+// Version is the version of the protocol and of the agent.
 const Version = 2
 
 //go:embed sitecustomize.py
@@ -40,38 +40,38 @@ var siteSource string
 // nothing else.
 func Agent() string { return agent.Bundle("arrive") }
 
-// CarrySource returns the part of the agent that carries plans out: a file of its own, which imports torch
-// and has the sentences that it says.
+// CarrySource returns the part of the agent that carries out plans: a separate file, which imports torch and
+// includes its sentences.
 func CarrySource() string {
 	source := agent.WithSentences(agent.Bundle("carry"), say.AgentSentences())
 	return strings.Replace(source, "\n\n", "\n\nimport torch\n\n", 1)
 }
 
-// Bootstrap returns the source that brings the agent into a running process and has it connect to the socket
-// at path.
+// Bootstrap returns the source that brings the agent into a running process and connects it to the socket at
+// path.
 func Bootstrap(path string) string {
 	quoted, _ := json.Marshal(path) // a JSON string of a path is a Python string
 	return Agent() + "\n\nattach(" + string(quoted) + ")\n"
 }
 
-// Errors that callers tell apart. All are wrapped with a sentence for the user.
+// Errors that callers distinguish. All are wrapped with a sentence for the user.
 var (
 	// ErrVersion means that the agent in the process is of another version than this program.
 	ErrVersion = errors.New("the agent's version differs")
-	// ErrReused means that the process that was meant has gone and another has its number.
+	// ErrReused means that the intended process has gone and another has its number.
 	ErrReused = errors.New("the process number was used again")
 	// ErrWatched means that another viewer watches the process.
 	ErrWatched = errors.New("watched already")
-	// ErrNoAgent means that no agent lives in the process.
+	// ErrNoAgent means that the process has no agent.
 	ErrNoAgent = errors.New("no agent")
-	// ErrRefused means that the agent would not begin.
+	// ErrRefused means that the agent refused to start.
 	ErrRefused = errors.New("refused")
-	// errLives is why an agent refuses to begin beside another.
+	// errLives means that an agent refused to start beside another.
 	errLives = fmt.Errorf("%w", ErrRefused)
-	// errAttaching means that the viewer that watches the process has only just come.
+	// errAttaching means that the viewer watching the process has only just started.
 	errAttaching = fmt.Errorf("%w", ErrWatched)
 	// ErrLost means that the connection ended although the process goes on.
 	ErrLost = errors.New("the connection to the agent was lost")
-	// ErrProtocol means that what came over the socket was not what an agent sends.
+	// ErrProtocol means that something other than an agent's messages came over the socket.
 	ErrProtocol = errors.New("not an agent's frames")
 )

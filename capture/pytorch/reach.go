@@ -23,26 +23,27 @@ import (
 // agent would be silent there: in a launcher, or a worker of a data loader or compiler (see Agent.launch). A
 // process that has our environment gets half a minute, since its own agent may just be slow. These rules only
 // spare processes the millisecond for which attaching stops them. The agent's reach() decides, from inside:
-// is torch imported by now, is this a worker or a launcher, is an agent here. If it does nothing, it is tried
-// again, each time after twice as long.
+// is torch imported by now, is this a worker or a launcher, is there an agent already. If it does nothing, we
+// try again, each time after twice as long.
 //
-// Not covered: a program that nothing shows to be the command's any more (family says which); and a command
-// that is killed within the millisecond of being attached to, whose exit code the tracer gets and loses.
+// Not covered: a program that nothing links to the command any more (see family); and a command that is
+// killed within the millisecond of attaching, whose exit code the tracer gets and loses.
 //
 // Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which
 // needs rights that a started command does not need otherwise, and slows what is started; wrapping the
 // interpreter, which changes what sys.executable says.
 
 const (
-	// reachEvery is the time between two looks at the processes, of which /proc tells only who asks.
+	// reachEvery is how often we look at the processes: /proc has to be polled.
 	reachEvery = time.Second
 	// reachOwn is how long a program that has our environment may take to import torch from a slow disk.
 	reachOwn = 30 * time.Second
-	// reachTries is how often one process is attached to: the last time after some minutes.
+	// reachTries is how often we attach to one process: the last time after some minutes.
 	reachTries = 8
 )
 
-// reach attaches to what the environment does not reach, until an agent has connected or ctx is done.
+// reach attaches to processes that the environment does not reach, until an agent has connected or ctx is
+// done.
 func (m *mux) reach(ctx context.Context) {
 	if m.job.launch.Reach == nil {
 		return
@@ -69,7 +70,7 @@ func (m *mux) reach(ctx context.Context) {
 	}
 }
 
-// reacher is what is known of a job's processes from outside.
+// reacher is what we know about a job's processes from outside.
 type reacher struct {
 	mux    *mux
 	family *family
@@ -81,10 +82,10 @@ type reacher struct {
 type reached struct {
 	started int64
 	command string
-	apart   bool      // our environment cannot have reached it
-	next    time.Time // when it is attached to
-	tries   int       // how often it was
-	over    bool      // it is left alone
+	apart   bool      // it cannot have our environment
+	next    time.Time // when to attach next
+	tries   int       // attempts so far
+	over    bool      // leave it alone from now on
 }
 
 // look looks once at all processes of the job.
@@ -135,7 +136,7 @@ func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 	}
 }
 
-// apart reports whether a process cannot have seen our environment, or does not look at it.
+// apart reports whether a process cannot have our environment, or ignores it.
 func (r *reacher) apart(p *procs.Process) bool {
 	if isolated(p.Argv) {
 		return true

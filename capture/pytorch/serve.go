@@ -9,39 +9,39 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// An agent speaks to one viewer. That may be one that records the job for days, while people come and go
-// beside it: over a connection that drops, from a second terminal, several at once. So the viewer that has
-// the agent serves the others, its guests.
+// An agent talks to one viewer. That viewer may record the job for days while others come and go: over a
+// connection that drops, from a second terminal, several at once. So the viewer that has the agent serves the
+// others, its guests.
 //
 // A guest connects to the socket at which the agent's viewer listens and says which process it wants to see.
-// The viewer speaks to it as an agent does, so that the same code reads both. Nothing is queued
-// for a guest. The viewer keeps steps, windows and notices anyway, under limits; a guest has a goroutine that
-// knows how far it was told, waits until there is more, and writes the next frame. A guest that does not read
-// blocks that goroutine alone, which then holds one frame and at most one window; when it reads again it is
-// told what is still kept, and the count of what is not. The goroutine that the job's data come in on does
-// nothing for guests but add one to a number: they cannot slow it.
+// The viewer speaks to it as an agent does, so that the same code reads both. Nothing is queued for a guest.
+// The viewer keeps steps, windows and notices anyway, under limits; each guest has a goroutine that knows
+// what it has sent, waits until there is more, and writes the next frame. A guest that does not read blocks
+// only that goroutine, which then holds one frame and at most one window; when it reads again it gets what is
+// still kept, and the count of the rest. All that the goroutine receiving the job's data does for guests is
+// to increment a number: they cannot slow it down.
 //
-// Rejected: a queue for each guest, which is too short for a pause or holds windows that only it needs; to
-// pass on the agent's own bytes, since a guest that comes later needs what came before; a socket of the
-// relay's own, which would have to be found, checked and cleaned up as the agent's is already.
+// Rejected: a queue for each guest, which is too short for a pause or holds windows that only it needs;
+// passing on the agent's own bytes, since a guest that comes later needs what came before; a separate socket
+// for the relay, which would have to be found, checked and cleaned up like the agent's.
 
-// Limits of what a guest is given.
+// Limits of what a guest gets.
 const (
 	maxGuests = 32
-	// guestRest is how long a guest rests that was told all there is: what a fast job says meanwhile comes in
-	// one frame.
+	// guestRest is how long to pause after sending a guest everything: what a fast job sends meanwhile goes
+	// into one frame.
 	guestRest = 100 * time.Millisecond
 	// guestRows is the number of steps in a frame.
 	guestRows = 1000
-	// guestFirst is how many bytes of the windows that were captured before it came a guest is given.
+	// guestFirst is how many bytes of windows captured before it came a guest gets.
 	guestFirst = 64 << 20
-	// guestGrace is how long guests may take to read the last word.
+	// guestGrace is how long guests may take to read the last message.
 	guestGrace = 2 * time.Second
 	guestPiece = 1 << 20
 )
 
-// Relay is a capture.Sink that passes everything on to a capture.Session and serves what that keeps to other
-// viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
+// Relay is a capture.Sink that passes everything on to a capture.Session and serves what the session keeps to
+// other viewers. Give it to Session.Share or Job.Share. Its methods are safe for concurrent use.
 type Relay struct {
 	session *capture.History
 	control capture.Controller
@@ -53,16 +53,16 @@ type Relay struct {
 	shut context.CancelFunc
 
 	mu     sync.Mutex
-	told   told // what the session was handed in all
+	told   told // all that the session was given
 	guests int
 }
 
 var _ capture.Sink = (*Relay)(nil)
 
-// told counts what was handed over, kept or not.
+// told counts what was passed on, whether it is still kept or not.
 type told struct{ steps, windows, answers int64 }
 
-// NewRelay returns a Relay that is the only source of an empty session. Guests' orders go to control.
+// NewRelay returns a Relay that is the only source of an empty session. Orders of guests go to control.
 func NewRelay(s *capture.History, control capture.Controller) *Relay {
 	r := &Relay{session: s, control: control}
 	r.ctx, r.stop = context.WithCancel(context.Background())
@@ -109,7 +109,7 @@ func (r *Relay) Output(p []byte) { r.session.Output(p) }
 // End implements capture.Sink.
 func (r *Relay) End(e capture.End) { r.session.End(e) }
 
-// snapshot returns what is kept now and what was handed over in all: the last of either is the same.
+// snapshot returns what is kept now and the count of all that was passed on: both end with the same item.
 func (r *Relay) snapshot() (capture.View, told) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -162,15 +162,15 @@ func (r *Relay) Close() {
 	r.stop()
 }
 
-// Share has r serve other viewers that ask for this session's process.
+// Share makes r serve other viewers that ask for this session's process.
 func (s *Session) Share(r *Relay) {
 	if s.listener != nil {
 		s.listener.share(0, r)
 	}
 }
 
-// Share has r serve other viewers that ask for a process of this job that ShareProcess was not called for.
+// Share makes r serve other viewers that ask for a process of this job without its own ShareProcess.
 func (j *Job) Share(r *Relay) { j.listener.share(0, r) }
 
-// ShareProcess has r serve other viewers that ask for process pid.
+// ShareProcess makes r serve other viewers that ask for process pid.
 func (j *Job) ShareProcess(pid int, r *Relay) { j.listener.share(pid, r) }

@@ -17,12 +17,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Session is one connected agent, or one that another viewer passes on. It is a capture.Source, to be run
-// once, and a capture.Controller.
+// Session is one connected agent, or one that another viewer relays. It is a capture.Source, to be run once,
+// and a capture.Controller.
 type Session struct {
 	conn   net.Conn
-	host   int        // the viewer that passes on what the agent says, 0 where this is the agent's own connection
-	asked  int        // the process that host was asked for
+	host   int        // the viewer that relays the agent's messages, 0 for a direct connection to the agent
+	asked  int        // the process that we asked host for
 	mu     sync.Mutex // guards target
 	target capture.Target
 	hello  hello
@@ -30,7 +30,7 @@ type Session struct {
 	ended  chan struct{} // closed when Run has returned
 	gone   chan struct{} // closed when the agent said goodbye
 	once   sync.Once
-	// listener, if not nil, answers other viewers for as long as the session runs.
+	// listener, unless nil, answers other viewers while the session runs.
 	listener *Listener
 }
 
@@ -76,14 +76,13 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 	return s, nil
 }
 
-// otherVersion is the error of an agent that speaks another version.
+// otherVersion is the error for an agent of another version.
 func otherVersion(pid, version int) error {
 	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that started it, or restart the job",
 		pid, ErrVersion, version, Version)
 }
 
-// target says which process connected, by the number that the kernel gives it here: in a container the agent
-// itself knows another.
+// target says which process connected, by its number here: in a container the agent sees another number.
 func target(conn net.Conn, h hello) capture.Target {
 	pid := h.PID
 	if seen := peer(conn); seen > 0 {
@@ -94,13 +93,13 @@ func target(conn net.Conn, h hello) capture.Target {
 		GPUs: gpus(h.Devices)}
 }
 
-// Bounds of what a process says of its GPUs.
+// Bounds of what a process says about its GPUs.
 const (
 	maxGPUs       = 64
 	maxDeviceName = 128
 )
 
-// gpus reads what a process says of its GPUs.
+// gpus reads what a process says about its GPUs.
 func gpus(list []gpu) (out []traces.Device) {
 	for _, x := range list[:min(len(list), maxGPUs)] {
 		if x.Ordinal < 0 || x.Bytes < 0 || len(x.Name) > maxDeviceName {
@@ -118,8 +117,8 @@ func (s *Session) Target() capture.Target {
 	return s.target
 }
 
-// Run implements capture.Source. When ctx is done the agent stays and waits for the next viewer; Detach takes
-// it away.
+// Run implements capture.Source. When ctx is done the agent stays and waits for the next viewer; Detach
+// removes it.
 func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 	defer close(s.ended)
 	defer s.Close()
@@ -237,8 +236,8 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 	return nil
 }
 
-// unmetKeys are the keys of notices that say why steps are not captured by these means, or why the allocator
-// counts nothing.
+// unmetKeys are the keys of notices that say why steps are not captured at this depth, or why the allocator
+// keeps no statistics.
 var unmetKeys = []string{
 	capture.HowOps, capture.HowHistory, capture.HowProfile, capture.HowEvents, "allocator",
 }
@@ -247,7 +246,7 @@ func (s *Session) waiting(sink capture.Sink) {
 	sink.Notice(capture.Notice{Key: say.KeyState, Text: s.hello.Says.Text(s.hello.Waiting), State: true})
 }
 
-// ending translates an agent's last word.
+// ending translates an agent's bye.
 func ending(b bye) capture.End {
 	e := capture.End{Detail: b.Says.Text(b.Detail)}
 	switch b.Reason {
@@ -272,7 +271,7 @@ func ending(b bye) capture.End {
 	return e
 }
 
-// OutOfMemory reports whether an exception, as Python prints it, is of an allocation that failed.
+// OutOfMemory reports whether an exception, as Python prints it, is from a failed allocation.
 func OutOfMemory(exception string) bool {
 	text := strings.ToLower(exception)
 	for _, sign := range []string{"outofmemoryerror", "out of memory", "memoryerror", "can't allocate memory"} {
@@ -286,7 +285,7 @@ func OutOfMemory(exception string) bool {
 // dying is how long a process may take to end once it has closed its sockets.
 const dying = 1500 * time.Millisecond
 
-// over ends a session whose connection ended without a goodbye.
+// over ends a session whose connection ended without a bye.
 func (s *Session) over(sink capture.Sink, err error) error {
 	if errors.Is(err, ErrProtocol) {
 		return fmt.Errorf("process %d: %w", s.target.PID, err)
@@ -322,7 +321,7 @@ func (s *Session) Order(_ context.Context, o capture.Order) error { return s.sen
 
 // Detach implements capture.Controller: the agent undoes what it did, at the end of the step if it is
 // captured, and says so. If another viewer has the agent, only this session ends. Run must be running, since
-// it gets the answer.
+// it receives the answer.
 func (s *Session) Detach(ctx context.Context) error {
 	if err := s.send(frameDetach, struct{}{}); err != nil {
 		return err

@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// assembly is a window that comes in pieces.
+// assembly is a window that arrives in pieces.
 type assembly struct {
 	head   windowHead
 	packed bytes.Buffer
@@ -30,7 +30,7 @@ type assembly struct {
 	devices []traces.Device
 }
 
-// add appends a piece. Beyond maxPacked the window is given up.
+// add appends a piece. Beyond maxPacked the window is dropped.
 func (a *assembly) add(p []byte) error {
 	if a.packed.Len()+len(p) > maxPacked {
 		return fmt.Errorf("%w: a window larger than %d MiB", ErrProtocol, maxPacked>>20)
@@ -52,8 +52,8 @@ func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window,
 	return w, fmt.Errorf("%w: a window encoded as %.20q", ErrProtocol, a.head.Encoding)
 }
 
-// ofRelay decodes a window that another viewer has read already: what was to be said about it is in its
-// trace, and what is damaged on the way is counted there by gmt.Read.
+// ofRelay decodes a window that another viewer has already read: remarks about it are in its trace, and
+// gmt.Read counts there what was damaged on the way.
 func (a *assembly) ofRelay(ctx context.Context, w capture.Window) (capture.Window, error) {
 	tr, err := gmt.Read(ctx, &a.packed, nil)
 	if tr == nil {
@@ -112,7 +112,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	return w, nil
 }
 
-// nameDevices says what the GPUs of a window are, where its own format does not. The trace is not shared yet.
+// nameDevices adds the names of a window's GPUs if its format lacks them. The trace is not shared yet.
 func nameDevices(tr *traces.Trace, devices []traces.Device) {
 	for i := range tr.Devices {
 		d := &tr.Devices[i]
@@ -129,7 +129,7 @@ func nameDevices(tr *traces.Trace, devices []traces.Device) {
 	}
 }
 
-// numberSteps names the steps of a description, which counts its own, as the job counts them. The trace is
+// numberSteps renumbers the steps of a description, which has its own count, by the job's count. The trace is
 // not shared yet.
 func numberSteps(tr *traces.Trace, first int64) {
 	for i := range tr.Marks {
@@ -141,7 +141,7 @@ func numberSteps(tr *traces.Trace, first int64) {
 	}
 }
 
-// markSteps gives what torch recorded itself, which knows no steps, the bounds that the agent saw. The trace
+// markSteps adds the step bounds that the agent saw to torch's own recordings, which know no steps. The trace
 // is not shared yet.
 func markSteps(tr *traces.Trace, head windowHead) {
 	for i, s := range head.Steps {
