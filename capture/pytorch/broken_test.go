@@ -22,7 +22,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// rig is a launch by hand, for agents that are broken on purpose.
+// rig launches agents by hand that are broken on purpose.
 func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -40,7 +40,7 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 	return cmd
 }
 
-// bodyOf returns where the body of a method of the agent begins.
+// bodyOf returns the start of the body of one of the agent's methods.
 func bodyOf(t *testing.T, agent, class, method string) int {
 	t.Helper()
 	begin := regexp.MustCompile(`(?m)^class ` + class + `\b`).FindStringIndex(agent)
@@ -54,9 +54,9 @@ func bodyOf(t *testing.T, agent, class, method string) int {
 	return begin[1] + def[1]
 }
 
-// TestWhateverGoesWrongInTheAgentTrainingGoesOn raises an exception in one place of the agent after the
-// other, in one process that trains again for each.
-func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
+// TestTrainingSurvivesAnyErrorInTheAgent raises an exception in each place of the agent in turn; one process
+// trains again for each.
+func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 	t.Parallel()
 	without := control(t, "mlp@16")
 	cases := []struct {
@@ -144,10 +144,10 @@ func TestWhateverGoesWrongInTheAgentTrainingGoesOn(t *testing.T) {
 	}
 }
 
-// TestAnAllocatorsHistoryTravels runs the path of history windows on a stand-in, since it needs a GPU: an
-// agent that takes the parameters to be on cuda:0, and functions of torch.cuda that say what they were asked
-// for. What a real allocator records is not tried here.
-func TestAnAllocatorsHistoryTravels(t *testing.T) {
+// TestAllocatorHistoryReachesTheViewer tests history windows with a stand-in, since they need a GPU: an agent
+// that believes the parameters to be on cuda:0, and functions of torch.cuda that print their arguments. It
+// does not test what a real allocator records.
+func TestAllocatorHistoryReachesTheViewer(t *testing.T) {
 	t.Parallel()
 	dir, l := listening(t)
 	const standIn = `
@@ -241,9 +241,9 @@ def _stand_in(torch):
 	}
 }
 
-// TestReplayedGraphsAreCountedAndSaid has a stand-in for CUDA graphs, since real ones need a GPU: a described
-// step says that it does not see into them.
-func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
+// TestReplayedGraphsAreCountedAndReported uses a stand-in for CUDA graphs, since real ones need a GPU: a
+// described step says that it does not see into them.
+func TestReplayedGraphsAreCountedAndReported(t *testing.T) {
 	t.Parallel()
 	dir, l := listening(t)
 	const asks = "if self.torch.cuda.is_available() and hasattr("
@@ -279,8 +279,8 @@ func TestReplayedGraphsAreCountedAndSaid(t *testing.T) {
 	}
 }
 
-// TestAViewerThatDoesNotReadHoldsNothingUp has the socket full.
-func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
+// TestAViewerThatDoesNotReadDoesNotBlockTraining fills the socket.
+func TestAViewerThatDoesNotReadDoesNotBlockTraining(t *testing.T) {
 	t.Parallel()
 	dir := torchtest.Folder(t)
 	l, err := net.Listen("unix", filepath.Join(dir, "x.sock"))
@@ -317,8 +317,8 @@ func TestAViewerThatDoesNotReadHoldsNothingUp(t *testing.T) {
 	t.Logf("%s", time.Since(begin))
 }
 
-// TestStepsThatWaitTooLongForAViewerAreCounted has a viewer come when more steps have ended than wait for
-// one.
+// TestStepsThatWaitTooLongForAViewerAreCounted connects a viewer after more steps have ended than are kept
+// for one.
 func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	t.Parallel()
 	dir := torchtest.Folder(t)
@@ -345,7 +345,7 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 	for late := time.Now().Add(3 * time.Minute); !bytes.Contains(said(), []byte("at gpt\n")); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(late) {
-			t.Fatalf("it does not come to its gate:\n%s", said())
+			t.Fatalf("it does not reach its gate:\n%s", said())
 		}
 	}
 	l, err := pytorch.Listen(path)
@@ -374,30 +374,30 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 }
 
-// TestWhatIsSentMayBeHeldByOthers stands for programs, and for this agent, that go through all objects that
-// Python knows while another thread sends.
-func TestWhatIsSentMayBeHeldByOthers(t *testing.T) {
+// TestSendingWhileObjectsAreEnumerated: programs, and this agent, may go through all of Python's objects
+// while another thread sends.
+func TestSendingWhileObjectsAreEnumerated(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/held.py")
 }
 
-func TestAProgramThatIsImportingTorchMayBeAttachedTo(t *testing.T) {
+func TestAttachWhileTheProgramImportsTorch(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/importing.py")
 }
 
-func TestAnAgentThatMeetsNobodyGoes(t *testing.T) {
+func TestAnAgentWithoutAViewerLeaves(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/lonely.py")
 }
 
-// TestPrivatePoolsAreCountedWhereThatIsCheap needs a Python and no torch.
-func TestPrivatePoolsAreCountedWhereThatIsCheap(t *testing.T) {
+// TestPrivatePoolsAreCountedIfThatIsCheap needs a Python and no torch.
+func TestPrivatePoolsAreCountedIfThatIsCheap(t *testing.T) {
 	withAgent(t, anyPython(t), "testdata/pools.py")
 }
 
-// TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost needs a Python and no torch.
-func TestAnOrderThatComesWhileAnotherIsTakenUpIsNotLost(t *testing.T) {
+// TestAnOrderArrivingDuringAnotherIsNotLost needs a Python and no torch.
+func TestAnOrderArrivingDuringAnotherIsNotLost(t *testing.T) {
 	withAgent(t, anyPython(t), "testdata/orders.py")
 }
 
@@ -422,7 +422,7 @@ func listening(t *testing.T) (dir string, l *pytorch.Listener) {
 	return dir, l
 }
 
-// withAgent runs a script that is given the agent's source and more, and holds if it ends well.
+// withAgent runs a script with the agent's source and more, and fails the test if the script fails.
 func withAgent(t *testing.T, python, script string, more ...string) {
 	t.Helper()
 	agent := filepath.Join(t.TempDir(), "agent.py")
@@ -436,7 +436,7 @@ func withAgent(t *testing.T, python, script string, more ...string) {
 	}
 }
 
-// TestWhatADeviceRunsLateStaysInItsStep needs a Python and no torch.
-func TestWhatADeviceRunsLateStaysInItsStep(t *testing.T) {
+// TestLateDeviceWorkCountsForItsStep needs a Python and no torch.
+func TestLateDeviceWorkCountsForItsStep(t *testing.T) {
 	withAgent(t, anyPython(t), "testdata/clock.py")
 }

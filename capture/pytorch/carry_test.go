@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// carrying runs a script of testdata that puts what carries plans out to a test by itself, and returns what
-// it said and the error of a test that failed.
+// carrying runs a script of testdata that tests the part of the agent that carries out plans, and returns its
+// output and the error of a failed test.
 func carrying(t *testing.T, script string, args ...string) (string, error) {
 	t.Helper()
 	carry := filepath.Join(t.TempDir(), "carry.py")
@@ -23,8 +23,8 @@ func carrying(t *testing.T, script string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Streams are a GPU's. Here they are stood in for by some that work as late as they may, so that a wait that
-// lacks is seen in what is learnt.
+// Streams need a GPU. The stand-ins here work as late as they may, so that a missing wait changes what is
+// learnt.
 func TestSwapsWaitForTheirCopies(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -48,21 +48,21 @@ func TestAHundredTogglesLeaveNothing(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-func TestWhatReturnsAsAnotherIsFound(t *testing.T) {
+func TestATensorThatReturnsChangedIsDetected(t *testing.T) {
 	t.Parallel()
 	if out, err := carrying(t, "differs.py"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestAttentionThatDropsNothingRunsAgain(t *testing.T) {
+func TestAttentionWithoutDropoutIsRecomputed(t *testing.T) {
 	t.Parallel()
 	if out, err := carrying(t, "draws.py"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
+func TestTrainingSurvivesAnyFailureOfAPlan(t *testing.T) {
 	t.Parallel()
 	out, err := carrying(t, "failing.py")
 	if err != nil {
@@ -71,21 +71,21 @@ func TestWhateverFailsInAPlanTrainingGoesOn(t *testing.T) {
 	t.Logf("%s", out)
 }
 
-func TestOnePlanSwapsAndRunsNormalisationsAgain(t *testing.T) {
+func TestOnePlanSwapsAndRecomputesNormalisations(t *testing.T) {
 	t.Parallel()
 	if out, err := carrying(t, "both.py"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestAPlanEndsWhereTheProgramTurnsToCUDAGraphs(t *testing.T) {
+func TestAPlanEndsWhenTheProgramUsesCUDAGraphs(t *testing.T) {
 	t.Parallel()
 	if out, err := carrying(t, "graphs.py"); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-func TestSwapsTakeNoMoreThanTheHostAndItsControlGroupsHave(t *testing.T) {
+func TestSwapsStayWithinTheLimitsOfTheHostAndItsControlGroups(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/room.py", t.TempDir())
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// orphans leaves processes to nobody in every way that tells whose they were, and one in none; each writes
-// its number to a file.
+// orphans makes orphaned processes that can be identified in each of the ways, and one that cannot; each
+// writes its number to a file.
 const orphans = `
 ( sleep 1000 >/dev/null 2>&1 & echo $! >environment )
 ( env -i sleep 1000 & echo $! >output )
@@ -23,8 +23,8 @@ sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >remembered; until [ -
 sleep 1000
 `
 
-// TestOrphansOfTheCommandAreFound looks at what a command leaves behind, in this program's session and in one
-// of its own.
+// TestOrphansOfTheCommandAreFound looks for what a command leaves behind, in this program's session and in
+// its own.
 func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"bash", "setsid", "sleep"} {
@@ -99,7 +99,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	}
 }
 
-// until waits until something holds, which it says where it does not come.
+// until waits until something holds, and names it if it never does.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -128,8 +128,8 @@ func commandOf(pid int) string {
 	return string(b)
 }
 
-// TestAnotherProcessOfTheCommandsNumberIsNotTheCommand: numbers are given out again.
-func TestAnotherProcessOfTheCommandsNumberIsNotTheCommand(t *testing.T) {
+// TestAReusedProcessNumberIsNotTheCommand: the kernel reuses numbers.
+func TestAReusedProcessNumberIsNotTheCommand(t *testing.T) {
 	t.Parallel()
 	own, err := statOf(os.Getpid())
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// TestTheFirstStepIsShownAtOnce has an agent that looks once an hour at what there is to send, in a training
-// that stands still behind its first step that can be told: the step is told nevertheless.
+// TestTheFirstStepIsShownAtOnce uses an agent that checks once an hour for something to send, in a training
+// that stops after its first complete step: the step is sent all the same.
 func TestTheFirstStepIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	const script = `
@@ -65,7 +65,7 @@ wait("end")
 		t.Fatal(err)
 	}
 	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
-		t.Fatalf("the first step is not told: %v, %+v", err, seen.Snapshot())
+		t.Fatalf("the first step was not sent: %v, %+v", err, seen.Snapshot())
 	}
 	if err := open("end", ""); err != nil {
 		t.Fatal(err)

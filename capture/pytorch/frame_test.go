@@ -89,8 +89,8 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 	}
 }
 
-// TestAStepIsReadAsItWasWritten gives every figure of a step another value.
-func TestAStepIsReadAsItWasWritten(t *testing.T) {
+// TestStepsSurviveTheWire gives every figure of a step a different value.
+func TestStepsSurviveTheWire(t *testing.T) {
 	n := int64(0)
 	var fill func(v reflect.Value)
 	fill = func(v reflect.Value) {
@@ -145,7 +145,7 @@ func TestANoticeSaysWhetherAnOrderIsUnmet(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoAgentIsAnErrorAndNeverAPanic(t *testing.T) {
+func TestOtherPeersCauseErrorsNotPanics(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"a frame of no length":     {0, 0, 0, 0, 1},
 		"a frame above the limit":  {255, 255, 255, 255, 1},
@@ -215,7 +215,7 @@ func dial(t *testing.T, path string, frames ...[]byte) net.Conn {
 	return conn
 }
 
-func TestAListenerToldApartAgentsOtherVersionsAndOtherViewers(t *testing.T) {
+func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 	path := filepath.Join(folder(t), "x.sock")
 	l, err := Listen(path)
 	if err != nil {
@@ -310,7 +310,7 @@ func TestAFolderThatOthersCanEnterIsRefused(t *testing.T) {
 	}
 }
 
-func TestAMarkerIsBelievedOnlyOfTheProcessThatWroteIt(t *testing.T) {
+func TestAMarkerCountsOnlyForTheProcessThatWroteIt(t *testing.T) {
 	dir := folder(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -349,7 +349,7 @@ func TestTheEnvironmentGetsTwoVariables(t *testing.T) {
 	}
 }
 
-func TestTheAgentIsPythonOf38(t *testing.T) {
+func TestTheAgentCompilesWithPython38(t *testing.T) {
 	python := "python3.8"
 	if exec.Command(python, "-c", "pass").Run() != nil {
 		found, _ := filepath.Glob(filepath.Join(os.Getenv("HOME"), ".pyenv/versions/3.8.*/bin/python"))
@@ -367,8 +367,8 @@ func TestTheAgentIsPythonOf38(t *testing.T) {
 	}
 }
 
-// TestALaunchedCommandThatIsNoPythonRunsAsItIs needs no torch.
-func TestALaunchedCommandThatIsNoPythonRunsAsItIs(t *testing.T) {
+// TestACommandThatIsNotPythonRunsUnchanged needs no torch.
+func TestACommandThatIsNotPythonRunsUnchanged(t *testing.T) {
 	folder(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	for _, c := range []struct {
@@ -444,9 +444,9 @@ func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
 	}
 }
 
-// TestTheAgentWakesWhereALibraryLooksForTorchFirst has a program ask whether there is a torch, as
-// transformers does, before it imports it. It needs a Python and no torch.
-func TestTheAgentWakesWhereALibraryLooksForTorchFirst(t *testing.T) {
+// TestTheAgentWakesWhenALibraryLooksForTorchFirst runs a program that checks for torch, as transformers does,
+// before importing it. It needs a Python and no torch.
+func TestTheAgentWakesWhenALibraryLooksForTorchFirst(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3")
@@ -479,7 +479,7 @@ print(find_spec("torch").name, sum(type(f).__name__ == "_Finder" for f in sys.me
 	}
 }
 
-func TestAFrameThatStopsIsNotTheEnd(t *testing.T) {
+func TestATruncatedFrameIsNotACleanEnd(t *testing.T) {
 	if _, _, err := readFrame(bytes.NewReader(nil), 10); err != io.EOF {
 		t.Errorf("%v", err)
 	}
@@ -502,7 +502,7 @@ func TestDescribedStepsAreNumberedAsTheJobCountsThem(t *testing.T) {
 	}
 }
 
-func TestAWindowsGPUsHaveTheNamesThatTheProcessGivesThem(t *testing.T) {
+func TestAWindowsGPUsAreNamedAsInTheProcess(t *testing.T) {
 	b := traces.NewBuilder()
 	b.Device(traces.DeviceCPU, 0)
 	b.Device(traces.DeviceGPU, 1)

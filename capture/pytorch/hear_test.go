@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// hearer is a Python that hears streams as the agent does.
+// hearer is a Python process that reads streams as the agent does.
 type hearer struct {
 	mu  sync.Mutex
 	in  io.WriteCloser
@@ -26,7 +26,7 @@ type hearer struct {
 	err bytes.Buffer
 }
 
-// heard is what became of a stream.
+// heard is the result of reading a stream.
 type heard struct {
 	HungUp  bool   `json:"hung_up"`
 	Leaving bool   `json:"leaving"`
@@ -57,7 +57,7 @@ var newHearer = sync.OnceValues(func() (*hearer, error) {
 	return h, cmd.Start()
 })
 
-// hear has the agent hear a stream.
+// hear makes the agent read a stream.
 func (h *hearer) hear(stream []byte) (x heard, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -74,8 +74,8 @@ func (h *hearer) hear(stream []byte) (x heard, err error) {
 // anOrder returns the frame of an order.
 func anOrder(order string) []byte { return raw(frameOrder, order) }
 
-// FuzzOrders has the agent's own code hear what a viewer sends, as if an enemy had written it. The agent
-// hangs up or takes the orders, and what it answers is what a viewer reads. It needs a Python and no torch.
+// FuzzOrders feeds the agent's own code hostile input in place of a viewer's messages. The agent hangs up or
+// takes the orders, and a viewer must understand its answers. It needs a Python and no torch.
 func FuzzOrders(f *testing.F) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		f.Skip("needs python3")
@@ -128,8 +128,8 @@ func FuzzOrders(f *testing.F) {
 	})
 }
 
-// TestTheAgentHearsAsItIsWritten has a few streams whose outcome is known.
-func TestTheAgentHearsAsItIsWritten(t *testing.T) {
+// TestTheAgentReadsKnownStreams has a few streams with known outcomes.
+func TestTheAgentReadsKnownStreams(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3")
 	}

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// Of a run in a container that shares the folder the process is not seen here: taken for one that has ended,
-// it would lose its agent before its program has imported torch.
-func TestOnlyFoldersOfRunsThatAreKnownToHaveEndedAreSwept(t *testing.T) {
+// We cannot see the process of a run in a container that shares the folder: if we took it for ended, the run
+// would lose its agent before its program has imported torch.
+func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 	t.Parallel()
 	base := t.TempDir()
 	self, err := statOf(os.Getpid())

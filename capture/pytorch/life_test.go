@@ -78,7 +78,7 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 	}
 }
 
-// count returns of how many processes of a job something holds.
+// count returns for how many processes of a job something holds.
 func (w *watching) count(shown capture.View, ok func(capture.View) bool) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -93,7 +93,7 @@ func (w *watching) count(shown capture.View, ok func(capture.View) bool) (n int)
 	return n
 }
 
-// checkSharded has a rank that holds its shards, and gathers whole parameters to use them.
+// checkSharded checks a rank that holds its shards, and gathers whole parameters to use them.
 func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	t.Helper()
 	alive, _ := held(tr)
@@ -106,8 +106,8 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
 		}
 	}
-	// Whole parameters are gathered and split into buffers that are filled again each time, and are no
-	// inputs; what is reduced are the rank's gradients.
+	// Whole parameters are gathered and split into buffers that are refilled each time, so they are not inputs;
+	// the reduced values are the rank's gradients.
 	made := map[string]int{}
 	for _, a := range tr.Accesses {
 		name := tr.Text(tr.Ops[a.Op].Name)
@@ -129,7 +129,7 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	}
 }
 
-func TestAChildOfForkSpeaksForItself(t *testing.T) {
+func TestAForkedChildIsASeparateProcess(t *testing.T) {
 	t.Parallel()
 	without := control(t, "forks")
 	w := watch(t, "forks")
@@ -168,11 +168,11 @@ func TestAChildOfForkSpeaksForItself(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeDescribedIsReportedAndProfiled: steps under torch.compile would run eagerly if they were
-// watched op by op, and a mode of the program's own around the loop would be left in the wrong order. Torch's
-// profiler, which stands aside, takes the description's place once it was said. Workers that multiprocessing
-// spawns carry the agent and stay silent.
-func TestWhatCannotBeDescribedIsReportedAndProfiled(t *testing.T) {
+// TestStepsThatCannotBeDescribedAreReportedAndProfiled: steps under torch.compile would run eagerly if they
+// were watched op by op, and the program's own dispatch mode around the loop would be left in the wrong
+// order. Torch's profiler, which does not interfere, replaces the description once that was reported. Workers
+// that multiprocessing spawns carry the agent and stay silent.
+func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 	t.Parallel()
 	scenarios := []string{"loader", "moded", "compiled@100"} // an optimizer that is alive and not used any more is given up after 64 steps of others
 	if version(t) < compiledSteps {
@@ -218,7 +218,7 @@ func TestWhatCannotBeDescribedIsReportedAndProfiled(t *testing.T) {
 }
 
 // checkProfile checks a stretch that torch's profiler recorded: most of it is allocated within its two steps,
-// whose bounds the agent saw; on a machine that has more to do than it can, some more lies before them.
+// whose bounds the agent saw; on an overloaded machine, some more lies before them.
 func checkProfile(t *testing.T, w capture.Window) {
 	t.Helper()
 	allocs, steps, inside := 0, 0, 0
@@ -386,7 +386,7 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	if v.End.Reason != capture.Exited || v.Steps[len(v.Steps)-1].Index != 399 {
 		t.Errorf("%+v after step %d", v.End, v.Steps[len(v.Steps)-1].Index)
 	}
-	// What a step is told with is what the program computes of its own tensors.
+	// A step reports what the program computes from its own tensors.
 	last, own := v.Steps[len(v.Steps)-1], truths["mlp@400"]
 	if last.Parameters != maybe.Known(own.Parameters) || last.Gradients != maybe.Known(own.Gradients) ||
 		last.OptimizerState != maybe.Known(own.OptimizerState) || own.OptimizerState == 0 {
@@ -394,8 +394,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	}
 }
 
-// TestDetachLeavesNothing brings the agent into a process that trains: by running its source in a place that
-// waits for it, and by package inject, which stops the process for a moment.
+// TestDetachLeavesNothing brings the agent into a training process: by running its source where the process
+// waits for it, and with package inject, which stops the process for a moment.
 func TestDetachLeavesNothing(t *testing.T) {
 	t.Run("run", func(t *testing.T) {
 		private(t)
@@ -418,7 +418,7 @@ func TestDetachLeavesNothing(t *testing.T) {
 	})
 }
 
-// injected brings the agent in by package inject, and skips the test where tracing is forbidden.
+// injected brings the agent in with package inject, and skips the test if tracing is forbidden.
 func injected(t *testing.T) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		_, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
@@ -429,7 +429,7 @@ func injected(t *testing.T) pytorch.Injector {
 	}
 }
 
-// comesAndGoes has an agent brought into a host, watches, and lets go.
+// comesAndGoes brings an agent into a host, watches, and detaches.
 func comesAndGoes(t *testing.T, h *torchtest.Host, way pytorch.Injector) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

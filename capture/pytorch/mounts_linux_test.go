@@ -5,7 +5,7 @@ import (
 	"syscall"
 )
 
-// ownMounts has a command see mounts of its own.
+// ownMounts gives a command its own mount namespace.
 func ownMounts(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS}
 }

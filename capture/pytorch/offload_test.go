@@ -2,14 +2,14 @@ package pytorch_test
 
 import "testing"
 
-// A training that does not fit runs no step to plan on. While all that it saves waits on the host it learns
-// the same, and a description of it reads as if nothing had gone.
+// A training that does not fit completes no step to plan from. While all its saved tensors wait on the host
+// it learns the same, and its description reads as if nothing had left.
 func TestATrainingIsDescribedAsIfNothingHadBeenOffloaded(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/offload.py")
 }
 
-func TestTryingWhatPlansCostLeavesNothingThoughItIsInterrupted(t *testing.T) {
+func TestAnInterruptedCostTrialLeavesNothing(t *testing.T) {
 	t.Parallel()
 	withAgent(t, python(t), "testdata/costs.py")
 }

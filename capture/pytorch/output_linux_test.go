@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// smallDisk has the command's output go to a disk of so many bytes.
+// smallDisk sends the command's output to a disk of that many bytes.
 func smallDisk(t *testing.T, bytes int) (dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -33,9 +33,9 @@ func smallDisk(t *testing.T, bytes int) (dir string) {
 	return dir
 }
 
-// TestACommandGoesOnPrintingWhereTheDiskIsFull has it print twice as much as the disk holds, a line of a
-// hundred bytes at a time.
-func TestACommandGoesOnPrintingWhereTheDiskIsFull(t *testing.T) {
+// TestACommandGoesOnPrintingWhenTheDiskIsFull prints twice as much as the disk holds, in lines of a hundred
+// bytes.
+func TestACommandGoesOnPrintingWhenTheDiskIsFull(t *testing.T) {
 	const size, lines = 400 << 10, 8000
 	dir := smallDisk(t, size)
 	line := strings.Repeat("x", 93)
@@ -65,8 +65,8 @@ func TestACommandGoesOnPrintingWhereTheDiskIsFull(t *testing.T) {
 	}
 }
 
-// TestACommandIsNotBegunWhereItCouldPrintNothing has a disk that is full from the beginning.
-func TestACommandIsNotBegunWhereItCouldPrintNothing(t *testing.T) {
+// TestACommandIsNotStartedWithoutDiskSpaceToPrint has a disk that is full from the start.
+func TestACommandIsNotStartedWithoutDiskSpaceToPrint(t *testing.T) {
 	dir := smallDisk(t, 16<<10)
 	_ = os.WriteFile(filepath.Join(dir, "full"), make([]byte, 16<<10), 0o600)
 	begun := filepath.Join(t.TempDir(), "begun")
@@ -79,7 +79,7 @@ func TestACommandIsNotBegunWhereItCouldPrintNothing(t *testing.T) {
 	}
 }
 
-// printed is a sink of what a command prints, and of nothing else.
+// printed is a sink that only takes a command's output.
 type printed struct{ to *bytes.Buffer }
 
 func (p *printed) Begin(capture.Target)       {}

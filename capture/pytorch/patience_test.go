@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 )
 
-// An attach waits for another viewer, which is done soon, longer than for a debugger, which may stay.
+// An attach waits longer for another viewer, which is done soon, than for a debugger, which may stay.
 func TestAttachWaitsForAnotherViewerLongerThanForADebugger(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -21,8 +21,8 @@ import (
 
 const nobody = 65534
 
-// stranger is a process of another user, in a mount namespace of its own, with a /tmp that only it sees if
-// that is asked for. It connects to the socket that it is told, says hello, and prints what it is answered.
+// stranger is a process of another user in its own mount namespace, with a private /tmp if asked for. It
+// connects to the given socket, says hello, and prints the answer.
 type stranger struct {
 	pid   int
 	in    io.WriteCloser
@@ -90,7 +90,7 @@ func (s stranger) connect(path string) string {
 	return s.lines.Text()
 }
 
-func TestAnAgentOfAnotherUserAndInAContainerIsMet(t *testing.T) {
+func TestAgentsOfOtherUsersAndInContainersConnect(t *testing.T) {
 	for _, ownFiles := range []bool{false, true} {
 		t.Run(map[bool]string{false: "another user", true: "a container"}[ownFiles], func(t *testing.T) {
 			folder(t)
@@ -133,7 +133,7 @@ func TestAnAgentOfAnotherUserAndInAContainerIsMet(t *testing.T) {
 	}
 }
 
-func TestTheWordOfAnotherUsersAgentGetsThatUserNothing(t *testing.T) {
+func TestAnotherUsersAgentCannotGainAccess(t *testing.T) {
 	folder(t)
 	s := aStranger(t, true)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -175,7 +175,7 @@ func TestTheWordOfAnotherUsersAgentGetsThatUserNothing(t *testing.T) {
 	}
 }
 
-func TestAFolderThatIsNotTheProcesssUsersIsNoPlace(t *testing.T) {
+func TestAFolderOfTheWrongUserIsRefused(t *testing.T) {
 	dir := folder(t)
 	if _, err := placeAt(os.Getpid(), dir, false); err != nil {
 		t.Errorf("our own: %v", err)
@@ -200,7 +200,7 @@ func TestAFolderThatIsNotTheProcesssUsersIsNoPlace(t *testing.T) {
 	}
 }
 
-func TestAFolderThatSomebodyKeepsLockedHoldsNobodyUpForEver(t *testing.T) {
+func TestALockedFolderDoesNotBlockForever(t *testing.T) {
 	t.Parallel()
 	dir := torchtest.Folder(t)
 	held, err := os.Open(dir)

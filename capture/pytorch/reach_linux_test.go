@@ -14,10 +14,10 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// TestAProcessThatCannotReachTheSocketIsNamed has a command become another user, or see other files, and map
-// what looks like torch: it is not attached to, since it could not connect, and the way to watch it is said
-// once.
-func TestAProcessThatCannotReachTheSocketIsNamed(t *testing.T) {
+// TestAProcessThatCannotReachTheSocketIsReported runs a command that becomes another user, or sees other
+// files, and maps what looks like torch: gmemtop does not attach, since it could not connect, and says once how to
+// watch it.
+func TestAProcessThatCannotReachTheSocketIsReported(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
 		t.Skip("needs root: it becomes another user, and makes a mount namespace")
@@ -76,7 +76,7 @@ time.sleep(1000)
 	}
 }
 
-// notices is a sink that keeps every notice, those of one key as well.
+// notices is a sink that keeps every notice, including several with one key.
 type notices struct {
 	*capture.History
 	mu   sync.Mutex
@@ -89,7 +89,7 @@ func (n *notices) Notice(x capture.Notice) {
 	n.list = append(n.list, x)
 }
 
-// of returns what was said under a key.
+// of returns the texts under a key.
 func (n *notices) of(key string) (texts []string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

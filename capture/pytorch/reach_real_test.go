@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// reaching is an Injector that counts, and skips the test where tracing is forbidden.
+// reaching is an Injector that counts, and skips the test if tracing is forbidden.
 type reaching struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -49,15 +49,15 @@ func traceable(t *testing.T) {
 	}
 }
 
-// TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo has Python that looks at no environment, is given
-// another, or runs below a wrapper that does either, or whose parent has ended while the command waits. The
-// command itself is a child of this process, which is also who traces it.
-func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
+// TestProgramsWithoutOurEnvironmentAreAttachedTo runs Pythons that ignore the environment, get another one,
+// or run under a wrapper that does either, or whose parent has ended while the command waits. The command
+// itself is a child of this process, which also traces it.
+func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 	t.Parallel()
 	p := python(t)
 	traceable(t)
 	without := control(t, "mlp@16")
-	// orphan leaves a command to nobody, and waits for its end.
+	// orphan orphans a command, and waits for it to end.
 	orphan := func(command string) []string {
 		return []string{"sh", "-c", "(" + command + " testdata/train.py mlp@16 & echo $! >$GATE/orphan); p=$(cat $GATE/orphan); " +
 			"while case $(cat /proc/$p/stat 2>/dev/null) in ''|*') Z '*) false; esac; do sleep 0.05; done; exit 0"}
@@ -127,8 +127,8 @@ func TestProgramsThatTheEnvironmentDoesNotReachAreAttachedTo(t *testing.T) {
 	}
 }
 
-// TestAReachedProcessIsLeftAlone has a training that the environment reaches, with workers of both kinds:
-// nothing is attached to.
+// TestAReachedProcessIsLeftAlone runs a training that has our environment, with workers of both kinds: we
+// attach to none of them.
 func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := &reaching{t: t}
@@ -145,8 +145,8 @@ func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestTheReasonAProgramIsNotReachedIsShown has every attempt refused, and asks only once.
-func TestTheReasonAProgramIsNotReachedIsShown(t *testing.T) {
+// TestTheReasonForNotAttachingIsShown refuses every attempt, and expects only one.
+func TestTheReasonForNotAttachingIsShown(t *testing.T) {
 	t.Parallel()
 	p := python(t)
 	var asked []int
@@ -180,8 +180,8 @@ func TestTheReasonAProgramIsNotReachedIsShown(t *testing.T) {
 	}
 }
 
-// TestWithoutATorchOptimizerTheScreenSaysWhyThereAreNoRows steps its parameters by hand; one that goes
-// over to torch's optimizer at last is told nothing.
+// TestWithoutATorchOptimizerTheScreenSaysWhyThereAreNoRows steps its parameters by hand; a program that
+// switches to torch's optimizer in the end gets no notice.
 func TestWithoutATorchOptimizerTheScreenSaysWhyThereAreNoRows(t *testing.T) {
 	t.Parallel()
 	const script = `
@@ -222,9 +222,9 @@ for i in range(230):
 	}
 }
 
-// TestAWorkerIsLeftAloneFromInsideAsWell has what is meant for a program injected into a worker below it,
-// which the look from outside passes over.
-func TestAWorkerIsLeftAloneFromInsideAsWell(t *testing.T) {
+// TestTheAgentItselfLeavesWorkersAlone injects the agent into a worker of the program, which the look from
+// outside skips.
+func TestTheAgentItselfLeavesWorkersAlone(t *testing.T) {
 	t.Parallel()
 	traceable(t)
 	const script = `

@@ -59,7 +59,7 @@ func TestLaunchersAndWorkersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// words splits at blanks, what stands between bars being one word.
+// words splits at blanks; text between bars is one word.
 func words(s string) []string {
 	var out []string
 	for i, part := range strings.Split(s, "|") {
@@ -72,7 +72,7 @@ func words(s string) []string {
 	return out
 }
 
-func TestWhatIsInjectedIsPython(t *testing.T) {
+func TestTheInjectedSourceIsPython(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
 		t.Skip("needs python3: what is injected is compiled with it")
@@ -84,8 +84,8 @@ func TestWhatIsInjectedIsPython(t *testing.T) {
 	}
 }
 
-// TestAReachedProcessGetsTheSettingsOfTheOthers: by what means it captures, how much unasked, and what it
-// offloads.
+// TestAReachedProcessGetsTheSettingsOfTheOthers: its depth, how much it captures without an order, and what
+// it offloads.
 func TestAReachedProcessGetsTheSettingsOfTheOthers(t *testing.T) {
 	var source string
 	launch := Launch{First: 2, Depth: capture.HowHistory, Offload: []string{"cuda", "cpu"}, Reach: func(_ context.Context, _ int, s string) error {

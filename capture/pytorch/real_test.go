@@ -25,7 +25,7 @@ import (
 // python returns the interpreter that has torch.
 var python = torchtest.Python
 
-// private gives the test a folder of its own for sockets, markers and output.
+// private gives the test a separate folder for sockets, markers and output.
 func private(t *testing.T) (dir string) {
 	t.Helper()
 	dir = torchtest.Folder(t)
@@ -34,7 +34,7 @@ func private(t *testing.T) (dir string) {
 	return dir
 }
 
-// what is printed of a scenario's own tensors.
+// what a scenario prints about its own tensors.
 type truth struct {
 	Name           string `json:"name"`
 	Parameters     int64  `json:"parameters"`
@@ -44,8 +44,8 @@ type truth struct {
 	Saved          int64  `json:"saved"`
 }
 
-// learnt returns the lines that say what a training learnt, sorted, since ranks print as they come, and the
-// truths by scenario.
+// learnt returns the lines with a training's results, sorted, since ranks print in any order, and the truths
+// by scenario.
 func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 	t.Helper()
 	var lines []string
@@ -66,11 +66,11 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 	return lines, truths
 }
 
-// described are the scenarios of which steps are described one after the other.
+// described are the scenarios whose steps are described one after the other.
 var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse", "functional", "loader", "gan", "arrays"}
 
-// controls are all scenarios trained without capture, in one process, since nothing takes as long as to
-// import torch; the one that ends by an exception comes last.
+// controls trains all scenarios without capture, in one process, since importing torch takes longest; the one
+// that ends with an exception comes last.
 var controls struct {
 	sync.Once
 	sections map[string]string
@@ -106,7 +106,7 @@ func control(t *testing.T, scenarios ...string) []string {
 	return lines
 }
 
-// Versions of torch, as 100*major + minor, from which on it can do what a scenario needs.
+// First versions of torch, as 100*major + minor, that can do what a scenario needs.
 const (
 	cpuScaler     = 203
 	fsdp2         = 207 // on the CPU: tried with 2.6, which cannot, and 2.15
@@ -117,12 +117,12 @@ const (
 // run.
 var version, needs = torchtest.Version, torchtest.Needs
 
-// possible returns the scenarios that the torch at hand can train.
+// possible returns the scenarios that this torch can train.
 func possible(t *testing.T, scenarios []string) []string {
 	return slices.DeleteFunc(slices.Clone(scenarios), func(s string) bool { return s == "scaled" && version(t) < cpuScaler })
 }
 
-// watching is a training that runs under the agent, and what was seen of it.
+// watching is a training under the agent, and what was seen of it.
 type watching struct {
 	*capture.History
 	t    *testing.T
@@ -217,7 +217,7 @@ func (w *watching) open(gate string) {
 	}
 }
 
-// describe has two steps of a scenario described that stands at its gate, and opens it.
+// describe orders two steps of a scenario that waits at its gate, and opens the gate.
 func (w *watching) describe(scenario string) {
 	w.t.Helper()
 	w.until(scenario+"'s gate", printed("at "+scenario))
@@ -318,7 +318,7 @@ func check(t *testing.T, name string, tr *traces.Trace, want truth) {
 	}
 }
 
-func TestTrainingLearnsTheSameToTheLastBitWhileItIsDescribed(t *testing.T) {
+func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 	t.Parallel()
 	scenarios := possible(t, described)
 	if len(scenarios) < len(described) {
@@ -365,7 +365,7 @@ func TestTrainingLearnsTheSameToTheLastBitWhileItIsDescribed(t *testing.T) {
 	t.Run("data comes in its own step", func(t *testing.T) { checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace) })
 }
 
-// checkPlaces has a window of the scenario mlp, a chain of five modules: each has ops in forward and in
+// checkPlaces checks a window of the scenario mlp, a chain of five modules: each has ops in forward and in
 // backward, of some length and within a step, a layer of weights reads them in forward, and the optimizer
 // changes every parameter in place.
 func checkPlaces(t *testing.T, tr *traces.Trace) {
@@ -422,9 +422,9 @@ func checkPlaces(t *testing.T, tr *traces.Trace) {
 	}
 }
 
-// checkData has a window of the scenario arrays: arrays of numpy and lists become tensors without an op that
-// a dispatch mode sees, which is no reason to say that they were there before; and a criterion is called with
-// what the network made, which is no input.
+// checkData checks a window of the scenario arrays: arrays of numpy and lists become tensors without an op
+// that a dispatch mode sees, but that does not mean they were there before; and a criterion is called with
+// the network's output, which is not an input.
 func checkData(t *testing.T, tr *traces.Trace) {
 	t.Helper()
 	const array, list, table, logits = 8 * 40 * 4, 8 * 8, 13 * 40 * 4, 8 * 10 * 4

@@ -30,7 +30,8 @@ var rounds = flag.Int("rounds", 10, "how often viewers come and go")
 const (
 	// roundTime is how long a round may take: longer is a hang.
 	roundTime = time.Minute
-	// roundsPerTraining is how many rounds one training sees before it is compared with itself alone.
+	// roundsPerTraining is how many rounds one training goes through before we compare it with the same
+	// training alone.
 	roundsPerTraining = 25
 )
 
@@ -85,7 +86,7 @@ func TestViewersComeAndGo(t *testing.T) {
 	}
 }
 
-// nothingLeft checks that no agent lives in a process and that a folder holds no file and no socket.
+// nothingLeft checks that a process has no agent and that a folder holds no file and no socket.
 func nothingLeft(pid int, dir string) error {
 	if pytorch.Lives(pid) {
 		return errors.New("an agent is left behind")
@@ -104,7 +105,7 @@ func inside(ctx context.Context, pid int, source string) error {
 	return err
 }
 
-// visitor is a viewer that runs.
+// visitor is a running viewer.
 type visitor struct {
 	*pytorch.Session
 	seen *capture.History
@@ -112,7 +113,7 @@ type visitor struct {
 	kill context.CancelFunc
 }
 
-// visit attaches to a process and watches it until a step has come.
+// visit attaches to a process and watches it until a step arrives.
 func visit(ctx context.Context, pid int) (*visitor, error) {
 	s, err := pytorch.Attach(ctx, pid, inside)
 	if err != nil {
@@ -144,7 +145,7 @@ func (v *visitor) until(ctx context.Context, what string, f func(v *capture.View
 	})
 }
 
-// describe has a step captured and waits for the answer.
+// describe orders a step and waits for the answer.
 func (v *visitor) describe(ctx context.Context) error {
 	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Describe, Steps: 1}
 	if err := v.Order(ctx, o); err != nil {
@@ -156,7 +157,7 @@ func (v *visitor) describe(ctx context.Context) error {
 	})
 }
 
-// leave detaches, and checks that this is how it ended.
+// leave detaches, and checks that the end says so.
 func (v *visitor) leave(ctx context.Context) error {
 	if err := v.Detach(ctx); err != nil {
 		return fmt.Errorf("detach: %w", err)
@@ -212,7 +213,7 @@ func oneBesideAnother(ctx context.Context, pid int, _ *rand.Rand) error {
 	return errors.Join(second.describe(ctx), second.leave(ctx), first.describe(ctx), first.leave(ctx))
 }
 
-// oneIsCutOff hangs up without a goodbye. The next viewer finds the agent still there.
+// oneIsCutOff hangs up without a bye. The next viewer finds the agent still there.
 func oneIsCutOff(ctx context.Context, pid int, _ *rand.Rand) error {
 	v, err := visit(ctx, pid)
 	if err != nil {
@@ -225,7 +226,7 @@ func oneIsCutOff(ctx context.Context, pid int, _ *rand.Rand) error {
 	return oneFollows(ctx, pid)
 }
 
-// oneFollows attaches behind a viewer that left without a goodbye.
+// oneFollows attaches after a viewer that left without a bye.
 func oneFollows(ctx context.Context, pid int) error {
 	next, err := visit(ctx, pid)
 	if err != nil {
@@ -234,8 +235,8 @@ func oneFollows(ctx context.Context, pid int) error {
 	return next.leave(ctx)
 }
 
-// oneIsKilled kills a viewer that is a process of its own: as soon as the agent runs, once it has connected,
-// or while a step is captured, and up to 20 ms later.
+// oneIsKilled kills a viewer in a separate process: as soon as the agent runs, once it has connected, or
+// while a step is captured, and up to 20 ms later.
 func oneIsKilled(ctx context.Context, pid int, r *rand.Rand) error {
 	at := moments[r.IntN(len(moments))]
 	later := time.Duration(r.IntN(20)) * time.Millisecond
@@ -265,7 +266,7 @@ func oneIsKilled(ctx context.Context, pid int, r *rand.Rand) error {
 // moments are what a viewer that will be killed prints.
 var moments = []string{"injected", "attached", "asked"}
 
-// envAttach has the test binary be a viewer: it names the process to attach to.
+// envAttach makes the test binary a viewer: it names the process to attach to.
 const envAttach = "TEST_ATTACH"
 
 // attachUntilKilled is that viewer.

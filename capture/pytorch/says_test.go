@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestWhatAnAgentSaysIsASentenceOfTheCatalogue: of each frame that has words for people, with a code that is
-// known, with one that a newer agent may have, and as an older agent sends it.
-func TestWhatAnAgentSaysIsASentenceOfTheCatalogue(t *testing.T) {
+// TestAgentMessagesUseTheCatalogue: each frame with words for people, with a known code, with one from a
+// newer agent, and as an older agent sends it.
+func TestAgentMessagesUseTheCatalogue(t *testing.T) {
 	for says, want := range map[string]string{
 		`,"says":{"code":"compiled","values":[]}`: "torch.compile is in use",
 		`,"says":{"code":"of a newer agent"}`:     "as it came",

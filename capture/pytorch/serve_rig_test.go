@@ -16,15 +16,14 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// fakeAgent speaks as agent.py does, from this very process, whose marker it leaves. Nothing of Python is
-// needed.
+// fakeAgent speaks like agent.py, from this process, and writes its marker. It needs no Python.
 type fakeAgent struct {
 	net.Conn
 	t     testing.TB
 	index int64
 }
 
-// markSelf leaves the word of an agent in this process, at a socket of the test's folder.
+// markSelf writes the marker of an agent in this process, with a socket in the test's folder.
 func markSelf(t *testing.T) string {
 	t.Helper()
 	dir := folder(t)
@@ -37,7 +36,7 @@ func markSelf(t *testing.T) string {
 	return path
 }
 
-// startedAt returns when a process started, as its marker says it.
+// startedAt returns when a process started, as its marker has it.
 func startedAt(t testing.TB, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -51,7 +50,7 @@ func startedAt(t testing.TB, pid int) int64 {
 	return n
 }
 
-// connectAgent tries until somebody listens and welcomes it.
+// connectAgent retries until a viewer listens and welcomes it.
 func connectAgent(t testing.TB, path string) *fakeAgent {
 	for begin := time.Now(); time.Since(begin) < time.Minute; {
 		conn, err := net.Dial("unix", path)
@@ -77,7 +76,7 @@ func (a *fakeAgent) say(k kind, payload string) {
 	}
 }
 
-// step tells of n steps.
+// step reports n steps.
 func (a *fakeAgent) step(n int) {
 	for range n {
 		at := a.index * 1000
@@ -102,7 +101,7 @@ func (a *fakeAgent) order() string {
 	return fmt.Sprintf("%d %s", k, payload)
 }
 
-// viewer is somebody who watches, first or along with another.
+// viewer is a viewer, the first or one beside another.
 type viewer struct {
 	*capture.History
 	source *Session
@@ -147,7 +146,7 @@ func seenSteps(n int) func(capture.View) bool {
 
 func ended(v capture.View) bool { return v.Ended }
 
-// hosted is an agent whom somebody watches.
+// hosted is an agent with a viewer.
 func hosted(t *testing.T, limits capture.Limits) (*fakeAgent, *viewer) {
 	t.Helper()
 	path := markSelf(t)

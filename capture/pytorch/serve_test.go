@@ -24,7 +24,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// TestOtherViewersSeeWhatTheFirstSees has two of them come late, order, and leave at different times.
+// TestOtherViewersSeeWhatTheFirstSees has two guests that come late, give orders, and leave at different
+// times.
 func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	a, host := hosted(t, capture.Limits{})
 	a.step(1500) // more than a frame holds
@@ -68,7 +69,7 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 		}
 	}
 
-	// What a guest orders reaches the agent, and what comes of it everybody.
+	// A guest's orders reach the agent, and their results reach everybody.
 	if err := guests[0].source.Order(context.Background(), capture.Order{ID: 5, Do: capture.Describe, Steps: 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +103,7 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 		})
 	}
 
-	// One leaves, in good order: only his own watching ends.
+	// One detaches: only its own session ends.
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := guests[0].source.Detach(ctx); err != nil {
@@ -118,7 +119,7 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	host.until(t, "the host's further steps", seenSteps(1510))
 	guests[1].until(t, "the guest's further steps", seenSteps(1510))
 
-	// The true end reaches who stayed.
+	// The real end reaches those that stayed.
 	a.say(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`)
 	want := host.until(t, "the end", ended).End
 	if got := guests[1].until(t, "the end for the guest", ended).End; got != want || !got.OutOfMemory || got.Reason != capture.Exited {
@@ -129,7 +130,7 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	}
 }
 
-// lookAt is a guest by hand, who reads when the test says so.
+// lookAt is a guest that only reads when the test says so.
 func lookAt(t *testing.T, path string, version int) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("unix", path)
@@ -144,9 +145,9 @@ func lookAt(t *testing.T, path string, version int) net.Conn {
 	return conn
 }
 
-// TestAViewerThatDoesNotReadMissesStepsAndSlowsNobody fills the guest's socket and goes on for many times of
-// what the host keeps.
-func TestAViewerThatDoesNotReadMissesStepsAndSlowsNobody(t *testing.T) {
+// TestAViewerThatDoesNotReadOnlyMissesSteps fills the guest's socket and goes on for many times what the host
+// keeps.
+func TestAViewerThatDoesNotReadOnlyMissesSteps(t *testing.T) {
 	const kept, all = 4000, 60001
 	a, host := hosted(t, capture.Limits{Steps: kept, WindowBytes: 1})
 	a.step(1)
@@ -194,9 +195,9 @@ func TestAViewerOfAnotherVersionGetsAReason(t *testing.T) {
 	}
 }
 
-// TestAViewerThatShowsNothingIsNamed has those who listen be of another version, show nothing, or speak no
-// language of ours.
-func TestAViewerThatShowsNothingIsNamed(t *testing.T) {
+// TestAViewerThatDoesNotShareIsNamed has listeners of another version, that do not share, or that speak
+// another protocol.
+func TestAViewerThatDoesNotShareIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, answer string
 		is           error
@@ -337,8 +338,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	}
 }
 
-// TestAStepsRowIsReadBackAsItWas also holds for figures that nobody took.
-func TestAStepsRowIsReadBackAsItWas(t *testing.T) {
+// TestAStepsRowRoundTrips also holds for unknown figures.
+func TestAStepsRowRoundTrips(t *testing.T) {
 	want := []capture.Step{
 		{Index: 1, Start: 2, End: 3, Forward: maybe.Known(4), Backward: maybe.Known(5), Optimizer: maybe.Known(6),
 			Allocated: maybe.Known(7), Reserved: maybe.Known(8), PeakAllocated: maybe.Known(9),
@@ -360,7 +361,7 @@ func TestAStepsRowIsReadBackAsItWas(t *testing.T) {
 	}
 }
 
-func TestAnEndIsReadBackAsItWas(t *testing.T) {
+func TestAnEndRoundTrips(t *testing.T) {
 	for _, want := range []capture.End{
 		{Reason: capture.Exited, Code: maybe.Known(0)}, {Reason: capture.Exited, Code: maybe.Known(137), Detail: "x", OutOfMemory: true}, {Reason: capture.Exited},
 		{Reason: capture.Disarmed, Detail: "an error"}, {Reason: capture.Detached, Detail: "enough"}, {Reason: capture.Refused, Detail: "no"},
@@ -376,7 +377,7 @@ func TestAnEndIsReadBackAsItWas(t *testing.T) {
 	}
 }
 
-// FuzzOtherViewer reads what another viewer sends as if an enemy had written it.
+// FuzzOtherViewer reads hostile input in place of another viewer's messages.
 func FuzzOtherViewer(f *testing.F) {
 	var native bytes.Buffer
 	if err := gmt.Write(context.Background(), &native, traces.NewBuilder().Finish()); err != nil {

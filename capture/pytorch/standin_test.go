@@ -20,7 +20,7 @@ import (
 )
 
 // onStandin runs a script of testdata on a stand-in GPU with the agent's source, or with other files in its
-// place, and returns what it printed. Nothing may be left behind.
+// place, and returns its output. It must leave nothing behind.
 func onStandin(t *testing.T, m standin.Machine, script string, agents ...string) string {
 	t.Helper()
 	lib := standintest.Library(t)
@@ -41,14 +41,14 @@ func onStandin(t *testing.T, m standin.Machine, script string, agents ...string)
 	return r.Stdout
 }
 
-// TestQuickADescribedStepHoldsWhatTheAllocatorHolds: libraries' workspaces and what the step before left are
-// in it, so that the two peaks are equal to the byte.
+// TestQuickADescribedStepHoldsWhatTheAllocatorHolds: libraries' workspaces and what the previous step left
+// are in it, so the two peaks are equal to the byte.
 func TestQuickADescribedStepHoldsWhatTheAllocatorHolds(t *testing.T) {
 	t.Log(onStandin(t, standin.Machine{}, "within.py"))
 }
 
-// TestQuickAttentionsSeedsAreNotCompared: attention that drops nothing leaves its seed and its offset
-// unwritten, so that what is made again holds other bytes, and nothing depends on them.
+// TestQuickAttentionsSeedsAreNotCompared: attention without dropout leaves its seed and offset unwritten, so
+// recomputed ones hold other bytes, and nothing depends on them.
 func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	out := onStandin(t, standin.Machine{Compute: true}, "unwritten.py")
 	if strings.Count(out, " runs again\n") != 3 || strings.Count(out, "\n") != 3 {
@@ -56,8 +56,8 @@ func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	}
 }
 
-// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a process that dies waits for the history of its failing step
-// to be put together and read.
+// TestQuickTheLastWindowOfAnOutOfMemoryArrives: a dying process waits until the history of its failing step
+// is assembled and read.
 func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
 	t.Setenv("LASTWINDOW", "slow")
 	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n" {
@@ -65,8 +65,8 @@ func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
 	}
 }
 
-// TestAHistoryOfEveryStepHoldsTheRequestThatFailed: in the step behind one that was captured too, and however
-// far behind the agent is; and no history stays on that nobody takes.
+// TestAHistoryOfEveryStepHoldsTheRequestThatFailed: also in the step after a captured one, and however far
+// behind the agent is; and no history stays on that nobody reads.
 func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	for what, want := range map[string]string{
 		"every":  "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
@@ -83,9 +83,9 @@ func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	}
 }
 
-// TestAnOutOfMemoryOutsideOfWindowsArrives: before a first step, and in a stretch that lasts longer than
-// steps, without anybody having asked for a history. A program that ends well leaves none, and keeps its own.
-func TestAnOutOfMemoryOutsideOfWindowsArrives(t *testing.T) {
+// TestAnOutOfMemoryOutsideWindowsArrives: before the first step, and in a stretch longer than steps, without
+// an order for a history. A program that ends well leaves none, and keeps its own.
+func TestAnOutOfMemoryOutsideWindowsArrives(t *testing.T) {
 	const all = ", 0 steps between were not captured, "
 	died := "exit code 1, 1 requests failed" + all + "OutOfMemoryError\n1 windows\n"
 	well := "exit code 0, 0 requests failed" + all + "exit\n0 windows\nhistory is on\n"
@@ -99,9 +99,9 @@ func TestAnOutOfMemoryOutsideOfWindowsArrives(t *testing.T) {
 	}
 }
 
-// TestADescriptionSaysWhatTheAllocatorGoesBy: torch's release, and the device's bytes with the share of them
-// that the program allows itself, as a history says it.
-func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
+// TestADescriptionHasTheAllocatorsLimits: torch's release, the device's bytes and the share that the program
+// allows itself, as in a history.
+func TestADescriptionHasTheAllocatorsLimits(t *testing.T) {
 	t.Setenv("LASTWINDOW", "ops")
 	line, _, _ := strings.Cut(onStandin(t, standin.Machine{Memory: "4GiB"}, "lastwindow.py"), "\n")
 	text := `{"gmemtop":"described","version":1,"torch":"2.15","steps":[],"rules":` + line + "}\n"
@@ -120,8 +120,8 @@ func TestADescriptionSaysWhatTheAllocatorGoesBy(t *testing.T) {
 	}
 }
 
-// TestQuickADescriptionNamesTheAllocator: PyTorch's own, the driver's, or one that the program put in its place,
-// of which PyTorch knows no share of the device.
+// TestQuickADescriptionNamesTheAllocator: PyTorch's own, the driver's, or one that the program installed, for
+// which PyTorch knows no share of the device.
 func TestQuickADescriptionNamesTheAllocator(t *testing.T) {
 	for backend, conf := range map[string]string{
 		"native": "", "cudaMallocAsync": "backend:cudaMallocAsync", "pluggable": "",
@@ -145,12 +145,11 @@ func TestQuickADescriptionNamesTheAllocator(t *testing.T) {
 	}
 }
 
-// orders are those in which a device may do what it was given: at once, as late as it may, and drawn.
+// orders are when a device may do its work: at once, as late as it may, or at random.
 var orders = []string{standin.Once, standin.Late, "2", "3"}
 
 // TestPlansLearnTheSameInEveryOrder compares training under plans with training without, to the bit: swapping
-// and dropping, with graphs that outlive their plan, graphs of which a part is gone through, and modules on
-// two streams.
+// and dropping, with graphs that outlive their plan, partly traversed graphs, and modules on two streams.
 func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
@@ -164,15 +163,15 @@ func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
 // wait is a line of the agent that orders work of streams.
 var wait = regexp.MustCompile(`^(\s+)(?:\S+\.)?(wait_stream|wait_event|record_stream|synchronize|wait)\(.*\)(?:\s+#.*)?$`)
 
-// unordered are such lines on which no result depends, and why.
+// unordered are such lines that no result depends on, and why.
 var unordered = map[string]string{
 	"self.torch.cuda.current_stream(device).synchronize()": "what is timed behind it is the copy alone",
 	"torch.cuda.synchronize(device)":                       "of pinned memory, which torch gives out again later or sooner",
 	"self.torch.cuda.synchronize()":                        "of the pool: waits where no stream is in use, before memory goes back to the driver",
 }
 
-// TestEachWaitBetweenStreamsIsNeeded takes each wait and each record_stream of the agent out in turn: in one
-// of the orders something else is learnt.
+// TestEachWaitBetweenStreamsIsNeeded removes each wait and each record_stream of the agent in turn: in one of
+// the orders the results change.
 func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	lines := strings.Split(pytorch.Agent(), "\n")
 	agents, names := []string{pytorch.Agent()}, []string{"all of them there"}
@@ -217,9 +216,9 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	}
 }
 
-// TestAttachingToAGPULeavesNothing has gmemtop attach to a training on a GPU that does its work at once, and
-// on one that does it as late as it may, and detach again. The training itself compares what is left in it,
-// device memory and pinned memory as well, with what there was before; and losses, parameters, gradients and
+// TestAttachingToAGPULeavesNothing attaches gmemtop to a training on a GPU that does its work at once, and on
+// one that does it as late as it may, and detaches. The training itself compares what is left in it,
+// including device and pinned memory, with what was there before; and losses, parameters, gradients and
 // optimizer state, to the bit, with the same steps alone.
 func TestAttachingToAGPULeavesNothing(t *testing.T) {
 	standintest.Computing(t)
@@ -241,8 +240,8 @@ func TestAttachingToAGPULeavesNothing(t *testing.T) {
 }
 
 // TestAPlanEndsWhereACUDAGraphIsCaptured captures a forward pass, a backward pass, the rest of one, an
-// optimizer's step and a whole step under a plan: the plan ends, none of its copies is captured, and what is
-// learnt is the same to the bit.
+// optimizer's step and a whole step under a plan: the plan ends, none of its copies is captured, and the
+// results are the same to the bit.
 func TestAPlanEndsWhereACUDAGraphIsCaptured(t *testing.T) {
 	standintest.Computing(t)
 	const why = ": the same: graph captured\n"
