@@ -69,7 +69,7 @@ time.sleep(1000)
 			}
 			list := said.of("reach")
 			if len(list) != 1 || !strings.HasPrefix(list[0], want) || !strings.Contains(list[0], "as another user or in a container") ||
-				!strings.Contains(list[0], fmt.Sprintf("gmemtop attach %d,", job.PID())) {
+				!strings.Contains(list[0], fmt.Sprintf("gmemtop attach %d ", job.PID())) {
 				t.Errorf("of process %d it is said: %q", job.PID(), list)
 			}
 		})
