@@ -18,19 +18,18 @@ import (
 	"sync"
 )
 
-// Building. The stand-in is two libraries: the stand-in itself, which is the same for every PyTorch, and the
-// stubs of what else a PyTorch names (stubs.go), which need no compiler. The first travels in the program
-// where that was built with the tag packed (packed.go). Otherwise its sources do, and are compiled one by
-// one, in parallel; each object is kept in the user's cache under a hash of its source, the headers that it
-// includes and the flags, so that one changed file costs one compilation. Both libraries are kept under a
-// hash of the first and of PyTorch's libraries (their sizes and times, since hashing a gigabyte takes
-// seconds).
+// Building. The stand-in is two libraries: the stand-in itself, which is the same for every PyTorch, and
+// stubs for the other functions that a PyTorch names (stubs.go), which need no compiler. A program built with
+// the tag packed contains the first (packed.go). Any other contains its sources, which are compiled in
+// parallel; each object is cached under a hash of its source, the headers that it includes and the flags, so
+// one changed file costs one compilation. Both libraries are kept under a hash of the first and of PyTorch's
+// libraries (their sizes and times, since hashing a gigabyte takes seconds).
 
 //go:embed src all:compute
 var sources embed.FS
 
 var (
-	// ErrNoCompiler says that there is no C++ compiler, and that the program has no stand-in that it can use.
+	// ErrNoCompiler says that there is no C++ compiler, and that the program contains no usable stand-in.
 	ErrNoCompiler = errors.New("this gmemtop carries no stand-in GPU for this machine and found no C++ " +
 		"compiler: install g++, or take a gmemtop for Linux on amd64 from make build or make dist")
 	// ErrPlatform says that the stand-in is not for this machine.
@@ -40,12 +39,12 @@ var (
 	ErrNoCUDATorch = errors.New("no PyTorch built for CUDA")
 )
 
-// DefaultCUDA is the CUDA version that a library built for no PyTorch reports.
+// DefaultCUDA is the CUDA version reported by a library built for no PyTorch.
 const DefaultCUDA = 12040
 
 // Library is a compiled stand-in.
 type Library struct {
-	dir    string // holds libstandin.so, and it again under the names of NVIDIA's libraries
+	dir    string // holds libstandin.so, also under the names of NVIDIA's libraries
 	python string // a folder with the Python side
 	// CUDA is the version of CUDA that it stands in for, such as 13020.
 	CUDA int
@@ -59,8 +58,8 @@ func (l *Library) Path() string { return filepath.Join(l.dir, "libstandin.so") }
 // Dir returns the folder in which the library is also found as libcuda.so.1 and libnvidia-ml.so.1.
 func (l *Library) Dir() string { return l.dir }
 
-// Build makes the stand-in for the PyTorch that an interpreter has, or for none where python is "": then it
-// has the driver, the runtime and NVML, and no stubs of what else PyTorch's libraries name. The result is
+// Build makes the stand-in for an interpreter's PyTorch, or for none if python is "": then it has the driver,
+// the runtime and NVML, and no stubs for the other functions that PyTorch's libraries name. The result is
 // kept in the user's cache folder. The error wraps ErrPlatform, ErrNoCompiler or ErrNoCUDATorch, or is the
 // compiler's.
 func Build(ctx context.Context, python string) (*Library, error) {
@@ -101,11 +100,11 @@ func newBuilder(ctx context.Context) (*builder, error) {
 	return &builder{ctx: ctx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: DefaultCUDA}, nil
 }
 
-// flags are those of every compilation. Sections of their own let the linker leave out what nothing uses.
+// flags are for every compilation. Separate sections let the linker leave out what nothing uses.
 var flags = []string{"-std=c++17", "-O1", "-fPIC", "-fvisibility=hidden", "-ffunction-sections",
 	"-fdata-sections", "-pthread", "-Wall", "-Wextra"}
 
-// base returns the library without stubs: the one that travels in the program, or a compiled one.
+// base returns the library without stubs: the one contained in the program, or a compiled one.
 func (b *builder) base() ([]byte, error) {
 	if len(packed) > 0 {
 		data, err := unpacked(packed)
@@ -151,7 +150,7 @@ func (b *builder) compiled() ([]byte, error) {
 	return b.link(paths, objects)
 }
 
-// unit is a source file: where it lies, and the hash of all that its object depends on.
+// unit is a source file: its path, and the hash of everything that its object depends on.
 type unit struct{ path, hash string }
 
 var included = regexp.MustCompile(`(?m)^#include "([\w.]+)"`)
@@ -188,7 +187,7 @@ func (b *builder) unpack(dir string) ([]unit, error) {
 		}
 		u := unit{path: filepath.Join(dir, name)}
 		key := sha256.New()
-		// A source and the headers that it includes, directly or not, in the order in which they are met.
+		// A source and the headers that it includes, directly or not, in the order found.
 		met := []string{name}
 		for i := 0; i < len(met); i++ {
 			text := texts[met[i]]
@@ -206,7 +205,7 @@ func (b *builder) unpack(dir string) ([]unit, error) {
 	return units, nil
 }
 
-// writeOnce writes a file whose name says what is in it, in one step, unless it is there.
+// writeOnce writes a file whose name identifies its content, atomically, unless it exists.
 func writeOnce(path string, data []byte) error {
 	if have, err := os.ReadFile(path); err == nil && slices.Equal(have, data) {
 		return nil
@@ -214,7 +213,7 @@ func writeOnce(path string, data []byte) error {
 	return replace(path, func(partial string) error { return os.WriteFile(partial, data, 0o666) })
 }
 
-// replace makes a file under another name first, so that two builds at once do not meet half a file.
+// replace makes a file under another name first, so that a concurrent build never sees half a file.
 func replace(path string, make func(partial string) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".partial-*")
 	if err != nil {
@@ -248,7 +247,7 @@ func (b *builder) run(args ...string) error {
 	return nil
 }
 
-// link makes the library of objects.
+// link links the objects into the library.
 func (b *builder) link(objects []string, folder string) ([]byte, error) {
 	stubs, err := stubLibrary(b.cuda, nil)
 	if err != nil {
@@ -274,7 +273,7 @@ func (b *builder) link(objects []string, folder string) ([]byte, error) {
 	return os.ReadFile(path)
 }
 
-// join puts the library into a folder together with the stubs for a PyTorch.
+// join puts the library into a folder with the stubs for a PyTorch.
 func (b *builder) join(base []byte) (*Library, error) {
 	key := sha256.New()
 	fmt.Fprintln(key, b.cuda, stubsVersion)
@@ -321,7 +320,7 @@ func hashOf(data []byte) string {
 	return hex.EncodeToString(sum[:])[:16]
 }
 
-// unpackPython writes the Python side to a folder of its own, named by what is in it.
+// unpackPython writes the Python side to its own folder, named after its content.
 func (l *Library) unpackPython(cache string) error {
 	key := sha256.New()
 	var names []string

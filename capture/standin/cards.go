@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// Card is a model that the stand-in can be.
+// Card is a model that the stand-in can imitate.
 type Card struct {
-	Model string // what Machine.Model says, such as "h100"
-	Name  string // what the driver says, such as "NVIDIA H100 80GB HBM3"
-	// Memory is what PyTorch finds on it, in bytes.
+	Model string // the value of Machine.Model, such as "h100"
+	Name  string // the driver's name for it, such as "NVIDIA H100 80GB HBM3"
+	// Memory is the memory that PyTorch finds on it, in bytes.
 	Memory int64
 }
 
 var tabled = regexp.MustCompile(`\{"([\w-]+)",\s*"([^"]+)",\s*gib\(([\d.]+)\)`)
 
-// Cards returns the models of real cards, in the order of src/cards.cpp, which is read for them.
+// Cards returns the models of real cards, read from src/cards.cpp, in its order.
 var Cards = sync.OnceValue(func() []Card {
 	source, err := sources.ReadFile("src/cards.cpp")
 	if err != nil {

@@ -25,8 +25,8 @@ print(torch.cuda.get_device_capability(), x.shape)
 	}
 }
 
-// The cards that Go lists are those of the library: torch sees the name and the memory that the list says.
-func TestTheListOfCardsIsTheLibrarys(t *testing.T) {
+// Go and the library list the same cards: torch sees the name and memory in Go's list.
+func TestGoAndTheLibraryListTheSameCards(t *testing.T) {
 	for _, c := range standin.Cards() {
 		out := standintest.Python(t, standin.Machine{Model: c.Model}, `
 import torch

@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestQuickOpsTakeVirtualTime: an op of PyTorch takes what its FLOPs or its bytes take on the card, and the
-// program's own clock shows it.
+// TestQuickOpsTakeVirtualTime: an op of PyTorch takes as long as its FLOPs or its bytes take on the card, and
+// the program's own clock shows it.
 func TestQuickOpsTakeVirtualTime(t *testing.T) {
 	standintest.Computing(t) // the same functions of torch
 	standintest.Python(t, standin.Machine{Model: "plain", Memory: "1GiB", Clock: standin.Program,

@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestQuickSchedules: schedules whose times were worked out by hand, as the text of each file says, come out
-// so on the virtual clock, whatever the order in which the work is done for real.
+// TestQuickSchedules: the virtual clock gives the times that each file's text works out by hand, in whatever
+// order the work is really done.
 func TestQuickSchedules(t *testing.T) {
 	python, lib := interpreter(t), standintest.Driver(t)
 	script, err := filepath.Abs("testdata/clock.py")
@@ -60,7 +60,7 @@ func TestQuickSchedules(t *testing.T) {
 	}
 }
 
-// TestQuickClockSharesNoCost: the virtual clock knows nothing of what predicts times.
+// TestQuickClockSharesNoCost: the virtual clock shares no code with what predicts times.
 func TestQuickClockSharesNoCost(t *testing.T) {
 	for _, pattern := range []string{"src/*", "compute/*.py", "compute/*/*.py", "*.go"} {
 		files, err := filepath.Glob(pattern)

@@ -28,7 +28,7 @@ func compute(t testing.TB, order, program string, args ...string) standintest.Re
 	return standintest.Run(t, standintest.Library(t), m, standintest.Interpreter(t), args...)
 }
 
-// laws runs laws of what is computed, in one process, each as a test of its own.
+// laws runs laws about computed numbers in one process, each as a separate test.
 func laws(t *testing.T, order string, names ...string) standintest.Result {
 	t.Helper()
 	r := compute(t, order, "run_laws.py", append([]string{order}, names...)...)
@@ -66,7 +66,7 @@ func TestComputeLawsHoldInEveryOrder(t *testing.T) {
 	}
 }
 
-func TestComputeRefusesLoudlyAndListsWhat(t *testing.T) {
+func TestComputeRefusesLoudlyAndListsTheOps(t *testing.T) {
 	for _, order := range []string{"once", "late"} {
 		t.Run(order, func(t *testing.T) {
 			r := laws(t, order, "refusals")
@@ -88,7 +88,7 @@ func TestComputeRefusesLoudlyAndListsWhat(t *testing.T) {
 	}
 }
 
-// With STANDIN_COMPUTE=note a program goes on with whatever the memory holds, and the report says so.
+// With STANDIN_COMPUTE=note a program goes on with whatever is in memory, and the report says so.
 func TestComputeContinuesWhereItMayAndReportsIt(t *testing.T) {
 	lib := standintest.Library(t)
 	const program = `
@@ -169,9 +169,9 @@ func onCPU(t testing.TB, program string, args ...string) string {
 	return string(out)
 }
 
-// Over PyTorch's own database of ops and samples: what agrees with the CPU, what draws, and what is refused.
-// The list of all that does not agree is checked in, so that a new release of PyTorch shows what drifted. go
-// test -tags standin -update rewrites it.
+// Goes through PyTorch's own database of ops and samples: which agree with the CPU, draw random numbers, or
+// are refused. The list of all that do not agree is checked in, so a new release of PyTorch shows what
+// drifted. go test -tags standin -update rewrites it.
 func TestOpsOfTheDatabaseAgreeWithTheCPU(t *testing.T) {
 	for _, c := range []struct{ dtype, samples, order string }{
 		{"float32", "6", "once"}, {"float32", "6", "late"}, {"bfloat16", "4", "once"},
@@ -221,7 +221,7 @@ func summary(out string) string {
 	return strconv.Itoa(agree) + " ops agree. The others:\n" + strings.Join(rest, "\n") + "\n"
 }
 
-// difference lists the lines that only one of two texts has.
+// difference lists the lines that are in only one of two texts.
 func difference(a, b string) string {
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
 	var out strings.Builder
@@ -238,8 +238,8 @@ func difference(a, b string) string {
 	return out.String()
 }
 
-// The user's own sitecustomize runs behind ours, with torch or without, and nothing imports torch that would
-// not have.
+// The user's own sitecustomize runs after ours, with torch or without, and nothing imports torch that would
+// not have done so anyway.
 func TestQuickSitecustomizeRunsTheOneItHides(t *testing.T) {
 	lib := standintest.Library(t)
 	dir := t.TempDir()

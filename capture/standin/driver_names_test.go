@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestQuickTheDriverHasAllThatGmemtopCalls: what package libcuda names is in the stand-in, as a function or
-// as a stub that fails loudly.
+// TestQuickTheDriverHasAllThatGmemtopCalls: everything that package libcuda names is in the stand-in, as a
+// function or as a stub that fails loudly.
 func TestQuickTheDriverHasAllThatGmemtopCalls(t *testing.T) {
 	text, err := os.ReadFile("../../replay/cuda/driver/libcuda/names.h")
 	if err != nil {

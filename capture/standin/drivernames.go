@@ -1,7 +1,7 @@
 package standin
 
 // driverFunctions are the functions of the driver that gmemtop's own code calls (package libcuda names them),
-// so that a library built for no PyTorch has all of them, too. A test keeps the two lists equal.
+// so that a library built for no PyTorch has all of them too. A test keeps the two lists equal.
 const driverFunctions = `
 cuArray3DCreate_v2 cuArray3DGetDescriptor_v2 cuArrayCreate_v2 cuArrayDestroy cuArrayGetDescriptor_v2
 cuCtxCreate_v2 cuCtxDestroy_v2 cuCtxDisablePeerAccess cuCtxEnablePeerAccess cuCtxGetApiVersion

@@ -13,21 +13,20 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// law is a sentence about the stand-in, and a program that tries it. The program calls the runtime and the
-// driver by ctypes, without PyTorch; testdata/cuda.py has what such programs share.
+// law is a sentence about the stand-in, and a program that checks it. The program calls the runtime and the
+// driver through ctypes, without PyTorch; testdata/cuda.py is their common code.
 type law struct {
 	name    string
 	machine standin.Machine
-	orders  []string // in which it holds; none for the machine's own
+	orders  []string // it must hold in each; none for the machine's own
 	program string
-	// What the books must have: a part of the only violation and of each leak, by line. "" for none.
+	// Expected books: a part of the only violation and of each leak, by line. "" for none.
 	violation, leaks string
 }
 
 var everyOrder = []string{standin.Once, standin.Late, "2", "3", "4", "5", "6", "7"}
 
-// interpreter returns the Python that python3 comes down to: what stands on PATH may be a script that starts
-// others.
+// interpreter returns the real Python behind python3: the one on PATH may be a script that starts others.
 func interpreter(t *testing.T) string {
 	t.Helper()
 	path, err := python3()
@@ -111,14 +110,14 @@ func checkLaws(t *testing.T, laws []law) {
 
 func TestQuickStreams(t *testing.T) {
 	checkLaws(t, []law{
-		{name: "late: nothing is done before somebody waits", orders: []string{standin.Late}, program: `
+		{name: "late: nothing runs before somebody waits", orders: []string{standin.Late}, program: `
 s, d, h = stream(), memory(MiB), Pinned(4)
 fill(d, 7, 4, s); copy(h.at, d, 4, s)
 assert h.bytes() == bytes(4), "work was done that nobody waited for"
 wait(s)
 assert h.bytes() == b"\7" * 4
 free(d, h); close(s)`},
-		{name: "late: no more is done than what is waited for needs", orders: []string{standin.Late}, program: `
+		{name: "late: a wait runs only what it needs", orders: []string{standin.Late}, program: `
 a, b, h, g = stream(), stream(), Pinned(4), Pinned(4)
 d = memory(MiB)
 fill(d, 1, 8, a); copy(h.at, d, 4, a)
@@ -126,12 +125,12 @@ copy(g.at, d, 4, b)
 wait(b)
 assert h.bytes() == bytes(4) and g.bytes() == bytes(4)
 free(d, h, g); close(a, b)`},
-		{name: "at once: everything is done when it is given", orders: []string{standin.Once}, program: `
+		{name: "at once: all work runs immediately", orders: []string{standin.Once}, program: `
 s, d, h = stream(), memory(MiB), Pinned(4)
 fill(d, 7, 4, s); copy(h.at, d, 4, s)
 assert h.bytes() == b"\7" * 4
 free(d, h); close(s)`},
-		{name: "what waits for an event comes after it in every order", orders: everyOrder, program: `
+		{name: "work that waits for an event comes after it in every order", orders: everyOrder, program: `
 streams, e, d = [stream() for _ in range(4)], event(), memory(MiB)
 for step in range(40):
     s, before = streams[step % 4], streams[(step - 1) % 4]
@@ -140,12 +139,12 @@ for step in range(40):
     else: copy(d + 64 * step, d + 64 * (step - 1), 4, s)
 assert read(d + 64 * 39) == b"\5" * 4
 free(d); close(*streams, events=[e])`},
-		{name: "a wait that is missing is right at once", orders: []string{standin.Once}, program: `
+		{name: "a missing wait does no harm at once", orders: []string{standin.Once}, program: `
 a, b, d = stream(), stream(), memory(MiB)
 fill(d, 9, 4, a); copy(d + 64, d, 4, b); wait(b)
 assert read(d + 64) == b"\11" * 4
 free(d); close(a, b)`},
-		{name: "a wait that is missing is wrong late", orders: []string{standin.Late}, program: `
+		{name: "a missing wait gives wrong results late", orders: []string{standin.Late}, program: `
 a, b, d = stream(), stream(), memory(MiB)
 fill(d, 9, 4, a); copy(d + 64, d, 4, b); wait(b)
 assert read(d + 64) == bytes(4)
@@ -155,13 +154,13 @@ blocking, d = stream(0), memory(MiB)
 fill(d, 3, 4, blocking); copy(d + 64, d, 4, 0); copy(d + 128, d + 64, 4, blocking); wait(blocking)
 assert read(d + 128) == b"\3" * 4
 free(d); close(blocking)`},
-		{name: "the legacy stream does not wait for streams that are not blocking", orders: []string{standin.Late}, program: `
+		{name: "the legacy stream does not wait for non-blocking streams", orders: []string{standin.Late}, program: `
 other, d = stream(1), memory(MiB)
 fill(d, 3, 4, other); copy(d + 64, d, 4, 0); wait(0)
 wait(other)
 assert read(d + 64) == bytes(4) and read(d) == b"\3" * 4
 free(d); close(other)`},
-		{name: "late: an event that is only asked for comes some time", machine: standin.Machine{Polls: 10}, orders: []string{standin.Late}, program: `
+		{name: "late: polling an event completes it in the end", machine: standin.Machine{Polls: 10}, orders: []string{standin.Late}, program: `
 s, e, d = stream(), event(), memory(MiB)
 fill(d, 1, 4, s); call("cudaEventRecord", e, s)
 answers = [ask("cudaEventQuery", e) for _ in range(11)]
@@ -215,8 +214,8 @@ assert ask("cudaEventQuery", e) == 400`, violation: "cudaEventQuery of an event 
 	})
 }
 
-// TestQuickDrawnOrders: among drawn orders of a program with a race there are right ones and wrong ones, and
-// a seed always gives the same.
+// TestQuickDrawnOrders: some random orders of a program with a race give right results and some wrong ones,
+// and a seed always gives the same order.
 func TestQuickDrawnOrders(t *testing.T) {
 	race := law{program: `
 a, b, d = stream(), stream(), memory(MiB)
@@ -240,18 +239,18 @@ free(d); close(a, b)`}
 func TestQuickMemory(t *testing.T) {
 	small := standin.Machine{Memory: "1GiB", Context: "100MiB"}
 	checkLaws(t, []law{
-		{name: "what is freed is free again", machine: small, orders: everyOrder, program: `
+		{name: "freed memory is free again", machine: small, orders: everyOrder, program: `
 before = free_memory()
 assert before == 924 * MiB, before
 d = [memory(i * MiB + 1) for i in range(1, 20)]
 assert free_memory() == before - sum((i * MiB // (2 * MiB) + 1) * 2 * MiB for i in range(1, 20))
 free(*d)
 assert free_memory() == before`},
-		{name: "there is no more than the device has", machine: small, program: `
+		{name: "a device has only its own memory", machine: small, program: `
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 925 * MiB) == 2
 assert ask("cudaPeekAtLastError") == 2 and ask("cudaGetLastError") == 2 and ask("cudaGetLastError") == 0
 free(memory(924 * MiB))`},
-		{name: "what other processes hold is not there", machine: standin.Machine{Memory: "1GiB", Context: "0", Others: []string{"1000MiB"}}, program: `
+		{name: "memory held by other processes is not available", machine: standin.Machine{Memory: "1GiB", Context: "0", Others: []string{"1000MiB"}}, program: `
 assert free_memory() == 24 * MiB
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), 25 * MiB) == 2`},
 		{name: "addresses ascend, and the lowest hole is used first", program: `
@@ -283,7 +282,7 @@ assert ask("cudaStreamSynchronize", s) == 700
 assert ask("cudaMalloc", ctypes.byref(ctypes.c_uint64()), MiB) == 700
 call("cudaDeviceReset")
 free(memory(MiB))`, violation: "a copy touches 4 bytes", leaks: "pinned host memory\n1 x stream"},
-		{name: "memory that lies where freed memory lay is not what queued work may touch", orders: []string{standin.Late}, program: `
+		{name: "queued work may not touch new memory at a freed address", orders: []string{standin.Late}, program: `
 s, d = stream(), memory(2 * MiB)
 fill(d, 1, 4, s)
 call("cuMemFree_v2", d)
@@ -298,13 +297,13 @@ copy(at, d, 4, s)
 call("cudaHostUnregister", at)
 assert ask("cudaStreamSynchronize", s) == 700
 call("cudaDeviceReset")`, violation: "of host memory registered", leaks: "device memory\n1 x stream"},
-		{name: "a copy of memory that is not allocated is reported when it is given", program: `
+		{name: "a copy of unallocated memory is reported when it is queued", program: `
 s, d = stream(), memory(2 * MiB)
 assert ask("cudaMemcpyAsync", d, d + 4 * MiB, 4, 4, s) == 1
 free(d); close(s)`, violation: "device memory that is not allocated"},
-		{name: "what is left at the end is named with the library that made it", program: `
+		{name: "leaks are named with the library that made them", program: `
 memory(MiB); stream(); event()`, leaks: "1 x device memory of 2097152 bytes made by libffi\n1 x event\n1 x stream"},
-		{name: "processes share a device, and what a killed one held comes back", machine: small, program: `
+		{name: "processes share a device, and a killed one's memory comes back", machine: small, program: `
 memory(2 * MiB)
 p = child('''
 memory(500 * MiB); print("holds", flush=True); sys.stdin.read()''')
@@ -336,9 +335,9 @@ assert out("cudaGetDeviceCount", kind=ctypes.c_int) == 1
 assert ask("cudaGetLastError") == 719
 call("cudaDeviceReset")
 free(memory(MiB))`, leaks: "device memory\n1 x stream"},
-		{name: "a function that is not there answers that it is not supported", program: `
+		{name: "a missing function answers that it is not supported", program: `
 assert ask("cuTexRefSetArray", 0, 0, 0) == 801`},
-		{name: "a driver function that is asked for by name is found or said to be missing", program: `
+		{name: "a driver function looked up by name is found or reported as missing", program: `
 f, status = ctypes.c_uint64(), ctypes.c_int(5)
 call("cudaGetDriverEntryPointByVersion", b"cuMemAlloc", ctypes.byref(f), 12000, 0, ctypes.byref(status))
 assert f.value and status.value == 0
@@ -372,19 +371,19 @@ fill(p, 4, 8, b)
 call("cudaFreeAsync", p, a); wait(a)
 assert ask("cudaStreamSynchronize", b) == 700
 call("cudaDeviceReset")`, violation: "a fill touches 8 bytes", leaks: "2 x stream"},
-		{name: "a stream uses again at once what it freed", orders: everyOrder, program: `
+		{name: "a stream reuses at once what it freed", orders: everyOrder, program: `
 a = stream()
 p = out("cudaMallocAsync", 5 * MiB, a); call("cudaFreeAsync", p, a)
 q = out("cudaMallocAsync", 5 * MiB, a)
 assert p == q
 call("cudaFreeAsync", q, a); close(a)`},
-		{name: "late: another stream does not use what was freed until that has come to pass", orders: []string{standin.Late}, program: `
+		{name: "late: another stream reuses freed memory only after the free", orders: []string{standin.Late}, program: `
 a, b = stream(), stream()
 p = out("cudaMallocAsync", 40 * MiB, a); call("cudaFreeAsync", p, a)
 q = out("cudaMallocAsync", 40 * MiB, b)
 assert p != q
 call("cudaFreeAsync", q, b); close(a, b)`},
-		{name: "a pool gives back what it does not use when somebody waits, down to its threshold", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: everyOrder, program: `
+		{name: "a wait makes a pool give back unused memory, down to its threshold", machine: standin.Machine{Memory: "1GiB", Context: "0"}, orders: everyOrder, program: `
 pool, a = out("cudaDeviceGetDefaultMemPool", 0), stream()
 def attribute(n): v = ctypes.c_uint64(); call("cudaMemPoolGetAttribute", pool, n, ctypes.byref(v)); return v.value
 p = out("cudaMallocAsync", 50 * MiB, a)
@@ -400,7 +399,7 @@ close(a)`},
 	})
 }
 
-// reserve is what programs with virtual memory share.
+// reserve is the common code of programs with virtual memory.
 const reserve = `
 class Properties(ctypes.Structure):
     _fields_ = [("type", ctypes.c_int), ("handles", ctypes.c_int), ("location", ctypes.c_int), ("device", ctypes.c_int), ("rest", ctypes.c_uint64 * 2)]
@@ -434,13 +433,13 @@ put(0, h); put(1, g)
 call("cudaMemset", at, 3, 2 * S)
 assert read(at + S - 2) == b"\3" * 4
 call("cuMemUnmap", at, 2 * S); call("cuMemRelease", h); call("cuMemRelease", g); call("cuMemAddressFree", at, 8 * S)`},
-		{name: "unmapping what queued work needs is reported", machine: small, orders: []string{standin.Late}, program: reserve + `
+		{name: "unmapping memory that queued work needs is reported", machine: small, orders: []string{standin.Late}, program: reserve + `
 put(0, h); s = stream()
 fill(at, 1, 4, s)
 call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at, 8 * S)
 assert ask("cudaStreamSynchronize", s) == 700
 call("cudaDeviceReset")`, violation: "a fill touches 4 bytes", leaks: "1 x stream"},
-		{name: "mapping twice at one address, or outside of a reservation, is reported", machine: small, program: reserve + `
+		{name: "mapping twice at one address, or outside a reservation, is reported", machine: small, program: reserve + `
 put(0, h)
 assert ask("cuMemMap", at, S, 0, h, 0) == 208
 assert ask("cuMemMap", at + 8 * S, S, 0, h, 0) == 1
@@ -449,7 +448,7 @@ call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at,
 call("cuMemRelease", h)
 assert ask("cuMemRelease", h) == 1
 call("cuMemAddressFree", at, 8 * S)`, violation: "cuMemRelease"},
-		{name: "what is not given back is named", machine: small, program: reserve + `put(0, h)`,
+		{name: "leaked handles and addresses are named", machine: small, program: reserve + `put(0, h)`,
 			leaks: "handle of physical memory\n1 x mapping\n1 x reservation"},
 		{name: "a handle is shared with another process by a file descriptor", machine: small, program: reserve + `
 put(0, h)
@@ -473,7 +472,7 @@ call("cuMemUnmap", at, S); call("cuMemRelease", h); call("cuMemAddressFree", at,
 
 func TestQuickGraphs(t *testing.T) {
 	checkLaws(t, []law{
-		{name: "what is captured is done when the graph is launched, every time", orders: everyOrder, program: `
+		{name: "captured work runs each time the graph is launched", orders: everyOrder, program: `
 s, d, h = stream(), memory(MiB), Pinned(4)
 call("cudaStreamBeginCapture", s, 0)
 copy(d, h.at, 4, s); copy(d + 64, d, 4, s)
@@ -508,7 +507,7 @@ call("cudaStreamBeginCapture", a, 0)
 fill(d, 1, 4, a); after(b, e, a); fill(d, 2, 4, b)
 assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 904
 free(d); close(a, b, events=[e])`},
-		{name: "waiting for a stream that is captured ends the capture with an error", program: `
+		{name: "waiting for a capturing stream ends the capture with an error", program: `
 a, d = stream(), memory(MiB)
 call("cudaStreamBeginCapture", a, 0)
 fill(d, 1, 4, a)
@@ -530,7 +529,7 @@ call("cudaStreamBeginCapture", a, 2)
 assert ask("cudaMemsetAsync", d, 1, 4, 0) == 906
 assert ask("cudaStreamEndCapture", a, ctypes.byref(ctypes.c_uint64())) == 901
 free(d); close(a)`},
-		{name: "nodes that a program adds by itself are refused", program: `
+		{name: "nodes that a program adds itself are refused", program: `
 assert ask("cuGraphAddKernelNode", 0, 0, 0, 0, 0) == 801`},
 	})
 }
@@ -556,7 +555,7 @@ assert ask("cudaDeviceDisablePeerAccess", 1) == 705`},
 e = event(); call("cudaSetDevice", 1); s = stream()
 assert ask("cudaEventRecord", e, s) == 400
 close(s, events=[e])`, violation: "the event is of device 0 and the stream of device 1"},
-		{name: "a device that is not there is an error", machine: two, program: `
+		{name: "a missing device is an error", machine: two, program: `
 assert ask("cudaSetDevice", 2) == 101 and ask("cudaGetLastError") == 101`},
 		{name: "a machine without devices says so", machine: standin.Machine{Devices: -1}, program: `
 n = ctypes.c_int(5)
@@ -577,7 +576,7 @@ call("cudaIpcCloseMemHandle", p.value)''' % bytes(h.raw).hex())
 p.communicate()
 assert p.returncode == 0 and read(d) == b"BBBB"
 free(d); close(s)`},
-		{name: "a context that is destroyed takes everything with it and names what was left", machine: standin.Machine{Memory: "1GiB", Context: "10MiB"}, program: `
+		{name: "destroying a context frees everything in it and names what was left", machine: standin.Machine{Memory: "1GiB", Context: "10MiB"}, program: `
 c = out("cuCtxCreate_v2", 0, 0)
 call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MiB)
 call("cuStreamCreate", ctypes.byref(ctypes.c_uint64()), 1)

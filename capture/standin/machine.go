@@ -10,26 +10,26 @@ import (
 	"strings"
 )
 
-// Orders of work that is given to streams (see Machine.Order). Any other whole number above 1 is a seed: what
-// may run is then drawn.
+// Orders in which streams do their work (see Machine.Order). Any other whole number above 1 is a seed of a
+// random order.
 const (
 	Late = "late" // as late as events and synchronisation allow
-	Once = "once" // as soon as it is given
+	Once = "once" // immediately
 )
 
-// Program is the Clock of a machine on which all that a program times is virtual.
+// Program is the Clock of a machine on which everything that a program times is virtual.
 const Program = "program"
 
-// Machine describes what a process on the stand-in finds. The zero value is one H100 whose work is done at
+// Machine describes what a process on the stand-in finds. The zero value is one H100 that does its work at
 // once.
 type Machine struct {
 	Model   string   // a card, such as "h100", "a100", "t4"; "" for an H100
 	Devices int      // how many; 0 for one, below 0 for none
 	Memory  string   // of each device, such as "2GiB"; "" for the card's
 	Context string   // what a context costs; "" for 500 MiB
-	Others  []string // what other, imaginary processes hold of each device, such as "10GiB"
+	Others  []string // memory that imaginary other processes hold on each device, such as "10GiB"
 	Order   string   // Late, Once or a seed
-	Polls   int      // how often an event is asked in vain before its work is done late; 0 for 64, below 0: always
+	Polls   int      // late: failed polls of an event before its work runs; 0 for 64, below 0: polls never run it
 	// Clock is what events report: "real" or "virtual" time; "" for real. With Program ops take virtual
 	// time too, and events that are asked for, time.perf_counter and time.perf_counter_ns go by it.
 	Clock   string

@@ -14,8 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// distributed runs testdata/distributed.py on a number of ranks, by torchrun or by its own means, which cost
-// less.
+// distributed runs testdata/distributed.py on several ranks, with torchrun or by itself, which is faster.
 func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, parts ...string) standintest.Result {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", "distributed.py"))
@@ -40,7 +39,7 @@ func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, part
 
 var same = regexp.MustCompile(`(?m)^same .*$`)
 
-// digests returns what two runs that are the same to the bit print alike.
+// digests returns the output that is equal for two runs with the same results to the bit.
 func digests(t *testing.T, r standintest.Result, want int) []string {
 	t.Helper()
 	all := same.FindAllString(r.Stdout, -1)
@@ -52,7 +51,7 @@ func digests(t *testing.T, r standintest.Result, want int) []string {
 }
 
 // FSDP2 on two ranks gives what one process gives on the CPU (the script compares). It is the shortest test
-// of all that NCCL takes part in: two communicators' streams, gathers, scatters and their order.
+// of all that NCCL does: two communicators' streams, gathers, scatters and their order.
 func TestQuickTwoRanksTrainWithFSDP(t *testing.T) {
 	digests(t, distributed(t, standin.Machine{Devices: 2, Order: standin.Late, Compute: true}, 2, false, "fsdp"), 1)
 }
@@ -72,8 +71,8 @@ func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	}
 }
 
-// Collectives of four ranks, and of communicators that are split from one another and not made again. What
-// they compute is NCCL's alone: no op takes part.
+// Collectives of four ranks, and of communicators that are split from one another rather than created again.
+// Only NCCL computes here: no op takes part.
 func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {
 		r := distributed(t, standin.Machine{Devices: 4, Order: order}, 4, false, "split", "collectives")
@@ -87,8 +86,8 @@ func TestFourRanksSplitTheirCommunicators(t *testing.T) {
 	}
 }
 
-// A rank that is killed, a rank that does something else than the others, and a receive of another size end
-// in NCCL's errors: no rank is left waiting, and misuse is in the report.
+// A killed rank, a rank that does something different from the others, and a receive of another size end in
+// NCCL's errors: no rank is left waiting, and misuse is in the report.
 func TestBrokenRanksEndInErrors(t *testing.T) {
 	for _, test := range []struct{ mode, stdout, violation string }{
 		{"killed", "rank 0: remote process exited", ""},
@@ -122,7 +121,7 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 	}
 }
 
-// One process drives several devices, as DataParallel does: all communicators of a group go on together.
+// One process drives several devices, as DataParallel does: all communicators of a group advance together.
 func TestOneProcessReducesOverItsDevices(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {
 		standintest.Python(t, standin.Machine{Devices: 3, Order: order, Compute: true}, `
@@ -139,8 +138,8 @@ assert out.cpu().tolist() == [18.0] * 5, out.cpu()
 	}
 }
 
-// The library says which NCCL it stands in for: the one that PyTorch came with.
-func TestVersionsAreThoseOfTheHiddenLibraries(t *testing.T) {
+// The library reports the NCCL that it stands in for: the one that came with PyTorch.
+func TestTheLibraryReportsTheVersionOfPyTorchsNCCL(t *testing.T) {
 	out := standintest.Python(t, standin.Machine{}, `
 import ctypes, glob, os, torch
 site = os.path.dirname(os.path.dirname(torch.__file__))

@@ -19,7 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// seen is what a monitor reads of one device.
+// seen is what a monitor reads from one device.
 type seen struct {
 	Device nvml.Device
 	Total, Reserved, Used, Free,
@@ -129,7 +129,7 @@ func startMonitor(t *testing.T, lib *standin.Library, m standin.Machine) func() 
 	}
 }
 
-// holder is a process that holds what it is told to: "DEVICE BYTES" a line, 0 bytes to end.
+// holder is a process that holds as much as it is told: "DEVICE BYTES" a line, 0 bytes to end.
 const holder = `
 import ctypes, sys
 so = ctypes.CDLL(None)
@@ -145,7 +145,7 @@ import os
 os._exit(0)
 `
 
-// hold starts a holder; the returned function has it allocate, and returns what cudaMemGetInfo says
+// hold starts a holder; the returned function makes it allocate, and returns cudaMemGetInfo's answer
 // afterwards.
 func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, allocate func(device int, bytes int64) (free, total int64), end func()) {
 	t.Helper()
@@ -185,8 +185,8 @@ func hold(t *testing.T, lib *standin.Library, m standin.Machine) (pid int, alloc
 	return c.Process.Pid, allocate, end
 }
 
-// A monitor that reads NVML through our own package sees several devices, processes come and go, and the same
-// memory as CUDA says: used is the sum of the processes, and free is what is left.
+// A monitor that reads NVML through our own package sees several devices, processes that come and go, and the
+// same memory as CUDA: used is the sum of the processes, and free is the rest.
 func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 	lib := standintest.Library(t)
 	const mib, gib = 1 << 20, 1 << 30
@@ -238,7 +238,7 @@ func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 	}
 }
 
-// Memory errors are reported where a machine has them.
+// Memory errors are reported if a machine has them.
 func TestNVMLReportsMemoryErrors(t *testing.T) {
 	lib := standintest.Library(t)
 	for _, ecc := range []bool{false, true} {

@@ -11,9 +11,8 @@ import (
 	"strings"
 )
 
-// Pack compiles the stand-in without stubs and returns it compressed, as a program with the tag packed
-// carries it, and the GNU C library that it needs, such as "2.35". The error wraps ErrNoCompiler, or is the
-// compiler's.
+// Pack compiles the stand-in without stubs and returns it compressed, for programs with the tag packed, and
+// the GNU C library that it needs, such as "2.35". The error wraps ErrNoCompiler, or is the compiler's.
 func Pack(ctx context.Context) (data []byte, glibc string, err error) {
 	b, err := newBuilder(ctx)
 	if err != nil {
@@ -40,7 +39,7 @@ func Pack(ctx context.Context) (data []byte, glibc string, err error) {
 	return out.Bytes(), glibc, nil
 }
 
-// unpacked returns the library that travels in the program.
+// unpacked returns the library contained in the program.
 func unpacked(data []byte) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -72,7 +71,7 @@ func glibcOf(library []byte) (string, error) {
 	return newest, nil
 }
 
-// atLeast reports whether a version, such as "2.36", is another or a later one; "" is before all.
+// atLeast reports whether one version, such as "2.36", is the same as another or later; "" comes before all.
 func atLeast(have, want string) bool {
 	h, w := strings.Split(have, "."), strings.Split(want, ".")
 	for i := range w {

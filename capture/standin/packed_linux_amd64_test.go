@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// A program that carries the stand-in needs no compiler, writes the library once, and writes it again where
-// the file in the cache is damaged.
+// A program that contains the stand-in needs no compiler, writes the library once, and writes it again if the
+// file in the cache is damaged.
 func TestTheStandInThatAProgramCarriesNeedsNoCompiler(t *testing.T) {
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("needs g++")

@@ -2,5 +2,5 @@
 
 package standin
 
-// packed is the stand-in that this program does not carry.
+// packed is empty: this program does not contain the stand-in.
 var packed []byte

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// Report is what a process on the stand-in wrote when it ended. A process that ends by a signal or by _exit
+// Report is what a process on the stand-in writes when it ends. A process that ends by a signal or by _exit
 // writes none.
 type Report struct {
 	PID        int      `json:"pid"`
@@ -19,7 +19,7 @@ type Report struct {
 	Violations []string `json:"violations"` // what no program may do
 	Leaks      []Leak   `json:"leaks"`      // what was left at the end, or when a context was destroyed
 	Kept       []Leak   `json:"kept"`       // what PyTorch's own libraries keep until the end, by design
-	// Missing are the functions that were called, or asked for by name, and that the stand-in lacks.
+	// Missing are the functions that were called, or looked up by name, but that the stand-in lacks.
 	Missing    []Missing         `json:"missing"`
 	Uncomputed []Uncomputed      `json:"uncomputed"` // ops without numbers
 	Inferred   []string          `json:"inferred"`   // figures that are documented guesses
@@ -28,7 +28,7 @@ type Report struct {
 	Calls      map[string]uint64 `json:"calls"`  // by function
 }
 
-// Leak is a number of things of one kind that one library made.
+// Leak counts things of one kind made by one library.
 type Leak struct {
 	Kind    string `json:"kind"`
 	Library string `json:"library"`
@@ -60,14 +60,14 @@ type Uncomputed struct {
 	Count uint64 `json:"count"`
 }
 
-// Held is what a process held of a device at its end, and the most that it held, its context included.
+// Held is what a process held on a device at its end, and the most that it held, including its context.
 type Held struct {
 	Device int    `json:"device"`
 	Held   uint64 `json:"held"`
 	Peak   uint64 `json:"peak"`
 }
 
-// ReadReports reads the reports in a folder, by process id. A folder that is not there holds none.
+// ReadReports reads the reports in a folder, by process id. A missing folder holds none.
 func ReadReports(dir string) ([]Report, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

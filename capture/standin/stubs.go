@@ -7,17 +7,17 @@ import (
 	"errors"
 )
 
-// The library of stubs. The problem is that each release of PyTorch names other functions, and that a machine
-// on which somebody asks for an estimate need not have a compiler. The way chosen is to write the shared
-// library as bytes: every stub is the same few instructions, so the file is a table of symbols, a hash table,
-// code, and one address that the dynamic linker fills in, standin_missing's. It takes time and space
-// linear in the number of names. The way rejected is one library with the names of all releases, since
-// the next one has more. Source: System V ABI, AMD64 supplement; "Dynamic Linking" in the generic ABI.
+// The library of stubs. Each release of PyTorch names different functions, and a machine on which somebody
+// asks for an estimate may have no compiler. So we write the shared library as bytes: every stub is the same
+// few instructions, so the file is a table of symbols, a hash table, code, and one address that the dynamic
+// linker fills in, standin_missing's. It takes time and space linear in the number of names. Rejected: one
+// library with the names of all releases, since the next release has more. Source: System V ABI, AMD64
+// supplement; "Dynamic Linking" in the generic ABI.
 
 // stubsName is the library's file and soname; the stand-in is linked with it.
 const stubsName = "libstandin-stubs.so"
 
-// stub is a function that answers a number.
+// stub is a function that returns a number.
 type stub struct {
 	name   string
 	answer int
@@ -34,13 +34,13 @@ const (
 )
 
 // stubLibrary returns a shared library for Linux on amd64 with the stubs, each of which reports its name to
-// standin_missing, and with standin_cuda_version. Names must differ; the error says that they are too many.
+// standin_missing, and with standin_cuda_version. Names must differ; the error says that there are too many.
 func stubLibrary(cuda int, stubs []stub) ([]byte, error) {
 	all := append([]stub{{"standin_cuda_version", cuda}}, stubs...)
 	if len(all) > 1<<20 {
 		return nil, errors.New("PyTorch's libraries name more than a million functions of NVIDIA's")
 	}
-	// Names. Symbol 0 is none, 1 is what the library takes from the stand-in.
+	// Names. Symbol 0 is none, 1 is the one that the library takes from the stand-in.
 	text := []byte{0}
 	put := func(name string) uint32 {
 		at := len(text)

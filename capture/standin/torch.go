@@ -16,17 +16,15 @@ import (
 )
 
 // Stubs. PyTorch's libraries name thousands of functions of NVIDIA's libraries, and the stand-in has
-// hundreds. The dynamic linker wants all of them, and the real libraries beside PyTorch would do who knows
-// what without a driver. So every function that is named and that the stand-in lacks gets a stub, which
-// answers "not supported" in the code of its library and is counted in the report. The names come from the
-// libraries' own symbol tables, and from the strings by which libc10_cuda.so looks functions of the driver
-// and of NVML up.
+// hundreds. The dynamic linker needs all of them, and nobody knows what the real libraries beside PyTorch
+// would do without a driver. So every named function that the stand-in lacks gets a stub, which answers "not
+// supported" in its library's code and is counted in the report. The names come from the libraries' own
+// symbol tables, and from the strings by which libc10_cuda.so looks up functions of the driver and NVML.
 
-// stubsVersion changes when the stubs of the same libraries would.
+// stubsVersion changes when the stubs for the same libraries change.
 const stubsVersion = "2"
 
-// libraries are what a stub is written for: names, and the library's code for "not supported" (or what comes
-// next to it).
+// libraries are those that get stubs: names, and the library's code for "not supported" (or the closest one).
 var libraries = []struct {
 	name   *regexp.Regexp
 	answer int
@@ -44,7 +42,7 @@ var libraries = []struct {
 	{regexp.MustCompile(`^cu[A-Z][A-Za-z0-9_]+$`), 801}, // CUDA_ERROR_NOT_SUPPORTED
 }
 
-// left are functions that look like the driver's and belong to libraries that the stand-in leaves alone.
+// left are functions that look like the driver's but belong to libraries that the stand-in leaves alone.
 var left = regexp.MustCompile(`^(cuFile|cupti)`)
 
 // answerOf returns what a stub of a function answers, and whether it gets one.
@@ -105,8 +103,8 @@ func (b *builder) findTorch(python string) error {
 	return nil
 }
 
-// stubs returns the library of stubs for what PyTorch's libraries and gmemtop's own calls of the driver name
-// and the stand-in lacks.
+// stubs returns the library of stubs for the functions that PyTorch's libraries and gmemtop's own driver
+// calls name and the stand-in lacks.
 func (b *builder) stubs(base []byte) ([]byte, error) {
 	have, err := exported(base)
 	if err != nil {
@@ -130,7 +128,7 @@ func (b *builder) stubs(base []byte) ([]byte, error) {
 	return stubLibrary(b.cuda, all)
 }
 
-// exported returns the functions that a library has for others.
+// exported returns the functions that a library exports.
 func exported(library []byte) (map[string]bool, error) {
 	f, err := elf.NewFile(bytes.NewReader(library))
 	if err != nil {
@@ -152,7 +150,7 @@ func exported(library []byte) (map[string]bool, error) {
 // named finds names of functions of the driver and of NVML among a library's strings.
 var named = regexp.MustCompile(`\x00((?:cu[A-Z][A-Za-z]+[A-Za-z0-9]{5,}(?:_v\d)?|nvml[A-Z][A-Za-z]+[A-Za-z0-9_]{5,}))\x00`)
 
-// undefined adds the functions that a library of PyTorch's takes from others.
+// undefined adds the functions that one of PyTorch's libraries imports.
 func undefined(path string, want map[string]bool) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -179,7 +177,7 @@ func undefined(path string, want map[string]bool) error {
 		if err != nil {
 			return fmt.Errorf("read the strings of %s: %w", path, err)
 		}
-		// Strings share their separators: each match gives its last byte back.
+		// Strings share their separators: each match returns its last byte.
 		for at := 0; ; {
 			m := named.FindSubmatchIndex(data[at:])
 			if m == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestQuickTorchSeesTheCard: what torch prints of a card is what the table of cards says, which is the check
-// of the layout of cudaDeviceProp for the CUDA that torch was built for.
+// TestQuickTorchSeesTheCard: torch prints a card's figures as in the table of cards. This checks the layout
+// of cudaDeviceProp for the CUDA that torch was built for.
 func TestQuickTorchSeesTheCard(t *testing.T) {
 	for model, want := range map[string]string{
 		"a100":    "NVIDIA A100-SXM4-80GB 8.0 108 2048 41943040 32 167936 65536 4 False",
@@ -34,8 +34,8 @@ print(p.name, f"{p.major}.{p.minor}", p.multi_processor_count, p.max_threads_per
 	}
 }
 
-// TestQuickTorchTheAllocatorFillsTheCard: PyTorch's own allocator meets the card's end under its settings,
-// and its books are the board's.
+// TestQuickTorchTheAllocatorFillsTheCard: PyTorch's own allocator fills the card under each of its settings,
+// and its figures match the board's.
 func TestQuickTorchTheAllocatorFillsTheCard(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True", "backend:cudaMallocAsync"} {
 		t.Run(conf, func(t *testing.T) {

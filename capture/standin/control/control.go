@@ -34,13 +34,13 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin"
 )
 
-// Orders of work that is given to streams.
+// Orders in which streams do their work.
 const (
-	// Late does no more than what is waited for needs.
+	// Late does only what a wait needs.
 	Late uint64 = 0
-	// Once does everything when it is given.
+	// Once does everything at once.
 	Once uint64 = 1
-	// Drawn and everything above it are seeds of orders in which, when something is waited for, whatever may run runs.
+	// Drawn and everything above it are seeds: a wait runs work that may run at random.
 	Drawn uint64 = 2
 )
 
@@ -50,7 +50,7 @@ type Control struct {
 	machine standin.Machine
 }
 
-// Open loads a library into this process, as a machine that no other process sees.
+// Open loads a library into this process, as a machine that other processes do not see.
 func Open(lib *standin.Library, m standin.Machine) (*Control, error) {
 	c := &Control{path: lib.Path()}
 	name := C.CString(c.path)
@@ -65,7 +65,7 @@ func Open(lib *standin.Library, m standin.Machine) (*Control, error) {
 // Path returns the path of the library, for code that opens the driver itself.
 func (c *Control) Path() string { return c.path }
 
-// Reset makes it a new machine: nothing is allocated, nothing was called, and nothing is wrong.
+// Reset makes it a new machine: no allocations, calls or violations.
 func (c *Control) Reset(m standin.Machine) {
 	if m.Board == "" {
 		m.Board = "private"
@@ -87,7 +87,7 @@ func (c *Control) configure(m standin.Machine) {
 // Machine returns the machine as it is now.
 func (c *Control) Machine() standin.Machine { return c.machine }
 
-// Order changes the order in which work is done from now on.
+// Order sets the order of work from now on.
 func (c *Control) Order(seed uint64) {
 	switch seed {
 	case Late:
@@ -101,8 +101,9 @@ func (c *Control) Order(seed uint64) {
 	plain("standin_apply")
 }
 
-// Fail makes the n-th call of a function from now on answer what is given instead of doing anything. "*" stands for all functions
-// but those that only describe the machine. Answers that are fatal on a device are answered by all later calls, too.
+// Fail makes the n-th call of a function from now on return the given answer and do nothing. "*" stands for
+// all functions except those that only describe the machine. After an answer that is fatal on a device, all
+// later calls return it too.
 func (c *Control) Fail(function string, n, answer int) {
 	name := C.CString(function)
 	defer C.free(unsafe.Pointer(name))
@@ -134,13 +135,13 @@ func number(function string) int64 {
 	return int64(C.call_number(name))
 }
 
-// Violation says what was done first that no program may do, "" for nothing.
+// Violation returns the first thing done that no program may do, "" for none.
 func (c *Control) Violation() string { return text("standin_violation") }
 
-// Held returns the bytes of device memory that are held now, without contexts.
+// Held returns the bytes of device memory held now, without contexts.
 func (c *Control) Held() int64 { return number("standin_held") }
 
-// Peak returns the most bytes that were held since the last Reset.
+// Peak returns the most bytes held since the last Reset.
 func (c *Control) Peak() int64 { return number("standin_peak") }
 
 // Leaks returns how many things contexts still held when they were destroyed, which, and how many contexts there are now.

@@ -49,14 +49,13 @@ func Interpreter(t testing.TB) string {
 	return python
 }
 
-// Library returns the stand-in for the PyTorch that GMEMTOP_TORCH names. Without that, or without g++, the
-// test skips.
+// Library returns the stand-in for the PyTorch that GMEMTOP_TORCH names. The test skips without that or g++.
 func Library(t testing.TB) *standin.Library {
 	t.Helper()
 	return library(t, Interpreter(t))
 }
 
-// Computing skips the test where ops of the PyTorch that GMEMTOP_TORCH names cannot compute on the stand-in.
+// Computing skips the test if ops of the PyTorch that GMEMTOP_TORCH names cannot compute on the stand-in.
 func Computing(t testing.TB) {
 	t.Helper()
 	var major, minor int
@@ -72,15 +71,15 @@ func Driver(t testing.TB) *standin.Library {
 	return library(t, "")
 }
 
-// Result is what a program printed, and what the processes on the stand-in reported.
+// Result is a program's output, and the reports of its processes on the stand-in.
 type Result struct {
 	Stdout, Stderr string
-	Err            error // of the program, nil where it ended with 0
+	Err            error // of the program, nil if it ended with 0
 	Reports        []standin.Report
 }
 
-// Check fails the test if the program failed, or if a process did what no program may do, left something
-// behind, or met an op without numbers.
+// Check fails the test if the program failed, or if a process did something that no program may do, left
+// something behind, or ran an op without numbers.
 func (r Result) Check(t testing.TB) {
 	t.Helper()
 	if r.Err != nil {
@@ -99,9 +98,9 @@ func (r Result) Check(t testing.TB) {
 	}
 }
 
-// Start prepares a command on a machine; a board and a folder for reports of the test's own are added where
-// the machine names none. The returned function collects the result after the command has ended. The test
-// skips where ops cannot compute and the machine wants them to.
+// Start prepares a command on a machine; a machine without a board or report folder gets the test's own. The
+// returned function collects the result after the command has ended. The test skips if ops cannot compute but
+// the machine wants them to.
 func Start(t testing.TB, lib *standin.Library, m standin.Machine, name string, args ...string) (*exec.Cmd,
 	func(error) Result) {
 	t.Helper()
@@ -138,7 +137,7 @@ func Run(t testing.TB, lib *standin.Library, m standin.Machine, name string, arg
 	return collect(c.Run())
 }
 
-// TryPython runs a script with the interpreter that GMEMTOP_TORCH names and returns what it did, good or bad.
+// TryPython runs a script with the interpreter that GMEMTOP_TORCH names and returns the result, good or bad.
 func TryPython(t testing.TB, m standin.Machine, script string, args ...string) Result {
 	t.Helper()
 	lib := Library(t)
@@ -149,8 +148,8 @@ func TryPython(t testing.TB, m standin.Machine, script string, args ...string) R
 	return Run(t, lib, m, Interpreter(t), append([]string{path}, args...)...)
 }
 
-// Python runs a script and returns what it printed. The test fails if the script fails, if it does what no
-// program may do, or if it leaves something behind.
+// Python runs a script and returns its output. The test fails if the script fails, does something that no
+// program may do, or leaves something behind.
 func Python(t testing.TB, m standin.Machine, script string, args ...string) string {
 	t.Helper()
 	r := TryPython(t, m, script, args...)
@@ -158,8 +157,8 @@ func Python(t testing.TB, m standin.Machine, script string, args ...string) stri
 	return r.Stdout
 }
 
-// Environ returns the environment of processes on a machine of the test's own whose ops compute, or skips the
-// test where they cannot, and a function that looks through what they reported when they have ended.
+// Environ returns the environment for processes on the test's own machine whose ops compute, and a function
+// that checks their reports when they have ended. It skips the test if ops cannot compute.
 func Environ(t *testing.T, m standin.Machine) (env []string, ended func()) {
 	t.Helper()
 	Computing(t)
