@@ -12,9 +12,12 @@ import (
 // autoswap writes the section on AutoSwap's scores.
 func (b *bench) autoswap(ctx context.Context, p *page) error {
 	p.heading(2, "AutoSwap")
-	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication overhead. We did not have the name of that network or the per-network figures; the card is of " +
-		"the 32 GB class (an allocator's log in the first author's repository). What is public: one recording of three iterations of VGG on CIFAR-10, batch 100, with times, and the " +
-		"authors' curves of overhead over memory limit for it, 280 to 670 MiB in steps of 10. Baseline and denominator, theirs and ours: the peak load of that recording's iteration.")
+	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication " +
+		"overhead. We did not have the name of that network or the per-network figures; the card is of " +
+		"the 32 GB class (an allocator's log in the first author's repository). What is public: one " +
+		"recording of three iterations of VGG on CIFAR-10, batch 100, with times, and the authors' " +
+		"curves of overhead over memory limit for it, 280 to 670 MiB in steps of 10. Baseline and " +
+		"denominator, theirs and ours: the peak load of that recording's iteration.")
 	r, d, err := b.blockRecording(ctx)
 	if p.absent("AutoSwap's VGG recording", err) {
 		return nil
@@ -57,10 +60,13 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 	free := freeFrom(limits, least)
 	rows = append(rows, []string{"least of the four", fmt.Sprintf("%.3f ms", float64(least[2])/1e6), fmt.Sprintf("%.3f ms", float64(least[12])/1e6), mib(free), percent(1 - float64(free)/float64(peak))})
 	p.table([]string{"score", "overhead at 300 MiB", "at 400 MiB", "free from", "saves", "by our reading of the text: free from", "saves"}, rows)
-	p.para("The first four columns follow the published program with its quirks, and agree with the published curves in each of their 160 figures to the last digit that was noted "+
-		"(a test, `go test ./managers/swap -run Published`). The curve of Bayesian optimisation that the authors published is the least of the four at all 40 limits. *free from* is the first limit from which "+
-		"the overhead stays 0; the last two columns follow the paper's text instead. The peak load is %s.", mib(peak))
-	p.para("34.2 %% is %s on the public recording: its curves give %s. Not reproducible: the network and the limit at which 34.2 %% was found are not public.",
+	p.para("The first four columns follow the published program with its quirks, and agree with all 160 "+
+		"figures of the published curves to the last given digit (a test: `go test ./managers/swap -run "+
+		"Published`). The authors' published curve of Bayesian optimisation is the lowest of the four at "+
+		"all 40 limits. *free from* is the first limit from which the overhead stays 0; the last two "+
+		"columns follow the paper's text instead. The peak load is %s.", mib(peak))
+	p.para("34.2 %% is %s on the public recording: its curves give %s. Not reproducible: the network and "+
+		"the limit for which 34.2 %% was found are not public.",
 		reached(1-float64(bestFree)/float64(peak) >= 0.342), percent(1-float64(bestFree)/float64(peak)))
 	hw, err := hardware.ByName("AutoSwap's link")
 	if err != nil {
@@ -110,8 +116,10 @@ func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem
 	if err != nil {
 		return err
 	}
-	p.para("The same recording as a problem for the managers: two iterations as one, since buffers outlive one; peak of live bytes %s (the recording's own %s less what its first iteration alone "+
-		"held), PyTorch's caching allocator %s, AutoSwap's published link. Here a swap also needs addresses, and the next user of freed memory waits for its copy. Overhead by memory limit:",
+	p.para("The same recording as a problem for the managers: two iterations together, since buffers "+
+		"outlive one; peak of live bytes %s (the recording's own %s less what its first iteration alone "+
+		"held), PyTorch's caching allocator %s, AutoSwap's published link. Here a swap also needs "+
+		"addresses, and the next user of freed memory waits for its copy. Overhead by memory limit:",
 		mib(live), "peak load", mib(caching.Measurement.Footprint))
 	var shown []string
 	var columns []int
@@ -144,7 +152,8 @@ func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem
 		more = append(more, percent(1-float64(lowest[k])/float64(caching.Measurement.Footprint)))
 	}
 	p.table(append([]string{"limit"}, shown...), append(rows, free, more))
-	p.para("The other public recordings with accesses (AlexNet, VGG and ResNet, five iterations each) were made with every op logged, so that an iteration takes seconds instead of a tenth of " +
-		"one: copies hide behind anything there, and they are left out.")
+	p.para("The other public recordings with accesses (AlexNet, VGG and ResNet, five iterations each) " +
+		"were made with every op logged, so that an iteration takes seconds instead of a tenth of one. " +
+		"Any copy is hidden behind that, so we leave them out.")
 	return nil
 }

@@ -316,13 +316,19 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		return err
 	}
 	p.heading(2, "joint against all others, at ten budgets")
-	p.para("Ten budgets a problem, evenly spaced from 95 %% of the footprint of PyTorch's caching allocator (emulated, the *baseline*) down to the smallest footprint that any manager reaches when asked for the "+
-		"least that is possible. *Wins*: among the plans that fit, its step time is no longer than any other's, ties decided by footprint. Others are all managers of `gmemtop compare` that "+
-		"serve the problem, but for %s, which solve mixed-integer programs and would take most of this page's time. Each plans with its default work; %s, whose searches count candidates measured, also with ten times home's default, "+
-		"which takes about as long as joint's search, and the better of the two stands (autoswap's surrogate grows with the cube of its candidates: it keeps its published twenty). *Bound* is joint's own proof: no plan within the budget has a shorter step.",
+	p.para("Ten budgets per problem, evenly spaced from 95 %% of the footprint of PyTorch's caching "+
+		"allocator (emulated, the *baseline*) down to the smallest footprint that any manager reaches "+
+		"when asked for the smallest possible one. *Wins*: among the plans that fit, no other has a "+
+		"shorter step time, with ties decided by footprint. The others are all managers of `gmemtop "+
+		"compare` that can plan the problem, except for %s, which solve mixed-integer programs and would "+
+		"take most of this page's time. Each plans with its default work; %s, whose searches count "+
+		"measured candidates, also plan with ten times home's default, which takes about as long as "+
+		"joint's search, and the better result counts (autoswap's surrogate grows with the cube of its "+
+		"candidates, so it keeps its published twenty). *Bound* is joint's own proof: no plan within the "+
+		"budget has a shorter step.",
 		some(unfinished), some(counted))
 	if len(missing) > 0 {
-		p.para("Left out for want of GMEMTOP_TRACES: %s.", some(missing))
+		p.para("Left out without GMEMTOP_TRACES: %s.", some(missing))
 	}
 	withPortfolio := byName(portfolioName) != nil
 	header := []string{"problem", "joint wins", "never slower with more", "over its bound, mean", "most", "budgets with under 5 %"}
@@ -358,7 +364,9 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		rows = append(rows, row)
 	}
 	p.table(header, rows)
-	p.para("joint wins %d of %d budgets; at least eight of ten on %d of %d problems (aim: all). Its step time never rises as the budget grows on %d of %d. It is within 5 %% of its own bound at %d of %d budgets.",
+	p.para("joint wins %d of %d budgets; at least eight of ten on %d of %d problems (aim: all). Its step "+
+		"time never rises as the budget grows on %d of %d. It is within 5 %% of its own bound at %d of "+
+		"%d budgets.",
 		total, all, eight, len(grid), monotone, len(grid), close, bounded)
 	if withPortfolio {
 		p.para("portfolio wins all ten on %d of %d problems (aim: all).", ten, len(grid))
@@ -368,8 +376,10 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 	for _, s := range grid {
 		s.write(p, withPortfolio)
 	}
-	p.para("The other embedded samples, SmartPool's recordings and memory snapshots hold no accesses: every manager that serves them keeps everything, so that budgets say nothing there; see the pools above. A step on a CPU takes so " +
-		"long that copies hide behind it; the samples among the problems show that a planner works on what was recorded, not what a GPU would take.")
+	p.para("The other embedded samples, SmartPool's recordings and memory snapshots have no accesses: " +
+		"every manager that can plan them keeps everything, so budgets mean nothing there; see the pools " +
+		"above. A step on a CPU takes so long that copies are hidden behind it; the samples among the " +
+		"problems show that a planner works on recordings, not what a GPU would take.")
 	return nil
 }
 

@@ -13,8 +13,10 @@ import (
 // delta writes the section on DELTA.
 func (b *bench) delta(ctx context.Context, p *page) error {
 	p.heading(2, "DELTA")
-	p.para("Paper (abstract of arXiv 2203.15980): saves 40 to 70 % of memory; largest batch 2.04 times PyTorch's for ResNet-50 and 2.25 times for ResNet-101. The authors' public code names ResNet-50 on " +
-		"ImageNet at batch 64; the GPU was not found. Ours: the preset of the V100-SXM2-16GB, memory-optimal algorithms, baseline PyTorch's caching allocator, emulated.")
+	p.para("Paper (abstract of arXiv 2203.15980): saves 40 to 70 % of memory; largest batch 2.04 times " +
+		"PyTorch's for ResNet-50 and 2.25 times for ResNet-101. The authors' public code names ResNet-50 " +
+		"on ImageNet at batch 64; we found no mention of the GPU. Ours: the preset of the " +
+		"V100-SXM2-16GB, memory-optimal algorithms, baseline PyTorch's caching allocator, emulated.")
 	p.heading(3, "Memory saved")
 	grid, _, err := b.sweeps(ctx)
 	if err != nil {
@@ -47,8 +49,9 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 	}
 	if len(rows) > 0 {
 		p.table([]string{"network", "baseline", "delta: overhead at 40 % saved", "most saved", "joint: overhead at 40 % saved", "most saved"}, rows)
-		p.para("*at 40 % saved* is at the largest of the ten budgets of the section on joint at which the footprint is 40 % below the baseline's or more. The paper's range of 40 to 70 % is of the budgets that its authors set, " +
-			"not of what the method can reach at most.")
+		p.para("*at 40 % saved* is the figure at the largest of the ten budgets in the section on joint " +
+			"at which the footprint is at least 40 % below the baseline's. The paper's range of 40 to 70 " +
+			"% describes the budgets that its authors set, not what the method can reach.")
 	}
 	return b.largest(ctx, p)
 }
@@ -138,8 +141,11 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		rows = append(rows, append(row, fmt.Sprintf("%d, %s", top, mine.cell())))
 	}
 	p.table(append(append([]string{"network"}, largestManagers...), "joint at the largest of these"), rows)
-	p.para("Within 16 GiB and nothing kept for a context. The largest batch whose plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at that batch with unlimited memory. Batches behind the first "+
-		"column are multiples of a sixteenth of the caching allocator's. DELTA's %s: with another GPU and another speed at that batch, which the abstract does not give, so this neither confirms nor refutes the paper.", some(verdicts))
+	p.para("Within 16 GiB, with nothing reserved for a context. Each cell shows the largest batch whose "+
+		"plan fits, its ratio to the caching allocator's, and its overhead over keeping everything at "+
+		"that batch with unlimited memory. Batches after the first column are multiples of a sixteenth "+
+		"of the caching allocator's. DELTA's %s: on another GPU and at another speed for that batch, "+
+		"which the abstract does not give, so this neither confirms nor refutes the paper.", some(verdicts))
 	return b.multiples(ctx, p, units[:2], hw)
 }
 
@@ -170,7 +176,8 @@ func (b *bench) multiples(ctx context.Context, p *page, units []int, hw plan.Har
 		}
 		rows = append(rows, row)
 	}
-	p.para("What the paper's multiples of PyTorch's largest batch cost here, in overhead over keeping everything at that batch with unlimited memory:")
+	p.para("What the paper's multiples of PyTorch's largest batch cost here, in overhead over keeping " +
+		"everything at that batch with unlimited memory:")
 	p.table(append([]string{"network"}, names...), rows)
 	return nil
 }

@@ -8,8 +8,11 @@ import (
 // home writes the section on HOME.
 func (b *bench) home(ctx context.Context, p *page) error {
 	p.heading(2, "HOME")
-	p.para("Paper (abstract, IEEE TC 2023): throughput up to 5.7 times vDNN's and 1.3 times Capuchin's; largest batch up to 2.8 times PyTorch's and 1.3 times Capuchin's; six popular networks, PyTorch. Models, batch sizes, GPU, and the " +
-		"method's encoding, fitness and constants are not public. `home` is a particle swarm in its spirit, so that the figures below say how ours do against ours: they neither confirm nor refute the paper.")
+	p.para("Paper (abstract, IEEE TC 2023): throughput up to 5.7 times vDNN's and 1.3 times Capuchin's; " +
+		"largest batch up to 2.8 times PyTorch's and 1.3 times Capuchin's; six popular networks, " +
+		"PyTorch. Models, batch sizes, GPU, and the method's encoding, fitness and constants are not " +
+		"public. `home` is a particle swarm in its spirit, so the figures below compare our own " +
+		"implementations. They neither confirm nor refute the paper.")
 	grid, _, err := b.sweeps(ctx)
 	if err != nil {
 		return err
@@ -50,10 +53,12 @@ func (b *bench) home(ctx context.Context, p *page) error {
 		header = append(header, "over "+r.name+": mean, most")
 	}
 	p.table(header, rows)
-	p.para("Throughput of home over that of each rival, over those of the ten budgets of the section on joint at which both fit. The most: %.2fx over vdnn-all and %.2fx over vdnn-dyn (paper: up to 5.7x, %s), %.2fx over "+
-		"Capuchin (paper: up to 1.3x, %s).", most[0], most[1], reached(max(most[0], most[1]) >= 5.7), most[2], reached(most[2] >= 1.3))
+	p.para("home's throughput relative to each rival's, at those of the ten budgets in the section on "+
+		"joint at which both fit. At most: %.2fx over vdnn-all and %.2fx over vdnn-dyn (paper: up to "+
+		"5.7x, %s), %.2fx over Capuchin (paper: up to 1.3x, %s).", most[0], most[1], reached(max(most[0], most[1]) >= 5.7), most[2], reached(most[2] >= 1.3))
 	if b.overPyTorch > 0 {
-		p.para("Largest batch (the table under DELTA): home's is up to %.2fx that of PyTorch's caching allocator (paper: up to 2.8x, %s) and up to %.2fx Capuchin's (paper: up to 1.3x, %s).",
+		p.para("Largest batch (the table under DELTA): home's is up to %.2fx that of PyTorch's caching "+
+			"allocator (paper: up to 2.8x, %s) and up to %.2fx Capuchin's (paper: up to 1.3x, %s).",
 			b.overPyTorch, reached(b.overPyTorch >= 2.8), b.overCapuchin, reached(b.overCapuchin >= 1.3))
 	}
 	return nil

@@ -99,26 +99,36 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 // opening writes what applies to the whole page.
 func (b *bench) opening(p *page) {
 	p.heading(1, "Results")
-	p.para("What the papers behind the managers report, beside what the managers here reach. This page is written by")
+	p.para("This page compares what the papers behind the managers report with what our managers reach. " +
+		"It is written by")
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
-	p.para("which takes about a quarter of an hour on two quiet cores. Every figure and every \"reached\" or \"not reached\" is computed by that run; text in which " +
-		"a figure of a paper is quoted says so. Nothing is fitted to a paper's figure: each manager is written from its source, and its constants are the source's or " +
-		"stand in its file with the reason. Where we did not have a paper's text, we used its abstract or its authors' code; this page says which.")
+	p.para("which takes about a quarter of an hour on two quiet cores. That run computes every figure " +
+		"and every \"reached\" or \"not reached\"; figures quoted from a paper are marked. Nothing is " +
+		"fitted to a paper's figures: each manager is written from its source, and its constants come " +
+		"from the source or are explained in its file. Where we did not have a paper's text, we used its " +
+		"abstract or its authors' code; this page says which.")
 	if b.traces == "" {
-		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that others made and published; they are no part of the repository. Sections " +
-			"that need one name it instead of giving figures.")
+		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that " +
+			"others made and published; they are not in the repository. Sections that need one name it " +
+			"instead of giving figures.")
 	}
 	p.para("How to read the tables:")
-	p.item("*Ours* is simulated: each plan is validated by code that the planners do not share, then run by the simulator that `gmemtop compare` uses; the paper's are measurements " +
-		"on a device. The two are not the same kind of figure, and only ratios to the same baseline are set side by side.")
-	p.item("*Footprint* is the top of the arena with all addresses chosen, holes included, or for an online allocator the smallest cap in which the iteration was seen to complete (where it keeps no cache, the most that it holds). *Overhead* is step time over " +
-		"the step time of keeping everything, less one.")
-	p.item("Hardware is a preset: memory, peak arithmetic and bandwidth from the data sheet, link speed as published with its measurement, and the sustained share of the " +
-		"peak assumed. `--hardware` of `gmemtop compare` prints each preset's origin.")
-	p.item("Networks are made from layer shapes with 4-byte elements, SGD with momentum, durations from the preset. \"As made\" leaves a convolution its choice between a fast " +
-		"algorithm with a large workspace (our model of tiled FFT) and implicit GEMM, which has none; \"memory-optimal\" has implicit GEMM only, so that a table is " +
-		"about tensors and not about workspaces.")
-	p.item("Managers search with their own default work, counted and not timed, seed 1. Except for the one column that says so, the page holds no wall-clock time.")
+	p.item("*Ours* is simulated: code that shares nothing with the planners validates each plan, and the " +
+		"simulator of `gmemtop compare` runs it. The paper's figures are measurements on a device. The " +
+		"two are different kinds of figure, so only ratios to the same baseline are compared.")
+	p.item("*Footprint* is the top of the arena with all addresses chosen, holes included, or, for an " +
+		"online allocator, the smallest cap in which the iteration completed (if it keeps no cache, the " +
+		"most that it holds). *Overhead* is step time over the step time of keeping everything, less " +
+		"one.")
+	p.item("Hardware is a preset: memory, peak arithmetic and bandwidth from the data sheet, link speed " +
+		"as published with its measurement, and an assumed sustained share of the peak. `--hardware` of " +
+		"`gmemtop compare` prints each preset's origin.")
+	p.item("Networks are built from layer shapes with 4-byte elements, SGD with momentum, and durations " +
+		"from the preset. \"As made\" lets each convolution choose between a fast algorithm with a large " +
+		"workspace (our model of tiled FFT) and implicit GEMM, which has none; \"memory-optimal\" has " +
+		"implicit GEMM only, so that a table shows tensors rather than workspaces.")
+	p.item("Managers search with their default amount of work, which is counted rather than timed, and " +
+		"with seed 1. Except for the one column that says so, the page contains no wall-clock times.")
 }
 
 // closing lists what failed while the page was made.
@@ -126,8 +136,9 @@ func (b *bench) closing(p *page) {
 	if len(b.defects) == 0 {
 		return
 	}
-	p.heading(2, "Broken down")
-	p.para("These plans were refused or never came to be, which is a defect of the program; they count as not fitting above.")
+	p.heading(2, "Defects")
+	p.para("These plans were invalid or could not be made, which is a defect of the program. Above they " +
+		"count as not fitting.")
 	lines := b.defects
 	slices.Sort(lines)
 	for _, d := range slices.Compact(lines) {

@@ -96,9 +96,11 @@ func arena(tr *traces.Trace) (int64, error) {
 // smartPool compares SmartPool's footprints with its authors'.
 func (b *bench) smartPool(ctx context.Context, p *page) error {
 	p.heading(3, "SmartPool on its authors' recordings")
-	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, CnMem. We did not have its per-network tables. Its first author's repository " +
-		"gives footprint over peak load, 1.001, 1.051 and 1.005 (December 2017), beside the recordings: CIFAR-10 networks in SINGA, batch 100, Malloc and Free of 20 iterations; " +
-		"the GPU is not named and does not matter here.")
+	p.para("Paper (abstract of arXiv 1903.06631): up to 13.3 % less memory than Nvidia's default pool, " +
+		"CnMem. We did not have its per-network tables. Its first author's repository gives footprint " +
+		"over peak load, 1.001, 1.051 and 1.005 (December 2017), beside the recordings: CIFAR-10 " +
+		"networks in SINGA, batch 100, Malloc and Free of 20 iterations; the GPU is not named and does " +
+		"not matter here.")
 	nets := []struct{ file, name, authors string }{{"alex", "AlexNet", "1.001"}, {"vgg", "VGG", "1.051"}, {"resnet", "ResNet", "1.005"}}
 	var rows [][]string
 	var most float64
@@ -130,11 +132,16 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 			fmt.Sprintf("%s, %s", over(exact.Top), exact.Status), mib(t.arena), percent(1 - float64(t.through+best.Top)/float64(t.arena)), percent(ceiling)})
 	}
 	p.table([]string{"network", "peak live", "of it dynamic", "smartpool", "first fit", "authors'", "exact", "CnMem-like", "smartpool saves", "ceiling"}, rows)
-	p.para("*smartpool*, *first fit* and *exact* are footprint over the dynamic peak: the peak of the blocks that live within the iteration, without those that live through all of it, " +
-		"which no pool can place better or worse. The authors' figures are footprint over peak load; the authors do not say whether these include the blocks that live through all of it. " +
-		"*CnMem-like* is the highest byte that one arena with 512-byte rounding, best fit, splitting and coalescing touches over the whole recording: a model of CnMem, not CnMem.")
-	p.para("13.3 %% is %s on these recordings, and by no placement could it be: all that a pool can save is the distance from the CnMem-like arena to the peak of live bytes, at most "+
-		"%s here (*ceiling*). Not reproducible: the paper's figure is of a model or batch size whose recording is not public, against CnMem itself. Nothing is scaled to meet it.",
+	p.para("*smartpool*, *first fit* and *exact* are footprint over the dynamic peak: the peak of the " +
+		"blocks that live within the iteration. It leaves out blocks that live through all of it, which " +
+		"no pool can place better or worse. The authors' figures are footprint over peak load; the " +
+		"authors do not say whether they include the latter blocks. *CnMem-like* is the highest byte " +
+		"that one arena with 512-byte rounding, best fit, splitting and coalescing touches over the " +
+		"whole recording: a model of CnMem, not CnMem.")
+	p.para("13.3 %% is %s on these recordings, and no placement could reach it: a pool can save at most "+
+		"the distance from the CnMem-like arena to the peak of live bytes, at most %s here (*ceiling*). "+
+		"Not reproducible: the paper's figure is for a model or batch size whose recording is not "+
+		"public, and compares with CnMem itself. We scale nothing to match it.",
 		reached(most >= 0.133), percent(most))
 	return nil
 }
@@ -199,9 +206,11 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 	if len(missed) > 0 {
 		all = "all but " + some(missed)
 	}
-	p.para("The capacity is 1,048,576; exact meets it on %s. *bound* is the most bytes alive at one moment, more where search proved more. MiniMalloc's times are from its authors' slides "+
-		"(page 22) and of another machine; ours use all processors of this one. The column of our time, to two digits, and that of the tables like it are the "+
-		"only wall-clock figures of this page; *steps* is the same work counted.", all)
+	p.para("The capacity is 1,048,576; exact meets it on %s. *bound* is the most bytes alive at one "+
+		"moment, or more if the search proved more. MiniMalloc's times are from its authors' slides "+
+		"(page 22) and another machine; ours use all processors of this one. The column of our time, to "+
+		"two digits, here and in similar tables, is the only one with wall-clock times; *steps* is the "+
+		"same work, counted.", all)
 	return nil
 }
 
@@ -269,7 +278,9 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 // ownSamples compares the pools on the embedded samples and on SmartPool's recordings.
 func (b *bench) ownSamples(ctx context.Context, p *page) error {
 	p.heading(3, "Pools on the embedded samples")
-	p.para("The samples are real training steps recorded on a CPU by `scripts/samples.sh`; one steady iteration of each. Those that hold lifetimes and no accesses serve pools alone; the others stand also among the problems of the section on joint.")
+	p.para("The samples are real training steps recorded on a CPU by `scripts/samples.sh`; one steady " +
+		"iteration of each. Samples with lifetimes but no accesses are only good for pools; the others " +
+		"are also among the problems in the section on joint.")
 	names := []string{"caching", "expandable", "cnmem", "gmlake", "smartpool", "smartpool-swap", "stalloc", "exact"}
 	hw, err := preset("V100-SXM2-16GB")
 	if err != nil {
@@ -297,7 +308,7 @@ func (b *bench) ownSamples(ctx context.Context, p *page) error {
 		rows = append(rows, row)
 	}
 	p.table(append([]string{"sample", "holds", "peak live"}, names...), rows)
-	p.para("Footprint over the peak of live bytes, which is the bound.")
+	p.para("Figures are footprint over the peak of live bytes, which is the bound.")
 	return nil
 }
 

@@ -8,8 +8,11 @@ import (
 // tvdnn writes the section on swapping sections.
 func (b *bench) tvdnn(ctx context.Context, p *page) error {
 	p.heading(2, "tvDNN")
-	p.para("Poster (PPoPP 2018, abstract): Caffe, VGG-16 at batch 256 and 512 \"using a few GB of GPU memory without significant performance degradation\", by swapping sections of memory objects. " +
-		"GPU, section size, objective and times are not public. Ours: VGG-16 with memory-optimal algorithms on the preset of the Titan X (Maxwell), overhead over keeping everything with unlimited memory.")
+	p.para("Poster (PPoPP 2018, abstract): Caffe, VGG-16 at batch 256 and 512 \"using a few GB of GPU " +
+		"memory without significant performance degradation\", by swapping sections of memory objects. " +
+		"GPU, section size, objective and times are not public. Ours: VGG-16 with memory-optimal " +
+		"algorithms on the preset of the Titan X (Maxwell), overhead over keeping everything with " +
+		"unlimited memory.")
 	hw, err := preset("titan-x")
 	if err != nil {
 		return err
@@ -32,7 +35,8 @@ func (b *bench) tvdnn(ctx context.Context, p *page) error {
 		must, live := problem.MustReside(), int64(0)
 		live, _ = problem.PeakLive()
 		p.heading(3, "VGG-16 at batch %d", batch)
-		p.para("Everything kept takes %s at least; no plan takes less than %s, of which %s are the operands of %s, which a kernel reads and writes at once.", gib(live), gib(must.Total()),
+		p.para("Everything kept takes %s at least; no plan takes less than %s, of which %s are the "+
+			"operands of %s, which a kernel reads and writes together.", gib(live), gib(must.Total()),
 			gib(must.Operands), problem.Ops[must.Op].Name)
 		var rows [][]string
 		least, at := int64(0), 0.0
@@ -55,11 +59,14 @@ func (b *bench) tvdnn(ctx context.Context, p *page) error {
 		if least == 0 {
 			p.para("tvdnn-heuristic fits in none of these.")
 		} else {
-			p.para("The least of these budgets in which tvdnn-heuristic fits is %d GiB, at %s.", least, signed(at))
+			p.para("The smallest of these budgets in which tvdnn-heuristic fits is %d GiB, at %s.", least, signed(at))
 		}
 		b.tell("tvDNN at batch %d", batch)
 	}
-	p.para("The poster does not say what \"a few GB\" and \"significant\" mean, so we judge neither. Below the operands of its largest kernel nothing can run: if the poster's figure is below that, its kernels " +
-		"worked on parts of the batch, which is not in the abstract. tvdnn-ilp is left out here: on networks of this size its program does not finish within its work.")
+	p.para("The poster does not say what \"a few GB\" and \"significant\" mean, so we judge neither. " +
+		"Nothing can run in less than the operands of the largest kernel. If the poster's figure is " +
+		"lower, its kernels worked on parts of the batch, which the abstract does not mention. tvdnn-ilp " +
+		"is left out here: on networks of this size its integer program does not finish within its work " +
+		"limit.")
 	return nil
 }

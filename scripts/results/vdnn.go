@@ -27,8 +27,10 @@ func average(m *plan.Measurement) int64 {
 // vdnn writes the section on offloading inputs layer by layer.
 func (b *bench) vdnn(ctx context.Context, p *page) error {
 	p.heading(2, "vDNN")
-	p.para("Paper (MICRO 2016, abstract and introduction): average memory usage -89 % (AlexNet), -91 % (OverFeat) and -95 % (GoogLeNet) at batch 128 against the network-wide static allocation " +
-		"of its baseline; VGG-16 at batch 256 needs 28 GB and trains on a 12 GB Titan X with 18 % loss against a hypothetical card with enough memory. cuDNN 4, PCIe 3.")
+	p.para("Paper (MICRO 2016, abstract and introduction): average memory usage -89 % (AlexNet), -91 % " +
+		"(OverFeat) and -95 % (GoogLeNet) at batch 128 against its baseline's network-wide static " +
+		"allocation; VGG-16 at batch 256 needs 28 GB and trains on a 12 GB Titan X with 18 % loss " +
+		"against a hypothetical card with enough memory. cuDNN 4, PCIe 3.")
 	titan, err := preset("titan-x")
 	if err != nil {
 		return err
@@ -74,14 +76,21 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 		parts = append(parts, []string{c.net, gib(f.Features), gib(f.Weights), gib(f.WeightGradients), gib(f.Gradients), gib(f.Workspace), percent(1 - float64(f.Weights)/float64(f.Total()))})
 	}
 	p.table([]string{"network, batch 128", "static allocation", "vdnn-all", "vdnn-conv", "joint, least memory", "vdnn-all, features only", "vdnn-conv, features only", "paper"}, rows)
-	p.para("*Static allocation* is every feature map, weight and weight gradient at once, with one pair of gradient buffers and one workspace, each of the largest layer's size, as vDNN's baseline has it, with fast algorithms. " +
-		"Usage is the time-weighted mean over a simulated iteration of memory that holds something, less optimizer state, which is in neither figure. vdnn-all and vdnn-conv use memory-optimal algorithms. " +
-		"*Features only* counts feature maps, their gradients and workspaces on both sides, which is what vDNN manages. Hardware: the preset of the Titan X (Maxwell). joint was given the smallest budget " +
-		"that is possible at all, to show how low the average can go; *step* is against keeping everything with fast algorithms. Activations work in place in both passes, as they did in frameworks of the time.")
-	p.para("Of vdnn-all and vdnn-conv the better, with weights and by features only: %s. We do not know which layers, weights and workspaces the paper's denominators count, and the sizes of cuDNN's workspaces are "+
-		"a model of ours.", some(verdicts))
-	p.para("What the static allocation consists of. Weights never leave memory under vDNN, so that no average with them can fall by more than the last column even if nothing else were ever in memory; where a paper's figure is above it, its " +
-		"denominator is another than this one:")
+	p.para("*Static allocation* is every feature map, weight and weight gradient at once, with one pair " +
+		"of gradient buffers and one workspace, each of the largest layer's size, as vDNN's baseline has " +
+		"it, with fast algorithms. Usage is the time-weighted mean of occupied memory over a simulated " +
+		"iteration, without optimizer state, which is in neither figure. vdnn-all and vdnn-conv use " +
+		"memory-optimal algorithms. *Features only* counts feature maps, their gradients and workspaces " +
+		"on both sides, which is what vDNN manages. Hardware: the preset of the Titan X (Maxwell). joint " +
+		"got the smallest possible budget, to show how low the average can go; *step* is relative to " +
+		"keeping everything with fast algorithms. Activations work in place in both passes, as in " +
+		"frameworks of the time.")
+	p.para("The better of vdnn-all and vdnn-conv, with weights and by features only: %s. We do not know "+
+		"which layers, weights and workspaces the paper's denominators include, and cuDNN's workspace "+
+		"sizes are our own model.", some(verdicts))
+	p.para("The parts of the static allocation are below. Weights never leave memory under vDNN, so no " +
+		"average that includes them can fall by more than the last column, even if nothing else were " +
+		"ever in memory. If a paper's figure is above that, its denominator is a different one:")
 	p.table([]string{"network, batch 128", "feature maps", "weights", "weight gradients", "gradients", "workspace", "ceiling"}, parts)
 	return b.titan(ctx, p, titan)
 }
@@ -119,9 +128,14 @@ func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 	}
 	fast, slim := networks.StaticFootprint(made), networks.StaticFootprint(small)
 	budget := 12*gibi + fast.State
-	p.para("Paper: 28 GB static, 12 GB with 18 %% loss. Static allocation here: %s with fast algorithms, %s with memory-optimal ones. The budget is 12 GiB for what vDNN accounts for and %s of optimizer state, which it does "+
-		"not name, on top. *loss* is one less the ratio of the step time of keeping everything, with no limit on memory, to that of the plan. What we do not know of that machine is varied about the preset "+
-		"(12.8 GB/s; 65 %% of 6.1 Tflop/s). In each cell: vdnn-dyn against fast algorithms; vdnn-all against memory-optimal ones, which leaves out what the slower algorithms cost by our model; at the preset also joint against fast ones.",
+	p.para("Paper: 28 GB static, 12 GB with 18 %% loss. Static allocation here: %s with fast algorithms, "+
+		"%s with memory-optimal ones. The budget is 12 GiB for what vDNN accounts for, plus %s of "+
+		"optimizer state, which it does not mention. *loss* is one minus the ratio of two step "+
+		"times: that of keeping everything, with no limit on memory, and that of the plan. What we do "+
+		"not know about that machine is varied around the preset (12.8 GB/s; 65 %% of 6.1 Tflop/s). Each "+
+		"cell shows vdnn-dyn against fast algorithms; vdnn-all against memory-optimal ones, which leaves "+
+		"out the cost of the slower algorithms in our model; and, at the preset, joint against fast "+
+		"ones.",
 		gib(fast.Total()), gib(slim.Total()), gib(fast.State))
 	links, shares := []float64{8e9, 10e9, 12.8e9}, []float64{0.45, 0.55, 0.65, 0.75, 0.85}
 	names := []string{"vdnn-dyn", "vdnn-all", jointName}
@@ -176,8 +190,10 @@ func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 		p.para("Not reached: at the preset a plan does not fit (vdnn-dyn %s, vdnn-all %s).", dyn.cell(), all.cell())
 		return nil
 	}
-	p.para("That it trains within 12 GiB: %s (footprint %s at the preset, optimizer state included). The loss of 18 %% lies %s the band of vdnn-dyn against fast algorithms, %s to %s, and %s that of vdnn-all against memory-optimal "+
-		"ones, %s to %s. At the preset vdnn-all's compute waits %s of a step of %s, with %s copied out and %s in.", reached(dyn.fits), gib(dyn.Measurement.Footprint), within(0.18, low[0], high[0]), percent(low[0]), percent(high[0]),
+	p.para("Training within 12 GiB: %s (footprint %s at the preset, optimizer state included). The loss "+
+		"of 18 %% lies %s the band of vdnn-dyn against fast algorithms, %s to %s, and %s that of "+
+		"vdnn-all against memory-optimal ones, %s to %s. At the preset vdnn-all's compute waits %s of a "+
+		"step of %s, with %s copied out and %s in.", reached(dyn.fits), gib(dyn.Measurement.Footprint), within(0.18, low[0], high[0]), percent(low[0]), percent(high[0]),
 		within(0.18, low[1], high[1]), percent(low[1]), percent(high[1]), ms(all.Measurement.Stall), ms(all.Measurement.StepTime), gib(all.Measurement.SwappedOut), gib(all.Measurement.SwappedIn))
 	return nil
 }
