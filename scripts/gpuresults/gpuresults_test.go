@@ -60,22 +60,22 @@ func TestThePageIsCurrent(t *testing.T) {
 	}
 }
 
-func TestEveryQuotationStillStandsOnItsPage(t *testing.T) {
+func TestEveryQuoteIsOnItsPage(t *testing.T) {
 	l, all := claims(t), pages(t)
 	check := func(id, page, quote string) {
 		text, ok := all[page]
 		switch {
 		case !ok:
-			t.Errorf("%s: there is no page %s", id, page)
+			t.Errorf("%s: no page %s", id, page)
 		case quote == "":
 			t.Errorf("%s: an empty quotation of %s", id, page)
 		case !strings.Contains(spaced(text), spaced(quote)):
-			t.Errorf("%s: %s does not say %q: quote what it says now, or take the claim out", id, page, quote)
+			t.Errorf("%s: %s does not say %q: quote what it says now, or remove the claim", id, page, quote)
 		}
 	}
 	for _, c := range l.Claims {
 		if len(c.Stands) == 0 {
-			t.Errorf("%s stands nowhere", c.ID)
+			t.Errorf("%s quotes no page", c.ID)
 		}
 		for _, s := range c.Stands {
 			check(c.ID, s.Page, s.Quote)
@@ -83,7 +83,7 @@ func TestEveryQuotationStillStandsOnItsPage(t *testing.T) {
 	}
 	for _, n := range l.None {
 		if n.Why == "" {
-			t.Errorf("%s, %q: say why it is no claim", n.Page, n.Quote)
+			t.Errorf("%s, %q: say why it is not a claim", n.Page, n.Quote)
 		}
 		if n.Quote != "*" {
 			check("not_claims", n.Page, n.Quote)
@@ -103,7 +103,7 @@ func TestEverySentenceAboutGPUsIsQuoted(t *testing.T) {
 			}
 			found++
 			if !l.quotes(page, s) {
-				t.Errorf("%s speaks of GPUs, and docs/gpu-claims.json has neither a claim nor a reason why it is none:\n\t%s", page, s)
+				t.Errorf("%s mentions GPUs, but docs/gpu-claims.json has neither a claim nor a reason why it is not one:\n\t%s", page, s)
 			}
 		}
 	}
@@ -128,13 +128,13 @@ func TestEveryClaimNamesOnlyChecksAndTestsThatExist(t *testing.T) {
 	seen, named := map[string]bool{}, map[string]bool{}
 	for _, c := range claims(t).Claims {
 		if c.ID == "" || c.Claim == "" || seen[c.ID] {
-			t.Errorf("%+v: a claim has a name of its own and says something", c)
+			t.Errorf("%+v: a claim needs a unique id and a text", c)
 		}
 		seen[c.ID] = true
 		for _, name := range c.Checks {
 			named[name] = true
 			if _, ok := acceptance.Find(name); !ok {
-				t.Errorf("%s: there is no check %q", c.ID, name)
+				t.Errorf("%s: no check %q", c.ID, name)
 			}
 		}
 		for _, test := range c.Tests {
