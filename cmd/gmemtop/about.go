@@ -16,7 +16,7 @@ import (
 
 func newVersionCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Which build this is",
+		Use: "version", GroupID: groupMachine, Args: cobra.NoArgs, Short: "Print the version of this build",
 		RunE: func(*cobra.Command, []string) error {
 			return a.write(false, func(w io.Writer) error {
 				if a.flags.json {
@@ -31,7 +31,7 @@ func newVersionCommand(a *app) *cobra.Command {
 	return c
 }
 
-// newCompletionCommand prints completions; cobra's own command of that name says the same in far more words.
+// newCompletionCommand prints completions. cobra's own command of that name has a much longer help text.
 func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	shells := []string{"bash", "zsh", "fish", "powershell"}
@@ -59,7 +59,7 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	}
 }
 
-// manCommand prints manual pages: that of gmemtop, or of one command.
+// manCommand prints the manual page of gmemtop or of one command.
 type manCommand struct {
 	*app
 	root *cobra.Command
@@ -76,7 +76,7 @@ func newManCommand(a *app, root *cobra.Command) *cobra.Command {
 		RunE: func(_ *cobra.Command, args []string) error { return c.run(args) },
 	}
 	cmd.Flags().StringVar(&c.dir, "dir", "", "write a page for each command into this `folder`")
-	cmd.Flags().BoolVarP(&c.flags.force, "force", "f", false, "overwrite pages that are there")
+	cmd.Flags().BoolVarP(&c.flags.force, "force", "f", false, "overwrite existing pages")
 	return cmd
 }
 
@@ -108,7 +108,7 @@ func (c *manCommand) writeAll() error {
 	return nil
 }
 
-// writePage writes a command's page. It is made from Markdown, in which a table has four spaces before it.
+// writePage writes a command's page. It starts from Markdown, where a table is indented by four spaces.
 func writePage(c *cobra.Command, w io.Writer) error {
 	c.DisableAutoGenTag = true // pages of two builds of one version are the same
 	c.Long = strings.ReplaceAll(c.Long, "\n  ", "\n      ")

@@ -17,35 +17,35 @@ import (
 
 // How commands are made
 //
-// app is what all of them share: streams, environment, the flags that many have, how a report is written and
-// what is said beside it. A command is a type of its own, over the app, that has its own flags as fields and
-// its steps as methods, the first of them run; or only a function, where it has neither. What several have in
-// common stands between: planning under compare and plan, watcher under attach, run and record.
-// newRootCommand lists them all.
+// app holds what all commands share: streams, environment, common flags, and how to write reports and notes.
+// A command is a type over app, with its own flags as fields and its steps as methods, run first; a command
+// that has neither flags nor steps is only a function. Parts that several commands share are types in
+// between: planning for compare and plan, watcher for attach, run and record. newRootCommand lists all
+// commands.
 //
-// What lives for as long as a training is watched knows neither app nor flags: capture/job and replay/crew
-// below, and here the feeds that show it.
+// Code that lives as long as a watched training uses neither app nor flags: capture/job and replay/crew below
+// it, and the feeds here that show it.
 
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
 	in       *os.File
-	piped    io.Reader // what "-" reads: in, unless a command has looked at its begin
+	piped    io.Reader // what "-" reads: in, or a reader that still returns what a command has peeked at
 	out, err *os.File
 	environ  []string
 	flags    flags
 	started  bool // a command's own work began; errors before it are mistakes in the command line
 	files    output.Files
-	onSignal atomic.Pointer[func(os.Signal)] // what a signal does instead of ending the program, nil for that
+	onSignal atomic.Pointer[func(os.Signal)] // what a signal does instead of ending the program; nil to end it
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {
 	return &app{in: in, out: out, err: err, environ: environ}
 }
 
-// signals hands signals to f from now on: the command ends by itself, in its own time.
+// signals passes signals to f from now on, so that the command can end in its own time.
 func (a *app) signals(f func(os.Signal)) { a.onSignal.Store(&f) }
 
-// env returns the value of an environment variable, "" where it is not set.
+// env returns the value of an environment variable, "" if it is not set.
 func (a *app) env(name string) string {
 	for i := len(a.environ) - 1; i >= 0; i-- {
 		if v, ok := strings.CutPrefix(a.environ[i], name+"="); ok {
@@ -57,7 +57,7 @@ func (a *app) env(name string) string {
 
 func isTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
 
-// oneLine keeps what came from a file from driving the terminal.
+// oneLine keeps an error that quotes a file from sending control sequences to the terminal.
 func oneLine(err error) string { return report.Printable(strings.TrimSpace(err.Error())) }
 
 const (
@@ -68,7 +68,7 @@ const (
 	groupMachine = "machine"
 )
 
-// exactArgs asks for n arguments by name.
+// exactArgs requires n arguments and names them in its error.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
@@ -86,24 +86,24 @@ func exactArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// complain tells the user what stands in the way, however quiet they want it.
+// complain reports a problem on standard error, even with --quiet.
 func (a *app) complain(format string, args ...any) {
 	fmt.Fprintf(a.err, "gmemtop: %s\n", report.Printable(fmt.Sprintf(format, args...)))
 }
 
-// note tells the user something on standard error, unless told to be quiet.
+// note prints a message on standard error, unless --quiet is set.
 func (a *app) note(format string, args ...any) {
 	if !a.flags.quiet {
 		fmt.Fprintf(a.err, "gmemtop: %s\n", report.Printable(fmt.Sprintf(format, args...)))
 	}
 }
 
-// line prints a line of an answer on standard output.
+// line prints one line of the answer on standard output.
 func (a *app) line(format string, args ...any) {
 	fmt.Fprintln(a.out, report.Printable(fmt.Sprintf(format, args...)))
 }
 
-// newProgress returns a line that says how far work is, where standard error is a terminal.
+// newProgress returns a progress line, which shows nothing unless standard error is a terminal.
 func (a *app) newProgress() *progress.Line {
 	if a.flags.quiet || !isTerminal(a.err) || a.env("TERM") == "dumb" {
 		return progress.New(nil, a.flags.report.Units)
@@ -122,8 +122,9 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// colored says whether escape sequences may go to standard output: --color first, then NO_COLOR,
-// CLICOLOR_FORCE, TERM and what standard output is (https://no-color.org, https://bixense.com/clicolors).
+// colored reports whether standard output may get escape sequences. It asks --color first, then NO_COLOR,
+// CLICOLOR_FORCE, TERM and whether standard output is a terminal (https://no-color.org,
+// https://bixense.com/clicolors).
 func (a *app) colored() bool {
 	switch {
 	case a.flags.color == "always":

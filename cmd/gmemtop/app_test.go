@@ -81,7 +81,7 @@ func TestACancelledCommandEndsWith130AndSaysNothing(t *testing.T) {
 	}
 }
 
-func TestNamesOfFilesDoNotDriveTheTerminal(t *testing.T) {
+func TestFileNamesCannotControlTheTerminal(t *testing.T) {
 	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	if err != nil {
 		t.Fatal(err)

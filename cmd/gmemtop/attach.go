@@ -20,7 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-// attachCommand watches a process that runs already.
+// attachCommand watches a running process.
 type attachCommand struct {
 	watcher
 	choice choiceFlags
@@ -31,14 +31,14 @@ func newAttachCommand(a *app) *cobra.Command {
 	c := attachCommand{watcher: watcher{app: a}}
 	cmd := &cobra.Command{
 		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
-		Short: "Watch a PyTorch training that runs already",
+		Short: "Watch a running PyTorch training",
 		Long: `Shows the steps of a running PyTorch training as they come. A key press captures a step whole,
 op by op.
 
 Nothing changes in your script. The process stops for a millisecond or two while a small agent goes in, and
 nothing is left of it when you leave the screen. The training learns the same, to the bit.
 
-Without a number, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
+Without PID, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
 takes less memory, for as long as you watch.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
 			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
@@ -48,10 +48,10 @@ takes less memory, for as long as you watch.`,
 			case err != nil:
 				return err
 			case x != nil && c.probes != "":
-				return usageError{errors.New("--probes only look, and carry no plan out: leave them or " +
-					"--manager and --plan away")}
+				return usageError{errors.New("--probes only watches and carries out no plan: leave out --probes, or " +
+					"--manager and --plan")}
 			case x != nil && len(args) == 0:
-				return usageError{errors.New("name the process that is to train with a plan: gmemtop " +
+				return usageError{errors.New("name the process to train with the plan: gmemtop " +
 					"attach 4242 --plan plan.json")}
 			case c.probes != "":
 				return c.attachProbes(cmd, args)
@@ -74,11 +74,11 @@ takes less memory, for as long as you watch.`,
 	c.flags.writing(cmd)
 	c.flags.screen(cmd)
 	c.probing(cmd)
-	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "say what would be done, and do nothing")
+	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing")
 	return cmd
 }
 
-// run shows one process. With a choice, that trains with its plan meanwhile.
+// run shows one process. With a choice, the process trains with that plan meanwhile.
 func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error {
 	found, err := job.Attachable(pid)
 	if err != nil {
@@ -108,8 +108,8 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	return errors.Join(shown, left, w.Close())
 }
 
-// trainMeanwhile has a choice carried out in the training that is watched, until taken is called. Without a
-// choice it does nothing.
+// trainMeanwhile carries a choice out in the watched training until taken is called. Without a choice it does
+// nothing.
 func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *crew.Choice) (taken func()) {
 	if x == nil {
 		return func() {}
@@ -128,7 +128,7 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 	}
 }
 
-// attachAny shows the machine, to choose a process from.
+// attachAny shows the machine so that the user can choose a process.
 func (c *attachCommand) attachAny(ctx context.Context) error {
 	if !c.hasScreen() {
 		return usageError{errNoScreen}
@@ -174,19 +174,19 @@ func (c *attachCommand) attachDry(pid int) error {
 	return f.Err()
 }
 
-// showMachine shows the machine and the process that is chosen there.
+// showMachine shows the machine, and then the process chosen there.
 func (c *watcher) showMachine(ctx context.Context, f *feed.Machine) error {
 	run, stop := context.WithCancel(ctx)
 	defer stop()
 	var letting sync.WaitGroup
-	defer letting.Wait() // a process that was watched is let go of before this one ends
+	defer letting.Wait() // detach from a watched process before this one ends
 	go f.Run(run)
 	o, live := c.screen(), planner.NewLive()
 	o.Machine, o.Attach, o.Planner = f, c.attachFeed(live, &letting), live
 	return tui.Run(ctx, o)
 }
 
-// attachProbes shows a process that is watched by probes.
+// attachProbes watches a process with probes.
 func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
@@ -219,7 +219,7 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	return errors.Join(shown, w.Close())
 }
 
-// probeDry says where probes would be put.
+// probeDry prints where probes would be placed.
 func (c *attachCommand) probeDry(pid int) error {
 	sites, err := usdt.Plan(usdt.Options{PID: pid, Probes: probeKinds[c.probes]})
 	if err != nil {

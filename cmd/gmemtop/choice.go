@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/crew"
 )
 
-// choiceFlags say with what plan a command is to train.
+// choiceFlags choose the plan that a command trains with.
 type choiceFlags struct {
 	manager, file, most, results, unplanned string
 	plan                                    planFlags
@@ -24,28 +24,28 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.manager, "manager", "",
 		"train with this manager's plan, made once two steps have been described")
 	p.StringVar(&f.plan.Budget, "budget", "",
-		"what the plan is to fit into: 8GiB, or 50% of what a step holds at its peak today (default "+
-			"nine tenths of what is free on the GPU)")
+		"memory that the plan must fit into: 8GiB, or 50% of what a step holds at its peak today "+
+			"(default nine tenths of what is free on the GPU)")
 	p.StringVar(&f.file, "plan", "",
 		"train with the plan in this file, which gmemtop plan --target live:PID wrote")
-	p.StringVar(&f.plan.Hardware, "hardware", "", "what the plan takes copies to cost")
+	p.StringVar(&f.plan.Hardware, "hardware", "", "the `GPU` whose copy costs the plan assumes")
 	p.StringVar(&f.most, "most-overhead", "",
-		"turn the plan off for good where steps take longer by more than this: 10%")
+		"turn the plan off for good if steps take longer by more than this, such as 10%")
 	p.StringVar(&f.results, "results", planner.SameResults,
-		"turn the plan off where a tensor returns that is not the same to the bit (same), or count it and "+
+		"if a tensor does not come back the same to the bit: turn the plan off (same), or count it and "+
 			"go on (any)")
 }
 
-// addUnplanned adds what is done until there is a plan: a training that runs already can do without.
+// addUnplanned adds the flag for what to do until there is a plan. A training that already runs does not need
+// it.
 func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 	c.Flags().StringVar(&f.unplanned, "until-planned", unplannedAuto,
-		"until there is a plan, have what autograd saves wait on the host, so that what does not fit runs "+
-			"as well (offload), leave it on the device (keep), or the first on GPUs alone and only as "+
-			"long as "+
-			"it has to be (auto)")
+		"until there is a plan, move what autograd saves to the host, so that even a training that does "+
+			"not fit runs (offload), leave it on the device (keep), or offload on GPUs only, and only "+
+			"as long as needed (auto)")
 }
 
-// choice returns what was chosen, nil for nothing.
+// choice returns the chosen plan, nil for none.
 func (f *choiceFlags) choice() (*crew.Choice, error) {
 	switch {
 	case !slices.Contains([]string{"", unplannedAuto, unplannedOffload, unplannedKeep}, f.unplanned):
@@ -90,26 +90,26 @@ func (f *choiceFlags) planned() (*crew.Choice, error) {
 	return planner.Choose(m, f.fitInto), nil
 }
 
-// fitInto returns what the plan of a manager is to fit into, of so much room, 0 where that is not known.
+// fitInto returns the budget of a manager's plan, given the room on the device, 0 if unknown.
 func (f *choiceFlags) fitInto(_ context.Context, p *plan.Problem, room int64) (int64, error) {
 	switch {
 	case f.plan.Budget != "" || planner.Pools(f.manager):
 		return f.plan.BudgetFor(p)
 	case room == 0:
-		return 0, errors.New("what there is of the device's memory is not known: say with --budget what " +
-			"the plan is to fit into")
+		return 0, errors.New("the device's memory is unknown: give the memory that the plan must fit into " +
+			"with --budget")
 	}
 	return int64(float64(room) * crew.RoomShare), nil
 }
 
-// What --until-planned says.
+// Values of --until-planned.
 const (
 	unplannedAuto    = "auto"
 	unplannedOffload = "offload"
 	unplannedKeep    = "keep"
 )
 
-// offloads returns the types of devices whose saved tensors wait on the host until there is a plan.
+// offloads returns the device types whose saved tensors are kept on the host until there is a plan.
 func (f *choiceFlags) offloads() []string {
 	switch {
 	case f.unplanned == unplannedOffload:
@@ -121,8 +121,8 @@ func (f *choiceFlags) offloads() []string {
 	return nil
 }
 
-// trainWith has a choice carried out in all processes of a training until ctx is done. All viewers are told
-// how it goes; with aloud set, so is standard error.
+// trainWith carries a choice out in all processes of a training until ctx is done. It reports progress to all
+// viewers and, if aloud is set, on standard error.
 func (c *watcher) trainWith(ctx context.Context, all *crew.Crew, x *crew.Choice, aloud bool) {
 	var say func(string)
 	if aloud {

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-func TestTheTermsOfAChoiceHoldForAManagersPlanAndForAFiles(t *testing.T) {
+func TestChoiceTermsApplyToManagersAndFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "mine.json")
 	if err := os.WriteFile(file, []byte(`{"schema_version":1,"format":"gmemtop plan"}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -53,9 +53,9 @@ func hostile(t *testing.T) *traces.Trace {
 	return tr
 }
 
-// TestNothingFromAFileDrivesATerminal runs every command that reads files on one whose every string, and
+// TestFilesCannotControlTheTerminal runs every command that reads files on one whose every string, and
 // whose name, is hostile, without colours and with.
-func TestNothingFromAFileDrivesATerminal(t *testing.T) {
+func TestFilesCannotControlTheTerminal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d"+drives)
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -219,8 +219,8 @@ func TestNoCellIsAFormula(t *testing.T) {
 	}
 }
 
-// TestTheNameOfAProcessDrivesNoTerminal: a process chooses its own arguments.
-func TestTheNameOfAProcessDrivesNoTerminal(t *testing.T) {
+// TestProcessNamesCannotControlTheTerminal: a process chooses its own arguments.
+func TestProcessNamesCannotControlTheTerminal(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
 		t.Skip("needs sleep: a process that is not Python")

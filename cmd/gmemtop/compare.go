@@ -20,7 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// compareCommand compares what managers make of an iteration.
+// compareCommand compares managers on one iteration.
 type compareCommand struct {
 	planning
 	devices  deviceFlags
@@ -29,8 +29,8 @@ type compareCommand struct {
 	notes    bool
 	maxBatch bool
 
-	paths []string     // of the traces, where it is they that are compared
-	live  live.Options // where a training is the target
+	paths []string     // of the traces to compare on, if any
+	live  live.Options // for a training as the target
 }
 
 func newCompareCommand(a *app) *cobra.Command {
@@ -43,7 +43,7 @@ func newCompareCommand(a *app) *cobra.Command {
 			}
 			return c.plan.tracesOrNetwork(4)(cmd, args)
 		},
-		Short: "What each memory manager would make of this training, side by side",
+		Short: "Compare memory managers on this training, side by side",
 		Long: `Which memory manager makes this training fit, and what does it cost? compare plans one
 iteration of the trace with each, checks every plan, simulates it, and names the fastest that
 fits the budget. gmemtop help managers lists them.
@@ -73,25 +73,25 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	}
 	p := cmd.Flags()
 	p.StringVar(&c.names, "managers", "",
-		"names separated by commas, with * at the end for all that begin so, or all (default a dozen)")
+		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
 	c.plan.add(cmd)
 	c.devices.add(cmd)
 	p.DurationVar(&c.limit, "limit", 0,
-		"the most time for planning with one manager; it then gives the best it has (default none)")
+		"time limit for planning with one manager, which then gives its best so far (default none)")
 	p.BoolVar(&c.maxBatch, "max-batch", false,
-		"also find the largest batch that fits in the budget; sizes grow as --batch of one recording says, "+
-			"as two at different\n"+
-			"batches show (--batch 32,64), or as three or four do that also differ in --sequence")
+		"also find the largest batch that fits in the budget; how sizes grow follows from --batch of one "+
+			"recording, from two at different\n"+
+			"batches (--batch 32,64), or from three or four that also differ in --sequence")
 	p.IntVar(&c.plan.AtSequence, "at-sequence", 0,
-		"the sequence length that --max-batch is looked for at (default that of the first file)")
-	p.BoolVar(&c.notes, "notes", false, "print what should be known about each result")
+		"the sequence length for --max-batch (default that of the first file)")
+	p.BoolVar(&c.notes, "notes", false, "print notes on each result")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
 	return cmd
 }
 
-// managers returns those that were named. Where a GPU measures, those that only a GPU can carry out are among
-// the default.
+// managers returns the named managers. With a GPU to measure on, the default includes those that only a GPU
+// can carry out.
 func (c *compareCommand) managers() ([]plan.Manager, error) {
 	ordinals, err := planner.Ordinals(c.devices.target)
 	if err != nil || len(ordinals) == 0 {
@@ -115,8 +115,7 @@ func (c *compareCommand) managers() ([]plan.Manager, error) {
 	return append(list, there...), err
 }
 
-// run compares what managers make of a trace or of a network, on the simulator and on the GPUs that were
-// named.
+// run compares managers on a trace or a network, on the simulator and on the named GPUs.
 func (c *compareCommand) run(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
@@ -127,11 +126,11 @@ func (c *compareCommand) run(ctx context.Context) error {
 	}
 	if c.plan.AtSequence != 0 && !c.maxBatch && c.plan.Network == "" {
 		return usageError{errors.New("--at-sequence is for --max-batch: a recording is planned at the " +
-			"length that it was made with")}
+			"length that it was recorded with")}
 	}
 	if len(c.paths) > 1 && !c.maxBatch {
-		return usageError{fmt.Errorf("one file is compared: %q and those after it are for --max-batch, "+
-			"which they tell how sizes grow", c.paths[1])}
+		return usageError{fmt.Errorf("compare takes one file: %q and later ones are for --max-batch, "+
+			"to show how sizes grow", c.paths[1])}
 	}
 	devices, deviceErr := c.devices.devices(ctx)
 	if deviceErr != nil && !stillSimulated(deviceErr) {
@@ -162,7 +161,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 	}
 	for i := range devices {
 		if d := devices[i]; opt.Budget > d.Info.Total {
-			c.note("the budget is above the %s of %s: what takes more is simulated and not measured there",
+			c.note("the budget is above the %s of %s: plans that take more are simulated but not measured there",
 				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
 	}
@@ -191,7 +190,7 @@ func fits(made *replay.Comparison) error {
 	return errFinding
 }
 
-// writeComparison answers with comparisons, one below the other; as JSON with the first.
+// writeComparison writes comparisons one after another; with --json, only the first.
 func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	if c.flags.json {
 		return c.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, c.flags.report.Units) })
@@ -207,7 +206,7 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	})
 }
 
-// maxBatches finds, for every manager of a comparison, the largest batch whose plan fits in the budget.
+// maxBatches finds the largest batch that fits the budget for each manager of a comparison.
 func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison, list []plan.Manager,
 	opt replay.Options) error {
 	bar := c.newProgress()
@@ -220,7 +219,7 @@ func (c *compareCommand) maxBatches(ctx context.Context, made *replay.Comparison
 	return c.plan.LargestBatches(ctx, made, list, opt, all, bar.Say)
 }
 
-// calibrated returns the figures of a GPU, and says where they were measured and kept.
+// calibrated returns a GPU's figures and reports where they were measured and saved.
 func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (plan.Hardware, error) {
 	h, path, err := d.Calibrate(ctx, c.devices.calibrate)
 	var unkept *planner.Unkept
@@ -235,7 +234,7 @@ func (c *compareCommand) calibrated(ctx context.Context, d *planner.Device) (pla
 	return h, err
 }
 
-// runLive has plans carried out in a training that runs, and leaves it as it was.
+// runLive carries plans out in a running training and leaves it as it was.
 func (c *compareCommand) runLive(ctx context.Context) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
@@ -294,9 +293,9 @@ func (c *compareCommand) runLive(ctx context.Context) error {
 	return err
 }
 
-// comparedLive describes a training, plans, and has plans carried out in all of its processes. Plans that
-// choose addresses are made of another problem than the others, what its allocator was asked for, and are
-// compared with what allocators do without a plan.
+// comparedLive describes a training, makes plans, and carries them out in all of its processes. Plans that
+// choose addresses solve another problem than the rest (what the allocator was asked for), and are compared
+// with what allocators do without a plan.
 func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled bool,
 	list []plan.Manager) (*replay.Comparison, error) {
 	if pooled {
@@ -327,7 +326,7 @@ func (c *compareCommand) comparedLive(ctx context.Context, w *crew.Crew, pooled 
 	return c.compared(ctx, p, list, opt)
 }
 
-// deviceFlags say which GPUs carry plans out, beside the simulator, which always does.
+// deviceFlags choose the GPUs that carry plans out, in addition to the simulator.
 type deviceFlags struct {
 	target     string
 	results    string
@@ -339,20 +338,20 @@ type deviceFlags struct {
 func (f *deviceFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.target, "target", "sim",
-		"what carries the plans out beside the simulator, and measures: cuda, cuda:1, cuda:all, "+
-			"or\nlive:PID, a training that runs, instead of FILE")
+		"where to carry the plans out and measure, besides the simulator: cuda, cuda:1, cuda:all, "+
+			"or\nlive:PID, a running training, instead of FILE")
 	p.IntVar(&f.iterations, "iterations", 20,
-		"how many iterations a GPU or a training is timed for, behind three that are not counted")
+		"how many iterations to time on a GPU or in a training, after three to warm up")
 	p.StringVar(&f.results, "results", planner.SameResults,
-		"turn a plan in a training off where a tensor returns that is not the same to the bit (same), or "+
+		"if a tensor in a training does not come back the same to the bit: turn the plan off (same), or "+
 			"count it and go on (any)")
 	p.StringVar(&f.margin, "device-margin", "",
-		"how much of a GPU's free memory is left alone (default 512MiB)")
+		"how much of a GPU's free memory to leave unused (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false,
-		"measure again what copies, launches and allocations cost on the GPU, though it is known")
+		"measure again what copies, launches and allocations cost on the GPU")
 }
 
-// options returns how a GPU is measured.
+// options returns how to measure on a GPU.
 func (f *deviceFlags) options() (cuda.Options, error) {
 	if err := f.check(); err != nil {
 		return cuda.Options{}, err
@@ -373,8 +372,8 @@ func (f *deviceFlags) live() bool {
 	return strings.HasPrefix(f.target, "live") && !strings.Contains(f.target, ",")
 }
 
-// devices opens the GPUs that --target names. Those that can be used come back beside the error of those that
-// cannot.
+// devices opens the GPUs that --target names. It returns the usable ones together with the error of the
+// others.
 func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
 	ordinals, err := planner.Ordinals(f.target)
 	if err != nil || len(ordinals) == 0 {
@@ -391,8 +390,8 @@ func (f *deviceFlags) devices(ctx context.Context) ([]*planner.Device, error) {
 	return list, err
 }
 
-// stillSimulated reports whether a report is printed in spite of an error: where a GPU cannot be used the
-// simulator still answers.
+// stillSimulated reports whether to print a report despite an error: if a GPU cannot be used, the simulator
+// still answers.
 func stillSimulated(err error) bool {
 	return exitCode(err) != exitUsage && !errors.Is(err, context.Canceled)
 }

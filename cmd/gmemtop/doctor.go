@@ -25,8 +25,8 @@ func newDoctorCommand(a *app) *cobra.Command {
 	g := &gpuReport{app: a}
 	c := &cobra.Command{
 		Use: "doctor", GroupID: groupMachine, Args: cobra.NoArgs,
-		Short: "What can be seen and done on this machine, and the fix for what cannot",
-		Long: `What of gmemtop works on this machine, and what fixes the rest.
+		Short: "What works on this machine, and how to fix the rest",
+		Long: `What works on this machine, and how to fix the rest.
 
 --gpu-report also runs gmemtop and small trainings on your GPU for up to nine minutes, and compares what it
 measures with what gmemtop claims. The report has no names, paths or process numbers; gmemtop shows what is
@@ -53,8 +53,8 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 	return c
 }
 
-// gpuReport is doctor with --gpu-report: checks on the GPU of this machine, and one redacted file of what
-// they found.
+// gpuReport is doctor with --gpu-report: it runs checks on this machine's GPU and writes one redacted file of
+// the results.
 type gpuReport struct {
 	*app
 	file    string
@@ -72,18 +72,18 @@ func (g *gpuReport) addFlags(c *cobra.Command) {
 	p.StringVar(&g.file, "gpu-report", "",
 		"run checks on the GPU and write a redacted report to this file; nothing is sent")
 	p.StringVar(&g.python, "python", "",
-		"the Python that has torch, for --gpu-report (default: python3, where it has torch)")
+		"the Python with torch for --gpu-report (default python3, if it has torch)")
 	p.Float64Var(&g.minutes, "minutes", 9, "how long the checks may take")
 	p.StringSliceVar(&g.checks, "checks", nil, "run these `checks` only; \"list\" lists them")
 	p.BoolVar(&g.all, "all", false, "run every check, however long that takes")
 	p.StringVar(&g.keep, "keep", "",
-		"keep recordings and logs in this folder, and go on there after an earlier run")
+		"keep recordings and logs in this folder, and resume from it")
 	p.IntVar(&g.device, "device", 0, "the GPU to check, by CUDA's number")
 	p.BoolVar(&g.tiny, "tiny", false, "train tiny networks only")
-	p.BoolVarP(&g.flags.force, "force", "f", false, "overwrite the file if it is there")
+	p.BoolVarP(&g.flags.force, "force", "f", false, "overwrite an existing file")
 }
 
-// listed prints what checks there are.
+// listed prints the available checks.
 func (g *gpuReport) listed(w io.Writer) error {
 	for _, c := range acceptance.Checks() {
 		if _, err := fmt.Fprintf(w, "%-24s %s\n", c.Name, c.About); err != nil {
@@ -115,7 +115,7 @@ func (g *gpuReport) run(ctx context.Context) error {
 	}
 	defer done()
 
-	// A signal ends the checks, and with them all that they started, before the program ends.
+	// A signal stops the checks and everything they started before the program ends.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	g.signals(func(os.Signal) { cancel() })
@@ -158,7 +158,7 @@ func (g *gpuReport) run(ctx context.Context) error {
 	return nil
 }
 
-// options gathers what the checks need. done removes their folder, unless it is to be kept.
+// options gathers what the checks need. done removes their folder, unless the user keeps it.
 func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), error) {
 	none := func() {}
 	program, err := os.Executable()
@@ -184,7 +184,7 @@ func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), er
 	return o, func() { os.RemoveAll(o.Folder) }, nil
 }
 
-// interpreter returns the Python that trains: the one that was named, or python3 where it has torch.
+// interpreter returns the Python to train with: the named one, or python3 if it has torch.
 func (g *gpuReport) interpreter(ctx context.Context) string {
 	if g.python != "" {
 		if path,
@@ -216,7 +216,7 @@ func (g *gpuReport) ends(r acceptance.Result) {
 	fmt.Fprintf(g.err, "%-24s %s\n", r.Check, r)
 }
 
-// summary says what is in the file, and what to do with it.
+// summary prints what is in the file and what to do with it.
 func (g *gpuReport) summary(w io.Writer, r *acceptance.Report) error {
 	if _, err := fmt.Fprintf(w, "This is all that %s holds:\n\n", g.file); err != nil {
 		return err

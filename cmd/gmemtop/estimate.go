@@ -39,15 +39,15 @@ type estimateCommand struct {
 	fit.Training
 }
 
-// defaultOutside is what a CUDA context with PyTorch's kernels takes, an assumption that --outside replaces:
-// drivers and builds differ by some hundred MiB.
+// defaultOutside is the assumed size of a CUDA context with PyTorch's kernels. Drivers and builds differ by
+// some hundred MiB; --outside replaces it.
 const defaultOutside = "600MiB"
 
 func newEstimateCommand(a *app) *cobra.Command {
 	e := estimateCommand{app: a}
 	cmd := &cobra.Command{
 		Use: "estimate [flags] -- CMD ...", GroupID: groupLive,
-		Short: "Say whether a PyTorch training will fit, without a GPU",
+		Short: "Check whether a PyTorch training will fit, without a GPU",
 		Long: `Will it fit, on which GPU, with which batch? Runs your script unchanged for a few steps,
 without a GPU, and prints the peak by category, what PyTorch's caching allocator would reserve,
 and whether that fits.
@@ -80,11 +80,11 @@ before its first step.`,
 	p := cmd.Flags()
 	p.StringVar(&e.plan.Hardware, "hardware", "", "the `GPU`: a name of gmemtop help hardware, a JSON "+
 		"file, or all (default "+planner.DefaultHardware+")")
-	p.StringVar(&e.plan.Budget, "budget", "", "the memory that it has to fit in (default the device's)")
+	p.StringVar(&e.plan.Budget, "budget", "", "the memory that it must fit in (default the device's)")
 	p.StringVar(&e.plan.Outside, "outside", defaultOutside,
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL")
 	p.IntSliceVar(&e.sizes.Batches, "batch", nil,
-		"batch `sizes` for {batch}, separated by commas; without {batch}, the one that the script has")
+		"batch `sizes` for {batch}, separated by commas; without {batch}, the script's own")
 	p.IntSliceVar(&e.sizes.Sequences, "sequence", nil,
 		"sequence `lengths` for {sequence}, separated by commas")
 	p.BoolVar(&e.maxBatch, "max-batch", false, "also find the largest batch that fits")
@@ -158,7 +158,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	e.Options = estimate.Options{Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu,
 		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
-	if e.flags.quiet { // what the script prints are values that were made up
+	if e.flags.quiet { // the script prints made-up values
 		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		if err != nil {
 			return err
@@ -211,12 +211,12 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	return nil
 }
 
-// errNoStep is the error about a script that ended before its first step.
+// errNoStep is the error for a script that ended before its first step.
 var errNoStep = unsupportedError{errors.New("the script ended before its first step, so nothing says " +
 	"whether a step fits: it may have been told to train for no steps, or to stop")}
 
-// withoutRealAt runs the command at a size where PyTorch's own allocator cannot answer, for the reason given:
-// the emulated one does, and the report says so.
+// withoutRealAt runs the command at a size that PyTorch's own allocator cannot answer for, for the given
+// reason. The emulated allocator answers instead, and the report says so.
 func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why error) (*fit.Estimate, error) {
 	hw, err := e.plan.ChosenHardware()
 	if err != nil {
@@ -240,7 +240,7 @@ func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why err
 	return at, err
 }
 
-// check refuses flags that do not go together.
+// check rejects flags that do not go together.
 func (e *estimateCommand) check() error {
 	switch {
 	case e.steps < 1 || e.steps > 100:
@@ -251,16 +251,16 @@ func (e *estimateCommand) check() error {
 	return e.sizes.Check(e.Argv, e.maxBatch)
 }
 
-// explain turns what went wrong into what a user is told and the exit code for it.
+// explain turns an error into a message for the user and an exit code.
 func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
 	switch {
 	case errors.As(err, &failed):
-		e.complain("%s; what it said stands above", failed)
+		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}
 	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
 		errors.Is(err, standin.ErrPlatform):
-		return unsupportedError{fmt.Errorf("%w; estimate without --allocator real does not need it", err)}
+		return unsupportedError{fmt.Errorf("%w; leave out --allocator real to do without it", err)}
 	case errors.Is(err, estimate.ErrUnsupported), errors.As(err, new(*plan.Unavailable)):
 		return unsupportedError{err}
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
@@ -269,11 +269,12 @@ func (e *estimateCommand) explain(err error) error {
 	return err
 }
 
-// realCards are the cards that --hardware names for PyTorch's own allocator: one, or all, the smallest first.
+// realCards returns the cards that --hardware names for PyTorch's own allocator: one, or all of them,
+// smallest first.
 func (e *estimateCommand) realCards() ([]standin.Card, error) {
 	switch {
 	case e.cpu:
-		return nil, errors.New("--allocator real is for GPUs: leave --cpu out")
+		return nil, errors.New("--allocator real is for GPUs: leave out --cpu")
 	case e.maxBatch && !strings.Contains(strings.Join(e.Argv, " "), "{batch}"):
 		return nil, errors.New("--max-batch with --allocator real needs {batch} in the command: -- python " +
 			"train.py --batch-size {batch}")
@@ -289,7 +290,7 @@ func (e *estimateCommand) realCards() ([]standin.Card, error) {
 	return cards, nil
 }
 
-// tell says where a command that takes long is.
+// tell reports the progress of a command that takes long.
 func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
 	ran = ran.Round(time.Second)
 	if len(at) == 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
-// Exit codes, as the command line's contract names them.
+// Exit codes, part of the command line's interface.
 const (
 	exitOK          = 0
 	exitFailure     = 1
@@ -30,16 +30,15 @@ type usageError struct{ err error }
 func (e usageError) Error() string { return e.err.Error() }
 func (e usageError) Unwrap() error { return e.err }
 
-// childError carries the exit code of a command that was started; nothing is printed for it.
+// childError carries the exit code of a command that gmemtop started; nothing is printed for it.
 type childError struct{ code int }
 
 func (e childError) Error() string { return fmt.Sprintf("the command ended with exit code %d", e.code) }
 
-// errFinding means that a report was printed and that it found what the user asked to be told of: nothing
-// more is said.
+// errFinding means that a report was printed and found what the user asked about. Nothing more is printed.
 var errFinding = errors.New("a threshold was passed")
 
-// exitCode maps an error to its exit code: the first rule that fits.
+// exitCode maps an error to its exit code; the first matching rule wins.
 func exitCode(err error) int {
 	var usage usageError
 	var child childError
@@ -66,14 +65,14 @@ func exitCode(err error) int {
 	return exitFailure
 }
 
-// unsupportedError is something that this input or machine does not allow.
+// unsupportedError is something that this input or machine does not support.
 type unsupportedError struct{ err error }
 
 func (e unsupportedError) Error() string { return e.err.Error() }
 func (e unsupportedError) Unwrap() error { return e.err }
 
-// selection marks an error about what the user chose of a trace as a mistake in the command line, unless it
-// was told to stop or there is nothing in the trace to choose from.
+// selection turns an error about the user's selection within a trace into a mistake in the command line,
+// unless it was cancelled or the trace has nothing to select.
 func selection(err error) error {
 	if code := exitCode(err); code == exitInterrupted || code == exitUnsupported {
 		return err

@@ -26,7 +26,7 @@ type exportCommand struct {
 func newExportCommand(a *app) *cobra.Command {
 	c := exportCommand{app: a}
 	var long strings.Builder
-	long.WriteString("Writes a trace, or a picture of it, in a format that others read:\n\n")
+	long.WriteString("Writes a trace, or a picture of it, in a format for other tools:\n\n")
 	for _, e := range export.Formats {
 		fmt.Fprintf(&long, "  %-9s %s\n", e.Name, e.About)
 	}
@@ -35,14 +35,14 @@ func newExportCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export FILE --format FORMAT -o OUT", GroupID: groupFiles, Args: exactArgs("FILE"),
 		DisableFlagsInUseLine: true,
-		Short:                 "Write a trace, or a picture of it, in a format that others read",
+		Short:                 "Write a trace, or a picture of it, in a format for other tools",
 		Long:                  long.String(),
 		Example: "  gmemtop export snapshot.pickle -o memory.html\n" +
 			"  gmemtop export snapshot.pickle --format folded | flamegraph.pl > memory.svg\n" +
 			"  gmemtop export snapshot.pickle --format gmt --redact -o shareable.gmt",
 		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
-	cmd.Flags().StringVar(&c.format, "format", "", "format; without it the name of -o decides")
+	cmd.Flags().StringVar(&c.format, "format", "", "format (default from the extension of -o)")
 	cmd.Flags().StringVar(&c.what, "what", "",
 		"rows of csv: allocations, events or stacks (default allocations)")
 	cmd.Flags().BoolVar(&c.redact, "redact", false, "hash the user's paths, names, annotations and host")

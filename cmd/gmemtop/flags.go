@@ -20,15 +20,15 @@ type flags struct {
 	force, quiet, json, ascii, noMouse, noCache   bool
 	verbose                                       bool
 	top                                           int
-	report                                        report.Options // what check made of them
+	report                                        report.Options // what check made of the others
 }
 
 // persistent adds the flags that every command has.
 func (f *flags) persistent(c *cobra.Command) {
 	p := c.PersistentFlags()
 	p.SortFlags = false
-	p.BoolVarP(&f.quiet, "quiet", "q", false, "say nothing but the result and errors")
-	p.BoolVarP(&f.verbose, "verbose", "v", false, "say more about what is done")
+	p.BoolVarP(&f.quiet, "quiet", "q", false, "print only the result and errors")
+	p.BoolVarP(&f.verbose, "verbose", "v", false, "print more about what is being done")
 	p.StringVar(&f.color, "color", "auto", "colours: auto, always or never")
 	p.StringVar(&f.units, "units", "iec", "sizes in iec (GiB), si (GB) or bytes")
 	p.BoolVar(&f.ascii, "ascii", false, "use ASCII characters only")
@@ -61,7 +61,7 @@ func (f *flags) reporting(c *cobra.Command) {
 func (f *flags) writing(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVarP(&f.output, "output", "o", "", "write to a file instead of standard output")
-	p.BoolVarP(&f.force, "force", "f", false, "overwrite the file if it is there")
+	p.BoolVarP(&f.force, "force", "f", false, "overwrite an existing file")
 }
 
 // screen adds the flags of commands that open the screen.
@@ -71,7 +71,8 @@ func (f *flags) screen(c *cobra.Command) {
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
 }
 
-// fromEnvironment sets each flag that the command line did not from GMEMTOP_ and its name in capitals.
+// fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and
+// its name in capitals.
 func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error {
 	var first error
 	c.Flags().VisitAll(func(flag *pflag.Flag) {
@@ -90,7 +91,7 @@ func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error
 	return first
 }
 
-// check reads the flags that have a form of their own.
+// check parses the flags that have their own syntax.
 func (f *flags) check() error {
 	var err error
 	o := report.Options{Top: f.top, ASCII: f.ascii}

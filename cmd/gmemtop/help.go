@@ -11,10 +11,11 @@ import (
 	"github.com/gmemtop/gmemtop/managers"
 )
 
-// Help is a few paragraphs and examples that fit a screen, then the flags. What is long, or what several
-// commands share, is a topic: gmemtop help managers.
+// A command's help is a few paragraphs and examples that fit on one screen, then the flags. Long texts, and
+// texts that several commands share, are topics of their own: gmemtop help managers.
 
-// helpTexts gives root and its commands their topics and templates, and fits their texts to the terminal.
+// helpTexts gives the root command and its subcommands their topics and templates, and wraps their texts to
+// the terminal.
 func helpTexts(a *app, root *cobra.Command) {
 	wide := helpWidth(a)
 	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
@@ -25,12 +26,12 @@ func helpTexts(a *app, root *cobra.Command) {
 	}
 }
 
-// topics returns commands that do nothing but explain: cobra lists them below the others.
+// topics returns commands that only explain; cobra lists them below the others.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "managers", Short: "The memory managers, by family", Long: managersTopic()},
-		{Use: "hardware", Short: "The GPUs and networks that are known by name", Long: hardwareTopic()},
-		{Use: "exit-codes", Short: "What the exit codes say", Long: exitCodesTopic},
+		{Use: "hardware", Short: "The GPUs and networks that have names", Long: hardwareTopic()},
+		{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesTopic},
 	}
 }
 
@@ -51,7 +52,7 @@ func hardwareTopic() string {
 		"\n\n--network takes:\n\n  " + strings.Join(networkNames(), "\n  ")
 }
 
-// managersTopic lists the managers, each with what it does and whose method it is.
+// managersTopic lists the managers, each with what it does and where its method comes from.
 func managersTopic() string {
 	var b strings.Builder
 	b.WriteString("--managers takes names separated by commas, with * for all that begin so, or all.\n")
@@ -67,7 +68,7 @@ func managersTopic() string {
 	return b.String()
 }
 
-// helpWidth is how wide help is: as the terminal is, and no wider than is well read.
+// helpWidth is the width of help texts: the terminal's, up to a width that reads well.
 func helpWidth(a *app) int {
 	const widest = 100
 	if w := a.width(); w > 0 {
@@ -76,7 +77,7 @@ func helpWidth(a *app) int {
 	return widest
 }
 
-// reflow breaks paragraphs into lines of at most w cells. A line that is indented stays a line of its own.
+// reflow wraps paragraphs at w cells. An indented line stays a line of its own.
 func reflow(text string, w int) string {
 	var out []string
 	var paragraph []string
@@ -97,8 +98,8 @@ func reflow(text string, w int) string {
 	return strings.Join(out, "\n")
 }
 
-// hang breaks an indented line; what goes to further lines stands below its last column, which begins behind
-// two spaces or more.
+// hang wraps an indented line. Continuation lines align with its last column, which follows two or more
+// spaces.
 func hang(line string, w int) string {
 	at := len(line) - len(strings.TrimLeft(line, " "))
 	if i := strings.LastIndex(line, "  "); i >= at {

@@ -147,9 +147,9 @@ func (g *gatedTraining) close() {
 	_ = os.RemoveAll(g.folder)
 }
 
-// TestTheScreenShowsWhatItKnowsWhileTheJobStands holds a training before its first step, and behind the first
+// TestScreenShowsWhatItKnowsWhileTheJobIsStopped holds a training before its first step, and behind the first
 // one that can be told: what there is to show then is shown without anything further happening in the job.
-func TestTheScreenShowsWhatItKnowsWhileTheJobStands(t *testing.T) {
+func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 	torchtest.Python(t)
 	for name, attach := range map[string]bool{"run": false, "attach": true} {
 		t.Run(name, func(t *testing.T) {

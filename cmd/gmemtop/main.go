@@ -1,6 +1,6 @@
 // Command gmemtop shows where GPU memory goes during training, from saved traces of PyTorch and others.
 //
-// This package is flags, wiring and exit codes and nothing else: what is shown comes from timeline/report and
+// This package contains only flags, wiring and exit codes. Reports come from timeline/report and
 // timeline/figure, the screen from tui, the readers from traces/load.
 package main
 
@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// graceAfterSignal is how long a command may take to stop by itself: one that waits in a read of a pipe
-// cannot.
+// graceAfterSignal is how long a command may take to stop after a signal. A command blocked reading a pipe
+// cannot stop.
 const graceAfterSignal = 200 * time.Millisecond
 
 func main() {

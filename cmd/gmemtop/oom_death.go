@@ -15,11 +15,11 @@ import (
 
 const (
 	autopsyTime  = 10 * time.Second // at most, before the job's exit code is returned
-	autopsyBytes = 1 << 30          // of a recording that is looked at for it
+	autopsyBytes = 1 << 30          // largest recording that is analysed for it
 )
 
-// tellDeath says below the traceback why a job ran out of memory, what would help and where more is: five
-// lines at most.
+// tellDeath explains below the traceback why a job ran out of memory, what would help and where to find more,
+// in at most five lines.
 func (c *runCommand) tellDeath(j *job.Job) {
 	for _, p := range j.Processes() {
 		end := p.History.Snapshot().End
@@ -33,7 +33,7 @@ func (c *runCommand) tellDeath(j *job.Job) {
 		}
 		next := report.RecordNext
 		if files, err := p.Files(); err == nil && len(files) > 0 {
-			next, fix = "what held it: gmemtop oom "+files[0], ""
+			next, fix = "see what held the memory: gmemtop oom "+files[0], ""
 			if s := recordedCause(files[0], u); s != "" {
 				cause = s
 			}
@@ -44,11 +44,11 @@ func (c *runCommand) tellDeath(j *job.Job) {
 				c.complain("%s", oneLine(fmt.Errorf("%s", line)))
 			}
 		}
-		return // the others died of the same, or of this one
+		return // the others died of the same cause, or because this one died
 	}
 }
 
-// recordedCause returns the autopsy's sentence of a recording, "" where it holds no failed request.
+// recordedCause returns the autopsy's sentence for a recording, "" if it holds no failed request.
 func recordedCause(path string, u timeline.Units) string {
 	if info, err := os.Stat(path); err != nil || info.Size() > autopsyBytes {
 		return ""

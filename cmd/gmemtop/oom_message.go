@@ -12,10 +12,10 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// pipedLog is how much of standard input is looked at for a message before it is read as a trace.
+// pipedLog is how much of standard input is searched for the message before reading it as a trace.
 const pipedLog = 4 << 20
 
-// messageIn returns PyTorch's message of an out-of-memory in a log that is no trace.
+// messageIn returns PyTorch's out-of-memory message from a log that is not a trace.
 func messageIn(path string) (m report.Message, ok bool) {
 	if path == "-" || input.AnyFolder([]string{path}) {
 		return m, false
@@ -32,12 +32,11 @@ func messageIn(path string) (m report.Message, ok bool) {
 	return m, ok && err == nil
 }
 
-// messagePiped looks for the message at the beginning of standard input, which can still be read from its
-// start.
+// messagePiped looks for the message at the beginning of standard input, without consuming it.
 func (a *app) messagePiped() (m report.Message, ok bool) {
 	b := bufio.NewReaderSize(a.in, pipedLog)
 	a.piped = b
-	head, _ := b.Peek(pipedLog) // what there is of it
+	head, _ := b.Peek(pipedLog) // may be shorter
 	if len(head) == 0 || head[0] >= 0x7f || head[0] < '\t' || head[0] == '{' || head[0] == 0x1f {
 		return m, false
 	}
@@ -65,7 +64,7 @@ func (a *app) oomMessage(m *report.Message, format string) error {
 	return errFinding
 }
 
-// logOr explains the message in a log that could not be read as a trace, else returns the error.
+// logOr explains the message in a log that could not be read as a trace, or returns the read error.
 func (a *app) logOr(path, format string, readErr error) error {
 	if errors.Is(readErr, context.Canceled) {
 		return readErr

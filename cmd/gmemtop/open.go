@@ -21,12 +21,12 @@ func (a *app) loadOptions(p input.Progress) load.Options {
 	return input.Options(o, p)
 }
 
-// waiting says why nothing happens.
+// waiting tells the user why nothing happens.
 func (a *app) waiting(path string) {
 	a.note("waiting for a program to write to %s, which is a named pipe", load.Name(path))
 }
 
-// trace reads the trace at path. Beside an error it may return what was sound.
+// trace reads the trace at path. With an error it may still return the sound part.
 func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 	if input.AnyFolder([]string{path}) {
 		return nil,
@@ -44,7 +44,7 @@ func (a *app) trace(ctx context.Context, path string) (*traces.Trace, error) {
 	return t, err
 }
 
-// timeline reads the trace at path and builds its timeline. Beside an error it may return what was sound.
+// timeline reads the trace at path and builds its timeline. With an error it may still return the sound part.
 func (a *app) timeline(ctx context.Context, path string) (*timeline.Timeline, error) {
 	tr, err := a.trace(ctx, path)
 	if tr == nil {
@@ -67,7 +67,7 @@ func (a *app) build(ctx context.Context, tr *traces.Trace, readErr error) (*time
 	return t, readErr
 }
 
-// detail says more to those who asked for it with -v.
+// detail prints more with -v.
 func (a *app) detail(format string, args ...any) {
 	if a.flags.verbose {
 		a.note(format, args...)

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 )
 
-// write hands body a writer to the file that -o names, or to standard output. binary says that the bytes are
-// of no use on a terminal; of text, what would drive a terminal is taken away.
+// write calls body with a writer to the file that -o names, or to standard output. binary means that the
+// bytes are no use on a terminal; text is stripped of terminal control sequences.
 func (a *app) write(binary bool, body func(w io.Writer) error) error {
 	return a.writeTo(a.flags.output, binary, body)
 }
@@ -38,10 +38,10 @@ func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) e
 	return output.Stream(a.out, body)
 }
 
-// errTerminal is returned where bytes that are no text would go to a terminal.
+// errTerminal is returned when binary output would go to a terminal.
 var errTerminal = usageError{errors.New("this format is not text: name a file with -o")}
 
-// mayWrite refuses to overwrite a file without -f, before any work is done for it.
+// mayWrite refuses to overwrite a file without -f, before any work is done.
 func (a *app) mayWrite(path string) error {
 	if path == "" || path == "-" {
 		return nil
@@ -60,7 +60,7 @@ func (a *app) text(body func(w io.Writer) error) error { return a.headed(body, "
 // answer writes a text report, its first paragraph in bold where standard output shows colours.
 func (a *app) answer(body func(w io.Writer) error) error { return a.headed(body, "\n\n") }
 
-// headed writes a text report, in bold what comes before the first separator where standard output shows
+// headed writes a text report. Everything before the first separator is bold if standard output shows
 // colours.
 func (a *app) headed(body func(w io.Writer) error, separator string) error {
 	if a.flags.output != "" || !a.colored() {
@@ -82,7 +82,7 @@ func (a *app) headed(body func(w io.Writer) error, separator string) error {
 	})
 }
 
-// width is that of the terminal that the report goes to, 0 where it goes anywhere else.
+// width is the width of the terminal that the report goes to, 0 if it goes anywhere else.
 func (a *app) width() int {
 	if a.flags.output != "" || !isTerminal(a.out) {
 		return 0

@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// emitTorch is what --emit takes.
+// emitTorch is the value of --emit.
 const emitTorch = "torch"
 
 // planCommand writes one manager's plan.
@@ -25,7 +25,7 @@ type planCommand struct {
 	planning
 	manager string
 	eager   bool
-	target  string // a training that runs, "" for a trace or a network
+	target  string // a running training, "" for a trace or a network
 	emit    string // "" for JSON
 }
 
@@ -47,7 +47,7 @@ or discarded between which ops and why, and the address of every buffer.
 --target live:PID plans for a running training. gmemtop run --plan trains with that plan; --emit torch
 writes it as a Python file for your own script, which then needs no gmemtop.
 
-Exits with 3 if the plan does not fit the budget; the plan is written all the same.`,
+Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 		Example: "  gmemtop plan trace.gmt --manager joint --budget 12GiB -o plan.json\n" +
 			"  gmemtop plan --target live:4242 --manager joint --budget 12GiB --emit torch -o less_memory.py",
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -63,8 +63,8 @@ Exits with 3 if the plan does not fit the budget; the plan is written all the sa
 	p := cmd.Flags()
 	p.StringVar(&c.manager, "manager", "joint", "the manager that plans")
 	p.BoolVar(&c.eager, "eager", false, "the plan as eager PyTorch can run it")
-	p.StringVar(&c.target, "target", "", "plan for a training that runs instead of FILE: live:PID")
-	p.StringVar(&c.emit, "emit", "", "write a Python file that carries the plan out instead of JSON: torch")
+	p.StringVar(&c.target, "target", "", "plan for a running training instead of FILE: live:PID")
+	p.StringVar(&c.emit, "emit", "", "instead of JSON, write a Python file that carries the plan out: torch")
 	c.plan.add(cmd)
 	c.flags.reading(cmd)
 	c.flags.writing(cmd)
@@ -116,7 +116,7 @@ func (c *planCommand) runLive(ctx context.Context) error {
 	return c.writePlan(ctx, p, nil)
 }
 
-// writePlan plans a problem with the manager that is named, and writes what came of it.
+// writePlan plans a problem with the named manager and writes the result.
 func (c *planCommand) writePlan(ctx context.Context, p *plan.Problem, readErr error) error {
 	m, err := planner.Manager(c.manager)
 	if err != nil {

@@ -29,13 +29,13 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.StringVar(&f.Outside, "outside", "",
 		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
 	p.StringVar(&f.Hardware, "hardware", "",
-		"the `GPU` whose costs count: a name of gmemtop help hardware, or a JSON file")
+		"the `GPU` whose costs count: a name from gmemtop help hardware, or a JSON file")
 	p.StringVar(&f.Network, "network", "",
-		"plan a `network` made from its layers instead of a file: a name of gmemtop help hardware")
+		"plan a `network` from its layers instead of a file: a name from gmemtop help hardware")
 	p.IntSliceVar(&f.Batch, "batch", nil,
-		"`samples` in a batch, with commas between several: of --network, or of the files in their order")
+		"`samples` in a batch: of --network, or of each file in order, separated by commas")
 	p.IntSliceVar(&f.Sequence, "sequence", nil,
-		"`tokens` in a sample, with commas between several: of --network, or of the files in their order")
+		"`tokens` in a sample: of --network, or of each file in order, separated by commas")
 	p.StringVar(&f.Iteration, "iteration", "",
 		"the iteration to plan on, by its number (default the steady one of the highest peak)")
 	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
@@ -74,15 +74,15 @@ func hardwareNames() []string {
 	return names
 }
 
-// planning is what commands have in common that plan one iteration, of a trace, of a network's layers or of a
-// training that runs.
+// planning is shared by commands that plan one iteration, from a trace, a network's layers or a running
+// training.
 type planning struct {
 	*app
 	plan planFlags
 }
 
-// problem takes the iteration to plan from the first of the traces at paths, or makes it from layers. Beside
-// a problem it may return what was wrong with the rest of the input.
+// problem takes the iteration to plan from the first trace of paths, or builds it from layers. With a problem
+// it may also return what was wrong with the rest of the input.
 func (c *planning) problem(ctx context.Context, paths []string) (*plan.Problem, error, error) {
 	if c.plan.Network != "" {
 		p, err := c.plan.OfNetwork(0)
@@ -115,14 +115,14 @@ func (c *planning) recorded(ctx context.Context, path string) (*plan.Problem, er
 			errors.New("this trace has no device whose memory could be planned"))
 	}
 	p, err := c.plan.OfDevice(ctx, d, load.Name(path))
-	// what was recorded cannot have been: sizes beyond any device, work that no memory was there for
+	// the recording is impossible: sizes beyond any device, work without memory for it
 	if errors.Is(err, plan.ErrInvalid) {
 		return nil, nil, fmt.Errorf("%s: %w: %w", load.Name(path), traces.ErrFormat, err)
 	}
 	return p, readErr, err
 }
 
-// compared plans and simulates, with progress; a budget that cannot be met is said in the user's terms.
+// compared plans and simulates, with progress. If the budget cannot be met, the error uses the user's units.
 func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Manager,
 	opt replay.Options) (*replay.Comparison, error) {
 	bar := progress.NewPlanning(c.newProgress(), len(list))
@@ -136,7 +136,7 @@ func (c *planning) compared(ctx context.Context, p *plan.Problem, list []plan.Ma
 	return made, err
 }
 
-// training has f use a training that runs, once one of its steps has ended, and leaves its processes as they
+// training runs f on a running training once one of its steps has ended, and leaves its processes as they
 // were.
 func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) error) error {
 	found, err := job.Attachable(pid)
@@ -157,8 +157,8 @@ func (c *planning) training(ctx context.Context, pid int, f func(w *crew.Crew) e
 	return errors.Join(err, left, w.Close())
 }
 
-// describedNow has a training described and returns the iteration that process m runs, or what it allocates
-// where pooled is set.
+// describedNow describes a training and returns the iteration that process m runs, or what it allocates if
+// pooled is set.
 func (c *planning) describedNow(ctx context.Context, target planner.Describer, pooled bool,
 	m *crew.Member) (*plan.Problem, error) {
 	name := fmt.Sprintf("process %d", m.History.Snapshot().Target.PID)

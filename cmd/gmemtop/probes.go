@@ -15,10 +15,11 @@ import (
 
 // Watching by probes
 //
-// attach and record with --probes look at a process from the kernel: nothing is loaded into it and it need
-// not be Python. Such a source has no training steps and takes no orders: all that happens is captured whole,
-// a window a second, and a row of the live view is an interval of time. What belongs to steps is refused on
-// the command line (--every, --steps, triggers on steps) instead of being taken and never coming true.
+// attach and record with --probes watch a process from the kernel: nothing is loaded into it, and it need not
+// be Python. Such a source has no training steps and takes no orders. Everything is captured whole, in
+// windows of a second, and a row of the live view is an interval of time. Flags that concern steps (--every,
+// --steps, triggers on steps) are rejected on the command line instead of being accepted and never taking
+// effect.
 
 // probeKinds are the values of --probes.
 var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "driver": usdt.Driver,
@@ -27,13 +28,13 @@ var probeKinds = map[string]usdt.Probes{"auto": 0, "pytorch": usdt.PyTorch, "dri
 // probing adds --probes to a command that watches a process.
 func (c *watcher) probing(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&c.probes, "probes", "",
-		"watch the memory of any CUDA program by eBPF, from outside of it: auto, pytorch (blocks), driver "+
+		"watch the memory of any CUDA program from outside, by eBPF: auto, pytorch (blocks), driver "+
 			"(segments) or both")
 	cmd.Flags().Lookup("probes").NoOptDefVal = "auto"
 }
 
-// probeSource prepares to watch a process by probes. What they are put on and what they cannot see comes as
-// notices; a process that has not loaded CUDA yet is waited for.
+// probeSource prepares to watch a process with probes. Notices say where the probes are and what they cannot
+// see. It waits for a process that has not loaded CUDA yet.
 func (c *watcher) probeSource(pid int) (job.Source, error) {
 	kind, ok := probeKinds[c.probes]
 	if !ok {
@@ -49,7 +50,7 @@ func (c *watcher) probeSource(pid int) (job.Source, error) {
 	if err := usdt.Check(); err != nil {
 		return nil, unsupportedError{err}
 	}
-	// Asked beforehand, so that what stands in the way is said before a file is begun or a screen opened.
+	// Checked first, so that an obstacle is reported before a file is begun or a screen opened.
 	if _, err := usdt.Plan(usdt.Options{PID: pid, Probes: kind}); err != nil &&
 		!errors.Is(err, usdt.ErrNotLoaded) {
 		return nil, refusedProbes(err)
@@ -57,7 +58,8 @@ func (c *watcher) probeSource(pid int) (job.Source, error) {
 	return job.Whole(usdt.New(usdt.Options{PID: pid, Probes: kind, Wait: true})), nil
 }
 
-// refusedProbes gives an error its exit code: what this machine or process does not allow is not a failure.
+// refusedProbes gives an error its exit code: something that this machine or process does not allow is not a
+// failure.
 func refusedProbes(err error) error {
 	if errors.Is(err, usdt.ErrNoProcess) || errors.Is(err, usdt.ErrNotLoaded) {
 		return err
@@ -65,7 +67,8 @@ func refusedProbes(err error) error {
 	return unsupportedError{err}
 }
 
-// probedProcess reads the number of the process, refuses what goes with steps, and prepares to watch it.
+// probedProcess parses the process number, rejects flags that concern steps, and prepares to watch the
+// process.
 func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, source job.Source, err error) {
 	if cmd.ArgsLenAtDash() >= 0 {
 		return 0, nil, usageError{errors.New("--probes watches a process that runs: start the command " +
@@ -88,7 +91,7 @@ func (c *watcher) probedProcess(cmd *cobra.Command, args []string) (pid int, sou
 	return pid, source, err
 }
 
-// processNumber reads the number of a process.
+// processNumber parses the number of a process.
 func processNumber(word string) (int, error) {
 	pid, err := strconv.Atoi(word)
 	if err != nil || pid <= 0 {

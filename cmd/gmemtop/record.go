@@ -19,10 +19,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// recordEvery is the number of steps of which one is recorded whole unless the command line says otherwise.
+// recordEvery is the default of --every: one step in this many is recorded whole.
 const recordEvery = 100
 
-// recordCommand writes what a training does to a file.
+// recordCommand records a training to a file.
 type recordCommand struct {
 	watcher
 	steps int64
@@ -49,7 +49,7 @@ gmemtop attach PID shows what is being recorded.`,
 				return errors.New("name a process, or a command after --")
 			}
 			if cmd.ArgsLenAtDash() != 0 && len(args) > 1 {
-				return fmt.Errorf("%q is too much: one process is recorded; a command stands after --",
+				return fmt.Errorf("%q is one too many: record takes one process; a command goes after --",
 					args[1])
 			}
 			return nil
@@ -72,7 +72,7 @@ gmemtop attach PID shows what is being recorded.`,
 			}
 			pid, err := processNumber(args[0])
 			if err != nil {
-				return fmt.Errorf("%w; a command stands after --", err)
+				return fmt.Errorf("%w; a command goes after --", err)
 			}
 			return c.run(cmd.Context(), pid)
 		},
@@ -81,21 +81,20 @@ gmemtop attach PID shows what is being recorded.`,
 	c.flags.writing(cmd)
 	c.probing(cmd)
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,
-		"end after so many steps of a process, and the capture under way then (default: with the process, "+
-			"or on Ctrl-C)")
+		"end after this many steps of a process, and any capture under way (default: when the process "+
+			"ends, or on Ctrl-C)")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
 
-// outliveTerminal has a recording go on when the terminal closes: neither the signal of that nor a broken
-// pipe ends it. Commands that are started from now on are spared the signal too, as with nohup.
+// outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken pipe
+// ends it. Commands started from now on are spared the signal too, as with nohup.
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead
 }
 
-// run attaches to a process and writes what it does to a file until it ends, ctx is done or enough steps were
-// seen.
+// run attaches to a process and records it until it ends, ctx is done or enough steps were seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
 	found, err := job.Attachable(pid)
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	if v := w.History.Snapshot(); len(v.Steps)+len(v.Windows) > 0 {
 		err = errors.Join(left, w.Close())
 		c.summary(w.Process, f)
-	} else { // an empty file would only stand in the way of the next recording
+	} else { // an empty file would only block the next recording
 		err = errors.Join(left, w.Abandon())
 		if !end {
 			err = errors.Join(err, context.Canceled)
@@ -140,10 +139,10 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	return err
 }
 
-// unheard is how long a job may be silent before the user is told what is waited for.
+// unheard is how long a job may be silent before the user is told what gmemtop is waiting for.
 const unheard = 3 * time.Second
 
-// follow waits until the recording is to end. It reports whether the source ended by itself, and how.
+// follow waits until the recording should end. It reports whether the source ended, and how.
 func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Process) (bool, capture.End) {
 	p := c.newProgress()
 	defer p.Done()
@@ -187,7 +186,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 			case c.steps == 0 || int64(n) < c.steps || w.Wants(&v).Pending: // a capture under way is finished
 			case !asked && c.live.every > 0 && len(v.Windows) == 0:
 				asked = true
-				if err := w.Capture(ctx, 1); err != nil { // the totals of the steps are a recording too
+				if err := w.Capture(ctx, 1); err != nil { // the steps' totals are a recording too
 					return false, capture.End{}
 				}
 			default:
@@ -197,7 +196,7 @@ func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Proces
 	}
 }
 
-// recordProbes writes what probes see of a process to a file, until it ends or Ctrl-C.
+// recordProbes records what probes see of a process, until it ends or Ctrl-C.
 func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	pid, source, err := c.probedProcess(cmd, args)
 	if err != nil {
@@ -230,7 +229,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	case failed:
 		_ = w.Abandon()
 	default:
-		c.note("nothing was seen of process %d, and %s holds nothing of it", pid, c.flags.output)
+		c.note("nothing was seen of process %d, and nothing was recorded to %s", pid, c.flags.output)
 	}
 	if failed {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)
@@ -238,7 +237,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	return err
 }
 
-// followProbes tells what a recording comes to until its source ends, which is reported, or ctx is done.
+// followProbes reports the progress of a recording until its source ends, which it returns, or ctx is done.
 func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end capture.End, ended bool) {
 	p := c.newProgress()
 	defer p.Done()
@@ -264,7 +263,7 @@ func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end cap
 	return end, ended
 }
 
-// probeSummary says in one line what was recorded.
+// probeSummary sums up a recording in one line.
 func probeSummary(rows []capture.Step, files []string, units timeline.Units) string {
 	most := int64(0)
 	for _, r := range rows {
@@ -278,7 +277,7 @@ func probeSummary(rows []capture.Step, files []string, units timeline.Units) str
 	return text
 }
 
-// sizeOf returns the bytes of files, those that are gone not counted.
+// sizeOf returns the total size of files, without those that are gone.
 func sizeOf(files []string) int64 {
 	var sum int64
 	for _, f := range files {

@@ -206,10 +206,10 @@ func (b *bystander) torch(version string) {
 
 const tooOld = "torch 2.1.2+cpu is too old: the agent needs 2.2 or newer. Update torch"
 
-// TestAProcessThatCannotBeWatchedIsRefusedAndUntouched has commands refuse real processes: in a sentence that
+// TestUnwatchableProcessesAreRefusedAndUntouched has commands refuse real processes: in a sentence that
 // ends in what to do, with exit code 5 for what is not permitted or not possible here and 1 for the rest,
 // without a recording left behind, and with the process as it was.
-func TestAProcessThatCannotBeWatchedIsRefusedAndUntouched(t *testing.T) {
+func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 	const nobody = 65534
 	asNobody := []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 	untracing := []string{"setpriv", "--bounding-set=-sys_ptrace", "--inh-caps=-sys_ptrace"}
@@ -306,7 +306,7 @@ func mayTrace(t *testing.T, said []byte) {
 
 // What attaching would do is said without doing it, and that it would come to nothing where torch is not
 // loaded.
-func TestADryRunSaysWhatWouldBeDoneAndThatThereIsNoTorch(t *testing.T) {
+func TestDryRunSaysWhatWouldHappenAndThatTorchIsMissing(t *testing.T) {
 	b := newBystander(t)
 	b.idle()
 	before := b.state(true)

@@ -18,7 +18,7 @@ import (
 func newRepairCommand(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use: "repair FILE.gmt", GroupID: groupFiles, Args: exactArgs("FILE.gmt"),
-		Short: "Make a recording that was cut readable again",
+		Short: "Make a truncated recording readable again",
 		Long: `Copies all sound parts of a recording and counts the rest. Without -o the copy is
 FILE.repaired.gmt, next to FILE, which never changes.`,
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",

@@ -16,8 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-// replayCommand looks at saved traces: on the screen, or as a report that is printed once where there is
-// none.
+// replayCommand shows saved traces on the screen, or prints one report if there is no screen.
 type replayCommand struct {
 	*app
 	paths []string // none for the embedded sample
@@ -100,7 +99,7 @@ func title(paths []string) string {
 	return fmt.Sprintf("%s and %d more", load.Name(paths[0]), len(paths)-1)
 }
 
-// printOnce prints what there is to say about the traces: one's stats, the difference of two, a run's ranks.
+// printOnce prints one report: the stats of one trace, the difference of two, or the ranks of a run.
 func (c *replayCommand) printOnce(ctx context.Context) error {
 	folder := input.AnyFolder(c.paths)
 	switch {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// execute runs the command that args name, reports its error in one line, and returns the exit code.
+// execute runs the command in args, prints its error in one line, and returns the exit code.
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
@@ -30,7 +30,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 		load.Wait(cacheGrace)
 	}
 	if err != nil && ctx.Err() != nil {
-		err = context.Canceled // what failed was told to stop
+		err = context.Canceled // it failed because it was cancelled
 	}
 	if err != nil && !a.started {
 		err = usageError{err}
@@ -49,7 +49,7 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	return code
 }
 
-// parserTalk is what strconv says of a flag's value before it comes to the point.
+// parserTalk is the prefix of strconv's errors about a flag's value.
 var parserTalk = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": `)
 
 func commandPath(root *cobra.Command, args []string) string {
@@ -60,7 +60,7 @@ func commandPath(root *cobra.Command, args []string) string {
 	return c.Name() + " "
 }
 
-// cacheGrace is how long a command that is done waits for the decoded copy that makes the next one fast.
+// cacheGrace is how long a finished command waits for the decoded copy that speeds up the next one.
 const cacheGrace = 2 * time.Second
 
 func newRootCommand(a *app) *cobra.Command {
@@ -74,13 +74,13 @@ func newRootCommand(a *app) *cobra.Command {
 			"Without a command it shows this machine's GPUs and who uses them; without a GPU, the embedded " +
 			"sample.",
 		Example: "  gmemtop run -- python train.py             watch a training from its first step\n" +
-			"  gmemtop attach 4242                        watch one that runs already\n" +
+			"  gmemtop attach 4242                        watch a running one\n" +
 			"  gmemtop replay snapshot.pickle             look at a trace in the terminal\n" +
 			"  gmemtop stats snapshot.pickle              the answer on one screen\n" +
 			"  gmemtop oom snapshot.pickle                why it ran out of memory\n" +
 			"  gmemtop diff old.pickle new.pickle         what changed; with --fail-if a gate in CI\n" +
-			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would make of it\n" +
-			"  gmemtop doctor                             what works on this machine, and what would fix " +
+			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would save\n" +
+			"  gmemtop doctor                             what works on this machine, and how to fix " +
 			"the rest",
 		SilenceErrors: true, SilenceUsage: true,
 		Args: rootArgs,
@@ -112,12 +112,12 @@ func newRootCommand(a *app) *cobra.Command {
 	)
 	helpTexts(a, root)
 	if err := completions(root); err != nil {
-		panic(err) // a flag was named twice: a mistake in this program that every run shows
+		panic(err) // a flag is defined twice: a bug that every run shows
 	}
 	return root
 }
 
-// start shows the machine where it has a GPU, the embedded sample otherwise.
+// start shows the machine if it has a GPU, otherwise the embedded sample.
 func start(ctx context.Context, a *app) error {
 	if a.hasScreen() {
 		f, closing := feed.OpenMachine()
@@ -141,14 +141,14 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of "+
 			"that number", args[0], args[0])
 	}
-	cmd.SuggestionsMinimumDistance = 2 // letters that may be wrong
+	cmd.SuggestionsMinimumDistance = 2 // wrong letters allowed
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
 	}
-	return fmt.Errorf("unknown command %q, and no file of that name is here", args[0])
+	return fmt.Errorf("unknown command %q, and there is no file of that name", args[0])
 }
 
-// completions offers the words that flags take to the shell.
+// completions offers flag values to the shell.
 func completions(root *cobra.Command) error {
 	words := map[string][]string{
 		"units": {"iec", "si", "bytes"}, "color": {"auto", "always", "never"},

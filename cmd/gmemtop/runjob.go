@@ -43,7 +43,7 @@ func newRunCommand(a *app) *cobra.Command {
 		Long: `Starts a command and shows the steps of the training in it as they come. o shows the command's
 output. The exit code is the command's, whatever happens to gmemtop.
 
-The ranks of torchrun are found by themselves; -o writes a file for each, such as run-rank1.gmt beside
+gmemtop finds torchrun's ranks itself; -o writes a file for each, such as run-rank1.gmt beside
 run.gmt. If you leave the screen, the command stays in the foreground. --headless shows no screen: use it
 with -o in batch jobs.
 
@@ -77,14 +77,14 @@ fit before. It learns the same, to the bit.`,
 	return cmd
 }
 
-// What a shell returns for a command that cannot be started.
+// Exit codes that a shell returns if a command cannot be started.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// run starts a command and watches it. With a choice the command trains with that plan, and what autograd
-// saves on devices of the types offload waits on the host until then. The error carries the command's exit
+// run starts a command and watches it. With a choice the command trains with that plan; until then, what
+// autograd saves on devices of the types in offload is kept on the host. The error carries the command's exit
 // code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
 	headless := c.live.headless || !c.hasScreen()
@@ -105,9 +105,9 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	ranks := job.New(w)
 	if w.Recorded() {
 		ranks.Record = c.recordRank(c.flags.force)
-		c.flags.force = false // what stands at -o from now on is this recording
+		c.flags.force = false // from now on the file at -o is this recording
 	}
-	// planners ask for the windows they need, and report them themselves
+	// plans ask for the windows they need and report them themselves
 	if headless && (x == nil || c.live.depth != "") {
 		ranks.Unmet = c.tellUnmet()
 	}
@@ -116,8 +116,8 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	var command *pytorch.Job
 	started := make(chan struct{})
 	c.signals(func(s os.Signal) {
-		<-started // one that comes before is for the command as well
-		// A command that shares the terminal gets what is typed there from the terminal itself.
+		<-started // a signal that arrives earlier is for the command too
+		// A command that shares the terminal gets typed signals from the terminal itself.
 		if command != nil && (!headless || s != os.Interrupt) {
 			_ = command.Signal(s)
 		}
@@ -172,8 +172,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 }
 
 // recordRank returns a function that records another process of the job beside the first one's file:
-// run-rank1.gmt beside run.gmt, so that both are found as one run. Without force it leaves a file that is
-// there.
+// run-rank1.gmt beside run.gmt, so that both open as one run. Without force it leaves an existing file alone.
 func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	taken := map[string]bool{}
 	var mu sync.Mutex
@@ -200,7 +199,7 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 	}
 }
 
-// tellUnmet returns a function that prints each text once. A screen shows them itself.
+// tellUnmet returns a function that prints each text once. A screen shows these texts itself.
 func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 	said := map[string]bool{}
 	var mu sync.Mutex
@@ -218,7 +217,7 @@ func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 }
 
 // streams gives a command that is started without a screen the streams of this process. A command that may
-// outlive its terminal would die of printing there: what it prints goes to a file, and from there to the
+// outlive its terminal would die when it prints there, so its output goes to a file, and from there to the
 // terminal while there is one.
 func (c *runCommand) streams(l *pytorch.Launch) {
 	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
@@ -233,14 +232,14 @@ func (c *runCommand) streams(l *pytorch.Launch) {
 	}
 }
 
-// reach brings the agent into processes that a started command's environment does not reach. Where there is
-// no screen to say it on, why that fails is printed.
+// reach loads the agent into processes that a started command's environment does not reach. Without a screen,
+// it prints why that fails.
 func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
 	bring := j.Injector()
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.note("the environment did not reach a program that has loaded torch, and it is not watched: %s",
+			c.note("a program that has loaded torch is not watched, because the environment did not reach it: %s",
 				oneLine(err))
 		}
 		return err
@@ -259,12 +258,12 @@ func childResult(command *pytorch.Job) error {
 	return childError{code}
 }
 
-// stream writes what the command prints from now on to the terminal, until it ends.
+// stream copies the command's output to the terminal from now on, until the command ends.
 func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 	s := j.First().History
 	v := s.Snapshot()
 	at := v.OutputCut + int64(len(v.Output))
-	if _, over := j.Over(); over { // what it said last is why it ended
+	if _, over := j.Over(); over { // its last words say why it ended
 		lines := feed.Tail(v)
 		for _, l := range lines[max(len(lines)-20, 0):] {
 			fmt.Fprintln(c.out, l)
@@ -278,7 +277,7 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 		stop()
 	}()
 	for {
-		_, over := j.Over() // asked first: what was printed last is there then
+		_, over := j.Over() // asked before copying, so that the last output is not missed
 		v := s.Snapshot()
 		if end := v.OutputCut + int64(len(v.Output)); end > at {
 			from := max(at-v.OutputCut, 0)
@@ -291,12 +290,12 @@ func (c *runCommand) stream(ctx context.Context, j *job.Job) {
 		if over || ctx.Err() != nil {
 			return
 		}
-		_, _ = s.Wait(running, v.Version) // ends when the command does, too
+		_, _ = s.Wait(running, v.Version) // also returns when the command ends
 	}
 }
 
-// peakAllocated returns the highest mark of the device's allocator, unknown where there is none. The mark
-// counts from when the process began, or the program last reset it.
+// peakAllocated returns the highest peak of the device's allocator, unknown if there is none. The peak counts
+// from the start of the process, or from the program's last reset.
 func peakAllocated(steps []capture.Step) maybe.Int {
 	var peak maybe.Int
 	for i := range steps {
@@ -305,7 +304,7 @@ func peakAllocated(steps []capture.Step) maybe.Int {
 	return peak
 }
 
-// summary says in one line what was seen, on a terminal or if a file was written.
+// summary sums up in one line what was seen, on a terminal or if a file was written.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	if c.flags.quiet || !p.Recorded() && !isTerminal(c.err) {
 		return
@@ -318,7 +317,7 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 		case p.History.Snapshot().Target.Torch != "":
 			why = ": the command did not step an optimizer of torch"
 		case len(l.Notices) == 0:
-			why = ": the command did not load torch, or ended before it was heard of"
+			why = ": the command did not load torch, or ended before the agent could report"
 		}
 		c.note("no training step was seen%s", why)
 		for _, why := range l.Notices {
@@ -344,8 +343,8 @@ func (c *watcher) summary(p *job.Process, f *feed.Process) {
 	c.note("%s", text)
 }
 
-// summaryOfRanks sums up a job of several processes. It complains of one that could not be recorded even with
-// --quiet.
+// summaryOfRanks sums up a job of several processes. It reports a process that could not be recorded even
+// with --quiet.
 func (c *runCommand) summaryOfRanks(j *job.Job) {
 	list := j.Processes()
 	if len(list) < 2 {
@@ -381,7 +380,7 @@ func (c *runCommand) summaryOfRanks(j *job.Job) {
 	c.note("%s", text)
 }
 
-// few joins the first words of a list.
+// few joins the first few words of a list.
 func few(list []string) string {
 	const most = 8
 	if n := len(list) - most; n > 1 {

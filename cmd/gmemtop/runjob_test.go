@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-func TestWhatACommandPrintsIsPassedOnUntilItEnds(t *testing.T) {
+func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := job.New(job.NewWatch(job.Options{}))
 		j.Begin(capture.Target{PID: 1})
@@ -49,7 +49,7 @@ func TestWhatACommandPrintsIsPassedOnUntilItEnds(t *testing.T) {
 	})
 }
 
-func TestThePeakIsTheHighestMarkOfAnyStep(t *testing.T) {
+func TestPeakIsTheHighestOfAllSteps(t *testing.T) {
 	steps := []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)}, {}}
 	if got := peakAllocated(steps); got != maybe.Known(7) {
 		t.Errorf("the peak is %v, not 7", got)

@@ -22,20 +22,20 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// watcher is what commands have in common that watch a training.
+// watcher is shared by commands that watch a training.
 type watcher struct {
 	*app
 	live   liveFlags
-	probes string // by which probes, "" for none
+	probes string // which probes, "" for none
 }
 
 // liveFlags are the flags of commands that watch a job.
 type liveFlags struct {
 	every         int
 	depth         string
-	unasked       bool // every is our own choice
+	unasked       bool // every is our default
 	headless      bool
-	outlives      bool // the end of the terminal ends nothing
+	outlives      bool // keep going when the terminal closes
 	triggers      []string
 	before, after int
 	maxBytes      string
@@ -43,11 +43,11 @@ type liveFlags struct {
 	keep          int
 }
 
-// add adds those that all of them have.
+// add adds the flags that all of them have.
 func (f *liveFlags) add(cmd *cobra.Command) {
 	p := cmd.Flags()
 	p.IntVar(&f.every, "every", 0,
-		"capture one step in this many whole, op by op; 0: two at the beginning, then on request")
+		"capture one step in this many whole, op by op; 0 captures two at first, then on request")
 	p.StringVar(&f.depth, "depth", "",
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
@@ -58,10 +58,10 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	p.IntVar(&f.after, "after", 1, "captured steps to keep from after a trigger")
 	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
 	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
-	p.IntVar(&f.keep, "keep", 0, "how many files to keep, the newest (default all)")
+	p.IntVar(&f.keep, "keep", 0, "how many of the newest files to keep (default all)")
 }
 
-// watch prepares to watch a job, written to a file where the command line asks for one.
+// watch prepares to watch a job, and to record it if the command line asks for a file.
 func (c *watcher) watch() (*job.Watch, error) {
 	if d := c.live.depth; d != "" && !slices.Contains([]string{capture.HowOps, capture.HowHistory,
 		capture.HowProfile}, d) {
@@ -80,7 +80,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 	return w, w.Record(o)
 }
 
-// tell says something about a watched process: on the screen, or if there is none, on standard error.
+// tell shows a notice about a watched process: on the screen, or without one on standard error.
 func (c *watcher) tell(p *job.Process, n capture.Notice) {
 	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
 		c.note("%s", n.Text)
@@ -89,7 +89,7 @@ func (c *watcher) tell(p *job.Process, n capture.Notice) {
 	p.Tell(n)
 }
 
-// attachedBy says how the agent came into a process, and for how long that stopped it.
+// attachedBy says how the agent was loaded into a process, and how long that stopped it.
 func attachedBy(r inject.Report) capture.Notice {
 	stopped := timeline.Duration(int64(r.Stopped()))
 	if starved := r.Starved(); starved > r.Stopped()/2 {
@@ -98,8 +98,8 @@ func attachedBy(r inject.Report) capture.Notice {
 	return say.Attached.Notice(r.Mechanism, stopped)
 }
 
-// attachFeed watches a process that was chosen on the screen, until ctx is done, and carries plans out in it.
-// letting waits for its end.
+// attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
+// waits until it has detached.
 func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
 	pid int) (live.Feed, error) {
 	return func(ctx context.Context, pid int) (live.Feed, error) {
@@ -128,8 +128,8 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 	}
 }
 
-// recordOptions reads the flags of a recording to path. With force it overwrites what is there. Messages
-// about the recording begin with who, if that is not "".
+// recordOptions parses the flags of a recording to path. With force it overwrites an existing file. Messages
+// about the recording begin with who, unless that is "".
 func (c *watcher) recordOptions(path string, force bool, who string, p *job.Process) (capture.RecordOptions,
 	error) {
 	f := &c.live

@@ -7,7 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 )
 
-func TestTheScreenSaysHowLongAJobStoodStillAndWhatItWaitedFor(t *testing.T) {
+func TestScreenSaysHowLongTheJobWasStoppedAndWhy(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		stops []inject.Stop

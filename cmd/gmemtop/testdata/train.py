@@ -1,5 +1,5 @@
-"""Trains some layers for as many steps as it is told: "wide" ones are twice as wide, and with "less" it uses the file that gmemtop plan --emit wrote. As long as there
-is a file hold, further steps stand before the first, and are taken back then: it lasts as long as who watches it needs, and learns the same."""
+"""Train some layers for a given number of steps. "wide" layers are twice as wide; "less" uses the file that gmemtop plan --emit wrote.
+While a file named hold exists, extra steps run first and are undone afterwards: the training lasts as long as its watcher needs, with the same results."""
 import os, sys
 import torch
 

@@ -1,4 +1,4 @@
-// Package build says which build of gmemtop this is.
+// Package build describes which build of gmemtop this is.
 package build
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Build is what the Go toolchain wrote into the binary.
+// Build is the build information that the Go toolchain embeds in the binary.
 type Build struct {
 	SchemaVersion int    `json:"schema_version"`
 	Version       string `json:"version"`
@@ -22,7 +22,7 @@ type Build struct {
 	Cgo           bool   `json:"cgo"`
 }
 
-// This returns the build that runs.
+// This returns the running build.
 func This() Build {
 	b := Build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(),
 		OS:   runtime.GOOS,

@@ -1,4 +1,4 @@
-// Package doctor says what of gmemtop works on this machine, and what would fix the rest.
+// Package doctor reports which parts of gmemtop work on this machine, and how to fix the rest.
 package doctor
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Finding is one thing that was looked at. Fix is what makes an unavailable thing available.
+// Finding is the result of one check. Fix says how to make something unavailable available.
 type Finding struct {
 	Name      string `json:"name"`
 	Available bool   `json:"available"`
@@ -34,28 +34,28 @@ type Finding struct {
 	Fix       string `json:"fix,omitempty"`
 }
 
-// Diagnosis is all that was found.
+// Diagnosis is all findings.
 type Diagnosis struct {
 	SchemaVersion int         `json:"schema_version"`
 	Build         build.Build `json:"build"`
 	Findings      []Finding   `json:"findings"`
 }
 
-// Terminal is where gmemtop writes to, as flags and the environment say it may.
+// Terminal is where gmemtop writes to, as set by flags and the environment.
 type Terminal struct {
-	// Out is standard output, and Tty says that it is a terminal.
+	// Out is standard output; Tty means that it is a terminal.
 	Out *os.File
 	Tty bool
-	// Color is what --color says, and Colored what came of it and of the environment.
+	// Color is the value of --color, Colored the result of it and the environment.
 	Color   string
 	Colored bool
 	Units   timeline.Units
-	// Environ is the environment, and Env returns a variable of it, "" where it is not set.
+	// Environ is the environment; Env returns one of its variables, "" if it is not set.
 	Environ []string
 	Env     func(name string) string
 }
 
-// Diagnose looks at everything.
+// Diagnose runs all checks.
 func Diagnose(ctx context.Context, t Terminal) Diagnosis {
 	return Diagnosis{report.SchemaVersion, build.This(), []Finding{
 		checkTerminal(t), checkColour(t), checkUnicode(t), checkCache(t), checkPython(ctx), checkTorch(ctx),
@@ -114,7 +114,7 @@ func checkColour(t Terminal) Finding {
 	f := Finding{Name: "colour", Available: t.Colored}
 	switch {
 	case t.Color == "never":
-		f.Why, f.Fix = "--color never", "leave it out"
+		f.Why, f.Fix = "--color never", "leave out --color never"
 	case t.Env("NO_COLOR") != "" && t.Color == "auto":
 		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR or use --color always"
 	case !f.Available:
@@ -140,7 +140,7 @@ func checkUnicode(t Terminal) Finding {
 	return f
 }
 
-// checkCache tries the folder of decoded copies, which makes the second look at a large trace fast.
+// checkCache tries the folder of decoded copies, which makes opening a large trace fast the second time.
 func checkCache(t Terminal) Finding {
 	f := Finding{Name: "cache"}
 	dir, err := os.UserCacheDir()
@@ -152,7 +152,7 @@ func checkCache(t Terminal) Finding {
 	n, size := 0, int64(0)
 	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
-			return nil // counted is what can be read
+			return nil // count only what can be read
 		}
 		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
 			n, size = n+1, size+info.Size()
@@ -177,7 +177,7 @@ func checkCache(t Terminal) Finding {
 	return f
 }
 
-// askPython bounds how long Python may take to answer.
+// askPython limits how long Python may take to answer.
 const askPython = 10 * time.Second
 
 // RunPython runs code in the python3 on the PATH and returns what it prints.
@@ -221,11 +221,11 @@ func checkTorch(ctx context.Context) Finding {
 	return torchFinding(version)
 }
 
-// oldestTorch is what the agent needs, as 100*major + minor.
+// oldestTorch is the oldest version that the agent supports, as 100*major + minor.
 const oldestTorch = 202
 
-// torchFinding says what can be done with a version of torch. One that cannot be read is taken for a new one:
-// the agent itself looks.
+// torchFinding reports what gmemtop can do with a version of torch. A version that cannot be parsed counts as
+// new; the agent checks for itself.
 func torchFinding(version string) Finding {
 	f := Finding{Name: "pytorch", Available: true, Detail: "torch " + version}
 	var major, minor int
@@ -238,11 +238,11 @@ func torchFinding(version string) Finding {
 	return f
 }
 
-// checkDriver looks for NVIDIA's kernel driver by the files it makes.
+// checkDriver looks for NVIDIA's kernel driver by the files that it creates.
 func checkDriver() Finding {
 	f := Finding{Name: "nvidia driver", Detail: "none"}
 	if runtime.GOOS != "linux" {
-		f.Why, f.Fix = "GPUs are looked for on Linux only",
+		f.Why, f.Fix = "gmemtop looks for GPUs on Linux only",
 			"run gmemtop on the machine that trains; saved traces open here"
 		return f
 	}
@@ -275,7 +275,7 @@ func checkDriver() Finding {
 	return f
 }
 
-// checkDevice asks the CUDA driver for GPUs that plans can be carried out on.
+// checkDevice asks the CUDA driver for GPUs that can carry plans out.
 func checkDevice() Finding {
 	f := Finding{Name: "replay on a GPU", Detail: "compare --target cuda, and t in the Managers view"}
 	devices, err := cuda.Devices("")

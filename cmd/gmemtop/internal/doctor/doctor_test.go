@@ -13,7 +13,7 @@ import (
 
 // Whatever is not available on this machine, or in an environment that takes more away, has a reason and
 // something to do about it; what is available needs none.
-func TestWhatTheDoctorMissesHasItsReasonAndItsFix(t *testing.T) {
+func TestUnavailableFindingsHaveAReasonAndAFix(t *testing.T) {
 	for name, set := range map[string]map[string]string{
 		"as it is":      nil,
 		"no programs":   {"PATH": t.TempDir()},
@@ -37,7 +37,7 @@ func TestWhatTheDoctorMissesHasItsReasonAndItsFix(t *testing.T) {
 	}
 }
 
-func TestWhoseProcessesCanBeAttachedTo(t *testing.T) {
+func TestAttachFinding(t *testing.T) {
 	for _, c := range []struct {
 		system, architecture string
 		scope                int
@@ -75,7 +75,7 @@ func TestWhoseProcessesCanBeAttachedTo(t *testing.T) {
 	}
 }
 
-func TestWhichTorchCanBeWatched(t *testing.T) {
+func TestTorchFinding(t *testing.T) {
 	for version, want := range map[string]bool{"1.13.1": false, "2.1.2+cu121": false, "2.2.0": true,
 		"2.15.0a0+git12": true, "3.0": true, "unknown": true} {
 		f := torchFinding(version)
@@ -90,7 +90,7 @@ func TestWhichTorchCanBeWatched(t *testing.T) {
 	}
 }
 
-func TestTheDoctorSaysWhyThereAreNoProbesAndWhatToDo(t *testing.T) {
+func TestProbesFinding(t *testing.T) {
 	f := probesFinding("6.1.0", fmt.Errorf("%w: this needs root; run it with sudo; or not",
 		usdt.ErrPermission))
 	if f.Available || f.Why != "probes are not permitted: this needs root" ||

@@ -17,7 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 )
 
-// checkNVML opens the library that GPU counters come from, and asks it for its devices.
+// checkNVML opens NVML, the library for GPU counters, and asks it for its devices.
 func checkNVML() Finding {
 	f := Finding{Name: "nvml", Detail: "none"}
 	lib, err := nvml.Open(nvml.Options{})
@@ -34,8 +34,8 @@ func checkNVML() Finding {
 		return f
 	}
 	if f.Available = len(devices) > 0; !f.Available {
-		f.Why, f.Fix = "the driver counts no GPU",
-			"run nvidia-smi -L, which should count none either; start the container with --gpus all"
+		f.Why, f.Fix = "the driver reports no GPU",
+			"run nvidia-smi -L, which should list none either; start the container with --gpus all"
 	}
 	for _, x := range devices {
 		f.Detail += "; " + x.String()
@@ -47,7 +47,7 @@ func checkNVML() Finding {
 	return f
 }
 
-// checkRun tries the folder that the agent of a started command connects through.
+// checkRun tries the folder through which the agent of a started command connects.
 func checkRun() Finding {
 	f := Finding{Name: "run"}
 	dir, err := pytorch.Folder()
@@ -63,14 +63,14 @@ func checkRun() Finding {
 // capSysPtrace is the number of CAP_SYS_PTRACE (linux/capability.h).
 const capSysPtrace = 19
 
-// checkAttach says whose processes can be attached to, as the kernel's settings go; `gmemtop attach --dry-run
-// PID` says it of one.
+// checkAttach reports whose processes gmemtop can attach to under the kernel's settings; `gmemtop attach
+// --dry-run PID` reports it for one process.
 func checkAttach() Finding {
 	_, err := exec.LookPath("gdb")
 	return attachFinding(runtime.GOOS, runtime.GOARCH, yamaScope(), capable(capSysPtrace), err == nil)
 }
 
-// attachFinding says whose processes can be attached to, and by what, under a setting of
+// attachFinding reports whose processes gmemtop can attach to, and how, under a setting of
 // kernel.yama.ptrace_scope, with or without the capability to trace.
 func attachFinding(system, architecture string, scope int, capable, gdb bool) Finding {
 	f := Finding{Name: "attach", Detail: "running processes cannot be attached to"}
@@ -82,7 +82,7 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) Fi
 	case system != "linux" || architecture != "amd64":
 		f.Why = "attaching needs Linux on x86-64; this is " + system + " on " + architecture
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
-	case scope >= 3: // no capability lifts it
+	case scope >= 3: // no capability overrides it
 		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is "+
 			"booted with another setting", scope)
 		f.Fix = "gmemtop run -- python train.py watches a training from its start"
@@ -105,12 +105,12 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) Fi
 	return f
 }
 
-// checkProbes tries whether the kernel takes the program that probes are made of; `gmemtop attach --probes
-// --dry-run PID` says where they would be put.
+// checkProbes tries to load the eBPF program that probes need; `gmemtop attach --probes --dry-run PID` prints
+// where the probes would be placed.
 func checkProbes() Finding { return probesFinding(usdt.Try()) }
 
-// probesFinding makes a finding of the kernel's answer, whose errors say why before the first semicolon and
-// what to do after it.
+// probesFinding turns the kernel's answer into a finding. Its errors give the reason before the first
+// semicolon and the fix after it.
 func probesFinding(kernel string, err error) Finding {
 	f := Finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
 	if err != nil {
@@ -121,7 +121,7 @@ func probesFinding(kernel string, err error) Finding {
 	return f
 }
 
-// yamaScope returns the kernel's setting of who may trace whom, 0 where it has none.
+// yamaScope returns the kernel's setting of who may trace whom, 0 if it has none.
 func yamaScope() int {
 	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err != nil {
@@ -134,7 +134,7 @@ func yamaScope() int {
 	return n
 }
 
-// capable reports whether this process has a capability in effect.
+// capable reports whether this process has an effective capability.
 func capable(bit uint) bool {
 	b, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -149,7 +149,7 @@ func capable(bit uint) bool {
 	return false
 }
 
-// checkTrainings lists what could be watched now.
+// checkTrainings lists the processes that could be watched now.
 func checkTrainings(ctx context.Context) Finding {
 	f := Finding{Name: "trainings", Detail: "no process here has torch loaded"}
 	var l procs.Lister

@@ -1,4 +1,4 @@
-// Package export lists the formats that a trace, or a picture of it, can be written in.
+// Package export lists the formats that a trace, or a picture of it, can be exported to.
 package export
 
 import (
@@ -19,17 +19,17 @@ import (
 	"github.com/gmemtop/gmemtop/tui"
 )
 
-// Format is one format: of the whole trace, of one device, or of several. One of the functions is set.
+// Format is one format, of the whole trace, of one device or of several. Exactly one of the functions is set.
 type Format struct {
 	Name, Extension, About string
-	// Binary says that the bytes are of no use on a terminal.
+	// Binary means that the bytes are no use on a terminal.
 	Binary  bool
 	Trace   func(ctx context.Context, w io.Writer, t *traces.Trace) error
 	Device  func(ctx context.Context, w io.Writer, d *timeline.Device, o figure.Options) error
 	Devices func(ctx context.Context, w io.Writer, d []*timeline.Device, o figure.Options) error
 }
 
-// Formats are all of them, in the order in which help lists them.
+// Formats lists all formats in help's order.
 var Formats = []Format{
 	{Name: "perfetto", Extension: ".pftrace", About: "for ui.perfetto.dev", Binary: true,
 		Trace: perfetto.Write},
@@ -62,8 +62,8 @@ func Names() []string {
 	return names
 }
 
-// Choose returns the format that is named, or else the one that the output's name ends like. what chooses the
-// rows of csv, "" for allocations.
+// Choose returns the named format, or else the one that matches the output's extension. what chooses the rows
+// of csv, "" for allocations.
 func Choose(format, output, what string) (Format, error) {
 	if format == "" {
 		for _, f := range Formats {
@@ -99,7 +99,7 @@ func Choose(format, output, what string) (Format, error) {
 	return f, nil
 }
 
-// ForScreen returns the formats as the screen offers them.
+// ForScreen returns the formats for the screen.
 func ForScreen(units timeline.Units) []tui.Exporter {
 	var out []tui.Exporter
 	for _, f := range Formats {

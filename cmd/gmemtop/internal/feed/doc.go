@@ -1,4 +1,4 @@
-// Package feed shows what is watched: it makes the looks that package tui draws of what capture knows.
+// Package feed turns what capture knows of watched processes into the looks that package tui draws.
 //
 // Its duties:
 //   - [Process] is a watched process: what was captured whole becomes timelines, off the screen's event loop,
@@ -7,6 +7,6 @@
 //   - [Probes] is a process that is watched by probes, whose rows are intervals of time;
 //   - [Machine] is the machine with its GPUs and the processes that can be watched.
 //
-// It stands beside cmd since neither of the two sides knows the other: the screen captures nothing, and what
-// captures knows no timeline.
+// It belongs to cmd because neither side knows the other: the screen captures nothing, and capture knows no
+// timeline.
 package feed

@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// Job is a command as the screen sees it: the feed of the process that is chosen, with the list of all of
-// them. It implements live.Feed.
+// Job is a command as the screen sees it: the feed of the chosen process, with a list of all of them. It
+// implements live.Feed.
 //
 // Feeds of hidden processes make no timelines and rest longer: 64 ranks cost the viewer about what two do.
 type Job struct {
@@ -23,15 +23,15 @@ type Job struct {
 	job *job.Job
 	// First is the feed of its first process.
 	First *Process
-	ctx   context.Context // of the feeds
+	ctx   context.Context // for the feeds
 	stop  context.CancelFunc
 	work  sync.WaitGroup
 
 	mu     sync.Mutex
 	feeds  map[*job.Process]*Process
 	shown  *Process // on the screen
-	wanted *Process // to be shown as soon as it is up to date
-	picked bool     // by the user
+	wanted *Process // shown once it is up to date
+	picked bool     // the user chose
 }
 
 // NewJob returns the feed of a job, and that of its first process.
@@ -44,7 +44,7 @@ func NewJob(j *job.Job, waiting string) *Job {
 	return f
 }
 
-// follow has the job's version grow with that of a process's feed, which is brought up to date from now on.
+// follow advances the job's version with that of a process's feed, which stays up to date from now on.
 func (f *Job) follow(p *job.Process, m *Process) {
 	f.feeds[p] = m
 	f.work.Go(func() { m.run(f.ctx) })
@@ -55,8 +55,8 @@ func (f *Job) follow(p *job.Process, m *Process) {
 	})
 }
 
-// watch begins the feeds of processes that come later. One that follows another, as scripts in a row do, is
-// shown in its place.
+// watch starts the feeds of processes that appear later. A process that follows another, as scripts in a row
+// do, is shown in its place.
 func (f *Job) watch() {
 	seen := map[*job.Process]bool{f.job.First(): true}
 	for version := int64(0); f.job.Wait(f.ctx, version) == nil; f.Tell() {
@@ -78,7 +78,7 @@ func (f *Job) watch() {
 	}
 }
 
-// of returns the feed of a process, a new one where it is not known.
+// of returns the feed of a process, a new one if it has none.
 func (f *Job) of(p *job.Process) *Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,7 +91,7 @@ func (f *Job) of(p *job.Process) *Process {
 	return m
 }
 
-// show has a process shown once its feed is up to date; the last one asked for is.
+// show shows a process once its feed is up to date. The latest request wins.
 func (f *Job) show(m *Process) {
 	f.mu.Lock()
 	f.wanted = m
@@ -142,8 +142,8 @@ func (f *Job) Look() live.Look {
 	if !over {
 		return l
 	}
-	// How a job of several ended is the command's exit code and what the first of them said that failed: the
-	// others went because of it.
+	// A job of several processes ended with the command's exit code and the message of the first process that
+	// failed: the others ended because of it.
 	first, since := -1, math.MaxInt
 	for i, p := range list {
 		if _, ended := p.When(); l.Ranks[i].Failed && ended < since {

@@ -21,12 +21,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// Machine is the machine as the screen sees it: NVML's devices and processes, and those of /proc that
+// Machine is the machine as the screen sees it: NVML's devices and processes, and the processes in /proc that
 // have torch loaded. It implements machine.Feed.
 type Machine struct {
-	sampler *nvml.Sampler // nil where there is no NVML
+	sampler *nvml.Sampler // nil without NVML
 	driver  nvml.Driver
-	without string // why there are no counters, "" where there are
+	without string // why there are no counters, "" if there are
 	lister  procs.Lister
 	checked map[checkedProcess]string // why a process cannot be attached to
 
@@ -37,19 +37,19 @@ type Machine struct {
 	look machine.Look
 }
 
-// checkedProcess names one process for good.
+// checkedProcess identifies one process permanently.
 type checkedProcess struct {
 	pid     int
 	started int64
 }
 
-// machineEvery is how often the machine is looked at.
+// machineEvery is how often to look at the machine.
 const machineEvery = time.Second
 
-// shownReadings bounds the history that the screen has at hand: more than the widest terminal's columns.
+// shownReadings limits the history kept for the screen: more than the widest terminal's columns.
 const shownReadings = 600
 
-// OpenMachine opens NVML where there is one. Closing it lets go of the driver.
+// OpenMachine opens NVML if there is one. closing closes the driver again.
 func OpenMachine() (f *Machine, closing func()) {
 	f = &Machine{checked: map[checkedProcess]string{}, resident: map[checkedProcess][]maybe.Int{}}
 	f.look.Host, _ = os.Hostname()
@@ -65,7 +65,7 @@ func OpenMachine() (f *Machine, closing func()) {
 	return f, func() { lib.Close() }
 }
 
-// Run looks at the machine until ctx is done.
+// Run watches the machine until ctx is done.
 func (f *Machine) Run(ctx context.Context) {
 	if f.sampler != nil {
 		go f.sampler.Run(ctx)
@@ -93,7 +93,7 @@ func (f *Machine) Run(ctx context.Context) {
 	}
 }
 
-// take makes a look of what NVML and /proc say.
+// take makes a look from NVML and /proc.
 func (f *Machine) take(v nvml.View, torch []procs.Process) {
 	l := machine.Look{Host: f.look.Host, Driver: f.driver.Version, NoDevices: f.without}
 	byPID := map[int]*machine.Process{}
@@ -126,7 +126,7 @@ func (f *Machine) take(v nvml.View, torch []procs.Process) {
 	for i := range torch {
 		add(torch[i].PID).Torch = torch[i].Torch
 	}
-	resident := map[checkedProcess][]maybe.Int{} // of those that are still there
+	resident := map[checkedProcess][]maybe.Int{} // of processes that still exist
 	for _, pid := range order {
 		p := byPID[pid]
 		if q, err := f.lister.Look(pid); err == nil {
@@ -148,11 +148,11 @@ func (f *Machine) take(v nvml.View, torch []procs.Process) {
 	f.look.Version = f.Tell()
 }
 
-// addResident adds a process's resident memory to what is known of it, and keeps that in kept.
+// addResident adds a process's resident memory to its history, and keeps that in kept.
 func (f *Machine) addResident(p *procs.Process, kept map[checkedProcess][]maybe.Int) []maybe.Int {
 	key := checkedProcess{p.PID, p.Started}
 	list := append(f.resident[key], maybe.Known(p.RSS))
-	if len(list) >= 2*shownReadings { // the screen may still read the old one
+	if len(list) >= 2*shownReadings { // the screen may still be reading the old one
 		list = slices.Clone(list[len(list)-shownReadings:])
 	}
 	kept[key] = list
@@ -172,8 +172,8 @@ func addHistory(sum []maybe.Int, points []nvml.ProcessPoint) []maybe.Int {
 	return sum
 }
 
-// obstacle says why a process cannot be attached to, "" where it can. What was found out stays as long as the
-// process.
+// obstacle says why gmemtop cannot attach to a process, "" if it can. The answer is kept as long as the
+// process lives.
 func (f *Machine) obstacle(p *procs.Process, gpu bool) string {
 	switch {
 	case p.Known && !p.Torch && gpu:
@@ -190,7 +190,7 @@ func (f *Machine) obstacle(p *procs.Process, gpu bool) string {
 		}
 		f.checked[key] = why
 	}
-	if why != "" && pytorch.Lives(p.PID) { // what stands in the way of bringing an agent in is no matter then
+	if why != "" && pytorch.Lives(p.PID) { // it has an agent already, so obstacles do not matter
 		return ""
 	}
 	return why
@@ -224,7 +224,7 @@ func gpuOf(d *nvml.DeviceHistory) machine.Device {
 	return x
 }
 
-// thousandth returns a figure in thousandths in whole ones, rounded.
+// thousandth converts thousandths to whole units, rounded.
 func thousandth(f maybe.Int) maybe.Int {
 	if v, ok := f.Value(); ok {
 		return maybe.Known((v + 500) / 1000)
@@ -232,7 +232,7 @@ func thousandth(f maybe.Int) maybe.Int {
 	return maybe.Int{}
 }
 
-// alarm says what a person should know about a device before trusting it.
+// alarm says what a person should know before trusting a device.
 func alarm(r *nvml.Reading) string {
 	var list []string
 	if n := r.Uncorrected.Or(0); n > 0 {

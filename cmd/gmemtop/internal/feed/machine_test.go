@@ -84,7 +84,7 @@ func TestTheHistoryOfAProcessIsTheSumOverItsDevicesAndEndsNow(t *testing.T) {
 	}
 }
 
-func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeeps(t *testing.T) {
+func TestProcessWithoutAGPUHasAHistoryOfResidentMemory(t *testing.T) {
 	f := &Machine{checked: map[checkedProcess]string{}}
 	self := []procs.Process{{PID: os.Getpid()}}
 	f.take(nvml.View{}, self)
@@ -102,7 +102,7 @@ func TestAProcessWithoutAGPUHasAHistoryOfItsResidentMemoryWhichAnEarlierLookKeep
 	}
 }
 
-func TestWhatElseTheDriverTellsOfADeviceIsShown(t *testing.T) {
+func TestFurtherDeviceFiguresAreShown(t *testing.T) {
 	now := time.Now()
 	before := nvml.Reading{Time: now.Add(-time.Second), NVLinkSent: maybe.Known(1 << 30),
 		NVLinkReceived: maybe.Known(0)}

@@ -12,10 +12,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// Probes is a process watched by probes as the screen sees it: a Process whose rows are intervals of
-// time. A row shows the most that was held in its interval, where a step's shows what was left at its end:
-// intervals are cut anywhere in a step, and a figure from a moment that means nothing would jump from row to
-// row. For the same reason nothing is said of leaks and rows that stand out. It implements live.Feed.
+// Probes is a process watched by probes, as the screen sees it: a Process whose rows are intervals of time. A
+// row shows the most that was held in its interval, where a step's row shows what was left at its end.
+// Intervals are cut anywhere in a step, and a figure from an arbitrary moment would jump from row to row. For
+// the same reason it reports neither leaks nor rows that stand out. It implements live.Feed.
 type Probes struct {
 	*Process
 	mu   sync.Mutex
@@ -23,7 +23,7 @@ type Probes struct {
 	ooms int64 // so far
 }
 
-// errNothingToAsk answers orders: they make sense of steps only.
+// errNothingToAsk answers orders, which only make sense for steps.
 var errNothingToAsk = errors.New("probes capture everything whole as it comes: there is nothing to ask for")
 
 // NewProbes returns the feed of a process that is watched by probes.
@@ -58,7 +58,7 @@ func (f *Probes) Look() live.Look {
 	l.Alerts = slices.DeleteFunc(slices.Clone(l.Alerts),
 		func(a live.Alert) bool { return a.Kind == live.Leak || a.Kind == live.Spike || a.Kind == live.Slow })
 	l.Row, l.Capture.All = "interval", true
-	// what a probe costs is spent inside of the program's own calls and cannot be measured
+	// a probe's cost is spent inside the program's own calls and cannot be measured
 	l.Capture.Share, l.Capture.Measured = 0, false
 	return l
 }

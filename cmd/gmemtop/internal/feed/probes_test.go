@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-func TestARowOfProbesShowsTheMostThatItsIntervalHeldAndClaimsNothingOfSteps(t *testing.T) {
+func TestProbeRowsShowTheIntervalsMaximumAndNoStepAlerts(t *testing.T) {
 	s := job.NewWatch(job.Options{}).Process
 	f := NewProbes(NewProcess(s, ""))
 	for i := range int64(100) { // grows without end: of steps that would be a leak

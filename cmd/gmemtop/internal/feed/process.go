@@ -26,52 +26,51 @@ import (
 )
 
 // Process is a watched process as the screen sees it: captured stretches become timelines, off the event
-// loop, and steps get the one figure that is drawn. It implements live.Feed.
+// loop, and each step gets the one figure that is drawn. It implements live.Feed.
 type Process struct {
 	capture.Changes
 	process *job.Process
 	books   *books.Books
 	ids     *atomic.Int64 // of the last window, shared by the feeds of a job
-	poke    chan struct{} // receives when the feed came to the front
+	poke    chan struct{} // receives when the feed comes to the front
 
-	taking  sync.Mutex // a look is made by one at a time
+	taking  sync.Mutex // only one look is made at a time
 	windows map[*traces.Trace]live.Window
 
 	mu     sync.Mutex
-	back   bool // another process of the job is shown: no timelines are made
+	back   bool // another process of the job is shown; make no timelines
 	look   live.Look
 	target capture.Target
 	recent runs.Peer
 	held   int    // windows that the session holds
 	seen   int64  // index of the last step that is in look, -1 for none
-	spans  []span // of steps that were captured whole, those forgotten as well
+	spans  []span // steps captured whole, including forgotten ones
 	rises  risingCounts
-	// allocator says that a device's allocator reports what is allocated.
+	// allocator means that a device's allocator reports what is allocated.
 	allocator bool
 }
 
-// risingCounts are counts since the process began, from which those of a step are told.
+// risingCounts are totals since the process began, from which a step's counts are computed.
 type risingCounts struct{ retries, ooms int64 }
 
-// shownOutput is how many lines of a command's output the screen has at hand.
+// shownOutput is how many lines of a command's output the screen keeps.
 const shownOutput = 500
 
-// How long a feed rests after it was brought up to date: what is shown needs no more, and the processes that
-// are not shown less.
+// How long a feed rests after an update: often enough for the screen, and less often for hidden processes.
 const (
 	restShown = 40 * time.Millisecond
 	restBack  = 800 * time.Millisecond
 )
 
-// residentNoise is by how much a process's resident memory wanders: caches of libraries, arenas of the C
+// residentNoise is how much a process's resident memory fluctuates: library caches, arenas of the C
 // allocator.
 const residentNoise = 16 << 20
 
-// silenceLook is the time between two looks at a job from which nothing comes.
+// silenceLook is the time between two looks at a silent job.
 const silenceLook = 2 * time.Second
 
-// NewProcess returns the feed of a process; waiting says what is waited for before anything comes. NVML
-// is asked only about a process whose steps have figures of a device's allocator.
+// NewProcess returns the feed of a process; waiting says what it waits for before anything arrives. It asks
+// NVML only about a process whose steps have figures from a device's allocator.
 func NewProcess(p *job.Process, waiting string) *Process {
 	f := &Process{
 		process: p, books: books.New(p.History), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
@@ -79,11 +78,11 @@ func NewProcess(p *job.Process, waiting string) *Process {
 		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
 		recent: runs.TypicalPeer(nil), target: capture.Target{Rank: -1},
 	}
-	f.Tell() // that it waits, and for what
+	f.Tell() // show what it is waiting for
 	return f
 }
 
-// Start brings the feed up to date from now on, until stop is called, and once more then.
+// Start keeps the feed up to date until stop is called, which updates it once more.
 func (f *Process) Start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -94,8 +93,8 @@ func (f *Process) Start() (stop func()) {
 	}
 }
 
-// run brings the feed up to date until ctx is done, and once more then, though what was captured whole is not
-// waited for.
+// run keeps the feed up to date until ctx is done, and updates it once more then, without waiting for
+// captured steps.
 func (f *Process) run(ctx context.Context) {
 	defer func() {
 		f.show(false)
@@ -107,14 +106,14 @@ func (f *Process) run(ctx context.Context) {
 		if f.isBack() {
 			rest = restBack
 		}
-		select { // many changes are one: a fast job does not keep the viewer busy
+		select { // batch changes, so that a fast job does not keep the viewer busy
 		case <-ctx.Done():
 			return
 		case <-f.poke:
 		case <-time.After(rest):
 		}
 		patient, cancel := ctx, func() {}
-		if !v.Ended { // silence is shown as well
+		if !v.Ended { // silence is shown too
 			patient, cancel = context.WithTimeout(ctx, silenceLook)
 		}
 		_, _ = f.process.History.Wait(patient, v.Version)
@@ -122,7 +121,7 @@ func (f *Process) run(ctx context.Context) {
 	}
 }
 
-// show says whether the feed is the one that is shown.
+// show tells the feed whether it is the one shown.
 func (f *Process) show(shown bool) {
 	f.mu.Lock()
 	f.back = !shown
@@ -141,7 +140,7 @@ func (f *Process) isBack() bool {
 	return f.back
 }
 
-// take makes a look of what the session holds. Timelines are built before the lock is taken.
+// take makes a look from what the session holds. It builds timelines before taking the lock.
 func (f *Process) take(ctx context.Context) capture.View {
 	f.taking.Lock()
 	defer f.taking.Unlock()
@@ -199,8 +198,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	return v
 }
 
-// timelines returns the session's windows with their timelines, and how many of those that were shown before
-// are gone.
+// timelines returns the session's windows with their timelines, and how many of those shown before are gone.
 func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows []live.Window,
 	gone int) {
 	kept := map[*traces.Trace]live.Window{}
@@ -235,7 +233,7 @@ func howCaptured(w capture.Window) string {
 	return text
 }
 
-// addSteps appends the steps that are new.
+// addSteps appends new steps.
 func (f *Process) addSteps(v capture.View) {
 	l := &f.look
 	from, _ := slices.BinarySearchFunc(v.Steps, f.seen+1, func(s capture.Step,
@@ -250,8 +248,8 @@ func (f *Process) addSteps(v capture.View) {
 	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
 		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
 	}
-	// Not every step has totals, least of all the last one: which figure it is has been settled by those that
-	// have.
+	// Not every step has totals, least of all the last one; steps that have them determine which figure to
+	// show.
 	l.Figure = "resident memory"
 	if f.allocator {
 		l.Figure = "allocated memory"
@@ -296,11 +294,10 @@ func (f *Process) addSteps(v capture.View) {
 	}
 }
 
-// markPlans says of each window whether a plan was carried out in it. A window may come before its last step
-// does.
+// markPlans marks each window in which a plan was carried out. A window may arrive before its last step does.
 func (f *Process) markPlans() {
 	l := &f.look
-	l.Windows = slices.Clone(l.Windows) // earlier looks hold the same
+	l.Windows = slices.Clone(l.Windows) // earlier looks share the slice
 	for i := range l.Windows {
 		w := &l.Windows[i]
 		first, _ := slices.BinarySearchFunc(l.Steps, w.First,
@@ -314,9 +311,9 @@ func (f *Process) markPlans() {
 	}
 }
 
-// excused says of which steps it is no news that they took long: the first ones, those that were captured
-// whole and the one after them, in which what was captured is packed up, and the newest ones, of which it is
-// not known yet whether they were.
+// excused reports which steps may be slow without an alert: the first ones, those captured whole and the one
+// after (which packs up what was captured), and the newest ones, because it is not known yet whether they
+// were captured.
 func (f *Process) excused(v capture.View) func(step int64) bool {
 	for _, w := range v.Windows {
 		if n := len(f.spans); n == 0 || f.spans[n-1].last < w.Last+1 {
@@ -347,15 +344,14 @@ func (f *Process) excused(v capture.View) func(step int64) bool {
 type span struct{ first, last int64 }
 
 const (
-	// firstSlow is the first step of which it is news that it took long.
+	// firstSlow is the first step whose slowness is worth an alert.
 	firstSlow = 8
-	// settling is how long a captured step may take to come here.
+	// settling is how long a captured step may take to arrive.
 	settling = 2 * time.Second
 )
 
-// step reads a step as the screen shows it. What the allocator holds when a step is over says most of what
-// can be had without disturbing the program's own peak marks; where there is no such allocator, resident
-// memory has to do.
+// step converts a step for the screen. What the allocator holds at a step's end is the best figure available
+// without disturbing the program's own peak statistics; without such an allocator, resident memory has to do.
 func (f *Process) step(s capture.Step) live.Step {
 	x := live.Step{
 		Index: s.Index, Forward: s.Forward, Backward: s.Backward, Optimizer: s.Optimizer,
@@ -422,7 +418,7 @@ func (f *Process) describe(v capture.View) {
 		var parts []books.Entry
 		var whole books.Entry
 		ok := false
-		if !f.back { // the driver is asked about what is shown
+		if !f.back { // ask the driver only about the shown process
 			parts, whole, ok = f.books.Parts(t.PID, s)
 		}
 		if !ok {
@@ -438,7 +434,7 @@ func (f *Process) describe(v capture.View) {
 
 // Look implements live.Feed.
 func (f *Process) Look() live.Look {
-	version := f.Now() // read first: a look is never newer than it says
+	version := f.Now() // read first, so that a look is never newer than its version
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := f.look
@@ -447,7 +443,7 @@ func (f *Process) Look() live.Look {
 	return l
 }
 
-// rank returns the feed's job as a row of the list of a job's processes.
+// rank returns the feed's process as a row in the list of a job's processes.
 func (f *Process) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -115,7 +115,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 }
 
 // Totals are taken as often as they cost little: the last step of a job may have none.
-func TestAJobOnAGPUIsJudgedByAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
+func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 	f, s := follow(t, nil)
 	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
 	for i := range int64(5) {
@@ -149,7 +149,7 @@ func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	}
 }
 
-func TestAStepUnderAPlanIsMarkedWheneverItsWindowComes(t *testing.T) {
+func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 	f, s := follow(t, nil)
 	s.Begin(capture.Target{PID: 7})
 	under := func(i int64) capture.Step {
@@ -230,7 +230,7 @@ func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
 	}
 }
 
-func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
+func TestTailKeepsTheLastLinesAndAProgressBarsLastState(t *testing.T) {
 	f, s := follow(t, nil)
 	if l := f.Look(); l.Output != nil {
 		t.Error("a job that was not started here has output")
@@ -242,7 +242,7 @@ func TestOutputIsTheLastLinesAndAProgressBarItsLastState(t *testing.T) {
 	}
 }
 
-func TestCountsSinceTheBeginningBecomeCountsOfAStep(t *testing.T) {
+func TestRisingCountsBecomeCountsPerStep(t *testing.T) {
 	f, s := follow(t, nil)
 	for i, ooms := range []int64{0, 0, 2, 2, 3} {
 		x := stepOf(int64(i))

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// depths returns by what means a job's steps can be captured, with what that cost the last time.
+// depths returns the ways to capture a job's steps, with what each cost the last time.
 func depths(v capture.View) []live.Depth {
 	var list []live.Depth
 	for _, x := range say.Depths {
@@ -32,7 +32,7 @@ func depths(v capture.View) []live.Depth {
 	return list
 }
 
-// Script is the name of the script in a command line, or that of its program.
+// Script is the name of the script in a command line, or else of its program.
 func Script(argv []string) string {
 	for _, w := range argv {
 		if strings.HasSuffix(w, ".py") {
@@ -42,11 +42,11 @@ func Script(argv []string) string {
 	return filepath.Base(argv[0])
 }
 
-// HowEnded says how a job ended, of which a terminal can print all. It completes "ended: ...".
+// HowEnded says how a job ended, in printable characters. It completes "ended: ...".
 func HowEnded(e capture.End) string { return report.Printable(say.End(e)) }
 
-// silence says for how long there was no step, where that is longer than a pause between two steps that take
-// typically so long, and why, where the process's state tells.
+// silence says how long there has been no step, if that is longer than the usual pause between steps, and
+// why, if the process's state shows it.
 func silence(since, typical time.Duration, pid int, state func(pid int) byte) string {
 	const least, steps = 10 * time.Second, 20
 	if since < max(least, steps*typical) {
@@ -65,7 +65,7 @@ func failed(e capture.End) bool {
 		(e.Code.Or(0) > 0 || e.Detail != "")
 }
 
-// Tail returns the last lines of a command's output, nil where the command was not started here.
+// Tail returns the last lines of a command's output, nil if the command was not started here.
 func Tail(v capture.View) []string {
 	if v.Output == nil {
 		return nil

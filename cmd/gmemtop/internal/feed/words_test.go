@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestAJobFromWhichNothingComesIsNotSaidToRunWell(t *testing.T) {
+func TestSilenceIsReported(t *testing.T) {
 	const s = time.Second
 	for _, c := range []struct {
 		since, typical time.Duration

@@ -1,4 +1,5 @@
-// Package fit says what a training takes on a GPU that need not be there, and whether that fits.
+// Package fit estimates how much memory a training takes on a GPU that need not be present, and whether it
+// fits.
 package fit
 
 import (
@@ -17,18 +18,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Training is a command that trains, and the device that it is to fit.
+// Training is a command that trains, and the device that it should fit.
 type Training struct {
-	// Options say how the command is run; its device is made of the fields below.
+	// Options say how to run the command; the fields below determine its device.
 	Options estimate.Options
-	// Argv is the command. Sizes are put into its places.
+	// Argv is the command. Sizes are substituted for its placeholders.
 	Argv     []string
 	Hardware plan.Hardware
-	// Budget is the memory that it has to fit in, and Outside what of it no tensor accounts for.
+	// Budget is the memory that it must fit in, and Outside the part of it that no tensor accounts for.
 	Budget, Outside int64
-	// Notes are put into the report.
+	// Notes go into the report.
 	Notes []string
-	// Real has PyTorch's own allocator answer; nil emulates it.
+	// Real runs PyTorch's own allocator; nil emulates it.
 	Real *Real
 }
 
@@ -37,27 +38,27 @@ type Estimate struct {
 	Size
 	Result *estimate.Result
 	Device *timeline.Device
-	// Peak is what is allocated at most, at PeakAt, in step PeakStep, counted from 1, 0 before the first and
+	// Peak is the most that is allocated, at PeakAt, in step PeakStep: counted from 1, 0 before the first and
 	// after the last. A block that the allocator does not split counts whole.
 	Peak     int64
 	PeakAt   timeline.Moment
 	PeakStep int
-	// Reserved is what PyTorch's caching allocator would reserve, and Fits whether that fits.
+	// Reserved is what PyTorch's caching allocator would reserve; Fits reports whether that fits.
 	Reserved int64
 	Fits     bool
 	// StepTime is that of the last step, in nanoseconds.
 	StepTime int64
-	// Process is what PyTorch's own allocator said in the fullest of so many processes; nil where it was
-	// emulated.
+	// Process is what PyTorch's own allocator reported in the process that used the most memory; nil if it
+	// was emulated.
 	Process   *estimate.Process
 	Processes int
 }
 
-// Unseen reports whether the script ended before its first step, so that nothing says what a step takes.
+// Unseen reports whether the script ended before its first step, so that the memory of a step is unknown.
 func (x *Estimate) Unseen() bool { return x.Fits && x.Result.Steps == 0 }
 
-// capabilities are the compute capabilities and numbers of multiprocessors of the presets, by how their names
-// begin; scripts see any other as an A100.
+// capabilities are compute capabilities and numbers of multiprocessors by prefix of a preset's name; to
+// scripts, any other GPU looks like an A100.
 var capabilities = []struct {
 	prefix     string
 	capability [2]int
@@ -119,8 +120,8 @@ func (t *Training) estimate(ctx context.Context, size Size, r *estimate.Result) 
 	return x, nil
 }
 
-// settings are those that the command's torch reads from its environment for its caching allocator. They are
-// noted where there are any.
+// settings returns the caching allocator's settings that the command's torch reads from its environment. If
+// there are any, it adds a note.
 func (t *Training) settings(r *estimate.Result) (allocator.Settings, error) {
 	torch, err := allocator.ParseVersion(r.Torch)
 	if err != nil {
@@ -148,9 +149,9 @@ func (t *Training) settings(r *estimate.Result) (allocator.Settings, error) {
 	return settings, nil
 }
 
-// reserve emulates the caching allocator over everything that the script did: without a limit for what it
-// would reserve, and where that does not fit, with the budget for the limit, where it gives its cache back
-// before it runs out.
+// reserve emulates the caching allocator over the whole script, first without a limit on what it may reserve.
+// If that does not fit, it emulates it again with the budget as the limit: the allocator then returns its
+// cache to the driver before it runs out.
 func (t *Training) reserve(ctx context.Context, x *Estimate, settings allocator.Settings) error {
 	all, err := emulate(ctx, x.Device, settings, 1<<50)
 	if err != nil {
@@ -168,7 +169,7 @@ func (t *Training) reserve(ctx context.Context, x *Estimate, settings allocator.
 	return nil
 }
 
-// emulated is what the caching allocator did.
+// emulated is the result of emulating the caching allocator.
 type emulated struct {
 	allocated int64           // the most, at the moment at
 	at        timeline.Moment // the first such
@@ -176,7 +177,7 @@ type emulated struct {
 	met       bool            // all requests were met
 }
 
-// emulate sends a device's allocations through PyTorch's caching allocator on a driver with so much memory,
+// emulate runs a device's allocations through PyTorch's caching allocator on a driver with that much memory,
 // up to the first request that it cannot meet.
 func emulate(ctx context.Context, d *timeline.Device, settings allocator.Settings, capacity int64) (
 	seen emulated, err error) {
@@ -219,15 +220,15 @@ func emulate(ctx context.Context, d *timeline.Device, settings allocator.Setting
 // LargestBatch is the largest batch that fits, 0 where none does.
 type LargestBatch struct {
 	Batch int
-	// Inferred says that it is computed from one batch and what the categories say.
+	// Inferred means that it was computed from one batch and the growth of each category.
 	Inferred bool
-	// Over is the smallest batch that was run and does not fit, 0 where none was.
+	// Over is the smallest batch that was run and does not fit, 0 if none.
 	Over int
 }
 
-// Largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model says where
-// the border is, and runs there confirm it or move it; a command without a place for the batch is run once,
-// and what its categories say grows is planner.Scaled.
+// Largest finds the largest batch that fits. Two runs make a model of how sizes grow, the model predicts the
+// limit, and runs near it confirm or correct it. A command without {batch} runs once, and planner.Scaled
+// scales the categories that grow.
 func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
 	if t.Real != nil {
 		return t.largestReal(ctx, all)
@@ -275,10 +276,10 @@ func (t *Training) Largest(ctx context.Context, all []*Estimate) (*LargestBatch,
 	return &LargestBatch{Batch: n}, nil
 }
 
-// mostRuns bounds the runs that confirm a model's answer.
+// mostRuns limits the runs that confirm a model's answer.
 const mostRuns = 8
 
-// confirm returns the largest batch that was run and fits, near the one that a model says, 0 for none.
+// confirm returns the largest batch that was run and fits, near the model's answer, 0 for none.
 func confirm(n int, run func(batch int) (fits bool, err error)) (int, error) {
 	best := 0
 	for tries := 0; n > 0 && tries < mostRuns; tries++ {
@@ -298,7 +299,7 @@ func confirm(n int, run func(batch int) (fits bool, err error)) (int, error) {
 	return best, nil
 }
 
-// problem makes the problem of the steady step.
+// problem makes the planning problem of the steady step.
 func (t *Training) problem(ctx context.Context, x *Estimate) (*plan.Problem, error) {
 	p, err := plan.FromDevice(ctx, x.Device, plan.BuildOptions{Iteration: -1, Hardware: t.Hardware,
 		Name: "the script"})

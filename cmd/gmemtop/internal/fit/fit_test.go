@@ -45,7 +45,7 @@ func estimated(t *testing.T, x *Training, size Size, script string) *Estimate {
 	return e
 }
 
-func TestAnEstimateIsWhatTheScriptAllocatedAndWhatTheAllocatorReserves(t *testing.T) {
+func TestEstimateReportsAllocatedAndReserved(t *testing.T) {
 	const mib = 1 << 20
 	const peak = "peak 32 MiB in step 2, reserved 60 MiB, "
 	for _, c := range []struct {
@@ -111,7 +111,7 @@ func TestTheModelsAnswerIsConfirmedByRuns(t *testing.T) {
 	}
 }
 
-func TestSizesAndTheirPlacesGoTogether(t *testing.T) {
+func TestSizesMatchPlaceholders(t *testing.T) {
 	for _, c := range []struct {
 		command            string
 		batches, sequences []int
@@ -150,7 +150,7 @@ func TestSizesAndTheirPlacesGoTogether(t *testing.T) {
 	}
 }
 
-func TestTheReportSaysWhatFitsAndWhatTheFiguresLeaveOut(t *testing.T) {
+func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
 	x := &Training{Budget: 46 << 20, Outside: 1 << 20, Hardware: plan.Hardware{Name: "A100"}}
 	small := estimated(t, x, Size{Batch: 8, Sequence: 64}, twoSteps)
 	small.Result.MadeUp = []estimate.Answer{{Op: "item", Count: 2}, {Op: "tolist", Count: 1}}
@@ -182,7 +182,7 @@ func TestTheReportSaysWhatFitsAndWhatTheFiguresLeaveOut(t *testing.T) {
 
 note: values made up: 3 (item 2, tolist 1)
 note: a stream was made
-note: the script ended before its first step: the peak is that of all it did, and says nothing of a step
+note: the script ended before its first step: the peak covers everything it did, and says nothing of a step
 note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it
 `
 	if got := b.String(); got != strings.TrimPrefix(want, "\n") {

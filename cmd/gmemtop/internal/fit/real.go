@@ -15,20 +15,20 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Real has a command run with PyTorch's own allocator, on a stand-in GPU.
+// Real runs a command with PyTorch's own allocator, on a stand-in GPU.
 type Real struct {
 	Card      standin.Card
 	AllocConf string // PYTORCH_CUDA_ALLOC_CONF; "" leaves it as it is
-	// Building is called if the stand-in has to be compiled first, which takes a minute; nil for nobody.
+	// Building is called if the stand-in has to be compiled first, which takes a minute; may be nil.
 	Building func()
 }
 
-// cards are the stand-in's models for presets that have one.
+// cards maps presets to the stand-in's models.
 var cards = map[string]string{"V100-SXM2-16GB": "v100-16", "V100-SXM2-32GB": "v100",
 	"A100-SXM4-40GB": "a100-40", "A100-SXM4-80GB": "a100", "H100-SXM5-80GB": "h100", "H200-SXM-141GB": "h200"}
 
-// CardNamed finds the card that --hardware names. A preset's name means the same card as it does elsewhere;
-// other names are those of the stand-in's models.
+// CardNamed finds the card that --hardware names. A preset's name means the same card as everywhere else;
+// other names are the stand-in's models.
 func CardNamed(name string) (standin.Card, error) {
 	if len(hardware.Meant(name)) > 0 {
 		h, err := hardware.ByName(name)
@@ -49,8 +49,8 @@ func CardNamed(name string) (standin.Card, error) {
 		"run for: %s, or all", name, strings.Join(names, ", "))
 }
 
-// Memory returns what a device has, in bytes: what its driver says where that is known, a little less than
-// its data sheet.
+// Memory returns a device's memory in bytes: what its driver reports, if known, which is a little less than
+// its data sheet says.
 func Memory(hw *plan.Hardware) int64 {
 	if c, ok := standin.CardNamed(cards[hw.Name]); ok {
 		return c.Memory
@@ -58,7 +58,7 @@ func Memory(hw *plan.Hardware) int64 {
 	return hw.MemoryBytes
 }
 
-// Variants says which cards a name leaves open, and which of them it means; "" for a name that means one.
+// Variants says which cards an ambiguous name could mean and which one is used; "" for an unambiguous name.
 func Variants(name string) string {
 	all := hardware.Meant(name)
 	h, err := hardware.ByName(name)
@@ -69,8 +69,8 @@ func Variants(name string) string {
 		strings.Join(all, ", "))
 }
 
-// realAt runs the command at a size with PyTorch's own allocator. Of several processes the one that reserves
-// most stands for all.
+// realAt runs the command at a size with PyTorch's own allocator. If it runs several processes, the one that
+// reserves most stands for all.
 func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 	o := estimate.RealOptions{Options: t.Options, Card: t.Real.Card.Model, Memory: t.Budget,
 		Outside: t.Outside, AllocConf: t.Real.AllocConf, Building: t.Real.Building}
@@ -108,8 +108,8 @@ func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 		Reserved: books.Reserved, Fits: !p.Died, Process: p, Processes: len(all)}, nil
 }
 
-// largestReal finds the largest batch that fits by running the command: sizes that ran say by how much a
-// sample more is reserved, and where that leads is run.
+// largestReal finds the largest batch that fits by running the command. Completed runs show how much more
+// memory each sample reserves, and it runs the size that this predicts.
 func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBatch, error) {
 	reserved := map[int]int64{} // of batches that fit
 	least := 0                  // the smallest that does not
@@ -163,7 +163,7 @@ func (t *Training) largestReal(ctx context.Context, all []*Estimate) (*LargestBa
 	return &LargestBatch{Batch: most, Over: least}, nil
 }
 
-// fullOf says in words where a process ran out of memory.
+// fullOf describes where a process ran out of memory.
 func fullOf(p *estimate.Process, u timeline.Units) string {
 	if len(p.OutOfMemory) == 0 { // another allocator than PyTorch's own raised it
 		return fmt.Sprintf("out of memory in step %d", p.Steps+1)
@@ -176,7 +176,7 @@ func fullOf(p *estimate.Process, u timeline.Units) string {
 // shortLine is a line of the script without its folder.
 func shortLine(line string) string { return filepath.Base(line) }
 
-// realNotes are what the figures of PyTorch's own allocator leave out.
+// realNotes adds what the figures of PyTorch's own allocator leave out.
 func realNotes(x *Estimate, add func(string)) {
 	p := x.Process
 	if n := len(p.OutOfMemory); n > 0 && !p.Died {
@@ -201,7 +201,7 @@ func realNotes(x *Estimate, add func(string)) {
 		"on it")
 }
 
-// mostAnswers bounds the lines of the script that are listed.
+// mostAnswers limits how many lines of the script are listed.
 const mostAnswers = 8
 
 // Cards is what a training takes on each card.
@@ -209,14 +209,14 @@ type Cards struct {
 	Rows []CardRow
 }
 
-// CardRow is what it takes on one card, or why that cannot be said.
+// CardRow is what it takes on one card, or why that is unknown.
 type CardRow struct {
 	Card   standin.Card
 	Report *Report // nil for none
 	Why    error
 }
 
-// WriteText writes a table, the card with least memory first, and which is the smallest that fits.
+// WriteText writes a table, the card with least memory first, and names the smallest that fits.
 func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	var b strings.Builder
 	smallest, unseen, widest := "", false, 0
@@ -263,7 +263,7 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 	return err
 }
 
-// Unseen reports whether the script ended before its first step on some card, and fitted none.
+// Unseen reports whether the script ended before its first step on some card, and fits none.
 func (c *Cards) Unseen() bool {
 	return !c.Fits() &&
 		slices.ContainsFunc(c.Rows, func(r CardRow) bool { return r.Report != nil && r.Report.Unseen() })

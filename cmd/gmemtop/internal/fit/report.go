@@ -19,7 +19,7 @@ type Report struct {
 	Training *Training
 	// Estimates holds at least one.
 	Estimates []*Estimate
-	// Largest is nil where it was not looked for.
+	// Largest is nil if it was not asked for.
 	Largest *LargestBatch
 }
 
@@ -31,7 +31,7 @@ func (r *Report) Fits() bool {
 // Unseen reports whether the script ended before its first step at some size.
 func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).Unseen) }
 
-// WriteText writes the report for people.
+// WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer, u timeline.Units) error {
 	var b strings.Builder
 	r.text(&b, u)
@@ -117,7 +117,7 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 	}
 }
 
-// notes are what the figures leave out, each once.
+// notes returns what the figures leave out, each note once.
 func (r *Report) notes() []string {
 	var notes []string
 	add := func(n string) {
@@ -137,12 +137,12 @@ func (r *Report) notes() []string {
 			add(fmt.Sprintf("values made up: %d (%s)", n, strings.Join(of, ", ")))
 		}
 		if x.Process != nil && x.Process.Died {
-			// What it did before says little of what it would take.
+			// What the script did before its first step says little about what a step takes.
 		} else if x.Result.Steps == 0 {
-			add("the script ended before its first step: the peak is that of all it did, and says nothing " +
+			add("the script ended before its first step: the peak covers everything it did, and says nothing " +
 				"of a step")
 		} else if x.Result.Steps < 2 {
-			add("one step alone was seen: later ones hold the optimizer's state from their beginning")
+			add("only one step was seen: later ones hold the optimizer's state from their start")
 		}
 		for _, n := range x.Result.Notes {
 			add(n)
@@ -194,7 +194,7 @@ type categoryJSON struct {
 	Requested int64  `json:"requested_bytes"`
 }
 
-// WriteJSON writes the report for programs.
+// WriteJSON writes the report as JSON.
 func (r *Report) WriteJSON(w io.Writer) error {
 	e, largest := r.Training, r.Largest
 	j := reportJSON{Schema: report.SchemaVersion, Budget: e.Budget, Outside: e.Outside,

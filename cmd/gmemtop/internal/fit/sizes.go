@@ -10,13 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/managers/batch"
 )
 
-// Places in the command's words that each size of --batch and --sequence is put into.
+// Placeholders in the command that each size of --batch and --sequence replaces.
 const (
 	batchPlace    = "{batch}"
 	sequencePlace = "{sequence}"
 )
 
-// Sizes are those that a command is run at.
+// Sizes are the sizes to run a command at.
 type Sizes struct {
 	Batches, Sequences []int
 }
@@ -44,8 +44,8 @@ func (s *Sizes) All() []Size {
 	return all
 }
 
-// Check returns an error where sizes and the places in a command do not go together; maxBatch says that the
-// largest batch is looked for too.
+// Check returns an error if sizes and the placeholders in a command do not match; maxBatch means that the
+// largest batch is wanted too.
 func (s *Sizes) Check(argv []string, maxBatch bool) error {
 	command := strings.Join(argv, " ")
 	switch {
@@ -70,7 +70,7 @@ func (s *Sizes) Check(argv []string, maxBatch bool) error {
 	return nil
 }
 
-// command returns argv with a size in its places.
+// command returns argv with a size substituted.
 func (s Size) command(argv []string) []string {
 	places := strings.NewReplacer(batchPlace, strconv.Itoa(s.Batch), sequencePlace, strconv.Itoa(s.Sequence))
 	var words []string

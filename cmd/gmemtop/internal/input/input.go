@@ -1,4 +1,4 @@
-// Package input reads what the screen shows of saved traces: one, two to compare, or a run of many.
+// Package input loads saved traces for the screen: one, two to compare, or a run of many.
 package input
 
 import (
@@ -19,10 +19,10 @@ import (
 // stages are the stages of a load in words.
 var stages = map[string]string{load.StageRead: "reading", load.StageCache: "reading the decoded copy"}
 
-// Progress is told how far work is: total is 0 where it is not known.
+// Progress is called with the progress of work: total is 0 if it is unknown.
 type Progress func(stage string, done, total int64)
 
-// Options returns those of a load that tells p, in words, how far it is.
+// Options returns load options that report progress to p in words.
 func Options(o load.Options, p Progress) load.Options {
 	o.Progress = func(stage string, done, total int64) { p(stages[stage], done, total) }
 	if o.Waiting == nil {
@@ -31,13 +31,13 @@ func Options(o load.Options, p Progress) load.Options {
 	return o
 }
 
-// Timeline builds the timeline of a trace and tells p how far that is.
+// Timeline builds the timeline of a trace and reports its progress to p.
 func Timeline(ctx context.Context, t *traces.Trace, p Progress) (*timeline.Timeline, error) {
 	return timeline.Build(ctx, t,
 		func(done, total int64) { p("matching allocations with frees", done, total) })
 }
 
-// AnyFolder reports whether there is a folder among paths.
+// AnyFolder reports whether any of paths is a folder.
 func AnyFolder(paths []string) bool {
 	return slices.ContainsFunc(paths, func(p string) bool {
 		info, err := os.Stat(p)
@@ -45,8 +45,8 @@ func AnyFolder(paths []string) bool {
 	})
 }
 
-// Load reads one or two files as timelines, folders and longer lists as a run. Beside an error it may return
-// what was sound.
+// Load reads one or two files as timelines, and folders and longer lists as a run. With an error it may still
+// return the sound part.
 func Load(ctx context.Context, paths []string, o load.Options, p Progress) (tui.Loaded, error) {
 	if AnyFolder(paths) || len(paths) > 2 {
 		return loadRun(ctx, paths, o, p)
@@ -79,7 +79,7 @@ func loadTimeline(ctx context.Context, path string, o load.Options, p Progress) 
 	return t, err
 }
 
-// stripColumns is how finely a run keeps each rank's usage: as many columns as the widest screen has.
+// stripColumns is the resolution of each rank's usage in a run: as many columns as the widest screen has.
 const stripColumns = 400
 
 // loadRun reads a run: a summary of each rank, and the timeline of the one that stands out most.
@@ -114,7 +114,7 @@ func loadRun(ctx context.Context, paths []string, o load.Options, p Progress) (t
 	return l, damaged
 }
 
-// skipped counts the files of folders that no trace could be read from.
+// skipped counts the files in folders that could not be read as traces.
 type skipped struct {
 	foreign, damaged int
 	example          string // a damaged one, else a foreign one
@@ -133,7 +133,7 @@ func (s *skipped) add(path string, why error) {
 	}
 }
 
-// sentence says how many files were left out beside the traces that were read, "" for none.
+// sentence says how many files were left out, "" for none.
 func (s *skipped) sentence(read int) string {
 	if s.foreign+s.damaged == 0 {
 		return ""
@@ -149,8 +149,8 @@ func (s *skipped) sentence(read int) string {
 		timeline.Counted(read+s.foreign+s.damaged, "file"), strings.Join(parts, ", "), s.example)
 }
 
-// Choose has l open at the first of the devices that o selects, and at its stretch of events. It is called
-// while the trace loads, because finding iterations takes a while in long ones.
+// Choose makes l open at the first device that o selects, and at its stretch of events. It runs while the
+// trace loads, because finding iterations in long traces takes a while.
 func Choose(l *tui.Loaded, o report.Options) error {
 	t := l.Timelines[0]
 	devices, err := o.Devices.Of(t)

@@ -8,9 +8,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Clean returns body with a writer that takes away what drives a terminal, as report.Printable does; line
-// ends and tabs stay. Names from files, processes and devices come into reports in many places, and this is
-// the one that all reports pass.
+// Clean returns body with a writer that removes terminal control sequences, as report.Printable does; line
+// ends and tabs stay. Many places put names from files, processes and devices into reports; all reports pass
+// through here.
 func Clean(body func(w io.Writer) error) func(w io.Writer) error {
 	return func(w io.Writer) error {
 		c := cleaner{w: w}
@@ -24,7 +24,7 @@ func Clean(body func(w io.Writer) error) func(w io.Writer) error {
 
 type cleaner struct {
 	w    io.Writer
-	rest []byte // the begin of a character whose other bytes come with the next Write
+	rest []byte // the first bytes of a character that the next Write completes
 }
 
 func (c *cleaner) Write(b []byte) (int, error) {
@@ -46,7 +46,7 @@ func (c *cleaner) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// partial returns how many bytes at the end of b begin a character that is not over.
+// partial returns how many bytes at the end of b belong to an incomplete character.
 func partial(b []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(b); n++ {
 		if tail := b[len(b)-n:]; utf8.RuneStart(tail[0]) {

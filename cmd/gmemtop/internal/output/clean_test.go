@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCleanTakesAwayWhatDrivesATerminal in whatever pieces the text comes.
-func TestCleanTakesAwayWhatDrivesATerminal(t *testing.T) {
+// TestCleanRemovesControlSequences in whatever pieces the text comes.
+func TestCleanRemovesControlSequences(t *testing.T) {
 	const text = "a\x1b[31mb\x07\n\tc\u009bd\u202ee\r\x7f\x9b 3.2 µs · é 漢\xff\xe6\xbc"
 	const want = "a [31mb \n\tc d e  � 3.2 µs · é 漢���"
 	for size := 1; size <= len(text); size++ {

@@ -1,4 +1,4 @@
-// Package output writes reports to files: a file appears under its name only when it is whole.
+// Package output writes reports to files. A file appears under its name only when it is complete.
 package output
 
 import (
@@ -12,16 +12,16 @@ import (
 	"sync"
 )
 
-// ErrFolder is in the error about a name that is a folder's.
+// ErrFolder is the error for a path that is a folder.
 var ErrFolder = errors.New("is a directory")
 
 // Files writes files. The zero value is ready.
 type Files struct {
-	// Force says that files which are there already may be overwritten.
+	// Force allows overwriting existing files.
 	Force bool
 
 	mu         sync.Mutex
-	unfinished map[string]bool // paths under temporary names
+	unfinished map[string]bool // paths of temporary files
 }
 
 func (f *Files) add(path string) {
@@ -39,7 +39,7 @@ func (f *Files) done(path string) {
 	delete(f.unfinished, path)
 }
 
-// RemoveUnfinished removes what is being written now, for a program that is told to stop.
+// RemoveUnfinished removes files still being written, for a program that is told to stop.
 func (f *Files) RemoveUnfinished() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -48,8 +48,9 @@ func (f *Files) RemoveUnfinished() {
 	}
 }
 
-// Write hands body a writer to the file at path. The file appears when body has written all of it. One that
-// is there already is kept unless Force is set, and one that a symbolic link names is replaced, not the link.
+// Write calls body with a writer to the file at path. The file appears once body has written all of it. An
+// existing file is kept unless Force is set. If path is a symbolic link, Write replaces the link's target,
+// not the link.
 func (f *Files) Write(path string, body func(w io.Writer) error) error {
 	if err := f.MayWrite(path); err != nil {
 		return err
@@ -65,7 +66,7 @@ func (f *Files) Write(path string, body func(w io.Writer) error) error {
 		return fmt.Errorf("cannot write %s: %w", path, Reason(err))
 	}
 	f.add(t.Name())
-	defer func() { // the temporary file goes, even where body panics
+	defer func() { // remove the temporary file even if body panics
 		t.Close()
 		os.Remove(t.Name())
 		f.done(t.Name())
@@ -82,7 +83,7 @@ func (f *Files) Write(path string, body func(w io.Writer) error) error {
 	return os.Rename(t.Name(), path)
 }
 
-// Stream hands body a buffered writer to f.
+// Stream calls body with a buffered writer to f.
 func Stream(f *os.File, body func(w io.Writer) error) error {
 	w := bufio.NewWriterSize(f, 1<<16)
 	if err := body(w); err != nil {
@@ -92,7 +93,7 @@ func Stream(f *os.File, body func(w io.Writer) error) error {
 	return w.Flush()
 }
 
-// writeInto writes to a pipe or a device at path, which a file must not replace.
+// writeInto writes to a pipe or a device at path, which must not be replaced by a file.
 func writeInto(path string, body func(w io.Writer) error) error {
 	f, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
@@ -105,8 +106,8 @@ func writeInto(path string, body func(w io.Writer) error) error {
 	return f.Close()
 }
 
-// MayWrite returns an error where a file could not be written at path: where one is there already and Force
-// is not set, above all. It is called before any work is done for the file.
+// MayWrite returns an error if a file could not be written at path, usually because one exists and Force is
+// not set. It is called before any work is done for the file.
 func (f *Files) MayWrite(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -126,10 +127,10 @@ func (f *Files) MayWrite(path string) error {
 	return nil
 }
 
-// newFileMode is what the process's umask leaves of rw-rw-rw-; CreateTemp's own mode is for secrets.
+// newFileMode is rw-rw-rw- less the process's umask; CreateTemp's own mode is for secrets.
 func newFileMode() os.FileMode { return 0o666 &^ umask() }
 
-// Reason drops the system call and the path of an error whose message names them itself.
+// Reason strips the system call and the path from an error, for messages that name them already.
 func Reason(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -42,7 +42,7 @@ func TestAFileAppearsOnlyWhenItIsWhole(t *testing.T) {
 	}
 }
 
-func TestWhatIsNoFileIsWrittenIntoAndNotReplaced(t *testing.T) {
+func TestPipesAndLinksAreNotReplaced(t *testing.T) {
 	dir := t.TempDir()
 	whole, link := filepath.Join(dir, "whole"), filepath.Join(dir, "link")
 	if err := os.WriteFile(whole, nil, 0o666); err != nil {

@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// umask returns the process's umask, which can only be read by setting it: nothing else creates files
-// meanwhile that matters.
+// umask returns the process's umask. It can only be read by setting it; no file that matters is created
+// meanwhile.
 func umask() os.FileMode {
 	m := syscall.Umask(0o22)
 	syscall.Umask(m)

@@ -34,15 +34,15 @@ func largestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Opt
 	})
 }
 
-// Recordings are those that say how sizes grow.
+// Recordings show how sizes grow.
 type Recordings struct {
 	N int
-	// Problem makes the problem of one of them, counted from 0. That of the first is known without it.
+	// Problem makes the problem of recording i, counted from 0. The first one's is already known.
 	Problem func(i int) (*plan.Problem, error)
 }
 
-// LargestBatches finds, for every manager of a comparison of this task, the largest batch whose plan fits in
-// the budget. It calls tell with what is tried.
+// LargestBatches finds, for every manager of a comparison of this task, the largest batch whose plan fits the
+// budget. It calls tell with its progress.
 func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []plan.Manager,
 	opt replay.Options, r Recordings, tell func(string)) error {
 	at, inferred, err := t.scaling(c.Problem, r)
@@ -74,8 +74,8 @@ func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []
 	return nil
 }
 
-// batchNotes say what sizes at other batches rest on: the recordings, and what the problem at some other size
-// says about itself beside what p says.
+// batchNotes says what sizes at other batches are based on: the recordings, and what the problem at another
+// size notes beyond the notes of p.
 func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, error) {
 	notes := []string{}
 	if n := len(t.Batch); n > 1 {
@@ -89,7 +89,7 @@ func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, er
 		notes = append(notes, "~ sizes and times at other batches are computed from recordings at "+
 			strings.Join(from, ", "))
 	}
-	q, err := at(largest + 1) // some size that is no recording's own
+	q, err := at(largest + 1) // a size that no recording has
 	if err != nil {
 		return nil, err
 	}
@@ -102,8 +102,8 @@ func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, er
 	return notes, nil
 }
 
-// scaling returns what makes the problem at any batch size: the network's layers, or a model fitted to
-// recordings, of which p is the first's problem.
+// scaling returns a function that makes the problem at any batch size, from the network's layers or from a
+// model fitted to recordings, the first of which has the problem p.
 func (t *Task) scaling(p *plan.Problem, r Recordings) (at Scaled, inferred bool, err error) {
 	if t.Network != "" {
 		return t.OfNetwork, false, nil
@@ -135,7 +135,7 @@ func (t *Task) scaling(p *plan.Problem, r Recordings) (at Scaled, inferred bool,
 	return func(n int) (*plan.Problem, error) { return model.ScaledTo(n, length) }, model.Inferred(), nil
 }
 
-// checkSizes refuses sizes that do not go with the number of recordings.
+// checkSizes rejects sizes that do not match the number of recordings.
 func (t *Task) checkSizes(recordings int) error {
 	lengths := len(t.Sequence)
 	switch {
@@ -158,7 +158,7 @@ func (t *Task) checkSizes(recordings int) error {
 	return nil
 }
 
-// points are the recordings with their sizes.
+// points returns the recordings with their sizes.
 func (t *Task) points(p *plan.Problem, r Recordings) ([]batch.Point, error) {
 	points := make([]batch.Point, r.N)
 	for i := range points {

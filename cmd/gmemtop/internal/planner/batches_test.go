@@ -53,7 +53,7 @@ func TestTheLargestBatchIsTheLastThatFits(t *testing.T) {
 
 // The largest batches of a comparison stand in its results, with what they rest on: one recording, or two
 // that show how sizes grow.
-func TestTheLargestBatchesStandInTheComparison(t *testing.T) {
+func TestComparisonGetsLargestBatches(t *testing.T) {
 	ctx := context.Background()
 	m, err := Manager("caching")
 	if err != nil {
@@ -130,7 +130,7 @@ func TestSizesGoWithTheRecordings(t *testing.T) {
 	}
 }
 
-func TestOneManagerIsNamed(t *testing.T) {
+func TestManagerTakesExactlyOneName(t *testing.T) {
 	for _, name := range []string{"none", "all", "joint,caching"} {
 		if _, err := Manager(name); !errors.As(err, new(*Mistake)) {
 			t.Errorf("%s: %v", name, err)
@@ -144,7 +144,7 @@ func TestOneManagerIsNamed(t *testing.T) {
 }
 
 // Managers that only choose addresses are carried out in a training where they are named.
-func TestPoolingManagersAreTakenApartWhereTheyAreNamed(t *testing.T) {
+func TestApartSeparatesNamedPoolingManagers(t *testing.T) {
 	for _, c := range []struct{ names, want string }{
 		{"joint,stalloc", "stalloc | joint"}, {"stalloc", "stalloc | "}, {"joint", " | joint"},
 	} {

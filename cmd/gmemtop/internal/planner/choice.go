@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/load"
 )
 
-// Manager returns the one manager of a name.
+// Manager returns the manager of that name.
 func Manager(name string) (plan.Manager, error) {
 	list, err := managers.Select(name)
 	if err != nil {
@@ -27,14 +27,14 @@ func Manager(name string) (plan.Manager, error) {
 	return list[0], nil
 }
 
-// Pools reports whether this is the name of a manager that only chooses addresses.
+// Pools reports whether this names a manager that only chooses addresses.
 func Pools(name string) bool {
 	m, err := Manager(name)
 	return err == nil && m.Info().Family == plan.Pooling
 }
 
-// Apart takes the managers that only choose addresses out of a list where they were named: a training does
-// not carry them out unasked.
+// Apart separates managers that only choose addresses from a list, if they were named: a training does not
+// carry them out unless asked.
 func Apart(list []plan.Manager, names string) (pooling, others []plan.Manager) {
 	if names == "" || names == "all" {
 		return nil, list
@@ -89,7 +89,7 @@ func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*pl
 	return made.Plan, err
 }
 
-// A BudgetFunc returns what a plan is to fit into where there is so much room, 0 for not known.
+// A BudgetFunc returns the budget of a plan given the room on the device, 0 if unknown.
 type BudgetFunc func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
 
 // Choose returns the choice of a manager's plan.
@@ -103,10 +103,11 @@ func Choose(m plan.Manager, budget BudgetFunc) *crew.Choice {
 	return c
 }
 
-// maxPlan bounds a plan's file: some hundred bytes for each of a million buffers.
+// maxPlan limits the size of a plan's file: some hundred bytes for each of a million buffers.
 const maxPlan = 1 << 30
 
-// FromFile returns the choice of the plan in a file. Without the training, only its head can be checked.
+// FromFile returns the choice of the plan in a file. Without the training, it can check only the file's
+// header.
 func FromFile(path string) (*crew.Choice, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -133,7 +134,7 @@ func FromFile(path string) (*crew.Choice, error) {
 	return c, nil
 }
 
-// terms returns a choice of a name that has yet to be told what makes its plan.
+// terms returns a named choice that does not yet know how to make its plan.
 func terms(name string) *crew.Choice {
 	return &crew.Choice{Name: name, Eager: managers.Eager, Caching: Caching}
 }

@@ -1,4 +1,4 @@
-// Package planner plans for the screen: it is what the Managers view asks.
+// Package planner plans for the screen's Managers view.
 //
 // Its duties:
 //   - [Planner] plans an iteration with managers on the simulator, and measures the plans on a GPU;
@@ -6,5 +6,5 @@
 //   - [Device] is a GPU that was opened, and what copies and launches were measured to cost on it;
 //   - [Choose] is how a manager's plan becomes what package crew carries out.
 //
-// It stands beside cmd since planners know no target and targets no planner: here the two meet.
+// It belongs to cmd because planners know no target and targets no planner; here the two meet.
 package planner

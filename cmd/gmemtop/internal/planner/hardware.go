@@ -15,14 +15,14 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Unkept says why a calibration was not saved; it was made all the same.
+// Unkept says why a calibration could not be saved. The calibration itself is valid.
 type Unkept struct{ err error }
 
 func (e *Unkept) Error() string { return e.err.Error() }
 
-// Calibrate returns the figures of a GPU: those that were measured and saved, or measured now where there are
-// none or again is set; path is where they were saved now, "" where nothing was measured. The error is an
-// [*Unkept] where they could not be saved.
+// Calibrate returns the figures of a GPU: the saved ones, or new measurements if there are none or again is
+// set. path is where new ones were saved, "" if nothing was measured. The error is an [*Unkept] if they could
+// not be saved.
 func (d *Device) Calibrate(ctx context.Context, again bool) (h plan.Hardware, path string, err error) {
 	path, unkept := cuda.CalibrationPath(d.Info)
 	if unkept == nil && !again {
@@ -51,8 +51,8 @@ func (d *Device) Calibrate(ctx context.Context, again bool) (h plan.Hardware, pa
 	return h, path, nil
 }
 
-// calibratedHere returns the figures that were measured on the first GPU of this machine that any were
-// measured on; ok is false where there are none.
+// calibratedHere returns the figures of the first calibrated GPU of this machine; ok is false if there is
+// none.
 func calibratedHere() (h plan.Hardware, ok bool) {
 	folder, err := cuda.CalibrationFolder()
 	if err != nil {
@@ -82,7 +82,7 @@ func calibratedHere() (h plan.Hardware, ok bool) {
 // DefaultHardware is the hardware to plan for by default.
 const DefaultHardware = "A100"
 
-// hardwareOf returns what is known of a GPU that a recording or a training names: what was measured on one of
+// hardwareOf returns what is known of a GPU that a recording or a training names: measurements of a GPU of
 // that name on this machine, or a preset.
 func hardwareOf(name string) (plan.Hardware, bool) {
 	if h, ok := calibratedHere(); ok && h.Name == name {
@@ -92,13 +92,13 @@ func hardwareOf(name string) (plan.Hardware, bool) {
 	return h, err == nil
 }
 
-// Device is a GPU that was opened.
+// Device is an open GPU.
 type Device struct {
 	Target *cuda.Target
 	Info   driver.Info
 }
 
-// About says what a GPU is: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
+// About describes a GPU: NVIDIA H200, 139.8 GiB, driver for CUDA 12.4.
 func About(i driver.Info) string {
 	s := fmt.Sprintf("%s, %s", i.Name, timeline.IEC.Bytes(i.Total))
 	if i.CUDA > 0 {

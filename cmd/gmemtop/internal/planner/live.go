@@ -12,7 +12,7 @@ import (
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// Live is the planner of a screen that watches trainings: it has plans carried out in the one that is
+// Live is the planner of a screen that watches trainings: it carries plans out in the training that is
 // watched now.
 type Live struct {
 	*Planner
@@ -34,7 +34,7 @@ func (p *Live) TakeAway(ctx context.Context) error {
 	return p.Use(ctx, func(ctx context.Context, c *crew.Crew) error { return c.TakeAway(ctx) })
 }
 
-// chosen says whether hardware was chosen on the screen; what the screen begins with was not.
+// chosen marks hardware that the user chose on the screen; the screen's initial choice does not count.
 func (p *Planner) chosen(h plan.Hardware) live.Hardware {
 	if h.Name == ownHardware {
 		return live.Hardware{Hardware: recordedHardware(""), Of: hardwareOf}
@@ -74,8 +74,8 @@ func (p *Live) Measure(ctx context.Context, c *replay.Comparison, target string,
 	})
 }
 
-// measured describes a training, plans for it with the managers that a comparison has results of, and carries
-// each plan out that eager PyTorch can. Beside each result comes what the simulator says of the same plan.
+// measured describes a training, plans for it with the managers in a comparison, and carries out each plan
+// that eager PyTorch can run. With each result comes the simulator's prediction for the same plan.
 func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.Hardware,
 	update func(replay.Progress)) error {
 	var names []string
@@ -134,7 +134,7 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 	})
 }
 
-// eagerOf returns what a manager made for eager PyTorch, or what it made instead.
+// eagerOf returns what a manager made for eager PyTorch, or else whatever it made.
 func eagerOf(results []replay.Result, name string) (found replay.Result) {
 	for _, r := range results {
 		if r.Info.Name == name && (found.Info.Name == "" || r.Executor == plan.TorchEager) {

@@ -21,13 +21,13 @@ import (
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
-// New hands the managers to the screen.
+// New returns the screen's planner.
 func New() *Planner {
 	return &Planner{hardware: sync.OnceValue(screenHardware)}
 }
 
-// Planner plans for the screen on the simulator. One processor is left to the screen itself, so that it
-// stays quick while a dozen managers search.
+// Planner plans for the screen on the simulator. It leaves one processor to the screen, which stays
+// responsive while a dozen managers search.
 type Planner struct {
 	hardware func() []plan.Hardware // the same in all of a session
 }
@@ -48,11 +48,11 @@ func (*Planner) Managers() []screen.Manager {
 // Hardware implements screen.Planner.
 func (s *Planner) Hardware() []plan.Hardware { return s.hardware() }
 
-// ownHardware is what the screen calls the hardware that a recording or a training itself names.
+// ownHardware is the screen's name for the hardware that a recording or a training itself names.
 const ownHardware = "its own GPU"
 
-// screenHardware is the recording's own hardware, then what was measured on a GPU of this machine, then the
-// presets.
+// screenHardware lists the recording's own hardware, then what was measured on a GPU of this machine, then
+// the presets.
 func screenHardware() []plan.Hardware {
 	list := hardware.Presets()
 	if h, ok := calibratedHere(); ok {
@@ -64,8 +64,8 @@ func screenHardware() []plan.Hardware {
 	return slices.Insert(list, 0, own)
 }
 
-// recordedHardware returns what is known of a GPU by its name, and otherwise what was measured on a GPU of
-// this machine, or the default.
+// recordedHardware returns what is known of a GPU by its name, or else what was measured on a GPU of this
+// machine, or the default.
 func recordedHardware(name string) plan.Hardware {
 	if h, ok := hardwareOf(name); ok {
 		return h
@@ -112,8 +112,8 @@ func (*Planner) Targets(context.Context) []screen.Target {
 	return list
 }
 
-// Measure implements screen.Measurer. It first calibrates a device that was not calibrated, for the
-// next session too.
+// Measure implements screen.Measurer. It first calibrates a device that was never calibrated, and saves the
+// result for the next session.
 func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string,
 	update func(replay.Progress)) error {
 	var ordinal int
@@ -134,11 +134,11 @@ func (*Planner) Measure(ctx context.Context, c *replay.Comparison, target string
 	return c.Measure(ctx, replay.Device{Target: x.Target, About: About(x.Info)}, update)
 }
 
-// slow are the managers that search for many seconds where the others take a blink, the quickest of them
-// first: their turn comes last, so that nothing waits behind a solver.
+// slow lists the managers that search for many seconds, fastest first. They plan last, so that no quick
+// manager waits for a solver.
 var slow = []string{"home", "joint", "tvdnn-ilp", "checkmate-lp", "checkmate", "portfolio"}
 
-// quickFirst returns the named managers, those that search for long at the end.
+// quickFirst returns the named managers, the slow ones last.
 func quickFirst(names []string) []plan.Manager {
 	var list []plan.Manager
 	for _, m := range managers.All() {
@@ -185,7 +185,8 @@ func (*Planner) MaxBatch(ctx context.Context, recorded []screen.Recorded, goal s
 	return nil
 }
 
-// Caching returns what PyTorch's caching allocator takes for an iteration, with what lies outside.
+// Caching returns what PyTorch's caching allocator takes for an iteration, including memory outside of
+// tensors.
 func Caching(ctx context.Context, p *plan.Problem) (int64, error) {
 	pl, err := pool.Baselines()[0].Plan(ctx, p, plan.Request{})
 	if err != nil {

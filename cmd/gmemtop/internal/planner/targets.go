@@ -17,8 +17,8 @@ import (
 // allDevices stands for every GPU of this machine.
 const allDevices = -1
 
-// Ordinals reads the targets that a comparison is measured on and returns the numbers of the GPUs among them,
-// none for the simulator alone.
+// Ordinals parses the targets to measure a comparison on and returns the numbers of the GPUs among them, none
+// for the simulator alone.
 func Ordinals(targets string) ([]int, error) {
 	var list []int
 	for _, name := range strings.Split(targets, ",") {
@@ -55,8 +55,8 @@ func LivePID(target string) (int, error) {
 	return pid, nil
 }
 
-// OpenAll opens GPUs one after the other and gives them back. Those that can be used come back beside the
-// error of those that cannot. Their ordinals stand in place of that of o.
+// OpenAll opens GPUs one after another. It returns the usable ones together with the error of the others. The
+// given ordinals replace that of o.
 func OpenAll(ctx context.Context, ordinals []int, o cuda.Options) ([]*Device, error) {
 	if len(ordinals) > 0 && ordinals[0] == allDevices {
 		all, err := cuda.Devices("")
@@ -88,8 +88,8 @@ func Unusable(err error) bool {
 		driver.ErrTooOld, driver.ErrBusy}, func(why error) bool { return errors.Is(err, why) })
 }
 
-// Unmeasured returns what of a comparison's plans could not be carried out on a GPU for another reason than
-// that its memory does not suffice, which is in the report and no failure.
+// Unmeasured returns an error for plans of a comparison that could not be carried out on a GPU, except for
+// lack of memory, which the report shows and is not a failure.
 func Unmeasured(c *replay.Comparison) error {
 	failed, done, first := 0, 0, error(nil)
 	for i := range c.Measured {
@@ -106,7 +106,7 @@ func Unmeasured(c *replay.Comparison) error {
 	}
 	switch {
 	case failed == 0 && done == 0 && len(c.Measured) > 0:
-		return fmt.Errorf("nothing could be measured on %s: its memory does not suffice for any of these "+
+		return fmt.Errorf("nothing could be measured on %s: it has too little memory for any of these "+
 			"plans", c.Devices[0].Name())
 	case failed == 0:
 		return nil

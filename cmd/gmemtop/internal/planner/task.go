@@ -16,18 +16,18 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// Mistake is the error of a value that cannot be used: another value helps, another try does not.
+// Mistake is the error for an unusable value: another value helps, trying again does not.
 type Mistake struct{ err error }
 
 func (m *Mistake) Error() string { return m.err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the cause.
 func (m *Mistake) Unwrap() error { return m.err }
 
 func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(format, args...)} }
 
-// Task is one iteration to plan, and on what terms, as flags say it. Each field is the value of the flag of
-// its name.
+// Task is one iteration to plan and the terms to plan it on, as flags give them. Each field is the value of
+// the flag of its name.
 type Task struct {
 	// Budget is a size, or a share of what a step holds at its peak, as [plan.Problem.Held] counts it.
 	Budget, Margin, Outside string
@@ -41,13 +41,13 @@ type Task struct {
 	Seed            uint64
 	Work            int64
 
-	// EagerOnly is that of [plan.BuildOptions].
+	// EagerOnly is [plan.BuildOptions]'s.
 	EagerOnly bool
-	// Measured is the hardware of the GPU that measures, nil where none does.
+	// Measured is the hardware of the GPU to measure on, nil if none.
 	Measured *plan.Hardware
 }
 
-// Bytes reads the size that a flag gives, 0 for "".
+// Bytes parses the size that a flag gives, 0 for "".
 func Bytes(flag, text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -83,14 +83,14 @@ func (t *Task) ChosenHardware() (plan.Hardware, error) {
 	return h, nil
 }
 
-// LiveHardware returns the hardware to plan with for a training that runs.
+// LiveHardware returns the hardware to plan a running training with.
 func (t *Task) LiveHardware() (live.Hardware, error) {
 	h, err := t.ChosenHardware()
 	return live.Hardware{Hardware: h, Chosen: t.Hardware != "", Of: hardwareOf}, err
 }
 
-// OfNetwork makes the problem of the network at a batch size; 0 is the one that is given, or the network's
-// usual one.
+// OfNetwork makes the problem of the network at a batch size; 0 means the given size, or the network's usual
+// one.
 func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
 	net, err := networks.ByName(t.Network)
 	if err != nil {
@@ -122,7 +122,7 @@ func (t *Task) OfNetwork(size int) (*plan.Problem, error) {
 	return t.withOutside(p)
 }
 
-// withOutside says on a problem what lies outside of tensors.
+// withOutside adds the memory outside of tensors to a problem.
 func (t *Task) withOutside(p *plan.Problem) (*plan.Problem, error) {
 	n, err := Bytes("outside", t.Outside)
 	if err != nil {
@@ -132,7 +132,7 @@ func (t *Task) withOutside(p *plan.Problem) (*plan.Problem, error) {
 	return p, nil
 }
 
-// number reads the number of the iteration, -1 for none.
+// number parses the number of the iteration, -1 for none.
 func (t *Task) number() (int, error) {
 	if t.Iteration == "" {
 		return -1, nil
@@ -144,7 +144,7 @@ func (t *Task) number() (int, error) {
 	return n, nil
 }
 
-// OfDevice makes the problem of an iteration of a device; name is what the recording is called.
+// OfDevice makes the problem of an iteration of a device; name is the recording's name.
 func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*plan.Problem, error) {
 	o := plan.BuildOptions{Name: name, EagerOnly: t.EagerOnly}
 	var err error
@@ -175,7 +175,7 @@ func (t *Task) OfDevice(ctx context.Context, d *timeline.Device, name string) (*
 	return t.withOutside(p)
 }
 
-// Described has a training described and makes the problem of the step that it runs, under a name.
+// Described describes a training and makes the problem of the step that it runs, under a name.
 func (t *Task) Described(ctx context.Context, d Describer, name string) (*plan.Problem, error) {
 	h, err := t.LiveHardware()
 	if err != nil {
@@ -189,12 +189,12 @@ func (t *Task) Described(ctx context.Context, d Describer, name string) (*plan.P
 	return t.withOutside(p)
 }
 
-// Describer is a target that describes what runs on it.
+// Describer is a target that can describe what runs on it.
 type Describer interface {
 	Problem(ctx context.Context, h live.Hardware) (*plan.Problem, error)
 }
 
-// Check returns an error where the task could not be planned for any recording, before one is read.
+// Check returns an error if the task cannot be planned for any recording. It needs no recording.
 func (t *Task) Check() error {
 	if t.Hardware != "" {
 		if _, err := t.ChosenHardware(); err != nil {
@@ -223,7 +223,7 @@ func (t *Task) BudgetFor(p *plan.Problem) (int64, error) {
 	return int64(float64(p.Held()) * percent / 100), nil
 }
 
-// Options returns the budget for a problem, what of it is kept free, and how managers search.
+// Options returns the budget for a problem, how much of it to keep free, and how managers search.
 func (t *Task) Options(p *plan.Problem) (o replay.Options, err error) {
 	o.Seed, o.Work = t.Seed, t.Work
 	if o.Budget, err = t.BudgetFor(p); err != nil {
@@ -233,8 +233,7 @@ func (t *Task) Options(p *plan.Problem) (o replay.Options, err error) {
 	return o, err
 }
 
-// TooSmall says of an error about a budget what must be held in it, in the user's units; ok is false for any
-// other error.
+// TooSmall explains in the user's units what a too small budget must hold; ok is false for any other error.
 func TooSmall(err error, budget int64, u timeline.Units) (text string, ok bool) {
 	var small *plan.TooSmall
 	if !errors.As(err, &small) {

@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-func TestABudgetIsASizeOrAShareOfWhatAStepHoldsAtItsPeak(t *testing.T) {
+func TestBudgetIsASizeOrAShareOfThePeak(t *testing.T) {
 	p, err := (&Task{Network: "alexnet", Batch: []int{8}, Outside: "1GiB"}).OfNetwork(0)
 	if err != nil {
 		t.Fatal(err)
@@ -94,7 +94,7 @@ func TestAnIterationIsTakenByItsNumber(t *testing.T) {
 	}
 }
 
-func TestHardwareIsTheOneThatIsNamedOrMeasuredOrKnown(t *testing.T) {
+func TestHardwareIsNamedMeasuredOrDefault(t *testing.T) {
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // nothing was calibrated here
 	t.Setenv("HOME", t.TempDir())
 	own := plan.Hardware{Name: "mine"}
@@ -126,7 +126,7 @@ func TestHardwareIsTheOneThatIsNamedOrMeasuredOrKnown(t *testing.T) {
 	}
 }
 
-func TestANetworkIsPlannedAtTheSizesThatAreGiven(t *testing.T) {
+func TestNetworkIsPlannedAtTheGivenSizes(t *testing.T) {
 	for _, c := range []struct {
 		task Task
 		size int
@@ -179,7 +179,7 @@ func TestTargetsAreReadAsTheNumbersOfGPUs(t *testing.T) {
 	}
 }
 
-func TestAMeasurementThatFailedForWantOfMemoryIsNoFailure(t *testing.T) {
+func TestRunningOutOfMemoryIsNotAFailedMeasurement(t *testing.T) {
 	full, broken := fmt.Errorf("cuda: %w", driver.ErrOutOfMemory), errors.New("wrong bytes")
 	target := []replay.Device{{Target: replay.Simulated{}}}
 	for _, c := range []struct {
@@ -210,7 +210,7 @@ func TestAMeasurementThatFailedForWantOfMemoryIsNoFailure(t *testing.T) {
 	}
 }
 
-func TestWhatABudgetCannotHoldIsInTheUsersUnits(t *testing.T) {
+func TestTooSmallUsesTheUsersUnits(t *testing.T) {
 	small := &plan.TooSmall{Held: "parameters", Need: 3 << 20, Budget: 2 << 20}
 	for _, c := range []struct {
 		err    error

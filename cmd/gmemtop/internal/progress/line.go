@@ -1,4 +1,4 @@
-// Package progress shows on one line of a terminal how far long work is.
+// Package progress shows the progress of long work on one line of a terminal.
 package progress
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Line is a line that comes late, is redrawn seldom and goes when the work is done.
+// Line is a line that appears late, is redrawn rarely and disappears when the work is done.
 type Line struct {
 	w     io.Writer // nil shows nothing
 	units timeline.Units
@@ -27,12 +27,12 @@ const (
 	redrawEvery = 80 * time.Millisecond
 )
 
-// New returns a line on w. Where w is nil it shows nothing.
+// New returns a line on w. If w is nil it shows nothing.
 func New(w io.Writer, units timeline.Units) *Line {
 	return &Line{w: w, units: units, now: time.Now, begun: time.Now()}
 }
 
-// Tell says how much of total a stage has done: a share, or bytes where total is 0.
+// Tell shows how much of total a stage has done: a percentage, or bytes if total is 0.
 func (l *Line) Tell(stage string, done, total int64) {
 	l.draw(func() string {
 		if total > 0 {
@@ -42,7 +42,7 @@ func (l *Line) Tell(stage string, done, total int64) {
 	})
 }
 
-// Say shows any text, cut to the width of a usual terminal so that it stays one line.
+// Say shows any text, cut to the width of a usual terminal so that it stays on one line.
 func (l *Line) Say(text string) {
 	l.draw(func() string {
 		if line := []rune(text); len(line) > 79 {
@@ -52,7 +52,7 @@ func (l *Line) Say(text string) {
 	})
 }
 
-// draw shows a line unless the work, or the line before, has only just begun.
+// draw draws the line, unless the work or the last redraw has only just begun.
 func (l *Line) draw(line func() string) {
 	if l.w == nil {
 		return

@@ -32,7 +32,7 @@ func TestProgressComesLateAndSparselyAndGoesAway(t *testing.T) {
 	}
 }
 
-func TestNamesOfFilesDoNotDriveTheTerminal(t *testing.T) {
+func TestFileNamesCannotControlTheTerminal(t *testing.T) {
 	var b bytes.Buffer
 	l, move := clock(&b)
 	move(quietFor)

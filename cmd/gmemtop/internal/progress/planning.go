@@ -9,22 +9,22 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// Planning shows how far a comparison is: how many managers are done, and which are being planned with, how
-// far and for how long. It redraws the line every second, so that a manager which reports nothing for a
-// minute is still seen to be at work.
+// Planning shows the progress of a comparison: how many managers are done, which are planning, how far each
+// is and for how long. It redraws the line every second, so that even a manager that reports nothing for a
+// minute is visibly at work.
 type Planning struct {
 	line  *Line
 	total int
 
 	mu    sync.Mutex
 	done  int
-	under []replay.Progress // those under way, the oldest first
+	under []replay.Progress // in progress, oldest first
 	on    replay.Progress   // the last news of a device, Target "" before any
 	stop  chan struct{}
 	ended sync.WaitGroup
 }
 
-// NewPlanning shows on a line how far planning with so many managers is.
+// NewPlanning shows on a line the progress of planning with that many managers.
 func NewPlanning(line *Line, total int) *Planning {
 	b := &Planning{line: line, total: total, stop: make(chan struct{})}
 	if line.w == nil {
@@ -45,7 +45,7 @@ func NewPlanning(line *Line, total int) *Planning {
 	return b
 }
 
-// Update takes news of one manager.
+// Update takes the progress of one manager.
 func (b *Planning) Update(u replay.Progress) {
 	b.mu.Lock()
 	if u.Target != "" {
@@ -89,7 +89,7 @@ func (b *Planning) show() {
 	b.line.Say(strings.Join(parts, " · "))
 }
 
-// underWay says how far one manager is: "joint 34 %, 12 s".
+// underWay describes the progress of one manager: "joint 34 %, 12 s".
 func underWay(u *replay.Progress, now time.Time) string {
 	s := u.Manager
 	if u.Total > 0 {
