@@ -248,6 +248,12 @@ func (d *Device) Label() string {
 	return fmt.Sprintf("GPU %d", d.Info.Ordinal)
 }
 
+// BlockName names the allocation for people, by its address: "block 0x7f5fa8000000". Blocks that have the
+// address at different times share the name; [Device.Name] is unique.
+func (d *Device) BlockName(a AllocID) string {
+	return "block 0x" + strconv.FormatUint(d.Allocs.Addr[a], 16)
+}
+
 // Name returns the allocation's name as PyTorch's memory_viz prints it: b'<address in hex>_<version>.
 func (d *Device) Name(a AllocID) string {
 	return "b'" + strconv.FormatUint(d.Allocs.Addr[a], 16) + "_" + strconv.Itoa(int(d.Allocs.Version[a]))

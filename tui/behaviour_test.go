@@ -135,7 +135,7 @@ func TestAClickOnABandSelectsItsBlock(t *testing.T) {
 	if s.Selected == timeline.NoAlloc {
 		t.Fatal("nothing is selected")
 	}
-	d.wants(s.Device.Name(s.Selected))
+	d.wants(s.Device.BlockName(s.Selected))
 }
 
 func TestTimeAndEventsShowTheSameStretch(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// onLoaded shows what a load brought.
+// onLoaded shows the result of a load.
 func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	beside, ok := m.loader.take(msg, m.state.Timeline != nil)
 	if !ok {
@@ -26,8 +26,7 @@ func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
 	return cmd
 }
 
-// firstView is the view that answers what was opened: the one asked for, else the ranks of a run, else the
-// overview.
+// firstView is the view to open first: the one asked for, else the ranks of a run, else the overview.
 func firstView(asked leaf.ID, l *Loaded) leaf.ID {
 	switch {
 	case asked != 0:
@@ -38,7 +37,7 @@ func firstView(asked leaf.ID, l *Loaded) leaf.ID {
 	return leaf.Overview
 }
 
-// openRank loads one rank of the run beside it, or shows it where it is loaded already.
+// openRank loads one rank of the run beside it, or shows it if it is loaded already.
 func (m *Model) openRank(path string) tea.Cmd {
 	if t := m.open.at(path); t != nil {
 		m.post(leaf.TimelineMsg{Timeline: t})

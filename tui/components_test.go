@@ -64,7 +64,7 @@ func TestFollowShowsEachNewStepUntilItHolds(t *testing.T) {
 	}
 }
 
-func TestFollowLetsGoOfTheProcessBefore(t *testing.T) {
+func TestFollowDetachesFromThePreviousProcess(t *testing.T) {
 	var contexts []context.Context
 	heard := &said{}
 	f := newFollow(still(), &Options{
@@ -91,7 +91,7 @@ func TestFollowLetsGoOfTheProcessBefore(t *testing.T) {
 	}
 }
 
-func TestTabsLeadWithWhatIsWatched(t *testing.T) {
+func TestWatchedViewsComeFirst(t *testing.T) {
 	tabs := newTabs(nil)
 	n := len(tabs.views)
 	if tabs.show(leaf.Live) || tabs.front != leaf.Overview {

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// cursor moves through a device's recording: the moment, the window, the mark and the selection. What a
-// method returns is what to say of the move, "" for nothing.
+// cursor moves through a device's recording: the moment, the window, the mark and the selection. Methods
+// return a message about the move, "" for none.
 type cursor struct {
 	*leaf.Place
 	device   *timeline.Device
@@ -38,8 +38,7 @@ func (c *cursor) hasTime() bool { return c.device.Timeline().Trace.Clock.HasTime
 // hasEvents reports whether there is anything to move through.
 func (c *cursor) hasEvents() bool { return c.device != nil && c.device.Len() > 0 }
 
-// choose selects a block; what is none of the device's, such as one of a device that was left, selects
-// nothing.
+// choose selects a block. Blocks that are not the device's, such as one of a previous device, select nothing.
 func (c *cursor) choose(a timeline.AllocID) {
 	if c.device == nil || a < 0 || int(a) >= c.device.Allocs.Len() {
 		a = timeline.NoAlloc
@@ -47,14 +46,14 @@ func (c *cursor) choose(a timeline.AllocID) {
 	c.Selected = a
 }
 
-// show shows a window, as far as the recording goes.
+// show shows a window, clipped to the recording.
 func (c *cursor) show(w timeline.Window) {
 	if c.device != nil {
 		c.Window = leaf.Pan(w, c.device.Full(w.Axis), 0)
 	}
 }
 
-// moveTo moves the cursor, and the window where it would leave it.
+// moveTo moves the cursor, and the window with it if the cursor would leave it.
 func (c *cursor) moveTo(to timeline.Moment) string {
 	d := c.device
 	if d == nil {
@@ -65,8 +64,7 @@ func (c *cursor) moveTo(to timeline.Moment) string {
 	return ""
 }
 
-// move moves the cursor by one of some columns, to that column's maximum, which is what the chart shows
-// there.
+// move moves the cursor by one of that many columns, to the column's maximum, which the chart shows there.
 func (c *cursor) move(by, columns int64) string {
 	d, axis := c.device, c.Window.Axis
 	step := leaf.Span(c.Window) / columns
@@ -117,7 +115,7 @@ func (c *cursor) hasIterations() bool {
 	return c.device != nil && c.analysed && len(steps.Of(c.device).List) > 0
 }
 
-// toIteration moves to the start of the iteration before or after the cursor's.
+// toIteration moves to the start of the previous or next iteration.
 func (c *cursor) toIteration(by int) string {
 	list := steps.Of(c.device).List
 	at := c.Cursor
@@ -135,8 +133,7 @@ func (c *cursor) toIteration(by int) string {
 	return c.moveTo(list[i].First)
 }
 
-// toLocalPeak moves to the next iteration's peak, or, where there are no iterations, to the next hill of the
-// curve.
+// toLocalPeak moves to the next iteration's peak or, without iterations, to the curve's next local maximum.
 func (c *cursor) toLocalPeak(by int) string {
 	peaks := c.localPeaks()
 	at := c.Cursor
@@ -152,8 +149,8 @@ func (c *cursor) toLocalPeak(by int) string {
 	return "there is no peak before this one"
 }
 
-// localPeaks returns moments in order: peaks of iterations, else the tops of hills that stand out by a
-// twentieth of the peak, looked for at the resolution of 512 columns over the whole recording.
+// localPeaks returns moments in order: the peaks of iterations, or else local maxima that stand out by a
+// twentieth of the peak, found at a resolution of 512 columns over the whole recording.
 func (c *cursor) localPeaks() []timeline.Moment {
 	d := c.device
 	var peaks []timeline.Moment
@@ -223,7 +220,7 @@ func (c *cursor) openStretch(first, end timeline.Moment) string {
 	return c.moveTo(max(d.Allocated.Range(first, end).MaxAt, first))
 }
 
-// toggleAxis changes what x counts and keeps the stretch that is shown.
+// toggleAxis switches x between time and events, and keeps the stretch that is shown.
 func (c *cursor) toggleAxis() string {
 	d, old := c.device, c.Window
 	if old.Axis == timeline.AxisTime {
@@ -251,7 +248,7 @@ func (c *cursor) mark() string {
 	return "marked " + c.momentText(c.Mark) + "; move on and press d to compare, ' to come back"
 }
 
-// toMark jumps to the mark, and from the mark to where the last jump came from.
+// toMark jumps to the mark, and from the mark back to where the last jump started.
 func (c *cursor) toMark() string {
 	if c.Cursor == c.Mark {
 		return c.moveTo(c.last)
@@ -260,7 +257,7 @@ func (c *cursor) toMark() string {
 	return c.moveTo(c.Mark)
 }
 
-// momentText says a moment as a person would: its time, or its index where there is no clock.
+// momentText names a moment for people: its time, or its index without a clock.
 func (c *cursor) momentText(at timeline.Moment) string {
 	if at == timeline.Start {
 		return "the start"
@@ -280,10 +277,10 @@ func (c *cursor) toBlock(a timeline.AllocID) string {
 	return c.moveTo(c.device.Allocs.Start[a])
 }
 
-// narrowed reports whether there is a selection, a mark or a zoom to take back.
+// narrowed reports whether a selection, a mark or a zoom could be undone.
 func (c *cursor) narrowed() bool { return c.Selected != timeline.NoAlloc || c.HasMark || c.zoomed() }
 
-// back takes back the latest of what narrows the view: the selection, the filter, the mark, the zoom.
+// back undoes the latest of what narrows the view: the selection, the filter, the mark, the zoom.
 func back(c *cursor, f *filter) {
 	switch {
 	case c.Selected != timeline.NoAlloc:

@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keysDialog lists every key that does something now, those of the view in front first.
+// keysDialog lists every key that does something now, starting with those of the view in front.
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
 	entries := viewEntries(v, own)
 	for i := range actions {
@@ -81,7 +81,7 @@ func deviceEntries(s *leaf.State) []dialog.Entry {
 	return entries
 }
 
-// deviceName says a device as a person would: GPU 0 with its name where it is known.
+// deviceName names a device for people: GPU 0, with its model if known.
 func deviceName(d traces.Device) string {
 	name := map[traces.DeviceKind]string{traces.DeviceGPU: "GPU"}[d.Kind]
 	if name == "" {

@@ -8,15 +8,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// display is the theme, the units, and who has the mouse.
+// display is the theme, the units, and whether gmemtop uses the mouse.
 type display struct {
 	*leaf.Display
 	post  func(tea.Msg)
-	fixed bool // the user chose the theme: the terminal's background does not
-	mouse bool // the program has it, and not the terminal
+	fixed bool // the user chose the theme, not the terminal's background
+	mouse bool // gmemtop has the mouse, not the terminal
 }
 
-// themeMsg takes a theme by its name.
+// themeMsg chooses a theme by name.
 type themeMsg struct{ name string }
 
 // open begins with a theme's name, "" for one that fits the terminal.
@@ -27,7 +27,7 @@ func (d *display) open(name string, u timeline.Units, mouse bool) {
 	}
 }
 
-// ground takes the theme for a terminal whose background is dark, or light.
+// ground chooses the theme for a dark or a light terminal.
 func (d *display) ground(dark bool) {
 	if d.fixed {
 		return
@@ -37,10 +37,10 @@ func (d *display) ground(dark bool) {
 	}
 }
 
-// colourless takes the theme without colours, for a terminal that has none.
+// colourless chooses the theme without colours, for terminals that have none.
 func (d *display) colourless() { d.Theme, d.fixed = theme.Mono(), true }
 
-// choose takes a theme by its name; a name that is none changes nothing.
+// choose chooses a theme by name; unknown names change nothing.
 func (d *display) choose(name string) {
 	if th, ok := theme.ByName(name); ok {
 		d.Theme, d.fixed = th, true

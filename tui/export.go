@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// exportJob is one export: what writes it and where to.
+// exportJob is one export: what writes it and where.
 type exportJob struct {
 	name, path string
 	overwrite  bool
@@ -28,9 +28,9 @@ type exportJob struct {
 // sharing hands things to other programs: the clipboard, the editor, files.
 type sharing struct {
 	post      func(tea.Msg)
-	editor    string // the command of the user's choice, "" for $VISUAL, then $EDITOR
+	editor    string // the user's command, "" for $VISUAL, then $EDITOR
 	exporters []Exporter
-	copied    string // what was copied last, for tests of the clipboard's text
+	copied    string // the last copied text, for tests
 }
 
 // exportedMsg ends an export.
@@ -40,7 +40,7 @@ type exportedMsg struct {
 	err   error
 }
 
-// existsMsg says that the file to export to is there already, and what would overwrite it.
+// existsMsg says that the export's file exists, and carries the job that would overwrite it.
 type existsMsg struct{ job exportJob }
 
 // saveMsg starts an export.
@@ -49,12 +49,12 @@ type saveMsg struct{ job exportJob }
 // followedMsg ends a visit to the editor.
 type followedMsg struct{ err error }
 
-// shot is the view in front as it is drawn without a dialog over it.
+// shot is the view in front, drawn without a dialog over it.
 type shot struct{ view, coloured, picture string }
 
 func (x *sharing) say(text string, bad bool) { x.post(leaf.ToastMsg{Text: text, Error: bad}) }
 
-// update handles what is to be shared and what came of it; ok is false for anything else.
+// update handles everything about sharing, and its results; ok is false for anything else.
 func (x *sharing) update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case leaf.CopyMsg:
@@ -116,8 +116,7 @@ func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
 	return entries
 }
 
-// exportBase is the source's name without its extensions: exports lie beside each other in the current
-// folder.
+// exportBase is the source's name without its extensions. Exports go to the current folder.
 func exportBase(t *timeline.Timeline) string {
 	name := "gmemtop"
 	if t != nil && t.Trace.Source.Path != "" && t.Trace.Source.Path != "-" {
@@ -136,8 +135,7 @@ func write(text string) func(context.Context, io.Writer) error {
 	}
 }
 
-// export writes a job to a file beside its place first, so that an export that fails leaves nothing half
-// written.
+// export writes a job to a temporary file first, so that a failed export leaves nothing half written.
 func export(job exportJob) tea.Cmd {
 	return func() tea.Msg {
 		if _, err := os.Lstat(job.path); err == nil && !job.overwrite {

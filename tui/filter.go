@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// filter is which blocks of a device are of interest, and which those are.
+// filter selects the blocks of interest on a device, and keeps the ones it found.
 type filter struct {
 	*leaf.Filter
 	device *timeline.Device
@@ -39,7 +39,7 @@ func (f *filter) open(d *timeline.Device) tea.Cmd {
 	return f.find()
 }
 
-// set puts a filter in force at a moment; one that does not parse is an error and changes nothing.
+// set applies a filter at a moment; an invalid one is an error and changes nothing.
 func (f *filter) set(text string, at timeline.Moment) (tea.Cmd, error) {
 	q, err := parseQuery(text)
 	if err != nil {
@@ -53,7 +53,7 @@ func (f *filter) set(text string, at timeline.Moment) (tea.Cmd, error) {
 // clear takes the filter away.
 func (f *filter) clear() { *f.Filter = leaf.Filter{} }
 
-// at looks again for the blocks that live at the cursor, where the filter asks for them.
+// at searches again for the blocks that are alive at the cursor, if the filter asks for those.
 func (f *filter) at(m timeline.Moment) tea.Cmd {
 	if !f.Query.Live || f.Query.LiveAt == m {
 		return nil
@@ -62,7 +62,7 @@ func (f *filter) at(m timeline.Moment) tea.Cmd {
 	return f.find()
 }
 
-// find looks for the blocks of the filter, for n and N.
+// find searches for the filter's blocks, for n and N.
 func (f *filter) find() tea.Cmd {
 	if f.QueryText == "" || f.device == nil {
 		f.found = foundMsg{}
@@ -77,20 +77,20 @@ func (f *filter) find() tea.Cmd {
 	}
 }
 
-// take keeps what was found, unless it is of an earlier filter or device.
+// take keeps the search's result, unless it belongs to an earlier filter or device.
 func (f *filter) take(msg foundMsg) {
 	if msg.text == f.QueryText && msg.device == f.device {
 		f.found = msg
 	}
 }
 
-// count says how many blocks a filter selects; ok is false while that is not known.
+// count says how many blocks a filter selects; ok is false while that is unknown.
 func (f *filter) count(text string) (n string, ok bool) {
 	return leaf.Count(int64(len(f.found.blocks))), f.found.text == text
 }
 
-// next returns the block of the filter after one that is selected, or before it, and what to say of it. It is
-// NoAlloc where there is none, or not yet.
+// next returns the filter's block after the selected one, or before it, with a message. It is NoAlloc if
+// there is none, or none yet.
 func (f *filter) next(selected timeline.AllocID, by int) (to timeline.AllocID, say leaf.ToastMsg) {
 	if f.found.text != f.QueryText || f.found.device != f.device {
 		return timeline.NoAlloc, leaf.ToastMsg{Text: "still searching"}
@@ -113,7 +113,7 @@ func (f *filter) next(selected timeline.AllocID, by int) (to timeline.AllocID, s
 	return list[i], leaf.ToastMsg{Text: text}
 }
 
-// prompt returns the dialog in which one types a filter.
+// prompt returns the dialog to type a filter.
 func (f *filter) prompt() *dialog.Filter {
 	parse := func(text string) error {
 		_, err := parseQuery(text)
@@ -130,8 +130,8 @@ func (f *filter) prompt() *dialog.Filter {
 	})
 }
 
-// parseQuery reads a filter; beside timeline's terms it knows site:N and stack:N, which views make when a
-// call site or one of its stacks is opened: N is a stack, -1 for what has none.
+// parseQuery parses a filter. Beyond timeline's terms it knows site:N and stack:N, which views create when a
+// call site or one of its stacks is opened: N is a stack, -1 for blocks without one.
 func parseQuery(text string) (sites.Query, error) {
 	var rest []string
 	var of sites.Query
@@ -152,13 +152,13 @@ func parseQuery(text string) (sites.Query, error) {
 	return q, err
 }
 
-// filterTerms are what a filter can say, most useful first: as many as have room are shown.
+// filterTerms are the terms of filters, most useful first; the prompt shows as many as fit.
 var filterTerms = []string{
 	"a word of stack, module or category", "size>1MiB", "life<5ms", "live", "cat:activation",
-	"0x7f3a00001200, what holds an address", "leaked", "sort:-size",
+	"0x7f3a00001200, the blocks at an address", "leaked", "sort:-size",
 }
 
-// filterHelp returns the terms that fit into w cells.
+// filterHelp returns the terms that fit in w cells.
 func filterHelp(w int) string {
 	text := filterTerms[0]
 	for _, t := range filterTerms[1:] {

@@ -15,48 +15,49 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// follow watches a running job, or the machine from which one is chosen. All views show the newest captured
-// step, until the user looks closer at one: a pager that follows a log stops at a scroll, too.
+// follow watches a running job, or the machine to choose one from. All views show the newest captured step
+// until the user looks closer at one, as a pager that follows a log stops following on a scroll.
 type follow struct {
 	*clock
-	post     func(tea.Msg) // says something to the others
-	machines machine.Feed  // nil where the machine is not looked at
+	post     func(tea.Msg) // sends to the other components
+	machines machine.Feed  // nil if the machine is not watched
 	attach   func(ctx context.Context, pid int) (live.Feed, error)
 	feed     live.Feed // nil while no job is watched
 
 	machine *machine.View
 	live    *live.View
 	shown   *live.Window // the step of the job that the views show, nil for none
-	held    bool         // and they stay there
+	held    bool         // the views stay on it
 	rank    int          // the process of the job that they show, by its ID in the feed
 
-	// ctx is done when nothing is watched any more; bubbletea has no context of its own to hand to commands.
+	// ctx is done when nothing is watched any more; bubbletea has no context of its own to pass to commands.
 	ctx   context.Context
 	stop  context.CancelFunc
-	leave context.CancelFunc // lets go of the process that was chosen
+	leave context.CancelFunc // detaches from the chosen process
 }
 
 // stepMsg shows a captured step of the job in all views, or none if it has no timeline.
 type stepMsg struct {
 	timeline *timeline.Timeline
-	// underPlan says that the step ran under a plan; basis is then the newest one that did not, nil for none.
+	// underPlan means that the step ran under a plan; basis is then the newest step that did not, nil for
+	// none.
 	underPlan bool
 	basis     *timeline.Timeline
 	basisName string
 }
 
-// jobMsg says that another job is watched than before.
+// jobMsg says that the watched job changed.
 type jobMsg struct{}
 
-// attachedMsg brings the feed of a process that was chosen.
+// attachedMsg brings the feed of a chosen process.
 type attachedMsg struct {
 	pid  int
 	feed live.Feed
 	err  error
 }
 
-// betweenLooks is the least time between two looks at the job. A person can follow that, and a fast job does
-// not take all of the screen's time.
+// betweenLooks is the least time between two looks at the job: fast enough for a person to follow, and slow
+// enough that a fast job does not take all of the screen's time.
 const betweenLooks = 100 * time.Millisecond
 
 func newFollow(now *clock, opts *Options, post func(tea.Msg)) follow {
@@ -100,7 +101,7 @@ func (f *follow) update(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case live.LookMsg:
 		if msg.Feed != f.feed {
-			return nil, true // of a job that is not watched any more
+			return nil, true // from a job that is no longer watched
 		}
 		f.look(msg.Look)
 		rest := f.after(betweenLooks, func(time.Time) tea.Msg { return nil })
@@ -126,7 +127,7 @@ func (f *follow) update(msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	return nil, true
 }
 
-// attachTo watches a process of the machine instead of the one that was watched before.
+// attachTo watches a process of the machine instead of the previous one.
 func (f *follow) attachTo(p machine.Process) tea.Cmd {
 	attach := f.attach
 	if attach == nil {
@@ -157,10 +158,10 @@ func (f *follow) onAttached(msg attachedMsg) tea.Cmd {
 	return live.Await(f.ctx, f.feed, 0)
 }
 
-// look takes what the feed saw.
+// look takes the newest look of the feed.
 func (f *follow) look(l live.Look) {
 	f.live.Take(l)
-	if l.Chosen != f.rank { // what was held, and followed, was another process's
+	if l.Chosen != f.rank { // the held or followed step was another process's
 		f.rank, f.held, f.shown = l.Chosen, false, nil
 		if len(l.Windows) == 0 {
 			f.live.Show(-1, false)
@@ -205,7 +206,7 @@ func (f *follow) show(w *live.Window) {
 	f.post(msg)
 }
 
-// hold keeps the views where they are, because the user looks at something in the one in front.
+// hold keeps the views on the step that they show, because the user looks closer at something.
 func (f *follow) hold(front leaf.ID) {
 	if f.live == nil || f.held || f.shown == nil || front == leaf.Live {
 		return
@@ -277,8 +278,8 @@ func (f *follow) pickRank(u timeline.Units) {
 	})
 }
 
-// drawAlert writes what went wrong with the job at the right end of the status line, until the user has
-// looked at the job's view. It returns the cells that it took.
+// drawAlert writes what went wrong with the job at the right end of the status line, until the user has seen
+// the job's view. It returns the cells that it took.
 func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) int {
 	if f.live == nil {
 		return 0
@@ -300,8 +301,8 @@ func (f *follow) drawAlert(th *theme.Theme, u timeline.Units, c *canvas.Canvas) 
 	return n + 2
 }
 
-// nothingOpen says why no recording is open and what opens one, or returns otherwise if neither a job nor the
-// machine is watched.
+// nothingOpen says why no recording is open and how to open one, or returns otherwise if neither a job nor
+// the machine is watched.
 func (f *follow) nothingOpen(otherwise string) string {
 	switch {
 	case f.live != nil && f.live.Look().State == live.Ended:

@@ -50,7 +50,7 @@ func watch(t *testing.T) (*driver, *jobFeed) {
 
 func (d *driver) shown() *timeline.Timeline { return d.m.state.Timeline }
 
-func TestAJobOpensOnItsOwnViewAndTheOthersSayThatNothingIsThereYet(t *testing.T) {
+func TestJobOpensInLiveAndOtherViewsSayTheyAreEmpty(t *testing.T) {
 	d, f := watch(t)
 	if d.m.tabs.front != leaf.Live || !d.m.loader.idle() {
 		t.Fatalf("view %c in front", d.m.tabs.front)
@@ -110,7 +110,7 @@ func TestAnOlderCapturedStepCanBeLookedAt(t *testing.T) {
 	}
 }
 
-func TestAStepThatRanUnderAPlanIsShownAsOneAndIsNotWhatIsPlannedFor(t *testing.T) {
+func TestStepUnderAPlanIsMarkedAndNotPlannedFor(t *testing.T) {
 	d, f := watch(t)
 	f.tell(d, captured(t, 3))
 	plain := d.shown()
@@ -216,7 +216,7 @@ func alerted(l *live.Look) {
 	l.Alerts = append(l.Alerts, live.Alert{Kind: live.OutOfMemory, Step: 12, Size: 1})
 }
 
-func TestAnAlertStandsInEveryViewUntilTheJobsViewWasLookedAt(t *testing.T) {
+func TestAlertShowsInEveryViewUntilLiveWasSeen(t *testing.T) {
 	d, f := watch(t)
 	f.tell(d, captured(t, 3))
 	f.tell(d, alerted)
@@ -242,7 +242,7 @@ func TestAnAlertStandsInEveryViewUntilTheJobsViewWasLookedAt(t *testing.T) {
 	}
 }
 
-func TestAnAlertStandsWhereAViewHasNothingToShow(t *testing.T) {
+func TestAlertShowsOverAnEmptyView(t *testing.T) {
 	d, f := watch(t)
 	d.press("1")
 	f.tell(d, alerted)

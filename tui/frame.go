@@ -104,14 +104,14 @@ func drawView(s *leaf.State, c *canvas.Canvas, v leaf.View, watched *follow) {
 		v.Draw(s, c)
 		return
 	}
-	if s.Timeline == nil && s.Run == nil { // what is wanted is not in what is open: nothing is
+	if s.Timeline == nil && s.Run == nil { // the view is empty because nothing is open
 		why = watched.nothingOpen(why)
 	}
 	title, why, command := unavailable(v.Name(), why)
 	leaf.Empty(s, c, title, why, command)
 }
 
-// unavailable splits a view's reason into its sentence and the command in backquotes that would make it, if
+// unavailable splits a view's reason into its sentence and the command in backquotes that would fix it, if
 // there is one.
 func unavailable(name, why string) (title, sentence, command string) {
 	if i := strings.IndexByte(why, '`'); i >= 0 {
@@ -124,8 +124,8 @@ func unavailable(name, why string) (title, sentence, command string) {
 	return name + " has nothing to show", why, ""
 }
 
-// drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below where
-// only that has room.
+// drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below if it
+// only fits there.
 func drawTabs(s *leaf.State, c, below *canvas.Canvas, t *tabs, f *follow) {
 	th := s.Theme
 	w := c.Width()
@@ -143,11 +143,11 @@ func drawTabs(s *leaf.State, c, below *canvas.Canvas, t *tabs, f *follow) {
 	}
 }
 
-// partBy stands between the parts of what is open.
+// partBy separates the parts of what is open.
 const partBy = " · "
 
-// sourceText joins the parts of what is open in w cells: the first, a name, loses its middle for the others
-// as long as twelve cells of it are left, then the others go, the last one first.
+// sourceText joins the parts of what is open in w cells. The first part, a name, is shortened in the middle
+// down to twelve cells to make room for the others; then the others are dropped, the last one first.
 func sourceText(parts []string, w int) string {
 	const least = 12
 	for ; len(parts) > 0; parts = parts[:len(parts)-1] {
@@ -189,8 +189,7 @@ func source(f *follow, s *leaf.State) []string {
 	return parts
 }
 
-// middleCut cuts the middle out of a file's name: its end tells it from its neighbours as often as its
-// beginning.
+// middleCut shortens a file's name in the middle: its end tells files apart as often as its beginning.
 func middleCut(name string, w int) string {
 	if canvas.Width(name) <= w {
 		return name
@@ -216,7 +215,8 @@ func drawBanner(th *theme.Theme, c *canvas.Canvas, text string) {
 	c.Zone(canvas.Rect{X: w - 1 - n, W: n, H: 1}, runMsg{"view 0"})
 }
 
-// drawStatus says what is under the cursor of the view in front, which has something to show or not.
+// drawStatus draws the status line: what is under the cursor of the view in front, whether or not the view
+// has something to show.
 func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watched *follow, found *filter) {
 	th := s.Theme
 	w := c.Width()
@@ -239,7 +239,7 @@ func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watche
 	c.TextMax(1, 0, w-canvas.Width(right)-3, th.Text, v.Status(s))
 }
 
-// hint is a key of the bottom line and what a click on it does.
+// hint is a key in the bottom line and what a click on it does.
 type hint struct {
 	key.Binding
 	msg any
@@ -247,16 +247,16 @@ type hint struct {
 
 func (h hint) width() int { return canvas.Width(h.Help().Key) + 1 + canvas.Width(h.Help().Desc) }
 
-// betweenHints stands between two of them.
+// betweenHints separates hints.
 const betweenHints = "  "
 
-// helpHint stands at the right end of the bottom line; hintsEnd are the cells that others leave for it.
+// helpHint is at the right end of the bottom line; hintsEnd are the cells that the other hints leave for it.
 var (
 	helpHint = hint{bind("?", "help", "?"), runMsg{"help"}}
 	hintsEnd = helpHint.width() + len(betweenHints) + 3
 )
 
-// drawHints draws the keys that do something now, and help at the right end.
+// drawHints draws the keys that do something now, with help at the right end.
 func drawHints(th *theme.Theme, c *canvas.Canvas, list []hint) {
 	printHints(th, c, c.Width()+2-hintsEnd, []hint{helpHint})
 	printHints(th, c, 1, list)
@@ -297,7 +297,7 @@ func (l *hintList) add(b key.Binding, msg any) {
 	l.room -= need
 }
 
-// hints are those that fit in w cells: the view's own and then the root's most useful ones.
+// hints returns the hints that fit in w cells: the view's own, then the root's most useful ones.
 func (k keymap) hints(s *leaf.State, v leaf.View, own []key.Binding, idle bool, w int) []hint {
 	list := hintList{room: w}
 	first := min(len(own), 5)
@@ -332,15 +332,15 @@ func printHints(th *theme.Theme, c *canvas.Canvas, x int, list []hint) {
 	c.Print(x, 0, line.ShortHelpView(bindings))
 }
 
-// shadowed reports whether a root's action is not worth a hint here: the view in front uses its key for
-// something else, or shows nothing of what it changes.
+// shadowed reports whether an action of the root needs no hint here: the view in front uses its key for
+// something else, or shows nothing that it changes.
 func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 	timeless := false
 	if t, ok := v.(leaf.Timeless); ok {
 		timeless = t.Timeless()
 	}
 	if ok, _ := v.Available(s); !ok {
-		timeless = true // it says why it has nothing to show
+		timeless = true // the view explains why it is empty
 	}
 	if timeless && (a.group == groupMove || a.group == groupLook && a.name != "device" && a.name != "file" ||
 		a.group == groupFind) {

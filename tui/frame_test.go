@@ -59,7 +59,7 @@ var measured = []leaf.ID{
 
 // A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a
 // row the renderer writes all that lies between the first cell that changed and the last.
-func TestAFrameInWhichLittleChangesIsSmall(t *testing.T) {
+func TestSmallChangesMakeSmallFrames(t *testing.T) {
 	const step, jump = 5 << 10, 9 << 10
 	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
 	for _, id := range measured {
@@ -256,7 +256,7 @@ func BenchmarkCanvas(b *testing.B) {
 
 // What is open is cut once, in the middle of its name, and what has no room beside twelve cells of it is left
 // out whole.
-func TestWhatIsOpenIsCutToItsRoom(t *testing.T) {
+func TestSourceTextIsCutToFit(t *testing.T) {
 	parts := []string{"forward_and_backward_memory_snapshot.pickle", "GPU 0", "3 iterations", "exact"}
 	for _, c := range []struct {
 		w    int

@@ -12,17 +12,17 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keymap is the only place that knows keys of the root: help, palette and hints are made from it.
+// keymap is the only place that knows the root's keys; help, palette and hints are made from it.
 type keymap []action
 
 // action is something that a key does.
 type action struct {
-	name    string // what messages call it by
-	group   string // under which heading help lists it
+	name    string // its name in messages
+	group   string // its heading in help
 	binding key.Binding
-	// first actions mean the same in every view and are tried before the view's own keys.
+	// first actions mean the same in every view and come before the view's own keys.
 	first bool
-	// can says whether it does something now; nil is always.
+	// can reports whether it does something now; nil means always.
 	can func() bool
 	do  func() tea.Cmd
 }
@@ -290,7 +290,7 @@ func newKeymap(m *Model) keymap {
 
 func (a *action) enabled() bool { return a.can == nil || a.can() }
 
-// actionFor returns the action that a key runs now among those of one rank, nil for none.
+// actionFor returns the action that a key runs now, among those with first as given, nil for none.
 func (k keymap) actionFor(msg tea.KeyPressMsg, first bool) *action {
 	for i := range k {
 		a := &k[i]
@@ -317,7 +317,7 @@ var namedKeys = map[string]rune{
 	"pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown, "space": tea.KeySpace, "f1": tea.KeyF1,
 }
 
-// keyPress returns the message of a key by its name, such as "p", "ctrl+p", "shift+tab" or "enter".
+// keyPress returns the message for a key by its name, such as "p", "ctrl+p", "shift+tab" or "enter".
 func keyPress(name string) tea.KeyPressMsg {
 	var k tea.Key
 	for {
@@ -350,7 +350,7 @@ func keyPress(name string) tea.KeyPressMsg {
 	return tea.KeyPressMsg(k)
 }
 
-// hintNames are the root's actions that the bottom line shows after the view's own, most useful first.
+// hintNames are the root's actions that follow the view's own in the bottom line, most useful first.
 var hintNames = []string{
 	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back",
 	"next match", "follow", "export", "device", "file", "palette",

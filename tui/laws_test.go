@@ -174,7 +174,7 @@ func TestOneCursorAndOneSelectionInAllViews(t *testing.T) {
 		t.Fatal("↑ selects no block in the timeline")
 	}
 	d.press("6")
-	d.wants(strings.TrimSuffix(d.m.state.Device.Name(chosen), "'"))
+	d.wants(strings.TrimPrefix(d.m.state.Device.BlockName(chosen), "block "))
 	d.press("1", "g")
 	at := d.m.state.Cursor
 	for _, k := range []string{"2", "3", "4", "5", "6"} {

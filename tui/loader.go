@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// loader runs one load at a time and knows how far it is, or what went wrong.
+// loader runs one load at a time and knows its progress, or what went wrong.
 type loader struct {
 	*clock
 	post    func(tea.Msg)
@@ -26,16 +26,16 @@ type loader struct {
 	current *loading // nil where nothing is loaded
 	stop    context.CancelFunc
 	failure error // why nothing can be shown
-	partial error // what went wrong beside what is shown
+	partial error // what went wrong although something is shown
 }
 
-// loading is a load that is under way. The Loader writes its progress from its own goroutine and the frame
-// reads the latest.
+// loading is a load in progress. The Loader writes its progress from its own goroutine and the frame reads
+// the latest.
 type loading struct {
 	number int
 	title  string
 	since  time.Time
-	beside bool // the result is shown beside what is open, not instead
+	beside bool // show the result beside what is open, not instead of it
 
 	mu          sync.Mutex
 	stage       string
@@ -54,14 +54,14 @@ func (l *loading) latest() (stage string, done, total int64) {
 	return l.stage, l.done, l.total
 }
 
-// loadedMsg ends a load, with what was sound and what went wrong.
+// loadedMsg ends a load, with the sound part and what went wrong.
 type loadedMsg struct {
 	load   int
 	loaded Loaded
 	err    error
 }
 
-// empty reports whether nothing that was loaded can be shown.
+// empty reports whether the load returned nothing to show.
 func (m loadedMsg) empty() bool {
 	return m.err != nil && len(m.loaded.Timelines) == 0 && m.loaded.Run == nil
 }
@@ -72,7 +72,7 @@ type tickMsg struct {
 	at   time.Time
 }
 
-// start starts a load; an earlier one that is still under way is cancelled and its result dropped.
+// start starts a load. It cancels an earlier one in progress and drops its result.
 func (l *loader) start(read Loader, title string, beside bool) tea.Cmd {
 	l.cancel()
 	l.number++
@@ -91,7 +91,7 @@ func (l *loader) start(read Loader, title string, beside bool) tea.Cmd {
 	})
 }
 
-// cancel stops a load that is under way.
+// cancel stops a load in progress.
 func (l *loader) cancel() {
 	if l.stop != nil {
 		l.stop()
@@ -103,7 +103,7 @@ func (l *loader) tick() tea.Cmd {
 	return l.after(100*time.Millisecond, func(at time.Time) tea.Msg { return tickMsg{load, at} })
 }
 
-// onTick keeps the loading screen's figures moving; with the load it ends.
+// onTick updates the loading screen until the load ends.
 func (l *loader) onTick(msg tickMsg) tea.Cmd {
 	if l.current == nil || msg.load != l.number {
 		return nil
@@ -111,9 +111,9 @@ func (l *loader) onTick(msg tickMsg) tea.Cmd {
 	return l.tick()
 }
 
-// take ends the load that a result is of, and keeps what went wrong. beside says that the result goes beside
-// what is open; ok is false where there is nothing to show: the result is an earlier load's, or the load
-// failed. A failure beside what is open is only said.
+// take ends the load that a result belongs to, and keeps what went wrong. beside means that the result goes
+// beside what is open; ok is false if there is nothing to show: the result is an earlier load's, or the load
+// failed. If something is open, a failure is only a message.
 func (l *loader) take(msg loadedMsg, open bool) (beside, ok bool) {
 	if l.current == nil || msg.load != l.number {
 		return false, false
@@ -131,7 +131,7 @@ func (l *loader) take(msg loadedMsg, open bool) (beside, ok bool) {
 	return beside, false
 }
 
-// warning says what of the last load could not be read; "" where that is nothing.
+// warning says what the last load could not read; "" for nothing.
 func (l *loader) warning() string {
 	if l.partial == nil {
 		return ""
@@ -139,10 +139,10 @@ func (l *loader) warning() string {
 	return "partial: " + l.partial.Error()
 }
 
-// idle reports whether nothing is loaded and the last load failed in nothing.
+// idle reports whether nothing is loading and the last load did not fail.
 func (l *loader) idle() bool { return l.current == nil && l.failure == nil }
 
-// draw says what is loaded, or why it could not be.
+// draw shows the load in progress, or why it failed.
 func (l *loader) draw(th *theme.Theme, c *canvas.Canvas) {
 	if l.current == nil {
 		drawFailure(th, c, l.failure)
@@ -175,7 +175,7 @@ func (l *loader) draw(th *theme.Theme, c *canvas.Canvas) {
 	}
 }
 
-// drawFailure says in one sentence what is wrong, where, and what to do about it.
+// drawFailure says in one sentence what is wrong, where, and how to fix it.
 func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
 	w, h := c.Size()
 	what, advice := explain(err)
@@ -186,7 +186,7 @@ func drawFailure(th *theme.Theme, c *canvas.Canvas, err error) {
 	c.Print((w-room)/2, max((h-lipgloss.Height(text)-1)/2, 0), text)
 }
 
-// explain splits an error into what is wrong and what to do.
+// explain splits an error into what is wrong and how to fix it.
 func explain(err error) (what, advice string) {
 	var f *traces.FormatError
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Model is the only tea.Model: it hands each message to the component whose state it changes, and draws the
-// frame. It is used through a pointer and never copied.
+// Model is the only tea.Model: it passes each message to the component whose state it changes, and draws the
+// frame. Use it through a pointer and never copy it.
 type Model struct {
 	*clock
 	loader  loader
@@ -31,7 +31,7 @@ type Model struct {
 	opts    Options
 	state   leaf.State
 	actions keymap
-	inbox   []tea.Msg // messages that wait until the one in hand is done
+	inbox   []tea.Msg // messages waiting until the current one is handled
 }
 
 // New returns a Model that starts with opts.
@@ -78,10 +78,10 @@ func (m *Model) Init() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// State returns what the views share, for tests and for cmd's exporters.
+// State returns what the views share, for tests and cmd's exporters.
 func (m *Model) State() *leaf.State { return &m.state }
 
-// stop ends what goes on in the background.
+// stop ends all work in the background.
 func (m *Model) stop() {
 	m.loader.cancel()
 	m.follow.end()
@@ -90,7 +90,7 @@ func (m *Model) stop() {
 // ready reports whether there is a device to look at.
 func (m *Model) ready() bool { return m.loader.idle() && m.state.Device != nil }
 
-// paint takes the colours that the terminal knows.
+// paint sets the colours that the terminal supports.
 func (m *Model) paint(p canvas.Profile) {
 	m.screen.setProfile(p)
 	if p == canvas.NoColor {
@@ -98,7 +98,7 @@ func (m *Model) paint(p canvas.Profile) {
 	}
 }
 
-// changed bumps the state's version, and tells the view in front, and the one that was before it.
+// changed bumps the state's version, and tells the view in front and the one that was in front before.
 func (m *Model) changed() tea.Cmd {
 	m.screen.arrange(m.warning() != "")
 	s := &m.state
@@ -121,7 +121,7 @@ func (m *Model) changed() tea.Cmd {
 	return tea.Batch(left, v.Update(s, leaf.ChangedMsg{}))
 }
 
-// warning is the line over the view: what is partial or lost; "" where nothing is.
+// warning is the line above the view: what is incomplete or lost, "" for nothing.
 func (m *Model) warning() string { return cmp.Or(m.loader.warning(), m.open.warning()) }
 
 // look tells the components which device is in view now.
@@ -131,7 +131,7 @@ func (m *Model) look() tea.Cmd {
 	return tea.Batch(m.open.analyse(m.state.Units), m.filter.open(d), m.changed())
 }
 
-// moved tells the others that the cursor went elsewhere.
+// moved tells the other components that the cursor moved.
 func (m *Model) moved(say string) tea.Cmd {
 	if say != "" {
 		m.post(leaf.ToastMsg{Text: say})

@@ -14,30 +14,30 @@ import (
 
 // Loaded is what a Loader read.
 type Loaded struct {
-	// Timelines holds one timeline, two or more where several files were named (the first two can be
-	// compared), none where only Run is set.
+	// Timelines holds one timeline, two or more if several files were named (the first two can be compared),
+	// or none if only Run is set.
 	Timelines []*timeline.Timeline
 	// Run is the folder of ranks that was opened, nil for none.
 	Run *runs.Run
 	// Device is the device of the first timeline that opens, nil for its main one.
 	Device *timeline.Device
-	// First and End are the stretch of the device's events, end excluded, that opens; without any, End is 0,
-	// it is the whole recording.
+	// First and End are the stretch of the device's events to open, end excluded. End 0 opens the whole
+	// recording.
 	First, End timeline.Moment
-	// Notice is one sentence that the user should see first, such as that the embedded sample is shown; ""
-	// for none.
+	// Notice is one sentence that the user should see first, such as that this is the embedded sample; "" for
+	// none.
 	Notice string
 }
 
-// Loader reads what the user asked for. It is called off the event loop with a context that is cancelled when
-// the user quits, and reports its progress as often as it likes: stage is what is being done ("reading
-// snapshot.pickle"), done and total are of any one unit, total 0 where it is unknown. Beside an error it may
-// return what was sound before it.
+// Loader reads what the user asked for. It runs off the event loop with a context that is cancelled when the
+// user quits, and reports its progress as often as it likes: stage is what it is doing ("reading
+// snapshot.pickle"); done and total share any unit, total is 0 if unknown. With an error it may still return
+// the sound part.
 type Loader func(ctx context.Context, progress func(stage string, done, total int64)) (Loaded, error)
 
 // Exporter writes what is in view in one format; e offers it.
 type Exporter struct {
-	// Name is what is offered: "Perfetto trace".
+	// Name is shown to the user: "Perfetto trace".
 	Name string
 	// Extension is the file name's, with its dot: ".json".
 	Extension string
@@ -49,7 +49,7 @@ type Options struct {
 	Loader Loader
 	// Feed is a running job to watch instead of what a Loader reads; nil for none.
 	Feed live.Feed
-	// Machine is the machine to look at first, from which a process to watch is chosen; nil for none. Attach
+	// Machine is the machine to show first, where the user chooses a process to watch; nil for none. Attach
 	// watches it until ctx is done.
 	Machine machine.Feed
 	Attach  func(ctx context.Context, pid int) (live.Feed, error)
@@ -65,11 +65,11 @@ type Options struct {
 	Units   timeline.Units
 	// View is the view that opens; 0 opens the overview.
 	View leaf.ID
-	// Open returns the Loader of one rank of the run or of one further file; nil where none can be opened.
+	// Open returns the Loader of one rank of the run or of another file; nil if none can be opened.
 	Open func(path string) Loader
-	// Exporters are the formats that e offers beside a picture of the screen as text.
+	// Exporters are the formats that e offers in addition to the screen as text or picture.
 	Exporters []Exporter
-	// Planner plans for the view of managers; nil where nothing can be planned.
+	// Planner plans for the Managers view; nil if nothing can be planned.
 	Planner managers.Planner
 	// Editor is the command that o runs, "" for $VISUAL, then $EDITOR.
 	Editor string

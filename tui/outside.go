@@ -19,7 +19,7 @@ func (x *sharing) copy(text, what string) tea.Cmd {
 	return tea.SetClipboard(text)
 }
 
-// copyOf copies what a view says, else the selected block, else the sentence under the cursor.
+// copyOf copies what a view offers, else the selected block, else the line under the cursor.
 func copyOf(v leaf.View, s *leaf.State) tea.Msg {
 	if c, ok := v.(leaf.Copier); ok {
 		if text, what := c.Copy(s); text != "" {
@@ -28,7 +28,7 @@ func copyOf(v leaf.View, s *leaf.State) tea.Msg {
 	}
 	if s.Selected != timeline.NoAlloc && s.Device != nil {
 		text := blockText(s.Device, s.Selected, s.Units)
-		return leaf.CopyMsg{Text: text, What: s.Device.Name(s.Selected) + " and its stack"}
+		return leaf.CopyMsg{Text: text, What: s.Device.BlockName(s.Selected) + " and its stack"}
 	}
 	if text := v.Status(s); text != "" {
 		return leaf.CopyMsg{Text: text, What: "the line under the cursor"}
@@ -61,8 +61,8 @@ func sourceOf(v leaf.View, s *leaf.State) (file string, line int) {
 	return leaf.UserFrame(s.Device, s.Device.Origin(s.Selected))
 }
 
-// open opens a source line in the user's editor, which takes the terminal over until it is left. The path of
-// a file that is not here is copied.
+// open opens a source line in the user's editor, which takes over the terminal until it exits. If the file is
+// not on this machine, its path is copied.
 func (x *sharing) open(file string, line int) tea.Cmd {
 	if _, err := os.Stat(file); err != nil {
 		place := fmt.Sprintf("%s:%d", file, line)
@@ -85,7 +85,7 @@ func (x *sharing) open(file string, line int) tea.Cmd {
 	return tea.ExecProcess(cmd, func(err error) tea.Msg { return followedMsg{err} })
 }
 
-// editorArgs tells an editor the line in the way that it understands.
+// editorArgs passes the line to an editor in its own syntax.
 func editorArgs(editor, file string, line int) []string {
 	switch leaf.Base(editor) {
 	case "code", "codium", "cursor", "zed":

@@ -14,13 +14,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// recordings are what is open and what of it is in view: files, a run, or a captured step of a job.
+// recordings are what is open and which part is in view: files, a run, or a captured step of a job.
 type recordings struct {
 	*leaf.Open
 }
 
 // analysedMsg says that a device's iterations, phases and headline are computed, or that computing them
-// failed by a fault of ours.
+// failed by a bug of ours.
 type analysedMsg struct {
 	device   *timeline.Device
 	headline string
@@ -28,7 +28,7 @@ type analysedMsg struct {
 	stack    []byte
 }
 
-// take shows what a load brought: beside what is open, or in its place.
+// take shows the result of a load: beside what is open, or in its place.
 func (r *recordings) take(l Loaded, beside bool) {
 	if beside {
 		r.Timelines = append(r.Timelines, l.Timelines...)
@@ -71,7 +71,7 @@ func (r *recordings) step(msg stepMsg) {
 	r.show(msg.timeline)
 }
 
-// at returns what was read from a path, nil where that is not open.
+// at returns what was read from a path, nil if it is not open.
 func (r *recordings) at(path string) *timeline.Timeline {
 	for _, t := range r.Timelines {
 		if t.Trace.Source.Path == path {
@@ -84,7 +84,7 @@ func (r *recordings) at(path string) *timeline.Timeline {
 // nothing reports whether there is nothing to look at.
 func (r *recordings) nothing() bool { return r.Timeline == nil && r.Run == nil }
 
-// analyse computes what the views want to have at hand and what takes longer than a frame.
+// analyse computes what the views need and what takes longer than a frame.
 func (r *recordings) analyse(u timeline.Units) tea.Cmd {
 	d := r.Device
 	if d == nil {
@@ -103,7 +103,7 @@ func (r *recordings) analyse(u timeline.Units) tea.Cmd {
 	}
 }
 
-// analysed takes the answer of analyse, and reports whether there is one of the device in view.
+// analysed takes the result of analyse, and reports whether it belongs to the device in view.
 func (r *recordings) analysed(msg analysedMsg) bool {
 	if msg.device != r.Device || msg.fault != nil {
 		return false
@@ -112,7 +112,7 @@ func (r *recordings) analysed(msg analysedMsg) bool {
 	return true
 }
 
-// warning says what the recording in view lost; "" where that is nothing.
+// warning says what the recording in view lost; "" for nothing.
 func (r *recordings) warning() string {
 	if r.Timeline == nil {
 		return ""

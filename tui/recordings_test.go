@@ -27,7 +27,7 @@ func TestARecordingOpensInPlaceOrNextToAnother(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownOfADeviceIsNotSaidOfAnother(t *testing.T) {
+func TestAnalysisBelongsToItsDevice(t *testing.T) {
 	a, b := training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 0)
 	r := recordings{&leaf.Open{}}
 	r.show(a)
@@ -138,7 +138,7 @@ func TestHintsFitAndNameEachKeyOnce(t *testing.T) {
 	}
 }
 
-func TestBackTakesTheNarrowestAway(t *testing.T) {
+func TestBackUndoesOneThingAtATime(t *testing.T) {
 	d := training(t, "runs/a.gmt", 0).Main()
 	c := cursorOn(d)
 	f := &filter{Filter: &leaf.Filter{}, device: d}

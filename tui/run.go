@@ -15,9 +15,9 @@ import (
 	"github.com/charmbracelet/colorprofile"
 )
 
-// Run shows what opts loads until the user quits or ctx is cancelled. The terminal is restored in any case,
-// also after a panic, whose stack is written to the state folder. It returns nil where the user quit, the
-// error on the screen where nothing could be shown, ctx's error where it was cancelled.
+// Run shows what opts loads until the user quits or ctx is cancelled. It always restores the terminal, even
+// after a panic, whose stack it writes to the state folder. It returns nil if the user quit, the error on the
+// screen if nothing could be shown, and ctx's error if it was cancelled.
 func Run(ctx context.Context, opts Options) error {
 	m := New(opts)
 	program := []tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithFPS(30)}
@@ -54,8 +54,8 @@ func Run(ctx context.Context, opts Options) error {
 	return err
 }
 
-// hangup returns ctx cancelled also when the terminal goes away. A cancelled screen quits as on q, and by
-// that restores the terminal; bubbletea's own way to stop with a context or on a signal does not always.
+// hangup returns a ctx that is also cancelled when the terminal goes away. A cancelled screen quits as on q,
+// which restores the terminal; bubbletea's own way to stop on a context or a signal does not always.
 func hangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
@@ -74,8 +74,8 @@ func stateDir(m *Model) string {
 	return filepath.Join(home, ".local", "state", "gmemtop")
 }
 
-// logPanic is deferred where the program runs our code on the event loop: it writes a panic down and lets it
-// go on, so that bubbletea restores the terminal.
+// logPanic is deferred wherever the program runs our code on the event loop: it logs a panic and lets it
+// continue, so that bubbletea restores the terminal.
 func (m *Model) logPanic() {
 	if r := recover(); r != nil {
 		writeCrash(m, r, debug.Stack())

@@ -39,18 +39,18 @@ func (s *screen) setProfile(p canvas.Profile) {
 
 func (s *screen) hasColors() bool { return s.profile != canvas.NoColor }
 
-// columns is how many columns the charts have, near enough: what one press of an arrow moves by.
+// columns is roughly how many columns the charts have: one press of an arrow moves by one of them.
 func (s *screen) columns() int64 { return int64(max(s.layout.body.W-12, 20)) }
 
-// layout is where the parts of a frame lie. Everything that draws or hits asks it and nothing else.
+// layout is where the parts of a frame lie. Everything that draws or handles clicks uses it.
 type layout struct {
 	tooSmall bool
 	tabs     canvas.Rect // the top line: name, views, what is open
-	source   canvas.Rect // what is open, or a blank row: below the tabs where it has no room beside them
+	source   canvas.Rect // what is open, or a blank row: below the tabs if it does not fit beside them
 	banner   canvas.Rect // one line of warning, of height 0 without one
 	body     canvas.Rect // the view in front
 	status   canvas.Rect // what is under the cursor
-	hints    canvas.Rect // keys that do something now
+	hints    canvas.Rect // keys that work now
 }
 
 // layoutFor places the parts in a terminal of w by h cells.

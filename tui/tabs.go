@@ -22,11 +22,11 @@ import (
 	"github.com/gmemtop/gmemtop/tui/tracepage"
 )
 
-// tabs are the views and which of them is in front.
+// tabs are the views, and which of them is in front.
 type tabs struct {
 	views []leaf.View
 	front leaf.ID
-	shown leaf.ID // that was in front when left was asked last
+	shown leaf.ID // in front at the last call of left
 }
 
 // newTabs makes the views in the order of the tab bar.
@@ -37,7 +37,7 @@ func newTabs(p managers.Planner) tabs {
 	}}
 }
 
-// lead puts the views of the machine and of the job first, in place of those that were there; nil is none.
+// lead puts the views of the machine and of the job first, replacing earlier ones; nil is none.
 func (t *tabs) lead(all *machine.View, job *live.View) {
 	t.views = slices.DeleteFunc(t.views, func(v leaf.View) bool {
 		return v.ID() == leaf.Live || v.ID() == leaf.Machine
@@ -63,7 +63,7 @@ func (t *tabs) of(id leaf.ID) leaf.View {
 // view returns the view in front.
 func (t *tabs) view() leaf.View { return t.of(t.front) }
 
-// bindings returns what the view in front binds now; nothing while something is loaded.
+// bindings returns the current bindings of the view in front; none while something loads.
 func (t *tabs) bindings(s *leaf.State, idle bool) []key.Binding {
 	v := t.view()
 	if v == nil || !idle {
@@ -75,7 +75,7 @@ func (t *tabs) bindings(s *leaf.State, idle bool) []key.Binding {
 	return v.Bindings(s)
 }
 
-// show brings a view to the front and reports whether there is one of that ID.
+// show brings a view to the front and reports whether it exists.
 func (t *tabs) show(id leaf.ID) bool {
 	if t.of(id) == nil {
 		return false
@@ -84,7 +84,7 @@ func (t *tabs) show(id leaf.ID) bool {
 	return true
 }
 
-// left returns the view that was in front when this was asked last, where another is now; nil for none.
+// left returns the view that was in front at the last call, if another is now; nil otherwise.
 func (t *tabs) left() leaf.View {
 	if t.shown == t.front {
 		return nil
@@ -94,24 +94,24 @@ func (t *tabs) left() leaf.View {
 	return was
 }
 
-// shortNames are the views' names where the line is too short for the whole ones.
+// shortNames are the views' names for lines too short for the full ones.
 var shortNames = map[leaf.ID]string{
 	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iters", leaf.Allocations: "Allocs",
 	leaf.Managers: "Mgrs",
 }
 
-// wideTabs is the width from which on the tabs stand apart by two blanks.
+// wideTabs is the width from which tabs are two blanks apart.
 const wideTabs = 132
 
-// tightNames are those that all fit beside each other in 80 cells.
+// tightNames all fit beside each other in 80 cells.
 var tightNames = map[leaf.ID]string{
 	leaf.Overview: "Over", leaf.Timeline: "Time", leaf.Segments: "Segs", leaf.Iterations: "Iter", leaf.Allocations: "Alloc",
 	leaf.Ranks:    "Rank",
 	leaf.Managers: "Mgrs",
 }
 
-// names returns the names that the tabs bear in w cells: whole ones, short ones but for the view in front,
-// short ones, those for views that have something to show, or none but that of the view in front.
+// names returns the names of the tabs in w cells: full names, short ones except for the view in front, only
+// short ones, names only for views that have something to show, or only for the view in front.
 func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 	whole := func(v leaf.View) string { return v.Name() }
 	short := func(v leaf.View) string {
@@ -126,7 +126,7 @@ func (t *tabs) names(s *leaf.State, w int) func(v leaf.View) string {
 		}
 		return v.Name()
 	}
-	open := func(v leaf.View) string { // the views with something to show are told apart by name
+	open := func(v leaf.View) string { // only views with something to show have names
 		if ok, _ := v.Available(s); ok || v.ID() == t.front {
 			return tight(v)
 		}

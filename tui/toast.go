@@ -9,16 +9,16 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// clock is the time, which tests hold still.
+// clock is the time, which tests can stop.
 type clock struct {
 	now   func() time.Time
 	after func(time.Duration, func(time.Time) tea.Msg) tea.Cmd
 }
 
-// toastEndMsg takes a toast down unless a newer one stands there.
+// toastEndMsg removes a toast unless a newer one replaced it.
 type toastEndMsg struct{ number int }
 
-// toaster says one thing at a time in the status line, for a few seconds.
+// toaster shows one message at a time in the status line, for a few seconds.
 type toaster struct {
 	*clock
 	text   string
@@ -27,7 +27,7 @@ type toaster struct {
 	notice int // of the toast that says what was opened, 0 for none
 }
 
-// say shows a toast; errors stand longer.
+// say shows a toast; errors stay longer.
 func (t *toaster) say(text string, bad bool) tea.Cmd {
 	if bad {
 		return t.sayFor(text, bad, 8*time.Second)
@@ -49,15 +49,15 @@ func (t *toaster) sayNotice(text string) tea.Cmd {
 	return cmd
 }
 
-// end takes a toast down unless a newer one stands there.
+// end removes a toast unless a newer one replaced it.
 func (t *toaster) end(msg toastEndMsg) {
 	if msg.number == t.number {
 		t.text = ""
 	}
 }
 
-// dropNotice takes down what was said of what was opened: who presses a key has read it, and the line is for
-// what is under the cursor.
+// dropNotice removes the message about what was opened: a user who presses a key has read it, and the line
+// should show what is under the cursor.
 func (t *toaster) dropNotice() {
 	if t.notice > 0 && t.notice == t.number {
 		t.text, t.notice = "", 0

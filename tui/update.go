@@ -21,7 +21,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	return m, tea.Batch(cmds...)
 }
 
-// post has a message handled after the one in hand and before the next that comes from outside.
+// post queues a message to handle after the current one and before the next one from outside.
 func (m *Model) post(msg tea.Msg) {
 	if msg != nil {
 		m.inbox = append(m.inbox, msg)
@@ -47,7 +47,7 @@ func (m *Model) handle(msg tea.Msg) tea.Cmd {
 	return m.broadcast(msg)
 }
 
-// onTerminal handles what the terminal says.
+// onTerminal handles messages from the terminal.
 func (m *Model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
@@ -139,7 +139,7 @@ func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// onLeaf applies what a view asked for, for all views.
+// onLeaf applies a view's request for all views.
 func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
@@ -190,12 +190,12 @@ func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	return m.changed(), true
 }
 
-// failed says that a command of ours panicked; the program goes on.
+// failed reports that a command of ours panicked; the program goes on.
 func (m *Model) failed(fault any, stack []byte) tea.Cmd {
 	return m.toast.say("internal error, written to "+writeCrash(m, fault, stack), true)
 }
 
-// broadcast gives the result of a slow question to every view; each knows its own.
+// broadcast sends the answer to a slow question to every view; each recognises its own.
 func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 	var cmds []tea.Cmd
 	if p, ok := msg.(leaf.Panicked); ok {
@@ -211,8 +211,8 @@ func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// onKey sends a key to the dialog on top, else to what means the same everywhere, else to the view, else to
-// navigation.
+// onKey sends a key to the dialog on top, else to the actions that mean the same everywhere, else to the
+// view, else to navigation.
 func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return m.actions.named("quit").do()

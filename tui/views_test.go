@@ -110,7 +110,7 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 
 // The source's own total may be far more than the recording shows blocks for, as of a profile that began in
 // the middle of a training.
-func TestBytesThatNoBlockIsRecordedForAreNoBlock(t *testing.T) {
+func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	m := newMaker()
 	first := m.alloc(16<<20, "ACTIVATION", m.stack("forward model.py 30"))
 	m.b.T.Counters = append(m.b.T.Counters, traces.Counter{Name: m.b.String(traces.CounterAllocated), Device: m.dev, Time: []int64{m.now}, Value: []int64{80 << 20}})
@@ -159,7 +159,7 @@ func TestTheEquationOfReservedBytesAddsUp(t *testing.T) {
 	d.wants("allocated 384 + stranded 64.0 = reserved 448 MiB")
 }
 
-func TestViewsSayWhatWouldMakeThem(t *testing.T) {
+func TestEmptyViewsSayHowToFillThem(t *testing.T) {
 	for name, tl := range map[string]*timeline.Timeline{"empty": empty(t), "moment": moment(t), "lossy": lossy(t)} {
 		d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
 		for _, v := range d.m.tabs.views {
@@ -176,7 +176,7 @@ func TestViewsSayWhatWouldMakeThem(t *testing.T) {
 
 func TestThePeakSaysWhereTheChosenRowComesFrom(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
-	d.wants("its largest block", "88.0 MiB b'7f0011800000_1")
+	d.wants("its largest block", "88.0 MiB block 0x7f0011800000")
 	d.press("down")
 	d.wants("80.0 MiB b'7f")
 	d.press("2", "down", "3")

@@ -1,4 +1,4 @@
-// Package allocations is the view of every allocation as a row: sorted, filtered, with where it comes from.
+// Package allocations is the view with a row for every allocation: sorted, filtered, with its origin.
 package allocations
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// View shows the allocations that the filter in force selects. It implements leaf.View.
+// View shows the allocations that the current filter selects. It implements leaf.View.
 type View struct {
 	found leaf.Query[question, *result]
 	shown *result // what the table's rows are
@@ -116,7 +116,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// ask searches where the filter, the order or the device has changed.
+// ask searches again if the filter, the order or the device has changed.
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	if s.Device == nil {
 		return nil
@@ -133,8 +133,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 // query is the shared filter in this view's order. A filter that names an order itself keeps it until a
 // column is chosen here.
 //
-// What the filter does not use is left out, so that moving the cursor searches again only where the filter
-// asks for what is live there.
+// Fields that the filter does not use are left out, so that moving the cursor searches again only if the
+// filter asks for what is live there.
 func (v *View) query(s *leaf.State) sites.Query {
 	q := s.Query
 	if !q.Live {
@@ -170,7 +170,7 @@ func (v *View) settle(s *leaf.State) {
 	v.follow(s)
 }
 
-// follow selects the row of the block that is selected elsewhere.
+// follow selects the row of the block that another view selected.
 func (v *View) follow(s *leaf.State) {
 	if v.shown == nil || s.Selected == v.followed {
 		return
@@ -250,7 +250,7 @@ func (v *View) Status(s *leaf.State) string {
 		return ""
 	}
 	d := s.Device
-	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.Name(a),
+	text := fmt.Sprintf("%s of %s · %s %s · %s", leaf.Count(int64(v.table.Selected()+1)), leaf.Count(int64(len(v.shown.ids))), d.BlockName(a),
 		s.Units.Bytes(d.Allocs.Rounded[a]), block.Life(d, a))
 	if site := sites.From(d, a); site != "" {
 		text += " · " + site
@@ -261,7 +261,7 @@ func (v *View) Status(s *leaf.State) string {
 // Copy implements leaf.Copier.
 func (v *View) Copy(s *leaf.State) (text, what string) {
 	if a := v.current(); a != timeline.NoAlloc && v.of == s.Device {
-		return s.Device.Name(a), "the block's name"
+		return s.Device.Name(a), "the block's name in memory_viz"
 	}
 	return "", ""
 }

@@ -84,8 +84,8 @@ func (v *View) sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// filterWords says in words what the filter selects: views make filters with numbers of stacks and of bytes,
-// which nobody reads.
+// filterWords describes in words what the filter selects: views make filters with numbers of stacks and of
+// bytes, which are hard to read.
 func filterWords(s *leaf.State) string {
 	d := s.Device
 	var match, clauses []string
@@ -123,7 +123,7 @@ func filterWords(s *leaf.State) string {
 	return " " + strings.Join(clauses, ", ")
 }
 
-// siteName names a call site, as the breakdown by call site does.
+// siteName names a call site as the breakdown by call site does.
 func siteName(d *timeline.Device, id traces.StackID) string {
 	if name := sites.Name(d, id); name != "" {
 		return name
@@ -136,7 +136,7 @@ func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
 	al := &d.Allocs
 	switch col {
 	case colBlock:
-		return table.Cell{Text: d.Name(a), Style: th.Dim}
+		return table.Cell{Text: strings.TrimPrefix(d.BlockName(a), "block "), Style: th.Dim}
 	case colSize:
 		return table.Cell{Text: s.Units.Bytes(al.Rounded[a])}
 	case colRequested:
@@ -193,11 +193,11 @@ func (v *View) freed(d *timeline.Device, a timeline.AllocID) string {
 	return at(d, to)
 }
 
-// life is a lifetime; one that reaches beyond the recording is longer than what was seen of it.
+// life is a lifetime; one that extends beyond the recording is longer than the recorded part.
 func (v *View) life(s *leaf.State, a timeline.AllocID) table.Cell {
 	d := s.Device
 	from, to := d.Lifetime(a)
-	text := strconv.FormatInt(to-from, 10) // of whatever the source counts in
+	text := strconv.FormatInt(to-from, 10) // in the source's own unit
 	if clock(d) {
 		text = timeline.Duration(to - from)
 	}
@@ -244,7 +244,7 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 		return plot{}
 	}
 	var most int64
-	shown := make([]int, 0, buckets) // what was never freed stands beside the longest lifetime and not far away from it
+	shown := make([]int, 0, buckets) // put "never" right beside the longest lifetime
 	for b := h.first; b <= h.last; b++ {
 		if n := h.sum(b); n > 0 || b != h.last && b < never-1 && anyAfter(h, b) {
 			shown = append(shown, b)
@@ -277,8 +277,8 @@ func drawHistogram(s *leaf.State, c *canvas.Canvas, area canvas.Rect, title stri
 	return plot{at: bars, first: h.first, wide: wide}
 }
 
-// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps inside of the
-// distribution are drawn, the gap before "never" is not.
+// anyAfter reports whether a bucket between b and the last ordinary one is used: gaps within the distribution
+// are drawn, the gap before "never" is not.
 func anyAfter(h *histogram, b int) bool {
 	for k := b + 1; k < never; k++ {
 		if h.sum(k) > 0 {

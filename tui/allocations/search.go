@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 )
 
-// result is what a search found and what the sentence and the plots say about it, counted once.
+// result is the result of a search, with the figures for the sentence and the plots, counted once.
 type result struct {
 	ids     []timeline.AllocID
 	bytes   int64 // requested, of all
@@ -42,8 +42,8 @@ func (h *histogram) sum(bucket int) (n int64) {
 // sizeBucket returns the power of two that is the bucket of a size: [2^b, 2^(b+1)).
 func sizeBucket(n int64) int { return bits.Len64(uint64(max(n, 1))) - 1 }
 
-// Lifetimes fall into the buckets 1, 2, 5 of each decade from a microsecond on; never is the bucket of what
-// was not freed.
+// Lifetimes fall into the buckets 1, 2, 5 of each decade from a microsecond on; never is the bucket of blocks
+// that were not freed.
 const never = buckets - 1
 
 func lifeBucket(ns int64) int {

@@ -42,13 +42,13 @@ func Draw(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) {
 // labelled is how wide the labels of the facts are.
 const labelled = 9
 
-// heading is the category, the block's size and its printed name in one row.
+// heading is the category, the block's size and its name in one row.
 func heading(s *leaf.State, c *canvas.Canvas, a timeline.AllocID) string {
 	d, cat := s.Device, s.Device.Allocs.Category[a]
 	row := lipgloss.JoinHorizontal(lipgloss.Top,
 		c.Gloss(s.Theme.Category(cat)).Render(s.Theme.Glyph(cat)), " ",
 		c.Gloss(s.Theme.Strong).Render(s.Units.Bytes(d.Allocs.Rounded[a])), " ",
-		c.Gloss(s.Theme.Dim).Render(canvas.Plain(d.Name(a))))
+		c.Gloss(s.Theme.Dim).Render(canvas.Plain(d.BlockName(a))))
 	return canvas.Truncate(row, c.Width())
 }
 
@@ -131,7 +131,7 @@ func pending(d *timeline.Device, a timeline.AllocID) string {
 	return "waited " + timeline.Duration(wait) + " for a stream after its free"
 }
 
-// Uses says how often block a was read and written, "" where the trace has no accesses.
+// Uses says how often block a was read and written, "" if the trace has no accesses.
 func Uses(d *timeline.Device, a timeline.AllocID) string {
 	if len(d.Timeline().Trace.Accesses) == 0 {
 		return ""
@@ -161,8 +161,8 @@ func Uses(d *timeline.Device, a timeline.AllocID) string {
 }
 
 // Stack draws a call stack, innermost frame first, one frame a row: the function, then its file and line. The
-// user's own innermost frame stands out. Where there are frames of Python, those of C++ and PyTorch's
-// wrappers are left out and counted; else those that have no source.
+// user's own innermost frame is highlighted. If there are Python frames, C++ frames and PyTorch's wrappers
+// are left out and counted; otherwise frames without source are.
 func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 	w, h := c.Size()
 	if h < 1 {
@@ -221,11 +221,11 @@ type frame struct {
 	line     int
 }
 
-// deepest bounds the frames that are looked at: nobody reads more, and a hostile file may have a million.
+// deepest limits the frames to read: nobody reads more, and a hostile file may have a million.
 const deepest = 512
 
-// framesOf returns the frames of a stack that are worth a row and the number left out: those of Python that
-// are no wrappers, else those that have a source, else all.
+// framesOf returns the frames of a stack that are worth a row and the number left out: Python frames that are
+// not wrappers, else frames with source, else all.
 func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) {
 	funcs, files, lines := leaf.Frames(d, id, deepest)
 	for _, worth := range []func(fn, file string) bool{
@@ -245,7 +245,8 @@ func framesOf(d *timeline.Device, id traces.StackID) (frames []frame, left int) 
 	return frames, len(funcs) - len(frames)
 }
 
-// wraps reports whether a frame of PyTorch's own stands between any two of a user's and says nothing.
+// wraps reports whether a frame is one of PyTorch's own that sits between any two of the user's frames and
+// says nothing.
 func wraps(fn, file string) bool {
 	switch fn {
 	case "_call_impl", "_wrapped_call_impl":

@@ -138,8 +138,8 @@ func (c *Canvas) Height() int { return c.at.H }
 // Bounds returns the window as a rectangle in its own coordinates: its corner is (0, 0).
 func (c *Canvas) Bounds() Rect { return Rect{0, 0, c.at.W, c.at.H} }
 
-// ASCII reports whether only ASCII may be written. Writing replaces runes by itself; plots ask in order to
-// draw with other means.
+// ASCII reports whether only ASCII may be written. Writing replaces other runes anyway; plots ask so that
+// they can draw by other means.
 func (c *Canvas) ASCII() bool { return c.grid.ascii }
 
 // Profile returns the colours that the terminal knows.

@@ -222,7 +222,7 @@ func TestACellOfManySlabsShowsTheTwoThatCoverMost(t *testing.T) {
 	}
 }
 
-func TestABarShowsWhateverIsLargerThanZero(t *testing.T) {
+func TestBarsShowAnythingAboveZero(t *testing.T) {
 	for _, p := range []Profile{NoColor, TrueColor} {
 		c := New(20, 1, p, false)
 		if n := c.Bar(0, 0, 20, 1, 1<<50, Fill{Color: Tone{}, Mono: '█'}); n != 1 {

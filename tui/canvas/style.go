@@ -38,8 +38,8 @@ func (s Style) Strong() Style { s.Bold = true; return s }
 // StyleID names a style interned by a Canvas; 0 is the zero Style.
 type StyleID uint16
 
-// Tone is a colour that says by itself which of the sixteen basic colours stands for it, instead of leaving
-// it to arithmetic that turns every muted colour into grey. It is comparable, as colours in a Style must be.
+// Tone is a colour that carries its own substitute among the sixteen basic colours. Computing the substitute
+// would turn every muted colour grey. It is comparable, as colours in a Style must be.
 type Tone struct {
 	R, G, B uint8
 	Basic   uint8 // 0 to 15

@@ -11,9 +11,8 @@ import (
 )
 
 // Usage is the curve of allocated bytes stacked by category, with the line of reserved bytes over it. The
-// curve itself comes from the series' level of detail at once; its parts by category take longer and are
-// asked for, and until they are there the parts of the window that was shown before stand in, scaled to the
-// true height.
+// curve itself comes immediately from the series' level of detail. Its parts by category take longer: until
+// they arrive, the parts of the previous window are shown, scaled to the true height.
 type Usage struct {
 	parts leaf.Query[usageKey, [][timeline.NumCategories]int64]
 	alloc []timeline.Column
@@ -28,7 +27,7 @@ type usageKey struct {
 	n      int
 }
 
-// stackOrder is the order of areas from the bottom up: what stays lies below what comes and goes.
+// stackOrder is the order of areas from the bottom up: long-lived categories lie below short-lived ones.
 var stackOrder = [timeline.NumCategories]timeline.Category{
 	timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation, timeline.AutogradDetail,
 	timeline.Temporary, timeline.Unknown,
@@ -96,8 +95,7 @@ func (u *Usage) Draw(s *leaf.State, c *canvas.Canvas, f *Frame) {
 	u.drawReserved(s, c, f, resv)
 }
 
-// partAt returns the parts of the column of an answer that lies where column x lies, nil where the answer
-// does not reach.
+// partAt returns the parts of an answer at column x, nil if the answer does not cover it.
 func partAt(f *Frame, key usageKey, parts [][timeline.NumCategories]int64, x int) *[timeline.NumCategories]int64 {
 	if key.window == f.Window && key.n == f.Area.W && x < len(parts) {
 		return &parts[x]

@@ -1,9 +1,9 @@
-// Package chart draws what all charts of bytes over time share: axes, iterations, phases, the cursor, stacked
-// areas, and how the mouse moves in them.
+// Package chart draws what all charts of bytes over time share: axes, iterations, phases, the cursor and
+// stacked areas, and handles the mouse in them.
 //
-// A chart's column is the maximum of what it covers, never the mean: a peak one microsecond wide is there at
-// full zoom-out, and the cursor, put on a column, stands at that maximum. Axes are labelled at round numbers
-// in one unit.
+// A chart's column is the maximum of what it covers, never the mean: a peak one microsecond wide is visible
+// at full zoom-out, and the cursor, placed on a column, goes to that maximum. Axes are labelled at round
+// numbers in one unit.
 package chart
 
 import (
@@ -22,11 +22,11 @@ type Frame struct {
 	Area      canvas.Rect // the plot's cells, without axes
 	Window    timeline.Window
 	Low, High int64 // bytes at the lower and the upper edge
-	// Parts, in order and apart, are drawn instead of the phases; nil for these.
+	// Parts, in order and without overlap, are drawn instead of the phases; nil draws the phases.
 	Parts []Stretch
 }
 
-// Column returns the column in which a position lies: -1 before the plot, its width behind it.
+// Column returns the column of a position: -1 before the plot, its width after it.
 func (f *Frame) Column(pos int64) int { return f.Window.Column(pos, f.Area.W) }
 
 // Position returns the first position of a column, one of the plot.
@@ -37,8 +37,8 @@ func (f *Frame) Position(col int) int64 {
 	return f.Window.Edge(min(max(col, 0), f.Area.W), f.Area.W)
 }
 
-// moment returns the moment that a column stands for: that of its maximum; where nothing happens in it, the
-// last one before.
+// moment returns the moment of a column: that of its maximum or, if nothing happens in it, the last one
+// before.
 func (f *Frame) moment(col int) timeline.Moment {
 	w := timeline.Window{Axis: f.Window.Axis, From: f.Position(col), To: f.Position(col + 1)}
 	cols := f.Device.Columns(f.Device.Allocated, w, 1, nil)
@@ -48,7 +48,7 @@ func (f *Frame) moment(col int) timeline.Moment {
 	return leaf.MomentAt(f.Device, w.Axis, w.From-1)
 }
 
-// Eighths returns the height of bytes above the lower edge in eighths of a cell; what is above zero is at
+// Eighths returns the height of bytes above the lower edge in eighths of a cell; anything above zero is at
 // least one.
 func (f *Frame) Eighths(bytes int64) int {
 	span := f.High - f.Low
@@ -196,8 +196,7 @@ func empty(c *canvas.Canvas, cell canvas.Cell) bool {
 	return (cell.Rune == ' ' || cell.Rune == '·' || cell.Rune == '.') && c.StyleOf(cell.Style).BG == nil
 }
 
-// phases draws forward, backward and optimizer as a lane of one row, and reports whether there was anything
-// to draw.
+// phases draws forward, backward and optimizer as a lane of one row, and reports whether it drew anything.
 func (f *Frame) phases(s *leaf.State, c *canvas.Canvas, y int) bool {
 	if !s.Analysed {
 		return false
@@ -239,7 +238,7 @@ func (f *Frame) phase(s *leaf.State, c *canvas.Canvas, p *steps.PhaseSpan, x0, x
 	f.part(s, c, &part, x0, x1, y)
 }
 
-// shortPhases name the phases where there is little room.
+// shortPhases are phase names for narrow places.
 var shortPhases = [...]string{
 	traces.PhaseUnknown: "", traces.PhaseForward: "fwd", traces.PhaseBackward: "bwd", traces.PhaseOptimizer: "opt",
 }
@@ -271,9 +270,9 @@ func (f *Frame) cursorCell(s *leaf.State, c *canvas.Canvas, x, y int, st canvas.
 	c.Set(x, y, '│', c.Style(canvas.Style{FG: s.Theme.Selected.FG, BG: bg}))
 }
 
-// Landmarks draws what tells the way in time: iterations and the peak at row labels above the plot, phases at
-// row phases below it and the axis in the row after them (without phases in their row), and through the plot
-// the cursor and the mark.
+// Landmarks draws what orients in time: iterations and the peak at row labels above the plot, phases at row
+// phases below it and the axis in the row after them (without phases in their row), and through the plot the
+// cursor and the mark.
 func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
 	f.iterations(s, c, labels)
 	if f.phases(s, c, phases) {
@@ -289,7 +288,7 @@ func (f *Frame) Landmarks(s *leaf.State, c *canvas.Canvas, labels, phases int) {
 	f.pin(c, labels, t.PeakAt, s.Theme.Strong, "peak "+s.Units.Bytes(t.PeakAllocated))
 }
 
-// pin writes a label above the plot at a moment's column: ▼ with what it marks, on whichever side has room.
+// pin writes a label above the plot at a moment's column: ▼ with its text, on whichever side has room.
 func (f *Frame) pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style, text string) {
 	x := f.Column(leaf.Position(f.Device, f.Window.Axis, m))
 	if x < 0 || x >= f.Area.W {
@@ -307,7 +306,7 @@ func (f *Frame) pin(c *canvas.Canvas, y int, m timeline.Moment, st canvas.Style,
 }
 
 // clearLabels blanks the labels of row y that reach into the columns [from, to) or touch them: half a label
-// is worse than none. Labels are apart by two blanks or more.
+// is worse than none. Labels are separated by two blanks or more.
 func (f *Frame) clearLabels(c *canvas.Canvas, y, from, to int) {
 	taken := func(x int) bool { return x >= 0 && x < f.Area.W && c.At(f.Area.X+x, y).Rune != ' ' }
 	from, to = from-1, to+1

@@ -68,7 +68,7 @@ func TestAPeakOfNanosecondsIsThereAtFullZoomOut(t *testing.T) {
 	}
 }
 
-func TestTheCursorStandsAtItsColumnsMaximum(t *testing.T) {
+func TestCursorGoesToItsColumnsMaximum(t *testing.T) {
 	d := hills(t)
 	f := &Frame{Device: d, Area: canvas.Rect{W: 50, H: 10}, Window: d.Full(timeline.AxisTime), High: 1}
 	cols := d.Columns(d.Allocated, f.Window, 50, nil)
@@ -101,7 +101,7 @@ func TestAColumnHoldsThePositionAtWhichItBegins(t *testing.T) {
 }
 
 // However far one zooms in, the cursor stands in the column that shows what its event did.
-func TestAnEventStandsInTheColumnThatShowsWhatItDid(t *testing.T) {
+func TestEventLiesInTheColumnThatShowsIt(t *testing.T) {
 	d := hills(t)
 	rng := rand.New(rand.NewPCG(1, 10))
 	for _, axis := range []timeline.Axis{timeline.AxisTime, timeline.AxisEvents} {

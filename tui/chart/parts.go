@@ -11,15 +11,15 @@ import (
 // Stretch is a stretch of a step, the events [First, End), in the lane below a chart.
 type Stretch struct {
 	First, End timeline.Moment
-	// Names are what it is called, the longest first: the first that has room is drawn.
+	// Names are its names, longest first: the first that fits is drawn.
 	Names []string
 	Line  rune
-	// Stands says that its name stands out.
+	// Stands highlights its name.
 	Stands bool
 }
 
-// parts draws the parts of steps as a lane of one row. Of several in one column the last is drawn: it costs
-// O(columns log parts).
+// parts draws the parts of steps as a lane of one row. If several fall into one column, the last is drawn: it
+// costs O(columns log parts).
 func (f *Frame) parts(s *leaf.State, c *canvas.Canvas, y int) {
 	last := timeline.Moment(f.Device.Len() - 1)
 	column := func(m timeline.Moment) int {

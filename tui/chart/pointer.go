@@ -7,15 +7,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Pointer is what the mouse does in a chart: a click moves the cursor, the wheel zooms at the pointer (with
-// shift it pans), a drag pans.
+// Pointer handles the mouse in a chart: a click moves the cursor, the wheel zooms at the pointer (with shift
+// it pans), a drag pans.
 type Pointer struct {
 	down   bool
 	fromX  int
 	window timeline.Window
 }
 
-// Update handles a mouse message in the view's coordinates; handled is false where it is not the chart's.
+// Update handles a mouse message in the view's coordinates; handled is false if it is not for the chart.
 func (p *Pointer) Update(s *leaf.State, f *Frame, msg tea.Msg) (cmd tea.Cmd, handled bool) {
 	if f.Device == nil || f.Device != s.Device || f.Area.W == 0 {
 		return nil, false

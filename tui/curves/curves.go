@@ -1,10 +1,10 @@
 // Package curves draws several curves over one another on one pair of axes: steps of a training, two runs.
 //
-// A curve is Samples values, each the maximum of an equal stretch of the x axis; what is narrower than that
-// is drawn by the maxima of its values, so that a peak one microsecond wide is there at any width and a curve
-// need not be asked for again when the terminal changes. It is drawn in braille dots as a line whose steps
-// are joined; many curves that are alike are drawn as one band between their least and greatest values.
-// Without colours each curve has a character of its own.
+// A curve has Samples values, each the maximum of an equal stretch of the x axis. A narrower plot draws the
+// maxima of its values, so that a peak one microsecond wide is visible at any width and resizing the terminal
+// needs no new samples. It is drawn in braille dots as a line whose steps are joined; many similar curves are
+// drawn as one band between their least and greatest values. Without colours each curve has its own
+// character.
 package curves
 
 import (
@@ -23,12 +23,12 @@ const None = int64(-1)
 // Samples is the number of values of a curve: half cells of the widest terminal that is likely.
 const Samples = 512
 
-// Curve is a line, or, where Low is given, the band between Low and High.
+// Curve is a line or, if Low is set, the band between Low and High.
 type Curve struct {
 	Name string
 	High []int64 // Samples values
 	Low  []int64 // nil for a line
-	// Style is its colour and Mark its character where there are no colours.
+	// Style is its colour and Mark its character without colours.
 	Style canvas.Style
 	Mark  rune
 }
@@ -37,13 +37,13 @@ type Curve struct {
 type Plot struct {
 	Curves []Curve
 	High   int64 // upper end of the y axis
-	// Span is the length of the x axis: nanoseconds, or events where Events is set. Origin is where its zero
-	// lies.
+	// Span is the length of the x axis, in nanoseconds, or in events if Events is set. Origin is the position
+	// of its zero.
 	Span, Origin int64
 	// Zero is written at the origin instead of 0, "" for none.
 	Zero   string
 	Events bool
-	// Share labels the x axis with shares of each curve's own length.
+	// Share labels the x axis in shares of each curve's own length.
 	Share bool
 }
 
@@ -99,7 +99,7 @@ func (p *Plot) fitted(n int) *Plot {
 	return &q
 }
 
-// resample spreads values over n, or takes the best of those that fall together.
+// resample spreads values over n, or takes the best of those that coincide.
 func resample(values []int64, n int, better func(a, b int64) bool) []int64 {
 	out := make([]int64, n)
 	for i := range out {
@@ -176,7 +176,7 @@ func (p *Plot) drawMarks(c *canvas.Canvas, area canvas.Rect, high int64) {
 	}
 }
 
-// drawX labels the x axis in four or so round steps.
+// drawX labels the x axis in about four round steps.
 func (p *Plot) drawX(s *leaf.State, c *canvas.Canvas, area canvas.Rect) {
 	y := area.Y + area.H
 	if p.Span <= 0 {
@@ -216,7 +216,7 @@ func (p *Plot) label(v int64) string {
 	return shortDuration(v)
 }
 
-// shortDuration prints a round number of nanoseconds without the zeros that three digits would give it.
+// shortDuration prints a round number of nanoseconds without trailing zeros.
 func shortDuration(ns int64) string {
 	for _, u := range []struct {
 		size float64
@@ -243,11 +243,10 @@ func roundStep(v float64) float64 {
 	return 10 * p
 }
 
-// legendMark is how many cells an entry of the legend takes beside its name.
+// legendMark is how many cells an entry of the legend takes besides its name.
 const legendMark = 6
 
-// LegendRoom is how wide each of n names may be for all of them to stand in the legend of a plot w cells
-// wide.
+// LegendRoom is how wide each of n names may be for all of them to fit in the legend of a plot w cells wide.
 func LegendRoom(w, n int) int { return (w-axisWidth-1)/n - legendMark }
 
 func (p *Plot) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {

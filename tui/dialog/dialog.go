@@ -1,8 +1,8 @@
-// Package dialog holds what lies above the views and takes all keys while it does: lists to choose from and
-// lines to type in.
+// Package dialog has the dialogs that open above the views and take all keys while open: lists to choose from
+// and lines to type in.
 //
-// A dialog owns its text, its rows and which of them is chosen. It knows nobody: what the user decided comes
-// back from Update as a message. Dialogs are text, so Lip Gloss draws them and bubbles' text input edits it.
+// A dialog owns its text, its rows and the choice among them. It knows no other component: Update returns the
+// user's decision as a message. Dialogs are text, so Lip Gloss draws them and bubbles' text input edits it.
 package dialog
 
 import (
@@ -32,7 +32,7 @@ type (
 	RowMsg struct{ Row int }
 	// CloseMsg closes the dialog.
 	CloseMsg struct{}
-	// stayMsg is what a click beside the rows says: it is not a click outside.
+	// stayMsg is sent by a click beside the rows, which does not count as a click outside.
 	stayMsg struct{}
 )
 
@@ -60,7 +60,7 @@ func (s *Stack) Top() Dialog {
 	return s.dialogs[len(s.dialogs)-1]
 }
 
-// Update hands a message to the dialog on top and returns what that says, nil for nothing.
+// Update passes a message to the top dialog and returns the dialog's own message, nil for none.
 func (s *Stack) Update(in tea.Msg) tea.Msg {
 	d := s.Top()
 	if d == nil {
@@ -84,7 +84,7 @@ func bind(help, desc string, keys ...string) key.Binding {
 	return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
 }
 
-// newInput returns a line of text to edit whose cursor stands still.
+// newInput returns a text input whose cursor does not blink.
 func newInput(text string) textinput.Model {
 	in := textinput.New()
 	in.Prompt = ""
@@ -97,7 +97,7 @@ func newInput(text string) textinput.Model {
 	return in
 }
 
-// viewInput draws a text input in at most w cells: a text that is longer moves with its cursor.
+// viewInput draws a text input in at most w cells; longer text scrolls with the cursor.
 func viewInput(in *textinput.Model, text, placeholder lipgloss.Style, w int) string {
 	styles := in.Styles()
 	styles.Focused.Text, styles.Focused.Placeholder = text, placeholder

@@ -110,7 +110,7 @@ func TestTheTopDialogHasTheKeys(t *testing.T) {
 	}
 }
 
-func TestWhatIsTypedTakesTheProposalsPlace(t *testing.T) {
+func TestTypingReplacesTheProposal(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string
 		want string
@@ -130,7 +130,7 @@ func TestWhatIsTypedTakesTheProposalsPlace(t *testing.T) {
 	}
 }
 
-func TestAnAnswerThatMeansNothingKeepsTheQuestion(t *testing.T) {
+func TestInvalidAnswerKeepsTheQuestionOpen(t *testing.T) {
 	s := &Stack{}
 	s.Open(Ask(leaf.AskMsg{Title: "budget", Hint: "such as 8GiB", Answer: func(text string) (tea.Msg, error) {
 		if text == "" {

@@ -13,14 +13,14 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// line is the row above the lowest one in which the user types.
+// line is the second lowest row, where the user types.
 type line struct {
 	label string
 	text  textinput.Model
 }
 
-// draw draws the row: the label, the text, and a note, which says what is wrong where bad is set. The note
-// gets the cells that are left.
+// draw draws the row: the label, the text, and a note in the remaining cells, which is an error if bad is
+// set.
 func (l *line) draw(th *theme.Theme, c *canvas.Canvas, whole, bad bool, note func(w int) string) {
 	w, h := c.Size()
 	c.DropZones()
@@ -43,13 +43,13 @@ func (l *line) draw(th *theme.Theme, c *canvas.Canvas, whole, bad bool, note fun
 type Question struct {
 	line
 	ask leaf.AskMsg
-	// answer is what the text means, nil where it means nothing: err says why.
+	// answer is the message that the text stands for, nil if it is invalid: err says why.
 	answer tea.Msg
 	err    error
-	// whole says that all of the text is selected, as a proposal: what is typed takes its place, and a key
-	// that moves keeps it.
+	// whole means that all of the text is selected, as a proposal: typing replaces it, moving the cursor
+	// keeps it.
 	whole bool
-	// touched says that a key changed the text: before, what it lacks is no mistake.
+	// touched means that a key changed the text; until then an invalid text is not an error.
 	touched bool
 }
 
@@ -93,7 +93,7 @@ func (q *Question) Update(in tea.Msg) (done bool, msg tea.Msg) {
 	return false, nil
 }
 
-// edit gives the text what changes it; it takes a proposal's place where it writes.
+// edit applies a key to the text; if it writes, it replaces a proposal.
 func (q *Question) edit(in tea.Msg, writes bool) {
 	before := q.text.Value()
 	if q.whole && writes {
@@ -118,8 +118,8 @@ func (q *Question) Draw(th *theme.Theme, c *canvas.Canvas) {
 	})
 }
 
-// Filter is a dialog that filters while one types, says what does not parse, and with esc takes the former
-// filter back.
+// Filter is a dialog that filters as the user types and shows syntax errors. Esc restores the previous
+// filter.
 type Filter struct {
 	line
 	before string
@@ -128,8 +128,8 @@ type Filter struct {
 	err    error
 }
 
-// NewFilter returns the dialog with the filter that is in force. Note says in at most w cells what stands
-// beside a text that parses.
+// NewFilter returns the dialog with the current filter. Note returns a note of at most w cells to show beside
+// a valid text.
 func NewFilter(text string, parse func(text string) error, note func(text string, w int) string) *Filter {
 	return &Filter{line: line{"filter /", newInput(text)}, before: text, parse: parse, note: note}
 }

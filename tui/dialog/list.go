@@ -18,19 +18,19 @@ type Entry struct {
 	Group, Title, Key, Detail string
 	// Off rows are shown and cannot be chosen.
 	Off bool
-	// Msg is what choosing the row says, nil for nothing but that the list closes.
+	// Msg is sent when the row is chosen; nil only closes the list.
 	Msg tea.Msg
 }
 
-// List is a dialog of rows that are searched by typing and chosen by enter or a click.
+// List is a dialog of rows that the user searches by typing and chooses with enter or a click.
 //
-// bubbles' list ranks what it finds and shows it in pages. Here rows keep their order while one types, since
-// a list that reorders under the hand cannot be learnt, and their groups have headings.
+// bubbles' list ranks its matches and shows them in pages. Here rows keep their order while the user types,
+// because a list that reorders itself cannot be learnt, and their groups have headings.
 type List struct {
 	Footer string
 
 	title   string
-	hint    string // what typing does
+	hint    string // says what typing does
 	entries []Entry
 	shown   []int // indices into entries that match the text
 	at, top int
@@ -50,7 +50,7 @@ func NewList(title, hint string, entries []Entry) *List {
 	return l
 }
 
-// Pick returns the list of what a view lets the user choose from.
+// Pick returns the list of choices that a view offers.
 func Pick(pick leaf.PickMsg) *List {
 	var entries []Entry
 	for _, c := range pick.Choices {
@@ -95,7 +95,7 @@ func (l *List) Update(in tea.Msg) (done bool, msg tea.Msg) {
 	switch in := in.(type) {
 	case RowMsg:
 		l.at = 0
-		l.move(in.Row) // the row may be one of a frame before
+		l.move(in.Row) // the row may be from an earlier frame
 		return l.choose()
 	case CloseMsg:
 		return true, nil
@@ -137,7 +137,7 @@ func (l *List) onKey(in tea.KeyPressMsg) (done bool, msg tea.Msg) {
 	return false, nil
 }
 
-// edit gives the text what changes it.
+// edit applies a key to the text.
 func (l *List) edit(in tea.Msg) {
 	before := l.text.Value()
 	l.text, _ = l.text.Update(in)
@@ -162,10 +162,10 @@ func (l *List) choose() (done bool, msg tea.Msg) {
 const (
 	usual       = 72 // cells of a list's width
 	tallest     = 36 // rows of its height
-	leastBeside = 12 // from this width on something is read beside a dialog
+	leastBeside = 12 // the least width at which anything beside a dialog is readable
 )
 
-// frame is where the list lies on a canvas: in the middle, a little above the centre.
+// frame returns where the list lies on a canvas: in the middle, a little above the centre.
 func (l *List) frame(c *canvas.Canvas) canvas.Rect {
 	w, h := usual, len(l.entries)+6
 	for i, e := range l.entries {
@@ -174,7 +174,7 @@ func (l *List) frame(c *canvas.Canvas) canvas.Rect {
 		}
 	}
 	around := c.Bounds().Inset(2, 1)
-	if c.Width()-w < 2*leastBeside { // a strip of what lies behind would hold halves of words
+	if c.Width()-w < 2*leastBeside { // a narrow strip beside it would show half words
 		around, w = c.Bounds().Inset(0, 1), c.Width()
 	}
 	w, h = min(w, around.W), min(h, tallest, around.H)
@@ -188,7 +188,7 @@ func (l *List) Draw(th *theme.Theme, c *canvas.Canvas) {
 	g := onDialog(th, c)
 	c.Zone(r, stayMsg{})
 	c.Fill(r, ' ', th.Dialog)
-	if th.Mono { // no background tells it from what lies beneath
+	if th.Mono { // no background sets it apart
 		c.Print(r.X, r.Y, c.Gloss(th.Dialog).Border(lipgloss.NormalBorder()).Width(r.W).Height(r.H).Render(""))
 	}
 	w, h := r.W-4, r.H-3
@@ -211,7 +211,7 @@ func (l *List) viewText(g glosses, w int) string {
 	return viewInput(&l.text, g.strong, g.dim, w)
 }
 
-// groupWidth returns the cells that the names of groups take beside the rows.
+// groupWidth returns the width of the group names beside the rows.
 func (l *List) groupWidth() int {
 	w := 0
 	for _, e := range l.entries {
@@ -223,8 +223,8 @@ func (l *List) groupWidth() int {
 	return w
 }
 
-// drawRows draws the rows around the one that is chosen, left cells from the edge; a group's name stands
-// beside its first row that is visible.
+// drawRows draws the rows around the chosen one, left cells from the edge. A group's name is beside its first
+// visible row.
 func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas, left int) {
 	w, h := c.Size()
 	g, chosen := onDialog(th, c), onSelected(th, c)

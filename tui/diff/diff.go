@@ -25,7 +25,7 @@ type View struct {
 	of     pair
 
 	swapped bool
-	atPeak  bool // curves are laid over one another at their peaks instead of their starts
+	atPeak  bool // curves are aligned at their peaks instead of their starts
 	sites   *table.Table
 	keys    struct{ swap, align key.Binding }
 }
@@ -66,8 +66,8 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	return true, ""
 }
 
-// pair returns the devices that are compared: those of the first two timelines or, of a step that ran under a
-// plan, what it was without and what it is with it.
+// pair returns the devices to compare: those of the first two timelines or, for a step that ran under a plan,
+// the step without the plan and the step with it.
 func (v *View) pair(s *leaf.State) pair {
 	var p pair
 	switch {
@@ -148,7 +148,7 @@ func (v *View) known(s *leaf.State) *runs.Diff {
 	return nil
 }
 
-// side returns the device of the pair that is in view elsewhere, and the row's stack in it.
+// side returns the device of the pair that other views show, and the row's stack in it.
 func (v *View) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id traces.StackID) {
 	switch s.Device {
 	case v.of.a:
@@ -177,7 +177,7 @@ func (v *View) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	return leaf.Send(leaf.SelectMsg{Alloc: best})
 }
 
-// open shows the row's blocks at the peak of the recording that has more of them.
+// open shows the row's blocks at the peak of the recording in which it holds more.
 func (v *View) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	r, d := &x.Sites[row], v.of.b
 	if r.A > r.B {
@@ -229,8 +229,8 @@ type shapes struct {
 	events       bool
 }
 
-// shapesOf samples both recordings on one axis that begins with the earlier start, or, aligned at the peaks,
-// has both peaks at its origin. Where one of the two has no clock, both count events.
+// shapesOf samples both recordings on one axis that begins with the earlier start or, aligned at the peaks,
+// has both peaks at its origin. If either has no clock, both count events.
 func shapesOf(k shapesKey) *shapes {
 	s := &shapes{events: !clock(k.pair.a) || !clock(k.pair.b)}
 	axis := timeline.AxisTime
@@ -251,16 +251,16 @@ func shapesOf(k shapesKey) *shapes {
 
 func clock(d *timeline.Device) bool { return d.Timeline().Trace.Clock.HasTime }
 
-// sample places the curve of a recording, whose point at lies on the origin, on the axis.
+// sample places a recording's curve on the axis, with position at on the origin.
 func sample(d *timeline.Device, w timeline.Window, at int64, s *shapes) []int64 {
 	scale := curves.Samples / float64(s.span)
 	return curves.Sample(d, d.Allocated, w, int(float64(s.origin-(at-w.From))*scale+0.5), int(float64(w.To-w.From)*scale+0.5))
 }
 
-// mostName is how much of a file's name tells which one it is.
+// mostName is how much of a file's name is shown.
 const mostName = 36
 
-// names says in w cells each which recording is which.
+// names labels both recordings in w cells each.
 func names(s *leaf.State, p pair, w int) (a, b string) {
 	room := min(max(w-len("A "), len("….pickle")), mostName)
 	name := func(d *timeline.Device) string {

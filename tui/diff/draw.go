@@ -66,7 +66,7 @@ func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 }
 
 // drawFigures draws categories with their deltas as bars around a middle, and beside them the metrics that a
-// gate can hold.
+// CI gate can check.
 func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	left, right := at, canvas.Rect{}
 	if at.W >= 96 && len(x.Metrics) > 0 {
@@ -198,7 +198,7 @@ func change(a, b int64) string {
 	return fmt.Sprintf("%+.1f %%", p)
 }
 
-// drawCategoryLine says the categories' deltas in one row where there is no room for more.
+// drawCategoryLine draws the categories' deltas in one row, for when there is no room for more.
 func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *runs.Diff) {
 	at := 0
 	for _, r := range x.Categories {

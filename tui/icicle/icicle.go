@@ -1,6 +1,6 @@
 // Package icicle draws a tree of bytes as rows of boxes, the root on top, each child as wide as its share of
-// its parent: where a flame graph shows time, this shows what is held. What is narrower than a cell is merged
-// at its parent's right end.
+// its parent: a flame graph of memory instead of time. Anything narrower than a cell is merged at its
+// parent's right end.
 package icicle
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Chart is an icicle and what is chosen and zoomed in it. The tree belongs to the caller and is not changed.
+// Chart is an icicle with its choice and zoom. The tree belongs to the caller and is not changed.
 type Chart struct {
 	root   *sites.Node
 	path   []*sites.Node // from root to the node that fills the width
@@ -25,7 +25,7 @@ type Chart struct {
 // NodeMsg is a click on a node.
 type NodeMsg struct{ Node *sites.Node }
 
-// SetRoot shows another tree. Zoom and choice are kept where the same names lead to nodes.
+// SetRoot shows another tree. Zoom and choice are kept if nodes with the same names exist.
 func (ch *Chart) SetRoot(root *sites.Node) {
 	if ch.root == root {
 		return
@@ -65,7 +65,7 @@ func (ch *Chart) Chosen() *sites.Node { return ch.chosen }
 // Choose chooses a node.
 func (ch *Chart) Choose(n *sites.Node) { ch.chosen = n }
 
-// Zoom makes the chosen node fill the width, or, where it does already, its parent.
+// Zoom makes the chosen node fill the width or, if it does already, its parent.
 func (ch *Chart) Zoom() {
 	if ch.chosen == nil || len(ch.path) == 0 {
 		return
@@ -144,7 +144,7 @@ func (ch *Chart) Draw(s *leaf.State, c *canvas.Canvas) {
 }
 
 // draw draws a node's box and its children below it; x and w are in fractions of cells, so that rounding does
-// not add up.
+// not accumulate.
 func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *sites.Node, x float64, y int, w float64) {
 	x0, x1 := int(x+0.5), int(x+w+0.5)
 	if y >= c.Height() || x1 <= x0 {
@@ -169,7 +169,7 @@ func (ch *Chart) draw(s *leaf.State, c *canvas.Canvas, n *sites.Node, x float64,
 	}
 }
 
-// box draws one node: a gap of its background at its right end tells it from its neighbour.
+// box draws one node; a gap of its background at its right end separates it from its neighbour.
 func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *sites.Node, x, y, w int, above bool) {
 	st := style(s, n)
 	switch {
@@ -199,7 +199,7 @@ func (ch *Chart) box(s *leaf.State, c *canvas.Canvas, n *sites.Node, x, y, w int
 	c.Zone(canvas.Rect{X: x, Y: y, W: w, H: 1}, NodeMsg{n})
 }
 
-// style colours a node by the category of its largest block, in a shade of its name's own.
+// style colours a node by the category of its largest block, in a shade of its own name.
 func style(s *leaf.State, n *sites.Node) canvas.Style {
 	if s.Theme.Mono {
 		return canvas.Style{}
@@ -214,7 +214,7 @@ func style(s *leaf.State, n *sites.Node) canvas.Style {
 	return canvas.Style{FG: ink(fill.Color), BG: fill.Color}
 }
 
-// ink returns black or white, whichever is read more easily on c.
+// ink returns black or white, whichever is more readable on c.
 func ink(c color.Color) color.Color {
 	if c == nil {
 		return nil

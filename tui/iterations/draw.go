@@ -137,7 +137,7 @@ func ordinal(n int) string {
 	return strconv.Itoa(n) + suffix
 }
 
-// leastPoints is how many steady iterations tell whether memory grows.
+// leastPoints is how many steady iterations are needed to see whether memory grows.
 const leastPoints = 3
 
 // trend says whether allocated bytes grow from step to step.
@@ -195,8 +195,8 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 		plot.Curves = append(plot.Curves, curve)
 	}
 	if current >= 0 {
-		// One iteration is as cheap to sample as one frame of a chart: it is not asked for, so that it
-		// follows the cursor at once.
+		// One iteration is as cheap to sample as one frame of a chart. Sample it here, so that it follows the
+		// cursor at once.
 		style := th.Accent
 		if st.it.List[current].Odd && current >= st.it.Steady {
 			style = th.Bad

@@ -153,7 +153,7 @@ func (v *View) known(s *leaf.State) *found {
 	return nil
 }
 
-// askShapes asks for the curves where the device, or how they share the axis, has changed.
+// askShapes asks for the curves if the device or the axis has changed.
 func (v *View) askShapes(s *leaf.State) tea.Cmd {
 	st := v.known(s)
 	if st == nil || len(st.it.List) == 0 {
@@ -180,7 +180,7 @@ func (v *View) settle(s *leaf.State) {
 
 func (v *View) focusLeaks(yes bool) { v.table.Blurred, v.leaks.Blurred = yes, !yes }
 
-// reorder puts the rows into the order that the head of the table shows.
+// reorder sorts the rows in the order that the head of the table shows.
 func (v *View) reorder(st *found) {
 	keep := v.selected()
 	v.order = v.order[:0]
@@ -338,7 +338,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	return append(list, scale)
 }
 
-// stretched reports whether the curves that are drawn fill the axis each.
+// stretched reports whether each drawn curve fills the axis.
 func (v *View) stretched() bool {
 	_, sh, ok := v.shapes.Value()
 	return ok && sh.stretched

@@ -9,13 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/curves"
 )
 
-// Steps over one another.
+// Overlaid steps
 //
-// Each iteration's allocated bytes become one curve, begun at zero and drawn to the scale of the longest, so
-// that a slow step is a long one; where one is so long that the others would be squeezed, each is stretched
-// to the whole axis instead. Steady iterations are alike by definition: they become one band between their
-// least and greatest values, and whatever leaves the band is what differs. Where there are very many, the
-// band is made of a sample spread evenly over them, and says so.
+// Each iteration's allocated bytes become one curve that begins at zero, at the scale of the longest, so that
+// slow steps look long. If one step is so long that it would squeeze the others, each curve is stretched to
+// the whole axis instead. Steady iterations are alike by definition: they become one band between their least
+// and greatest values, and anything outside the band is what differs. If there are very many, the band is
+// made from an evenly spread sample, and says so.
 
 // sampled is the most iterations that the band is made of.
 const sampled = 256
@@ -71,8 +71,8 @@ func shapesOf(ctx context.Context, k shapesKey, it *steps.Iterations) (*shapes, 
 	return s, nil
 }
 
-// uneven reports whether one scale of time would squeeze the usual iteration into less than half of the axis:
-// a first step that compiles takes a hundred times as long as the others.
+// uneven reports whether one time scale would squeeze the usual iteration into less than half of the axis: a
+// first step that compiles takes a hundred times as long as the others.
 func (s *shapes) uneven() bool {
 	lengths := make([]int64, len(s.it.List))
 	for i := range lengths {
@@ -91,7 +91,7 @@ func blank(n int) []int64 {
 	return v
 }
 
-// extent returns where iteration i begins and ends on the axis that is drawn.
+// extent returns where iteration i begins and ends on the drawn axis.
 func (s *shapes) extent(i int) (from, to int64) {
 	x := &s.it.List[i]
 	if s.events {

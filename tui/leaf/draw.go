@@ -69,7 +69,7 @@ func Sentence(s *State, c *canvas.Canvas, text string) int {
 	return rows
 }
 
-// cutAnswer cuts a line behind the colon that ends the answer; goesOn is true where there is none.
+// cutAnswer splits a line after the colon that ends the answer; goesOn is true if there is none.
 func cutAnswer(line string) (answer, rest string, goesOn bool) {
 	if at := strings.Index(line, ": "); at >= 0 {
 		return line[:at+1], line[at+1:], false
@@ -87,8 +87,7 @@ func Wrap(text string, w int) []string {
 	return strings.Split(broken.Replace(ansi.WrapWc(whole, w, " ")), "\n")
 }
 
-// The places at which no line may end are written as Unicode's unbreakable space and hyphen while lines are
-// found.
+// Wrap marks the places where no line may end with Unicode's unbreakable space and hyphen.
 var (
 	unbroken = strings.NewReplacer("≥ ", "≥\u00a0", "-", "\u2011")
 	broken   = strings.NewReplacer("\u00a0", " ", "\u2011", "-")
@@ -97,7 +96,7 @@ var (
 // unitSpace is the space between a figure and its unit: 12.0 GiB, 68 %, 408 ms.
 var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 
-// What views say where they have nothing to show; commands stand in backquotes.
+// Texts for views that have nothing to show; commands are in backquotes.
 const (
 	NoDevice    = "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
 	HowToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
@@ -105,8 +104,8 @@ const (
 		"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
 )
 
-// Empty draws the state of a view that has nothing to show: what is missing, why, and the commands that
-// record it, one a line ("" for none).
+// Empty draws a view that has nothing to show: what is missing, why, and the commands that record it, one a
+// line ("" for none).
 func Empty(s *State, c *canvas.Canvas, title, why, command string) {
 	w, h := c.Size()
 	room := min(w-4, 76)
@@ -140,14 +139,14 @@ func Paragraph(c *canvas.Canvas, st canvas.Style, text string, w int) string {
 	return c.Gloss(st).Render(strings.Join(Wrap(strings.Join(lines, "\n"), w), "\n"))
 }
 
-// Labelled returns a row of a panel, or as many rows as its text has: a label in wide cells, and beside it a
-// text that has its style.
+// Labelled returns one or more rows of a panel: a label in wide cells, and beside it a text in the given
+// style.
 func Labelled(c *canvas.Canvas, st canvas.Style, label string, wide int, text string) string {
 	label = canvas.Truncate(canvas.Plain(label), max(wide-1, 0))
 	return lipgloss.JoinHorizontal(lipgloss.Top, c.Gloss(st).Width(wide).Render(label), text)
 }
 
-// Working draws the quiet word that stands where an answer is still being computed.
+// Working draws a quiet placeholder while an answer is being computed.
 func Working(s *State, c *canvas.Canvas, what string) {
 	w, h := c.Size()
 	c.TextCenter(0, h/2, w, s.Theme.Dim, what+" …")
@@ -192,9 +191,8 @@ func Base(path string) string {
 // Count prints a number with thousands separated: 1,234,567.
 func Count(n int64) string { return timeline.Count(n) }
 
-// UserFrame returns the place in a stack that a person would look at: the one that names its call site where
-// that has a file, else the innermost Python frame, else the innermost one. File is "" where the stack is
-// unknown.
+// UserFrame returns the most interesting place in a stack: the one that names its call site if that has a
+// file, else the innermost Python frame, else the innermost frame. File is "" if the stack is unknown.
 func UserFrame(d *timeline.Device, id traces.StackID) (file string, line int) {
 	t := d.Timeline().Places()
 	frames := t.Stacks.At(id)

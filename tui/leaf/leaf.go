@@ -1,5 +1,5 @@
-// Package leaf is the contract between the root model and its views: what they share, how they draw, how they
-// speak.
+// Package leaf is the contract between the root model and its views: what they share and how they draw and
+// communicate.
 //
 // There is one tea.Model, in package tui. A view is a plain value that knows timeline and this package, and
 // no other view. It draws into a canvas, asks for slow things by returning a tea.Cmd, and changes what is
@@ -37,8 +37,8 @@ const (
 	Diff        ID = '9'
 	Trace       ID = '0'
 	Managers    ID = 'm'
-	Live        ID = 'L' // only where a job is watched
-	Machine     ID = 'P' // only where the machine is looked at
+	Live        ID = 'L' // only if a job is watched
+	Machine     ID = 'P' // only if the machine is watched
 )
 
 // Place is where all views look.
@@ -50,13 +50,13 @@ type Place struct {
 	Window   timeline.Window // what the charts show
 }
 
-// Filter is which blocks are of interest in all views.
+// Filter selects the blocks of interest in all views.
 type Filter struct {
 	Query     sites.Query
 	QueryText string
 }
 
-// Open is what is open and what of it is in view.
+// Open is what is open and which part of it is in view.
 type Open struct {
 	Timelines []*timeline.Timeline // one, or two when a diff was asked for
 	Timeline  *timeline.Timeline   // the one in view
@@ -64,9 +64,9 @@ type Open struct {
 	Run       *runs.Run            // nil unless a folder was opened
 	Analysed  bool                 // asking for the device's iterations, phases and parts costs nothing
 	Headline  string               // the device's one-sentence answer, "" until Analysed
-	// UnderPlan says that the step in view, of a running job, ran under a plan. Basis is then the newest
-	// captured one that did not, nil for none, and BasisName its name: what a plan is made for has to be what
-	// the training does by itself.
+	// UnderPlan means that the step in view, of a running job, ran under a plan. Basis is then the newest
+	// captured step that did not, nil for none, and BasisName its name: plans must be made for what the
+	// training does without one.
 	UnderPlan bool
 	Basis     *timeline.Timeline
 	BasisName string
@@ -78,52 +78,50 @@ type Display struct {
 	Theme *theme.Theme
 }
 
-// State is what all views share. Views read it and never write it; the root changes it when a message says
-// so, and bumps Version.
+// State is what all views share. Views only read it; the root changes it when a message asks for it, and bumps
+// Version.
 type State struct {
 	Open
 	Place
 	Filter
 	Display
 	Version int // grows with every change of the above: views key their caches by it
-	// Width and Height are the room of the view in front, known before its first Draw: what a slow question's
-	// resolution is made from.
+	// Width and Height are the size of the view in front, known before its first Draw. Slow questions take
+	// their resolution from them.
 	Width, Height int
 }
 
 // View is one screen.
 type View interface {
 	ID() ID
-	// Name is the view's word in the tab bar and the palette.
+	// Name is the view's name in the tab bar and the palette.
 	Name() string
-	// Available says whether the view has something to show; if not, why says what would make it.
+	// Available says whether the view has something to show; if not, why says how to get it.
 	Available(s *State) (ok bool, why string)
-	// Update handles a message: keys and mouse (with coordinates relative to the view) when it is in front,
-	// results of its own commands always. It starts slow work by returning a command; s is current.
+	// Update handles a message: keys and mouse (with coordinates relative to the view) when the view is in
+	// front, results of its own commands always. It starts slow work by returning a command; s is current.
 	Update(s *State, msg tea.Msg) tea.Cmd
-	// Draw draws the view into c, whose size is all the room it has. It must not compute anything that grows
-	// with the trace.
+	// Draw draws the view into c, using all of it. It must not compute anything that grows with the trace.
 	Draw(s *State, c *canvas.Canvas)
 	// Bindings are the keys that do something now, most useful first.
 	Bindings(s *State) []key.Binding
-	// Status says in one line what is under the cursor.
+	// Status describes in one line what is under the cursor.
 	Status(s *State) string
 }
 
-// Copier is a View that knows what y copies there; the root copies the selected block's name and stack
-// otherwise.
+// Copier is a View that decides what y copies; otherwise the root copies the selected block's name and stack.
 type Copier interface {
 	Copy(s *State) (text, what string)
 }
 
-// Sourcer is a View that knows the source line under its cursor, for o; file is "" for none. The root takes
-// the selected block's otherwise.
+// Sourcer is a View that knows the source line under its cursor, for o; file is "" for none. Otherwise the
+// root takes the selected block's.
 type Sourcer interface {
 	Source(s *State) (file string, line int)
 }
 
-// Timeless is a View in which the recording's clock plays no part: the bottom line leaves out how to move in
-// time there.
+// Timeless is a View that does not use the recording's clock: the bottom line leaves out keys that move in
+// time.
 type Timeless interface {
 	Timeless() bool
 }
@@ -136,8 +134,8 @@ type Choice struct {
 	Msg tea.Msg
 }
 
-// Messages that views send and the root applies. Shown() tells a view that it came to the front or that State
-// changed.
+// Messages that views send and the root applies. ChangedMsg tells a view that it came to the front or that
+// State changed.
 type (
 	// CursorMsg moves the time cursor of all views.
 	CursorMsg struct{ To timeline.Moment }
@@ -167,7 +165,7 @@ type (
 	// KeyMsg does what pressing a key does: the message of clickable hints, by the key's name ("ctrl+p",
 	// "enter").
 	KeyMsg struct{ Key string }
-	// ToastMsg says something for a few seconds.
+	// ToastMsg shows a message for a few seconds.
 	ToastMsg struct {
 		Text  string
 		Error bool
@@ -180,13 +178,13 @@ type (
 		Choices       []Choice
 	}
 	// AskMsg lets the user type one line, which begins as Text. Answer turns it into the message to send; its
-	// error is shown beside the line while one types, and keeps it open.
+	// error is shown beside the line and keeps it open.
 	AskMsg struct {
 		Title, Text, Hint string
 		Answer            func(text string) (tea.Msg, error)
 	}
-	// SaveMsg asks for the name of a file, the recording's name and Suffix by default, and writes it as
-	// exports are: not over another without asking, and not in halves.
+	// SaveMsg asks for a file name, by default the recording's name with Suffix, and writes the file as
+	// exports are: never over another without asking, never partially.
 	SaveMsg struct {
 		What, Suffix string
 		Write        func(ctx context.Context, w io.Writer) error
@@ -194,8 +192,8 @@ type (
 	// ChangedMsg tells the view in front that it was shown or that the State changed, so that it can start
 	// what it needs to draw.
 	ChangedMsg struct{}
-	// LeftMsg tells a view that another is in front now, so that it can give up work whose answer only it
-	// shows. ChangedMsg says that it is back.
+	// LeftMsg tells a view that another came to the front, so that it can give up work that only it shows.
+	// ChangedMsg says that it is back.
 	LeftMsg struct{}
 )
 

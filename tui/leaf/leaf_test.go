@@ -73,7 +73,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	}
 }
 
-func TestTheOldAnswerStandsUntilTheNewOneComes(t *testing.T) {
+func TestOldAnswerStaysUntilTheNewOneArrives(t *testing.T) {
 	var q Query[string, int]
 	q.Take(q.Ask("a", answerOf(1))())
 	cmd := q.Ask("b", answerOf(2))
@@ -93,7 +93,7 @@ func TestAnAnswerOfAnotherQueryIsNotTaken(t *testing.T) {
 	}
 }
 
-func TestAnErrorAndAPanicAreNoAnswers(t *testing.T) {
+func TestErrorsAndPanicsAreNotAnswers(t *testing.T) {
 	for name, f := range map[string]func(context.Context) (int, error){
 		"error": func(context.Context) (int, error) { return 7, errors.New("no") },
 		"panic": func(context.Context) (int, error) { panic("no") },
@@ -166,7 +166,7 @@ func TestALineNeverEndsWithinAFigure(t *testing.T) {
 	}
 }
 
-func TestTheAnswerOfASentenceStandsOutAndNoMore(t *testing.T) {
+func TestOnlyTheAnswerOfASentenceStandsOut(t *testing.T) {
 	text := "Peak 1.03 GiB here: 38 % activations. Largest holder: step."
 	for _, w := range []int{21, 40, 90} { // the colon ends a line, stands within one, and all is one line
 		c := canvas.New(w, 18, canvas.TrueColor, false)

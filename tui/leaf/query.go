@@ -8,13 +8,13 @@ import (
 	tea "charm.land/bubbletea/v2"
 )
 
-// Query is a slow question that a view asks off the event loop, remembering the last answer. A new key
-// cancels the question that is under way, and an answer that is not to the latest key is dropped, so that a
-// view always shows the answer to what it asked last, or, until that is there, an older one. The zero Query
-// is ready. It is used from Update and Draw only.
+// Query is a slow question that a view asks off the event loop; it remembers the last answer. A new key
+// cancels the question in progress, and late answers to other keys are dropped. So a view shows the answer to
+// its latest question or, until that arrives, an older one. The zero Query is ready. Use it from Update and
+// Draw only.
 type Query[K comparable, V any] struct {
 	asked, answered K
-	number          int // of the question asked last: one that was cancelled may be asked again
+	number          int // of the latest question: a cancelled one may be asked again
 	pending, known  bool
 	value           V
 	err             error
@@ -22,8 +22,8 @@ type Query[K comparable, V any] struct {
 }
 
 // Panicked is a message that may carry a panic of the goroutine that computed it: the root writes it to the
-// crash log, the view shows it as the question's error, and the program lives on. Value is nil where there
-// was none.
+// crash log, the view shows it as the question's error, and the program lives on. Value is nil without a
+// panic.
 type Panicked interface {
 	Panic() (value any, stack []byte)
 }
@@ -41,8 +41,8 @@ type answer[K comparable, V any] struct {
 // Panic implements Panicked.
 func (a answer[K, V]) Panic() (value any, stack []byte) { return a.fault, a.stack }
 
-// Ask asks for the answer to key unless it is known or under way already; f runs on another goroutine and
-// must stop when its context is cancelled. The command must be returned from the view's Update.
+// Ask asks for the answer to key unless it is known or in progress; f runs on another goroutine and must stop
+// when its context is cancelled. The view's Update must return the command.
 func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd {
 	if q.pending && q.asked == key || !q.pending && q.known && q.answered == key {
 		return nil
@@ -67,7 +67,7 @@ func (q *Query[K, V]) Ask(key K, f func(ctx context.Context) (V, error)) tea.Cmd
 	}
 }
 
-// Take takes an answer of this Query's, and reports whether msg was one, current or stale.
+// Take takes an answer, and reports whether msg was one of this Query's, current or stale.
 func (q *Query[K, V]) Take(msg tea.Msg) bool {
 	a, ok := msg.(answer[K, V])
 	if !ok || a.to != q {
@@ -81,7 +81,7 @@ func (q *Query[K, V]) Take(msg tea.Msg) bool {
 	return true
 }
 
-// Cancel gives up the question that is under way, if there is one; it may be asked again.
+// Cancel gives up the question in progress, if any; it may be asked again.
 func (q *Query[K, V]) Cancel() {
 	if q.pending {
 		q.cancel()
@@ -89,13 +89,13 @@ func (q *Query[K, V]) Cancel() {
 	}
 }
 
-// Value returns the latest answer and the key that it answers; ok is false where there is none yet.
+// Value returns the latest answer and its key; ok is false before the first answer.
 func (q *Query[K, V]) Value() (key K, v V, ok bool) {
 	return q.answered, q.value, q.known && q.err == nil
 }
 
-// Err returns the error of the latest answer, nil where there is none.
+// Err returns the error of the latest answer, nil for none.
 func (q *Query[K, V]) Err() error { return q.err }
 
-// Pending reports whether an answer is under way.
+// Pending reports whether a question is in progress.
 func (q *Query[K, V]) Pending() bool { return q.pending }

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// When says a moment as a person would: the time since the recording's first event, or the event's number
-// where there is no clock.
+// When names a moment for people: the time since the recording's first event, or the event's number without a
+// clock.
 func When(s *State, m timeline.Moment) string {
 	d := s.Device
 	switch {
@@ -27,7 +27,7 @@ func When(s *State, m timeline.Moment) string {
 	return timeline.Duration(d.Time(m) - d.Timeline().Zero())
 }
 
-// AtPeak says in words that the cursor stands at the highest moment, or at the only one.
+// AtPeak says that the cursor is at the highest moment, or at the only one.
 func AtPeak(d *timeline.Device) string {
 	if d.Len() < 2 {
 		return "at this moment"
@@ -38,8 +38,8 @@ func AtPeak(d *timeline.Device) string {
 // Title begins a sentence with a phrase.
 func Title(phrase string) string { return strings.ToUpper(phrase[:1]) + phrase[1:] }
 
-// CursorText says what happens at the cursor and how much is held there: the status line of views without a
-// better one. Where the line is short, it says less.
+// CursorText is the status line of views that have no better one: what happens at the cursor and how much is
+// held there. On a short line it says less.
 func CursorText(s *State) string {
 	d := s.Device
 	if d == nil {
@@ -88,8 +88,8 @@ func cursorText(s *State) string {
 	return b.String()
 }
 
-// eventSize returns the size of an event behind a space, "" where it has none. Of a block it is by how much
-// allocated bytes change.
+// eventSize returns the size of an event after a space, "" if it has none. For a block it is the change of
+// allocated bytes.
 func eventSize(s *State, m timeline.Moment) string {
 	e := s.Device.Event(m)
 	if e.Size <= 0 || e.Action == traces.Snapshot {
@@ -101,13 +101,13 @@ func eventSize(s *State, m timeline.Moment) string {
 	return " " + s.Units.Bytes(e.Size)
 }
 
-// eventText says what an event does: alloc 512 MiB b7f00_0 at site.
+// eventText says what an event does: alloc 512 MiB block 0x7f00 at site.
 func eventText(s *State, m timeline.Moment) string {
 	d := s.Device
 	e := d.Event(m)
 	text := strings.ReplaceAll(e.Action.String(), "_", " ") + eventSize(s, m)
 	if a := d.AllocOf(m); a != timeline.NoAlloc {
-		text += " " + d.Name(a)
+		text += " " + d.BlockName(a)
 	}
 	site := sites.Name(d, e.Stack)
 	if a := d.AllocOf(m); site == "" && a != timeline.NoAlloc {
@@ -119,8 +119,8 @@ func eventText(s *State, m timeline.Moment) string {
 	return text
 }
 
-// What says where a block comes from: its call site, else the op that made it, else the name that the
-// recording gives it; "" for none.
+// What says where a block comes from: its call site, else the op that made it, else its name in the
+// recording; "" if unknown.
 func What(d *timeline.Device, a timeline.AllocID) string {
 	if a < 0 || int(a) >= d.Allocs.Len() {
 		return ""

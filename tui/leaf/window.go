@@ -48,7 +48,7 @@ func Pan(w, full timeline.Window, by int64) timeline.Window {
 	return within(timeline.Window{Axis: w.Axis, From: w.From + by, To: w.To + by}, full)
 }
 
-// Show returns the window moved as little as shows a position with some room at either side.
+// Show returns the window moved as little as possible to show a position with some room on either side.
 func Show(w, full timeline.Window, pos int64) timeline.Window {
 	margin := Span(w) / 10
 	switch {

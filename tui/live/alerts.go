@@ -11,17 +11,16 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Problem: something went wrong with the job while its user looks elsewhere; say so once, without crying wolf
-// and without flicker.
+// Problem: alert the user to something that went wrong with the job while they look elsewhere, once, without
+// false alarms and without flicker.
 //
-// Way chosen: what is wrong is read from the last steps at every look, so that it needs no state; what of it
-// is news is what the user has not seen yet, by kind and process. News stays until it was seen,
-// even if the cause comes and goes at a threshold. A kind that was seen is news again only when it is about a
-// later step and worse than what was seen: a job that is slow at every checkpoint says so once. Rejected: a
-// time after which an alert goes by itself, which hides it from who was away, and an alert a step, which
-// nobody reads.
+// Way chosen: problems are derived from the last steps at every look, so that this needs no state. News is
+// what the user has not seen yet, by kind and process. It stays until it was seen, even if the cause comes
+// and goes at a threshold. A kind that was seen is news again only for a later step and if it is worse: a job
+// that is slow at every checkpoint alerts once. Rejected: alerts that expire, which a user who was away never
+// sees, and an alert for every step, which nobody reads.
 
-// AlertKind tells alerts apart; the worst is first.
+// AlertKind is the kind of an alert; the worst is first.
 type AlertKind uint8
 
 // The kinds of alerts.
@@ -38,21 +37,21 @@ const (
 	Spike
 	// Slow: a step took Alert.Size nanoseconds.
 	Slow
-	// Over: the process ended, as it should.
+	// Over: the process ended normally.
 	Over
 )
 
 // Alert is something that is wrong with a process of a job.
 type Alert struct {
 	Kind AlertKind
-	// Step is the newest step that it is about; Size is by how much, see the kinds; Usual is the same of
-	// other steps where that is known, else 0.
+	// Step is the newest step that it is about; Size is by how much, see the kinds; Usual is the same for
+	// other steps if known, else 0.
 	Step, Size, Usual int64
 	// Word says how a process ended.
 	Word string
 }
 
-// Text says the alert in a few words.
+// Text describes the alert in a few words.
 func (a Alert) Text(u timeline.Units) string {
 	switch a.Kind {
 	case OutOfMemory:
@@ -69,9 +68,9 @@ func (a Alert) Text(u timeline.Units) string {
 	return fmt.Sprintf("step %s took %s, %s is usual", leaf.Count(a.Step), timeline.Duration(a.Size), timeline.Duration(a.Usual))
 }
 
-// AlertsOf returns what is wrong with the last of steps, the worst first; r is their report. excused says of
-// which steps it is no news that they took long, by their index: the first of a job, those that were captured
-// whole. nil is for none.
+// AlertsOf returns what is wrong with the last of steps, worst first; r is their report. excused reports by
+// index which steps may be slow without an alert: the first ones of a job, those captured whole. nil excuses
+// none.
 func AlertsOf(steps []Step, r *steps.Report, excused func(step int64) bool) []Alert {
 	var list []Alert
 	oom, retry := Alert{Kind: OutOfMemory}, Alert{Kind: Retry}
@@ -114,7 +113,7 @@ type about struct {
 	Alert
 }
 
-// worse reports whether an alert says more than the one of its kind that was seen.
+// worse reports whether an alert is worse than the seen one of its kind.
 func (a *about) worse(seen Alert) bool {
 	switch a.Kind {
 	case Died, Over:
@@ -139,7 +138,7 @@ type news struct {
 	unseen []about // at most one of a kind and process, the worst first
 }
 
-// take adds what is news of the alerts of now.
+// take adds alerts that are news.
 func (n *news) take(now []about) {
 	for _, a := range now {
 		if seen, ok := n.seen[aboutWhat{a.rank, a.Kind}]; ok && !a.worse(seen) {
@@ -156,7 +155,7 @@ func (n *news) take(now []about) {
 	slices.SortStableFunc(n.unseen, func(a, b about) int { return int(a.Kind) - int(b.Kind) })
 }
 
-// see makes everything seen.
+// see marks everything as seen.
 func (n *news) see() {
 	if n.seen == nil {
 		n.seen = map[aboutWhat]Alert{}
@@ -201,7 +200,7 @@ func ending(failed bool, word string) Alert {
 	return Alert{Kind: Over, Word: word}
 }
 
-// Alert returns what went wrong with the job since its view was in front last, "" for nothing.
+// Alert returns what went wrong with the job since its view was last in front, "" for nothing.
 func (v *View) Alert(u timeline.Units) string {
 	if len(v.news.unseen) == 0 {
 		return ""
@@ -220,7 +219,7 @@ func (v *View) Alert(u timeline.Units) string {
 	return text
 }
 
-// Grave reports whether what Alert says is more than that the job is over.
+// Grave reports whether Alert says more than that the job is over.
 func (v *View) Grave() bool { return len(v.news.unseen) > 0 && v.news.unseen[0].Kind != Over }
 
 func times(n int64) string {

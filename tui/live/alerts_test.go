@@ -21,7 +21,7 @@ func with(l Look, change func(s *Step)) Look {
 	return l
 }
 
-func TestNewsAreWhatTheUserHasNotSeen(t *testing.T) {
+func TestUnseenAlertsAreNews(t *testing.T) {
 	slow := func(ns int64) func(*Step) { return func(s *Step) { s.Duration = maybe.Known(ns) } }
 	sc, v, _ := open(t, running(t, 50))
 	say := func(when string, l Look, want string) {
@@ -61,7 +61,7 @@ func TestAnAlertNamesItsRank(t *testing.T) {
 	}
 }
 
-func TestAStepThatIsExcusedIsNoNews(t *testing.T) {
+func TestExcusedStepsDoNotAlert(t *testing.T) {
 	l := with(running(t, 52), func(s *Step) { s.Duration = maybe.Known(300e6) })
 	if got := AlertsOf(l.Steps, &l.Report, func(step int64) bool { return step == 51 }); len(got) > 0 {
 		t.Errorf("%+v", got)

@@ -10,7 +10,7 @@ import (
 
 // chart is a column for each step.
 type chart struct {
-	whole bool // it shows all steps and not the last ones
+	whole bool // show all steps, not only the last ones
 }
 
 // columnMsg is a click on a step's column.
@@ -22,8 +22,8 @@ const edge = 4
 // recent is how many steps the chart shows unless all are asked for.
 const recent = 400
 
-// draw draws the steps' bytes, a column the maximum of the steps that it stands for, and under it which
-// were captured whole.
+// draw draws the steps' bytes, each column the maximum of its steps, and marks below them which steps were
+// captured whole.
 func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected int64) {
 	th := s.Theme
 	steps := l.Steps
@@ -101,7 +101,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 		}
 		if high > 0 {
 			before = high
-		} else { // the figure is not taken at every step: until the next one it is what it was
+		} else { // not every step has the figure: repeat the last one until the next
 			if high = before; !odd {
 				fill = carried
 			}
@@ -115,7 +115,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 			slabs = []canvas.Slab{{Top: n - edge, Fill: th.Muted()}, {Top: n, Fill: fill}}
 		}
 		c.Column(area.X+col, area.Y, area.H, slabs, nil)
-		if col%wide > 0 { // its mark stands already
+		if col%wide > 0 { // it is marked already
 			continue
 		}
 		switch {
@@ -136,7 +136,7 @@ func (x *chart) draw(s *leaf.State, c *canvas.Canvas, l *Look, shown, selected i
 	}
 }
 
-// highest returns which of the steps [from, to) holds most: the one that a column stands for.
+// highest returns which of the steps [from, to) holds most; its column shows that one.
 func highest(steps []Step, from, to int) int {
 	best := from
 	for i := from; i < to; i++ {

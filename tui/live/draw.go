@@ -55,14 +55,14 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// mostPlot is the height from which on more says nothing that the table does not.
+// mostPlot is the height beyond which the chart shows no more than the table.
 const mostPlot = 16
 
-// roomForRanks is the height from which on the processes are listed beside the steps.
+// roomForRanks is the least height at which the processes are listed beside the steps.
 const roomForRanks = 28
 
-// cutRanks draws the processes above the rest and returns what is left: a list of some of them where there is
-// room, else one line.
+// cutRanks draws the processes above the rest and returns the remaining area: a list of some of them if there
+// is room, else one line.
 func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canvas.Rect {
 	p := &v.ranks
 	var top canvas.Rect
@@ -78,7 +78,7 @@ func (v *View) cutRanks(s *leaf.State, c *canvas.Canvas, body canvas.Rect) canva
 	return body
 }
 
-// drawEarly is the view before the first step: who is watched, and what was said so far.
+// drawEarly is the view before the first step: which job is watched, and the notices so far.
 func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	sub := c.Sub(at)
 	y := 0
@@ -93,9 +93,9 @@ func (v *View) drawEarly(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 }
 
-// drawOutput draws the end of what the job printed.
+// drawOutput draws the end of the job's output.
 func drawOutput(s *leaf.State, c *canvas.Canvas, lines []string) {
-	leaf.Rule(s, c, 0, 0, c.Width(), "What it prints")
+	leaf.Rule(s, c, 0, 0, c.Width(), "Output")
 	room := c.Height() - 1
 	lines = lines[max(len(lines)-room, 0):]
 	for i, l := range lines {

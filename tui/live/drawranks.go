@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// mark is the glyph before a process: it died, it is over, it differs.
+// mark is the glyph before a process: died, ended or differs.
 func (p *ranksPane) mark(th *theme.Theme, r *Rank) (string, canvas.Style) {
 	switch {
 	case r.State == Ended && r.Failed:
@@ -26,7 +26,7 @@ func (p *ranksPane) mark(th *theme.Theme, r *Rank) (string, canvas.Style) {
 	return "", th.Text
 }
 
-// drawStrip draws all processes in one line, the chosen one in the middle where not all have room.
+// drawStrip draws all processes in one line, with the chosen one in the middle if they do not all fit.
 func (p *ranksPane) drawStrip(th *theme.Theme, c *canvas.Canvas, y int, l *Look) {
 	ranks := l.Ranks
 	w := c.Width()
@@ -64,7 +64,7 @@ func (p *ranksPane) drawStrip(th *theme.Theme, c *canvas.Canvas, y int, l *Look)
 	from, to := 0, len(ranks)
 	if room > end-x {
 		from, to = here, here+1
-		// By turns to the right and to the left, with room for what says that there are more.
+		// Alternate right and left, with room for the sign that there are more.
 		for used := canvas.Width(labels[here]) + 4; ; {
 			grew := false
 			if to < len(ranks) && used+canvas.Width(labels[to]) <= end-x {
@@ -174,7 +174,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	})
 }
 
-// status says what is under the cursor of the list.
+// status describes what is under the list's cursor.
 func (p *ranksPane) status(u timeline.Units, l *Look) string {
 	row := p.table.Selected()
 	if row < 0 || row >= len(p.order) {

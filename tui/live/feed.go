@@ -1,9 +1,9 @@
-// Package live is the view of a running job: its steps as they come, what of it is captured whole, what that
-// costs, and the keys that ask for more.
+// Package live is the view of a running job: its steps as they come, what is captured whole, what that costs,
+// and the keys that ask for more.
 //
-// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. What is captured
-// whole is an ordinary timeline, so that all other views show it as they show a file; the root brings the
-// newest to the front while it follows.
+// The view knows no mechanism: it looks at a [Feed], which cmd makes from package capture. A whole capture is
+// an ordinary timeline, which all other views show like a file's; the root brings the newest to the front
+// while it follows.
 package live
 
 import (
@@ -23,20 +23,20 @@ import (
 type Feed interface {
 	// Look returns what is known now. It is cheap; its slices are shared and must not be changed.
 	Look() Look
-	// Wait returns when there is something that a Look of that version did not hold, or ctx's error when ctx
-	// is done.
+	// Wait returns when there is something newer than a Look of that version, or ctx's error when ctx is
+	// done.
 	Wait(ctx context.Context, version int64) error
-	// Order asks the job for something. It returns when the job has taken the order, not when it is carried
+	// Order asks the job for something. It returns when the job has accepted the order, before it is carried
 	// out.
 	Order(ctx context.Context, o Order) error
 }
 
-// State is where a job stands.
+// State is the state of a job.
 type State uint8
 
 // The states of a job.
 const (
-	// Waiting: nothing was seen yet; Look.Word says what for.
+	// Waiting: nothing was seen yet; Look.Word says what it waits for.
 	Waiting State = iota
 	// Running: steps come.
 	Running
@@ -49,40 +49,39 @@ type Look struct {
 	// Version grows with every change.
 	Version int64
 	State   State
-	// Word completes the state: what is waited for, how it ended. Failed says that it did not end well.
+	// Word completes the state: what it waits for, or how it ended. Failed means that it did not end well.
 	Word   string
 	Failed bool
-	// Title names the job ("train.py"), Facts say the rest about it.
+	// Title names the job ("train.py"), Facts are further facts about it.
 	Title string
 	Facts []Fact
-	// Row names what a row is where it is no training step: "interval"; "" for a step.
+	// Row names what a row is if it is not a training step: "interval"; "" for a step.
 	Row string
-	// Figure says what a Step's Bytes are: "peak allocated", "resident memory".
+	// Figure names what a Step's Bytes are: "peak allocated", "resident memory".
 	Figure string
-	// Steps are in order; Dropped were lost on the way, between them or before them.
+	// Steps are in order; Dropped steps were lost on the way, between them or before them.
 	Steps   []Step
 	Dropped int64
-	// Report is about Steps, Alerts what is wrong with them, the worst first.
+	// Report is about Steps; Alerts are what is wrong with them, worst first.
 	Report steps.Report
 	Alerts []Alert
-	// Silence says since when there was no step although there should be one, and why where that is known; ""
-	// as long as steps come.
+	// Silence says how long there has been no step although one was due, and why if known; "" as long as
+	// steps come.
 	Silence string
-	// Windows are the stretches captured whole, newest last; Forgotten are those given up for want of room.
+	// Windows are the stretches captured whole, newest last; Forgotten is how many were dropped to save
+	// memory.
 	Windows   []Window
 	Forgotten int
 	Capture   Capture
 	// Notices say what cannot be seen and why, newest last.
 	Notices []string
-	// Parts say what the memory consists of, in order; their sum is Whole's bytes.
+	// Parts are what the memory consists of, in order; they add up to Whole's bytes.
 	Parts []Entry
 	Whole Entry
-	// Output is the end of what a job that was started here has printed, a line each; nil where it was not
-	// started here.
+	// Output is the last lines that a job started here has printed; nil if it was not started here.
 	Output []string
-	// Ranks are the processes of a job of several, in the order in which they are shown; nil for a job of
-	// one. All of the above but Output is about the one of them whose ID is Chosen. Peers compares them, as
-	// indices of Ranks.
+	// Ranks are the processes of a job of several, in display order; nil for a job of one. Everything above
+	// except Output is about the process whose ID is Chosen. Peers compares them, as indices of Ranks.
 	Ranks  []Rank
 	Chosen int
 	Peers  runs.PeerReport
@@ -90,26 +89,26 @@ type Look struct {
 
 // Rank is a process of a job of several.
 type Rank struct {
-	// ID tells the processes of a job apart for as long as it is watched.
+	// ID identifies a process of the job for as long as it is watched.
 	ID int
 	// Rank is -1 for a process that has none; PID is its number.
 	Rank, PID int
-	// Title is the script, Device where its parameters are.
+	// Title is the script, Device the device of its parameters.
 	Title, Device string
 	State         State
-	// Word says how an ended one ended, "" where no more than that is known; Failed that it did not end well.
+	// Word says how a process ended, "" if unknown; Failed means that it did not end well.
 	Word   string
 	Failed bool
-	// Step is the newest step, -1 for none; Typical is what a step of the last ones takes.
+	// Step is the newest step, -1 for none; Typical is how long recent steps usually take.
 	Step    int64
 	Typical runs.Peer
-	// Captured is the number of steps that are there captured whole.
+	// Captured is the number of steps captured whole.
 	Captured int
 	// Alerts are what is wrong with it.
 	Alerts []Alert
 }
 
-// Name is what a process of several is called: its rank, else its number.
+// Name is the process's name among several: its rank, else its number.
 func (r *Rank) Name() string {
 	if r.Rank >= 0 {
 		return fmt.Sprintf("rank %d", r.Rank)
@@ -124,27 +123,27 @@ type Fact struct{ Name, Value string }
 type Step struct {
 	Index                                  int64
 	Duration, Forward, Backward, Optimizer maybe.Int
-	// Bytes is the figure that Look.Figure names; Held is what was allocated when the step was over.
+	// Bytes is the figure that Look.Figure names; Held is what was allocated at the step's end.
 	Bytes, Held maybe.Int
-	// Cost is the time that watching took of the step.
+	// Cost is how much of the step's time watching took.
 	Cost maybe.Int
 	// Retries and OOMs are the allocator's in this step.
 	Retries, OOMs int64
-	// UnderPlan says that a plan was carried out in the step.
+	// UnderPlan means that a plan was carried out in the step.
 	UnderPlan bool
 }
 
 // Window is a stretch captured whole: the steps First to Last.
 type Window struct {
-	// ID tells windows apart for as long as the job is watched.
+	// ID identifies a window for as long as the job is watched.
 	ID          int64
 	First, Last int64
-	// How says by what means: "op by op", "allocator history".
+	// How is the means of capture: "op by op", "allocator history".
 	How      string
 	Timeline *timeline.Timeline
 	// Cost is the time that capturing took.
 	Cost time.Duration
-	// UnderPlan says that a plan was carried out in a step of it.
+	// UnderPlan means that a plan was carried out in one of its steps.
 	UnderPlan bool
 }
 
@@ -152,64 +151,63 @@ type Window struct {
 type Entry struct {
 	Name  string
 	Bytes int64
-	// Derived says that the figure is what others leave over, or an estimate, and was not read anywhere; it
-	// is shown with a ~.
+	// Derived means that the figure is a remainder or an estimate and was not read anywhere; it is shown with
+	// a ~.
 	Derived bool
-	// Unexplained says that it is not known what the bytes are; they may be fewer than none where figures of
-	// different moments are added up.
+	// Unexplained means that nobody knows what the bytes are; they may be negative if figures of different
+	// moments are added up.
 	Unexplained bool
 }
 
-// Capture is what is being captured and what may be asked for.
+// Capture is what is being captured and what the user may ask for.
 type Capture struct {
-	// Every is the number of steps of which one is captured whole, 0 for none but by request.
+	// Every is how often a step is captured whole, one in this many, 0 for only on request.
 	Every int
-	// Pending says that a step is being captured or will be.
+	// Pending means that a step is being captured or will be.
 	Pending bool
-	// All says that everything is captured whole as it comes: there is nothing to ask for.
+	// All means that everything is captured whole as it comes: there is nothing to ask for.
 	All bool
-	// Along names the process that watches the job where this viewer is a further one, 0 for none:
-	// leaving disturbs neither.
+	// Along names the process that already watches the job, if this viewer joined later, 0 for none: leaving
+	// disturbs neither.
 	Along int
-	// Lean says what the job trains with to take less memory for as long as it is watched, "" for nothing:
-	// letting go of it takes that away.
+	// Lean says how the job saves memory while it is watched, "" for nothing: detaching ends that.
 	Lean string
-	// Depths are the means by which it can be captured, where there is a choice, and Depth the one in force.
+	// Depths are the ways to capture it, if there is a choice, and Depth the current one.
 	Depths []Depth
 	Depth  string
-	// No says why nothing can be captured whole, "" where it can.
+	// No says why nothing can be captured whole, "" if it can.
 	No string
-	// Share is the part of step time that watching takes, as measured; Measured says whether it was.
+	// Share is the measured share of step time that watching takes; Measured reports whether it was measured.
 	Share    float64
 	Measured bool
-	// Held says that orders reach the job: it is running and connected.
+	// Connected means that orders reach the job: it is running and connected.
 	Connected bool
 }
 
-// Depth is a means of capturing a step whole.
+// Depth is a way to capture a step whole.
 type Depth struct {
-	// How names it to the source, Name to people: "op by op".
+	// How is its name for the source, Name the one for people: "op by op".
 	How, Name string
-	// Shows says what it shows; Cost is how much longer a step took by it, as measured, 0 where it was not
+	// Shows says what it shows; Cost is how much longer a step took by it, as measured, 0 if not measured
 	// yet.
 	Shows string
 	Cost  time.Duration
 }
 
-// Order is something that a job is asked for.
+// Order is a request to a job.
 type Order struct {
 	Kind OrderKind
-	// Steps is how many steps to capture, or of how many one.
+	// Steps is how many steps to capture, or the interval at which to capture one.
 	Steps int
-	// How is the depth that is asked for.
+	// How is the requested depth.
 	How string
 	// Rank is the ID of the process to show from now on. All other orders go to the one that is shown.
 	Rank int
-	// All has every process of the job do it.
+	// All sends the order to every process of the job.
 	All bool
 }
 
-// OrderKind tells orders apart.
+// OrderKind is the kind of an order.
 type OrderKind uint8
 
 // The orders.
@@ -218,12 +216,12 @@ const (
 	Describe OrderKind = iota
 	// Every captures one step in Steps whole, none for 0.
 	Every
-	// Deepen captures by the means that Order.How names from now on.
+	// Deepen captures the way that Order.How names from now on.
 	Deepen
-	// Detach leaves the job alone, with nothing left behind in it.
+	// Detach detaches from the job, leaving nothing behind in it.
 	Detach
-	// Choose shows another process of a job of several. The looks are about it as soon as there is something
-	// to show of it.
+	// Choose shows another process of a job of several. Looks are about it as soon as there is something to
+	// show.
 	Choose
 )
 
@@ -245,7 +243,7 @@ type (
 	}
 )
 
-// Await returns the command that waits for something newer than a version and brings it as a LookMsg; nothing
+// Await returns the command that waits for something newer than a version and returns it as a LookMsg; nil
 // when ctx is done.
 func Await(ctx context.Context, f Feed, version int64) tea.Cmd {
 	return func() tea.Msg {

@@ -18,7 +18,7 @@ type View struct {
 	shown shown
 	chart chart
 	steps stepTable
-	out   bool // what the job prints stands in place of the steps
+	out   bool // show the job's output instead of the steps
 	ranks ranksPane
 	news  news
 	keys  keys
@@ -52,11 +52,11 @@ func (v *View) Name() string { return "Live" }
 // Available implements leaf.View.
 func (v *View) Available(*leaf.State) (bool, string) { return true, "" }
 
-// Timeless implements leaf.Timeless: the view's axis is the steps and not a recording's clock.
+// Timeless implements leaf.Timeless: the view's axis is the steps, not a recording's clock.
 func (v *View) Timeless() bool { return true }
 
-// Take gives the view the newest look. The selected step stays selected; while the newest one is, the newest
-// one will be.
+// Take gives the view the newest look. The selected step stays selected, unless it was the newest: then the
+// new newest one is.
 func (v *View) Take(l Look) {
 	before := v.look
 	v.look = l
@@ -65,7 +65,7 @@ func (v *View) Take(l Look) {
 	v.steps.take(&l, &before)
 }
 
-// Show tells the view which window the other views show, and whether they stay there.
+// Show tells the view which window the other views show, and whether they stay on it.
 func (v *View) Show(window int64, holds bool) { v.shown = shown{window, holds} }
 
 // Look returns what the view shows.
@@ -116,7 +116,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// clickColumn selects a step; a captured one that is selected already is opened, as a row is.
+// clickColumn selects a step; clicking a selected, captured step opens it, as in the table.
 func (v *View) clickColumn(step int64) tea.Cmd {
 	if st, ok := v.look.step(v.steps.Selected()); ok && st.Index == step {
 		return v.inside(st)
@@ -127,7 +127,7 @@ func (v *View) clickColumn(step int64) tea.Cmd {
 	return nil
 }
 
-// inside has the other views show the window of a step, or says that there is none.
+// inside makes the other views show a step's window, or says that there is none.
 func (v *View) inside(st Step) tea.Cmd {
 	if w, ok := v.look.windowOf(st.Index); ok {
 		return leaf.Send(OpenMsg{w})
@@ -163,7 +163,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 			}
 		}
 		rows := v.steps.Bindings(open)
-		near := 1 // rows, and what enter does
+		near := 1 // first rows, then what enter does
 		if open != "" {
 			near = 2
 		}

@@ -158,7 +158,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	}
 }
 
-func TestLettingGoSaysWhatGoesWithIt(t *testing.T) {
+func TestDetachingWarnsAboutPlans(t *testing.T) {
 	for lean, want := range map[string]string{
 		"":       "The job goes on; nothing is left in it.",
 		"a plan": "It trains with a plan, which ends too: if a step does not fit without it, the job runs out of memory.",
@@ -203,7 +203,7 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 
 // What was refused and what was noticed is said to its end below the steps, too, and the newest steps stay
 // above it.
-func TestWordsBelowTheStepsAreWhole(t *testing.T) {
+func TestNoticesBelowTheStepsAreNotCut(t *testing.T) {
 	const why = "code under torch.compile would run eagerly if it were described op by op, so what it allocates is captured by the allocator's history"
 	const notice = "the training opened a file of more than 2 GiB while a step was captured: what the step took is with it and not without it"
 	l := running(t, 160)

@@ -20,7 +20,7 @@ func (l *Look) chosen() (Rank, bool) {
 	return Rank{}, false
 }
 
-// Among completes the name of a process: "of 4" after a rank, "(one of 2)" after a number.
+// Among completes a process's name: "of 4" after a rank, "(one of 2)" after a number.
 func (l *Look) Among() string {
 	for i := range l.Ranks {
 		if l.Ranks[i].Rank < 0 {
@@ -38,10 +38,10 @@ func (l *Look) WindowName(w *Window) string {
 	return l.rowName() + " " + leaf.Count(w.First)
 }
 
-// rowName is what a row is called.
+// rowName is the name of a row.
 func (l *Look) rowName() string { return cmp.Or(l.Row, "step") }
 
-// step returns the step of a row: the newest one first.
+// step returns the step in a row; the newest is first.
 func (l *Look) step(row int) (Step, bool) {
 	n := len(l.Steps)
 	if row < 0 || row >= n {
@@ -60,7 +60,7 @@ func (l *Look) windowOf(step int64) (Window, bool) {
 	return Window{}, false
 }
 
-// of names the process that orders go to, where there are several.
+// of names the process that orders go to, if there are several.
 func (l *Look) of() string {
 	if r, ok := l.chosen(); ok {
 		return " of " + r.Name()
@@ -68,7 +68,7 @@ func (l *Look) of() string {
 	return ""
 }
 
-// depth is how steps are captured, in words.
+// depth describes how steps are captured.
 func (l *Look) depth() string {
 	for _, d := range l.Capture.Depths {
 		if d.How == l.Capture.Depth {
@@ -84,8 +84,8 @@ func (l *Look) takesOrders() bool {
 	return c.Connected && c.No == "" && !c.All
 }
 
-// sentence is the answer to what somebody who watches a job wants to know: is it well, how much does it take,
-// does it grow.
+// sentence answers what somebody who watches a job wants to know: is it well, how much memory does it take,
+// does it grow?
 func (l *Look) sentence(u timeline.Units) string {
 	n := len(l.Steps)
 	name := l.Title
@@ -124,7 +124,7 @@ func (l *Look) sentence(u timeline.Units) string {
 	}
 	if r.Top >= 0 && r.Top < n {
 		top, now := l.Steps[r.Top], int64(0)
-		for i := n - 1; i >= r.Top; i-- { // the figure is not taken at every step
+		for i := n - 1; i >= r.Top; i-- { // not every step has the figure
 			if v, ok := l.Steps[i].Bytes.Value(); ok {
 				now = v
 				break
@@ -154,13 +154,13 @@ func (l *Look) sentence(u timeline.Units) string {
 	return text + "."
 }
 
-// alerts are what is wrong with the last steps, as the sentence says it: what speaks against calling the job
-// steady, and a step that was slow lately.
+// alerts returns what is wrong with the last steps, for the sentence: what contradicts calling the job
+// steady, and a recent slow step.
 func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
 	r := &l.Report
 	for _, a := range l.Alerts {
 		switch n := len(r.Spikes); {
-		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // of the top the sentence speaks anyway
+		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // the sentence mentions the top anyway
 		case a.Kind != Slow:
 			grave = append(grave, a.Text(u))
 		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:
@@ -173,10 +173,10 @@ func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
 	return grave, slow
 }
 
-// lately is for how many steps the sentence speaks of one that was slow.
+// lately is for how many steps the sentence mentions a slow one.
 const lately = 64
 
-// pair reports whether there are but two to compare: both are unlike the other then.
+// pair reports whether there are only two processes to compare: then each differs from the other.
 func (l *Look) pair() bool {
 	n := 0
 	for i := range l.Ranks {
@@ -187,7 +187,7 @@ func (l *Look) pair() bool {
 	return n <= 2
 }
 
-// unlike says in what a process is unlike the others, or how it ended; bad that this is worth a look.
+// unlike says how a process differs from the others, or how it ended; bad means that this deserves a look.
 func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
 	r := &l.Ranks[i]
 	if r.State == Ended {

@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// What the user chose to ask the job for.
+// What the user chose to ask of the job.
 type (
 	everyMsg  struct{ steps int }
 	depthMsg  Depth
@@ -22,7 +22,8 @@ type (
 	}
 )
 
-// takeOrder gives the job what was asked for, and says what came of it; ok is false for any other message.
+// takeOrder sends the order of a message to the job and reports the result; ok is false for any other
+// message.
 func takeOrder(feed Feed, l *Look, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 	switch msg := msg.(type) {
 	case orderedMsg:
@@ -118,7 +119,7 @@ func askEvery(l *Look) tea.Cmd {
 // patience is how long an order may take to reach the job.
 const patience = 5 * time.Second
 
-// order gives the job an order, and says so once it is taken.
+// order sends the job an order, and says so once it is accepted.
 func order(feed Feed, o Order, said string) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -127,7 +128,7 @@ func order(feed Feed, o Order, said string) tea.Cmd {
 	}
 }
 
-// choose asks for another process to be shown.
+// choose asks to show another process.
 func choose(feed Feed, l *Look, id int) tea.Cmd {
 	if id == l.Chosen {
 		return nil

@@ -13,24 +13,23 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// ranksPane is the list of a job's processes, of which the one that is chosen is what the rest of the screen
-// is about. Where there is little room it is one line, and the list takes the place of the steps while it has
-// the keys.
+// ranksPane is the list of a job's processes; the rest of the screen is about the chosen one. If there is
+// little room it is one line, and the list replaces the steps while it has the keys.
 type ranksPane struct {
-	key   key.Binding // gives it the keys, or takes them
+	key   key.Binding // gives it the keys or takes them away
 	table *table.Table
 	order []int // rows as indices of Look.Ranks
-	focus bool  // the keys are the list's
-	// listed says that it was drawn as a list and not as one line.
+	focus bool  // the list has the keys
+	// listed means that it was drawn as a list, not as one line.
 	listed bool
 	room   int // rows that were drawn
-	// odd says for how many looks more a process, by its ID, is shown as one that differs: what is off by
-	// just enough would else come and go.
+	// odd counts, by process ID, for how many more looks a process is shown as different: otherwise one at
+	// the threshold would come and go.
 	odd map[int]int
 }
 
-// oddLooks is for how many looks a process that does not differ any more is still shown as one that did: two
-// seconds or more.
+// oddLooks is for how many looks a process that no longer differs is still shown as different: two seconds or
+// more.
 const oddLooks = 20
 
 // Columns of the list of processes.
@@ -65,10 +64,10 @@ func newRanksPane() ranksPane {
 	)}
 }
 
-// chooseMsg shows a process: what a click on it sends.
+// chooseMsg shows a process; clicking it sends this.
 type chooseMsg struct{ id int }
 
-// take brings the list up to a new look.
+// take updates the list to a new look.
 func (p *ranksPane) take(l, before *Look) {
 	if len(l.Ranks) == 0 {
 		p.focus = false
@@ -106,7 +105,7 @@ func (p *ranksPane) take(l, before *Look) {
 // allInSight reports whether there is room for all processes.
 func (p *ranksPane) allInSight(l *Look) bool { return p.room == 0 || len(l.Ranks) <= p.room }
 
-// selectRank puts the cursor of the list on a process.
+// selectRank puts the list's cursor on a process.
 func (p *ranksPane) selectRank(l *Look, id int) {
 	for row, i := range p.order {
 		if l.Ranks[i].ID == id {
@@ -115,8 +114,8 @@ func (p *ranksPane) selectRank(l *Look, id int) {
 	}
 }
 
-// sort orders the rows by the column that was chosen; else the processes stand in their own order, but
-// that those that are worth a look come first where not all are in sight.
+// sort orders the rows by the chosen column; without one the processes keep their own order, except that if
+// they do not all fit, those worth a look come first.
 func (p *ranksPane) sort(l *Look) {
 	ranks := l.Ranks
 	if len(p.order) != len(ranks) {
@@ -170,7 +169,7 @@ func (p *ranksPane) sort(l *Look) {
 	})
 }
 
-// update takes a key or the mouse; ok is false for what is not about the list. Where it chose a process,
+// update handles a key or the mouse; ok is false if the message is not for the list. If it chose a process,
 // chosen is true and id is that process.
 func (p *ranksPane) update(l *Look, msg tea.Msg) (id int, chosen, ok bool) {
 	if len(l.Ranks) == 0 {
@@ -225,7 +224,7 @@ func (p *ranksPane) update(l *Look, msg tea.Msg) (id int, chosen, ok bool) {
 	return 0, false, false
 }
 
-// Ranks returns the processes to choose from with what chooses them, nil for a job of one.
+// Ranks returns the processes to choose from, nil for a job of one.
 func (v *View) Ranks(u timeline.Units) []leaf.Choice {
 	var list []leaf.Choice
 	for i := range v.look.Ranks {

@@ -103,7 +103,7 @@ func TestOrdersNameTheRankThatTheyGoTo(t *testing.T) {
 	}
 }
 
-func TestTheRowUnderTheCursorStaysUnderItWhateverTheRanksDo(t *testing.T) {
+func TestRowUnderTheCursorStaysWhateverTheRanksDo(t *testing.T) {
 	sc, v, _ := open(t, ranked(running(t, 160), 64))
 	sc.Text(120, 36)
 	sc.Press("tab", "down", "down", "down", "down", "down")

@@ -13,13 +13,13 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// shown is the window that the other views show, -1 for none, and whether they stay there.
+// shown is the window that the other views show, -1 for none, and whether they stay on it.
 type shown struct {
 	window int64
 	held   bool
 }
 
-// drawSide draws what is known beside the steps: what is captured, what the memory consists of, who is
+// drawSide draws the panel beside the steps: what is captured, what the memory consists of, which job is
 // watched.
 func drawSide(s *leaf.State, c *canvas.Canvas, l *Look, at shown) {
 	w := c.Width()
@@ -38,7 +38,7 @@ func drawSide(s *leaf.State, c *canvas.Canvas, l *Look, at shown) {
 	}
 }
 
-// captured says in lines what is captured, and what it costs.
+// captured lists what is captured, and what it costs.
 func captured(l *Look, at shown) []string {
 	var what string
 	switch n := len(l.Windows); {
@@ -81,7 +81,7 @@ func share(part float64) string {
 	return fmt.Sprintf("%.1f %%", part*100)
 }
 
-// newest says in words which window was captured last, what that cost, and how many there were before it.
+// newest describes the window captured last, its cost, and how many there were before it.
 func newest(l *Look) []string {
 	w := l.Windows[len(l.Windows)-1]
 	words := []string{l.WindowName(&w)}
@@ -100,9 +100,8 @@ type said struct {
 	style canvas.Style
 }
 
-// brief says below the steps in few lines what drawSide does in many: of each as much as there is room for,
-// what matters most first. What was refused and what was noticed is said to its end, in as many lines as the
-// rows allow.
+// brief draws below the steps, in few lines, what drawSide draws in many: as much as there is room for, most
+// important first. Refusals and notices are shown in full, in as many lines as the rows allow.
 func brief(s *leaf.State, l *Look, at shown, w, rows int) []said {
 	th := s.Theme
 	var lines []said
@@ -147,7 +146,7 @@ func brief(s *leaf.State, l *Look, at shown, w, rows int) []said {
 	return lines
 }
 
-// fitting joins as many words as w cells have room for, one at least.
+// fitting joins as many words as fit in w cells, at least one.
 func fitting(words []string, by string, w int) string {
 	text := ""
 	for i, word := range words {
@@ -161,8 +160,8 @@ func fitting(words []string, by string, w int) string {
 	return text
 }
 
-// partsLine says in one line what the memory consists of: its whole and the largest parts, what is not
-// explained among them.
+// partsLine lists in one line what the memory consists of: the whole and the largest parts, including what is
+// unexplained.
 func partsLine(u timeline.Units, l *Look, w int) string {
 	if len(l.Parts) == 0 {
 		return ""
@@ -176,14 +175,14 @@ func partsLine(u timeline.Units, l *Look, w int) string {
 	rest, shown := int64(0), 0
 	for i, p := range parts {
 		name := partName(p)
-		if shown == 0 && len(parts) > 1 { // the largest is there in any case
+		if shown == 0 && len(parts) > 1 { // always show the largest
 			name = canvas.Truncate(name, max(w-canvas.Width(text)-len(" 1023 + others 1023"), 8))
 		}
 		word := " " + name + " " + figure(p.Bytes)
 		if shown > 0 {
 			word = " +" + word
 		}
-		more := 0 // room for what is left over
+		more := 0 // room for the remainder
 		if shown < i || i < len(parts)-1 {
 			more = len(" + others 1023")
 		}
@@ -207,7 +206,7 @@ func partName(p Entry) string {
 	return p.Name
 }
 
-// drawParts draws what the memory consists of: a sum whose rest is shown as unexplained.
+// drawParts draws what the memory consists of: a sum whose remainder is unexplained.
 func drawParts(s *leaf.State, c *canvas.Canvas, l *Look, y int) int {
 	th, w := s.Theme, c.Width()
 	whole := l.Whole
@@ -215,7 +214,7 @@ func drawParts(s *leaf.State, c *canvas.Canvas, l *Look, y int) int {
 	leaf.Rule(s, c, 0, y, w, whole.Name+", in "+unit)
 	y++
 	parts := l.Parts
-	if room := c.Height() - y - 1; len(parts) > room && room > 1 { // the smallest become one line
+	if room := c.Height() - y - 1; len(parts) > room && room > 1 { // merge the smallest into one line
 		parts = fewer(parts, room)
 	}
 	wide := 0
@@ -238,8 +237,7 @@ func drawParts(s *leaf.State, c *canvas.Canvas, l *Look, y int) int {
 	return y + 1
 }
 
-// fewer returns n parts in place of more: the smallest that are explained are one, in place of the first of
-// them.
+// fewer reduces parts to n: the smallest explained ones are merged, in place of the first of them.
 func fewer(parts []Entry, n int) []Entry {
 	var small []int
 	for i, p := range parts {
@@ -265,14 +263,14 @@ func fewer(parts []Entry, n int) []Entry {
 	return out
 }
 
-// drawNotices draws the newest that were said, under a rule, and returns the row where what follows begins.
+// drawNotices draws the newest notices under a rule, and returns the row after them.
 func drawNotices(s *leaf.State, c *canvas.Canvas, list []string, y int) int {
 	if len(list) == 0 || y >= c.Height() {
 		return y
 	}
 	said := strings.Join(list[max(len(list)-4, 0):], "\n")
 	block := lipgloss.JoinVertical(lipgloss.Left,
-		leaf.Ruled(s.Theme, c, c.Width(), "Said"), leaf.Paragraph(c, s.Theme.Warn, said, c.Width()))
+		leaf.Ruled(s.Theme, c, c.Width(), "Notices"), leaf.Paragraph(c, s.Theme.Warn, said, c.Width()))
 	c.Print(0, y, block)
 	return y + lipgloss.Height(block) + 1
 }
@@ -282,7 +280,7 @@ const (
 	mostOfFact = 3  // rows that a fact may take: a command can be long
 )
 
-// facts are what is known of the job, each with its name.
+// facts lists what is known of the job, each fact with its name.
 func facts(s *leaf.State, c *canvas.Canvas, list []Fact) string {
 	room := max(c.Width()-factName, 0)
 	var rows []string

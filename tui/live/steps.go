@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// stepTable is the steps, the newest first.
+// stepTable is the table of steps, newest first.
 type stepTable struct{ *table.Table }
 
 // Columns of the table of steps.
@@ -41,8 +41,8 @@ func newStepTable() stepTable {
 	)}
 }
 
-// take brings the table up to a new look. The selected step stays selected; while the newest one is, or where
-// another process is shown, the newest one will be.
+// take updates the table to a new look. The selected step stays selected. If it was the newest, or another
+// process is shown, the new newest one is selected.
 func (x *stepTable) take(l, before *Look) {
 	newest := x.Selected() <= 0 || l.Chosen != before.Chosen
 	at, _ := before.step(x.Selected())
@@ -59,7 +59,7 @@ func (x *stepTable) take(l, before *Look) {
 	}
 }
 
-// choose selects a step by its index, and reports whether it is there.
+// choose selects a step by its index, and reports whether it exists.
 func (x *stepTable) choose(l *Look, step int64) bool {
 	by := func(s Step, at int64) int { return cmp.Compare(s.Index, at) }
 	i, ok := slices.BinarySearchFunc(l.Steps, step, by)
@@ -69,7 +69,7 @@ func (x *stepTable) choose(l *Look, step int64) bool {
 	return ok
 }
 
-// draw draws the table of steps, the newest first.
+// draw draws the table of steps, newest first.
 func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Look, shown int64) {
 	th := s.Theme
 	var top int64
@@ -140,7 +140,7 @@ func (x *stepTable) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	})
 }
 
-// short is the figure's name for the head of a column.
+// short is the figure's name for a column head.
 func short(figure string) string {
 	if w, _, ok := strings.Cut(figure, " "); ok {
 		return w
@@ -148,7 +148,7 @@ func short(figure string) string {
 	return figure
 }
 
-// figureCell is a figure in a table; a dash stands for one that is unknown.
+// figureCell is a figure in a table, a dash if unknown.
 func figureCell(n maybe.Int, th *theme.Theme, st canvas.Style, text func(int64) string) table.Cell {
 	v, ok := n.Value()
 	if !ok {

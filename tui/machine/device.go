@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// drawDevice draws one GPU: a line of figures, and under it how full it was, as far as there is room.
+// drawDevice draws one GPU: a line of figures, and below it its usage over time, if there is room.
 func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 	th, w := s.Theme, c.Width()
 	x := c.Text(0, 0, th.Accent.Strong(), fmt.Sprintf("%2d", d.Index)) + 1
@@ -47,7 +47,7 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 		if d.Alarm != "" {
 			x += c.TextMax(x, c.Height()-1, w-x, th.Bad, d.Alarm) + 2
 		}
-		for _, f := range figures[fit:] { // what had no room above, as far as there is some here
+		for _, f := range figures[fit:] { // figures that did not fit above, as far as they fit here
 			if x+canvas.Width(f) > w {
 				break
 			}
@@ -57,7 +57,7 @@ func (v *View) drawDevice(s *leaf.State, c *canvas.Canvas, d *Device) {
 	drawHistory(c.Sub(canvas.Rect{X: 3, Y: 1, W: w - 3, H: h}), d.History, max(total, 1), th.Plain())
 }
 
-// drawHistory draws the newest values as columns, as many as there is room for; unknown ones are gaps.
+// drawHistory draws the newest values as columns, as many as fit; unknown ones are gaps.
 func drawHistory(c *canvas.Canvas, history []maybe.Int, whole int64, fill canvas.Fill) {
 	w, h := c.Size()
 	for i, x := range history[max(len(history)-w, 0):] {
@@ -68,10 +68,10 @@ func drawHistory(c *canvas.Canvas, history []maybe.Int, whole int64, fill canvas
 	}
 }
 
-// figures are what is known of a GPU beside its memory, most useful first.
+// figures lists what is known of a GPU besides its memory, most useful first.
 func (v *View) figures(s *leaf.State, d *Device) []string {
 	var list []string
-	add := func(format string, figures ...maybe.Int) { // where all are known
+	add := func(format string, figures ...maybe.Int) { // only if all are known
 		var known []any
 		for _, f := range figures {
 			n, ok := f.Value()
@@ -139,7 +139,7 @@ func instances(s *leaf.State, list []Instance) string {
 	return strings.Join(parts, ", ")
 }
 
-// of returns "used of total", or used alone where the total is unknown.
+// of returns "used of total", or only used if the total is unknown.
 func of(used string, s *leaf.State, total maybe.Int) string {
 	if n, ok := total.Value(); ok {
 		used += " of " + s.Units.Bytes(n)

@@ -161,7 +161,7 @@ func (v *View) Status(s *leaf.State) string {
 	return fmt.Sprintf("%d: %s", p.PID, p.Command)
 }
 
-// sentence says how full the machine is and who fills it.
+// sentence says how full the machine is and which process fills it.
 func (v *View) sentence(s *leaf.State) string {
 	l := &v.look
 	if l.Version == 0 {
@@ -233,8 +233,8 @@ func name(command string) string {
 	return "?"
 }
 
-// shortCommand is a command line without the folders of its program and of its script, which tell it from
-// others the least and stand first.
+// shortCommand is a command line without the folders of its program and script, which come first and
+// distinguish it least.
 func shortCommand(command string) string {
 	words := strings.Fields(command)
 	if len(words) == 0 {
@@ -313,7 +313,7 @@ func slot(in canvas.Rect, i, rows int) (canvas.Rect, bool) {
 	return at, at.Y+rows <= in.Y+in.H
 }
 
-// drawProcesses draws who uses the GPUs and who could be watched.
+// drawProcesses draws the processes that use the GPUs or could be watched.
 func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	th := s.Theme
 	gpu := len(v.look.Devices) > 0
@@ -336,7 +336,7 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	for _, col := range []int{colGPU, colBytes, colShare, colBusy} {
 		v.table.Columns[col].Hidden = !gpu
 	}
-	if v.table.SortBy = v.sort; !gpu && v.sort == colBytes { // which then sorts by what there is
+	if v.table.SortBy = v.sort; !gpu && v.sort == colBytes { // sort by host memory without GPUs
 		v.table.SortBy = colHost
 	}
 	v.table.Draw(c, at, th, func(row, col int) table.Cell {
@@ -361,7 +361,7 @@ func (v *View) drawProcesses(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		case colHost:
 			return figure(th.Faint, p.Host, th.Dim, func(n int64) string { return strings.TrimSpace(hostText(n)) })
 		case colAge:
-			if p.Age <= 0 { // a process that is not visible from here
+			if p.Age <= 0 { // the process is not visible from here
 				return table.Cell{Text: "–", Style: th.Faint}
 			}
 			return table.Cell{Text: timeline.Duration(int64(p.Age)), Style: th.Dim}

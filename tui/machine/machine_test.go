@@ -104,7 +104,7 @@ func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *
 	}
 }
 
-func TestWhatTheDriverDoesNotSayIsNotDrawnAsNothing(t *testing.T) {
+func TestUnknownFiguresAreNotDrawnAsZero(t *testing.T) {
 	sc, _ := open(t, Look{Version: 1, Devices: []Device{{Name: "H100", Total: known(80 * gib),
 		MIG: true, Instances: []Instance{{Name: "MIG 1g"}}, History: make([]maybe.Int, 2)},
 		{Index: 1, Name: "H100"}},
@@ -120,7 +120,7 @@ func TestWhatTheDriverDoesNotSayIsNotDrawnAsNothing(t *testing.T) {
 	}
 }
 
-func TestCommandsBeginWithWhatTellsThemApart(t *testing.T) {
+func TestShortCommandDropsFolders(t *testing.T) {
 	for command, want := range map[string]string{
 		"/opt/conda/envs/llm/bin/python /home/ada/runs/train.py --epochs 3": "python train.py --epochs 3",
 		"/usr/bin/python3 -u train.py":                                      "python3 -u train.py",

@@ -1,5 +1,5 @@
 // Package overview is the first screen: the answer in one sentence, the usage over time that proves it, and
-// below it what is held at the cursor and how the iterations compare.
+// below that what is held at the cursor and how the iterations compare.
 package overview
 
 import (
@@ -34,8 +34,8 @@ type at struct {
 	moment timeline.Moment
 }
 
-// extent is how many rows a device's tables can fill. It does not depend on the cursor, so that nothing moves
-// with it.
+// extent is how many rows a device's tables can fill. It does not depend on the cursor, so the layout does
+// not move with it.
 type extent struct{ categories, sites int }
 
 // extentOf counts the categories of all blocks and the call sites that hold something at the peak.
@@ -118,7 +118,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 // pickMsg is a click on a row of the table by category.
 type pickMsg struct{ row int }
 
-// ask asks for what the frame of this state needs.
+// ask asks the questions that this state's frame needs.
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	d, m := s.Device, s.Cursor
 	if d == nil {
@@ -157,7 +157,7 @@ func held(groups []sites.Group) []sites.Group {
 	return groups
 }
 
-// openPicked opens the blocks of the category that is picked, or, with none, all that is held at the cursor.
+// openPicked opens the blocks of the picked category, or without one everything that is held at the cursor.
 func (v *View) openPicked(*leaf.State) tea.Cmd {
 	rows := v.rows()
 	if v.picked < 0 || v.picked >= len(rows) {
@@ -169,7 +169,7 @@ func (v *View) openPicked(*leaf.State) tea.Cmd {
 	)
 }
 
-// headline is the sentence on top; until it is computed the peak says itself.
+// headline is the sentence on top; until it is computed, just the peak.
 func headline(s *leaf.State) string {
 	if s.Analysed {
 		return s.Headline
@@ -191,8 +191,8 @@ type places struct {
 	sum    int // row of the equation, -1 for none
 }
 
-// place lays the overview out below its sentence: the tables get the rows that they can fill, nine twentieths
-// at most, and the chart all others.
+// place lays the overview out below its sentence: the tables get the rows that they can fill, at most nine
+// twentieths, and the chart the rest.
 func (v *View) place(s *leaf.State, w, h int) places {
 	var p places
 	p.sum = -1
@@ -248,7 +248,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, p places) {
 	v.labelReserved(s, c, f, p)
 }
 
-// labelReserved writes what the thin line is, at its right end, above it or below.
+// labelReserved labels the thin line of reserved bytes at its right end, above or below it.
 func (v *View) labelReserved(s *leaf.State, c *canvas.Canvas, f *chart.Frame, p places) {
 	_, resv := v.usage.Columns(s, f.Area.W)
 	if len(resv) == 0 || resv[len(resv)-1].Max <= 0 {

@@ -14,11 +14,11 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// columns are how wide the tables side by side are; 0 where one is not there.
+// columns are the widths of the tables side by side, 0 for a table that is not shown.
 type columns struct{ categories, holders, iterations int }
 
-// divide gives the tables their columns. Holders stand beside the others from 150 columns on, or where there
-// are no iterations; else they are below them, as far as there are rows.
+// divide gives the tables their columns. From 150 columns on, or without iterations, the holders stand beside
+// the other tables; otherwise below them, if there are rows left.
 func divide(s *leaf.State, w int) columns {
 	iterations := s.Analysed && len(steps.Of(s.Device).List) > 0
 	switch {
@@ -33,13 +33,13 @@ func divide(s *leaf.State, w int) columns {
 	return columns{left, 0, w - left - 3}
 }
 
-// The rows that a table of iterations or of holders is wanted to show, if there are as many.
+// How many rows a table of iterations or of holders should show, if it has as many.
 const (
 	mostIterations = 8
 	mostHolders    = 12
 )
 
-// tableRows is how many rows the tables can fill, those of holders below the others included.
+// tableRows is how many rows the tables can fill, including the holders below the others.
 func (v *View) tableRows(s *leaf.State, w int) int {
 	d, e, ok := v.most.Value()
 	if !ok || d != s.Device {
@@ -67,7 +67,7 @@ func iterationRows(s *leaf.State, cols columns) int {
 }
 
 // drawTables draws what is held at the cursor by category and by call site, and how the iterations compare.
-// The holders give way first, the categories never.
+// If there is too little room the holders go first; the categories always stay.
 func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 2 {
@@ -88,8 +88,8 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// drawHoldersBelow draws the holders, as wide as they like, in the rows that the other tables leave, and
-// returns how many those keep.
+// drawHoldersBelow draws the holders at full width in the rows that the other tables leave, and returns how
+// many rows those keep.
 func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
 	above := max(1+len(v.rows()), iterationRows(s, divide(s, w)))
@@ -104,8 +104,8 @@ func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	return above
 }
 
-// drawMoment draws a recording of one moment: what is held by category and by call site, and below them the
-// block that is largest and who allocated it.
+// drawMoment draws a recording of one moment: what is held by category and by call site, and below that the
+// largest block and who allocated it.
 func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	rows := min(v.tableRows(s, w), h)
@@ -120,7 +120,7 @@ func (v *View) drawMoment(s *leaf.State, c *canvas.Canvas) {
 	block.Draw(s, c.Sub(below), groups[0].Largest)
 }
 
-// moment names the moment that the tables speak of.
+// moment names the moment that the tables show.
 func moment(s *leaf.State) string {
 	if s.Cursor == s.Device.Totals.PeakAt {
 		return leaf.Title(leaf.AtPeak(s.Device))
@@ -153,7 +153,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 	}
 	unit, size := s.Units.Column(largest)
 	nameW, sizeW := 18, 8
-	if w < 38 { // no bars: the unit stands closer
+	if w < 38 { // no bars: move the unit closer
 		sizeW = 7
 	}
 	for i, g := range v.rows() {
@@ -173,7 +173,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 		c.Text(0, y, glyph, s.Theme.Glyph(g.Category))
 		name := g.Category.String()
 		if g.Largest == timeline.NoAlloc {
-			name = g.Name // bytes that are no block's
+			name = g.Name // bytes without a block
 		}
 		if g.Inferred {
 			name = "~" + name
@@ -248,8 +248,8 @@ type column struct {
 	text  func(i int) string
 }
 
-// drawIterations draws the iterations around the cursor's. The columns give way from the right: new sites,
-// growth, churn.
+// drawIterations draws the iterations around the cursor's. If there is too little room, columns are dropped
+// from the right: new sites, growth, churn.
 func (v *View) drawIterations(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	its := steps.Of(s.Device)
@@ -329,7 +329,7 @@ func iterationColumns(s *leaf.State, list []steps.Iteration, w int) []column {
 	return cols
 }
 
-// ordinal is the number in iteration i's name, or, where that is long, its place in the recording.
+// ordinal is the number in iteration i's name or, if that is long, its position in the recording.
 func ordinal(list []steps.Iteration, i int) string {
 	if n := steps.IterationNumber(list[i].Name); len(n) <= 4 {
 		return n
@@ -363,9 +363,9 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 		switch {
 		case s.Device.Info.Kind == traces.DeviceArena: // nothing is reserved there
 		case s.Device.Totals.PeakReserved > 0:
-			c.TextMax(1, y, w-2, th.Dim, "what is reserved beside tensors is not broken down: "+st.Reason)
+			c.TextMax(1, y, w-2, th.Dim, "reserved bytes outside of tensors cannot be split: "+st.Reason)
 		default:
-			c.TextMax(1, y, w-2, th.Dim, "reserved is not known: "+st.Reason)
+			c.TextMax(1, y, w-2, th.Dim, "reserved bytes are unknown: "+st.Reason)
 		}
 		return
 	}
@@ -407,7 +407,7 @@ type term struct {
 	bytes int64
 }
 
-// fitting returns the terms that are not zero, without the smallest ones where not all have room.
+// fitting returns the terms that are not zero, dropping the smallest ones if they do not all fit.
 func fitting(terms []term, room int, size func(int64) string) []term {
 	terms = slices.DeleteFunc(terms, func(t term) bool { return t.bytes <= 0 })
 	for {

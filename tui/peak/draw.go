@@ -24,7 +24,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 			return
 		}
 		var below canvas.Rect
-		if free := body.H - len(v.rows) - 2; free >= 5 { // rows that the table leaves
+		if free := body.H - len(v.rows) - 2; free >= 5 { // rows left by the table
 			body, below = body.CutTop(body.H - free)
 		}
 		v.drawTable(s, c.Sub(body))
@@ -41,7 +41,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawBlock(s, c.Sub(rest))
 }
 
-// needs returns how wide the table is with its longest name.
+// needs returns the width of the table with its longest name.
 func (v *View) needs() int {
 	return nameColumn + 2 + v.longestName()
 }
@@ -57,8 +57,7 @@ func (v *View) longestName() int {
 // nameColumn is where names begin in a table without bars.
 const nameColumn = 24
 
-// drawBlock says where the selected block comes from, or the largest one of the chosen row where none is
-// selected.
+// drawBlock shows where the selected block comes from or, without one, the largest block of the chosen row.
 func (v *View) drawBlock(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 4 {
@@ -75,7 +74,7 @@ func (v *View) drawBlock(s *leaf.State, c *canvas.Canvas) {
 	block.Draw(s, c.Sub(canvas.Rect{Y: 1, W: w, H: h - 1}), id)
 }
 
-// sentence says how much is held and which group holds most of it; in comparison, what changed most.
+// sentence says how much is held and which group holds most of it; when comparing, what changed most.
 func (v *View) sentence(s *leaf.State) string {
 	held := s.Units.Bytes(s.Device.Allocated.At(s.Cursor))
 	if len(v.rows) == 0 || v.built.now.moment != s.Cursor {
@@ -114,8 +113,7 @@ func (v *View) sentence(s *leaf.State) string {
 	return text + fmt.Sprintf("%s of it in %s.", share, name(r))
 }
 
-// placeless says of blocks that have no place what is known of them instead, by the names that timeline gives
-// their groups.
+// placeless describes blocks that have no place, by the names that timeline gives their groups.
 var placeless = map[string]string{
 	"":                               "has no recorded stack",
 	"no stack":                       "has no recorded stack",
@@ -125,7 +123,7 @@ var placeless = map[string]string{
 	"outside of modules":             "lies outside of modules",
 }
 
-// drawGroupings draws the names of the groupings, the one in force marked; each can be clicked.
+// drawGroupings draws the names of the groupings, marking the current one; each can be clicked.
 func drawGroupings(s *leaf.State, c *canvas.Canvas, y int, now sites.By) {
 	x := 1 + c.Text(1, y, s.Theme.Dim, "by ")
 	for by := sites.By(0); by < sites.NumBy; by++ {
@@ -170,7 +168,8 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// table is the geometry of the table of groups. The columns give way in this order: bar, blocks, share.
+// table is the geometry of the table of groups. If there is too little room, columns are dropped in this
+// order: bar, blocks, share.
 type table struct {
 	s              *leaf.State
 	size           func(int64) string
@@ -202,7 +201,7 @@ func (t *table) fit(w, longest int) {
 	}
 	if w >= 64 && !t.comparing {
 		bar := min((w-x)/6, 16)
-		if w < 90 { // there is not much room: names come first
+		if w < 90 { // too little room: names come first
 			bar = min(bar, w-x-6-longest)
 		}
 		if bar >= 3 {

@@ -1,5 +1,5 @@
-// Package peak shows what is alive at one moment, the peak at first: a table grouped as one likes, an icicle
-// by stack or module beside it, and the difference to a marked moment.
+// Package peak shows what is alive at one moment, at first the peak: a table with a choice of groupings, an
+// icicle by stack or module beside it, and the difference to a marked moment.
 package peak
 
 import (
@@ -49,7 +49,7 @@ type built struct {
 	ok, okM   bool
 }
 
-// row is a group at the cursor and, in comparison, what it held at the mark.
+// row is a group at the cursor and, when comparing, what it held at the mark.
 type row struct {
 	sites.Group
 	before       int64
@@ -165,8 +165,8 @@ type (
 	byMsg   struct{ by sites.By }
 )
 
-// firstBy returns the grouping that opens: the one in force where the recording has stacks, else one that
-// does not need them.
+// firstBy returns the initial grouping: the current one if the recording has stacks, else one that does not
+// need them.
 func firstBy(d *timeline.Device, by sites.By) sites.By {
 	switch by {
 	case sites.BySite, sites.ByStack, sites.ByModule:
@@ -216,8 +216,8 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// build makes the rows of the table from the answers there are. Groups of one grouping may share a name only
-// where their stacks differ.
+// build makes the table's rows from the answers so far. Groups of one grouping may share a name only if their
+// stacks differ.
 func (v *View) build(s *leaf.State) {
 	now, groups, ok := v.groups.Value()
 	then, before, okM := v.marked.Value()
@@ -245,8 +245,8 @@ type groupKey struct {
 	category timeline.Category
 }
 
-// keyOf returns what a group is at every moment: the stack of a call site is that of its largest block, which
-// changes.
+// keyOf returns what identifies a group at every moment: the stack of a call site is that of its largest
+// block, which changes.
 func keyOf(by sites.By, g *sites.Group) groupKey {
 	k := groupKey{g.Name, g.Stack, g.Category}
 	if by == sites.BySite {
@@ -363,7 +363,7 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 	return tea.Sequence(leaf.Send(leaf.QueryMsg{Text: text}), leaf.Send(leaf.ShowMsg{View: leaf.Allocations}))
 }
 
-// queryFor returns the filter that selects a row's blocks, "" where no filter can say it.
+// queryFor returns the filter that selects a row's blocks, "" if no filter can.
 func queryFor(s *leaf.State, by sites.By, r *row) string {
 	switch by {
 	case sites.ByCategory:
@@ -402,7 +402,7 @@ func (v *View) Status(s *leaf.State) string {
 	if v.at < len(v.rows) && s.Selected == v.rows[v.at].Largest && s.Selected != timeline.NoAlloc {
 		r := &v.rows[v.at]
 		return fmt.Sprintf("%s: %s in %s blocks (%s requested), the largest %s %s", name(r), s.Units.Bytes(r.Bytes), leaf.Count(int64(r.Blocks)),
-			s.Units.Bytes(r.Requested), s.Device.Name(r.Largest), s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
+			s.Units.Bytes(r.Requested), s.Device.BlockName(r.Largest), s.Units.Bytes(s.Device.Allocs.Rounded[r.Largest]))
 	}
 	return leaf.CursorText(s)
 }

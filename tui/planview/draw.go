@@ -16,8 +16,8 @@ import (
 // axisWidth is the room for labels to the left of lanes and maps.
 const axisWidth = 8
 
-// layout is where the parts lie: for every plan a title, lanes and a map, one axis of time below, and the
-// list at the cursor.
+// layout is where the parts lie: for each plan a title, lanes and a map, then one time axis, and the list at
+// the cursor.
 type layout struct {
 	titles, lanes, plots []canvas.Rect
 	axis, list           canvas.Rect
@@ -30,7 +30,7 @@ func (l *layout) plots0() canvas.Rect {
 	return l.plots[0]
 }
 
-// laneCount is how many lanes every plan has: compute, and where any of them copies, one each way.
+// laneCount is how many lanes each plan has: compute and, if any plan copies, one per direction.
 func (v *View) laneCount() int {
 	for _, s := range v.scenes() {
 		if len(s.out)+len(s.in) > 0 {
@@ -106,13 +106,13 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		painter{v}.drawPane(s, c, p, list[i])
 	}
 	painter{v}.drawAxis(s, c)
-	if l := v.layout.list; l.H > 0 { // in the row that parts the clock from the list
+	if l := v.layout.list; l.H > 0 { // in the row between the clock and the list
 		painter{v}.drawLegend(s, c, canvas.Rect{X: l.X, Y: l.Y - 1, W: l.W, H: 1})
 	}
 	painter{v}.drawList(s, c, list[v.front])
 }
 
-// painter is the View as what draws.
+// painter is the View's drawing half.
 type painter struct{ *View }
 
 func (v painter) drawTitle(s *leaf.State, c *canvas.Canvas, at canvas.Rect, i int) {
@@ -151,8 +151,8 @@ func (v painter) drawPane(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene) {
 	v.drawCursor(s, c, p)
 }
 
-// columnOf returns the column of the raster that lies where column x of the plot lies, -1 for none: the
-// raster may be of an older window.
+// columnOf returns the column of the raster at column x of the plot, -1 for none: the raster may be of an
+// older window.
 func (v painter) columnOf(r *raster, x, w int) int {
 	if r.from == v.from && r.to == v.to && r.w == w {
 		return x
@@ -165,7 +165,7 @@ func (v painter) columnOf(r *raster, x, w int) int {
 	return col
 }
 
-// drawLanes draws what compute and the copy engines do: ops that run again are hatched, waiting is red.
+// drawLanes draws what compute and the copy engines do: recomputed ops are hatched, waiting is red.
 func (v painter) drawLanes(s *leaf.State, c *canvas.Canvas, p *pane, r *raster) {
 	th := s.Theme
 	run, again, stall := th.Dim, th.Warn, th.Bad
@@ -205,7 +205,7 @@ func (v painter) drawLanes(s *leaf.State, c *canvas.Canvas, p *pane, r *raster) 
 	}
 }
 
-// drawMap draws memory over time, two addresses a cell, or one glyph a cell where there are no colours.
+// drawMap draws memory over time, two addresses a cell, or one glyph a cell without colours.
 func (v painter) drawMap(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene, k key, r *raster) {
 	if r.h == 0 || k.top <= 0 {
 		return
@@ -230,7 +230,7 @@ func (v painter) drawMap(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene, k 
 	}
 }
 
-// looks returns how a point looks; ok is false where it is empty.
+// looks returns how a point looks; ok is false if it is empty.
 func (v painter) looks(s *leaf.State, sc *scene) func(point int32) (canvas.Fill, bool) {
 	chosen := s.Theme.Chosen()
 	var fills [timeline.NumCategories][4]canvas.Fill
@@ -289,7 +289,7 @@ func (v painter) drawCell(s *leaf.State, c *canvas.Canvas, x, y int, look func(i
 	}
 }
 
-// drawLines draws the budget, and where addresses are planned the top of the arena.
+// drawLines draws the budget and, if addresses are planned, the top of the arena.
 func (v painter) drawLines(s *leaf.State, c *canvas.Canvas, p *pane, sc *scene, r *raster, f chart.Frame) {
 	if v.budget <= 0 || v.budget > v.top() || p.plot.H < 3 {
 		return
@@ -323,7 +323,7 @@ func (v painter) drawCursor(s *leaf.State, c *canvas.Canvas, p *pane) {
 	}
 }
 
-// drawAxis labels the clock that the plans share.
+// drawAxis labels the time axis that the plans share.
 func (v painter) drawAxis(s *leaf.State, c *canvas.Canvas) {
 	at := v.layout.axis
 	if at.H == 0 || at.W < 20 {

@@ -9,12 +9,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// legendOrder is the order in which categories are named where not all find room: first what managers move.
+// legendOrder is the order in which categories are named if not all fit: first what managers move.
 var legendOrder = []timeline.Category{timeline.Activation, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Temporary, timeline.Input,
 	timeline.AutogradDetail, timeline.Unknown}
 
-// drawLegend names the categories that are there, as far as what the lane of compute shows leaves room: that
-// is said nowhere else.
+// drawLegend names the categories shown, in the room left by the key to the compute lane, which is explained
+// nowhere else.
 func (v painter) drawLegend(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	again, waits := false, false
 	for _, sc := range v.scenes() {

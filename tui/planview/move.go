@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// mover is the View as what moves the cursor, the window and the selection.
+// mover is the View's half that moves the cursor, the window and the selection.
 type mover struct{ *View }
 
 func (v mover) onKey(msg tea.KeyPressMsg) tea.Cmd {
@@ -62,7 +62,7 @@ func (v mover) onTable(msg tea.Msg) {
 	}
 }
 
-// nextStall moves to the next moment at which compute waits for a copy, from the last one to the first.
+// nextStall moves to the next moment at which compute waits for a copy, wrapping around after the last one.
 func (v mover) nextStall(sc *scene) tea.Cmd {
 	best := int64(-1)
 	for pass := range 2 {
@@ -78,7 +78,7 @@ func (v mover) nextStall(sc *scene) tea.Cmd {
 	return leaf.Send(leaf.ToastMsg{Text: sc.plan.Name + " never waits for a copy"})
 }
 
-// moveTo moves the cursor, and the window where it would leave it.
+// moveTo moves the cursor, and the window with it if the cursor would leave it.
 func (v mover) moveTo(t int64) tea.Cmd {
 	v.cursor = min(max(t, 0), v.span()-1)
 	w := leaf.Show(v.window(), v.full(), v.cursor)

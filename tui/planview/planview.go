@@ -21,7 +21,7 @@ type View struct {
 	p      *plan.Problem
 	budget int64
 	panes  []*pane
-	front  int // the pane that keys and the table speak of
+	front  int // the pane that keys and the table refer to
 
 	cursor   int64
 	from, to int64
@@ -68,7 +68,7 @@ const (
 	colUntil
 )
 
-// New looks into plans of one problem; budget is what lines in the maps stand for, 0 for none.
+// New looks into plans of one problem; budget is the line drawn in the maps, 0 for none.
 func New(p *plan.Problem, budget int64, plans []Plan) *View {
 	bind := func(help, desc string, ks ...string) bkey.Binding {
 		return bkey.NewBinding(bkey.WithKeys(ks...), bkey.WithHelp(help, desc))
@@ -116,7 +116,7 @@ func (v *View) Take(msg tea.Msg) (tea.Cmd, bool) {
 	return nil, false
 }
 
-// Ask asks for what there is to draw in the room that s tells.
+// Ask asks for what to draw in the given room.
 func (v *View) Ask(s *leaf.State) tea.Cmd {
 	if s.Width > 0 && s.Height > 0 {
 		v.w, v.h = s.Width, s.Height
@@ -153,7 +153,7 @@ func (v *View) begin() {
 	v.cursor = list[0].peakAt
 }
 
-// span is the clock that the plans share: as long as the slower one.
+// span is the length of the clock that the plans share: that of the slower one.
 func (v *View) span() int64 {
 	var n int64 = 1
 	for _, s := range v.scenes() {
@@ -162,7 +162,7 @@ func (v *View) span() int64 {
 	return n
 }
 
-// top is the bytes at the upper edge of the maps: the same for both, so that heights compare.
+// top is the bytes at the upper edge of the maps, the same for both so that heights compare.
 func (v *View) top() int64 {
 	var n int64 = 1
 	for _, s := range v.scenes() {
@@ -219,7 +219,7 @@ func (v *View) current() *scene {
 	return nil
 }
 
-// Update handles a message; leave says that the user wants to go back.
+// Update handles a message; leave means that the user wants to go back.
 func (v *View) Update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, leave bool) {
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
@@ -246,7 +246,7 @@ func (v *View) Bindings() []bkey.Binding {
 	return list
 }
 
-// Status says in full what the list's selected row says in short.
+// Status gives the list's selected row in full.
 func (v *View) Status(s *leaf.State) string {
 	sc, i := v.current(), v.table.Selected()
 	if sc == nil || i < 0 || i >= len(v.states) {
@@ -267,7 +267,7 @@ func (v *View) Status(s *leaf.State) string {
 	return text
 }
 
-// summary says what a plan does, in one clause.
+// summary describes a plan in one clause.
 func summary(sc *scene) string {
 	m := &sc.plan.Result.Measurement
 	var swaps, drops, discards int
@@ -321,7 +321,7 @@ func counted(n int) string {
 	return leaf.Count(int64(n)) + " buffers"
 }
 
-// title is what stands above a pane.
+// title is the line above a pane.
 func (p *pane) title(s *leaf.State) string {
 	m := &p.plan.Result.Measurement
 	text := s.Units.Bytes(m.Footprint)

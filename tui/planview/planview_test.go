@@ -110,7 +110,7 @@ func TestAPointOfTheMapIsTheBoxThatLiesThere(t *testing.T) {
 	})
 }
 
-func TestNothingIsBothAwayAndHeldAndWhatIsHeldAddsUp(t *testing.T) {
+func TestNoBufferIsListedTwiceAndHeldBytesAddUp(t *testing.T) {
 	scenes(t, func(seed uint64, sc *scene) {
 		for k := range int64(25) {
 			at := sc.span * k / 25

@@ -10,27 +10,28 @@ import (
 
 // Drawing a plan of any size.
 //
-// Problem: fifty thousand stays of buffers in a map of two hundred columns by sixty rows, at any zoom,
-// without a frame that takes longer than another. Way chosen: a raster of the window at the size of the map,
-// two rows a cell, in which each point belongs to the box that covers most of it; boxes do not overlap, so
-// filling it costs O(boxes in the window + points). It is made off the event loop, and while one for another
-// window is under way the old one is drawn where it belongs. Rejected: drawing boxes as they come (the last
-// of a thousand in a cell would win, whatever its size); one row a cell (half the resolution for nothing).
+// Problem: draw fifty thousand residencies of buffers in a map of two hundred columns by sixty rows, at any
+// zoom, without any frame taking longer than the others. Way chosen: a raster of the window at the size of
+// the map, two rows a cell, in which each point belongs to the box that covers most of it; boxes do not
+// overlap, so filling it costs O(boxes in the window + points). It is made off the event loop, and while one
+// for another window is in progress the old one is drawn in its place. Rejected: drawing boxes as they come
+// (the last of a thousand in a cell would win, whatever its size); one row a cell (half the resolution for
+// nothing).
 
-// key is what a raster is of.
+// key identifies a raster.
 type key struct {
 	from, to int64
 	top      int64 // bytes at the upper edge
 	w, h     int   // cells
 }
 
-// lane is what queues do in one column: shares from 0 to 255 of its time.
+// lane is what queues do in one column, as shares of its time from 0 to 255.
 type lane struct{ run, again, out, in, stall uint8 }
 
 // Points that belong to no box.
 const (
 	nothing = int32(-1)
-	// stacked is the point of category 0 in a stack; those of the others lie below it.
+	// stacked is the point of category 0 in a stack; other categories have lower values.
 	stacked = int32(-2)
 )
 
@@ -42,7 +43,7 @@ type raster struct {
 	held   []int64 // the most memory held in each column
 }
 
-// category returns the category of a point of a stack, and whether it is one.
+// category returns the category of a point of a stack; ok is false for other points.
 func category(point int32) (timeline.Category, bool) {
 	return timeline.Category(stacked - point), point <= stacked
 }
@@ -156,7 +157,7 @@ func (r *raster) place(ctx context.Context, s *scene) error {
 	return nil
 }
 
-// stack piles the categories up as they are where each column holds most.
+// stack stacks the categories as they are at each column's maximum.
 func (r *raster) stack(s *scene) {
 	type change struct {
 		at  int64

@@ -35,7 +35,7 @@ type stretch struct {
 	again    bool
 }
 
-// box is the stay of a buffer in memory: time along x, addresses along y.
+// box is the residency of a buffer: time along x, addresses along y.
 type box struct {
 	from, to int64
 	offset   int64
@@ -58,8 +58,8 @@ type scene struct {
 	usage   []plan.Sample // memory held from a moment on
 	top     int64         // the highest address, or the most memory held where places are not planned
 	peakAt  int64
-	// placed says that the plan knows addresses; without, an online allocator chooses them, and memory is
-	// drawn as a stack of categories.
+	// placed means that the plan chooses addresses; otherwise an online allocator does, and memory is drawn
+	// as a stack of categories.
 	placed bool
 	gone   []plan.Absence // by Release
 	madeBy []plan.OpID    // of each buffer, the first op that writes it, -1 where none does
@@ -132,8 +132,8 @@ func (s *scene) times() (start, end []int64) {
 	return start, end
 }
 
-// layOut makes the boxes. As the simulator counts it, an instance takes its memory when its first step begins
-// and gives it back when its last one is done.
+// layOut makes the boxes. As in the simulator, an instance takes its memory when its first step begins and
+// frees it when its last step is done.
 func (s *scene) layOut(start, end []int64) {
 	pl := s.plan.Result.Plan
 	n := len(pl.Instances)
@@ -194,7 +194,7 @@ func (s *scene) layOut(start, end []int64) {
 	slices.SortStableFunc(s.boxes, func(a, b box) int { return cmp.Compare(a.from, b.from) })
 }
 
-// opStart returns when an op runs, or the end for what stands behind the last one.
+// opStart returns when an op runs, or the end for ops after the last one.
 func (s *scene) opStart(op plan.OpID) int64 {
 	if int(op) >= len(s.started) {
 		return s.span
@@ -232,7 +232,7 @@ func (s *scene) opAt(t int64) plan.OpID {
 	return plan.OpID(max(sort.Search(len(s.started), func(i int) bool { return s.started[i] > t })-1, 0))
 }
 
-// moving says that a buffer which leaves or comes back still has its memory, or has it again.
+// moving means that a buffer which leaves or comes back still has its memory, or has it again.
 type moving uint8
 
 const (
@@ -241,7 +241,7 @@ const (
 	arriving
 )
 
-// state is how a buffer fares at the cursor.
+// state is the state of a buffer at the cursor.
 type state struct {
 	buffer plan.BufferID
 	size   int64
@@ -258,7 +258,7 @@ type state struct {
 // most is how many buffers are listed at the cursor.
 const most = 400
 
-// statesAt lists what is away at a time, then what is held, each largest first. It looks at every absence and
+// statesAt lists what is away at a time, then what is held, each largest first. It visits every absence and
 // box once.
 func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 	op := s.opAt(t)
@@ -283,7 +283,7 @@ func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 			continue
 		}
 		st := state{buffer: x.Buffer, size: s.p.Rounded(x.Buffer), away: true, how: x.How, why: reason(x.Why), until: s.until(x.Before, t)}
-		if _, there := here[x.Buffer]; there { // its copy is under way, or its op
+		if _, there := here[x.Buffer]; there { // its copy is in progress, or its op
 			delete(here, x.Buffer)
 			if st.moving = leaving; op >= x.Fetch {
 				st.moving = arriving
@@ -314,7 +314,7 @@ func (s *scene) statesAt(t int64) (list []state, away, onHost int64) {
 	return list, away, onHost
 }
 
-// reason is why a buffer is away, without the word for how, which stands beside it.
+// reason says why a buffer is away, without the word for how, which is in another column.
 func reason(why string) string {
 	for _, how := range []string{"swapped: ", "recomputed: ", "dropped: ", "discarded: "} {
 		if rest, ok := strings.CutPrefix(why, how); ok {
@@ -371,7 +371,7 @@ func (s *scene) kept(b plan.BufferID, op plan.OpID, t, freed int64) (why, until 
 // opName names an op as the recording does.
 func (s *scene) opName(op plan.OpID) string {
 	o := &s.p.Ops[op]
-	module, _, _ := strings.Cut(o.Module, "(") // what a layer was made with belongs elsewhere
+	module, _, _ := strings.Cut(o.Module, "(") // drop the layer's arguments
 	text := module
 	switch {
 	case strings.Contains(o.Name, module):
@@ -403,8 +403,8 @@ func (s *scene) credit() {
 	}
 }
 
-// bufferName names a buffer by the line of code that asked for it, or as the recording does; where that is no
-// more than an address, by the op that makes it.
+// bufferName names a buffer by the line of code that asked for it, or by its name in the recording; if that
+// is only an address, by the op that makes it.
 func (s *scene) bufferName(b plan.BufferID) string {
 	if d, a := s.p.Source, s.p.Buffers[b].Alloc; d != nil && a != timeline.NoAlloc {
 		if what := leaf.What(d, a); what != "" {
@@ -417,8 +417,11 @@ func (s *scene) bufferName(b plan.BufferID) string {
 	return s.identity(b)
 }
 
-// identity is the buffer's own name, by which other views and tools know it.
+// identity is the buffer's own name, or its block's where the recording has no name for it.
 func (s *scene) identity(b plan.BufferID) string {
+	if d, a := s.p.Source, s.p.Buffers[b].Alloc; d != nil && a != timeline.NoAlloc && s.p.Buffers[b].Name == d.Name(a) {
+		return d.BlockName(a)
+	}
 	if n := s.p.Buffers[b].Name; n != "" {
 		return n
 	}

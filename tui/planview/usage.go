@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Clock reports whether a result has times: nanoseconds from the iteration's start. Without them its moments
-// are positions of the program, one an op.
+// Clock reports whether a result has times, in nanoseconds from the iteration's start. Without them its
+// moments are positions in the program, one an op.
 func Clock(p *plan.Problem, r *replay.Result) bool {
 	return p.HasTimes && r.Measurement.Makespan > 0 && len(r.Measurement.Spans) > 0
 }
@@ -23,8 +23,8 @@ func Span(p *plan.Problem, r *replay.Result) int64 {
 	return int64(max(len(p.Ops), 1))
 }
 
-// Usage returns the memory held from moment to moment: as measured, or, where the recording does not say when
-// buffers are used, as long as the program holds them.
+// Usage returns the memory held over time: as measured or, if the recording does not say when buffers are
+// used, as long as the program holds them.
 func Usage(p *plan.Problem, r *replay.Result) []plan.Sample {
 	clock := Clock(p, r)
 	if clock && p.Kind >= traces.Accesses && len(r.Measurement.Usage) > 0 {

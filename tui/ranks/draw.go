@@ -36,7 +36,7 @@ type lane struct {
 	ranks []int // indices of the run's ranks
 }
 
-// stripRows is how many rows the strip takes with its axis: about two fifths of the room, and no more than
+// stripRows is how many rows the strip takes with its axis: about two fifths of the room, but no more than
 // the ranks need.
 func (v *View) stripRows(s *leaf.State, room int) int {
 	if room < 10 {
@@ -50,8 +50,8 @@ func (v *View) stripRows(s *leaf.State, room int) int {
 	return min(need, max(2*room/5, 3)) + 2
 }
 
-// share divides rows among the ranks: outliers get one each as far as there is room for half of them, the
-// others share the rest.
+// share divides rows among the ranks: outliers get one each, up to half of the rows; the others share the
+// rest.
 func (v *View) share(s *leaf.State, rows int) []lane {
 	run := s.Run
 	var lanes []lane

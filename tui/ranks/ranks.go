@@ -100,7 +100,7 @@ func (v *View) read(s *leaf.State) {
 	v.table.Select(0)
 }
 
-// reorder sorts the rows; ranks that could not be read come last in every order.
+// reorder sorts the rows; ranks that could not be read always come last.
 func (v *View) reorder() {
 	keep := -1
 	if row := v.table.Selected(); row >= 0 {

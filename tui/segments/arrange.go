@@ -12,14 +12,14 @@ import (
 // From segments to lines of the screen.
 //
 // Problem: draw an allocator's segments, a few of which are a thousand times larger than most, so that
-// packing and holes are seen, and draw an expandable segment as the one range of addresses that it is,
+// packing and holes are visible, and draw an expandable segment as the one range of addresses that it is,
 // although the state lists its mapped runs one by one. Way chosen: runs of one expandable segment become one
-// row with gaps between them; rows are put in an order; a row takes one line that it fills, or, on one scale
-// for all, as many lines as its bytes need. A prefix sum over the lines finds the row under any line by
-// bisection, so that scrolling through 100,000 lines costs the same as through ten.
+// row with gaps between them; rows are sorted; a row takes one line that it fills or, on one scale for all,
+// as many lines as its bytes need. A prefix sum over the lines finds the row of any line by bisection, so
+// that scrolling through 100,000 lines costs the same as through ten.
 //
-// Way rejected: one picture with address on one axis, as a disk defragmenter draws it. Addresses of different
-// segments are terabytes apart and gaps between them mean nothing.
+// Way rejected: one picture with addresses on one axis, like a disk defragmenter's. Addresses of different
+// segments are terabytes apart and the gaps between them mean nothing.
 
 // order is an order of rows.
 type order uint8
@@ -113,7 +113,7 @@ func sortRows(rows []row, o order) {
 	})
 }
 
-// lines maps lines to rows. bytes is how many bytes a line shows on one scale for all, 0 where each row fills
+// lines maps lines to rows. bytes is how many bytes a line shows on one scale for all, 0 if each row fills
 // its one line.
 type lines struct {
 	first []int32 // first line of each row, and the number of lines at the end
@@ -170,7 +170,7 @@ type place struct{ row, run, piece int32 }
 
 var nowhere = place{-1, -1, -1}
 
-// find returns the place of a block, and of no block where it is not in the state.
+// find returns the place of a block, nowhere if it is not in the state.
 func find(st *timeline.AllocatorState, rows []row, a timeline.AllocID) place {
 	if a == timeline.NoAlloc {
 		return nowhere
@@ -235,7 +235,7 @@ func pieceAt(st *timeline.AllocatorState, rows []row, i int, addr uint64) place 
 	return place{int32(i), int32(run), int32(k)}
 }
 
-// figures are what the sentence and the equation say, counted once a state.
+// figures are what the sentence and the equation say, computed once a state.
 type figures struct {
 	segments, expandable, halfEmpty, empty int
 	pools                                  []poolSum

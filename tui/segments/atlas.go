@@ -20,7 +20,7 @@ type atlas struct {
 	selected place
 }
 
-// locate returns the piece at an address, nowhere where no row has it.
+// locate returns the piece at an address, nowhere if no row has it.
 func (a *atlas) locate(addr uint64) place {
 	for i := range a.rows {
 		if r := &a.rows[i]; addr >= r.from && addr < r.to {
@@ -43,7 +43,7 @@ func (a *atlas) piece(p place) timeline.Piece {
 	return seg.Pieces[p.piece]
 }
 
-// tagged reports whether rows need a word about their pool, stream or kind.
+// tagged reports whether rows need a label for their pool, stream or kind.
 func (a *atlas) tagged() bool {
 	for i := range a.rows {
 		if r := &a.rows[i]; r.expandable || r.stream != 0 || r.pool != (traces.Pool{}) {
@@ -63,11 +63,11 @@ func (a *atlas) parts() []part {
 	}
 }
 
-// what says what a piece is.
+// what describes a piece.
 func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState) string {
 	switch {
 	case p.Alloc != timeline.NoAlloc:
-		text := s.Device.Allocs.Category[p.Alloc].String() + " " + s.Device.Name(p.Alloc)
+		text := s.Device.Allocs.Category[p.Alloc].String()
 		if p.State == traces.BlockPendingFree {
 			text += ", freed, waits for a stream"
 		}
@@ -85,7 +85,7 @@ func (a *atlas) what(s *leaf.State, p timeline.Piece, seg *timeline.SegmentState
 	return "cached: its segment is empty and could go back to the driver"
 }
 
-// sentence says how the reserved bytes divide, in plain words.
+// sentence says how the reserved bytes divide.
 func (a *atlas) sentence(s *leaf.State) string {
 	st, u := a.st, s.Units
 	text := fmt.Sprintf("%s%s reserved in %s %s: %s active",
@@ -119,7 +119,7 @@ func (a *atlas) sentence(s *leaf.State) string {
 	return text + "."
 }
 
-// when says which moment the map shows.
+// when names the moment that the map shows.
 func (a *atlas) when(s *leaf.State) string {
 	d := s.Device
 	switch a.st.At {

@@ -39,7 +39,7 @@ func kindOf(d *timeline.Device, p timeline.Piece, inUse bool) kind {
 	return kindCached
 }
 
-// palette keeps the fills of a theme, so that a cell costs no arithmetic on colours.
+// palette caches the fills of a theme, so that drawing a cell needs no colour arithmetic.
 type palette struct {
 	th    *theme.Theme
 	fills [numKinds][3]canvas.Fill
@@ -163,8 +163,7 @@ func fill(th *theme.Theme, k kind, variant int) canvas.Fill {
 	return th.Shade(timeline.Category(k-kindActive), variant)
 }
 
-// drawBar draws the addresses [from, to) of row i into the bars, of which the whole width stands for across
-// bytes.
+// drawBar draws the addresses [from, to) of row i into the bars, whose whole width represents across bytes.
 //
 // Each half cell shows the kind that covers most of its bytes, not the largest piece in it: ninety small
 // blocks and one hole larger than each of them are blocks. The cost is the number of pieces on the line.
@@ -226,7 +225,7 @@ func (b *board) drawBar(s *leaf.State, c *canvas.Canvas, y, i int, from, to, acr
 
 func (b *board) drawCell(s *leaf.State, c *canvas.Canvas, x, y, row int, l, r half) {
 	look := func(h half) canvas.Fill {
-		variant := row & 1 // segments below one another are told apart like neighbouring blocks
+		variant := row & 1 // adjacent segments differ in shade, like neighbouring blocks
 		if h.odd {
 			variant++
 		}

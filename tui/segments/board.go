@@ -6,7 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// board is the atlas laid out in lines of the screen, a part of which is visible.
+// board is the atlas laid out in lines of the screen, some of which are visible.
 type board struct {
 	atlas
 	scale  bool // one scale for all rows instead of each filling its line
@@ -45,7 +45,7 @@ func (b *board) rescale(by int) {
 	b.reveal()
 }
 
-// reflow gives rows their lines where what they depend on has changed.
+// reflow assigns lines to rows again if anything that they depend on has changed.
 func (b *board) reflow() {
 	want := flowKey{b.st, b.order, b.scale, b.zoom, b.bars.W, b.area.H, true}
 	if b.st == nil || b.flowed == want {

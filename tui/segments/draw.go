@@ -127,8 +127,8 @@ type term struct {
 	name, figure string
 }
 
-// terms returns the parts of the equation that fit into w cells: all of them by their whole names where long
-// is set, else those that hold something, without the smallest ones where there is no room for them.
+// terms returns the parts of the equation that fit in w cells: all of them with their full names if long is
+// set, else those that are not zero, dropping the smallest if they do not fit.
 func (v *View) terms(w int, long bool, figure func(int64) string) []term {
 	var list []term
 	need := 1
@@ -302,7 +302,7 @@ func legendRows(h int) int {
 	return 2
 }
 
-// legend returns rows of what is on the map, what takes most first, as far as the rows have room for it.
+// legend returns rows of the kinds on the map, largest first, as many as fit.
 func (a *atlas) legend(w, rows int) [][]kind {
 	var present []kind
 	for k, n := range a.figures.looks {
@@ -327,7 +327,7 @@ func (a *atlas) legend(w, rows int) [][]kind {
 	return list
 }
 
-// kindName is what a kind is called in the legend.
+// kindName is a kind's name in the legend.
 func kindName(k kind) string {
 	switch k {
 	case kindStranded:
@@ -344,7 +344,7 @@ func kindName(k kind) string {
 	return timeline.Category(k - kindActive).String()
 }
 
-// drawLegend names the looks that are on the map.
+// drawLegend draws the legend of the map.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
 	for y, row := range rows {
 		x := 1

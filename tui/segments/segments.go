@@ -117,7 +117,7 @@ func (v *View) forget() {
 	v.followed, v.chosen = timeline.NoAlloc, false
 }
 
-// settle takes a new state: rows are made again, and what was selected and visible stays where it can.
+// settle takes a new state: it makes the rows again, and keeps selection and scroll position if it can.
 func (v *View) settle(s *leaf.State) {
 	of, st, ok := v.state.Value()
 	if !ok || st == nil || of.d != s.Device || st == v.st {
@@ -151,7 +151,7 @@ func (v *View) settle(s *leaf.State) {
 	}
 }
 
-// follow takes over a selection made in another view.
+// follow selects what was selected in another view.
 func (v *View) follow(s *leaf.State) {
 	if v.st == nil || s.Selected == v.followed {
 		return
@@ -230,7 +230,7 @@ func (v *View) moveLines(s *leaf.State, n int) tea.Cmd {
 	}
 	addr := from + uint64(share*float64(to-from))
 	p := pieceAt(v.st, v.rows, i, addr)
-	// A piece that began on an earlier line would pull the view back there.
+	// A piece that began on an earlier line would move the view back there.
 	if got := v.lines.lineOf(v.rows, i, v.piece(p).Addr); got != line && n > 0 {
 		if next := step(v.st, v.rows, p, true); next != p {
 			p = next
@@ -348,7 +348,7 @@ func (v *View) Copy(s *leaf.State) (text, what string) {
 	}
 	p := v.piece(v.selected)
 	if p.Alloc != timeline.NoAlloc {
-		return s.Device.Name(p.Alloc), "the block's name"
+		return s.Device.Name(p.Alloc), "the block's name in memory_viz"
 	}
 	return fmt.Sprintf("0x%x", p.Addr), "the address"
 }

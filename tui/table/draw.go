@@ -5,8 +5,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// Draw draws the table into the part at of c. It calls cell for the cells that are on the screen and for no
-// other.
+// Draw draws the table into the part at of c. It calls cell only for cells on the screen.
 func (t *Table) Draw(c *canvas.Canvas, at canvas.Rect, th *theme.Theme, cell func(row, column int) Cell) {
 	t.at = at
 	if at.W <= 0 || at.H <= 0 {
@@ -126,7 +125,7 @@ func place(columns []Column, w int, dst []placed) []placed {
 		dst = append(dst, placed{i, x, col.Width})
 		x += col.Width + gap
 	}
-	// Leftover room goes round by round to the columns that still grow, so that two of them share it evenly.
+	// Leftover room goes in rounds to the columns that can still grow, so that two of them share it evenly.
 	for spare > 0 {
 		growing := 0
 		for _, p := range dst {
@@ -154,7 +153,7 @@ func place(columns []Column, w int, dst []placed) []placed {
 	return dst
 }
 
-// widthOf returns the highest Drop that may stay in w cells, and the cells that the staying columns need.
+// widthOf returns the highest Drop that fits in w cells, and the width that the remaining columns need.
 func widthOf(columns []Column, w int) (limit, need int) {
 	for _, c := range columns {
 		limit = max(limit, c.Drop)

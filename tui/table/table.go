@@ -1,16 +1,16 @@
 // Package table draws the visible part of a list of any length.
 //
 // Problem: a million allocations in a table of forty lines, on every key press, within a few milliseconds.
-// Way chosen: the table knows only how many rows there are and asks for the text of the cells that are on the
-// screen; widths come from the columns and not from the contents, so that nothing is measured that is not
-// drawn, and a scroll never makes columns jump. A frame costs O(visible rows x visible columns), whatever the
-// number of rows. Way rejected: rows as slices of strings, as ready-made tables want them; a million rows of
-// nine strings cost seconds and a gigabyte before the first frame. Given only the rows in sight, a table of
-// Lip Gloss still takes 31 to 36 ms for 55 rows of five columns at 200x56, and these cells 1.1 to 1.2 ms
+// Way chosen: the table knows only the number of rows and asks for the text of the cells on the screen.
+// Widths come from the columns, not from the contents, so that nothing that is not drawn is measured, and
+// scrolling never makes columns jump. A frame costs O(visible rows x visible columns), whatever the number of
+// rows. Way rejected: rows as slices of strings, as ready-made tables want them; a million rows of nine
+// strings cost seconds and a gigabyte before the first frame. Even with only the visible rows, a table of Lip
+// Gloss takes 31 to 36 ms for 55 rows of five columns at 200x56, and these cells 1.1 to 1.2 ms
 // (BenchmarkLipGlossTable, BenchmarkDrawMillionRows, on two busy cores).
 //
-// In a narrow room columns leave in the order that the view chose (Column.Drop), and the room that is left
-// over goes to the columns that can use it (Column.Max).
+// If there is too little room, columns are dropped in the order that the view chose (Column.Drop); leftover
+// room goes to the columns that can use it (Column.Max).
 package table
 
 import (
@@ -23,15 +23,15 @@ import (
 // Column is one column of a table.
 type Column struct {
 	Title string
-	// Unit follows the title in the head, for columns whose unit depends on what is in them.
+	// Unit follows the title in the head, for columns whose unit depends on their contents.
 	Unit string
-	// Width is the least number of cells with which the column makes sense.
+	// Width is the least useful width.
 	Width int
-	// Max is the number of cells up to which it grows where there is room; below Width it does not grow.
+	// Max is the width up to which it grows if there is room; below Width it does not grow.
 	Max int
-	// Drop is the order in which columns leave a narrow table: the highest first. A column of 0 stays.
+	// Drop is the order in which columns leave a narrow table, highest first. A column of 0 stays.
 	Drop int
-	// Hidden columns are not drawn in any width: none of the rows has something in them.
+	// Hidden columns are never drawn: all their cells are empty.
 	Hidden bool
 	// Right aligns numbers at their end.
 	Right bool
@@ -39,19 +39,19 @@ type Column struct {
 	Sortable bool
 }
 
-// Cell is what stands in one cell of a table.
+// Cell is the content of one cell of a table.
 type Cell struct {
 	Text  string
 	Style canvas.Style
 	// Lead is written before Text in a style of its own: the glyph of a category.
 	Lead      string
 	LeadStyle canvas.Style
-	// Part of Whole is the length of a bar in the looks of Fill, drawn where Text is empty.
+	// Part of Whole is the length of a bar drawn with Fill if Text is empty.
 	Part, Whole int64
 	Fill        canvas.Fill
-	// KeepEnd cuts a long text at its beginning: what a path needs.
+	// KeepEnd cuts a long text at its beginning, as paths need.
 	KeepEnd bool
-	// Span lets Text run over the columns behind it, which are left out in that row.
+	// Span lets Text run over the following columns, which are left out in that row.
 	Span bool
 }
 
@@ -62,13 +62,13 @@ type Kind uint8
 const (
 	// Ignored messages are not for the table.
 	Ignored Kind = iota
-	// Scrolled moved the visible part, or was swallowed without an effect.
+	// Scrolled moved the visible part, or was handled without an effect.
 	Scrolled
 	// Moved selected another row.
 	Moved
 	// Opened is enter, or a click on the selected row.
 	Opened
-	// Sorted asks for another order by Action.Column; the table marks it already.
+	// Sorted asks to sort by Action.Column, which the table already marks.
 	Sorted
 )
 
@@ -102,8 +102,7 @@ func defaultKeyMap() keyMap {
 	}
 }
 
-// Bindings returns the keys that do something now, most useful first; open says what enter does, "" for
-// nothing.
+// Bindings returns the keys that work now, most useful first; open says what enter does, "" for nothing.
 func (t *Table) Bindings(open string) []key.Binding {
 	if t.rows == 0 || t.Blurred {
 		return nil
@@ -140,7 +139,7 @@ type Table struct {
 	// SortBy is the column that carries the sort marker, -1 for none; Descending is its direction.
 	SortBy     int
 	Descending bool
-	// Blurred tables draw their selected row quietly and ignore keys.
+	// Blurred tables draw their selected row dimmed and ignore keys.
 	Blurred bool
 
 	rows, sel, top int
@@ -157,7 +156,7 @@ func New(columns ...Column) *Table {
 	return &Table{Columns: columns, keys: defaultKeyMap(), SortBy: -1}
 }
 
-// SetRows says how many rows there are. The selection stays where it can.
+// SetRows sets the number of rows. The selection stays if it can.
 func (t *Table) SetRows(n int) {
 	t.rows = max(n, 0)
 	t.sel = min(max(t.sel, 0), t.rows-1)
@@ -167,7 +166,7 @@ func (t *Table) SetRows(n int) {
 // Rows returns the number of rows.
 func (t *Table) Rows() int { return t.rows }
 
-// Selected returns the selected row, -1 where there are no rows.
+// Selected returns the selected row, -1 if there are no rows.
 func (t *Table) Selected() int {
 	if t.rows == 0 {
 		return -1
@@ -175,7 +174,7 @@ func (t *Table) Selected() int {
 	return t.sel
 }
 
-// ColumnAt returns where column i was drawn last, in cells of the view; ok is false where it was left out.
+// ColumnAt returns where column i was drawn last, in cells of the view; ok is false if it was left out.
 func (t *Table) ColumnAt(i int) (x, w int, ok bool) {
 	for _, p := range t.cols {
 		if p.column == i {
@@ -193,7 +192,7 @@ func (t *Table) RowAt(y int) int {
 	return -1
 }
 
-// Line returns the line of the view in which a row was drawn last; ok is false where it is out of sight.
+// Line returns the line of the view in which a row was drawn last; ok is false if it is not visible.
 func (t *Table) Line(row int) (y int, ok bool) {
 	if row < t.top || row >= min(t.top+t.visible(), t.rows) || t.at.H < 2 {
 		return 0, false
@@ -210,7 +209,7 @@ func (t *Table) Select(row int) {
 	t.reveal()
 }
 
-// visible returns the number of rows that fit where the table was drawn last; 1 before.
+// visible returns the number of rows that fit in the last drawn area; 1 before the first Draw.
 func (t *Table) visible() int { return max(t.at.H-1, 1) }
 
 func (t *Table) scrollTo(top int) { t.top = max(min(top, t.rows-t.visible()), 0) }
@@ -225,8 +224,8 @@ func (t *Table) reveal() {
 	t.scrollTo(t.top)
 }
 
-// Update answers keys, and mouse messages that lie within the table; the coordinates are those of the canvas
-// given to Draw.
+// Update handles keys, and mouse messages within the table; coordinates are those of the canvas given to
+// Draw.
 func (t *Table) Update(msg tea.Msg) Action {
 	switch msg := msg.(type) {
 	case tea.KeyPressMsg:
@@ -325,8 +324,8 @@ func (t *Table) nextSortable() int {
 	return pick
 }
 
-// sortBy marks column i: numbers begin with the largest, text with the first; a second time turns the order
-// around.
+// sortBy marks column i: numbers start with the largest, text with the first; sorting again reverses the
+// order.
 func (t *Table) sortBy(i int) Action {
 	if t.SortBy == i {
 		t.Descending = !t.Descending

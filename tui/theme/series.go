@@ -2,10 +2,9 @@ package theme
 
 import "github.com/gmemtop/gmemtop/tui/canvas"
 
-// Series are things that are neither categories nor states and yet must be told apart in one chart, such as
-// memory managers. Their tones lie between those of the categories, light against dark by turns, and whoever
-// draws them gives each a letter of its own as well: with more series than tones, or without colours, the
-// letter is what tells them apart.
+// Series are neither categories nor states but must be distinguishable in one chart, such as memory managers.
+// Their tones lie between those of the categories, alternating light and dark. Code that draws them also
+// gives each a letter: with more series than tones, or without colours, the letter distinguishes them.
 var (
 	seriesOnDark = []canvas.Tone{
 		rgb(0x5fd7d7, 14), rgb(0xffaf5f, 11), rgb(0xaf87ff, 13), rgb(0x87d75f, 10), rgb(0xff87af, 9), rgb(0x87afff, 12), rgb(0xd7d75f, 3),

@@ -1,9 +1,8 @@
-// Package theme holds the colours and glyphs by what they mean.
+// Package theme holds colours and glyphs by meaning.
 //
-// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The palette of
-// categories is torch.profiler's, lightened or darkened until it can be read on the theme's background; each
-// category has a glyph and a pattern as a second channel, which is all that is left where there are no
-// colours.
+// Views ask for meanings (Accent, Warn, the look of a category) and never for colours. The categories'
+// palette is torch.profiler's, lightened or darkened to be readable on the theme's background. Each category
+// also has a glyph and a pattern, which is all that remains without colours.
 package theme
 
 import (
@@ -16,12 +15,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-// Theme is a set of looks. It is not changed after it was made.
+// Theme is a set of looks. It never changes.
 type Theme struct {
 	Name string
-	// Dark says that the background is dark.
+	// Dark means that the background is dark.
 	Dark bool
-	// Mono says that there are no colours.
+	// Mono means that there are no colours.
 	Mono bool
 
 	Text     canvas.Style // plain text
@@ -78,17 +77,16 @@ type palette struct {
 	inkOnAccent                                                                     canvas.Tone
 }
 
-// Ground returns the colours that the theme assumes the terminal to have by default: what a picture of a
-// screen is drawn on.
+// Ground returns the colours that the theme assumes to be the terminal's defaults, for pictures of a screen.
 func (t *Theme) Ground() (fore, back canvas.Tone) { return t.fore, t.bg }
 
-// Names are the themes that ByName knows, in the order in which t walks them.
+// Names are the themes that ByName knows, in the order in which t cycles through them.
 var Names = []string{"dark", "light", "safe", "safe-light", "mono"}
 
-// After returns the name of the theme behind another in the order of Names.
+// After returns the name of the theme that follows another in Names.
 func After(name string) string { return Names[(slices.Index(Names, name)+1)%len(Names)] }
 
-// ByName returns a theme, and false where there is none of that name.
+// ByName returns a theme; ok is false if there is none of that name.
 func ByName(name string) (*Theme, bool) {
 	switch name {
 	case "dark":
@@ -105,9 +103,9 @@ func ByName(name string) (*Theme, bool) {
 	return nil, false
 }
 
-// What is drawn most often, text and the cursor, has colours of xterm's palette: their names are a third as
-// long as those of others (canvas.Tone), which is felt on slow lines. The ramps do, too: rounded to that
-// palette, the muted colours between would turn grey in the middle of the scale.
+// Text and the cursor, drawn most often, use xterm's palette: its sequences are a third as long as those of
+// other colours (canvas.Tone), which matters on slow lines. The ramps use it too: rounded to that palette,
+// muted colours would turn grey in the middle of the scale.
 var darkBase = palette{
 	bg: rgb(0x16181d, 0), text: rgb(0xd0d0d0, 7), strong: rgb(0xeeeeee, 15), dim: rgb(0x949494, 7), faint: rgb(0x4e4e4e, 8),
 	accent: rgb(0x5fafff, 12), good: rgb(0x5fd787, 10), warn: rgb(0xe3b341, 11), bad: rgb(0xff7b72, 9),
@@ -204,7 +202,7 @@ func build(name string, dark bool, p palette) *Theme {
 // look returns the tone, glyph and pattern of a category.
 func (t *Theme) look(c timeline.Category) Look { return t.looks[min(c, timeline.NumCategories-1)] }
 
-// Glyph returns a category's glyph: without colours the one that its areas are filled with.
+// Glyph returns a category's glyph; without colours, the one that fills its areas.
 func (t *Theme) Glyph(c timeline.Category) string {
 	if t.Mono {
 		return string(t.look(c).Mono)
@@ -223,8 +221,8 @@ func (t *Theme) Category(c timeline.Category) canvas.Style {
 // Fill returns how areas and bars of a category look.
 func (t *Theme) Fill(c timeline.Category) canvas.Fill { return t.Shade(c, 0) }
 
-// Shade returns a variant of a category's fill: neighbours of one category in different variants can be told
-// apart. Variant 0 is the category's own colour.
+// Shade returns a variant of a category's fill, to distinguish neighbours of one category. Variant 0 is the
+// category's own colour.
 func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
 	l := t.look(c)
 	if t.Mono {
@@ -244,7 +242,8 @@ func (t *Theme) Shade(c timeline.Category, variant int) canvas.Fill {
 	return canvas.Fill{Color: tone, Shade: tone.Mix(t.bg, 52), Pattern: l.Pattern, Mono: l.Mono, ASCII: l.ASCII}
 }
 
-// Other returns the fill of what has no category: small things merged, what was there before the recording.
+// Other returns the fill for anything without a category: merged small things, what existed before the
+// recording.
 func (t *Theme) Other() canvas.Fill { return t.other }
 
 // Chosen returns the fill of the selected block.
@@ -263,15 +262,15 @@ func (t *Theme) Plain() canvas.Fill {
 	return canvas.Fill{Color: t.Accent.FG, Shade: t.Accent.FG, Mono: '█', ASCII: '#'}
 }
 
-// Muted is the fill below the edge of a surface of Plain: a large one in the accent's full strength would
-// outshine all else.
+// Muted is the fill below the edge of a Plain area: a large area in the accent's full strength would outshine
+// everything else.
 func (t *Theme) Muted() canvas.Fill {
 	f := t.Plain()
 	f.Color = t.Fade(f.Color, 150)
 	return f
 }
 
-// Fade returns a colour that is n/256 of the way to the ground; without colours it is c.
+// Fade returns a colour n/256 of the way to the background; without colours it returns c.
 func (t *Theme) Fade(c color.Color, n int) color.Color {
 	if tone, ok := c.(canvas.Tone); ok {
 		return tone.Mix(t.bg, n)
@@ -280,7 +279,7 @@ func (t *Theme) Fade(c color.Color, n int) color.Color {
 }
 
 // Heat returns the colour of a part of a whole on the ramp from quiet to hot, as a background; without
-// colours it is the zero Style and the rune says it.
+// colours it returns the zero Style and a rune instead.
 func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	n := 0
 	if whole > 0 {
@@ -292,8 +291,7 @@ func (t *Theme) Heat(part, whole int64) (canvas.Style, rune) {
 	return canvas.Style{BG: t.ramp[n]}, ' '
 }
 
-// OnSelected returns the style with the background of what is selected, or reversed where there are no
-// colours.
+// OnSelected returns the style with the background of the selection, or reversed without colours.
 func (t *Theme) OnSelected(s canvas.Style) canvas.Style {
 	if t.Mono {
 		s.Reverse = true

@@ -20,8 +20,7 @@ type places struct {
 	panel                canvas.Rect
 }
 
-// place puts the panel of the selected block beside the chart where there is room for both, else below it,
-// else nowhere.
+// place puts the panel of the selected block beside the chart if both fit, else below it, else nowhere.
 func place(w, h int) places {
 	var p places
 	top := 2
@@ -120,8 +119,8 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 	return text + "."
 }
 
-// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block stands
-// out wherever it is alive.
+// drawBands draws every column's bands. Neighbours of one category differ in shade; the selected block is
+// highlighted wherever it is alive.
 func (v *View) drawBands(s *leaf.State, c *canvas.Canvas, f *chart.Frame) {
 	var fills [timeline.NumCategories][4]canvas.Fill
 	for cat := range fills {
@@ -170,15 +169,15 @@ func (v *View) drawPanel(s *leaf.State, c *canvas.Canvas, p places) {
 		v.drawLegend(s, c.Sub(p.panel))
 		return
 	}
-	if p.panel.X == 1 { // below the chart: beside it the line parts them
+	if p.panel.X == 1 { // below the chart; beside it, the line separates them
 		leaf.Rule(s, c, 1, p.panel.Y, p.panel.W, "selected")
 		_, p.panel = p.panel.CutTop(1)
 	}
 	block.Draw(s, c.Sub(p.panel), s.Selected)
 }
 
-// drawLegend lists the largest blocks at the cursor while none is selected, and what the colours mean below
-// them.
+// drawLegend lists the largest blocks at the cursor while none is selected, and below them the key to the
+// colours.
 func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	legend := legendRows(s, w)
@@ -209,8 +208,8 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-// legendRows breaks the names of the categories into rows of w cells; none where they are not in the picture:
-// without colours the glyphs say nothing without them.
+// legendRows wraps the names of the visible categories into rows of w cells, or returns none if the picture
+// does not need them: without colours the glyphs mean nothing without their names.
 func legendRows(s *leaf.State, w int) [][]timeline.Category {
 	var rows [][]timeline.Category
 	x := w
@@ -226,7 +225,7 @@ func legendRows(s *leaf.State, w int) [][]timeline.Category {
 	return rows
 }
 
-// unattributed is what is said of bytes that only the source's own total tells of.
+// unattributed labels bytes that only the source's own total includes.
 const unattributed = "not in the recording"
 
 // drawLargest lists the largest blocks at the cursor, each selectable, and returns the rows used.
@@ -262,7 +261,7 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 		c.Text(11, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
 		what := leaf.What(d, b.Alloc)
 		if what == "" {
-			what = d.Name(b.Alloc)
+			what = d.BlockName(b.Alloc)
 		}
 		c.TextMax(13, y, w-13, s.Theme.Dim, what)
 		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.SelectMsg{Alloc: b.Alloc})

@@ -10,12 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/chart"
 )
 
-// The strip below the chart names the parts of the steps where they say more than their phases do: which of
-// several micro-batches a forward or a backward is of, and which forwards evaluate.
+// The strip below the chart names the parts of the steps if they say more than the phases do: which
+// micro-batch a forward or a backward belongs to, and which forwards evaluate.
 
-// strip returns the parts of a recording's steps for its chart; nil where its phases say as much. A backward
-// lasts as long as the phase that it begins in: the engine's threads have no Python frames to tell by. Names
-// begin with ~, since parts are learnt from stacks.
+// strip returns the parts of a recording's steps for its chart; nil if its phases say as much. A backward
+// lasts as long as the phase that it begins in: the engine's threads have no Python frames to show it. Names
+// begin with ~, because parts are inferred from stacks.
 func strip(list []steps.Part, phases []steps.PhaseSpan, its []steps.Iteration) []chart.Stretch {
 	micro, evals := microBatches(list, its), evaluations(list)
 	more := false
@@ -55,7 +55,7 @@ func strip(list []steps.Part, phases []steps.PhaseSpan, its []steps.Iteration) [
 	return out
 }
 
-// phaseEnd returns the end of the phase that a moment lies in, the moment where it lies in none.
+// phaseEnd returns the end of the phase at a moment, or the moment itself if there is none.
 func phaseEnd(phases []steps.PhaseSpan, m timeline.Moment) timeline.Moment {
 	i := sort.Search(len(phases), func(i int) bool { return phases[i].Last > m })
 	if i < len(phases) && phases[i].First <= m {
@@ -64,8 +64,8 @@ func phaseEnd(phases []steps.PhaseSpan, m timeline.Moment) timeline.Moment {
 	return m
 }
 
-// evaluations says which parts are forwards that no backward belongs to: none frees what they leave, and none
-// follows. A forward whose result is still there when the recording ends may yet have one.
+// evaluations says which parts are forwards without a backward: none frees what they leave, and none follows.
+// A forward whose result still exists when the recording ends may yet have one.
 func evaluations(list []steps.Part) []bool {
 	out := make([]bool, len(list))
 	for i, p := range list {
@@ -81,9 +81,9 @@ func evaluations(list []steps.Part) []bool {
 	return out
 }
 
-// microBatches numbers the pairs of forward and backward of each step that has several, from 1; 0 is for all
-// other parts. A backward is of the forward that it frees, else of the one before it. A step ends with its
-// optimizer, or where the next iteration begins: an optimizer that allocates nothing is no part.
+// microBatches numbers the pairs of forward and backward in each step that has several, from 1; all other
+// parts get 0. A backward belongs to the forward that it frees, else to the one before it. A step ends with
+// its optimizer, or where the next iteration begins: an optimizer that allocates nothing is not a part.
 func microBatches(list []steps.Part, its []steps.Iteration) []int {
 	out, evals := make([]int, len(list)), evaluations(list)
 	freed := map[int]int{} // by backward, the last forward that it frees
@@ -125,7 +125,7 @@ func microBatches(list []steps.Part, its []steps.Iteration) []int {
 	return out
 }
 
-// parts returns the strip of the device in view, made once.
+// parts returns the strip of the device in view, computed once.
 func (v *View) parts(d *timeline.Device, analysed bool) []chart.Stretch {
 	if !analysed {
 		return nil

@@ -32,7 +32,7 @@ func partsOf(text string) (list []steps.Part) {
 	return list
 }
 
-func TestPartsAreNamedByWhatTheyAreOf(t *testing.T) {
+func TestStripNamesParts(t *testing.T) {
 	twice := "fwd 1, bwd 1, fwd 2, bwd 2, opt"
 	for in, want := range map[string]string{
 		// The phases say as much.

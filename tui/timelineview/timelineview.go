@@ -1,6 +1,6 @@
 // Package timelineview is the active memory timeline: every block a coloured band, time or event index on x,
-// bytes on y, stacked as memory_viz stacks them. It zooms and pans both ways; bands too small to be drawn
-// apart are merged, and a merged band opens.
+// bytes on y, stacked as memory_viz stacks them. It zooms and pans both ways. Bands too small to draw
+// separately are merged, and a merged band opens.
 package timelineview
 
 import (
@@ -138,7 +138,7 @@ func (v *View) fit(s *leaf.State) chart.Frame {
 }
 
 // ask asks for the bands of the window at the chart's resolution: blocks of less than a sixteenth of a cell
-// are merged (in a low chart of less, so that what many small ones are made of still shows).
+// are merged (in a low chart even smaller ones, so that the makeup of many small ones still shows).
 func (v *View) ask(s *leaf.State) tea.Cmd {
 	if s.Device == nil || s.Width < 20 {
 		return nil
@@ -180,7 +180,7 @@ func (v *View) onKey(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// column returns the bands drawn in a column of the plot, nil where none are known.
+// column returns the bands drawn in a column of the plot, nil if unknown.
 func (v *View) column(s *leaf.State, x int) []timeline.Band {
 	k, bands, ok := v.bands.Value()
 	if !ok || k.device != s.Device || len(bands) == 0 {
@@ -205,7 +205,7 @@ func (v *View) cursorColumn(s *leaf.State) []timeline.Band {
 }
 
 // pick selects the band above or below the selected one at the cursor; without a selection there, the
-// largest. What is not in the recording cannot be selected.
+// largest. Bytes that are not in the recording cannot be selected.
 func (v *View) pick(s *leaf.State, by int) tea.Cmd {
 	bands := slices.DeleteFunc(slices.Clone(v.cursorColumn(s)), func(b timeline.Band) bool { return b.Alloc == timeline.NoAlloc })
 	if len(bands) == 0 {
@@ -228,8 +228,7 @@ func (v *View) pick(s *leaf.State, by int) tea.Cmd {
 	return v.choose(s, bands[at])
 }
 
-// choose selects a band's block, and keeps the band where it stands for many. The zoomed range of bytes
-// follows it.
+// choose selects a band's block, and remembers a merged band. The zoomed range of bytes follows it.
 func (v *View) choose(s *leaf.State, b timeline.Band) tea.Cmd {
 	v.merged = timeline.Band{}
 	if b.Count > 1 {
@@ -243,8 +242,8 @@ func (v *View) choose(s *leaf.State, b timeline.Band) tea.Cmd {
 	return leaf.Send(leaf.SelectMsg{Alloc: b.Alloc})
 }
 
-// open zooms to what is selected: bytes for a merged band, so that its blocks come apart; time for a block,
-// so that its life is seen.
+// open zooms to the selection: in bytes for a merged band, so that its blocks separate; in time for a block,
+// so that its lifetime shows.
 func (v *View) open(s *leaf.State) tea.Cmd {
 	if b := v.merged; b.Count > 0 {
 		pad := max((b.Top-b.Bottom)/10, 1)
@@ -265,7 +264,7 @@ func (v *View) open(s *leaf.State) tea.Cmd {
 	return leaf.Send(leaf.WindowMsg{Window: w})
 }
 
-// list opens the blocks that a merged band stands for, in the table of allocations.
+// list opens a merged band's blocks in the table of allocations.
 func (v *View) list(s *leaf.State) tea.Cmd {
 	k, _, _ := v.bands.Value()
 	return tea.Sequence(
@@ -296,7 +295,7 @@ func (v *View) zoomY(s *leaf.State, about, num, den int64) tea.Cmd {
 	return v.setY(s, low, low+want)
 }
 
-// setY shows the bytes [low, high), moved to lie within what there is.
+// setY shows the bytes [low, high), moved to lie within the chart's range.
 func (v *View) setY(s *leaf.State, low, high int64) tea.Cmd {
 	if low < 0 {
 		low, high = 0, high-low
@@ -339,7 +338,7 @@ func (v *View) Status(s *leaf.State) string {
 	if v.merged.Count > 0 {
 		b := v.merged
 		return fmt.Sprintf("%s small blocks, %s together, the largest %s %s: enter zooms into them, a lists them",
-			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.Name(b.Alloc), s.Units.Bytes(s.Device.Allocs.Rounded[b.Alloc]))
+			leaf.Count(int64(b.Count)), s.Units.Bytes(b.Top-b.Bottom), s.Device.BlockName(b.Alloc), s.Units.Bytes(s.Device.Allocs.Rounded[b.Alloc]))
 	}
 	return leaf.CursorText(s)
 }

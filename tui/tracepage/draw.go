@@ -30,9 +30,9 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.lay(s, c, body.W)
 	v.view.SetWidth(max(body.W-1, 0))
 	v.view.SetHeight(body.H)
-	v.view.SetYOffset(v.view.YOffset()) // the room may be another
+	v.view.SetYOffset(v.view.YOffset()) // the size may have changed
 	shown := v.lines[min(v.view.YOffset(), len(v.lines)):]
-	// The viewport's own View lays the lines out again: 6,000 allocations a frame in place of 60.
+	// The viewport's own View lays the lines out again: 6,000 allocations a frame instead of 60.
 	c.Sub(body).Print(0, 0, strings.Join(shown[:min(body.H, len(shown))], "\n"))
 	if v.view.TotalLineCount() > body.H {
 		v.scrollbar(s, c)
@@ -68,7 +68,7 @@ func (v *View) ladderRows(w int) int {
 	return 3 + len(leaf.Wrap(v.page.missing, w))
 }
 
-// drawLadder draws what the recording can answer: the rungs it reaches, and what would record the next.
+// drawLadder draws what the recording can answer: the rungs it reaches, and how to record the next one.
 func (v *View) drawLadder(s *leaf.State, c *canvas.Canvas) {
 	step := min(c.Width()/len(rungs), 26)
 	for i, r := range rungs {
@@ -105,7 +105,7 @@ const (
 	labelMost  = 34
 )
 
-// lay lays the sections out in one column, or, in a wide room, in two of about equal length, and gives them
+// lay lays the sections out in one column or, if there is room, in two of about equal length, and gives them
 // to the viewport.
 func (v *View) lay(s *leaf.State, c *canvas.Canvas, w int) {
 	key := layout{v.page, w, s.Theme, c.Profile()}
@@ -143,7 +143,7 @@ func (v *View) lay(s *leaf.State, c *canvas.Canvas, w int) {
 	v.view.SetContentLines(v.lines)
 }
 
-// print returns a section as text: its title with a rule in rule cells, its lines broken at w cells, and a
+// print returns a section as text: its title with a rule in rule cells, its lines wrapped at w cells, and a
 // blank line.
 func (sec section) print(th *theme.Theme, c *canvas.Canvas, w, rule int) string {
 	wide := labelWidth
@@ -157,7 +157,7 @@ func (sec section) print(th *theme.Theme, c *canvas.Canvas, w, rule int) string 
 	return lipgloss.JoinVertical(lipgloss.Left, append(rows, "")...)
 }
 
-// print returns a line: its label in wide cells, and beside it what it says, broken at w cells.
+// print returns a line: its label in wide cells, and beside it its text, wrapped at w cells.
 func (l line) print(th *theme.Theme, c *canvas.Canvas, wide, w int) string {
 	label, text := th.Dim, th.Text
 	switch l.tone {

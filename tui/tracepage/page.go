@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// page is the recording in words.
+// page describes the recording in words.
 type page struct {
 	sentence string
 	kind     traces.Kind
@@ -25,7 +25,7 @@ type section struct {
 	lines []line
 }
 
-// line is a label and what it says. Tone grades it.
+// line is a label and its text. Tone grades it.
 type line struct {
 	label, text string
 	tone        tone
@@ -71,7 +71,7 @@ var formatNames = map[string]string{
 	"described": "steps described op by op", "capture": "recording of a job that was watched",
 	"torch_snapshot": "PyTorch memory snapshot", "kineto": "PyTorch profiler trace", "gmt": "gmemtop recording",
 	"minimalloc_csv": "storage-allocation problem", "jax_memory_profile": "JAX device memory profile", "pipedream": "PipeDream layer profile",
-	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline", "probes": "what probes in the kernel saw",
+	"smartpool_text": "trace of SmartPool or AutoSwap", "memory_timeline": "PyTorch memory timeline", "probes": "recording by probes in the kernel",
 }
 
 func formatName(f string) string {

@@ -1,5 +1,5 @@
-// Package tracepage is the view of the recording itself: where it came from, what it can answer, how far its
-// figures can be trusted, and what was lost.
+// Package tracepage is the view of the recording itself: where it came from, what it can answer, how
+// trustworthy its figures are, and what was lost.
 package tracepage
 
 import (
@@ -85,8 +85,8 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-// read makes the page where another recording came into view. It costs as much as the page is long, not the
-// recording: long tables are cut, with their length said.
+// read makes the page when another recording comes into view. Its cost depends on the length of the page, not
+// of the recording: long tables are cut, with their length stated.
 func (v *View) read(s *leaf.State) {
 	want := pageKey{s.Timeline, s.Units}
 	if s.Timeline == nil || v.page != nil && v.of == want {

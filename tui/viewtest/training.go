@@ -10,8 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Training describes a small made-up training whose trace tests look at: layers of a model, forward,
-// backward, optimizer, on an allocator with segments. Figures are fixed, so that goldens are.
+// Training describes a small made-up training for tests. Its figures are fixed, so that goldens are.
 type Training struct {
 	Iterations int
 	Layers     int
@@ -28,7 +27,7 @@ type Training struct {
 	Scale int64
 	Rank  int
 	Path  string
-	// NoClock and NoSegments make a poorer recording; Losses a damaged one.
+	// NoClock and NoSegments make a poorer recording; Losses makes a damaged one.
 	NoClock, NoSegments, Losses bool
 }
 

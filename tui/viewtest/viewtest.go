@@ -1,5 +1,5 @@
-// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands at
-// once, applies the messages that views send, and compares what is drawn with golden files.
+// Package viewtest drives a view in tests as the root model does, without a terminal: it runs commands
+// immediately, applies the messages that views send, and compares the result with golden files.
 package viewtest
 
 import (
@@ -24,8 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// sizes are the canvases that goldens are taken at: a narrow, a usual and a wide terminal, less the root's
-// lines.
+// sizes are the sizes of goldens: a narrow, a usual and a wide terminal, less the root's lines.
 var sizes = [][2]int{{80, 20}, {120, 36}, {200, 56}}
 
 // Screen is a view with a state of its own.
@@ -162,7 +161,7 @@ func (sc *Screen) Text(w, h int) string {
 	return ansi.Strip(c.String())
 }
 
-// ASCII returns what the view draws where only ASCII and no colours are to be had.
+// ASCII returns what the view draws with only ASCII and no colours.
 func (sc *Screen) ASCII(w, h int) string { return sc.mono(w, h, true) }
 
 func (sc *Screen) mono(w, h int, ascii bool) string {
@@ -174,12 +173,12 @@ func (sc *Screen) mono(w, h int, ascii bool) string {
 	return ansi.Strip(c.String())
 }
 
-// Mono returns what the view draws where there are no colours: glyphs stand for categories, so that text
-// shows all there is.
+// Mono returns what the view draws without colours: glyphs stand for categories, so that the text shows
+// everything.
 func (sc *Screen) Mono(w, h int) string { return sc.mono(w, h, false) }
 
-// Golden compares the view at every size with the golden files of a situation, and its footer keys and status
-// line with them.
+// Golden compares the view at every size, with its footer keys and status line, with the golden files of a
+// situation.
 func (sc *Screen) Golden(situation string) {
 	sc.T.Helper()
 	for _, w := range []int{0, 1, 7, 30, 60, 139, 300} { // no room is too small or too odd to draw in
@@ -250,7 +249,7 @@ func firstDifference(got, want string) string {
 	return "no row differs"
 }
 
-// AtOnce stands for tea.Tick on a clock on which moments pass at once and a second never does.
+// AtOnce replaces tea.Tick: delays shorter than a second are over at once, longer ones never.
 func AtOnce(d time.Duration, say func(time.Time) tea.Msg) tea.Cmd {
 	if d >= time.Second {
 		return nil
