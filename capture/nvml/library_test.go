@@ -124,7 +124,7 @@ func mustOpen(t *testing.T, api nvml.Interface) *Library {
 	return l
 }
 
-func TestEveryFigureOfADeviceThatAnswersIsRead(t *testing.T) {
+func TestEveryFigureIsRead(t *testing.T) {
 	l := mustOpen(t, server())
 	devices, err := l.Devices()
 	if err != nil {
@@ -184,7 +184,7 @@ func TestEveryFigureOfADeviceThatAnswersIsRead(t *testing.T) {
 	}
 }
 
-func TestWhatTheDriverRefusesIsUnknownWithItsReasonAndNeverZero(t *testing.T) {
+func TestRefusedFiguresAreUnknownWithAReasonNeverZero(t *testing.T) {
 	s := server()
 	d := device(s, 0)
 	*d = dgxa100.Device{} // a consumer's card of an older kind: it answers little
@@ -369,7 +369,7 @@ func TestADeviceThatCannotBeOpenedDoesNotHideTheOthers(t *testing.T) {
 	}
 }
 
-func TestABindingThatPanicsOnAGrowingListOfSamplesCostsOneFigure(t *testing.T) {
+func TestAPanicOfTheBindingCostsOnlyOneFigure(t *testing.T) {
 	s := server()
 	device(s, 0).GetProcessUtilizationFunc = func(uint64) ([]nvml.ProcessUtilizationSample, nvml.Return) {
 		short := make([]nvml.ProcessUtilizationSample, 1)

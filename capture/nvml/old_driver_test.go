@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// A driver of another time: it exports next to nothing. The dynamic linker would end this process at the
-// first call of anything else, so the test passes only if no such call is made.
+// A very old driver exports next to nothing. The dynamic linker would end this process at the first call of
+// anything else, so the test passes only if no such call is made.
 const oldDriver = `
 typedef struct { unsigned long long total, free, used; } memory;
 int nvmlInit_v2(void) { return 0; }

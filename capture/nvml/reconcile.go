@@ -69,7 +69,7 @@ type Entry struct {
 	// Bytes may be negative for Unexplained, Libraries and OutsidePyTorch, since the two sources are read at
 	// different moments.
 	Bytes int64
-	// Derived says that the part is a difference between the two sources and a figure of neither.
+	// Derived says that the part is a difference between the two sources, not a figure of either.
 	Derived bool
 	// PID is the process of an OtherProcesses part, 0 otherwise; Process names it.
 	PID     int
@@ -99,7 +99,7 @@ func (r *Reconciliation) Part(name EntryName) (bytes int64, ok bool) {
 }
 
 // Reconcile splits the device's used memory among what b's process can account for, the process's context,
-// other processes, and a remainder. If NVML tells the device's use, the parts add up to it exactly.
+// other processes, and a remainder. If NVML reports the device's use, the parts add up to it exactly.
 func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	out := Reconciliation{Used: r.Memory.Used, Reserve: r.Memory.Reserved}
 	add := func(name EntryName, bytes int64, derived bool) {
@@ -121,7 +121,7 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 		case known:
 			others = append(others, Entry{Name: OtherProcesses, Bytes: v, PID: p.PID, Process: p.Name})
 		default:
-			out.Unknown = append(out.Unknown, "NVML does not tell the memory of process "+name(p)+": it is in the unexplained part")
+			out.Unknown = append(out.Unknown, "NVML does not report the memory of process "+name(p)+": it is in the unexplained part")
 		}
 	}
 	// A process that holds memory and is not listed under its number has another one there: any that is
@@ -154,7 +154,7 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	if used, ok := r.Memory.Used.Value(); ok {
 		add(Unexplained, used-explained, true)
 	} else {
-		out.Unknown = append(out.Unknown, "NVML does not tell the memory used on this device: there is no remainder to show")
+		out.Unknown = append(out.Unknown, "NVML does not report the memory used on this device: there is no remainder to show")
 	}
 	return out
 }

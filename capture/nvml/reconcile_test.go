@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Cases are text: what the two witnesses say (name: bytes, one a line), and the split that must come of it.
+// Cases are text: the figures of the two sources (name: bytes, one a line), and the split that must result.
 func TestReconcile(t *testing.T) {
 	data, err := os.ReadFile("testdata/reconcile.txtar")
 	if err != nil {
@@ -81,7 +81,7 @@ func split(r Reconciliation) string {
 	return s.String()
 }
 
-func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
+func TestThePartsAlwaysSumToTheDevicesUse(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	figure := func() maybe.Int {
 		if rng.IntN(3) == 0 {
@@ -110,7 +110,7 @@ func TestThePartsSumToWhatTheDeviceUsesWhateverTheWitnessesSay(t *testing.T) {
 	}
 }
 
-func TestTheBoundOfAContextFallsAndIsNeverAnImpossibleOne(t *testing.T) {
+func TestTheBoundOfAContextOnlyFallsAndStaysPossible(t *testing.T) {
 	var c ContextBound
 	if got := c.Observe(maybe.Int{}, maybe.Known(1)); got.IsKnown() {
 		t.Error(got)

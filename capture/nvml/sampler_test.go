@@ -85,7 +85,7 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 	})
 }
 
-func TestAHungDeviceDelaysNobodyAndEndsWithNobodyWaiting(t *testing.T) {
+func TestAHungDeviceDelaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		m := &machine{n: 2, read: func(i int) (Reading, error) {
@@ -140,7 +140,7 @@ func TestReadingsThatTakeTooLongAreCountedAsLate(t *testing.T) {
 	})
 }
 
-func TestALostDeviceIsNotPolledOnAndARefusedOneIs(t *testing.T) {
+func TestALostDeviceIsNotPolledAgainButARefusedOneIs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls := [2]int{}
 		m := &machine{n: 2, read: func(i int) (Reading, error) {
@@ -173,7 +173,7 @@ func TestALostDeviceIsNotPolledOnAndARefusedOneIs(t *testing.T) {
 	})
 }
 
-func TestProcessesThatAreGoneAreRememberedUpToALimit(t *testing.T) {
+func TestEndedProcessesAreRememberedUpToALimit(t *testing.T) {
 	s := mustSample(t, &machine{n: 1}, SamplerOptions{Processes: 3})
 	base := time.Unix(1000, 0)
 	for i := range 10 { // ten processes of one number, one after the other

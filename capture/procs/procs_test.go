@@ -39,7 +39,7 @@ func stat(pid, name, started string) string {
 const torchMap = "7f00-7f01 r-xp 0000 08:01 99 " +
 	"/venv/lib/python3.11/site-packages/torch/lib/libtorch_python.so\n"
 
-func TestOnlyWhatHasTorchLoadedIsListed(t *testing.T) {
+func TestOnlyProcessesWithTorchAreListed(t *testing.T) {
 	root := fakeProc(t, map[string]map[string]string{
 		"10": {"stat": stat("10", "python", "90000"), "cmdline": "python\x00train.py\x00", "maps": torchMap},
 		"11": {"stat": stat("11", "a) S (b", "95000"), "cmdline": "python\x00tool.py\x00",
@@ -79,7 +79,7 @@ func TestAProcessThatLoadsTorchLateIsFound(t *testing.T) {
 	}
 }
 
-func TestANumberThatIsUsedAgainIsAnotherProcess(t *testing.T) {
+func TestAReusedNumberIsAnotherProcess(t *testing.T) {
 	root := fakeProc(t, map[string]map[string]string{"10": {"stat": stat("10", "python", "1"),
 		"cmdline": "python\x00a.py\x00", "maps": torchMap}})
 	l := Lister{Root: root}

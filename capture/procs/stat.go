@@ -41,13 +41,13 @@ func parseStat(line []byte) (Stat, error) {
 	fields := bytes.Fields(rest)
 	const third = 3 // the number that proc(5) gives to fields[0]
 	if !found || len(fields) <= 24-third || len(fields[0]) != 1 {
-		return Stat{}, fmt.Errorf("a line of %d fields behind the name: %w", len(fields), fs.ErrInvalid)
+		return Stat{}, fmt.Errorf("a line of %d fields after the name: %w", len(fields), fs.ErrInvalid)
 	}
 	s, bad := Stat{State: fields[0][0]}, error(nil)
 	number := func(field int) int64 {
 		n, err := strconv.ParseInt(string(fields[field-third]), 10, 64)
 		if err != nil {
-			bad = fmt.Errorf("field %d: %q is no number: %w", field, fields[field-third], fs.ErrInvalid)
+			bad = fmt.Errorf("field %d: %q is not a number: %w", field, fields[field-third], fs.ErrInvalid)
 		}
 		return n
 	}

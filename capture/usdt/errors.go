@@ -42,7 +42,7 @@ type host struct {
 	lockdown     string // the kernel's lockdown mode in brackets, "" where there is none
 }
 
-// thisHost reads that; what cannot be read stays empty.
+// thisHost reads the host; what it cannot read stays empty.
 func thisHost(root string) host {
 	h := host{root: root}
 	read := func(path string) string {
@@ -63,7 +63,7 @@ func thisHost(root string) host {
 // grant is how to get the rights.
 const grant = "run it with sudo, or grant them once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep $(command -v gmemtop)"
 
-// check says why probes cannot work here, nil if nothing speaks against it.
+// check says why probes cannot work here, nil if they can.
 func (h host) check() error {
 	if !h.atLeast(5, 8) {
 		return fmt.Errorf("%w by Linux %s: the ring buffer that they write to came with 5.8; %s", ErrUnsupported, h.release, instead)

@@ -29,7 +29,7 @@ const (
 	maxNoteBytes = 16 << 20 // libpython, which has many, has 10 kB
 )
 
-// errDamaged is wrapped by errors about files that are no sound ELF files.
+// errDamaged is wrapped by errors about files that are not sound ELF files.
 var errDamaged = errors.New("the file is damaged")
 
 // readNotes returns the static probes of an ELF file in the file's order; none is no error.

@@ -26,7 +26,7 @@ func eachWay(t *testing.T, test func(t *testing.T, perf bool)) {
 	t.Run("perf", func(t *testing.T) { test(t, true) })
 }
 
-func TestEachEventOfPyTorchsProbesArrivesWithItsArguments(t *testing.T) {
+func TestEachPyTorchProbeReportsItsArguments(t *testing.T) {
 	eachWay(t, func(t *testing.T, perf bool) {
 		p := start(t, "libc10_cuda.so", "libcuda.so.570.1")
 		k, sites := p.trace(Options{perf: perf})
@@ -63,7 +63,7 @@ func TestEachEventOfPyTorchsProbesArrivesWithItsArguments(t *testing.T) {
 	})
 }
 
-func TestASemaphoreIsRaisedWhileSomebodyWatchesAndNotAfter(t *testing.T) {
+func TestASemaphoreIsRaisedOnlyWhileWatched(t *testing.T) {
 	eachWay(t, func(t *testing.T, perf bool) {
 		p := start(t, "libc10_cuda.so")
 		if n, _ := p.call("-", "torch_watchers"); n != 0 {
@@ -266,7 +266,7 @@ func TestEachFunctionOfTheDriverIsSeen(t *testing.T) {
 	})
 }
 
-func TestNothingIsLostOfFourThreads(t *testing.T) {
+func TestNoEventOfFourThreadsIsLost(t *testing.T) {
 	eachWay(t, func(t *testing.T, perf bool) {
 		p := start(t, "libc10_cuda.so")
 		k, sites := p.trace(Options{perf: perf})
@@ -361,8 +361,7 @@ func TestStacksNameTheFunctionsThatWereProbed(t *testing.T) {
 	}
 }
 
-// BenchmarkAttach is the time from knowing where to having every probe in place, and that of taking them
-// away.
+// BenchmarkAttach measures attaching all probes of a known plan, and removing them.
 func BenchmarkAttach(b *testing.B) {
 	for _, c := range []struct {
 		library string
@@ -385,8 +384,8 @@ func BenchmarkAttach(b *testing.B) {
 	}
 }
 
-// BenchmarkPair is what one allocation and its free cost the watched process, on the clock and on a
-// processor: on a machine that does other work as well the second is the probes' own.
+// BenchmarkPair is what one allocation and its free cost the watched process, in elapsed and in processor
+// time: on a machine that is also doing other work, the second is the probes' own cost.
 func BenchmarkPair(b *testing.B) {
 	for _, c := range []struct {
 		name, library, command string

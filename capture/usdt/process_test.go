@@ -66,7 +66,7 @@ func TestAProcessWithNothingMappedIsStartingOrGone(t *testing.T) {
 	}
 }
 
-func TestWhatForbidsProbesIsOneSentenceWithItsRemedy(t *testing.T) {
+func TestRefusalsAreOneSentenceWithARemedy(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		host host

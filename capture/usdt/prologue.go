@@ -9,10 +9,10 @@ import "bytes"
 // and takes a second trap. The second trap is the expensive one: on a virtual machine it was measured at
 // twenty times the whole rest.
 //
-// A probe need not stand on a function's first byte. It must stand where every call passes, before the
-// argument registers and the stack pointer change (the return probe finds the return address through the
-// latter). So the code is followed from the entry over instructions that change neither until one comes that
-// is emulated. NVIDIA's functions begin with
+// A probe need not be on a function's first byte. It must be where every call passes, before the argument
+// registers and the stack pointer change (the return probe finds the return address through the latter). So
+// the code is followed from the entry over instructions that change neither until one comes that is emulated.
+// NVIDIA's functions begin with
 //
 //	81 3d rel32 imm32   cmpl $imm32, flag(%rip)
 //	74 rel8             je   ...

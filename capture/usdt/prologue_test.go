@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestTheProbeStandsOnTheFirstInstructionThatTheKernelEmulates(t *testing.T) {
+func TestTheProbeIsOnTheFirstInstructionThatTheKernelEmulates(t *testing.T) {
 	for _, c := range []struct {
 		name, code string
 		offset     int

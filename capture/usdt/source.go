@@ -21,7 +21,7 @@ import (
 // Options are the choices of a [Source]; the zero value of each but PID means its default.
 type Options struct {
 	PID int
-	// Probes is what to watch: PyTorch where it is loaded, and otherwise the driver.
+	// Probes is what to watch: PyTorch if it is loaded, otherwise the driver.
 	Probes Probes
 	// Window is how long a window lasts, 1 s by default.
 	Window time.Duration
@@ -66,7 +66,7 @@ var _ capture.Source = (*Source)(nil)
 // New returns a source; nothing happens before Run.
 func New(o Options) *Source { return &Source{o.withDefaults()} }
 
-// Check says why no process can be watched here, nil if nothing speaks against it.
+// Check says why no process can be watched here, nil if one can.
 func Check() error {
 	if err := supported(); err != nil {
 		return err
@@ -133,7 +133,7 @@ type tracer interface {
 	close() error
 }
 
-// Run watches until ctx is done or the process ends, which is no error.
+// Run watches until ctx is done or the process ends, which is not an error.
 func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
 	if err := Check(); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
 	}
 	defer t.close()
 	if again, err := s.target(); err != nil || again.Started != target.Started {
-		return fmt.Errorf("%w: %d ended while the probes were put", ErrNoProcess, s.o.PID)
+		return fmt.Errorf("%w: %d ended while the probes were being attached", ErrNoProcess, s.o.PID)
 	}
 	return s.watch(ctx, sink, t, sites, target)
 }

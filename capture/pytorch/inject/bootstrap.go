@@ -129,7 +129,7 @@ func parseHeader(b []byte) header {
 	return h
 }
 
-// judge turns a reported outcome into an error: nil for "ok" and if none could be reported.
+// judge turns a reported outcome into an error: nil for "ok" or if none could be reported.
 func judge(pid int, outcome string) error {
 	switch {
 	case outcome == "ok" || outcome == "":

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTheProgramSaysNothingAndFailsNever runs what PyRun_SimpleString is given, with -c, which runs it the
+// TestTheProgramIsSilentAndNeverFails runs what PyRun_SimpleString is given, with -c, which runs it the
 // same way.
-func TestTheProgramSaysNothingAndFailsNever(t *testing.T) {
+func TestTheProgramIsSilentAndNeverFails(t *testing.T) {
 	each(t, func(t *testing.T, p interpreter) {
 		for _, source := range []string{"pass", "1/0", "raise SystemExit(3)", "def f(:", "raise KeyboardInterrupt", "\t\x01\x00'\"\\\n\u2026\U0001F600",
 			"import __main__\nfor n in ('compile', 'exec'): setattr(__main__, n, None)"} {
@@ -28,7 +28,7 @@ func TestTheProgramSaysNothingAndFailsNever(t *testing.T) {
 	})
 }
 
-func TestSourcesThatCannotBeSentAreRefused(t *testing.T) {
+func TestUnusableSourcesAreRefused(t *testing.T) {
 	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"}, {Source: strings.Repeat(" ", maxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
 		if b.validate() == nil {
 			t.Errorf("%.20q %q is accepted", b.Source, b.Name)

@@ -101,10 +101,10 @@ func (t *tracee) syscall(number uint64, args ...uint64) (uint64, error) {
 	return r.Rax, nil
 }
 
-// call makes the thread call a function on the stack of our own, with the syscall instruction as its return
-// address: the function's result is then the number of a system call that is about to be made. PTRACE_SYSEMU
-// stops there, and skips it, before a seccomp filter is asked. A system call of the function itself (it waits
-// for a lock) is skipped likewise, and made to be done again.
+// call makes the thread call a function on our stack, with the syscall instruction as its return address: the
+// function's result is then the number of a system call that is about to be made. PTRACE_SYSEMU stops there,
+// and skips it, before a seccomp filter is asked. A system call of the function itself (it waits for a lock)
+// is also skipped, and then repeated.
 func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	if t.stack == 0 {
 		return 0, errors.New("no stack for a remote call")
@@ -150,7 +150,7 @@ func (t *tracee) call(function uint64, args ...uint64) (uint64, error) {
 	}
 }
 
-// enter has the thread begin a function, with its return address at sp.
+// enter makes the thread begin a function, with its return address at sp.
 func (t *tracee) enter(function, sp uint64, args []uint64) error {
 	r := t.saved
 	r.Orig_rax, r.Rax, r.Rip, r.Rsp, r.Rbp = noSyscall, 0, function, sp, 0
@@ -164,7 +164,7 @@ func (t *tracee) enter(function, sp uint64, args []uint64) error {
 }
 
 // callHome makes the thread call a function that returns into rt_sigreturn, at whose entry the thread stops
-// with the function's result. System calls of the function itself are made as it makes them.
+// with the function's result. System calls of the function itself run normally.
 func (t *tracee) callHome(function uint64, args []uint64) (uint64, error) {
 	w := &t.home.ways
 	sp := (t.stack-frameSize-64)&^15 - 8

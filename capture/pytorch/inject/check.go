@@ -174,20 +174,20 @@ func (e *examination) process() *Error {
 	return nil
 }
 
-// state: can it be stopped and go on?
+// state: can it be stopped and resumed?
 func (e *examination) state() *Error {
 	stat, _ := procs.ReadStat(e.t.proc)
 	switch {
 	case e.t.status.tracer != 0:
 		return traced(e.sys.proc, e.t.pid, e.t.status.tracer)
 	case stat.State == 'T' || stat.State == 't':
-		return &Error{Kind: ErrBusy, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", e.t.pid)}
+		return &Error{Kind: ErrBusy, Message: "it is stopped", Fix: fmt.Sprintf("resume it: kill -CONT %d", e.t.pid)}
 	}
 	return nil
 }
 
-// permission: would the kernel let this process trace it? Only if the kernel refuses, the reason is searched
-// for.
+// permission: would the kernel let this process trace it? Only if the kernel refuses do we look for the
+// reason.
 func (e *examination) permission() *Error {
 	err := e.sys.access(e.t.pid, 0)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -322,8 +322,8 @@ func (e *examination) usesCUDA() bool {
 }
 
 // runtimeSection finds _PyRuntime if it is not an exported symbol: in its own section, which only the file
-// shows. It reports whether there is one; it notes the address only if the content begins as it should, which
-// it does from 3.13 on.
+// shows. It reports whether there is one; it notes the address only if the content begins correctly, as it
+// does from 3.13 on.
 func (e *examination) runtimeSection() bool {
 	p := &e.t.python
 	mem := e.sys.memory(e.t.pid)

@@ -108,7 +108,7 @@ func show(f Findings) string {
 	return s.String()
 }
 
-func TestErrorsTellTheirKindAndTheirCause(t *testing.T) {
+func TestErrorsWrapTheirKindAndCause(t *testing.T) {
 	err := error(&Error{Kind: ErrNotPermitted, PID: 7, Message: "no", Fix: "ask", Err: syscall.EPERM})
 	var e *Error
 	if !errors.Is(err, ErrNotPermitted) || !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrGone) || !errors.As(err, &e) || !e.Refused() {

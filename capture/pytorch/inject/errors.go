@@ -26,10 +26,10 @@ var (
 type Error struct {
 	Kind    error // one of the above
 	PID     int
-	Message string // what is the matter
-	Fix     string // what to do about it; "" where nothing can be done
+	Message string // what is wrong
+	Fix     string // what to do about it; "" if nothing can be done
 	Err     error  // the cause; may be nil
-	// Attaching says of an ErrBusy that another gmemtop is at work in the process: it will be done soon.
+	// Attaching says of an ErrBusy that another gmemtop is working on the process: it will be done soon.
 	Attaching bool
 
 	retry bool // the target is unchanged: another mechanism may be tried
@@ -51,15 +51,15 @@ func (e *Error) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Refused says that the injection is not permitted or not supported here, as opposed to having failed.
+// Refused reports that the injection is not permitted or not supported here, rather than failed.
 func (e *Error) Refused() bool { return e.Kind == ErrNotPermitted || e.Kind == ErrUnsupported }
 
 func reused(pid int) *Error {
-	return &Error{Kind: ErrReused, PID: pid, Message: "the process that was meant has ended and another one has its pid",
+	return &Error{Kind: ErrReused, PID: pid, Message: "the intended process has ended and another one has its pid",
 		Fix: "look up the pid again"}
 }
 
-// traced is the refusal of a process that another one traces. proc is where procfs is mounted.
+// traced is the error for a process that another one traces. proc is where procfs is mounted.
 func traced(proc string, pid, tracer int) *Error {
 	comm := func(of string) string {
 		b, _ := os.ReadFile(filepath.Join(proc, of, "comm"))

@@ -13,7 +13,7 @@ import (
 // that it has then. They must therefore lead back to what the thread was doing, whatever it is made to do in
 // between. A signal handler returns in just that way: its frame on the stack holds all registers and the
 // signal mask, and rt_sigreturn loads them. So each system call and function call that a thread makes for us
-// returns into rt_sigreturn, with such a frame of the thread's own state. It runs only if nobody halts the
+// returns into rt_sigreturn, with such a frame of the thread's own state. It runs only if nothing halts the
 // thread any more: otherwise the thread stops at its entry, or before.
 //
 //	system call   syscall; ret  ->  mov $15, %rax; syscall  (the C library's own restorer)  ->  frame
@@ -24,9 +24,10 @@ import (
 //
 // The frame lies below the red zone of the thread's own stack, since the first system call is the one that
 // maps memory. Only the main thread's stack is used, which has room: a small stack of a coroutine ends where
-// other memory begins. Where anything of this is missing, the thread is lent without a way home, as before.
+// other memory begins. If any of this is missing, the thread is lent without a way home.
 //
-// Rejected: a process of its own that halts, which a kill of all of this program's processes ends as well.
+// Rejected: a separate process that halts the thread: killing all of this program's processes ends it as
+// well.
 //
 // Sources: arch/x86/kernel/signal_64.c and fpu/signal.c of Linux; sigreturn(2).
 
@@ -108,7 +109,7 @@ type home struct {
 	strict bool   // a system call must not be skipped: a seccomp filter would see that
 }
 
-// leadHome writes the frame below the thread's stack, and has the thread go there if it is let go. Where that
+// leadHome writes the frame below the thread's stack, and sends the thread there if it is released. If that
 // is not possible the thread stays as it is.
 func (t *tracee) leadHome() error {
 	w, sp := &t.home.ways, t.saved.Rsp
@@ -134,7 +135,7 @@ func (t *tracee) leadHome() error {
 	return t.park()
 }
 
-// park has the thread go home if it is let go now.
+// park sends the thread home if it is released now.
 func (t *tracee) park() error {
 	r := t.saved
 	r.Orig_rax, r.Rip, r.Rsp = noSyscall, t.home.ways.syscall+2, t.home.frame

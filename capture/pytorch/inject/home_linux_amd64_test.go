@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deaths are places at which gmemtop may be killed while it has a thread halted.
+// deaths are points where gmemtop may be killed while it has a thread halted.
 var deaths = map[string]func(l *tracee, function func(string) uint64, die func()) error{
 	"before the first call": func(l *tracee, _ func(string) uint64, die func()) error {
 		defer die()
@@ -68,9 +68,9 @@ func (t *tracee) mapStack() error {
 	return err
 }
 
-// TestAProcessGoesOnWhereGmemtopIsKilled kills a process of this program while it has a target halted, at
+// TestTheTargetSurvivesTheKillingOfGmemtop kills a process of this program while it has a target halted, at
 // each place in turn. The target checks its own registers and arithmetic, and what it waits for.
-func TestAProcessGoesOnWhereGmemtopIsKilled(t *testing.T) {
+func TestTheTargetSurvivesTheKillingOfGmemtop(t *testing.T) {
 	needsPtrace(t)
 	const target, place = "TEST_KILLED_IN", "TEST_KILLED_AT"
 	if pid, _ := strconv.Atoi(os.Getenv(target)); pid != 0 {
@@ -101,7 +101,7 @@ func TestAProcessGoesOnWhereGmemtopIsKilled(t *testing.T) {
 			p := start(t, one(t, 8, 14).command(mode))
 			for at := range deaths {
 				for range 4 {
-					cmd := exec.Command(os.Args[0], "-test.run=^TestAProcessGoesOnWhereGmemtopIsKilled$")
+					cmd := exec.Command(os.Args[0], "-test.run=^TestTheTargetSurvivesTheKillingOfGmemtop$")
 					cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", target, p.pid), place+"="+at)
 					out, err := cmd.CombinedOutput()
 					if err == nil || err.Error() != "signal: killed" {

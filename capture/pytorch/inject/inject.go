@@ -46,9 +46,9 @@
 //   - The queue's own lock: up to 3.12 a semaphore, which can be given up; from 3.13 on a lock that, when contended, lets go of the
 //     interpreter lock in the midst of whatever the thread was at. There the lock is found in _PyRuntime and the calls are only made
 //     while it is free; where it cannot be found, only while the thread waits in a system call.
-//   - A restartable sequence (rseq): the thread is let go and stopped again.
+//   - A restartable sequence (rseq): the thread is released and stopped again.
 //   - An interpreter that is still starting: Py_IsInitialized is asked first.
-//   - The thread is in a long call in C: the source waits in the queue. The caller is told, and may give up: the text is then emptied
+//   - The thread is in a long call in C: the source waits in the queue. The caller is notified, and may give up: the text is then emptied
 //     and a Residue says what remains until the interpreter comes by.
 //   - A signal handler of the program runs while the source does, and raises: the exception is the program's, and is raised there.
 //   - This program ends while the target is halted: a closed terminal, Ctrl-C and the end of main wait for
@@ -59,11 +59,11 @@
 // # Rejected
 //
 // Breakpoints on malloc and a helper library (memray, debugpy) patch code under other threads and need a file
-// that the target can load. Returning to address zero and catching the fault is simpler but resets the
-// disposition of SIGSEGV if that is ignored or blocked. PEP 768 (CPython 3.14) needs no stop at all, but a
-// file that the target can read; it comes second. gdb comes last: it takes seconds and stops all threads. A
-// small program in executable memory would need fewer stops, but memory that is both written and executed is
-// forbidden in hardened systems.
+// that the target can load. Returning to address zero and catching the fault is simpler, but resets the
+// disposition of SIGSEGV if that is ignored or blocked. PEP 768 (CPython 3.14) needs no stop at all, but
+// needs a file that the target can read; it comes second. gdb comes last: it takes seconds and stops all
+// threads. A small program in executable memory would need fewer stops, but memory that is both written and
+// executed is forbidden in hardened systems.
 //
 // Sources: ptrace(2); PEP 768 and Doc/howto/remote_debugging.rst of CPython; Python/ceval_gil.c of CPython
 // 3.8 to 3.14.

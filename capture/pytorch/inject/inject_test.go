@@ -131,7 +131,7 @@ func TestALargeSourceTravelsInTheMemory(t *testing.T) {
 	}
 }
 
-func TestWhatTheSourceRaisesIsReportedAndNotSeenByTheProgram(t *testing.T) {
+func TestTheSourcesExceptionsAreReportedAndHiddenFromTheProgram(t *testing.T) {
 	for _, c := range []struct{ source, want string }{
 		{"1/0", "ZeroDivisionError: division by zero (line 1)"},
 		{"\n\nraise SystemExit(3)", "SystemExit: 3 (line 3)"},
@@ -147,7 +147,7 @@ func TestWhatTheSourceRaisesIsReportedAndNotSeenByTheProgram(t *testing.T) {
 	}
 }
 
-func TestWhatASignalHandlerRaisesReachesTheProgram(t *testing.T) {
+func TestASignalHandlersExceptionReachesTheProgram(t *testing.T) {
 	for _, v := range [][2]int{{8, 8}, {9, 10}, {11, 12}, {13, 14}} {
 		p := start(t, one(t, v[0], v[1]).command("raising"))
 		p.expect("handlers set")
@@ -219,7 +219,7 @@ func TestALongCallIsWaitedFor(t *testing.T) {
 	p.finish(Ptrace)
 }
 
-func TestGivingUpTakesTheSourceBack(t *testing.T) {
+func TestGivingUpRemovesTheSource(t *testing.T) {
 	for _, m := range []Mechanism{Ptrace, PEP768} {
 		t.Run(string(m), func(t *testing.T) {
 			from := 8

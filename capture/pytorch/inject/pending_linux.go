@@ -21,7 +21,7 @@ type lent interface {
 	call(function uint64, args ...uint64) (uint64, error)
 	inSyscall() bool     // it was waiting in a system call
 	useStack(top uint64) // functions may be called on this stack
-	patience(never bool) // whether to wait for a call that does not return, whatever it takes
+	patience(never bool) // whether to wait forever for a call that does not return
 }
 
 // halter halts the main thread of a target for fn, and releases it unchanged. meant, which may be nil,
@@ -106,9 +106,9 @@ func (in *injection) failed(doing string, err error) error {
 	case errors.Is(err, errEnded), errors.Is(err, unix.ESRCH), over(in.pid):
 		return gone(in.pid)
 	case errors.Is(err, errStopped):
-		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("let it go on: kill -CONT %d", in.pid), Err: err}
+		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("resume it: kill -CONT %d", in.pid), Err: err}
 	case errors.Is(err, unix.EPERM):
-		if by := tracerOf(in.pid); by != 0 { // one that came after the check
+		if by := tracerOf(in.pid); by != 0 { // a tracer that came after the check
 			e := traced("/proc", in.pid, by)
 			e.Err = err
 			return e
@@ -128,7 +128,8 @@ func tracerOf(pid int) int {
 	return parseStatus(string(b)).tracer
 }
 
-// over reports whether a process has ended. The kernel lets no process trace one that waits to be reaped.
+// over reports whether a process has ended. The kernel does not allow tracing a process that waits to be
+// reaped.
 func over(pid int) bool {
 	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d", pid))
 	return err != nil || s.Ended()

@@ -34,7 +34,7 @@ const (
 
 var errRemoteDebugOff = errors.New("remote debugging is switched off in this interpreter")
 
-// remoteDebug has the addresses through which the main thread of a 3.14 interpreter is told to run a script.
+// remoteDebug has the addresses through which we tell the main thread of a 3.14 interpreter to run a script.
 type remoteDebug struct {
 	evalBreaker uint64
 	pending     uint64 // int32

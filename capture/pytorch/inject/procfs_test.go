@@ -34,7 +34,7 @@ func TestMapsAreParsed(t *testing.T) {
 	}
 }
 
-func TestAFileThatIsOnlyReadIsNoModule(t *testing.T) {
+func TestAFileMappedReadOnlyIsNotAModule(t *testing.T) {
 	maps, err := parseMaps(strings.NewReader(
 		"1000-2000 r--p 00000000 fe:00 1 /libpython3.11.so\n" + // mapped as data
 			"3000-4000 r--p 00000000 fe:00 1 /libpython3.11.so\n" +

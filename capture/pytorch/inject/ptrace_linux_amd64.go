@@ -26,9 +26,8 @@ const (
 	neverLimit   = time.Minute
 )
 
-// shortest and longest, in nanoseconds, are what is slept between two looks whether a thread has stopped.
-// Before the first stop it is running at most: from the last look at which it had not stopped the time counts
-// that it is halted, which is overstated by what was slept.
+// shortest and longest, in nanoseconds, bound the sleep between two checks whether a thread has stopped. The
+// time that it is halted counts from the last check at which it had not stopped, so a sleep overstates it.
 const shortest, running, longest = 10_000, 200_000, 1_000_000
 
 const (
@@ -298,8 +297,7 @@ func (t *tracee) runnable() bool {
 	return err == nil && s.State == 'R'
 }
 
-// note notes where the thread stands, from the status of its stop: a signal, with the event of ptrace above
-// it.
+// note records where the thread is, from the status of its stop: a signal, with the event of ptrace above it.
 func (t *tracee) note(status int32) error {
 	switch sig := unix.Signal(status & 0xff); {
 	case status>>8 == eventStop && sig == unix.SIGTRAP:
@@ -367,7 +365,7 @@ func (t *tracee) step(request int) error {
 			}
 			return fmt.Errorf("a remote call did not return within %v: %w", t.limit, errTimeout)
 		case errors.Is(err, errStopped):
-			continue // SIGSTOP cannot be blocked; the group stop is taken up again when we let go
+			continue // SIGSTOP cannot be blocked; the group stop resumes when we detach
 		case err != nil:
 			return err
 		case t.at == afterCall:
@@ -389,7 +387,7 @@ func (t *tracee) step(request int) error {
 	}
 }
 
-// release gives everything back and lets the thread go.
+// release restores everything and resumes the thread.
 func (t *tracee) release() error {
 	if t.at == ended {
 		return nil
@@ -439,8 +437,8 @@ func (t *tracee) release() error {
 	return t.resume(unix.PTRACE_DETACH, pass)
 }
 
-// toSignalPath has a thread that stands behind a system call stop again before it does anything. There the
-// kernel does not look whether an earlier system call is to be restarted; in its signal path it does.
+// toSignalPath makes a thread that is just after a system call stop again before it does anything. Where it
+// is, the kernel does not check whether to restart an earlier system call; in its signal path it does.
 func (t *tracee) toSignalPath() error {
 	if err := ptrace(unix.PTRACE_INTERRUPT, t.pid, 0, 0); err != nil {
 		return fmt.Errorf("ptrace: interrupt: %w", err)

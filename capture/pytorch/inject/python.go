@@ -121,7 +121,7 @@ func findPython(mem io.ReaderAt, mods []module, exe string) (python, error) {
 	return python{}, errNoPython
 }
 
-// inspect fills in what module m says about an interpreter; errNoPython if it holds none.
+// inspect fills in what module m shows about an interpreter; errNoPython if it has none.
 func inspect(mem io.ReaderAt, im *image, m module) (python, error) {
 	p := python{module: m, minor: -1}
 	function := func(name string) uint64 {
@@ -162,8 +162,8 @@ func inspect(mem io.ReaderAt, im *image, m module) (python, error) {
 
 var minorOfName = regexp.MustCompile(`^(?:lib)?python(\d)(?:\.(\d+))?(t?)`)
 
-// nameVersion takes the version from the file's name where nothing better is known, and whether it is a
-// free-threaded build.
+// nameVersion takes the version, if nothing better is known, and whether it is a free-threaded build from the
+// file's name.
 func (p *python) nameVersion() {
 	m := minorOfName.FindStringSubmatch(p.module.name())
 	if m == nil {
@@ -275,8 +275,8 @@ func (p python) findQueue(mem io.ReaderAt) uint64 {
 	return found
 }
 
-// returned is the address of the variable that a function without arguments returns, where it does nothing
-// else, on amd64; 0 if it does more. Reading the variable takes no help of the process.
+// returned is the address of the variable that a function without arguments returns, if it does nothing else,
+// on amd64; 0 if it does more. We can read the variable without the process's help.
 func returned(mem io.ReaderAt, function uint64) uint64 {
 	const longest = 4 + 7 + 6 + 1
 	b, err := readBytes(mem, function, longest)

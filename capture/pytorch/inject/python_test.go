@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestWhatAFunctionReturnsIsFound has functions of Pythons as they are built: for an executable, for a
-// library, with a landing pad.
-func TestWhatAFunctionReturnsIsFound(t *testing.T) {
+// TestTheVariableThatAFunctionReturnsIsFound uses functions of Pythons as built for an executable, for a
+// library, and with a landing pad.
+func TestTheVariableThatAFunctionReturnsIsFound(t *testing.T) {
 	const function, table = 0x1000, 0x2000
 	for _, c := range []struct {
 		name, code string

@@ -10,9 +10,9 @@ import (
 // halts is held for reading while a process is halted.
 var halts sync.RWMutex
 
-// Quiesce waits until no process is halted, and lets none be halted from then on. Call it before this
-// program ends: the kernel releases a halted process where it stands, which may be within a call that it
-// makes for us.
+// Quiesce waits until no process is halted, and prevents halts from then on. Call it before this program
+// ends: the kernel releases a halted process where it stands, which may be within a call that it makes for
+// us.
 func Quiesce() { halts.Lock() }
 
 // undisturbed calls halt while neither Quiesce nor a signal ends this program. SIGHUP, of a closed terminal,

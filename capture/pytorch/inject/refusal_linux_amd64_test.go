@@ -92,7 +92,7 @@ func needsRoot(t *testing.T) {
 
 var asNobody = []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
 
-// ofNobody is the target run as another user, with a Python that anybody may run.
+// ofNobody runs the target as another user, with a Python that anybody may run.
 func ofNobody(t *testing.T, mode string) *process {
 	t.Helper()
 	for _, p := range interpreters() {
@@ -210,7 +210,7 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 	p.finish(Ptrace)
 }
 
-func TestWhatIsNoPythonIsRefused(t *testing.T) {
+func TestOtherProgramsThanPythonAreRefused(t *testing.T) {
 	sleep := exec.Command("sleep", "30")
 	if err := sleep.Start(); err != nil {
 		t.Skip("needs sleep: a process that is no Python")
@@ -338,7 +338,8 @@ func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 	t.Skip("needs a Python with its static library and headers")
 }
 
-// TestACallThatFaultsOrHangsIsUndone calls what is no function, and one that never returns.
+// TestACallThatFaultsOrHangsIsUndone calls an address that is not a function, and a function that never
+// returns.
 func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 	for _, mode := range []string{"compute", "blocked", "faulthandler"} {
 		p := start(t, one(t, 8, 14).command(mode))
@@ -386,9 +387,9 @@ func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 	}
 }
 
-// TestRegistersAreGivenBack lends a thread, has it make calls, and compares everything that ptrace shows of
+// TestRegistersAreRestored lends a thread, lets it make calls, and compares everything that ptrace shows of
 // it.
-func TestRegistersAreGivenBack(t *testing.T) {
+func TestRegistersAreRestored(t *testing.T) {
 	p := start(t, one(t, 8, 14).command("compute"))
 	tg, f := examine(host(), p.pid)
 	if err := f.Err(); err != nil {

@@ -11,6 +11,6 @@ type Residue struct {
 	remove  func(context.Context) error
 }
 
-// Remove waits, until ctx is done, for the interpreter to have come by, and unmaps the memory. It returns nil
-// if the process has ended.
+// Remove waits until the interpreter has reached the queue or ctx is done, and unmaps the memory. It returns
+// nil if the process has ended.
 func (r *Residue) Remove(ctx context.Context) error { return r.remove(ctx) }

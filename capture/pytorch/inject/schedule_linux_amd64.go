@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// schedule tells what a thread has had of the processors: an open file, negative where the kernel does not
-// tell.
+// schedule reads a thread's processor time: an open file, negative if the kernel does not report it.
 type schedule int
 
 func scheduleOf(thread string) schedule {
@@ -20,8 +19,8 @@ func scheduleOf(thread string) schedule {
 	return schedule(fd)
 }
 
-// read returns for how long the thread has run, and for how long it could have run and had no processor; 0 if
-// the kernel does not tell.
+// read returns how long the thread has run, and how long it was ready to run but had no processor; 0 if the
+// kernel does not report it.
 func (s schedule) read() (ran, waited time.Duration) {
 	var b [128]byte
 	n, err := unix.Pread(int(s), b[:], 0)

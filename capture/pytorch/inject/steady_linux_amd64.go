@@ -8,30 +8,30 @@ import (
 
 // What the Go runtime does while a target is halted
 //
-// The garbage collector stops goroutines, and one that was stopped goes on when another thread of this
-// program hands it a processor of the runtime's. Those threads run with ordinary priority, unlike the one
-// that halts; on a machine that has more to do than it can that takes them milliseconds, in which the target
-// is halted for nothing: beside a goroutine that allocates, one halt in ten took more than two milliseconds,
-// up to a hundred, that were not the target's wait for a processor. So the collector is held off.
+// The garbage collector stops goroutines, and a stopped one continues when another thread of this program
+// gives it one of the runtime's processors. Those threads run with ordinary priority, unlike the one that
+// halts the target; on an overloaded machine that takes milliseconds, in which the target is halted for
+// nothing: next to a goroutine that allocates, one halt in ten took more than two milliseconds, up to a
+// hundred, that were not the target's wait for a processor. So we hold off the collector.
 //
-// Two remain. A goroutine that has run for ten milliseconds is asked to make way: that takes a target that
-// does not come to stop for so long. And one whose system call lasts may find the runtime's processor gone;
-// none here lasts, and to make them without telling the runtime was tried and changed nothing that could be
-// measured.
+// Two causes remain. A goroutine that has run for ten milliseconds is preempted: that only happens if the
+// target takes that long to stop. And a goroutine in a long system call may lose the runtime's processor; no
+// call here is long, and making the calls without telling the runtime was tried and made no measurable
+// difference.
 
-// steadyLimit is for how long the collector is held off at most: a target that a starved machine keeps halted
-// for longer shall not cost this program its memory.
+// steadyLimit is the longest that the collector is held off: if a starved machine keeps the target halted for
+// longer, this program must not run out of memory.
 const steadyLimit = time.Second
 
-// steady counts who holds the garbage collector off.
+// steady counts the callers that hold off the garbage collector.
 var steady struct {
 	sync.Mutex
 	holders int
-	percent int // what debug.SetGCPercent is to be given back
+	percent int // the value to restore with debug.SetGCPercent
 }
 
-// steadily holds the garbage collector off until the function that it returns is called, or for steadyLimit.
-// It waits for a collection that runs.
+// steadily holds off the garbage collector until the function that it returns is called, or for steadyLimit.
+// It waits for a running collection.
 func steadily() (done func()) {
 	steady.Lock()
 	defer steady.Unlock()

@@ -9,8 +9,8 @@ import (
 
 var garbage []byte
 
-// TestNoGarbageIsCollectedWhileATargetIsHalted holds the collector off twice at a time, as two ranks that are
-// attached to at once do.
+// TestNoGarbageIsCollectedWhileATargetIsHalted holds off the collector twice at once, as attaching to two
+// ranks at once does.
 func TestNoGarbageIsCollectedWhileATargetIsHalted(t *testing.T) {
 	before := debug.SetGCPercent(37)
 	defer debug.SetGCPercent(before)

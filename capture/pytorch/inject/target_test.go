@@ -114,7 +114,7 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 	}
 }
 
-// one returns an interpreter of a version between two, preferring the latest outside of a chroot.
+// one returns an interpreter of a version between two, preferring the latest outside a chroot.
 func one(t *testing.T, from, to int) interpreter {
 	t.Helper()
 	best := -1
@@ -171,7 +171,8 @@ func (p *process) expect(line string) {
 	p.t.Fatalf("the target ended without saying %q", line)
 }
 
-// end waits for the target to end and returns what it found; that it found nothing wrong is asserted.
+// end waits for the target to end and returns its findings; it fails the test if the target found anything
+// wrong.
 func (p *process) end() map[string]any {
 	p.t.Helper()
 	last := ""
@@ -226,8 +227,7 @@ func (p *process) inject(m Mechanism, source string) Report {
 	return r
 }
 
-// finish tells the target to stop, and waits for its end. It may have ended before it is seen that the source
-// has run.
+// finish tells the target to stop, and waits for it to end. It may end before we see that the source has run.
 func (p *process) finish(m Mechanism) map[string]any {
 	p.t.Helper()
 	if _, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: stop, Mechanisms: []Mechanism{m}}); err != nil && !errors.Is(err, ErrGone) {
@@ -236,7 +236,7 @@ func (p *process) finish(m Mechanism) map[string]any {
 	return p.end()
 }
 
-// traces is what a process shows of itself to the outside.
+// traces is what a process looks like from the outside.
 func (p *process) traces() map[string]string {
 	p.t.Helper()
 	all := map[string]string{}
@@ -268,7 +268,7 @@ func (p *process) traces() map[string]string {
 	return all
 }
 
-// needsPtrace skips where this process may not trace.
+// needsPtrace skips the test if this process may not trace.
 func needsPtrace(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {

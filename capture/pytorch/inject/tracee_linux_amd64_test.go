@@ -10,14 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lendable is a thread that may be halted, and made to do system calls at an instruction that is given.
+// lendable is a thread that may be halted, and made to do system calls at a given instruction.
 func lendable(pid int, gadget uint64) *tracee {
 	return &tracee{pid: pid, mem: processMemory(pid), gadget: gadget, limit: callLimit}
 }
 
-// TestAProcessThatWaitsForAProcessorIsNotLate pins a process of the lowest priority to the processor that
-// another one keeps busy, as on a machine that has more to do than it can: a remote call that does not get to
-// run is not one that hangs.
+// TestAProcessThatWaitsForAProcessorIsNotLate pins a process of the lowest priority to a processor that
+// another one keeps busy, as on an overloaded machine: a remote call that does not get to run is not one that
+// hangs.
 func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	needsPtrace(t)
 	p := start(t, one(t, 8, 14).command("compute"))
@@ -65,7 +65,7 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	}
 }
 
-// calls has the process do system calls while it is halted, and returns how long that took and how long the
+// calls makes the process do system calls while it is halted, and returns how long that took and how long the
 // tracing thread ran meanwhile.
 func (p *process) calls(t *testing.T, n int) (took, ours time.Duration) {
 	t.Helper()
@@ -97,7 +97,7 @@ func (p *process) calls(t *testing.T, n int) (took, ours time.Duration) {
 	return l.took, ours
 }
 
-// TestAProcessThatDiesWhileItIsLentKeepsItsExitCode: who started it has to learn how it ended.
+// TestAProcessThatDiesWhileItIsLentKeepsItsExitCode: its parent must learn how it ended.
 func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
 	p := start(t, one(t, 8, 14).command("compute"))
 	tg, f := examine(host(), p.pid)

@@ -10,9 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A recording is the allocations and frees of a few iterations in the order in which they happened, cut where
-// steps end. Planners get it as a trace; package replay/live turns their plans into the table that the
-// process serves from.
+// A recording is the allocations and frees of a few iterations in order, cut where steps end. Planners get it
+// as a trace; package replay/live turns their plans into the table that the process serves from.
 //
 // What was alive before the recording is not in it: parameters and optimizer states keep their memory, and a
 // plan does not place them.
@@ -167,5 +166,5 @@ func deviceOf(name string) (traces.DeviceKind, int, error) {
 	case kind == "cuda":
 		return traces.DeviceGPU, ordinal, nil
 	}
-	return 0, 0, fmt.Errorf("a recording of the device %q: the pool knows cpu and cuda", name)
+	return 0, 0, fmt.Errorf("a recording of the device %q: the pool supports cpu and cuda", name)
 }

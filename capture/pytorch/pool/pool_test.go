@@ -57,8 +57,8 @@ func planned(text []byte) (live.Table, int64, error) {
 	return p, made.Footprint, err
 }
 
-// read opens a file that another program will read, so that the go command does not take this test's last
-// result for a test of what it is now.
+// read opens a file that another program will read, so that the go command does not reuse a test result from
+// before the file changed.
 func read(t *testing.T, path string) {
 	t.Helper()
 	if _, err := os.ReadFile(path); err != nil {
@@ -81,13 +81,13 @@ func built(t *testing.T) string {
 
 var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives", "raises", "fork", "threads", "refusals"}
 
-// poolSource returns the pool's half in Python, which says its sentences in full.
+// poolSource returns the pool's Python half, with its sentences filled in.
 func poolSource() []byte {
 	return []byte(agent.WithSentences(agent.Bundle("pool"), say.AgentSentences()))
 }
 
-// run is what testdata/train.py said, of all scenarios in one process, since nothing takes as long as to
-// import torch.
+// run is the output of testdata/train.py for all scenarios in one process, since importing torch takes
+// longest.
 var run struct {
 	sync.Once
 	results map[string]json.RawMessage
@@ -167,7 +167,7 @@ type outcome struct {
 	Same           bool
 }
 
-// clean fails where a pool that was turned off left something behind.
+// clean fails if a pool that was turned off left something behind.
 func (o *outcome) clean(t *testing.T) {
 	t.Helper()
 	if o.Armed != "" || o.Left != "" || o.Error != "" {
@@ -178,7 +178,7 @@ func (o *outcome) clean(t *testing.T) {
 	}
 }
 
-// serves fails where less than the share of the planned bytes was served in the last iteration.
+// serves fails if less than the share of the planned bytes was served in the last iteration.
 func (f *figures) serves(t *testing.T, share float64) {
 	t.Helper()
 	if f.PlannedBytes == 0 || float64(f.LastServedBytes) < share*float64(f.PlannedBytes) {
@@ -186,7 +186,7 @@ func (f *figures) serves(t *testing.T, share float64) {
 	}
 }
 
-func TestTrainingIsTheSameToTheLastBitWithThePoolWithoutItAndSwitching(t *testing.T) {
+func TestThePoolDoesNotChangeTrainingByABit(t *testing.T) {
 	for _, name := range scenarios[:3] {
 		t.Run(name, func(t *testing.T) {
 			var o struct {
@@ -248,7 +248,7 @@ func TestAnOddBatchDoesNotMakeAPlanStale(t *testing.T) {
 	}
 }
 
-func TestMemoryIsNeverGivenOutTwiceWhateverThePlanSays(t *testing.T) {
+func TestNoPlanMakesThePoolGiveOutMemoryTwice(t *testing.T) {
 	var o struct {
 		Same             bool
 		Served, Occupied int
@@ -279,8 +279,7 @@ func TestAHundredTogglesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// allAlive reports whether nothing was said but that gradients were still alive, which the next step lets go
-// of.
+// allAlive reports whether the only complaint was that gradients were still alive, which the next step frees.
 func allAlive(said []string) bool {
 	return !slices.ContainsFunc(said, func(s string) bool { return s != "" && !strings.Contains(s, "still alive") })
 }
@@ -334,7 +333,7 @@ func TestOtherThreadsMayAllocateAndFreeMeanwhile(t *testing.T) {
 	}
 }
 
-func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
+func TestTheTableOfTorchsGPUAllocatorIsReplacedAndRestored(t *testing.T) {
 	python, shim := torchtest.Python(t), built(t)
 	train := filepath.Join("testdata", "train.py")
 	read(t, train)
@@ -361,7 +360,7 @@ func TestTheTableOfTorchsAllocatorForGPUsIsExchangedAndPutBack(t *testing.T) {
 	t.Logf("armed without a GPU: %s", o.Armed)
 }
 
-func TestWhatIsWrongIsReportedAndNothingIsLeft(t *testing.T) {
+func TestErrorsAreReportedAndNothingIsLeft(t *testing.T) {
 	var o struct {
 		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved, Unnamed string
 		CUDARecord                                                                                                                                string `json:"cuda_record"`
