@@ -2,7 +2,7 @@ package traces
 
 import "testing"
 
-func TestProfilerNamesOfFramesAreTakenApart(t *testing.T) {
+func TestProfilerFrameNamesAreSplit(t *testing.T) {
 	for name, want := range map[string]struct {
 		fn, file string
 		line     int

@@ -46,7 +46,7 @@ func private() *Trace {
 	return b.Finish()
 }
 
-func TestNothingOfTheUserIsLeftInARedactedTrace(t *testing.T) {
+func TestARedactedTraceHasNothingOfTheUsers(t *testing.T) {
 	tr := private()
 	before := fmt.Sprintf("%+v", tr)
 	r := Redact(tr, nil)
@@ -59,7 +59,7 @@ func TestNothingOfTheUserIsLeftInARedactedTrace(t *testing.T) {
 	}
 }
 
-func TestRedactKeepsWhatIsPublicAndWhatIsMeasured(t *testing.T) {
+func TestRedactKeepsPublicNamesAndFigures(t *testing.T) {
 	tr := private()
 	r := Redact(tr, []byte("key"))
 	if !reflect.DeepEqual(r.Events, tr.Events) || !reflect.DeepEqual(r.Stacks, tr.Stacks) || len(r.Frames) != len(tr.Frames) {
@@ -81,7 +81,7 @@ func TestRedactKeepsWhatIsPublicAndWhatIsMeasured(t *testing.T) {
 	}
 }
 
-func TestRedactTellsNamesApartWithOneKeyAndNotAcrossKeys(t *testing.T) {
+func TestRedactedNamesCompareOnlyUnderOneKey(t *testing.T) {
 	tr := private()
 	a, b, c := Redact(tr, []byte("one")), Redact(tr, []byte("one")), Redact(tr, []byte("two"))
 	if !reflect.DeepEqual(a.Strings, b.Strings) {

@@ -136,7 +136,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	if clash := p.checkOffsets(ctx); clash != nil {
 		p.b.Lose("offsets_clash", traces.Fault, 1, "two buffers share bytes at one time; no offset is used")
@@ -285,7 +285,7 @@ func figure(s, name string, into *int64) error {
 	case errors.Is(err, strconv.ErrRange) || v > maxFigure:
 		return fmt.Errorf("%s %.30s is larger than %d", name, s, int64(maxFigure))
 	case err != nil:
-		return fmt.Errorf("%s %.30q is no whole number", name, s)
+		return fmt.Errorf("%s %.30q is not a whole number", name, s)
 	case v < 0:
 		return fmt.Errorf("%s %d is negative", name, v)
 	}
@@ -346,7 +346,7 @@ func (p *reader) checkOffsets(ctx context.Context) error {
 		}
 		if clash >= 0 {
 			return &traces.FormatError{Format: formatName, Line: b.line, Advice: "remove the offset column to read the problem alone",
-				Reason: fmt.Sprintf("the buffer shares bytes with that of line %d, which lives at the same time", live[clash].line)}
+				Reason: fmt.Sprintf("the buffer shares bytes with the one of line %d, which is alive at the same time", live[clash].line)}
 		}
 		live = slices.Insert(live, i, b)
 	}
@@ -389,7 +389,7 @@ func (p *reader) emit() {
 		}
 		if p.h.offset >= 0 && p.unset < int64(len(p.buffers)) {
 			p.b.Lose("offsets_ignored", traces.Info, int64(len(p.buffers))-p.unset,
-				"not every buffer has a sound offset, so that none is used")
+				"not every buffer has a sound offset, so none is used")
 		}
 	}
 	device := p.b.Device(traces.DeviceArena, 0)

@@ -8,9 +8,9 @@
 // Every other line is one of these, in the order in which they happened, with times in nanoseconds since the
 // recording's start:
 //
-//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage comes into being; what was there before has t 0
+//	{"k":"alloc","id":7,"size":4096,"t":10,"category":"activation","on":"cuda:0"}     a storage is allocated; t is 0 if it was there before
 //	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
-//	{"k":"free","id":7,"t":2000}                                                      and goes
+//	{"k":"free","id":7,"t":2000}                                                      a storage is freed
 //
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address
 // that stays the same from one recording of a process to the next; without it the reader makes addresses up.
@@ -132,7 +132,7 @@ func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces
 		return nil, err
 	}
 	if err != nil {
-		r.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		r.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	return r.b.Finish(), err
 }
@@ -233,13 +233,13 @@ func (r *reader) row(line []byte) error {
 	case "op":
 		return r.op(&x)
 	}
-	return fmt.Errorf("%.30q is none of alloc, free and op", x.K)
+	return fmt.Errorf("%.30q is not alloc, free or op", x.K)
 }
 
 func (r *reader) alloc(x *row) error {
 	switch {
 	case x.ID < 0 || x.ID > maxID:
-		return fmt.Errorf("%d is no storage's number", x.ID)
+		return fmt.Errorf("%d is not the number of a storage", x.ID)
 	case x.Size < 0 || x.Size > maxSize:
 		return fmt.Errorf("storage %d has %d bytes", x.ID, x.Size)
 	case x.Addr > maxAddress:

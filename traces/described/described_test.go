@@ -85,13 +85,13 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 		{"", "line 1: the recording has no head"},
 		{"{}\n", "line 1: the head does not say"},
 		{`{"gmemtop":"described","version":9}` + "\n", "version 9 is not known"},
-		{head + `{"k":"alloc","id":-1,"size":1}`, "line 2: -1 is no storage's number"},
+		{head + `{"k":"alloc","id":-1,"size":1}`, "line 2: -1 is not the number of a storage"},
 		{head + `{"k":"alloc","id":1,"size":-1}`, "line 2: storage 1 has -1 bytes"},
 		{head + `{"k":"alloc","id":1,"size":9223372036854775807}`, "line 2: storage 1 has"},
 		{head + `{"k":"free","id":1}`, "line 2: storage 1 is freed and was never"},
 		{head + "\n" + `{"k":"op","name":"mm","r":[7]}`, "line 3: op \"mm\" touches storage 7"},
 		{head + `{"k":"op","t":-5}`, "line 2: a time is negative"},
-		{head + `{"k":"dance"}`, "is none of alloc, free and op"},
+		{head + `{"k":"dance"}`, "is not alloc, free or op"},
 		{head + `{"k":`, "line 2: the line is damaged"},
 		{head + `{"k":"alloc","id":1,"size":8}` + "\n" + `{"k":"alloc","id":1,"size":8}`, "allocated twice"},
 	} {
@@ -102,7 +102,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 	}
 }
 
-func TestWhatStoodBeforeDamageIsKept(t *testing.T) {
+func TestEverythingBeforeDamageIsKept(t *testing.T) {
 	tr, err := described.Read(context.Background(), strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"on":"cpu"}`+"\nrubbish"), nil)
 	if err == nil || tr == nil || tr.Events.Len() != 1 || !slices.ContainsFunc(tr.Losses, func(l traces.Loss) bool { return l.Name == "torn_tail" }) {
 		t.Errorf("%v, %v", tr, err)
@@ -125,9 +125,9 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// TestTheRecorderChangesNoResultAndDescribesTheStep trains a small network in PyTorch with and without
+// TestTheRecorderDescribesTheStepAndChangesNoResult trains a small network in PyTorch with and without
 // describe.py.
-func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
+func TestTheRecorderDescribesTheStepAndChangesNoResult(t *testing.T) {
 	python := torchtest.Python(t)
 	dir := t.TempDir()
 	run := func(out string) string {
@@ -185,7 +185,7 @@ func TestTheRecorderChangesNoResultAndDescribesTheStep(t *testing.T) {
 	}
 }
 
-func TestWhatIsReturnedWithAnErrorHasNoAccessOfAMissingOp(t *testing.T) {
+func TestATraceReturnedWithAnErrorHasNoAccessByAMissingOp(t *testing.T) {
 	in := head + `{"k":"alloc","id":0,"size":8,"t":0}` + "\n" + `{"k":"op","t":1,"d":1,"name":"a","r":[0]}` + "\n" + `{"k":"op","t":3,"d":1,"name":"b","r":[0,9]}` + "\n"
 	tr, err := described.Read(context.Background(), strings.NewReader(in), nil)
 	if err == nil || tr == nil {

@@ -29,7 +29,7 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 	}
 }
 
-func TestARecordingThatBeginsEmptySaysSoOfEachDevice(t *testing.T) {
+func TestARecordingThatBeginsEmptySaysSoForEachDevice(t *testing.T) {
 	const rows = `{"k":"alloc","id":1,"size":8,"on":"cpu"}` + "\n" + `{"k":"alloc","id":2,"size":16,"on":"cuda:0","t":5}` + "\n" + `{"k":"alloc","id":3,"size":4,"on":"cpu","t":6}` + "\n"
 	for first, want := range map[string]int{head: 0, strings.Replace(head, `"version":1`, `"version":1,"empty":true`, 1): 2} {
 		tr, err := described.Read(context.Background(), strings.NewReader(first+rows), nil)

@@ -16,9 +16,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-// TestQuickWhatAGPURunsLateStaysInItsStep: two like steps have the same ops, however far the GPU is behind
-// the host.
-func TestQuickWhatAGPURunsLateStaysInItsStep(t *testing.T) {
+// TestQuickLateGPUWorkCountsForItsStep: two equal steps have the same ops, however far the GPU is behind the
+// host.
+func TestQuickLateGPUWorkCountsForItsStep(t *testing.T) {
 	lib := standintest.Library(t)
 	path := filepath.Join(t.TempDir(), "steps.jsonl")
 	here, err := filepath.Abs(".")

@@ -132,7 +132,7 @@ func TestARecordingIsReadAsRecorded(t *testing.T) {
 	}
 }
 
-func TestEveryFlippedBitIsFoundAndNothingWrongIsReturned(t *testing.T) {
+func TestEveryFlippedBitIsDetected(t *testing.T) {
 	want, err := read(recorded(t, randomTrace(4, 1200), 150))
 	if err != nil {
 		t.Fatal(err)
@@ -306,7 +306,7 @@ func TestRepairOfASoundFileCopiesIt(t *testing.T) {
 	}
 }
 
-func TestAFileOfALaterFormatSaysSo(t *testing.T) {
+func TestAFileOfALaterFormatIsRecognised(t *testing.T) {
 	data := written(t, randomTrace(1, 10))
 	end := scan(data).schema.end
 	meta := bytes.Clone(data[8:end])

@@ -88,7 +88,7 @@ func (r *reader) defineRow(x row, text []byte) error {
 	case kindStack:
 		ids, ok := parseStack(t.Stacks.IDs, text, len(t.Frames))
 		if !ok || len(ids) > math.MaxInt32 {
-			return fmt.Errorf("a stack that is no list of defined frames")
+			return fmt.Errorf("a stack that is not a list of defined frames")
 		}
 		t.Stacks.IDs = ids
 		t.Stacks.Offsets = append(t.Stacks.Offsets, int32(len(ids)))

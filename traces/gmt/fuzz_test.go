@@ -32,7 +32,7 @@ func resum(data []byte) {
 	}
 }
 
-// checkIDs fails where a trace refers to rows that it does not have: views index without looking.
+// checkIDs fails if a trace refers to rows that it does not have: views index without checking.
 func checkIDs(t *testing.T, tr *traces.Trace) {
 	t.Helper()
 	bad := func(what string, i int) { t.Fatalf("%s %d refers to what is not there", what, i) }

@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-func TestReadingWhatWasWrittenGivesTheSameTrace(t *testing.T) {
+func TestTracesRoundTrip(t *testing.T) {
 	for seed := range uint64(6) {
 		want := randomTrace(seed, int(seed*seed)*1500)
 		got, err := Read(context.Background(), bytes.NewReader(written(t, want)), nil)
@@ -99,7 +99,7 @@ func TestValuesWithoutRoomAreRefused(t *testing.T) {
 	}
 }
 
-func TestEscapeIsUndoneByUnescapeForEveryString(t *testing.T) {
+func TestUnescapeUndoesEscape(t *testing.T) {
 	for _, s := range []string{
 		"", "plain", "é", "\xff", "a\xc3", "\xf4\x8f", "\xf4\x8f\xb8\x80", "\U0010FE41\xff\U0010FEFF", "\U0010FF00", "\xed\xa0\x80",
 	} {

@@ -30,7 +30,7 @@ func TestEachChunkIsOneWrite(t *testing.T) {
 	}
 	for i, b := range w.writes[:last] {
 		if c, err := parseMessage(b, 0); err != nil || c.end != int64(len(b)) || c.rows > maxRows {
-			t.Errorf("write %d of %d bytes is no message of its own: %v", i, len(b), err)
+			t.Errorf("write %d of %d bytes is not one message: %v", i, len(b), err)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestHostileClaimsAreRefusedWithoutAllocatingThem(t *testing.T) {
 
 // Every word of the metadata is replaced by numbers that lead out of it, in the schema and in each class of
 // batch.
-func TestMalformedMetadataNeverLeadsOutOfIt(t *testing.T) {
+func TestMalformedMetadataIsNeverReadOutOfBounds(t *testing.T) {
 	data := written(t, randomTrace(1, 30))
 	l := scan(data)
 	for _, c := range append([]chunk{l.schema}, l.chunks...) {

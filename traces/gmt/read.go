@@ -103,7 +103,7 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p[:min(len(p), 8<<20)])
 }
 
-// failure is a chunk whose checksum is right and whose content is wrong: another writer made it.
+// failure is a chunk with a valid checksum but invalid content: another writer made it.
 type failure struct {
 	chunk *chunk
 	first int // of its rows in the events, for a chunk of events

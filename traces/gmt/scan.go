@@ -161,7 +161,7 @@ func tryMessage(data []byte, pos int64) (c chunk, cost int64, err error) {
 	}
 	for _, b := range c.buffers {
 		if b.offset < 0 || b.length < 0 || b.offset > m.bodyLength || b.length > m.bodyLength-b.offset {
-			return c, c.end - pos, errors.New("a buffer outside of the body")
+			return c, c.end - pos, errors.New("a buffer outside the body")
 		}
 	}
 	return c, c.end - pos, nil

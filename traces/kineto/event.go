@@ -93,7 +93,7 @@ func (e *event) parseArgs(c *cursor) error {
 	})
 }
 
-// integer parses p, with ok false if p is no integer of 64 bits.
+// integer parses p, with ok false if p is not a 64-bit integer.
 func integer(p []byte) (v int64, ok bool) {
 	if len(p) == 0 {
 		return 0, false

@@ -18,7 +18,7 @@ func (p *profile) finish(readErr error) (*traces.Trace, error) {
 		return nil, errNoMemory
 	}
 	if readErr != nil {
-		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	p.orderMemory()
 	zero := p.mem[0].time

@@ -129,7 +129,7 @@ func (p *profile) readObject() error {
 				continue
 			}
 		case !first:
-			return s.fail(fmt.Sprintf("%q stands where a comma is expected", b))
+			return s.fail(fmt.Sprintf("%q found where a comma is expected", b))
 		}
 		key, err := s.key()
 		if err != nil {
@@ -158,7 +158,7 @@ func (p *profile) readEvents() error {
 				return err
 			}
 		} else if !first && b != ']' && b != 0 {
-			return s.fail(fmt.Sprintf("%q stands where a comma is expected", b))
+			return s.fail(fmt.Sprintf("%q found where a comma is expected", b))
 		}
 		switch b {
 		case ']':
@@ -175,7 +175,7 @@ func (p *profile) readEvents() error {
 			}
 			p.add(&e)
 		default:
-			p.b.Lose("events_malformed", traces.DataLoss, 1, "elements of traceEvents that are no event")
+			p.b.Lose("events_malformed", traces.DataLoss, 1, "elements of traceEvents that are not events")
 			if err := s.skip(); err != nil {
 				return err
 			}

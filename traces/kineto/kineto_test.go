@@ -117,8 +117,8 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// figures are what a Python script apart from this reader counted in real profiles, by the number of memory
-// events.
+// figures are what a Python script, independent of this reader, counted in real profiles, by the number of
+// memory events.
 var figures = map[int]struct {
 	ops, steps            int
 	allocs                int

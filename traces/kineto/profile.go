@@ -104,7 +104,7 @@ func (p *profile) readMember(key string) error {
 	}
 	if key == "traceEvents" {
 		if b != '[' {
-			return p.s.fail("traceEvents is no array")
+			return p.s.fail("traceEvents is not an array")
 		}
 		p.s.take()
 		return p.readEvents()

@@ -31,7 +31,7 @@ const (
 )
 
 // errShort says that the window ends inside a value.
-var errShort = errors.New("value goes on beyond the window")
+var errShort = errors.New("value continues beyond the window")
 
 // scanner is the window over the input.
 type scanner struct {
@@ -55,7 +55,7 @@ func (s *scanner) offset() int64 { return s.base + int64(s.pos) }
 
 func (s *scanner) fail(reason string) error {
 	return &traces.FormatError{Format: formatName, Offset: s.offset(), Reason: reason,
-		Advice: "export the profile again; what stands before this place was read"}
+		Advice: "export the profile again; everything before this place was read"}
 }
 
 // more drops what was consumed and reads more; the window doubles only when one value fills it.
@@ -118,7 +118,7 @@ func (s *scanner) parse(f func(c *cursor) error) error {
 	}
 }
 
-// peek returns the next byte that is no white space without consuming it; 0 at the end of the input.
+// peek returns the next byte that is not white space without consuming it; 0 at the end of the input.
 func (s *scanner) peek() (byte, error) {
 	for {
 		c := cursor{b: s.buf, i: s.pos}
@@ -195,7 +195,7 @@ func (c *cursor) expect(want byte) error {
 		return err
 	}
 	if b != want {
-		return fmt.Errorf("%q stands where %q is expected", b, want)
+		return fmt.Errorf("%q found where %q is expected", b, want)
 	}
 	c.i++
 	return nil
@@ -210,7 +210,7 @@ func (c *cursor) key() ([]byte, error) {
 	return k, c.expect(':')
 }
 
-// str takes a string and returns what stands between its quotes, escapes as written.
+// str takes a string and returns the text between its quotes, escapes as written.
 func (c *cursor) str() ([]byte, error) {
 	if err := c.expect('"'); err != nil {
 		return nil, err
@@ -257,7 +257,7 @@ func (c *cursor) scalar() ([]byte, error) {
 		switch c.b[i] {
 		case ',', '}', ']', ' ', '\n', '\r', '\t', ':', '"', '{', '[':
 			if i == start {
-				return nil, fmt.Errorf("%q stands where a value is expected", b)
+				return nil, fmt.Errorf("%q found where a value is expected", b)
 			}
 			c.i = i
 			return c.b[start:i], nil
@@ -276,8 +276,8 @@ func (c *cursor) skip() error {
 	return err
 }
 
-// skipSome goes on with skipping one value; depth and inString say how far an earlier window came. done says
-// that the value ended. The cursor must not stand on white space before the value's start.
+// skipSome continues skipping one value; depth and inString say how far an earlier window got. done says that
+// the value ended. The cursor must not stand on white space before the value's start.
 func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 	for c.i < len(c.b) {
 		if *inString {
@@ -297,7 +297,7 @@ func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 			*depth++
 		case '}', ']':
 			if *depth == 0 {
-				return false, fmt.Errorf("%q stands where a value is expected", c.b[c.i])
+				return false, fmt.Errorf("%q found where a value is expected", c.b[c.i])
 			}
 			if *depth--; *depth == 0 {
 				c.i++
@@ -305,7 +305,7 @@ func (c *cursor) skipSome(depth *int, inString *bool) (done bool, err error) {
 			}
 		case ',', ':', ' ', '\n', '\r', '\t':
 			if *depth == 0 {
-				return false, fmt.Errorf("%q stands where a value is expected", c.b[c.i])
+				return false, fmt.Errorf("%q found where a value is expected", c.b[c.i])
 			}
 		default:
 			if *depth == 0 {

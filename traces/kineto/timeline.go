@@ -69,7 +69,7 @@ func (r *row) parse(c *cursor) error {
 		}
 		v, ok := integer(raw)
 		if !ok {
-			return fmt.Errorf("%.40q is no integer", raw)
+			return fmt.Errorf("%.40q is not an integer", raw)
 		}
 		*f = v
 	}
@@ -128,7 +128,7 @@ func readTimeline(s *scanner) (*traces.Trace, error) {
 		t.add(r)
 	}
 	if err != nil {
-		t.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		t.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	return t.b.Finish(), err
 }

@@ -25,7 +25,7 @@ func large(t testing.TB, path string) {
 	}
 }
 
-// stages opens a file and tells which stages its progress went through.
+// stages opens a file and returns the stages that its progress went through.
 func stages(t *testing.T, path string, o Options) (*traces.Trace, map[string]bool) {
 	t.Helper()
 	seen := map[string]bool{}
@@ -143,13 +143,13 @@ func TestTornAndSmallInputIsNotCached(t *testing.T) {
 	}
 }
 
-func TestACacheThatCannotBeWrittenIsNoError(t *testing.T) {
+func TestAnUnwritableCacheIsNotAnError(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	large(t, file)
 	stages(t, file, Options{CacheDir: filepath.Join(file, "below a file")})
 }
 
-func TestEvictionKeepsWhatWasUsedLast(t *testing.T) {
+func TestEvictionKeepsTheMostRecentlyUsed(t *testing.T) {
 	dir := t.TempDir()
 	now := time.Now()
 	for i, name := range []string{"c.gmt", "a.gmt", "b.gmt", partialPrefix + "new", "other.txt"} {
@@ -176,8 +176,8 @@ func TestEvictionKeepsWhatWasUsedLast(t *testing.T) {
 	}
 }
 
-// TestWhatAKilledWriterLeftIsSweptWhenAFileIsOpened: no new copy has to be written for that.
-func TestWhatAKilledWriterLeftIsSweptWhenAFileIsOpened(t *testing.T) {
+// TestOpeningAFileSweepsTheLeftoversOfKilledWriters: that does not need a new copy.
+func TestOpeningAFileSweepsTheLeftoversOfKilledWriters(t *testing.T) {
 	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
 	large(t, path)
 	stages(t, path, o)
@@ -202,7 +202,7 @@ func TestWhatAKilledWriterLeftIsSweptWhenAFileIsOpened(t *testing.T) {
 	}
 }
 
-// TestAnAbandonedCopyLeavesNoFile: a program that ends while it writes a copy removes what there is of it.
+// TestAnAbandonedCopyLeavesNoFile: a program that ends while it writes a copy removes the part that it wrote.
 func TestAnAbandonedCopyLeavesNoFile(t *testing.T) {
 	dir := t.TempDir()
 	f, err := os.CreateTemp(dir, partialPrefix)

@@ -36,7 +36,7 @@ type Options struct {
 	// Skipped, if not nil, is called by OpenRun for each file of a folder that it skips because it is not a
 	// trace.
 	Skipped func(path string, why error)
-	// Waiting, if not nil, is called once where the file is a named pipe that no program writes to yet.
+	// Waiting, if not nil, is called once if the file is a named pipe that no program writes to yet.
 	Waiting func(path string)
 	// Stdin is what the path "-" reads; nil is os.Stdin.
 	Stdin io.Reader

@@ -90,7 +90,7 @@ func write(t testing.TB, path, data string) string {
 	return path
 }
 
-func TestContentAndNotTheNameDecides(t *testing.T) {
+func TestTheContentDecidesNotTheName(t *testing.T) {
 	for name, c := range map[string]struct {
 		data   string
 		format string
@@ -215,7 +215,7 @@ func TestBombsAreRefusedAndTheOverrideIsNamed(t *testing.T) {
 	}
 }
 
-func TestAWrongChecksumBehindTheTraceIsSeen(t *testing.T) {
+func TestAWrongChecksumAfterTheTraceIsDetected(t *testing.T) {
 	snapshot := `{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`
 	packed := []byte(gz(t, snapshot))
 	packed[len(packed)-8] ^= 1 // of the checksum at the end
@@ -225,7 +225,7 @@ func TestAWrongChecksumBehindTheTraceIsSeen(t *testing.T) {
 	}
 }
 
-func TestTornInputGivesWhatWasSound(t *testing.T) {
+func TestTornInputGivesTheSoundPart(t *testing.T) {
 	path := write(t, filepath.Join(t.TempDir(), "torn"), problem+"c,0,")
 	tr, err := load.Open(t.Context(), path, load.Options{})
 	if !errors.Is(err, traces.ErrFormat) || tr == nil || tr.Events.Len() != 4 || tr.Source.Path != path {
@@ -306,8 +306,8 @@ func TestRunsWithoutTraces(t *testing.T) {
 	}
 }
 
-// Every real file is a trace, but for the notes beside them, a load curve and the profile that was recorded
-// without memory events.
+// Every real file is a trace, except for the notes beside them, a load curve and a profile recorded without
+// memory events.
 func TestRealFiles(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {

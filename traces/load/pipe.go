@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// pipePatience is how long a named pipe may be without a writer before that is said.
+// pipePatience is how long a named pipe may be without a writer before Options.Waiting is called.
 const pipePatience = 300 * time.Millisecond
 
 // openPath opens a file for reading. Opening a named pipe waits for a program that writes to it: waiting is
-// told so, and ctx ends it.
+// called then, and ctx ends the wait.
 func openPath(ctx context.Context, path string, waiting func(path string)) (*os.File, error) {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode()&fs.ModeNamedPipe == 0 {

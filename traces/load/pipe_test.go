@@ -20,8 +20,8 @@ func namedPipe(t *testing.T) string {
 	return path
 }
 
-// TestANamedPipeWithoutAWriterIsWaitedFor says so once, and reads what comes then.
-func TestANamedPipeWithoutAWriterIsWaitedFor(t *testing.T) {
+// TestOpenWaitsForTheWriterOfANamedPipe says so once, and then reads what arrives.
+func TestOpenWaitsForTheWriterOfANamedPipe(t *testing.T) {
 	path := namedPipe(t)
 	told := make(chan string, 2)
 	write := func(path string) { // begins once the reader has said that it waits

@@ -50,7 +50,7 @@ func limitsOf(o Options) (limits, error) {
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil || n <= 0 {
-		return limits{}, fmt.Errorf("load: %s=%q is no number of bytes", MaxBytesVariable, s)
+		return limits{}, fmt.Errorf("load: %s=%q is not a number of bytes", MaxBytesVariable, s)
 	}
 	return limits{most: n}, nil
 }
@@ -91,7 +91,7 @@ func (g *guard) Read(p []byte) (int, error) {
 	if g.done > g.lim.most || g.lim.ratio > 0 && g.done > ratioFrom && g.done/g.lim.ratio > g.src.read {
 		return 0, &traces.FormatError{Format: "load", Offset: g.done,
 			Reason: fmt.Sprintf("the compressed file unpacks to more than %d bytes from %d", g.done, g.src.read),
-			Advice: fmt.Sprintf("if it is to be trusted, set %s to the bytes it may unpack to", MaxBytesVariable)}
+			Advice: fmt.Sprintf("if you trust it, set %s to the number of bytes it may unpack to", MaxBytesVariable)}
 	}
 	return n, err
 }

@@ -12,7 +12,7 @@ import (
 
 var unknown maybe.Int
 
-func TestAnUnknownFigureIsNeverTakenForANumber(t *testing.T) {
+func TestAnUnknownFigureIsNeverANumber(t *testing.T) {
 	if v, ok := unknown.Value(); v != 0 || ok || unknown.IsKnown() || unknown.Or(-7) != -7 ||
 		unknown.String() != "unknown" {
 		t.Errorf("%d %v %v", v, ok, unknown)
@@ -32,8 +32,8 @@ func TestAnUnknownFigureIsNeverTakenForANumber(t *testing.T) {
 	}
 }
 
-// The functions of several figures are those of the known ones alone, and unknown without any.
-func TestUnknownFiguresChangeNoSumNoMaximumAndNoFirst(t *testing.T) {
+// Functions of several figures use only the known ones, and are unknown without any.
+func TestSumMaxAndFirstIgnoreUnknownFigures(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		var all []maybe.Int

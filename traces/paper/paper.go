@@ -109,7 +109,7 @@ func parseLine(line []byte) (record, error) {
 		}
 	}
 	if len(f) == 0 || parseVerb(f[0]) == verbNone {
-		return record{}, errors.New("the line begins with none of Malloc, Free, Read, Mutable and Layer")
+		return record{}, errors.New("the line does not begin with Malloc, Free, Read, Mutable or Layer")
 	}
 	r := record{verb: parseVerb(f[0]), size: -1}
 	if len(f) != 4 && (len(f) != 3 || r.verb != verbFree) {
@@ -117,14 +117,14 @@ func parseLine(line []byte) (record, error) {
 	}
 	var err error
 	if r.addr, err = strconv.ParseUint(string(f[1]), 0, 64); err != nil {
-		return record{}, fmt.Errorf("%.30q is no address", f[1])
+		return record{}, fmt.Errorf("%.30q is not an address", f[1])
 	}
 	if r.time, err = strconv.ParseInt(string(f[len(f)-1]), 10, 64); err != nil || r.time < 0 {
-		return record{}, fmt.Errorf("%.30q is no time", f[len(f)-1])
+		return record{}, fmt.Errorf("%.30q is not a time", f[len(f)-1])
 	}
 	if len(f) == 4 {
 		if r.size, err = strconv.ParseInt(string(f[2]), 10, 64); err != nil || r.size < 0 || r.size > 1<<50 {
-			return record{}, fmt.Errorf("%.30q is no size", f[2])
+			return record{}, fmt.Errorf("%.30q is not a size", f[2])
 		}
 	}
 	return r, nil
@@ -145,7 +145,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	w := newWriter(records)
 	if err != nil {
-		w.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		w.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	w.older(records)
 	for _, r := range records {

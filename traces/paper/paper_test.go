@@ -36,14 +36,14 @@ func TestSniff(t *testing.T) {
 	}
 }
 
-// figure is what a Python script apart from this reader counted.
+// figure is what a Python script, independent of this reader, counted.
 type figure struct {
 	events, accesses, older int
 	peak, last              int64 // allocated bytes at the peak and at the end
 	kind                    traces.Kind
 }
 
-// figures stand in the order of their number of events; the third begins in the middle of training.
+// figures are ordered by their number of events; the third begins in the middle of training.
 var figures = []figure{
 	{events: 998, accesses: 2173, older: 0, peak: 187565804, last: 0, kind: traces.Accesses},
 	{events: 3315, accesses: 6456, older: 255, peak: 665434164, last: 287842108, kind: traces.Accesses},

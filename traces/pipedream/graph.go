@@ -104,7 +104,7 @@ func (g *graph) addLayer(fields []string, line int) error {
 		return errors.New(`the line is neither "node -- layer -- values" nor "node -- node"`)
 	}
 	if _, twice := g.byName[fields[0]]; twice {
-		return fmt.Errorf("%.40s stands there twice", fields[0])
+		return fmt.Errorf("%.40s appears twice", fields[0])
 	}
 	if len(g.layers) == maxLayers {
 		return fmt.Errorf("there are more than %d layers", maxLayers)
@@ -119,7 +119,7 @@ func (g *graph) addLayer(fields []string, line int) error {
 	for v := range strings.SplitSeq(values, ", ") {
 		key, text, ok := strings.Cut(v, "=")
 		if !ok {
-			return fmt.Errorf("%.40q is no value", v)
+			return fmt.Errorf("%.40q is not a value", v)
 		}
 		known, err := l.set(key, text)
 		if err != nil {
@@ -164,7 +164,7 @@ func (l *layer) set(key, text string) (known bool, err error) {
 func millis(s string) (int64, error) {
 	f, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(f >= 0 && f <= maxMillis) {
-		return 0, fmt.Errorf("%.40q is no time in milliseconds", s)
+		return 0, fmt.Errorf("%.40q is not a time in milliseconds", s)
 	}
 	return int64(math.Round(f * 1e6)), nil
 }
@@ -175,12 +175,12 @@ func size(s string) (int64, error) {
 	for part := range strings.SplitSeq(strings.Trim(s, "[]"), ";") {
 		f, err := strconv.ParseFloat(strings.TrimSpace(part), 64)
 		if err != nil || !(f >= 0 && f <= maxBytes) {
-			return 0, fmt.Errorf("%.40q is no size in bytes", s)
+			return 0, fmt.Errorf("%.40q is not a size in bytes", s)
 		}
 		sum += int64(math.Round(f))
 	}
 	if sum > maxBytes {
-		return 0, fmt.Errorf("%.40q is no size in bytes", s)
+		return 0, fmt.Errorf("%.40q is not a size in bytes", s)
 	}
 	return sum, nil
 }

@@ -70,7 +70,7 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	m := newModel(g, order)
 	if err != nil {
-		m.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; what stands behind that place is missing")
+		m.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
 	}
 	m.iteration()
 	return m.b.Finish(), err

@@ -101,8 +101,8 @@ func count(tr *traces.Trace) figure {
 	return f
 }
 
-// Every access finds its buffer live, and its first access after the allocation writes it, the blocks apart
-// that were there before.
+// Every access finds its buffer live, and a buffer's first access after its allocation writes it, except for
+// blocks that were there before.
 func checkAccesses(t *testing.T, tr *traces.Trace) {
 	t.Helper()
 	live, written := map[uint64]bool{}, map[uint64]bool{}

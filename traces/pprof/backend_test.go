@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/pprof"
 )
 
-// TestEachBackendIsNamedAndHasNoReserve: a profile says what is alive, on a TPU, a GPU or a CPU, and neither
-// what an allocator holds nor that anything failed, however much is alive.
+// TestEachBackendIsNamedAndHasNoReserve: a profile says what is alive, on a TPU, a GPU or a CPU, but not what
+// an allocator holds or that anything failed, however much is alive.
 func TestEachBackendIsNamedAndHasNoReserve(t *testing.T) {
 	for _, c := range []struct{ label, name string }{
 		{"TPU_0(process=0,(0,0,0,0))", "TPU 0"},

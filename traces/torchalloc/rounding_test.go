@@ -29,7 +29,7 @@ func TestRoundingOfKnownSizes(t *testing.T) {
 	}
 }
 
-func TestARoundedSizeHoldsItsRequestAndNeverFallsWithIt(t *testing.T) {
+func TestRoundedSizesHoldTheirRequestsAndAreMonotonic(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 100_000 {
 		var rule Rounding

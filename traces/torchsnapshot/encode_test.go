@@ -54,7 +54,7 @@ func (p *pyPickler) put() uint32 {
 	return i
 }
 
-// known writes a reference to what was written before under that identity.
+// known writes a reference to the object already written under that identity.
 func (p *pyPickler) known(identity string) bool {
 	i, ok := p.entries[identity]
 	if !ok {
@@ -211,7 +211,7 @@ func must(err error) {
 	}
 }
 
-// opcodeArgs tells how assemble writes the argument of an opcode.
+// opcodeArgs says how assemble writes the argument of an opcode.
 var opcodeArgs = map[string]struct {
 	op   byte
 	kind string

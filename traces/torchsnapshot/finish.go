@@ -12,7 +12,7 @@ import (
 // whatever the order of the source's keys. Interned values that nothing uses are dropped, and writing a trace
 // and reading it back gives the same tables.
 
-var errNoSnapshot = errors.New("this is no memory snapshot: it has neither segments nor device_traces")
+var errNoSnapshot = errors.New("this is not a memory snapshot: it has neither segments nor device_traces")
 
 // end takes the value of the whole input.
 func (f *fold) end(v value) (err error) {

@@ -327,7 +327,7 @@ func (f *fold) adopt(v value, want kind, parent value, key text) (value, error) 
 	if as := f.objects[v.ref].as; as.kind == want && (want == kStack || want == kFrame) {
 		return as, nil
 	} else if as.kind != kAbsent {
-		return value{}, limitf("%s stands in two places", want)
+		return value{}, limitf("%s appears in two places", want)
 	}
 	made, err := f.open(want, parent, key)
 	if err != nil {

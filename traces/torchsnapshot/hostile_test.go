@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// TestHostilePicklesAreRefused gives what a pickle must not make a reader do, and the words of the answer.
+// TestHostilePicklesAreRefused lists what a pickle must not make a reader do, and the expected errors.
 func TestHostilePicklesAreRefused(t *testing.T) {
 	open := "PROTO 4\nEMPTY_DICT\nMARK\nstr device_traces\n"
 	event := open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMEMOIZE\nMARK\nEMPTY_DICT\nMEMOIZE\nMARK\nstr action\nstr alloc\nSETITEMS\n"
@@ -31,7 +31,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"ext":                  {open + "BYTE 0x82\n", "opcode EXT1"},
 		"next buffer":          {open + "BYTE 0x97\n", "opcode NEXT_BUFFER; a real snapshot never holds it"},
 		"protocol 0":           {open + "BYTE 73\n", "opcode INT"},
-		"no opcode":            {open + "BYTE 0xff\n", "0xff is no opcode"},
+		"no opcode":            {open + "BYTE 0xff\n", "0xff is not an opcode"},
 		"protocol 6":           {"PROTO 6\nEMPTY_DICT\nSTOP\n", "pickle protocol 6; gmemtop reads 2 to 5"},
 		"deep lists":           {open + "EMPTY_LIST\nMARK  x300\n", "nested deeper than 256"},
 		"deep marks":           {"PROTO 4\nMARK  x300\n", "nested deeper than 256"},
@@ -58,10 +58,10 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"dup of nothing":       {"PROTO 4\nDUP\n", "DUP of nothing"},
 		"memoize nothing":      {"PROTO 4\nMEMOIZE\n", "nothing to memoize"},
 		"stop of nothing":      {"PROTO 4\nSTOP\n", "the pickle stops with 0 values"},
-		"a number":             {"PROTO 4\nBININT1 3\nSTOP\n", "this is no memory snapshot"},
-		"another dict":         {"PROTO 4\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nSTOP\n", "this is no memory snapshot"},
-		"an empty list":        {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is no memory snapshot"},
-		"a list of others":     {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n", "this is no memory snapshot"},
+		"a number":             {"PROTO 4\nBININT1 3\nSTOP\n", "this is not a memory snapshot"},
+		"another dict":         {"PROTO 4\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nSTOP\n", "this is not a memory snapshot"},
+		"an empty list":        {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is not a memory snapshot"},
+		"a list of others":     {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n", "this is not a memory snapshot"},
 		"entries without keys": {open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMARK\nEMPTY_DICT  x100000\n", "a trace entry without any key"},
 		"an open trace again":  {event + "BINGET 0\nMARK\nEMPTY_DICT\nMARK\nstr size\nBININT1 1\nSETITEMS\nAPPENDS\nAPPENDS\nEMPTY_LIST\nBINGET 0\nEMPTY_DICT\n", ""},
 	} {
@@ -80,20 +80,20 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheAnswerToForeignFiles says what to do.
-func TestTheAnswerToForeignFiles(t *testing.T) {
+// TestErrorsForForeignFiles checks that errors say what to do.
+func TestErrorsForForeignFiles(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
 		"empty":       {"", "the file is empty"},
 		"lfs pointer": {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "git lfs pull"},
 		"noise":       {"\x00\x01\x02\x03", "neither a pickle of protocol 2 to 5 nor JSON"},
-		"json array":  {"[1, 2]", "this is no memory snapshot"},
-		"json object": {`{"a": {"b": []}}`, "this is no memory snapshot"},
+		"json array":  {"[1, 2]", "this is not a memory snapshot"},
+		"json object": {`{"a": {"b": []}}`, "this is not a memory snapshot"},
 		"json cut":    {`{"segments": [`, "the file ends in the middle"},
-		"json word":   {`{"segments": nil}`, `"nil" is no value`},
+		"json word":   {`{"segments": nil}`, `"nil" is not a value`},
 		"json comma":  {`{"segments": [] "a"}`, "',' should be"},
 		"json colon":  {`{"segments" []}`, "':' should be"},
 		"json key":    {`{1: 2}`, "where a key should be"},
-		"json number": {`{"segments": -}`, `"-" is no number`},
+		"json number": {`{"segments": -}`, `"-" is not a number`},
 		"json escape": {`{"\q": 1}`, `escape \q`},
 		"json hex":    {`{"\u12x4": 1}`, `in a \u escape`},
 		"json deep":   {strings.Repeat(`{"a":`, 300), "nested deeper than 256"},

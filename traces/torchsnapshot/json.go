@@ -337,7 +337,7 @@ func (j *jsonReader) number() (value, error) {
 	if bytes.ContainsAny(p, ".eE") || string(p) == "-Infinity" {
 		x, err := strconv.ParseFloat(string(p), 64)
 		if err != nil && !errors.Is(err, strconv.ErrRange) {
-			return value{}, limitf("%.40q is no number", p)
+			return value{}, limitf("%.40q is not a number", p)
 		}
 		return floatValue(x), nil
 	}
@@ -346,7 +346,7 @@ func (j *jsonReader) number() (value, error) {
 	}
 	x, ok := new(big.Int).SetString(string(p), 10)
 	if !ok {
-		return value{}, limitf("%.40q is no number", p)
+		return value{}, limitf("%.40q is not a number", p)
 	}
 	return j.f.integer(x)
 }
@@ -380,6 +380,6 @@ func (j *jsonReader) literal() (value, error) {
 		if len(p) < 5 && j.w.atEnd && j.w.pos == j.w.end {
 			return value{}, errTruncated
 		}
-		return value{}, limitf("%.40q is no value", p)
+		return value{}, limitf("%.40q is not a value", p)
 	}
 }

@@ -116,7 +116,7 @@ func TestDamagedPagesAreErrorsWithAPlace(t *testing.T) {
 		"data of nothing": {whole[:data] + "\"}]", "the file is empty", false},
 		"not base64":      {whole[:half] + "!" + whole[half+1:], "the page's data are not base64", true},
 		"cut":             {whole[:half], "the file ends in the middle", true},
-		"another pickle":  {whole[:data] + "gARLAy4=\"}]", "this is no memory snapshot", false},
+		"another pickle":  {whole[:data] + "gARLAy4=\"}]", "this is not a memory snapshot", false},
 		"code in it":      {whole[:data] + "gARjb3MKc3lzdGVtCi4=\"}]", "which makes Python run code", false},
 		"data far too late": {"<html>local_files" + strings.Repeat(" ", maxPageHead) + whole[data-40:],
 			"no snapshot up to here", false},

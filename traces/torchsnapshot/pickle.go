@@ -240,7 +240,7 @@ func refusal(op byte) error {
 	name, ok := refused[op]
 	switch {
 	case !ok:
-		return limitf("0x%02x is no opcode of a pickle", op)
+		return limitf("0x%02x is not an opcode of a pickle", op)
 	case strings.IndexByte(runsCode, op) >= 0:
 		return limitf("opcode %s, which makes Python run code; a real snapshot never holds it, and gmemtop never runs it", name)
 	}

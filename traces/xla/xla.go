@@ -148,7 +148,7 @@ func (x *reader) begin(n int, s string) error {
 func (x *reader) value(n int, s string) error {
 	m := valueLine.FindStringSubmatch(s)
 	if m == nil || x.now == nil {
-		return fail(n, fmt.Sprintf("%.60q is no value of an allocation", s))
+		return fail(n, fmt.Sprintf("%.60q is not a value of an allocation", s))
 	}
 	size, err := strconv.ParseInt(m[2], 10, 64)
 	offset, err2 := strconv.ParseInt(m[3], 10, 64)

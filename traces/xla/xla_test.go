@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/xla"
 )
 
-// dump is shaped as jaxlib writes it; what stands behind the allocations is from older releases.
+// dump is shaped as jaxlib writes it; the part after the allocations is from older releases.
 const dump = `BufferAssignment:
 allocation 0: size 1048576, maybe-live-out:
  value: <86 fusion.6 @0> (size=524288,offset=0): f32[256,512]{1,0}
@@ -34,7 +34,7 @@ func read(text string) (*traces.Trace, error) {
 	return xla.Read(context.Background(), strings.NewReader(text), nil)
 }
 
-func TestAnAssignmentIsWhatAProgramNeeds(t *testing.T) {
+func TestAnAssignmentIsReadAsTheProgramsNeeds(t *testing.T) {
 	forms := map[string]string{"as it is": dump, "with CR": strings.ReplaceAll(dump, "\n", "\r\n")}
 	for name, text := range forms {
 		tr, err := read(text)

@@ -181,7 +181,7 @@ func TestArrowGoReadsARecordingAndARepairedOne(t *testing.T) {
 	}
 }
 
-// A stream that arrow-go writes has no checksums: it is refused as it is, and never believed.
+// A stream that arrow-go writes has no checksums, so it is refused.
 func TestAStreamThatArrowGoRewroteIsRefused(t *testing.T) {
 	var out bytes.Buffer
 	var w *ipc.Writer
