@@ -16,48 +16,47 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Choice is what a training is to be run with: a plan, and on what terms.
+// Choice is the plan to run a training with, and its terms.
 type Choice struct {
 	// Name is what people call the plan.
 	Name string
-	// Budget returns what the plan of a problem is to fit into, of so many bytes of room for tensors, 0 where
-	// that is unknown; nil for a plan that was made before.
+	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors in bytes
+	// (0 if unknown). It is nil for a ready-made plan.
 	Budget func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
-	// Make makes the plan of a problem for a budget, or reads it.
+	// Make plans a problem for a budget, or reads a ready-made plan.
 	Make func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error)
-	// Pools says that the plan only chooses addresses.
+	// Pools says that the plan chooses addresses and nothing else.
 	Pools bool
-	// Eager turns a plan into what eager PyTorch can carry out of it, nil where that is nothing.
+	// Eager keeps the part of a plan that eager PyTorch can carry out, nil if there is none.
 	Eager func(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error)
-	// Caching returns what PyTorch's caching allocator takes for a step without a plan.
+	// Caching returns the memory that PyTorch's caching allocator needs for a step without a plan.
 	Caching func(ctx context.Context, p *plan.Problem) (int64, error)
 	// MostOverhead is the share of its step time that the plan may cost, 0 for any.
 	MostOverhead float64
 	Results      live.Results
 	Hardware     live.Hardware
-	// Offload has what is saved wait on the host for as long as there is no plan, though it would fit.
+	// Offload keeps saved tensors on the host while there is no plan, even if they would fit on the device.
 	Offload bool
 
 	mu   sync.Mutex
 	made map[string]Made // by the problem's shape and the room for it
 }
 
-// RoomShare is the share of the device's free memory that is planned with: the rest is for workspaces, which
-// no recording shows, and for what lies between tensors.
+// RoomShare is the share of the device's free memory that plans may use: the rest is for workspaces, which no
+// recording shows, and for gaps between tensors.
 const RoomShare = 0.9
 
-// Made is a plan, and what the simulator predicts it to add to a step, in nanoseconds.
+// Made is a plan and the time that the simulator predicts it adds to a step, in nanoseconds.
 type Made struct {
 	*plan.Plan
 	added int64
 }
 
-// ErrNothingLeaves says that a plan is empty.
+// ErrNothingLeaves says that eager PyTorch can carry out no part of a plan.
 var ErrNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
-// Plan returns the plan of a problem for so many bytes of room, 0 where that is not known. Of problems of one
-// shape, as those of ranks that train on equal parts of a batch, the first is planned for: its plan is that
-// of the others as well.
+// Plan plans a problem for a room in bytes, 0 if unknown. Problems of one shape, such as those of ranks that
+// train on equal parts of a batch, share the plan made for the first of them.
 func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room int64) (Made, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,6 @@ func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room int64) (Made, e
 	return m, nil
 }
 
-// planned makes or reads the plan of a problem.
 func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Made, err error) {
 	m.Plan, err = c.within(ctx, p, room)
 	switch {
@@ -101,7 +99,7 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 	return m, err
 }
 
-// within returns the part of the plan for this room that eager PyTorch can carry out.
+// within plans for this room and returns the part that eager PyTorch can carry out.
 func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
 	plans := func(budget int64) (*plan.Plan, error) {
 		pl, err := c.Make(ctx, p, budget)
@@ -123,8 +121,8 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan
 	return live.InRoom(ctx, p, room, budget, plans)
 }
 
-// eager returns the part of a plan that eager PyTorch can carry out. It returns a plan that has nothing to do
-// as it is, and an error where no part of one can be carried out.
+// eager returns the part of a plan that eager PyTorch can carry out. A plan that has nothing to do is
+// returned unchanged; it is an error if no part of a plan can be carried out.
 func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
 	if of.Executor == plan.TorchEager || c.Pools {
 		return of, nil
@@ -143,26 +141,26 @@ func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*pl
 		ErrNothingLeaves)
 }
 
-// fits reports whether the training runs without a plan too: what PyTorch's caching allocator takes for it is
-// within the share of the room that is planned with.
+// fits reports whether the training also runs without a plan: whether PyTorch's caching allocator needs at
+// most RoomShare of the room.
 func (c *Choice) fits(ctx context.Context, p *plan.Problem, room int64) (bool, error) {
 	all, err := c.Caching(ctx, p)
 	return err == nil && room > 0 && float64(all) <= RoomShare*float64(room), err
 }
 
-// replans is how often a plan that no longer fits the training is made again before it is given up.
+// replans is how often to plan again for a training that has changed before giving up.
 const replans = 3
 
-// whyGivenUp returns the reason of a plan's end without saying that the training goes on: it is planned for
-// again, which says so.
+// whyGivenUp returns why a plan ended, without "training goes on as before": gmemtop plans again and says so
+// itself.
 func whyGivenUp(err error) string {
 	why := strings.TrimPrefix(report.Printable(strings.TrimSpace(err.Error())), errGivenUp.Error()+": ")
 	return strings.TrimPrefix(why, "off, and training goes on as before: ")
 }
 
-// train has a choice carried out in one process until ctx is done: it describes the training, plans, and
-// holds the plan, and begins again where the training's steps have changed. seat is the process's among the
-// ranks. It calls tell with every change. The error says why the choice is no longer carried out.
+// train carries a choice out in one process until ctx is done: it describes the training, plans, holds the
+// plan, and starts over when the training's steps change. seat is the process's seat among the ranks. It
+// calls tell with every change. The error says why the choice is no longer carried out.
 func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell func(live.News)) error {
 	defer seat.Leave()
 	if err := m.FirstStep(ctx); err != nil {
@@ -202,7 +200,7 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 					return err
 				}
 			}
-			if onCPU && !c.Hardware.Chosen { // what a plan costs there is measured in steps without one
+			if onCPU && !c.Hardware.Chosen { // a plan's cost there is measured against steps without one
 				if p, err = target.Problem(ctx, c.Hardware); err != nil {
 					return err
 				}

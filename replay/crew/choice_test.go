@@ -10,7 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// A plan that swaps in the first of two micro-batches costs time, and the second holds as much as before.
+// A plan that swaps only in the first of two micro-batches costs time and saves nothing: the second holds as
+// much as before.
 func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 	p := plantest.Accumulated(2, 6, 1<<20, 1e6)
 	pairs := p.Pairs()

@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// What is predicted of a training on a CPU is what its own steps took: bytes to the byte, and the processor
-// time of copies and of ops that run again to within a factor that no load of the machine comes near. A
-// preset of a GPU predicts no time of the thread at all for copies, and a rate in a loop was off by six.
+// Predictions for a training on a CPU match its own steps: bytes exactly, and the processor time of copies
+// and recomputed ops to within a factor that no load of the machine comes near. A GPU preset predicts no
+// thread time for copies at all, and a rate measured in a loop was off by a factor of six.
 func TestWhatPlansCostOnACPUIsPredictedByMeasuringInTheTraining(t *testing.T) {
 	t.Parallel()
 	l := startLiveWith(t, []string{"OMP_NUM_THREADS=1"}, "../../examples/gpt2.py", "--device", "cpu",
@@ -79,7 +79,7 @@ func TestWhatPlansCostOnACPUIsPredictedByMeasuringInTheTraining(t *testing.T) {
 	}
 }
 
-// everySecond returns a plan that swaps every second tensor that can be.
+// everySecond returns a plan that swaps every second tensor that can be swapped.
 func everySecond(p *plan.Problem) (*plan.Plan, error) {
 	var d plan.Decisions
 	for k, g := range p.Gaps(1, 1) {

@@ -19,16 +19,16 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// counted is what a step of testdata/counted.py said of itself.
+// counted is what a step of testdata/counted.py printed about itself.
 type counted struct {
 	on                       int
 	peak, reserved, ofDriver int64
 }
 
-// TestAPlanOnAStandinGPUTakesWhatIsPredicted compares what plans of a training on a GPU were predicted to
-// take, what they were measured to, and what torch and the driver count in the training itself: footprints
-// are equal to the byte, and so is the process as a whole, context included. torch's cache is given back once
-// with each plan, and not otherwise.
+// TestAPlanOnAStandinGPUTakesWhatIsPredicted compares the memory predicted for plans of a training on a GPU
+// with the memory measured, and with the counts of torch and the driver inside the training: footprints are
+// equal to the byte, and so is the whole process, context included. Each plan empties torch's cache once;
+// nothing else does.
 func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 	for _, o := range inject.Check(os.Getpid()).Obstacles {
 		if errors.Is(o, inject.ErrNotPermitted) || errors.Is(o, inject.ErrUnsupported) {

@@ -15,14 +15,14 @@ import (
 
 // Crew is the processes of a training.
 type Crew struct {
-	// Lead is the process that is watched by itself, or shown.
+	// Lead is the watched process, or the one on the screen.
 	Lead *Member
 
 	look func(ctx context.Context) (list []*Member, more bool)
 	gate live.Gate
 }
 
-// OfWatch returns the ranks of the training that is watched, or the process alone where it has none.
+// OfWatch returns the ranks of the watched training, or the process alone if it has none.
 func OfWatch(w *job.Watch) *Crew {
 	return New(NewMember(w.History, w.Process), func(ctx context.Context) ([]*Member, bool) {
 		list, more := w.Members(ctx)
@@ -30,8 +30,8 @@ func OfWatch(w *job.Watch) *Crew {
 	})
 }
 
-// OfJob returns the processes that train together with lead. Of the whole job they are those that train with
-// the first, for as long as the command runs.
+// OfJob returns the processes that train together with lead. For a whole job they are the processes that
+// train with the first one, for as long as the command runs.
 func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
 	return New(NewMember(lead.History, lead), func(context.Context) ([]*Member, bool) {
 		list, more := j.Members(lead, whole)
@@ -40,7 +40,7 @@ func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
 }
 
 // New returns a crew. look returns the processes that train now, with lead among them and in the order in
-// which they are shown, and whether others may still come. It is called now and then while a plan is on.
+// which they are shown, and whether others may still come. It is called repeatedly while a plan is on.
 func New(lead *Member, look func(ctx context.Context) (list []*Member, more bool)) *Crew {
 	return &Crew{Lead: lead, look: look}
 }
@@ -48,10 +48,10 @@ func New(lead *Member, look func(ctx context.Context) (list []*Member, more bool
 // crewLook is the time between two calls of look.
 const crewLook = 500 * time.Millisecond
 
-// keyTraining is the key of the notice that says how a plan goes.
+// keyTraining is the key of the notice about a plan's progress.
 const keyTraining = "training"
 
-// Tell shows all who watch one of the processes how a plan goes.
+// Tell shows a plan's progress to every viewer of any of the processes.
 func (c *Crew) Tell(ctx context.Context, text string) {
 	n := capture.Notice{Key: keyTraining, Text: text}
 	c.Lead.History.Notice(n)
@@ -72,8 +72,8 @@ func (c *Crew) Offloads(ctx context.Context) bool {
 // patience is how long processes may take to end a plan.
 const patience = 5 * time.Second
 
-// TakeAway ends the plan in every process, no matter which viewer started it. That viewer sees that its
-// plan was turned off.
+// TakeAway ends the plan in every process, whichever viewer started it. That viewer sees that its plan was
+// turned off.
 func (c *Crew) TakeAway(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -97,15 +97,14 @@ func (c *Crew) TakeAway(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// muster gathers the news of a training's ranks and tells them as one.
+// muster merges the news of a training's ranks.
 type muster struct {
 	tell  func(live.News)
 	mu    sync.Mutex
 	ranks []live.Rank
 }
 
-// add adds a rank and returns what changes its news. One that was started again takes the place of the one
-// that ended.
+// add adds a rank and returns a function that changes its news. A restarted rank replaces the one that ended.
 func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +121,7 @@ func (p *muster) add(name string) func(f func(r *live.Rank)) {
 	}
 }
 
-// say tells the news of all.
+// say tells the merged news.
 func (p *muster) say() {
 	if len(p.ranks) == 1 {
 		p.tell(p.ranks[0].News)
@@ -134,8 +133,8 @@ func (p *muster) say() {
 // gone reports whether a rank that ended with err has ended with its process.
 func gone(err error) bool { return errors.Is(err, ErrEnded) }
 
-// Train has a choice carried out in every process until ctx is done, in those that come later too. It calls
-// tell with every change, one at a time. The error says why no process carries it out any more.
+// Train carries a choice out in every process until ctx is done, including processes that join later. It
+// calls tell with every change, one at a time. The error says why no process carries it out any more.
 func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -151,7 +150,7 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 			if !known[h.PID] {
 				known[h.PID] = true
 				seat := c.gate.Seat()
-				seat.Begin() // before any of the others goes on
+				seat.Begin() // before any other goes on
 				seats, fresh = append(seats, seat), append(fresh, h)
 			}
 		}
@@ -191,7 +190,7 @@ func allGone(ranks []live.Rank) bool {
 	return !slices.ContainsFunc(ranks, func(r live.Rank) bool { return !r.Gone })
 }
 
-// join has a choice carried out in one process of several.
+// join carries a choice out in one process of several.
 func (m *Member) join(ctx context.Context, w *Choice, seat *live.Seat, news func(func(r *live.Rank))) error {
 	err := m.Err
 	if err == nil {

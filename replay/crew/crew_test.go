@@ -13,12 +13,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// rankedJob is a rank that has taken a step, and takes orders without carrying any out.
+// rankedJob is a rank that has taken a step and accepts orders but carries none out.
 func rankedJob(rank int) *Member {
 	return stepped(capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}, 0, deaf{})
 }
 
-func TestWhatBecomesOfOneRankKeepsTheOthersFromNothing(t *testing.T) {
+func TestTheFateOfOneRankDoesNotAffectTheOthers(t *testing.T) {
 	ctx, off := context.WithTimeout(t.Context(), 20*time.Second)
 	defer off()
 	first, second, late := rankedJob(0), rankedJob(1), rankedJob(2)
@@ -80,8 +80,7 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 		ErrEnded) {
 		t.Errorf("%v", err)
 	}
-	// Of a job that goes on, ranks that ended may be started again, and those that refused are not waited
-	// for.
+	// While a job goes on, ranks that ended may be restarted; ranks that refused are not waited for.
 	c := of(gone)
 	look := c.look
 	looks := 0
@@ -99,7 +98,7 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 	}
 }
 
-func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
+func TestNothingIsMeasuredWhenOneRankCannotBeAttachedTo(t *testing.T) {
 	none := func(context.Context, *plan.Problem, string) (*plan.Plan, error) {
 		return nil, errors.New("this test does not plan")
 	}
@@ -115,7 +114,7 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 		taken.History.Step(capture.Step{Index: 1 + i, Carried: capture.Carried{Plan: 3}})
 	}
 	go func() {
-		for i := int64(10); t.Context().Err() == nil; i++ { // however late it is looked at
+		for i := int64(10); t.Context().Err() == nil; i++ { // however late the crew looks
 			time.Sleep(20 * time.Millisecond)
 			taken.History.Step(capture.Step{Index: i, Carried: capture.Carried{Plan: 3}})
 		}
@@ -130,7 +129,7 @@ func TestWhatIsMeasuredInAllRanksIsNotSaidOfSome(t *testing.T) {
 	}
 }
 
-func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
+func TestTheAnswerToAnOrderSaysWhyThePlanEnded(t *testing.T) {
 	for _, c := range []struct {
 		answer capture.Answer
 		want   error
@@ -157,7 +156,7 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 			_, err := h.Steps(t.Context(), 7, 1000)
 			over <- err
 		}()
-		for i := range int64(50) { // however many steps come before and behind it
+		for i := range int64(50) { // however many steps come before and after it
 			w.History.Step(capture.Step{Index: i + 1, Carried: capture.Carried{Plan: 7 * (i % 2)}})
 		}
 		w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderAccepted})
@@ -177,7 +176,7 @@ func TestWhyAPlanEndedIsTheAnswerToItsOrder(t *testing.T) {
 	}
 }
 
-func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
+func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 	w := rankedJob(0)
 	heard := make(chan capture.Order)
 	w.Control = deaf{heard: heard}
@@ -231,7 +230,7 @@ func TestADescriptionIsWhatItsOwnOrderCaptured(t *testing.T) {
 	if tr, err := done(7, 7); tr != mine || err != nil {
 		t.Errorf("%p of %p and %p: %v", tr, mine, others, err)
 	}
-	// The last step that is known ran under plan 7, which has ended since: steps as they come are described.
+	// The last known step ran under plan 7, which has since ended: new steps are described as they come.
 	if tr, err := done(0, 0); tr != mine || err != nil {
 		t.Errorf("of no plan: %v", err)
 	}

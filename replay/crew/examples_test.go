@@ -21,8 +21,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// smallExamples are the trainings of folder examples, as small as a processor trains some thousand steps of
-// in a minute.
+// smallExamples are the trainings in folder examples, small enough for a CPU to train some thousand steps in
+// a minute.
 var smallExamples = map[string]string{
 	"mlp.py":      "--batch 8200 --inputs 16 --layers 4 --width 32 --dropout 0.1",
 	"resnet50.py": "--batch 8 --image 32 --width 4 --classes 10",
@@ -31,22 +31,22 @@ var smallExamples = map[string]string{
 	"vit.py":      "--batch 8 --image 32 --patch 4 --layers 2 --width 32 --heads 2 --classes 10",
 }
 
-// stepsUnder is how many steps each manager is carried out for. Of all examples fifty take about five minutes
-// on two cores, which is for those who ask for it; otherwise one that steps fast is tried.
+// stepsUnder is how many steps to run under each manager. Fifty steps of every example take about five
+// minutes on two cores, so they run only on request; by default one fast example is tried.
 var stepsUnder = flag.Int("steps-under", 0,
-	"how many steps each manager is carried out for in TestEveryManagerLearnsTheSameOnEveryExample, of "+
-		"every example, and has code that inductor compiled served by a pool as well; "+
-		"0 is four, of one of them")
+	"how many steps to run under each manager in TestEveryManagerLearnsTheSameOnEveryExample, of "+
+		"every example; a pool also serves code that inductor compiled; "+
+		"0 means four steps of one example")
 
-// fewSteps are carried out by default, of an example that steps fast.
+// fewSteps is the default, for one fast example.
 const (
 	fewSteps = 4
 	quickest = "gpt2.py"
 )
 
-// TestEveryManagerLearnsTheSameOnEveryExample has every manager that works in a running training carried out
-// for some steps of every example, on and off at random, and compares parameters and gradients behind every
-// single step with those of the same training alone.
+// TestEveryManagerLearnsTheSameOnEveryExample runs every manager that works in a running training for some
+// steps of every example, on and off at random, and compares parameters and gradients after every single step
+// with those of the same training alone.
 func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -107,7 +107,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	t.Logf("on how many examples: %v", under)
 }
 
-// replayOnly are the managers that need what a running PyTorch has not: docs/carry.md says which.
+// replayOnly are the managers that need something that a running PyTorch lacks: docs/carry.md lists them.
 var replayOnly = map[string]bool{"gmlake": true, "smartpool-swap": true}
 
 // carriedPlan is a plan in the agent's words.
@@ -117,7 +117,7 @@ type carriedPlan struct {
 	pool    bool
 }
 
-// everyPlan has all managers plan for the training, each for the first of some budgets for which it moves or
+// everyPlan plans for the training with all managers, each for the first of some budgets at which it moves or
 // drops anything at all.
 func (l *liveTraining) everyPlan() []carriedPlan {
 	l.t.Helper()
@@ -164,7 +164,7 @@ func (l *liveTraining) everyPlan() []carriedPlan {
 	return plans
 }
 
-// moving returns a manager's plan under which something leaves memory, nil where it makes none.
+// moving returns a manager's plan that takes something out of memory, nil if it makes none.
 func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 	l.t.Helper()
 	all, _ := p.PeakLive()
@@ -192,8 +192,8 @@ func (l *liveTraining) moving(m plan.Manager, p *plan.Problem) []byte {
 	return nil
 }
 
-// someSteps has a plan carried out for some steps in all, on and off at random, and returns how often it was
-// turned on. first is the number of plans before.
+// someSteps carries a plan out for some steps in all, on and off at random, and returns how often it was
+// turned on. first is the number of earlier plans.
 func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (toggles int64) {
 	l.t.Helper()
 	steps := cmp.Or(*stepsUnder, fewSteps)

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// hold has a training stand still: it begins no step as long as a file is there that HOLD names in its
-// environment. What a test does meanwhile, plan or compile or wait for another process, takes as long as the
-// machine is busy and costs the training no steps.
+// hold pauses a training: it starts no step while the file named by HOLD in its environment exists. Whatever
+// a test does meanwhile (planning, compiling, waiting for another process) then costs the training no steps,
+// however busy the machine is.
 type hold struct {
 	t    *testing.T
 	path string
 
 	mu  sync.Mutex
-	now int // how many want it to stand still
+	now int // how many callers want the training paused
 }
 
 func newHold(t *testing.T) *hold {
@@ -23,10 +23,10 @@ func newHold(t *testing.T) *hold {
 	return &hold{t: t, path: filepath.Join(t.TempDir(), "hold")}
 }
 
-// environ is what the training is to have in its environment.
+// environ returns the variable to set in the training's environment.
 func (h *hold) environ() string { return "HOLD=" + h.path }
 
-// on has it stand still from its next step on, until off is called as often.
+// on pauses the training before its next step, until off has been called as often as on.
 func (h *hold) on() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +47,7 @@ func (h *hold) off() {
 	}
 }
 
-// still has it stand still until the function that it returns is called. A training that lasts however long
+// still pauses the training until the returned function is called. A training that runs for as long as needed
 // takes a nil hold.
 func (h *hold) still() (on func()) {
 	if h == nil {

@@ -31,7 +31,7 @@ import (
 // torch returns the interpreter that has torch.
 var torch = torchtest.Python
 
-// learntTheSame compares what a training learnt with what it learns without plans, to the bit.
+// learntTheSame checks that a training learnt the same as without plans, to the bit.
 func learntTheSame(t *testing.T, got, want string) {
 	t.Helper()
 	if got != want {
@@ -59,14 +59,13 @@ func startLive(t *testing.T, argv ...string) *liveTraining {
 	return startLiveWith(t, []string{"PACE=0.02"}, argv...)
 }
 
-// startLiveWith has words of its own in the environment.
+// startLiveWith adds variables to the environment.
 func startLiveWith(t *testing.T, env []string, argv ...string) *liveTraining {
 	t.Helper()
 	return launchLive(t, pytorch.Launch{Argv: argv, Env: env})
 }
 
-// launchLive starts a script in the interpreter that has torch, with words of the launch's own in the
-// environment.
+// launchLive starts a script in the interpreter that has torch, with extra variables in its environment.
 func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	t.Helper()
 	launch.Argv = append([]string{torch(t)}, launch.Argv...)
@@ -123,8 +122,8 @@ func (l *liveTraining) end() string {
 	return torchtest.Learned(v.Output)
 }
 
-// alone returns what scenarios learn without gmemtop, by scenario. They are trained in one process, since
-// nothing takes as long as to import torch.
+// alone returns what scenarios learn without gmemtop, by scenario. They train in one process, since importing
+// torch takes longest.
 func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	t.Helper()
 	cmd := exec.Command(torch(t), script, strings.Join(scenarios, ","))
@@ -152,8 +151,8 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	return learnt
 }
 
-// describedHeld is a training that stands still while nobody waits for its description. What is made of a
-// description takes as long as the machine is busy and costs the training no steps.
+// describedHeld is a training that is paused unless somebody waits for its description, so that work on a
+// description costs the training no steps, however busy the machine is.
 type describedHeld struct{ *liveTraining }
 
 func (d describedHeld) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
@@ -164,8 +163,7 @@ func (d describedHeld) Describe(ctx context.Context, number int64) (*traces.Trac
 	return d.liveTraining.Describe(ctx, number)
 }
 
-// problem describes the training until it has two steps of which neither was an odd one: of equal number of
-// ops.
+// problem describes the training until it has two ordinary steps: two with the same number of ops.
 func (l *liveTraining) problem() *plan.Problem {
 	l.t.Helper()
 	defer l.hold.still()()
@@ -180,8 +178,8 @@ func (l *liveTraining) problem() *plan.Problem {
 	}
 }
 
-// plans returns what managers make of the training that eager PyTorch can carry out, in the agent's words, by
-// name.
+// plans returns the managers' plans for the training that eager PyTorch can carry out, in the agent's words,
+// by name.
 func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 	l.t.Helper()
 	defer l.hold.still()()
@@ -221,7 +219,7 @@ func (l *liveTraining) plans(p *plan.Problem, names string) map[string][]byte {
 	return words
 }
 
-// anyHardware is what plans are made for where only what they change is looked at.
+// anyHardware is the hardware to plan for when a test only looks at what plans change.
 var anyHardware = live.Hardware{Hardware: hardware.Presets()[0], Chosen: true}
 
 func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
@@ -259,8 +257,8 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
-// One viewer asks for steps while another asks for some to plan on: both get theirs.
-func TestOfTwoOrdersToDescribeNoneIsLost(t *testing.T) {
+// One viewer asks for steps while another asks for steps to plan with: both get theirs.
+func TestTwoOrdersToDescribeAreBothCarriedOut(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	l := startLive(t, scenarios, "mlp@100000")
@@ -288,10 +286,10 @@ func (l *liveTraining) index() int64 {
 	return v.Steps[len(v.Steps)-1].Index + 1
 }
 
-// toggle has plans carried out, one after the other and now and then none, for some steps each, until so many
-// steps are over and one plan was on at least, or the training is over. It returns how many it had carried
-// out, what they moved in bytes and ran again in nanoseconds, and how many tensors stayed that were to leave;
-// a plan that was given up counts as one.
+// toggle runs plans one after the other, and now and then none, for some steps each, until so many steps are
+// over and at least one plan was on, or the training is over. It returns how many plans ran, the bytes they
+// moved plus the nanoseconds they recomputed, and how many tensors stayed that should have left; a plan that
+// was given up counts as one such tensor.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
 	missed int64) {
 	l.t.Helper()
@@ -328,7 +326,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 	return toggles, freed, missed
 }
 
-// under has a plan carried out, or none, and returns the next steps that ran so.
+// under turns a plan on, or all plans off, and returns the next steps that ran that way.
 func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step, error) {
 	if err := l.Carry(l.t.Context(), number, words); err != nil {
 		return nil, err
@@ -336,13 +334,13 @@ func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step
 	return l.Steps(l.t.Context(), number, steps)
 }
 
-// over reports whether an error is that of a training that is over, which may come while a plan is on.
+// over reports whether an error says that the training is over, which may happen while a plan is on.
 func (l *liveTraining) over(err error) bool {
 	return err != nil && (errors.Is(err, ErrEnded) || errors.Is(err, pytorch.ErrNotConnected) ||
 		l.History.Snapshot().Ended)
 }
 
-func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
+func TestAwkwardProgramsLearnTheSameUnderPlans(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	all := []string{"twice@250", "penalty@250", "varied@250", "trips@400", "stops@300", "hooked@250",
@@ -370,8 +368,8 @@ func TestProgramsThatPlansGetIntoTheWayOfLearnTheSame(t *testing.T) {
 	}
 }
 
-// forwardComesFirst checks that no op up to the last that autograd saves is taken for one of the backward
-// pass.
+// forwardComesFirst checks that no op up to the last one whose tensors autograd saves is mistaken for one of
+// the backward pass.
 func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	t.Helper()
 	last := 0
@@ -388,7 +386,7 @@ func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	}
 }
 
-func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testing.T) {
+func TestAPlanEndsWhenTheProgramSetsItsOwnSavedTensorHooks(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	const scenario, half = "wrapped@600", 300
@@ -423,11 +421,11 @@ func TestAPlanEndsWhereTheProgramHasHooksOfTheSameKindAroundItsModules(t *testin
 	learntTheSame(t, l.end(), alone(t, awkward, scenario)[scenario])
 }
 
-// compiledUnseen is why a test that compiles needs a newer torch.
+// compiledUnseen says why a test that compiles needs a newer torch.
 const compiledUnseen = "torch.compile of an older one takes the hooks off the steps of all optimizers, so " +
 	"that no step is seen"
 
-func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
+func TestAPlanEndsWhenTheProgramIsCompiled(t *testing.T) {
 	torchtest.Needs(t, 206, compiledUnseen)
 	t.Parallel()
 	const scenario = "compiles@500"
@@ -459,7 +457,7 @@ func TestAPlanEndsWhereTheProgramIsCompiled(t *testing.T) {
 	}
 }
 
-func TestAPlanThatTheHostHasNoRoomForOrUnderWhichResultsDifferIsGivenUp(t *testing.T) {
+func TestPlansThatExceedHostMemoryOrChangeResultsAreGivenUp(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	l := startLive(t, awkward, "wobbles@100000")

@@ -18,14 +18,13 @@ import (
 
 // Member is one process of a training.
 type Member struct {
-	// History is what is known of the process, and Control takes orders for it. They are nil where Err is
-	// not.
+	// History is what we know of the process, and Control takes orders for it. Both are nil if Err is not.
 	History *capture.History
 	Control capture.Controller
-	// PID and Name are the process's number and what people call it, as far as they are known.
+	// PID and Name are the process's number and display name, as far as they are known.
 	PID  int
 	Name string
-	// Err says why the process takes no orders, nil where it does.
+	// Err says why the process takes no orders, nil if it does.
 	Err error
 
 	mu     sync.Mutex
@@ -34,7 +33,7 @@ type Member struct {
 
 var _ live.PoolMember = (*Member)(nil)
 
-// NewMember returns a process whose session is kept and that takes orders.
+// NewMember returns a process that records its history and takes orders.
 func NewMember(s *capture.History, c capture.Controller) *Member {
 	t := s.Snapshot().Target
 	return &Member{History: s, Control: c, PID: t.PID, Name: t.Name()}
@@ -52,14 +51,14 @@ func membersOf(list []job.Member) (members []*Member) {
 	return members
 }
 
-// describedSteps is how many steps a plan is made of: what runs again has to have been the same in all of
+// describedSteps is how many steps a plan is made from: ops to recompute must have been the same in all of
 // them.
 const describedSteps = 2
 
 // ErrEnded is wrapped by errors of a training that has ended.
 var ErrEnded = errors.New("the training ended")
 
-// Why there are no more steps under a plan.
+// Why no more steps run under a plan.
 var (
 	errGivenUp = errors.New("the plan is not carried out")
 	errDiffer  = errors.New("turned off, since what is learnt may not be the same to the bit (--results " +
@@ -71,7 +70,7 @@ type orderError struct{ capture.Answer }
 
 func (e *orderError) Error() string { return e.Text }
 
-// Until waits until f is done or returns an error, or the training ends.
+// Until waits until f returns true or an error, or the training ends.
 func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
 	return m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if ok, err := f(v); ok || err != nil {
@@ -84,12 +83,12 @@ func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error
 	})
 }
 
-// FirstStep waits until a step has ended since the process is watched.
+// FirstStep waits until the first watched step has ended.
 func (m *Member) FirstStep(ctx context.Context) error {
 	return m.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil })
 }
 
-// order gives an order and waits until it is done. The error is an orderError where it was refused.
+// order gives an order and waits until it is done. A refusal is an orderError.
 func (m *Member) order(ctx context.Context, o capture.Order) error {
 	if err := m.Control.Order(ctx, o); err != nil {
 		return err
@@ -103,7 +102,7 @@ func (m *Member) order(ctx context.Context, o capture.Order) error {
 	})
 }
 
-// describe has steps captured and returns the window.
+// describe captures steps and returns the window.
 func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Window, err error) {
 	o.ID = capture.NewOrderID()
 	if err := m.order(ctx, o); err != nil {
@@ -121,10 +120,10 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 	return w, errors.New("the captured steps were lost on their way: try again")
 }
 
-// offloads says whether what the training saves waits on the host where there is no plan.
+// offloads reports whether the training keeps saved tensors on the host while there is no plan.
 func (m *Member) offloads() bool { return m.History.Snapshot().Target.Offloads }
 
-// keep has what is saved stay on the device where there is no plan, and waits until it does.
+// keep makes saved tensors stay on the device while there is no plan, and waits until they do.
 func (m *Member) keep(ctx context.Context) error {
 	return m.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Keep})
 }
@@ -166,7 +165,7 @@ func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {
 	return m.Control.Order(ctx, o)
 }
 
-// liveStep says of a step what plans are judged by.
+// liveStep returns the figures of a step that plans are judged by.
 func liveStep(s *capture.Step) live.Step {
 	return live.Step{Time: s.End - s.Start, Work: s.Work, OutTime: int64(s.Carried.OutTime),
 		InTime: int64(s.Carried.InTime), Out: s.Carried.Out, In: s.Carried.In, Again: int64(s.Carried.Again),
@@ -201,7 +200,7 @@ func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, e
 	return steps, err
 }
 
-// planEnded returns why a plan is not carried out, or no more; nil where it is or may still be.
+// planEnded returns why a plan is not or no longer carried out; nil if it is or still may be.
 func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 	a, ok := v.Answered(order)
 	if number == 0 || !ok || a.State != capture.OrderRefused && a.State != capture.OrderEnded {
@@ -216,12 +215,12 @@ func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 	return fmt.Errorf("%w: %s", errGivenUp, a.Text)
 }
 
-// RecordedSteps is how many steps of the allocator a plan is made of: what is alive across a step's end shows
-// in the next but one.
+// RecordedSteps is how many steps of the allocator a plan is made from: memory alive across a step's end
+// shows in the next but one.
 const RecordedSteps = 3
 
-// Target returns the process as a target of plans that choose addresses, or of those that move and drop what
-// is saved.
+// Target returns the process as a target of plans that choose addresses, or of plans that move and drop saved
+// tensors.
 func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live.Target, error) {
 	if !pooled {
 		return live.NewTarget(m, o), nil
@@ -233,7 +232,7 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 	return live.NewPoolTarget(m, library, o), nil
 }
 
-// DescribeEvents implements live.PoolMember. The memory of a GPU is recorded by torch itself.
+// DescribeEvents implements live.PoolMember. For a GPU torch records the memory itself.
 func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
 	v := m.History.Snapshot()
 	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
@@ -254,7 +253,7 @@ func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Tr
 	return w.Trace, nil
 }
 
-// reachable has f use a process for as long as it is connected, once no plan of another viewer is on.
+// reachable runs f while the process is connected, once no other viewer's plan is on.
 func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) error) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
@@ -263,15 +262,15 @@ func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) erro
 	if err == nil {
 		err = f(ctx)
 	}
-	// it was once, since it is known
+	// // known processes were connected once, so this one has ended
 	if errors.Is(err, pytorch.ErrNotConnected) || errors.Is(err, job.ErrNotConnected) {
 		return ErrEnded
 	}
 	return ended(ctx, err)
 }
 
-// severed ends work with a training whose connection is lost while it goes on: nothing that was asked for
-// comes any more, and no step says that it ended.
+// severed ends work with a training that goes on after its connection is lost: nothing we asked for comes any
+// more, and no step says that it ended.
 func (m *Member) severed(ctx context.Context, end context.CancelCauseFunc) {
 	_ = m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if v.Severed != "" {
@@ -281,7 +280,7 @@ func (m *Member) severed(ctx context.Context, end context.CancelCauseFunc) {
 	})
 }
 
-// ended returns nil where the end was asked for, and why it was not where the connection was lost.
+// ended returns nil if the caller asked for the end, and the reason if the connection was lost.
 func ended(ctx context.Context, err error) error {
 	if why := context.Cause(ctx); why != nil && !errors.Is(why, context.Canceled) {
 		return why
@@ -292,7 +291,6 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-// errTaken says that another viewer's plan is on.
 var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in " +
 	"the Managers view of gmemtop attach takes that away")
 
@@ -305,7 +303,7 @@ func (m *Member) under() int64 {
 	return 0
 }
 
-// freeWithin is how many steps may end until one has run without a plan.
+// freeWithin is how many steps may end before one must have run without a plan.
 const freeWithin = 3
 
 // free waits until steps run without a plan.

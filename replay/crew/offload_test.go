@@ -18,9 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// A training that does not fit trains from its first step on with what it saves on the host, until there is a
-// plan that fits, and again when that has gone; a plan that was made meanwhile is that of a training that
-// keeps everything, and nothing of all this changes a bit of what is learnt.
+// A training that does not fit keeps its saved tensors on the host from its first step on, until there is a
+// plan that fits, and again after that plan has gone. A plan made meanwhile is the same as for a training
+// that keeps everything, and none of this changes a bit of what is learnt.
 func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -48,7 +48,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	if s := l.unplanned(); s.Carried.Out == 0 {
 		t.Errorf("when the plan has gone: %+v", s.Carried)
 	}
-	// on a processor nothing is won by that, and a plan costs what it was measured to
+	// on a CPU offloading gains nothing, and a plan costs what was measured
 	x = managed("joint", live.Hardware{Hardware: anyHardware.Hardware}, share(80))
 	makes, measured := x.Make, false
 	x.Make = func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
@@ -116,7 +116,7 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 	}
 }
 
-// share is the budget of so many percent of what is alive at the peak.
+// share is a budget in percent of the bytes alive at the peak.
 func share(percent int64) func(*plan.Problem) int64 {
 	return func(p *plan.Problem) int64 {
 		all, _ := p.PeakLive()
@@ -124,8 +124,8 @@ func share(percent int64) func(*plan.Problem) int64 {
 	}
 }
 
-// trainOn has a choice carried out until it is on, and returns what was said then; afterwards the plan is
-// taken away.
+// trainOn carries a choice out until the plan is on, returns the news at that point, and takes the plan away
+// afterwards.
 func (l *liveTraining) trainOn(w *Choice) (on live.News) {
 	l.t.Helper()
 	ctx, cancel := context.WithCancel(l.t.Context())

@@ -30,7 +30,7 @@ func (l *liveTraining) pooled() *live.Target {
 	return x
 }
 
-// pool returns a plan of the training's allocations in the agent's words, and what it says.
+// pool returns a plan for the training's allocations, in the agent's words and as a table.
 func (l *liveTraining) pool(manager string) (words []byte, table live.Table, footprint int64) {
 	l.t.Helper()
 	ctx := l.t.Context()
@@ -93,8 +93,8 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 	}
 }
 
-// toggled has a pool's plan come and go at random steps, until the training is over where that comes first,
-// and returns how many steps ran under it, and how many of their allocations found no place.
+// toggled turns a pool's plan on and off at random steps, at most until the training is over, and returns how
+// many steps ran under it and how many of their allocations found no place.
 func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64) {
 	l.t.Helper()
 	r := rand.New(rand.NewPCG(3, 4))
@@ -119,8 +119,8 @@ func (l *liveTraining) toggled(words []byte, toggles int64) (under, missed int64
 	return under, missed
 }
 
-// TestAPoolServesCompiledCode has graphs of torch.compile run eagerly, and as code of their own where there
-// is a compiler for that.
+// TestAPoolServesCompiledCode runs torch.compile's graphs eagerly, and as compiled code if there is a
+// compiler.
 func TestAPoolServesCompiledCode(t *testing.T) {
 	torchtest.Needs(t, 206, "torch.compile of an older one takes the hooks off the steps of all "+
 		"optimizers, so that no step is seen")
@@ -186,7 +186,7 @@ func TestAPoolIsMeasuredInTheTraining(t *testing.T) {
 	learntTheSame(t, l.end(), alone(t, scenarios, "convnet@300")["convnet@300"])
 }
 
-func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
+func TestANewBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	l := startLive(t, awkward, "grows@800")
@@ -208,7 +208,7 @@ func TestAnotherBatchSizeEndsAPoolAndTrainingGoesOn(t *testing.T) {
 	learntTheSame(t, l.end(), alone(t, awkward, "grows@800")["grows@800"])
 }
 
-func TestWhatKeepsAPoolAwayIsReported(t *testing.T) {
+func TestTheReasonForRefusingAPoolIsReported(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	l := startLive(t, scenarios, "mlp@100000")
@@ -246,7 +246,7 @@ func TestWhatKeepsAPoolAwayIsReported(t *testing.T) {
 		!strings.Contains(err.Error(), "another pool is in use in this process") {
 		t.Errorf("recorded under a plan: %v", err)
 	}
-	// what is saved may be asked for meanwhile
+	// saved tensors may still be described meanwhile
 	if tr, err := l.Describe(t.Context(), 0); err != nil || len(tr.Ops) == 0 {
 		t.Errorf("described under a plan: %v", err)
 	}

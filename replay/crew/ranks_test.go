@@ -28,7 +28,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// liveRanks is a training of several processes that is watched as gmemtop run does.
+// liveRanks is a training of several processes, watched the way gmemtop run watches it.
 type liveRanks struct {
 	*job.Job
 	t       *testing.T
@@ -36,7 +36,7 @@ type liveRanks struct {
 	hold    *hold
 }
 
-// patient is how long something is waited for that comes in seconds where there is a processor for it.
+// patient is how long to wait for something that takes seconds on an idle processor.
 const patient = 5 * time.Minute
 
 // startRanks starts a command and waits until so many of its processes train as ranks.
@@ -105,8 +105,8 @@ func (l *liveRanks) end() string {
 	return torchtest.Learned(out)
 }
 
-// beside has a plan of a manager carried out in all ranks, gives f the news as they come, and takes it away
-// once f is content.
+// beside carries a manager's plan out in all ranks, passes the news to f, and takes the plan away once f
+// returns true.
 func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) error {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
@@ -126,7 +126,7 @@ func (l *liveRanks) beside(manager string, f func(n live.News) (content bool)) e
 	return err
 }
 
-// managed is the choice of a manager's plan for a budget.
+// managed returns the choice of a manager's plan for a budget.
 func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64) *Choice {
 	list, err := managers.Select(manager)
 	if err != nil {
@@ -148,13 +148,13 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 		}}
 }
 
-// ninety is a budget of nine tenths of what a step holds.
+// ninety is a budget of nine tenths of what a step holds at its peak.
 func ninety(p *plan.Problem) int64 {
 	b, _ := p.PeakLive()
 	return b * 9 / 10
 }
 
-// ranked says what is on in the ranks of some news.
+// ranked returns the state of each rank in some news.
 func ranked(n live.News) string {
 	var list []string
 	for i := range n.Ranks {
@@ -174,7 +174,7 @@ func (l *liveRanks) unplanned(list []*Member) {
 	}
 }
 
-func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
+func TestRanksLearnTheSameWhilePlansComeAndGo(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	for _, scenario := range []string{"ddp@200", "fsdp@150"} {
@@ -186,7 +186,7 @@ func TestRanksLearnTheSameWhilePlansComeAndGoInAllOfThem(t *testing.T) {
 			steps, _ := strconv.ParseInt(count, 10, 64)
 			ranks := startRanks(t, 2, torch(t), scenarios, scenario)
 			var work sync.WaitGroup
-			// each at random steps of its own, so that a plan is on in both, in one and in none
+			// each at random steps of its own: a plan is on in both, in one or in none
 			for i, h := range ranks.until(2) {
 				l := &liveTraining{Member: h, t: t, hold: ranks.hold}
 				work.Go(func() {
@@ -235,11 +235,11 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 	learntTheSame(t, ranks.end(), alone(t, scenarios, "ddp@400")["ddp@400"])
 }
 
-// twoOfThem starts two processes that are called ranks and know nothing of each other: the second when it is
-// let begin. Only the first knows the hold, and stands still while torch is imported once more.
+// twoOfThem starts two processes that call themselves ranks and know nothing of each other; the second waits
+// for a signal. Only the first knows the hold, and pauses while torch is imported once more.
 type twoOfThem struct {
 	*liveRanks
-	begin string // the file that lets the second begin
+	begin string // the file that starts the second
 }
 
 func startTwo(t *testing.T, first, second string) *twoOfThem {
@@ -251,14 +251,14 @@ HOLD= RANK=1 WORLD_SIZE=2 %[1]s %[2]s %[4]s & wait`,
 	return &twoOfThem{startRanks(t, 1, "sh", "-c", script), begin}
 }
 
-// second lets the second begin.
+// second starts the second rank.
 func (l *twoOfThem) second() {
 	if err := os.WriteFile(l.begin, nil, 0o600); err != nil {
 		l.t.Error(err)
 	}
 }
 
-// both lets the second begin, and returns both when they train.
+// both starts the second rank and returns both when they train.
 func (l *twoOfThem) both() []*Member {
 	l.t.Helper()
 	defer l.hold.still()()
@@ -266,7 +266,7 @@ func (l *twoOfThem) both() []*Member {
 	return l.until(2)
 }
 
-// killSecond kills the second rank. To kill number 0 would be to kill this program's own group.
+// killSecond kills the second rank. Killing number 0 would kill this program's own process group.
 func (l *liveRanks) killSecond() {
 	l.t.Helper()
 	list := l.Processes()
@@ -283,7 +283,7 @@ func (l *liveRanks) killSecond() {
 	}
 }
 
-func TestARankThatComesLateHasThePlanAndOneThatDiesDoesNotEndIt(t *testing.T) {
+func TestALateRankJoinsThePlanAndADyingOneDoesNotEndIt(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	ranks := startTwo(t, "gpt@700", "convnet@100000")
@@ -348,7 +348,7 @@ func guestOf(t *testing.T, pid int) *job.Watch {
 	return w
 }
 
-func TestASecondViewerOfOneRankReachesAllAndTakesAnothersPlanAway(t *testing.T) {
+func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 	torch(t)
 	t.Parallel()
 	ranks := startTwo(t, "gpt@1200", "convnet@100000")
@@ -360,7 +360,7 @@ func TestASecondViewerOfOneRankReachesAllAndTakesAnothersPlanAway(t *testing.T) 
 	over := make(chan error, 1)
 	err := ranks.beside("vdnn-all", func(n live.News) bool {
 		if ranked(n) == "rank 0 on, rank 1 on" && n.CountOn() == 2 && len(over) == 0 {
-			// what is seen along is a little late
+			// the guest's view lags a little behind
 			for late := time.Now().Add(time.Minute); screen.Elsewhere() == "" && time.Now().Before(late); {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -382,7 +382,7 @@ func TestASecondViewerOfOneRankReachesAllAndTakesAnothersPlanAway(t *testing.T) 
 		t.Errorf("it is said to be there still: %s", said)
 	}
 
-	// A plan that is named where one attaches comes and goes with the screen.
+	// A plan named when attaching comes and goes with the screen.
 	off, taken := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

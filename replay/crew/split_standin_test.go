@@ -20,9 +20,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// TestAModelOnTwoGPUsLearnsTheSameUnderPlans has plans come and go in a training whose layers lie on two GPUs
-// in turn, and compares parameters, gradients and optimizer state of every step with those of the same
-// training alone.
+// TestAModelOnTwoGPUsLearnsTheSameUnderPlans turns plans on and off in a training whose layers alternate
+// between two GPUs, and compares parameters, gradients and optimizer state of every step with those of the
+// same training alone.
 func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 	for _, order := range []string{standin.Once, standin.Late} {
 		t.Run(order, func(t *testing.T) {

@@ -19,10 +19,10 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// TestEveryManagerLearnsTheSameOnAStandinGPU has every manager that works in a running training, those that
-// choose addresses as well, carried out for some steps of a training by PyTorch's own CUDA code, on and off
-// at random, and compares parameters, gradients, buffers and optimizer state behind every step with those of
-// the same training alone. The GPU does its work as late as it may, or in an order that is drawn.
+// TestEveryManagerLearnsTheSameOnAStandinGPU runs every manager that works in a running training, pools
+// included, for some steps of a training by PyTorch's own CUDA code, on and off at random, and compares
+// parameters, gradients, buffers and optimizer state after every step with those of the same training alone.
+// The GPU does its work as late as it may, or in a random order.
 func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 	for _, x := range []struct{ script, flags, order string }{
 		{"mlp.py", "--batch 1024 --inputs 16 --layers 4 --width 64 --dropout 0.1", standin.Late},
@@ -86,8 +86,8 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 	return learned
 }
 
-// A plan that a person asks for is carried out in all ranks of a training over NCCL and taken away from all,
-// while streams do their work as late as they may; the ranks learn the same to the bit as alone.
+// All ranks of a training over NCCL carry out a plan and drop it again on request, while streams do their
+// work as late as they may; the ranks learn the same as alone, to the bit.
 func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 	standintest.Computing(t)
 	for wrap, manager := range map[string]string{"ddp": "capuchin", "fsdp": "vdnn-all"} {

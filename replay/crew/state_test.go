@@ -18,9 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// TestAHundredTogglesLeaveTheProcessAsItWas brings the agent into a process that trains, has plans of all
-// kinds come and go in it a hundred times, and takes it away while one is carried out. The process itself
-// compares its threads, files, hooks, functions and modes with what they were before.
+// TestAHundredTogglesLeaveTheProcessAsItWas attaches the agent to a training process, turns plans of all
+// kinds on and off a hundred times, and detaches it while a plan is on. The process itself compares its
+// threads, files, hooks, functions and modes with those before.
 func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	h := torchtest.NewHost(t)
 	t.Parallel()
@@ -51,7 +51,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	}
 	without := func() (cpu float64, resident int64) { // in ticks a step, and bytes
 		from, first := ticks(t, h.PID()), l.index()
-		for resident = 0; resident == 0; { // which not every step tells
+		for resident = 0; resident == 0; { // which not every step reports
 			list, err := l.Steps(ctx, 0, 100)
 			if err != nil {
 				t.Fatal(err)
@@ -71,7 +71,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for n := range int64(len(names)) { // what is loaded once is there then
+	for n := range int64(len(names)) { // by now everything that loads once is loaded
 		toggle(n + 1)
 	}
 	stepBefore, before := without()
@@ -100,7 +100,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	h.Compare()
 }
 
-// TestAPlanIsRemadeWhenStepsChange has a training go over to larger batches while a plan is on.
+// TestAPlanIsRemadeWhenStepsChange switches a training to larger batches while a plan is on.
 func TestAPlanIsRemadeWhenStepsChange(t *testing.T) {
 	torch(t)
 	t.Parallel()
@@ -131,7 +131,7 @@ func TestAPlanIsRemadeWhenStepsChange(t *testing.T) {
 	}
 }
 
-// ticks returns the processor time of a process, a hundred to the second.
+// ticks returns the processor time of a process, in hundredths of a second.
 func ticks(t *testing.T, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Target is a training of several processes as one target of plans.
+// Target presents a training of several processes as one target of plans.
 type Target struct {
 	crew   *Crew
 	pooled bool
@@ -23,17 +23,16 @@ type Target struct {
 	ranks  []*targetRank
 }
 
-// A Replan makes the named manager's plan for the problem of a process that differs from the one that was
-// planned for.
+// A Replan plans with the named manager for a process whose problem differs from the one first planned for.
 type Replan func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error)
 
-// Target returns the processes as a target of plans that choose addresses, where pooled is set, or else of
-// plans that move and drop what is saved.
+// Target returns the processes as a target of plans that choose addresses if pooled is set, and otherwise of
+// plans that move and drop saved tensors.
 func (c *Crew) Target(pooled bool, o live.Options, replan Replan) *Target {
 	return &Target{crew: c, pooled: pooled, opt: o, plan: replan}
 }
 
-// targetRank is one process of it.
+// targetRank is one process of the training.
 type targetRank struct {
 	name   string
 	of     *Member
@@ -50,8 +49,7 @@ func (t *Target) Ranks() int { return len(t.ranks) }
 // Name implements replay.Target.
 func (*Target) Name() string { return live.Name }
 
-// each has f done for all ranks at once, each for as long as it is connected, and returns their errors by
-// name.
+// each runs f for all ranks at once, each while it is connected, and returns their errors by name.
 func (t *Target) each(ctx context.Context, f func(ctx context.Context, i int,
 	r *targetRank) error) error {
 	errs := make([]live.Rank, len(t.ranks))
@@ -106,9 +104,9 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 	return most, nil
 }
 
-// Run implements replay.Target: every process carries out the plan, or where it is not like the one that was
-// planned for, its own by the same manager. What is measured is said of the training as a whole: the memory
-// of the process that holds most, the time of the slowest.
+// Run implements replay.Target: every process carries out the plan or, if its problem differs, its own plan
+// by the same manager. The measurement is for the training as a whole: the memory of the process that holds
+// most, the time of the slowest.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	o plan.RunOptions) (plan.Measurement, error) {
 	all := make([]plan.Measurement, len(t.ranks))
@@ -121,7 +119,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 			}
 		}
 		ro := o
-		if i > 0 { // it is told once what all do
+		if i > 0 { // one rank reports for all
 			ro.Progress = nil
 		}
 		all[i], err = r.target.Run(ctx, r.p, own, ro)
@@ -154,7 +152,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 			max(m.WorkAfter, x.WorkAfter)
 		m.CopyTime = max(m.CopyTime, x.CopyTime)
 		m.Elapsed, m.Verified = max(m.Elapsed, x.Elapsed), m.Verified && x.Verified
-		if i > 0 { // of the one host
+		if i > 0 { // on the one host
 			m.PinnedPeak += x.PinnedPeak
 		}
 	}
@@ -169,7 +167,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	return m, nil
 }
 
-// onGPUs adds to options what the driver counts for the process, where it trains on a GPU.
+// onGPUs adds the driver's count for the process to the options if it trains on a GPU.
 func (m *Member) onGPUs(o live.Options) live.Options {
 	if who := m.History.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
 		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })

@@ -20,9 +20,9 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// TestAHundredTogglesLeaveNothingBehindOnAStandinGPU has plans that swap, drop and choose addresses come and
-// go a hundred times in a training by PyTorch's own CUDA code, on a GPU that works as late as it may. Each
-// step learns the same as without, to the bit; and when the agent has gone, so have its hooks, patches,
+// TestAHundredTogglesLeaveNothingBehindOnAStandinGPU turns plans that swap, drop and choose addresses on and
+// off a hundred times in a training by PyTorch's own CUDA code, on a GPU that works as late as it may. Each
+// step learns the same as without, to the bit; and once the agent has gone, so have its hooks, patches,
 // threads, objects, device memory and pinned memory.
 func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	const toggles = 100
@@ -30,7 +30,7 @@ func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 	stop := filepath.Join(t.TempDir(), "stop")
 	l := launchLive(t, pytorch.Launch{Argv: []string{"testdata/toggled.py"}, Env: append(env, "STOP="+stop)})
 	var plans []carriedPlan
-	// bytes of host memory that plans take, those of one size together, and all that was ever taken
+	// bytes of host memory that plans take, counting each size once, and all that was ever pinned
 	var slabs, pinned int64
 	sizes := map[int64]bool{}
 	for _, x := range l.everyPlan() {

@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// TrainTold has a choice carried out as [Crew.Train] does, until ctx is done, and says how that goes. All
-// viewers get it as a notice; say, where it is not nil, gets what matters to a user without a screen.
+// TrainTold carries a choice out as [Crew.Train] does, until ctx is done, and reports progress. All viewers
+// get it as a notice; say, if not nil, gets what matters to a user without a screen.
 func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, say func(text string)) {
 	if say == nil {
 		say = func(string) {}

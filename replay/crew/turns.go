@@ -12,28 +12,28 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 )
 
-// Turns lets one at a time use the training that a screen watches. The zero value watches nothing. Its
-// methods are safe for concurrent use.
+// Turns lets one caller at a time use the training on a screen. The zero value has no training. Its methods
+// are safe for concurrent use.
 type Turns struct {
 	mu  sync.Mutex
 	now *watched // nil while no training is watched
 }
 
-// watched is a training that is watched, and what it is asked to do.
+// watched is a training on the screen and the work asked of it.
 type watched struct {
-	shown func() *Crew    // its processes, with the one that is shown
-	ctx   context.Context // until it is let go of
+	shown func() *Crew    // its processes, with the one on the screen
+	ctx   context.Context // until gmemtop detaches
 	stop  context.CancelFunc
 	work  sync.WaitGroup
-	turn  chan struct{} // taken by its user
+	turn  chan struct{} // held by the current user
 	last  atomic.Int64  // the number of the plan that was on when the turn ended: one of ours
 }
 
-// ErrNoTraining says that there is nothing to carry a plan out in.
+// ErrNoTraining says that there is no training to carry a plan out in.
 var ErrNoTraining = errors.New("no training is watched here: gmemtop attach PID watches one")
 
-// Watch offers a training for use; shown returns its processes. leave ends that and waits until its user is
-// done. It must be called before the training is let go of.
+// Watch offers a training for use; shown returns its processes. leave withdraws the offer and waits until its
+// user is done; call it before detaching from the training.
 func (t *Turns) Watch(shown func() *Crew) (leave func()) {
 	w := &watched{shown: shown, turn: make(chan struct{}, 1)}
 	w.ctx, w.stop = context.WithCancel(context.Background())
@@ -51,7 +51,7 @@ func (t *Turns) Watch(shown func() *Crew) (leave func()) {
 	}
 }
 
-// training returns the processes, nil where they carry no plans out.
+// training returns the processes, nil if they cannot carry plans out.
 func (w *watched) training() *Crew {
 	if w == nil {
 		return nil
@@ -64,7 +64,7 @@ func (w *watched) training() *Crew {
 	return c
 }
 
-// Training names the training that is watched, "" for none that carries plans out.
+// Training names the watched training, "" if there is none that can carry plans out.
 func (t *Turns) Training() string {
 	t.mu.Lock()
 	c := t.now.training()
@@ -76,7 +76,7 @@ func (t *Turns) Training() string {
 	return fmt.Sprintf("process %d: %s", who.PID, who.Command())
 }
 
-// Use has f use the training until it is let go of. It waits for its turn.
+// Use waits for its turn and calls f, whose context ends when gmemtop detaches from the training.
 func (t *Turns) Use(ctx context.Context, f func(ctx context.Context, c *Crew) error) error {
 	t.mu.Lock()
 	w := t.now
@@ -100,13 +100,13 @@ func (t *Turns) Use(ctx context.Context, f func(ctx context.Context, c *Crew) er
 	case <-ctx.Done():
 		return nil
 	}
-	if ctx.Err() != nil || w.ctx.Err() != nil { // let go of while it waited
+	if ctx.Err() != nil || w.ctx.Err() != nil { // detached while this call waited
 		return nil
 	}
 	return ended(ctx, f(ctx, c))
 }
 
-// Elsewhere says which plan of another viewer the training trains with, "" for none.
+// Elsewhere says which plan of another viewer is on, "" for none.
 func (t *Turns) Elsewhere() string {
 	t.mu.Lock()
 	w := t.now

@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
-// deaf is a source that takes every order and carries none out. It sends them to heard where that is set.
+// deaf is a source that takes every order and carries none out. It sends them to heard if that is set.
 type deaf struct {
 	capture.Controller
 	heard chan capture.Order
@@ -25,7 +25,7 @@ func (d deaf) Order(_ context.Context, o capture.Order) error {
 	return nil
 }
 
-// stepped is a process that has taken a step under the plan of a number.
+// stepped is a process that has taken a step under the plan with this number.
 func stepped(t capture.Target, under int64, source capture.Controller) *Member {
 	m := &Member{History: capture.NewHistory(capture.Limits{}), Control: source, PID: t.PID, Name: t.Name()}
 	m.History.Begin(t)
@@ -33,7 +33,7 @@ func stepped(t capture.Target, under int64, source capture.Controller) *Member {
 	return m
 }
 
-// watchedJob is a job whose steps run under the plan of a number.
+// watchedJob is a job whose steps run under the plan with this number.
 func watchedJob(under int64, source capture.Controller) *Member {
 	t := capture.Target{PID: 4242, Argv: []string{"python", "train.py"}}
 	if source != nil {
@@ -54,7 +54,7 @@ func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
 	})
 }
 
-func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
+func TestPlansNeedAWatchedTrainingThatTakesThem(t *testing.T) {
 	p := &Turns{}
 	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, ErrNoTraining) {
 		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
@@ -77,7 +77,7 @@ func TestPlansAreCarriedOutWhereATrainingIsWatchedThatTakesThem(t *testing.T) {
 	leave()
 }
 
-func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
+func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 	p := &Turns{}
 	leave := p.Watch(watchedJob(0, deaf{}).alone)
 	began, over := make(chan live.Phase, 8), make(chan error, 2)
@@ -102,11 +102,11 @@ func TestLeavingTheScreenEndsWhatATrainingWasAskedFor(t *testing.T) {
 		t.Error("two plans are carried out at once")
 	}
 	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, ErrNoTraining) {
-		t.Errorf("behind the screen a plan is taken: %v", err)
+		t.Errorf("a plan is taken after the screen was left: %v", err)
 	}
 }
 
-func TestAPlanWhoseTrainingIsLostEndsWithTheReason(t *testing.T) {
+func TestALostConnectionEndsAPlanWithTheReason(t *testing.T) {
 	p := &Turns{}
 	w := watchedJob(0, deaf{})
 	defer p.Watch(w.alone)()
@@ -128,7 +128,7 @@ func TestAPlanWhoseTrainingIsLostEndsWithTheReason(t *testing.T) {
 	}
 }
 
-func TestATrainingThatSomebodyElseHasTrainWithAPlanTakesNoSecond(t *testing.T) {
+func TestATrainingUnderAnotherViewersPlanTakesNoSecond(t *testing.T) {
 	p := &Turns{}
 	w := watchedJob(7, deaf{})
 	defer p.Watch(w.alone)()
