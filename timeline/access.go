@@ -8,13 +8,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// AccessesOf returns the accesses to an allocation while it was active, in order; nil where the trace has
-// none. An access belongs to the allocation whose rounded bytes hold its address.
+// AccessesOf returns the accesses to an allocation while it was active, in order; nil if the trace has none.
+// An access belongs to the allocation whose rounded bytes hold its address.
 func (d *Device) AccessesOf(a AllocID) []traces.Access {
 	rows := accesses.Of(d)
 	table := d.tl.Trace.Accesses
 	start, end := d.Allocs.Start[a], d.Allocs.End[a]
-	// An access before event e happens when all events up to e-1 have.
+	// An access "before event e" happens once all events up to e-1 have happened.
 	from := sort.Search(len(rows), func(i int) bool { return Moment(int(table[rows[i]].Event)-d.first-1) >= start })
 	var out []traces.Access
 	for _, r := range rows[from:] {
@@ -29,7 +29,7 @@ func (d *Device) AccessesOf(a AllocID) []traces.Access {
 	return out
 }
 
-// accesses are the rows of the trace's accesses that are the device's, in order.
+// accesses returns the rows of the trace's accesses to the device, in order.
 var accesses = NewMemo(func(d *Device) []int32 {
 	table := d.tl.Trace.Accesses
 	var rows []int32

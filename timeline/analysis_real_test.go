@@ -36,7 +36,7 @@ func TestIterationsAndPhasesFollowEachOtherOnEverySnapshot(t *testing.T) {
 	})
 }
 
-func TestNoLeverSavesMoreThanThereIsOnEverySnapshot(t *testing.T) {
+func TestNoLeverSavesMoreThanExistsOnEverySnapshot(t *testing.T) {
 	timelinetest.Snapshots(t, func(t *testing.T, d *timeline.Device) {
 		a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 		if err != nil {
@@ -83,7 +83,7 @@ func TestATraceDoesNotDifferFromItselfOnEverySnapshot(t *testing.T) {
 	})
 }
 
-// The rows of a diff are the two peaks, whatever stacks are joined.
+// The rows of a diff add up to the two peaks, whichever stacks are joined.
 func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	a, b := timelinetest.Snapshot(t, "*memory_snapshot_200.pickle"),
 		timelinetest.Snapshot(t, "*memory_snapshot_200_mixed_precision.pickle")
@@ -116,7 +116,7 @@ func TestADiffOfFullAgainstMixedPrecisionAddsUpToBothPeaks(t *testing.T) {
 	t.Log(x.Sentence(timeline.IEC))
 }
 
-func TestASnapshotDumpedAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
+func TestASnapshotAfterAnOutOfMemoryIsExplainedFromItsSegmentsAlone(t *testing.T) {
 	d := timelinetest.Snapshot(t, "*oom_snapshot.pickle")
 	a, err := autopsy.Of(context.Background(), d, timeline.IEC)
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// Cases of analysis: testdata/analysis_*.txtar hold a script (see timelinetest.Script) under "trace", for
-// differences two under "a" and "b", and after them the tables that are wanted; each name says which question
-// is asked.
+// Cases of analysis: testdata/analysis_*.txtar hold a script (see timelinetest.Script) under "trace", or two
+// under "a" and "b" for differences, followed by the expected tables, each named after its question.
 func TestAnalysisTables(t *testing.T) {
 	files, err := filepath.Glob("testdata/analysis_*.txtar")
 	if err != nil || len(files) == 0 {

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// eachArchive runs f on each txtar archive that a pattern of testdata names. With -update the answers of f
-// are written into the archive; otherwise they are compared with what it has. f gets the archive's section
-// "trace" and the name of each other section, and returns what that section should be.
+// eachArchive runs f on each txtar archive in testdata that matches a pattern. With -update the answers of f
+// are written into the archive; otherwise they are compared with its contents. f gets the archive's section
+// "trace" and the name of each other section, and returns the expected contents of that section.
 func eachArchive(t *testing.T, pattern string, f func(t *testing.T, trace, section string) string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join("testdata", pattern))

@@ -2,9 +2,9 @@ package timeline
 
 import "context"
 
-// liveSet is the live set of a moment that moves forward: what died is dropped, what came to life is
-// appended, so that the set stays in the order of Allocs. Moving costs O(size + log n), with the ends and
-// sizes beside the ids so that the walk is sequential.
+// liveSet is the live set at a moment that moves forward: dead allocations are dropped and new ones appended,
+// which keeps the set in the order of Allocs. Moving costs O(size + log n), with the ends and sizes beside
+// the ids so that the walk is sequential.
 type liveSet struct {
 	d     *Device
 	begun AllocID
@@ -14,7 +14,7 @@ type liveSet struct {
 	fresh []AllocID
 }
 
-// advance moves the set to m, which is not before the last one.
+// advance moves the set to m, which must not lie before the previous moment.
 func (l *liveSet) advance(m Moment) {
 	n := 0
 	for i, end := range l.ends {
@@ -56,7 +56,7 @@ func (l *liveSet) stack(minBytes int64) []Band {
 	if bottom > 0 {
 		bands = append(bands, Band{Top: bottom, Alloc: NoAlloc, Count: 1})
 	}
-	run := Band{Alloc: NoAlloc} // of small ones
+	run := Band{Alloc: NoAlloc} // of small neighbours
 	var largest int64
 	flush := func() {
 		if run.Count > 0 {

@@ -13,8 +13,8 @@ import (
 )
 
 // trainingTrace makes about n events of a training run: 96 parameters that live throughout, then iterations
-// of 48 layers with six temporaries each, activations that the backward pass frees in reverse order, and a
-// segment event now and then.
+// of 48 layers with six temporaries each, activations that the backward pass frees in reverse order, and
+// occasional segment events.
 func trainingTrace(n int) *traces.Trace {
 	b := traces.NewBuilder()
 	dev := b.Device(traces.DeviceGPU, 0)
@@ -176,7 +176,7 @@ func BenchmarkColumns240Of10M(b *testing.B) {
 func BenchmarkCategoryColumns240Of10M(b *testing.B) {
 	d := bigDevice()
 	if _, err := timeline.CategoryColumns(context.Background(), d, d.Full(timeline.AxisTime),
-		1); err != nil { // what is computed once
+		1); err != nil { // computed once, outside the timing
 		b.Fatal(err)
 	}
 	for name, w := range zooms(d) {

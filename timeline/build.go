@@ -9,15 +9,15 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// manyEvents is the size of a trace from which Build collects garbage first. What its reader left then makes
-// room for Build's columns, a third of the peak of the whole process; the collection costs a few
+// manyEvents is the size of a trace from which Build collects garbage first. Garbage that the reader left
+// then makes room for Build's columns, a third of the peak of the whole process; the collection costs a few
 // milliseconds, since neither has pointers.
 const manyEvents = 2 << 20
 
 // Build computes lifetimes, series and totals of every device of a frozen trace: two walks over the events,
-// O(n) time, devices in parallel. progress, where not nil, is called from one goroutine at a time with events
-// visited so far and to visit in all (each counts once a walk). It returns the context's error as soon as
-// that is cancelled.
+// O(n) time, devices in parallel. progress, if not nil, is called from one goroutine at a time with the
+// events visited so far and in total (each event counts once per walk). It returns the context's error as
+// soon as that is cancelled.
 func Build(ctx context.Context, tr *traces.Trace, progress func(done, total int64)) (*Timeline, error) {
 	if tr.Events.Len() >= manyEvents {
 		runtime.GC()
@@ -64,7 +64,7 @@ func counter(total int64, progress func(done, total int64)) tick {
 	}
 }
 
-// addLosses adds a device's losses, one row a name.
+// addLosses adds a device's losses, one row for each name.
 func (t *Timeline) addLosses(losses []traces.Loss) {
 	for _, l := range losses {
 		found := false
@@ -98,7 +98,7 @@ type deviceBuilder struct {
 	allocated, active []int64
 }
 
-// sums are what the second walk adds up.
+// sums are the totals of the second walk.
 type sums struct {
 	alloc, requested, completed                 int64 // sizes of events
 	allocatedRequested, activeRequested         int64 // running, requested bytes
@@ -142,8 +142,9 @@ func (b *deviceBuilder) build(t *Timeline, id traces.DeviceID) (*Device, error) 
 	return d, b.ctx.Err()
 }
 
-// layOut gives the allocations their final ids and fills the columns that need no walk: earlier ones first,
-// in reverse order of discovery, so that the earliest freed is the last of them.
+// layOut gives the allocations their final ids and fills the columns that need no walk: allocations from
+// before the recording come first, in reverse order of discovery, so that the earliest freed is the last of
+// them.
 func (b *deviceBuilder) layOut() {
 	a, rule := &b.d.Allocs, newRounding(b.tr, b.d.Info.Kind)
 	p := len(b.m.earlier)
@@ -180,7 +181,7 @@ func (b *deviceBuilder) layOut() {
 	b.rule = rule
 }
 
-// final returns the id that a provisional one becomes.
+// final returns the final id of a provisional one.
 func (b *deviceBuilder) final(id int32) AllocID {
 	if j, ok := isEarlier(id); ok {
 		return AllocID(len(b.m.earlier) - 1 - j)
@@ -191,7 +192,7 @@ func (b *deviceBuilder) final(id int32) AllocID {
 	return AllocID(len(b.m.earlier) + int(id))
 }
 
-// make gives the columns room for n allocations.
+// make allocates the columns for n allocations.
 func (a *Allocs) make(n int) {
 	a.Start, a.Requested, a.End = make([]Moment, n), make([]Moment, n), make([]Moment, n)
 	a.Addr, a.Size, a.Rounded = make([]uint64, n), make([]int64, n), make([]int64, n)
@@ -234,7 +235,7 @@ func (b *deviceBuilder) walk() error {
 	return nil
 }
 
-// startWith counts an earlier allocation into the start.
+// startWith counts an allocation from before the recording into the start.
 func (b *deviceBuilder) startWith(i AllocID) {
 	a, t := &b.d.Allocs, &b.d.Totals
 	if a.Requested[i] != Start {
@@ -306,7 +307,7 @@ func (r *runner) begin(id AllocID, at Moment, row int) {
 	s.peakActiveRequested = max(s.peakActiveRequested, s.activeRequested)
 }
 
-// request ends what is allocated of an allocation; its bytes stay active.
+// request ends the allocated part of an allocation's life; its bytes stay active.
 func (r *runner) request(id AllocID, at Moment, row int) {
 	a, ev, s := &r.b.d.Allocs, &r.b.tr.Events, &r.b.sums
 	if a.Requested[id] != Never {
@@ -326,7 +327,7 @@ func (r *runner) request(id AllocID, at Moment, row int) {
 	s.allocatedRequested -= a.Size[id]
 }
 
-// end ends an allocation, its request included where none came before.
+// end ends an allocation, and requests the free first if nothing did.
 func (r *runner) end(id AllocID, at Moment) {
 	a, s := &r.b.d.Allocs, &r.b.sums
 	if a.Requested[id] == Never {
@@ -344,8 +345,8 @@ func (r *runner) end(id AllocID, at Moment) {
 	}
 }
 
-// roundNew gives a new allocation its rounded size, unless the final state has it: then the rule is checked
-// against it.
+// roundNew sets a new allocation's rounded size. If the final state has the size, the rule is checked against
+// it instead.
 func (b *deviceBuilder) roundNew(id AllocID) {
 	a := &b.d.Allocs
 	rounded := b.rule.round(a.Size[id])
@@ -364,7 +365,7 @@ func (b *deviceBuilder) roundNew(id AllocID) {
 }
 
 // dropFreeStacks takes the stacks that came from frees off the earlier allocations, unless the recording
-// gives frees the stack of their allocation (context="alloc"), which every matched pair of it then shows.
+// gives frees the stack of their allocation (context="alloc"), which every matched pair then shows.
 func (b *deviceBuilder) dropFreeStacks() {
 	if b.sums.freesMatched > 0 && b.sums.freeStackDiffers == 0 {
 		return
@@ -377,8 +378,8 @@ func (b *deviceBuilder) dropFreeStacks() {
 	}
 }
 
-// monotone returns times that never fall: the times themselves where they do not, else a copy in which each
-// is at least the one before, so that a moment can be searched by its time.
+// monotone returns times that never fall, so that moments can be searched by time: the times themselves if
+// they never do, else a copy in which each is at least the one before.
 func monotone(t []int64) []int64 {
 	for i := 1; i < len(t); i++ {
 		if t[i] < t[i-1] {

@@ -8,24 +8,23 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What is a block for? A recorded category is taken as it is. PyTorch's allocator records none, so it is
-// inferred, and marked so, from two things: what the stack of its allocation shows (see frames.go) and which
-// phases began while it was allocated. A forward pass's block that a backward pass finds alive was saved for
-// it: an activation; one that is gone by then was a temporary. The rules stand in an ordered table; the first
-// that fits decides, and where none fits, or where no frame tells anything, the category is unknown rather
-// than a guess.
+// What is a block for? A recorded category is used as it is. PyTorch's allocator records none, so it is
+// inferred, and marked so, from two things: the stack of its allocation (see frames.go) and the phases that
+// began while it was allocated. A block of the forward pass that is still alive in the backward pass was
+// saved for it: an activation; one that is gone by then was a temporary. The rules form an ordered table and
+// the first that fits decides. If none fits, or no frame gives a hint, the category is unknown rather than a
+// guess.
 //
 // The definitions are torch.profiler's (torch/profiler/_memory_profiler.py), which finds them from the data
-// flow that a snapshot lacks. Rejected: first match on words of any frame, as flame graph tools do (a
-// parameter's name in a path decides then, and a temporary cannot be told from an activation); sizes (they
-// repeat).
+// flow that a snapshot lacks. Rejected: the first match on words of any frame, as flame graph tools do (then
+// a parameter's name in a path decides, and temporaries look like activations); sizes (they repeat).
 
 // blockFacts are what the rules look at.
 type blockFacts struct {
 	kind  frames.Kind  // of the stack
 	phase traces.Phase // in which it was allocated, by its own stack or by those around it
-	// What began while it was allocated. Where the trace has no lifetimes these are all true: it is alive at
-	// the one moment.
+	// Phases that began while it was allocated. In a trace without lifetimes all are true: the block is alive
+	// at the one moment.
 	seesForward, seesBackward bool
 	outlivesPhase             bool // it is still allocated when the phase that it was allocated in ends
 	beforeTraining            bool // allocated before the recording's first phase
@@ -33,14 +32,14 @@ type blockFacts struct {
 	alone                     bool // no frame at all, in a recording whose main thread has Python frames
 }
 
-// categoryRule gives a category to the blocks that it applies to.
+// categoryRule assigns a category to the blocks that it applies to.
 type categoryRule struct {
 	name     string
 	category Category
 	applies  func(f *blockFacts) bool
 }
 
-// has says whether the stack has one of the kinds.
+// has reports whether the stack has one of the kinds.
 func (f *blockFacts) has(k frames.Kind) bool { return f.kind&k != 0 }
 
 // categoryRules decide in this order.
@@ -68,7 +67,7 @@ var categoryRules = []categoryRule{
 	{"a backward's block that is freed within it", AutogradDetail, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseBackward
 	}},
-	{"nothing in the stack tells", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
+	{"nothing in the stack gives a hint", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
 	{"a data loader's batch", Input, func(f *blockFacts) bool {
 		return f.has(frames.KindLoader) &&
 			!f.has(frames.KindModel)
@@ -108,8 +107,7 @@ var categoryRules = []categoryRule{
 	}},
 }
 
-// phaseTrack is the phase that the stacks show along a device's allocations: which began when, and when each
-// ended.
+// phaseTrack holds the phases that the stacks show along a device's allocations: when each began and ended.
 type phaseTrack struct {
 	changes []phaseChange
 	starts  [traces.PhaseOptimizer + 1][]Moment
@@ -120,9 +118,9 @@ type phaseChange struct {
 	phase traces.Phase
 }
 
-// trackPhases walks the allocations once. A stack that shows no phase belongs to the phase around it, but for
-// one of the thread that calls backward and waits for it: with that the backward is over, and what follows
-// belongs to no phase until another begins.
+// trackPhases walks the allocations once. A stack that shows no phase belongs to the phase around it. The
+// exception is a stack of the thread that calls backward and waits for it: it means that the backward is
+// over, and what follows belongs to no phase until another begins.
 func (c *categoriser) trackPhases() *phaseTrack {
 	a, t, now, over := &c.d.Allocs, &phaseTrack{}, traces.PhaseUnknown, false
 	for i := c.d.Begun(Start); int(i) < a.Len(); i++ {
@@ -157,13 +155,13 @@ func categorise(d *Device) {
 	c.track = c.trackPhases()
 	c.lifeless = d.n == 0 || d.Totals.Allocations == 0
 	inChunks(d.Allocs.Len(), func(from, to AllocID) {
-		part := c // each chunk walks the phases on its own
+		part := c // each chunk walks the phases by itself
 		part.infer(from, to, recorded)
 	})
 }
 
-// inChunks hands n allocations to as many goroutines as there are processors, in stretches long enough to be
-// worth one.
+// inChunks splits n allocations among as many goroutines as there are processors, in stretches long enough to
+// be worth a goroutine.
 func inChunks(n int, f func(from, to AllocID)) {
 	const least = 1 << 15
 	step := max(least, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
@@ -174,7 +172,7 @@ func inChunks(n int, f func(from, to AllocID)) {
 	wg.Wait()
 }
 
-// infer gives the allocations [from, to) the category of the first rule that applies, but for those whose
+// infer gives the allocations [from, to) the category of the first rule that applies, except where the
 // category is recorded.
 func (c *categoriser) infer(from, to AllocID, recorded []bool) {
 	a := &c.d.Allocs
@@ -225,8 +223,7 @@ func recordedCategories(d *Device) []bool {
 	return got
 }
 
-// mostlyPython reports whether so many allocations have Python frames that one without a frame says
-// something.
+// mostlyPython reports whether so many allocations have Python frames that a missing frame means something.
 func mostlyPython(a *Allocs, kinds *frames.Kinds) bool {
 	n := 0
 	for _, s := range a.Stack {
@@ -257,7 +254,7 @@ type categoriser struct {
 	next   [traces.PhaseOptimizer + 1]int // first start after it
 }
 
-// facts returns what the rules look at for allocation i; i grows from call to call.
+// facts returns the facts about allocation i for the rules; i grows from call to call.
 func (c *categoriser) facts(i AllocID) blockFacts {
 	a := &c.d.Allocs
 	start, end := a.Start[i], a.Requested[i]
@@ -286,7 +283,7 @@ func (c *categoriser) facts(i AllocID) blockFacts {
 	return f
 }
 
-// sees says whether a phase begins after start and before end.
+// sees reports whether a phase begins after start and before end.
 func (c *categoriser) sees(p traces.Phase, start, end Moment) bool {
 	list := c.track.starts[p]
 	for c.next[p] < len(list) && list[c.next[p]] <= start {

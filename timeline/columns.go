@@ -9,8 +9,8 @@ import (
 )
 
 // Time returns the time of event m in nanoseconds of the trace's clock; Time(Start) is the first event's, and
-// a moment past the last event has the last one's. Where the source's clock steps back, a time is at least
-// the one before it.
+// a moment past the last event has the last one's. If the source's clock steps back, the time stays at the
+// one before.
 func (d *Device) Time(m Moment) int64 {
 	if d.n == 0 {
 		return 0
@@ -18,12 +18,12 @@ func (d *Device) Time(m Moment) int64 {
 	return d.time[min(max(int(m), 0), d.n-1)]
 }
 
-// MomentAt returns the last event at or before time t in nanoseconds, Start where there is none.
+// MomentAt returns the last event at or before time t in nanoseconds, Start if there is none.
 func (d *Device) MomentAt(t int64) Moment {
 	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] > t }) - 1)
 }
 
-// Span returns the first event's time and the last one's plus one nanosecond; 0, 0 where the device has no
+// Span returns the first event's time and the last one's plus one nanosecond; 0, 0 if the device has no
 // event.
 func (d *Device) Span() (from, to int64) {
 	if d.n == 0 {
@@ -32,7 +32,7 @@ func (d *Device) Span() (from, to int64) {
 	return d.time[0], d.time[d.n-1] + 1
 }
 
-// Event returns event m as the trace has it. It panics for Start and past the last event.
+// Event returns event m as recorded in the trace. It panics for Start and past the last event.
 func (d *Device) Event(m Moment) traces.Event { return d.tl.Trace.Events.At(d.first + int(m)) }
 
 // Full returns the window of the whole recording along an axis.
@@ -44,7 +44,7 @@ func (d *Device) Full(a Axis) Window {
 	return Window{Axis: a, From: from, To: to}
 }
 
-// firstAt returns the first event at or after position x of an axis, Len where there is none.
+// firstAt returns the first event at or after position x of an axis, Len if there is none.
 func (d *Device) firstAt(a Axis, x int64) Moment {
 	if a == AxisEvents {
 		return Moment(min(max(x, 0), int64(d.n)))
@@ -52,7 +52,7 @@ func (d *Device) firstAt(a Axis, x int64) Moment {
 	return Moment(sort.Search(d.n, func(i int) bool { return d.time[i] >= x }))
 }
 
-// Edge returns the left edge of column i of n, the first position of which [Window.Column] says i: From +
+// Edge returns the left edge of column i of n, the first position for which [Window.Column] returns i: From +
 // (To-From)·i/n, rounded up. i is from 0 to n.
 func (w Window) Edge(i, n int) int64 {
 	hi, lo := bits.Mul64(uint64(max(w.To-w.From, 0)), uint64(i))
@@ -63,7 +63,7 @@ func (w Window) Edge(i, n int) int64 {
 	return w.From + int64(q)
 }
 
-// Column returns the column of n that position x lies in: -1 before the window, n behind it.
+// Column returns the column of n that position x lies in: -1 before the window, n after it.
 func (w Window) Column(x int64, n int) int {
 	switch {
 	case x < w.From:
@@ -125,7 +125,7 @@ func addCategories(d *Device, sum *[NumCategories]int64, from, to Moment) {
 			sum[a.Category[id]] -= a.Rounded[id]
 		}
 	}
-	// Some allocations end at an event that is another's.
+	// Some allocations end at another allocation's event.
 	i := sort.Search(len(d.closings), func(i int) bool { return d.closings[i].at >= from })
 	for ; i < len(d.closings) && d.closings[i].at < to; i++ {
 		if id := d.closings[i].id; a.Requested[id] == d.closings[i].at {

@@ -39,7 +39,7 @@ func fullGPU(t *testing.T, more func(b *traces.Builder, d traces.DeviceID)) *tim
 	return tl.Devices[0]
 }
 
-func TestWhatTheSourceLostMakesFiguresInexact(t *testing.T) {
+func TestLossesInTheSourceMakeFiguresInexact(t *testing.T) {
 	if d := fullGPU(t, nil); d.Totals.Exactness != timeline.Exact || !d.Totals.Complete {
 		t.Fatalf("a whole recording is %s (%s)", d.Totals.Exactness, d.Totals.Reason)
 	}
@@ -53,7 +53,7 @@ func TestWhatTheSourceLostMakesFiguresInexact(t *testing.T) {
 	}
 }
 
-// Where the recorder noted that the process died of an out-of-memory, nothing says that there was none.
+// If the recorder noted that the process died of an out-of-memory, no text denies it.
 func TestADeathByOutOfMemoryIsReportedWithoutTheFailedRequest(t *testing.T) {
 	for _, died := range []bool{false, true} {
 		d := fullGPU(t, func(b *traces.Builder, _ traces.DeviceID) {
@@ -96,13 +96,13 @@ func TestARefusalWithMemoryToSpareIsALimitAndNoLeverClaimsToHelp(t *testing.T) {
 	}
 	for _, l := range a.Levers {
 		if l.Fits == 1 {
-			t.Errorf("%s claims that the request would have fit under a limit that the trace does not tell",
+			t.Errorf("%s claims that the request would have fit under a limit that the trace does not record",
 				l.Name)
 		}
 	}
 }
 
-func TestUnknownFreeBytesAreNotSaidToBeNone(t *testing.T) {
+func TestUnknownFreeBytesAreNotReportedAsZero(t *testing.T) {
 	if a := oomOf(t, -1); a.Free != -1 {
 		t.Errorf("free bytes are %d, want -1", a.Free)
 	}

@@ -22,18 +22,18 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// What is inferred of a recording is scored against what is true of it: real trainings on the CPU, described
-// op by op by the agent, which knows what every storage is for; and the same allocations as the history of a
-// CUDA allocator shows them, with bytes, times and Python stacks alone (see history.py). Both have the same
-// rows, so that allocation i of the one is allocation i of the other.
+// Inferred categories are scored against the truth: real trainings on the CPU, described op by op by the
+// agent, which knows what every storage is for, and the same allocations as the history of a CUDA allocator
+// shows them, with only bytes, times and Python stacks (see history.py). Both have the same rows, so
+// allocation i is the same in both.
 
-// trained is one training, twice.
+// trained is one training, recorded both ways.
 type trained struct {
 	name            string
 	truth, inferred *timeline.Device
 }
 
-// trainings are run once for all tests, by one Python.
+// trainings run once for all tests, in one Python process.
 var trainings struct {
 	sync.Once
 	all   []trained
@@ -113,10 +113,10 @@ func train(t *testing.T, python string, scenarios []string) ([]trained, string) 
 	return all, strings.TrimSpace(torch)
 }
 
-// confusion counts bytes by what they are (row) and what they are taken for (column).
+// confusion counts bytes by true category (row) and inferred category (column).
 type confusion [timeline.NumCategories][timeline.NumCategories]float64
 
-// share returns the matrix with its sum made 1.
+// share returns the matrix scaled to a sum of 1.
 func (c confusion) share() confusion {
 	sum := 0.0
 	for _, row := range c {
@@ -147,7 +147,7 @@ func (c *confusion) add(o confusion, weight float64) {
 	}
 }
 
-// table prints a matrix in hundredths, rows and columns that hold nothing left out.
+// table prints a matrix in hundredths without empty rows and columns.
 func (c confusion) table() string {
 	var used []timeline.Category
 	for i := range timeline.NumCategories {
@@ -179,7 +179,7 @@ func (c confusion) table() string {
 	return b.String()
 }
 
-// worst names the cells off the diagonal that hold at least so much, largest first.
+// worst names the off-diagonal cells of at least this share, largest first.
 func (c confusion) worst(least float64) []string {
 	type cell struct {
 		share float64
@@ -201,8 +201,8 @@ func (c confusion) worst(least float64) []string {
 	return out
 }
 
-// confused weighs every allocation by its bytes and the events that it lives through, and by its bytes where
-// it is allocated at the truth's peak.
+// confused weighs every allocation by its bytes times the events that it lives through, and by its bytes
+// alone at the truth's peak.
 func (x *trained) confused() (lives, peak confusion) {
 	a, b := &x.truth.Allocs, &x.inferred.Allocs
 	at := x.truth.Totals.PeakAt
@@ -216,7 +216,7 @@ func (x *trained) confused() (lives, peak confusion) {
 	return lives.share(), peak.share()
 }
 
-// The rules were written with the first in view, and the others only measured.
+// The rules were written with the first in view; the others were only measured.
 var (
 	lookedAt = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "accumulate", "gan"}
 	measured = []string{"plain-mlp", "plain-convnet", "plain-gpt", "plain-checkpoint", "plain-amp",
@@ -228,7 +228,7 @@ const (
 	leastOfAll, leastAtPeakOfAll = 0.96, 0.93 // on average
 )
 
-func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
+func TestInferredCategoriesAgreeWithTheAgent(t *testing.T) {
 	all, torch := training(t)
 	all = slices.DeleteFunc(slices.Clone(all),
 		func(x trained) bool { return x.name == "leaks" || x.name == "tidy" })
@@ -263,9 +263,8 @@ func TestInferredCategoriesAgreeWithWhatTheAgentSaw(t *testing.T) {
 	t.Logf("%s%s", rows.String(), confused.String())
 }
 
-// TestLeaksAreFoundByStacksAloneWhereThereAreSome: a list that grows by a tensor a step, and the same
-// training without it.
-func TestLeaksAreFoundByStacksAloneWhereThereAreSome(t *testing.T) {
+// TestLeaksAreFoundByStacksAlone uses a list that grows by a tensor a step, and the same training without it.
+func TestLeaksAreFoundByStacksAlone(t *testing.T) {
 	all, _ := training(t)
 	for _, x := range all {
 		leaks := steps.Leaks(x.inferred)

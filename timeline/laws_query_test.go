@@ -104,7 +104,7 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 			if s.Stranded > 0 {
 				stranded++
 			}
-			if s.Cached > segSize { // more than the one that the next event takes a block from
+			if s.Cached > segSize { // more than the segment that the next event takes a block from
 				cached++
 			}
 			if s.Reserved != d.Reserved.At(m) || s.ActiveRequested+s.Internal != d.Active.At(m) ||
@@ -125,7 +125,7 @@ func TestThePartsOfReservedAddUpAtEveryMoment(t *testing.T) {
 	}
 }
 
-// checkTiles says whether the pieces tile their segments and the segments do not overlap.
+// checkTiles checks that the pieces tile their segments and that segments do not overlap.
 func checkTiles(t *testing.T, s *timeline.AllocatorState) {
 	t.Helper()
 	var last uint64
@@ -240,11 +240,11 @@ func TestSearchEqualsAScan(t *testing.T) {
 	})
 }
 
-// TestPagesOfASmallPoolStaySmall: neighbouring pages go back to the driver in one event, larger than any
-// small segment, and are of the small pool all the same.
+// TestPagesOfASmallPoolStaySmall: neighbouring pages go back to the driver in one event that is larger than
+// any small segment, and still belong to the small pool.
 func TestPagesOfASmallPoolStaySmall(t *testing.T) {
-	// Pages of 2 MiB: two that were there before, ten that come one by one; one of 20 MiB of the large pool.
-	// All go back.
+	// Pages of 2 MiB: two from before the recording and ten that come one by one; one page of 20 MiB in the
+	// large pool. All go back.
 	const events = `
 segment_unmap 0x40000000 4194304
 segment_map 0x10000000 2097152
@@ -285,7 +285,7 @@ segment_unmap 0x20000000 20971520
 	}
 }
 
-// sortedBy returns what the rows of a search are ordered by.
+// sortedBy returns the sort key of a search's rows.
 func sortedBy(d *timeline.Device, k sites.SortKey) func(timeline.AllocID) uint64 {
 	a := &d.Allocs
 	return func(id timeline.AllocID) uint64 {

@@ -17,8 +17,8 @@ import (
 // segSize is the size of the segments of [randomTrace].
 const segSize = 64 << 10
 
-// randomTrace makes n events of a small allocator: segments that come and go, blocks with delayed frees, and,
-// where damaged, events left out. What is open at the end becomes the final state. It begins in the middle:
+// randomTrace makes n events of a small allocator: segments that come and go, blocks with delayed frees and,
+// if damaged, missing events. Whatever is alive at the end becomes the final state. It begins in the middle:
 // the first cut events are dropped.
 func randomTrace(rng *rand.Rand, n, cut int, damaged bool) *traces.Trace {
 	b := traces.NewBuilder()
@@ -140,7 +140,7 @@ func randomMoment(rng *rand.Rand, d *timeline.Device) timeline.Moment {
 	return timeline.Moment(rng.IntN(d.Len()+1) - 1)
 }
 
-func TestTheLawClosesOnWhatLostNothing(t *testing.T) {
+func TestTheLawClosesOnTracesWithoutLosses(t *testing.T) {
 	eachRandom(t, func(t *testing.T, d *timeline.Device, rng *rand.Rand) {
 		tt := d.Totals
 		closes := timeline.Worst(&tt) == 0
@@ -256,7 +256,7 @@ func TestAllocationsAreOrderedAsDocumented(t *testing.T) {
 	})
 }
 
-// scanned returns the column of events [first, end) by looking at each.
+// scanned returns the column of events [first, end) by visiting each.
 func scanned(s *timeline.Series, first, end timeline.Moment) timeline.Column {
 	v := s.At(first - 1)
 	c := timeline.Column{Min: v, Max: v, Last: v, First: first, End: end, MaxAt: first - 1}

@@ -2,13 +2,13 @@ package timeline
 
 import "sort"
 
-// What is alive at a moment? Allocations are ordered by their start, so those that have begun are a prefix;
-// those of the prefix that have not ended are found through a pyramid of maxima over the ends: a node whose
-// maximum is past holds nothing alive and is skipped whole. The cost is O(k·log n) for k alive, whatever the
-// length of the recording, in two to three nanoseconds each.
+// What is alive at a moment? Allocations are ordered by their start, so those that have begun are a prefix. A
+// pyramid of maxima over the ends finds those in the prefix that have not ended: a node whose maximum has
+// passed holds nothing alive and is skipped whole. The cost is O(k·log n) for k alive, whatever the length of
+// the recording, in two to three nanoseconds each.
 //
 // Rejected: an interval tree (pointers, or three times the memory), and checkpoints of the live set every so
-// many events (they answer moments, not "what came to life since the last column", which Bands asks).
+// many events (they answer moments, but Bands asks what came to life since the last column).
 
 // liveFan is the fan-out of the pyramids over ends. It is smaller than fanOut, because a query visits a node
 // for each allocation alive, and neighbours live differently long.
@@ -60,7 +60,7 @@ func (d *Device) ActiveAt(m Moment, dst []AllocID) []AllocID {
 // after appends the ids in [from, to) whose end is after m.
 func after(ends []Moment, levels [][]Moment, from, to AllocID, m Moment, dst []AllocID) []AllocID {
 	for i := int(from); i < int(to); {
-		// Skip the largest whole node at i in which all is over.
+		// Skip the largest whole node at i in which everything has ended.
 		step := 1
 		for k := 0; k < len(levels) && i%(step*liveFan) == 0 && levels[k][i/(step*liveFan)] <= m; k++ {
 			step *= liveFan
@@ -69,7 +69,7 @@ func after(ends []Moment, levels [][]Moment, from, to AllocID, m Moment, dst []A
 			i += step
 			continue
 		}
-		// Nothing to skip at i: look at the ends themselves up to the next node.
+		// Nothing to skip at i: check the ends themselves up to the next node.
 		stop := min((i/liveFan+1)*liveFan, int(to))
 		for ; i < stop; i++ {
 			if ends[i] > m {
@@ -80,7 +80,7 @@ func after(ends []Moment, levels [][]Moment, from, to AllocID, m Moment, dst []A
 	return dst
 }
 
-// LiveAtAddr returns the allocation that is allocated at m and holds address addr, NoAlloc where none does.
+// LiveAtAddr returns the allocation that is allocated at m and holds address addr, NoAlloc if none does.
 func LiveAtAddr(d *Device, m Moment, addr uint64) AllocID {
 	a := &d.Allocs
 	for _, id := range d.LiveAt(m, nil) {
@@ -100,7 +100,7 @@ func (d *Device) AllocOf(m Moment) AllocID {
 }
 
 // Lifetime returns when an allocation begins and when the user frees it, in nanoseconds, both bounded by the
-// recording. What was never freed ends with Span.
+// recording. An allocation that was never freed ends with Span.
 func (d *Device) Lifetime(a AllocID) (start, end int64) {
 	start = d.Time(d.Allocs.Start[a])
 	if d.Allocs.Requested[a] == Never {

@@ -7,19 +7,19 @@ import (
 )
 
 // Which allocation does a free belong to? The one that the address holds at that moment. So one walk over a
-// device's events with a table from address to what it holds now finds every lifetime, O(n). The table is
-// open addressing with linear probing over slots of 16 bytes, and never deletes: an address keeps its slot,
-// because it is reused soon and because it counts how often it was used (the version that memory_viz prints).
-// Go's own map costs three to four times as much here.
+// device's events, with a table from each address to the allocation that it holds now, finds every lifetime
+// in O(n). The table is open addressing with linear probing over slots of 16 bytes, and never deletes: an
+// address keeps its slot, because it is reused soon and because the slot counts its uses (the version that
+// memory_viz prints). Go's own map costs three to four times as much here.
 //
-// Rejected: sorting events by address and walking each address's run (n log n, and 12 bytes an event of
-// scratch).
+// Rejected: sorting events by address and walking each address's run (n log n, and 12 bytes of scratch per
+// event).
 //
-// What a recording lost shows in this walk: an allocation at an address that still holds one (its free is
+// This walk reveals what a recording lost: an allocation at an address that still holds one (its free is
 // missing), a free at an address whose last block was freed already (its allocation is missing). Both are
-// counted, never silently mended.
+// counted, never silently repaired.
 
-// slotState is what an address holds.
+// slotState is the state of an address.
 type slotState uint32
 
 const (
@@ -29,7 +29,7 @@ const (
 	slotPending // freed by the user, not completed
 )
 
-// slot is one address. held is the provisional id of the allocation that it holds.
+// slot is the state of one address. held is the provisional id of the allocation that it holds.
 type slot struct {
 	addr uint64
 	held int32
@@ -59,7 +59,7 @@ func newAddrTable() *addrTable {
 	return &addrTable{slots: make([]slot, 1<<bits), shift: 64 - bits}
 }
 
-// find returns the slot of an address, nil where no event had it.
+// find returns the slot of an address, nil if no event had it.
 func (t *addrTable) find(addr uint64) *slot {
 	s := t.probe(addr)
 	if s.state() == slotUnused {
@@ -68,7 +68,7 @@ func (t *addrTable) find(addr uint64) *slot {
 	return s
 }
 
-// probe returns the slot of an address, or the unused one that it would take.
+// probe returns the slot of an address, or the unused slot that it would take.
 func (t *addrTable) probe(addr uint64) *slot {
 	mask := uint(len(t.slots) - 1)
 	for i := hashAddr(addr, t.shift); ; i++ {
@@ -79,7 +79,7 @@ func (t *addrTable) probe(addr uint64) *slot {
 	}
 }
 
-// slot returns the slot of an address, taking one where it has none; the caller must then give it a state.
+// slot returns the slot of an address and takes a new one if it has none; the caller must then set its state.
 // known says whether it had one.
 func (t *addrTable) slot(addr uint64) (s *slot, known bool) {
 	s = t.probe(addr)
@@ -111,7 +111,7 @@ func (t *addrTable) grow() {
 // it without one.
 type earlier struct {
 	addr          uint64
-	size, rounded int64 // rounded is 0 where only the rule tells
+	size, rounded int64 // rounded is 0 where only the rule gives it
 	stack         traces.StackID
 	count         int32
 	version       int32
@@ -120,13 +120,13 @@ type earlier struct {
 	freeStack     bool // stack is the free event's
 }
 
-// closing ends an allocation at an event that is not its own free.
+// closing is the end of an allocation at an event that is not its own free.
 type closing struct {
 	at Moment
 	id int32
 }
 
-// ending is a closing of a final id.
+// ending is a closing with a final id.
 type ending struct {
 	at Moment
 	id AllocID
@@ -152,7 +152,7 @@ type joinedBlock struct {
 	size int64
 }
 
-// segmentEvents returns how many events obtain or give back segments.
+// segmentEvents counts the events that obtain or return segments.
 func (m *matching) segmentEvents() int {
 	a := &m.actions
 	return a[traces.SegmentAlloc] + a[traces.SegmentMap] + a[traces.SegmentFree] + a[traces.SegmentUnmap]
@@ -237,7 +237,7 @@ func (m *matching) freeRequested(ev *traces.Events, row int, at Moment) int32 {
 	return id
 }
 
-// freed handles the completion of a free, and a free that is request and completion at once.
+// freed handles the completion of a free, including a free whose request and completion are one event.
 func (m *matching) freed(ev *traces.Events, row int) int32 {
 	s, known := m.table.slot(ev.Addr[row])
 	completion := ev.Action[row] == traces.FreeCompleted
@@ -263,8 +263,8 @@ func (m *matching) discover(ev *traces.Events, row int, version int32, pending b
 	return id
 }
 
-// join relates the blocks of the final state to the allocations that are open at the end, and adds those that
-// none explains.
+// join matches the blocks of the final state with the allocations that are open at the end, and adds the
+// blocks that none explains.
 func (m *matching) join(state *traces.State, device traces.DeviceID) {
 	for i := range state.Segments {
 		seg := &state.Segments[i]

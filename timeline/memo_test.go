@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-func TestAMemoFindsItsAnswerOnceForEachDeviceHoweverManyAsk(t *testing.T) {
+func TestAMemoComputesItsAnswerOncePerDevice(t *testing.T) {
 	var found atomic.Int32
 	lengths := timeline.NewMemo(func(d *timeline.Device) *int {
 		found.Add(1)

@@ -7,9 +7,9 @@ import (
 
 // Could a private pool have been told not to split its segments? torch.cuda.MemPool(no_split=True) gives each
 // request a whole segment, and a recording does not say so. Blocks in the final state show it, and the check
-// of the rules then fails (see sizeProof). Where none is left, the addresses tell: a pool that ever handed
-// out an address inside of a segment does split. One that never did, though a request left room for more, may
-// not, and the sizes of its blocks are open. O(events), for recordings that name private pools.
+// of the rules then fails (see sizeProof). Without such blocks the addresses decide: a pool that ever handed
+// out an address inside a segment does split. A pool that never did, though a request left room for more, may
+// not split, and the sizes of its blocks are uncertain. O(events), for recordings that name private pools.
 
 // mayNotSplit reports whether a private pool of the device may have handed out whole segments where the rules
 // split.

@@ -9,32 +9,32 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where does a block come from whose allocation was recorded without a stack? A step that was captured op by
-// op has no stacks, but it knows more: which op wrote each block first, and in which module that op ran. Such
-// a block gets a stack made of that: the op innermost, then the modules around it. What no op of the
-// recording made (parameters, gradients that are kept) gets the module of the op that touches it first, and
-// where there are no ops at all a block gets the name that the source gives it. All that asks for sites,
-// modules, icicles and causes then works as it does for recorded stacks.
+// Where does a block come from if its allocation was recorded without a stack? A step captured op by op has
+// no stacks, but it knows more: which op wrote each block first, and in which module that op ran. Such a
+// block gets a stack made of these: the op innermost, then the modules around it. Blocks that no op of the
+// recording made (parameters, kept gradients) get the module of the op that touches them first, and without
+// any ops a block gets the name that the source gives it. Sites, modules, icicles and causes then work as
+// they do for recorded stacks.
 //
-// These stacks stand behind the recorded ones in a copy of the trace's tables. The recorded column,
-// Allocs.Stack, stays as it was read: categories, phases and planners judge by what was recorded only.
+// These stacks follow the recorded ones in a copy of the trace's tables. The recorded column, Allocs.Stack,
+// stays as it was read: categories, phases and planners use recorded stacks only.
 
-// origins are the stacks that ops and names show.
+// origins are the stacks made from ops and names.
 type origins struct {
-	of    []traces.StackID // by row of the trace's events; NoStack where it has none
+	of    []traces.StackID // by row of the trace's events; NoStack if it has none
 	first traces.StackID   // the first that was not recorded
 	sites []Made           // by StackID from first on
 }
 
-// Made is a stack made of an op and its modules: what it is called exactly, and as a site, which layers that
-// differ in their number only share.
+// Made is a stack made of an op and its modules: its exact name, and its name as a site, which layers that
+// differ only in their number share.
 type Made struct {
 	Exact, Label, Module string
 	Phase                traces.Phase
 }
 
-// Origin returns the stack that says where an allocation comes from: the recorded one, else the one that its
-// op, or its name, shows; NoStack where nothing does. Its frames are in the tables of Places.
+// Origin returns the stack that says where an allocation comes from: the recorded one, else one made from its
+// op or its name; NoStack if there is neither. Its frames are in the tables of Places.
 func (d *Device) Origin(a AllocID) traces.StackID {
 	s := d.Allocs.Stack[a]
 	if s != traces.NoStack || d.tl.origins.of == nil || d.Allocs.Start[a] < 0 {
@@ -43,7 +43,7 @@ func (d *Device) Origin(a AllocID) traces.StackID {
 	return d.tl.origins.of[d.first+int(d.Allocs.Start[a])]
 }
 
-// Places returns the trace in whose tables every stack that Origin returns has its frames: Trace itself where
+// Places returns the trace whose tables hold the frames of every stack that Origin returns: Trace itself if
 // all are recorded.
 func (t *Timeline) Places() *traces.Trace {
 	if t.places == nil {
@@ -52,7 +52,7 @@ func (t *Timeline) Places() *traces.Trace {
 	return t.places
 }
 
-// Made returns what a stack is that was made of an op and its modules, nil for a recorded one.
+// Made describes a stack that was made of an op and its modules, nil for a recorded one.
 func (t *Timeline) Made(s traces.StackID) *Made {
 	if t.Recorded(s) {
 		return nil
@@ -60,7 +60,7 @@ func (t *Timeline) Made(s traces.StackID) *Made {
 	return &t.origins.sites[s-t.origins.first]
 }
 
-// Recorded says whether a stack was recorded, and not made of an op and its modules.
+// Recorded reports whether a stack was recorded rather than made of an op and its modules.
 func (t *Timeline) Recorded(s traces.StackID) bool { return t.origins.of == nil || s < t.origins.first }
 
 // place finds the origins of all allocations without a stack: one walk over events and accesses.
@@ -75,7 +75,7 @@ func (t *Timeline) place() {
 	}
 }
 
-// originKey is what two blocks of one origin share.
+// originKey identifies an origin: blocks with equal keys share it.
 type originKey struct {
 	leaf, module string
 	phase        traces.Phase
@@ -84,12 +84,12 @@ type originKey struct {
 type originMaker struct {
 	origins
 	tr     *traces.Trace
-	out    traces.Trace // tr with the new stacks, from the first of them on
+	out    traces.Trace // tr with the new stacks, once there are any
 	ids    map[originKey]traces.StackID
 	frames map[string]traces.FrameID
 }
 
-// begin copies the tables that the new stacks need, with the first of them.
+// begin copies the tables that the new stacks need, when the first is made.
 func (m *originMaker) begin() {
 	if m.of != nil {
 		return
@@ -114,7 +114,7 @@ func (m *originMaker) begin() {
 func (m *originMaker) walk(device traces.DeviceID) {
 	ev := &m.tr.Events
 	accesses := m.accesses(device)
-	waiting := map[uint64]int{} // the row of the allocation at an address that nothing touched yet
+	waiting := map[uint64]int{} // by address: the row of its allocation that nothing has touched yet
 	touch := func(row int) {
 		for ; len(accesses) > 0 && int(m.tr.Accesses[accesses[0]].Event) <= row; accesses = accesses[1:] {
 			x := &m.tr.Accesses[accesses[0]]
@@ -140,8 +140,8 @@ func (m *originMaker) walk(device traces.DeviceID) {
 	touch(ev.Len())
 }
 
-// named gives the allocation of a row a name of the source's own. Of a tensor of a category it is that of a
-// parameter within its module.
+// named gives the allocation of a row the source's own name. For a tensor with a category that is the name of
+// a parameter within its module.
 func (m *originMaker) named(row int, name string, tensor bool) {
 	if i := strings.LastIndexByte(name, '.'); tensor && i > 0 {
 		m.set(row, name[i+1:], name[:i], traces.PhaseUnknown)
@@ -151,7 +151,7 @@ func (m *originMaker) named(row int, name string, tensor bool) {
 	m.set(row, bufferLabel(name), "", traces.PhaseUnknown)
 }
 
-// rename calls the site of a row by a path.
+// rename names the site of a row after a path.
 func (m *originMaker) rename(row int, path string) {
 	x := &m.sites[m.of[row]-m.first]
 	x.Exact, x.Label = path, anyLayer(path)
@@ -186,7 +186,7 @@ func (m *originMaker) touched(row int, x *traces.Access) {
 	case x.Mode == traces.Write && name != "":
 		m.set(row, name, module, max(op.Phase, traces.PhaseForward))
 	default:
-		kept := "" // by a step before, or not of this recording's making
+		kept := "" // by an earlier step, or made outside the recording
 		if cat, _ := ParseCategory(m.tr.Text(det.Category)); cat != Unknown {
 			kept = cat.Words()
 		}
@@ -261,7 +261,7 @@ func anyLayer(module string) string {
 	return strings.Join(parts, ".")
 }
 
-// bufferLabel makes a word of a name that is only a number.
+// bufferLabel turns a name that is only a number into a word.
 func bufferLabel(name string) string {
 	if strings.Trim(name, "0123456789") == "" {
 		return "buffer " + name

@@ -20,8 +20,8 @@ type Window struct {
 }
 
 // Column is what a chart draws in one column: the extremes of a series over the events [First, End) and the
-// value in force at the column's left edge. MaxAt is a moment at which Max is reached (the one before First
-// where the left edge has it).
+// value at the column's left edge. MaxAt is a moment at which Max is reached (the one before First if the
+// left edge has the maximum).
 type Column struct {
 	Min, Max, Last int64
 	First, End     Moment
@@ -29,7 +29,7 @@ type Column struct {
 }
 
 // Band is a piece of a column of the stacked timeline: bytes [Bottom, Top) belong to Alloc, or to Count
-// allocations too small to be drawn apart, the largest of which is Alloc.
+// allocations too small to draw separately, of which Alloc is the largest.
 type Band struct {
 	Bottom, Top int64
 	Alloc       AllocID

@@ -41,7 +41,7 @@ func TestRecordedProfilesAgreeWithTheirOwnTotals(t *testing.T) {
 				t.Fatal(err)
 			}
 			tr, err := kineto.Read(context.Background(), bytes.NewReader(plain), nil)
-			if errors.Is(err, traces.ErrUnsupported) { // one without memory events
+			if errors.Is(err, traces.ErrUnsupported) { // it has no memory events
 				without++
 				return
 			}

@@ -58,8 +58,7 @@ func TestTheLawClosesOnRecordedSnapshots(t *testing.T) {
 				tt.LawAllocated, tt.LawActive, tt.LawReserved, tt.LawAllocatedRequested,
 				tt.LawActiveRequested, tt.Reason)
 		}
-		// Without the allocator's settings, as torch up to 2.2 writes files, the sizes of freed blocks are
-		// inferred.
+		// Files of torch up to 2.2 lack the allocator's settings, so the sizes of freed blocks are inferred.
 		if set := d.Timeline().Trace.Setting("roundup_power2_divisions") != ""; set &&
 			tt.Exactness != timeline.Exact {
 			t.Errorf("%s though the file has the settings: %s", tt.Exactness, tt.Reason)

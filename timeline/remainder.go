@@ -8,26 +8,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// How large is the block behind a request, really? The caching allocator rounds the request, takes a hole,
-// and splits the rest off, unless the hole is of the large pool and the rest is at most 1 MiB
+// How large is a request's block, really? The caching allocator rounds the request, takes a hole, and splits
+// the rest off, unless the hole is in the large pool and the rest is at most 1 MiB
 // (DeviceCachingAllocator::should_split): then the block keeps it. So the block's size follows from the hole,
 // and the hole from its neighbour: it reaches to the next active block or to the end of the segment. Only
 // neighbours within 1 MiB of the rounded request matter, and blocks of the large pool and segments are larger
-// than that, so a table with one boundary for each MiB of addresses answers in two looks, about 30 ns an
+// than that, so a table with one boundary for each MiB of addresses answers in two lookups, about 30 ns an
 // allocation.
 //
 // With max_split_size_mb, a block of at least that size is never split: it is a whole segment, and a table of
 // segments answers.
 //
-// It holds where every block and segment is known, that is where the final state is, and is checked against
-// the sizes that the final state has (sizeProof). Expandable segments need none of it: there every rest is
-// split off. Not covered: pools that torch.cuda.MemPool was told not to split (see nosplit.go).
+// This works if every block and segment is known, that is, if the final state is, and is checked against the
+// sizes in the final state (sizeProof). Expandable segments need none of it: they split every rest off. Not
+// covered: pools made with torch.cuda.MemPool(no_split=True) (see nosplit.go).
 //
 // Rejected: an ordered set of all blocks (ten times the time, for neighbours that do not matter).
 
 const mib = 1 << 20
 
-// boundaries is a set of addresses, no two of them within one MiB.
+// boundaries is a set of addresses, at most one in each MiB.
 type boundaries struct {
 	slots []boundary
 	shift uint
@@ -36,7 +36,7 @@ type boundaries struct {
 
 type boundary struct {
 	page uint64 // address in MiB, plus one; 0 is a free slot
-	addr uint64 // 0 where the page has none
+	addr uint64 // 0 if the page has none
 }
 
 func newBoundaries() *boundaries {
@@ -44,7 +44,7 @@ func newBoundaries() *boundaries {
 	return &boundaries{slots: make([]boundary, 1<<bits), shift: 64 - bits}
 }
 
-// probe returns the slot of an address's page, or the free one that it would take.
+// probe returns the slot of an address's page, or the free slot that it would take.
 func (t *boundaries) probe(page uint64) *boundary {
 	mask := uint(len(t.slots) - 1)
 	for i := hashAddr(page, t.shift); ; i++ {
@@ -90,15 +90,15 @@ func (t *boundaries) next(from uint64) uint64 {
 	return 0
 }
 
-// remainders finds the true size of blocks as they are allocated; nil where it cannot.
+// remainders finds the true size of blocks as they are allocated; nil if that is impossible.
 type remainders struct {
 	blocks, ends *boundaries
-	maxSplit     int64            // blocks of at least this size are whole segments; 0 where there is no such size
+	maxSplit     int64            // blocks of at least this size are whole segments; 0 if there is no such size
 	segments     map[uint64]int64 // the size of each segment by its address; nil without maxSplit
 }
 
-// newRemainders returns the boundaries at the start of the recording, nil where they are not known or the
-// rule differs.
+// newRemainders returns the boundaries at the start of the recording, nil if they are unknown or the rule
+// differs.
 func (b *deviceBuilder) newRemainders() *remainders {
 	f := sumFinal(&b.tr.Final, b.d.ID)
 	m := b.m
@@ -121,7 +121,7 @@ func (b *deviceBuilder) newRemainders() *remainders {
 	}
 	ev := &b.tr.Events
 	for row := b.d.first + b.d.n - 1; row >= b.d.first && m.segmentEvents() > 0; row-- {
-		switch ev.Action[row] { // backwards: what an event did is undone
+		switch ev.Action[row] { // backwards: undo the event
 		case traces.SegmentAlloc:
 			r.segment(traces.SegmentFree, ev.Addr[row], ev.Size[row])
 		case traces.SegmentFree:
@@ -140,7 +140,7 @@ func (b *deviceBuilder) newRemainders() *remainders {
 			known[j] = true
 		}
 	}
-	for j, e := range b.m.earlier { // what was there before keeps its rest as well: no hole of the large pool is that small
+	for j, e := range b.m.earlier { // earlier blocks keep their rest too: no hole of the large pool is that small
 		if i := len(b.m.earlier) - 1 - j; e.rounded == 0 && !known[j] && a.Rounded[i] > torchalloc.SmallSize {
 			a.Rounded[i] = r.size(a.Addr[i], a.Rounded[i])
 		}
@@ -148,7 +148,7 @@ func (b *deviceBuilder) newRemainders() *remainders {
 	return r
 }
 
-// segment notes a segment event.
+// segment records a segment event.
 func (r *remainders) segment(action traces.Action, addr uint64, size int64) {
 	switch action {
 	case traces.SegmentAlloc:
@@ -162,7 +162,7 @@ func (r *remainders) segment(action traces.Action, addr uint64, size int64) {
 	}
 }
 
-// allocated notes a block and returns its size, given the rounded size of its request.
+// allocated records a block and returns its size, given the rounded size of its request.
 func (r *remainders) allocated(addr uint64, rounded int64) int64 {
 	if rounded <= torchalloc.SmallSize {
 		return rounded
@@ -172,8 +172,8 @@ func (r *remainders) allocated(addr uint64, rounded int64) int64 {
 	return size
 }
 
-// size returns the size of a block of the large pool, given the rounded size of its request and all that lies
-// around it.
+// size returns the size of a block in the large pool, given the rounded size of its request and its
+// surroundings.
 func (r *remainders) size(addr uint64, rounded int64) int64 {
 	if r.maxSplit > 0 && rounded >= r.maxSplit {
 		return max(rounded, r.segments[addr])
@@ -189,7 +189,7 @@ func (r *remainders) size(addr uint64, rounded int64) int64 {
 	return int64(limit - addr)
 }
 
-// freed notes that a block is back in its pool.
+// freed records that a block is back in its pool.
 func (r *remainders) freed(addr uint64, rounded int64) {
 	if rounded > torchalloc.SmallSize {
 		r.blocks.remove(addr)

@@ -10,28 +10,28 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder writes down
-// what the tensor asked for, and its snapshot has both for the blocks that are there when it is taken. So the
-// size of a block that was freed before has to be worked out. This file and remainder.go are the one place
-// that does it; every other question reads Allocs.Rounded.
+// How many bytes does a block take? PyTorch's allocated_bytes counts block sizes, its recorder logs what the
+// tensor asked for, and its snapshot has both for the blocks that exist when it is taken. So the size of a
+// block freed before that has to be worked out. Only this file and remainder.go do so; everything else reads
+// Allocs.Rounded.
 //
-// The size is, first found: that of the block in the final state; where the source records sizes that the
-// allocator gave (the profiler, pinned memory) or no caching allocator is behind it, the recorded size; else
-// the request rounded by the allocator's rule (round_size), plus the rest of the hole that the allocator does
-// not split off (remainder.go).
+// The size is the first of these that is known: the size of the block in the final state; the recorded size,
+// if the source records the sizes that the allocator gave (the profiler, pinned memory) or no caching
+// allocator is involved; else the request rounded by the allocator's rule (round_size), plus the rest of the
+// hole that the allocator does not split off (remainder.go).
 //
-// The figures are exact where these rules leave nothing open: the settings are in the file, every segment is
+// The figures are exact if these rules leave nothing open: the settings are in the file, every segment is
 // known, and the rules give all sizes that the final state has. Otherwise they are inferred, and sizeProof
 // says why.
 //
 // Rejected: replaying every call in an emulation of the allocator. It has to find the same place for each
-// block, which the recording already gives as its address, so it costs more, fails on more files and tells
-// nothing more.
+// block, which the recording already gives as its address, so it costs more, fails on more files and yields
+// nothing new.
 //
 // Source: round_size, get_allocation_size and should_split in PyTorch's c10/cuda/CUDACachingAllocator.cpp;
 // the sizes that torch 2.7 and 2.15 report, in this package's tests.
 
-// rounding is what is known of the rule from requested to rounded bytes.
+// rounding is what we know of the rule from requested to rounded bytes.
 type rounding struct {
 	given    bool // the source records what the allocator gave, not what was requested
 	none     bool // no rule applies: sizes are as recorded
@@ -80,11 +80,11 @@ func (r *rounding) round(size int64) int64 {
 
 // sizeProof counts how the sizes of blocks were found.
 type sizeProof struct {
-	byRule         int // blocks whose size only the rules give
+	byRule         int // blocks whose size comes from the rules alone
 	checked, wrong int // blocks of the final state on which the rules were checked, and those that they miss
 }
 
-// doubt says why rounded figures rest on rules that the recording does not prove; "" where they do not.
+// doubt says why rounded figures rest on rules that the recording does not prove; "" if they do not.
 func (p *sizeProof) doubt(b *deviceBuilder) string {
 	what := Counted(p.byRule, "block")
 	switch {
@@ -102,8 +102,8 @@ func (p *sizeProof) doubt(b *deviceBuilder) string {
 	return ""
 }
 
-// alwaysSplits reports whether the allocator leaves no rest to a block: expandable segments are on and the
-// device has no others.
+// alwaysSplits reports whether the allocator splits every rest off: expandable segments are on and the device
+// has no others.
 func (b *deviceBuilder) alwaysSplits() bool {
 	if strings.TrimSpace(b.tr.Setting("expandable_segments")) != "true" {
 		return false
@@ -116,7 +116,7 @@ func (b *deviceBuilder) alwaysSplits() bool {
 	return true
 }
 
-// RequestedSeries returns the allocated series in requested bytes, which is Allocated itself where the source
+// RequestedSeries returns the allocated series in requested bytes, which is Allocated itself if the source
 // records nothing else (see RequestedKnown). It is computed on the first call, O(events).
 func (d *Device) RequestedSeries() *Series { return requestedSeries.Of(d) }
 
@@ -132,10 +132,11 @@ var (
 	})
 )
 
-// RequestedKnown reports whether the source records what was requested, not only what the allocator gave.
+// RequestedKnown reports whether the source records requested sizes, not only the sizes that the allocator
+// gave.
 func (d *Device) RequestedKnown() bool { return !newRounding(d.tl.Trace, d.Info.Kind).given }
 
-// sumRequested adds up the requested bytes of allocations from their start to ends. Where there are no others
+// sumRequested adds up the requested bytes of allocations from their start to ends. If there are no others
 // that is the series of rounded bytes.
 func sumRequested(d *Device, rounded *Series, ends []Moment) *Series {
 	if newRounding(d.tl.Trace, d.Info.Kind).none {

@@ -3,30 +3,30 @@ package timeline
 import "sort"
 
 // A series answers "what are the extremes between these two events?" for any window of a chart, at any zoom,
-// without looking at each event. Values stand one an event (or, sparsely, one a change) with a pyramid above
-// them: each level keeps the minimum and the maximum of 64 neighbours of the level below. A range is then the
-// raw values at its two ragged ends plus whole nodes between, at most 2·64 looks a level: O(64·log64 n),
-// about 400 looks on ten million events, and the pyramid costs 1/32 of the values.
+// without visiting each event. There is one value per event (or, if sparse, one per change) with a pyramid
+// above them: each level keeps the minimum and the maximum of 64 neighbours of the level below. A range is
+// then the raw values at its two ragged ends plus whole nodes between, at most 2·64 reads per level:
+// O(64·log64 n), about 400 reads on ten million events. The pyramid costs 1/32 of the memory of the values.
 //
 // Rejected: averages (they lose peaks, which are the point), a segment tree of fan-out 2 (64 times the nodes
 // for no fewer cache lines), and precomputed zoom levels (they answer only their own windows). The shape is
 // that of the mipmaps of time-series viewers and of the min/max index of Lamport-style range trees; see
 // Bender and Farach-Colton, "The LCA problem revisited", for why constant time would need n log n memory.
 
-// fanOut is how many values one node of a pyramid stands for.
+// fanOut is how many values, or nodes, one node of a pyramid covers.
 const fanOut = 64
 
-// Series is a step function over a device's events: bytes in force after each of them. It is immutable.
+// Series is a step function over a device's events: the bytes after each of them. It is immutable.
 type Series struct {
 	start  int64
 	values []int64
-	at     []Moment // moment of each value where the series is sparse; nil where values[m] is the value after event m
+	at     []Moment // moment of each value if the series is sparse; nil if values[m] is the value after event m
 
 	low, high [][]int64 // low[k][i] is the minimum of the 64 values, or nodes of low[k-1], from 64·i
 }
 
-// newSeries returns the series that begins with start and has values[i] in force from at[i], or from event i
-// where at is nil.
+// newSeries returns the series that begins with start and takes on values[i] at at[i], or at event i if at is
+// nil.
 func newSeries(start int64, at []Moment, values []int64) *Series {
 	s := &Series{start: start, at: at, values: values}
 	low, high := values, values
@@ -66,7 +66,7 @@ func (s *Series) Last() int64 { return s.At(Never) }
 // has the last value.
 func (s *Series) At(m Moment) int64 { return s.inForce(s.upTo(m)) }
 
-// upTo returns how many of the values have come into force at or before m.
+// upTo returns how many of the values took effect at or before m.
 func (s *Series) upTo(m Moment) int {
 	if m < 0 {
 		return 0
@@ -77,7 +77,7 @@ func (s *Series) upTo(m Moment) int {
 	return sort.Search(len(s.at), func(i int) bool { return s.at[i] > m })
 }
 
-// inForce returns the value in force once i values have come.
+// inForce returns the value after the first i changes.
 func (s *Series) inForce(i int) int64 {
 	if i == 0 {
 		return s.start
@@ -85,7 +85,7 @@ func (s *Series) inForce(i int) int64 {
 	return s.values[i-1]
 }
 
-// moment returns when values[i] came into force.
+// moment returns when values[i] took effect.
 func (s *Series) moment(i int) Moment {
 	if s.at == nil {
 		return Moment(i)
@@ -99,9 +99,9 @@ func (s *Series) Max() (int64, Moment) {
 	return c.Max, c.MaxAt
 }
 
-// Range returns the extremes over the events [first, end) and the value in force before first, which counts
-// among them; MaxAt is the first moment at which the maximum is reached, first-1 where the value in force has
-// it. An empty range has that value alone.
+// Range returns the extremes over the events [first, end) and the value before first, which counts among
+// them. MaxAt is the first moment at which the maximum is reached, first-1 if the value before first is the
+// maximum. An empty range has that value alone.
 func (s *Series) Range(first, end Moment) Column {
 	first = max(first, 0)
 	i := s.upTo(first - 1)
@@ -143,7 +143,7 @@ func (s *Series) extremes(k, i, j int) (low, high int64, at int) {
 	if i < up*fanOut {
 		l, h, a := scan(lows, highs, i, up*fanOut)
 		low = min(low, l)
-		if h >= high { // the head lies before the middle
+		if h >= high { // the head precedes the middle
 			high, at = h, a
 		}
 	}

@@ -14,17 +14,17 @@ import (
 
 // What did the allocator's memory look like at a moment? Like blocks, stretches of mapped memory have
 // lifetimes: a run of addresses obtained by one segment event lives until an event gives it back, wholly or
-// in part. All such lives are found in one walk over the segment events, backwards from the final state where
-// that is known (what was given back was there before), else forwards from nothing. The state at a moment is
-// then the runs alive at it with the blocks active at it placed by address: O(k log k) for what is there at
-// that moment, whatever the length of the recording.
+// in part. One walk over the segment events finds all such lives, backwards from the final state if it is
+// known (memory that was returned must have been there before), else forwards from nothing. The state at a
+// moment is then the runs alive at it, with the active blocks placed in them by address: O(k log k) for the k
+// runs and blocks alive, whatever the length of the recording.
 //
 // Rejected: replaying every event from the nearest checkpoint (checkpoints of a large allocator cost more
 // memory than the lives, and each seek costs the events in between).
 //
-// What a recording does not say is the size of the hole that a block was put in, of which the allocator may
-// leave a rest to the block: see remainder.go. Where that cannot find it the rest is shown as stranded, until
-// the final state says the true size.
+// A recording does not give the size of the hole that a block was put in, and the allocator may leave the
+// rest of the hole to the block: see remainder.go. If the rest cannot be determined it is shown as stranded,
+// unless the final state has the true size.
 
 // run is a stretch of mapped memory alive during [start, end).
 type run struct {
@@ -40,12 +40,12 @@ type run struct {
 
 func (r *run) until() uint64 { return r.addr + uint64(r.size) }
 
-// runBook finds the lives of a device's runs. open are the runs that reach to where the walk is, by address.
+// runBook finds the lives of a device's runs. open holds the runs alive at the walk's position, by address.
 type runBook struct {
 	d      *Device
 	open   []run
 	done   []run
-	doubts int // runs that contradict others
+	doubts int // runs that contradict other runs
 }
 
 // at returns the index of the first open run that ends after addr.
@@ -53,8 +53,8 @@ func (b *runBook) at(addr uint64) int {
 	return sort.Search(len(b.open), func(i int) bool { return b.open[i].until() > addr })
 }
 
-// cut takes [addr, addr+size) off the open runs; close gets each piece taken. It returns how many bytes were
-// there.
+// cut removes [addr, addr+size) from the open runs and passes each removed piece to close. It returns how
+// many bytes it removed.
 func (b *runBook) cut(addr uint64, size int64, closed func(piece run)) int64 {
 	var found int64
 	until := addr + uint64(size)
@@ -83,7 +83,7 @@ func (b *runBook) cut(addr uint64, size int64, closed func(piece run)) int64 {
 	return found
 }
 
-// add opens a run; what it overlaps is cut off first and counted as a doubt.
+// add opens a run; anything it overlaps is cut off first and counted as a doubt.
 func (b *runBook) add(r run, closed func(piece run)) {
 	if r.size <= 0 || r.addr+uint64(r.size) < r.addr {
 		b.doubts++
@@ -95,8 +95,7 @@ func (b *runBook) add(r run, closed func(piece run)) {
 	b.open = slices.Insert(b.open, b.at(r.addr), r)
 }
 
-// segmentRuns are every run of a device and how many contradictions there were, once a question had the time
-// to find them.
+// segmentRuns holds every run of a device and the number of contradictions, once a query has computed them.
 type segmentRuns struct {
 	sync.Mutex
 	known  bool
@@ -106,7 +105,7 @@ type segmentRuns struct {
 
 var segmentLives = NewMemo(func(*Device) *segmentRuns { return &segmentRuns{} })
 
-// findLives returns every run of the device and how many contradictions there were, found once.
+// findLives returns every run of the device and the number of contradictions, computed once.
 func findLives(ctx context.Context, d *Device) ([]run, int, error) {
 	c := segmentLives.Of(d)
 	c.Lock()
@@ -147,7 +146,7 @@ func (b *runBook) eachEvent(ctx context.Context, backwards bool, f func(m Moment
 	return ctx.Err()
 }
 
-// runOf returns the run that a segment event obtains or gives back.
+// runOf returns the run that a segment event obtains or returns.
 func (b *runBook) runOf(m Moment) run {
 	tr, ev := b.d.tl.Trace, b.d.Event(m)
 	r := run{
@@ -155,7 +154,7 @@ func (b *runBook) runOf(m Moment) run {
 		small:      ev.Size <= torchalloc.SmallBuffer,
 		expandable: ev.Action == traces.SegmentMap || ev.Action == traces.SegmentUnmap,
 	}
-	if ev.Action == traces.SegmentUnmap { // one event may give back several pages, in the large pool large ones
+	if ev.Action == traces.SegmentUnmap { // one event may return several pages, large ones in the large pool
 		r.small = ev.Size%torchalloc.LargeBuffer != 0
 	}
 	if det := tr.DetailOf(b.d.first + int(m)); det.HasPool {
@@ -183,10 +182,10 @@ func (b *runBook) walkBack(ctx context.Context) error {
 		}
 		r := b.runOf(m)
 		if gained {
-			if r.expandable { // pages come one request at a time, so that this event tells the pool where the one that gave them back may not
+			if r.expandable { // pages come one request at a time, so this event shows the pool even if the one that returned them does not
 				small := r.small
 				begin = func(piece run) {
-					if piece.start = m; piece.end != Never { // else the final state has it
+					if piece.start = m; piece.end != Never { // else it is in the final state
 						piece.small = small
 					}
 					b.done = append(b.done, piece)
@@ -208,7 +207,7 @@ func (b *runBook) walkBack(ctx context.Context) error {
 	return err
 }
 
-// dropOverlaps takes off final segments that lie within their predecessor, which no allocator's state has.
+// dropOverlaps drops final segments that overlap their predecessor, which no real allocator's state has.
 func (b *runBook) dropOverlaps() {
 	n := 0
 	for _, r := range b.open {
@@ -222,8 +221,8 @@ func (b *runBook) dropOverlaps() {
 	b.open = b.open[:n]
 }
 
-// walkForth finds the lives from nothing; what is given back without having been obtained was there from the
-// start.
+// walkForth finds the lives starting from nothing; memory that is returned but was never obtained was there
+// from the start.
 func (b *runBook) walkForth(ctx context.Context) error {
 	err := b.eachEvent(ctx, false, func(m Moment, gained bool) {
 		finish := func(piece run) {
@@ -260,7 +259,7 @@ func SegmentsAt(d *Device, m Moment) []SegmentState {
 	return segments
 }
 
-// segment returns a run as a segment that nothing lies in.
+// segment returns a run as an empty segment.
 func (r *run) segment() SegmentState {
 	return SegmentState{
 		Addr: r.addr, Size: r.size, Stream: r.stream, Pool: r.pool, Small: r.small, Expandable: r.expandable,
@@ -293,8 +292,8 @@ func runsAt(lives []run, m Moment) []run {
 }
 
 // StateAt returns the allocator's segments and their blocks at m. The parts of reserved add up exactly at
-// every moment; how far each can be trusted is in Exactness and Reason. The first call on a device walks its
-// segment events, and stops when ctx is cancelled.
+// every moment; Exactness and Reason say how far to trust them. The first call on a device walks its segment
+// events, and stops when ctx is cancelled.
 func StateAt(ctx context.Context, d *Device, m Moment) (*AllocatorState, error) {
 	lives, doubts, err := findLives(ctx, d)
 	if err != nil {
@@ -319,7 +318,7 @@ type placer struct {
 	d         *Device
 	m         Moment
 	state     *AllocatorState
-	inferred  int // active blocks whose rounded size only the rule gives
+	inferred  int // active blocks whose rounded size comes from the rule alone
 	conflicts int // blocks that overlap others
 }
 
@@ -408,7 +407,7 @@ func (p *placer) piece(id AllocID, size int64) Piece {
 	return piece
 }
 
-// judge says how far the state can be trusted.
+// judge sets how far the state can be trusted.
 func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	switch {
 	case s.Unplaced > 0:
@@ -429,7 +428,7 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	}
 }
 
-// roundingNote says how the rule stood up to the final state.
+// roundingNote says how well the rule agrees with the final state.
 func roundingNote(d *Device) string {
 	switch {
 	case d.roundChecked == 0:

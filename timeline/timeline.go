@@ -14,12 +14,13 @@ import (
 type Timeline struct {
 	Trace   *traces.Trace
 	Devices []*Device
-	// Losses are what matching allocations with frees found missing or contradictory, beside Trace.Losses.
+	// Losses are gaps and contradictions found when matching allocations with frees, in addition to
+	// Trace.Losses.
 	Losses []traces.Loss
 
 	origins origins
 	places  *traces.Trace
-	memos   sync.Map // answers of every Memo
+	memos   sync.Map // answers of each Memo
 }
 
 // Kinds returns the kinds of the frames and stacks of Places.
@@ -27,8 +28,8 @@ func (t *Timeline) Kinds() *frames.Kinds { return kinds.Of(t) }
 
 var kinds = NewMemo(func(t *Timeline) *frames.Kinds { return frames.KindsOf(t.Places()) })
 
-// Main returns the device that a view opens with: the accelerator of the highest peak, else the device of the
-// highest peak, else nil.
+// Main returns the device that a view opens with: the accelerator with the highest peak, else the device with
+// the highest peak, else nil.
 func (t *Timeline) Main() *Device {
 	var best *Device
 	rank := func(d *Device) (accelerator bool, peak int64) {
@@ -48,8 +49,8 @@ func (t *Timeline) Main() *Device {
 	return best
 }
 
-// Zero returns the time that all times are told from, in every view and report and of every device: that of
-// the first event of any device.
+// Zero returns the origin of all times in every view and report, for every device: the time of the first
+// event of any device.
 func (t *Timeline) Zero() int64 {
 	zero, found := int64(0), false
 	for _, d := range t.Devices {
@@ -67,7 +68,7 @@ type Moment int32
 const (
 	// Start is the state before the device's first event.
 	Start Moment = -1
-	// Never is the end of what does not end within the recording.
+	// Never is the end of anything that does not end within the recording.
 	Never Moment = 1<<31 - 1
 )
 
@@ -78,23 +79,23 @@ type AllocID int32
 const NoAlloc AllocID = -1
 
 // Allocs holds the lifetimes of one device as columns, ordered by Start; those alive before the recording
-// come first, earliest freed last (so that, stacked in this order, what goes first lies on top). An
+// come first, earliest freed last (so that, stacked in this order, the first to be freed lies on top). An
 // allocation is allocated during [Start, Requested) and active during [Start, End).
 type Allocs struct {
-	Start     []Moment // its alloc event; Start where it was alive before the recording
+	Start     []Moment // its alloc event; Start if it was alive before the recording
 	Requested []Moment // its free_requested event, Never while allocated at the end
 	End       []Moment // its free_completed event, Never while active at the end
 	Addr      []uint64
-	Size      []int64 // requested bytes, or what the allocator gave where the source records nothing else
-	Rounded   []int64 // bytes that the allocator gave, as allocated bytes count them; see rounding.go for where the trace does not say
+	Size      []int64 // requested bytes, or what the allocator gave if the source records nothing else
+	Rounded   []int64 // bytes that the allocator gave, as allocated bytes count them; see rounding.go for traces that lack them
 	Stack     []traces.StackID
 	Stream    []traces.StreamID
 	Version   []int32 // how many allocations the address had before: PyTorch's memory_viz prints b'<addr>_<version>
 	Category  []Category
-	// Inferred says of each allocation that its category was inferred, not recorded.
+	// Inferred marks the allocations whose category was inferred, not recorded.
 	Inferred []bool
-	// Count is how many blocks of one site each row stands for, in profiles that only have sums; nil where
-	// each is one block.
+	// Count is how many blocks of one site each row stands for, in profiles that only have sums; nil if each
+	// row is one block.
 	Count []int32
 
 	maxRequested, maxEnd [][]Moment // levels of detail over Requested and End, see LiveAt
@@ -131,10 +132,10 @@ var categoryWords = [NumCategories]string{
 	"autograd's own",
 }
 
-// Words returns what blocks of the category are called in a sentence.
+// Words returns the name of the category's blocks in a sentence.
 func (c Category) Words() string { return categoryWords[min(c, NumCategories-1)] }
 
-// ParseCategory returns the category of a name, in any case, and false where there is none.
+// ParseCategory returns the category with a name, in any case, and false if there is none.
 func ParseCategory(s string) (Category, bool) {
 	for i, n := range categoryNames {
 		if strings.EqualFold(n, s) {
@@ -168,8 +169,8 @@ type Device struct {
 	Info   traces.Device
 	Allocs Allocs
 
-	// Allocated, Active and Reserved are what PyTorch calls so, in rounded bytes, after every event.
-	// RequestedSeries and RequestedActiveSeries have the first two in requested bytes.
+	// Allocated, Active and Reserved are PyTorch's figures of these names, in rounded bytes, after every
+	// event. RequestedSeries and RequestedActiveSeries have the first two in requested bytes.
 	Allocated, Active, Reserved *Series
 
 	Totals Totals
@@ -184,7 +185,7 @@ type Device struct {
 	// roundChecked are the blocks of the final state on which the rounding rule was checked, roundWrong those
 	// that it misses.
 	roundChecked, roundWrong int
-	// closings are the allocations that end at an event which is another's, in order.
+	// closings are the allocations that end at another allocation's event, in order.
 	closings []ending
 }
 
@@ -196,10 +197,10 @@ func (d *Device) Len() int { return d.n }
 
 // Totals are the figures of one device over the whole recording, in bytes; -1 is unknown. Allocated, active
 // and reserved are rounded bytes, as PyTorch's memory_stats reports them; fields that end in Requested are
-// the same series in requested bytes, -1 where the source records only what the allocator gave. Each peak is
-// the maximum of its own series, so that two peaks may be at different moments. Allocations counts alloc
-// events. Segments counts those of the final state, or segment events where there is none. Streams counts the
-// streams that events and segments name.
+// the same series in requested bytes, -1 if the source records only what the allocator gave. Each peak is the
+// maximum of its own series, so two peaks may be at different moments. Allocations counts alloc events.
+// Segments counts those of the final state, or segment events if there is none. Streams counts the streams
+// that events and segments name.
 type Totals struct {
 	Events, Allocations, OOMs, Streams, Segments int
 
@@ -222,12 +223,12 @@ type Totals struct {
 	BeginsEmpty, Complete bool
 	Exactness             Exactness
 	Reason                string // why the exactness is what it is, one clause
-	// RequestedExactness is that of the figures in requested bytes, which need no rule about the sizes of
-	// blocks.
+	// RequestedExactness is the exactness of the figures in requested bytes, which need no rule about block
+	// sizes.
 	RequestedExactness Exactness
 }
 
-// PeakReservedOrAllocated returns the larger of the two peaks: what orders devices where one of them is
+// PeakReservedOrAllocated returns the larger of the two peaks, by which devices are ordered when one peak is
 // unknown.
 func (t *Totals) PeakReservedOrAllocated() int64 { return max(t.PeakReserved, t.PeakAllocated) }
 

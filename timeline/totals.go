@@ -6,8 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// finalSums are the figures of a device in the trace's final state, by the blocks and by the segments' own
-// fields.
+// finalSums are the figures of a device in the trace's final state, summed over blocks and from the segments'
+// own fields.
 type finalSums struct {
 	segments                            int
 	reserved                            int64
@@ -45,15 +45,15 @@ func sumFinal(state *traces.State, device traces.DeviceID) finalSums {
 	return f
 }
 
-// finalKnown says whether the trace's final state speaks of the device: a GPU without segments is empty,
+// finalKnown reports whether the trace's final state covers the device: a GPU without segments is empty;
 // another device without them was not recorded.
 func (b *deviceBuilder) finalKnown(f *finalSums) bool {
 	return b.tr.Final.Known && (f.segments > 0 || b.d.Info.Kind == traces.DeviceGPU)
 }
 
-// unattributed raises the start to what the source's own counter says, where the final state is unknown and
-// the counter says more than the frees without allocation do: bytes that some allocations hold that the
-// recording shows nothing else of.
+// unattributed raises the start to the source's own counter if the final state is unknown and the counter
+// shows more than the frees without an allocation do: bytes of allocations that the recording does not show
+// otherwise.
 func (b *deviceBuilder) unattributed() {
 	t, f := &b.d.Totals, sumFinal(&b.tr.Final, b.d.ID)
 	if b.finalKnown(&f) {
@@ -78,7 +78,7 @@ func (b *deviceBuilder) unattributed() {
 	b.sums.activeRequested += rest
 }
 
-// counter returns the device's counter of a name, nil where it has no sample.
+// counter returns the device's counter with a name, nil if it has no sample.
 func (b *deviceBuilder) counter(name string) *traces.Counter {
 	for i := range b.tr.Counters {
 		c := &b.tr.Counters[i]
@@ -89,8 +89,8 @@ func (b *deviceBuilder) counter(name string) *traces.Counter {
 	return nil
 }
 
-// momentOf returns the moment of sample i of a counter: that of its event, or else of the last event at or
-// before its time.
+// momentOf returns the moment of sample i of a counter: its event, or else the last event at or before its
+// time.
 func (b *deviceBuilder) momentOf(c *traces.Counter, i int) Moment {
 	if i < len(c.Event) {
 		return Moment(int(c.Event[i]) - b.d.first)
@@ -98,7 +98,7 @@ func (b *deviceBuilder) momentOf(c *traces.Counter, i int) Moment {
 	return b.d.MomentAt(c.Time[i])
 }
 
-// deltaUpTo returns what the device's events up to sample i's have added to allocated bytes.
+// deltaUpTo returns how much the device's events up to sample i have added to allocated bytes.
 func (b *deviceBuilder) deltaUpTo(c *traces.Counter, i int) int64 {
 	ev, sum := &b.tr.Events, int64(0)
 	for at := Moment(0); at <= b.momentOf(c, i) && int(at) < b.d.n; at++ {
@@ -129,7 +129,7 @@ func (b *deviceBuilder) counterDiffers() int64 {
 	return n
 }
 
-// finishTotals computes the reserved series and everything in Totals that the walks did not.
+// finishTotals computes the reserved series and the parts of Totals that the walks did not.
 func (b *deviceBuilder) finishTotals() {
 	d, t := b.d, &b.d.Totals
 	f := sumFinal(&b.tr.Final, d.ID)
@@ -213,7 +213,7 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 			level += s
 			lowest = min(lowest, level)
 		}
-		t.StartReserved = -lowest // what was given back must have been there
+		t.StartReserved = -lowest // memory that was returned must have been there
 	}
 	level := t.StartReserved
 	for i, s := range steps {
@@ -228,7 +228,7 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 	}
 }
 
-// unreserved says that it is not known what the allocator holds from the driver.
+// unreserved marks the memory that the allocator holds from the driver as unknown.
 func (b *deviceBuilder) unreserved() {
 	b.d.Reserved = newSeries(0, []Moment{}, nil)
 	t := &b.d.Totals
@@ -275,7 +275,7 @@ func (b *deviceBuilder) counterSteps(c *traces.Counter) (at []Moment, steps []in
 	return at, steps
 }
 
-// countLosses counts what the device's events contradict or lack.
+// countLosses counts contradictions and gaps in the device's events.
 func (b *deviceBuilder) countLosses(f *finalSums) {
 	m, t := b.m, &b.d.Totals
 	b.lose("free_missing", traces.DataLoss, m.freeMissing,
