@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// Options says what is drawn and how.
+// Options says what to draw and how.
 type Options struct {
 	report.Options
 	// Title is the figure's heading, "" for the file's name.
@@ -30,7 +30,7 @@ func (o Options) size() (w, h int) {
 	return w, h
 }
 
-// Chart holds what a figure of one device shows, before it is laid out.
+// Chart holds the content of one device's figure, before layout.
 type Chart struct {
 	Title, Headline string
 	Stats           *report.Stats // of this device alone
@@ -44,13 +44,13 @@ type Chart struct {
 	Top int64
 	// Peak is the column that holds the high-water mark, -1 for none.
 	Peak int
-	// Marks are where iterations begin, as a fraction of the width.
+	// Marks are the beginnings of iterations, as fractions of the width.
 	Marks []Mark
-	// From and To are what the x axis spans, in nanoseconds since the first event, or in events where the
+	// From and To are the bounds of the x axis, in nanoseconds since the first event, or in events if the
 	// trace has no clock.
 	From, To int64
 	HasTime  bool
-	HasCache bool // the reserved series means something
+	HasCache bool // the reserved series is meaningful
 	units    timeline.Units
 }
 
@@ -69,9 +69,9 @@ type Mark struct {
 	Label string  `json:"label"`
 }
 
-// stackOrder is the categories from the bottom of the stack up: what lives longest lies lowest, so that the
-// shape of a step stands on a level floor. What was there before the recording is unknown, and the floor of
-// the floor.
+// stackOrder is the categories from the bottom of the stack up: the longest-lived lie lowest, so that the
+// shape of a step rests on a level floor. Blocks from before the recording are unknown and lie at the very
+// bottom.
 var stackOrder = []timeline.Category{
 	timeline.Unknown, timeline.Parameter, timeline.OptimizerState, timeline.Gradient, timeline.Input, timeline.Activation,
 	timeline.AutogradDetail, timeline.Temporary,
@@ -166,7 +166,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 	return nil
 }
 
-// order finds which categories appear at all.
+// order finds the categories that appear at all.
 func (c *Chart) order() {
 	for _, cat := range stackOrder {
 		seen := false
@@ -182,7 +182,7 @@ func (c *Chart) order() {
 	}
 }
 
-// at returns the axis' value at a fraction of its width, as text.
+// at returns the axis value at a fraction of the width, as text.
 func (c *Chart) at(v int64) string {
 	if c.HasTime {
 		return timeline.Duration(v)

@@ -2,8 +2,8 @@
 // category with the peak's breakdown, a markdown report, folded stacks for flame graphs, and CSV and JSON
 // tables of every allocation.
 //
-// Charts keep what a reader of a memory chart needs most: a column shows the maximum within it, never the
-// mean, so a peak that lasts a microsecond is there at any width; the same colour is always the same category
+// Charts preserve what matters most in a memory chart: a column shows the maximum within it, never the mean,
+// so a peak that lasts a microsecond shows at any width, and each category always has the same colour
 // (torch.profiler's), with a hatch as second channel.
 //
 // The chart is laid out once, by [Chart.draw], onto a small canvas with two implementations: SVG text and a

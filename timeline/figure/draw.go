@@ -13,7 +13,7 @@ import (
 // point is a place on a canvas, in CSS pixels from its top left corner.
 type point struct{ x, y float64 }
 
-// canvas is what a figure is drawn on: SVG text or pixels.
+// canvas is a surface to draw on: SVG text or pixels.
 type canvas interface {
 	// area fills a closed polygon with a category's colour and hatch.
 	area(points []point, c timeline.Category)
@@ -40,7 +40,7 @@ const (
 	anchorEnd
 )
 
-// frame is the rectangle that data is drawn into.
+// frame is the rectangle for the data.
 type frame struct{ x, y, w, h float64 }
 
 func (f frame) px(fraction float64) float64 { return f.x + f.w*fraction }
@@ -49,7 +49,7 @@ const (
 	marginLeft  = 76.0
 	marginRight = 24.0
 	panelWidth  = 330.0
-	// widthWithPanel is the least width at which the breakdown stands beside the chart.
+	// widthWithPanel is the least width at which the breakdown fits beside the chart.
 	widthWithPanel = 900.0
 	headHeight     = 112.0
 	footHeight     = 72.0
@@ -71,7 +71,7 @@ func (c *Chart) draw(cv canvas, w, h int, p *palette) {
 	cv.text(24, height-12, c.footer(), textStyle{11, false, anchorStart, p.faint})
 }
 
-// plotFrame returns where the data is drawn in a figure of the given size.
+// plotFrame returns the rectangle for the data in a figure of the given size.
 func (c *Chart) plotFrame(width, height float64) frame {
 	f := frame{marginLeft, headHeight, width - marginLeft - marginRight, height - headHeight - footHeight}
 	if width >= widthWithPanel {
@@ -80,7 +80,7 @@ func (c *Chart) plotFrame(width, height float64) frame {
 	return f
 }
 
-// footer says what the reader must know to trust the figure.
+// footer tells the reader how to interpret the figure.
 func (c *Chart) footer() string {
 	s := "requested bytes by category, each column its maximum"
 	if c.HasCache {
@@ -224,7 +224,7 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 	}
 }
 
-// ticks returns round values of the unit that labels are printed in, at most ten, from 0.
+// ticks returns at most ten round values from 0, in the unit of the labels.
 func ticks(top int64, u timeline.Units) []int64 {
 	base := 1000.0
 	if u == timeline.IEC {
@@ -242,7 +242,7 @@ func ticks(top int64, u timeline.Units) []int64 {
 	return out
 }
 
-// roundStep returns the least of 1, 2 and 5 times a power of ten that is not below raw.
+// roundStep returns the smallest 1, 2 or 5 times a power of ten that is at least raw.
 func roundStep(raw float64) float64 {
 	pow := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {
@@ -272,7 +272,7 @@ func clip(s string, width, size float64) string {
 	return s
 }
 
-// clipLeft cuts the beginning, so that the end of a path stays.
+// clipLeft cuts the beginning and keeps the end of a path.
 func clipLeft(s string, width, size float64) string {
 	n := int(width / (size * 0.53))
 	if r := []rune(s); len(r) > n {
@@ -310,7 +310,7 @@ func share(row report.StackRow, total int64) string {
 	return fmt.Sprintf("%s in %d", report.Percent(row.Bytes, total), row.Blocks)
 }
 
-// categoryOf returns the category that a row of the breakdown is drawn as: what has none is unknown, as in
+// categoryOf returns the category that colours a row of the breakdown: unknown for a row without one, as in
 // the chart.
 func categoryOf(name string) timeline.Category {
 	c, _ := timeline.ParseCategory(name)

@@ -87,7 +87,7 @@ func TestAPeakOfOneEventIsInTheChartAtAnyWidth(t *testing.T) {
 // hostile is a name that would break out of every format if it were not escaped.
 const hostile = "</script><svg onload=alert(1)>|`*_\x1b[2J\"'&;\n.py"
 
-func TestSVGIsWellFormedWhateverNamesSay(t *testing.T) {
+func TestSVGIsWellFormedWhateverTheNames(t *testing.T) {
 	var b bytes.Buffer
 	if err := SVG(t.Context(), &b, run(t, 50, hostile), Options{}); err != nil {
 		t.Fatal(err)
@@ -166,8 +166,8 @@ func TestHTMLNeedsNoNetworkAndHoldsNamesAsText(t *testing.T) {
 	}
 }
 
-// TestNamesAreBoundedInPictures: neither a name of a hundred thousand letters nor five hundred combining
-// marks on one letter covers the page; both ends of a name stay.
+// TestNamesAreBoundedInPictures checks that neither a name of a hundred thousand letters nor five hundred
+// combining marks on one letter covers the page, and that both ends of a name stay.
 func TestNamesAreBoundedInPictures(t *testing.T) {
 	name := strings.Repeat("x", 50_000) + "a" + strings.Repeat("\u0301", 500) + strings.Repeat("y", 50_000) +
 		"end"
@@ -263,7 +263,7 @@ func TestCSVHasARowForEachAllocationAndEvent(t *testing.T) {
 	}
 }
 
-func TestCSVOfAStretchHoldsWhatLivesInIt(t *testing.T) {
+func TestCSVOfAStretchHoldsTheAllocationsAliveInIt(t *testing.T) {
 	from, _ := report.ParsePosition("10")
 	to, _ := report.ParsePosition("12")
 	var b bytes.Buffer

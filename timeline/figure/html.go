@@ -22,8 +22,8 @@ var pageCSS string
 //go:embed page.js
 var pageJS string
 
-// HTML writes a page that shows the devices' usage and answers a hovering mouse. It needs nothing from any
-// network, and its own content security policy forbids it to ask.
+// HTML writes a page with the devices' usage and details under the mouse. It needs no network, and its own
+// content security policy forbids any request.
 func HTML(ctx context.Context, w io.Writer, devices []*timeline.Device, o Options) error {
 	var figures strings.Builder
 	title := ""
@@ -52,7 +52,8 @@ func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) 
 	if err != nil {
 		return "", nil, err
 	}
-	// One drawing for each of the reader's settings: a style sheet cannot recolour hatches and text alike.
+	// One drawing for the light and one for the dark setting: a style sheet cannot recolour hatches and text
+	// alike.
 	lightSVG := strings.ReplaceAll(string(c.svg(width, height, &light)), "hatch-", fmt.Sprintf("l%d-", index))
 	darkSVG := strings.ReplaceAll(string(c.svg(width, height, &dark)), "hatch-", fmt.Sprintf("d%d-", index))
 	var b strings.Builder
@@ -65,7 +66,7 @@ func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) 
 	return b.String(), c, nil
 }
 
-// hoverData is what the page's script needs to say what lies under the mouse.
+// hoverData is the data that the page's script needs to describe the place under the mouse.
 type hoverData struct {
 	Plot       [4]float64 `json:"plot"` // x, y, w, h in the drawing
 	Size       [2]int     `json:"size"`
@@ -89,7 +90,7 @@ func (c *Chart) hover(w, h int) hoverData {
 	return d
 }
 
-// categoryCSS gives the swatches of tables and tip the categories' colours.
+// categoryCSS colours the swatches in tables and in the tooltip by category.
 func categoryCSS() string {
 	var b strings.Builder
 	rule := func(p *palette, indent string) {
@@ -104,7 +105,7 @@ func categoryCSS() string {
 	return b.String()
 }
 
-// tables writes what the drawing has no room for.
+// tables writes the details that do not fit into the drawing.
 func (c *Chart) tables(b *strings.Builder) {
 	total := int64(0)
 	for _, r := range c.Device.Peak.ByCategory {

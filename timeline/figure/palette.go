@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// palette holds what a figure is coloured with.
+// palette holds the colours of a figure.
 type palette struct {
 	paper, ink, faint, grid, accent color.RGBA
 	category                        [timeline.NumCategories]color.RGBA
@@ -49,14 +49,14 @@ func (o Options) palette() *palette {
 
 func hex(c color.RGBA) string { return fmt.Sprintf("#%02x%02x%02x", c.R, c.G, c.B) }
 
-// hatches gives each category a second channel beside its colour: the angle and the spacing of thin lines,
+// hatches gives each category a second channel besides its colour: the angle and the spacing of thin lines,
 // none for spacing 0.
 var hatches = [timeline.NumCategories]struct{ angle, spacing int }{
 	timeline.Unknown: {90, 4}, timeline.Parameter: {}, timeline.OptimizerState: {45, 6}, timeline.Gradient: {-45, 6},
 	timeline.Activation: {}, timeline.Input: {0, 4}, timeline.Temporary: {45, 3}, timeline.AutogradDetail: {90, 7},
 }
 
-// baseName returns the last part of a path of any system.
+// baseName returns the last element of a path from any operating system.
 func baseName(path string) string {
 	path = strings.ReplaceAll(path, "\\", "/")
 	if path == "" || path == "-" {

@@ -14,14 +14,14 @@ import (
 )
 
 // Allocations as Parquet: row groups of plain-encoded columns, one zstd-compressed data page each, and a
-// footer in Thrift. The format is Apache Parquet's (parquet-format: README.md, parquet.thrift), of which a
-// writer of one flat table needs the smallest part: no dictionaries (zstd finds the repetition), no
+// footer in Thrift. The format is Apache Parquet's (parquet-format: README.md, parquet.thrift), and a writer
+// of one flat table needs only a small part of it: no dictionaries (zstd finds the repetition), no
 // statistics, no nesting. Rejected: parquet-go and arrow-go, which add 11 and 33 MB to a program of 11.
 
-// parquetRows is how many allocations a row group holds: what is kept in memory at a time.
+// parquetRows is how many allocations a row group holds, and so how many are in memory at a time.
 const parquetRows = 1 << 17
 
-// parquet's numbers of types and encodings.
+// Parquet's numbers for types and encodings.
 const (
 	parquetBoolean   = 0
 	parquetInt64     = 2
@@ -36,8 +36,7 @@ const (
 	convertedNone   = -1
 )
 
-// parquetColumn is one column of the table: what it is called, what it holds, and the values of the row group
-// that is being filled.
+// parquetColumn is one column of the table: its name, its type, and the values of the current row group.
 type parquetColumn struct {
 	name      string
 	kind      int32
@@ -46,8 +45,8 @@ type parquetColumn struct {
 	add       func(c *parquetColumn, r *allocation)
 
 	values  []byte
-	bits    []bool // of a boolean column
-	present []bool // of an optional one
+	bits    []bool // for a boolean column
+	present []bool // for an optional column
 }
 
 func textColumn(name string, of func(r *allocation) string) *parquetColumn {
@@ -161,7 +160,7 @@ func (p *parquetWriter) write(b []byte) error {
 	return err
 }
 
-// group writes what the columns hold as a row group and empties them.
+// group writes the columns' values as a row group and empties the columns.
 func (p *parquetWriter) group(rows int64) error {
 	var chunks []parquetChunk
 	for _, c := range p.columns {
@@ -194,8 +193,8 @@ func (p *parquetWriter) group(rows int64) error {
 	return nil
 }
 
-// page returns the uncompressed body of the column's data page: definition levels of an optional column, then
-// plain values.
+// page returns the uncompressed body of the column's data page: definition levels if the column is optional,
+// then plain values.
 func (c *parquetColumn) page() []byte {
 	var b []byte
 	if c.optional {
@@ -215,7 +214,7 @@ func (c *parquetColumn) page() []byte {
 	return append(b, c.values...)
 }
 
-// runs encodes levels of one bit as run lengths: a varint of the length doubled, then the level in a byte.
+// runs run-length encodes one-bit levels: a varint of the length doubled, then the level in a byte.
 func runs(levels []bool) []byte {
 	var b []byte
 	for i := 0; i < len(levels); {

@@ -33,7 +33,7 @@ for name in table.column_names:
 print(table.num_rows)
 `
 
-func TestParquetHoldsWhatTheCSVHoldsAndPyarrowReadsIt(t *testing.T) {
+func TestPyarrowReadsTheSameFromParquetAsFromCSV(t *testing.T) {
 	python := os.Getenv("GMEMTOP_PYTHON")
 	if python == "" {
 		python = "python3"
@@ -66,8 +66,8 @@ func TestParquetHoldsWhatTheCSVHoldsAndPyarrowReadsIt(t *testing.T) {
 	}
 }
 
-// manyBlocks is a device with n allocations: every third is never freed, the first was there before, names
-// are not ASCII.
+// manyBlocks is a device with n allocations: every third is never freed, the first predates the recording,
+// names are not ASCII.
 func manyBlocks(t *testing.T, n int) *timeline.Device {
 	t.Helper()
 	b := traces.NewBuilder()

@@ -20,7 +20,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// PNG draws the usage of a device as a PNG image at two pixels a CSS pixel.
+// PNG draws the usage of a device as a PNG image with two pixels per CSS pixel.
 func PNG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	width, height := o.size()
 	c, err := newChart(ctx, d, width, o)
@@ -112,8 +112,8 @@ func (r *raster) polygon(points []point, src image.Image) {
 	r.vec.Draw(r.img, b, src, image.Point{})
 }
 
-// mask draws a hatch through the rasteriser's coverage; the rasteriser's own way with images that are not
-// uniform takes seconds.
+// mask draws a hatch through the rasteriser's coverage; the rasteriser itself takes seconds for images that
+// are not uniform.
 func (r *raster) mask(b image.Rectangle, h hatch) {
 	coverage := image.NewAlpha(image.Rect(0, 0, b.Dx(), b.Dy()))
 	r.vec.DrawOp = draw.Src
@@ -132,7 +132,7 @@ func (r *raster) mask(b image.Rectangle, h hatch) {
 	}
 }
 
-// over mixes a of 255 parts of c into d.
+// over mixes a/255 of c into d.
 func over(d, c uint8, a uint32) uint8 { return uint8((uint32(d)*(255-a) + uint32(c)*a + 127) / 255) }
 
 func (r *raster) fill(x, y, w, h float64, c color.RGBA) {

@@ -125,14 +125,14 @@ func coord(v float64) string {
 	return strings.TrimSuffix(s, ".0")
 }
 
-// The longest name that a picture shows, and the most combining marks on one character of it: a file may
+// The longest name that a picture shows, and the most combining marks on one of its characters: a file may
 // hold names that would cover the page.
 const (
 	maxName  = 600
 	maxMarks = 8
 )
 
-// bounded shortens s in its middle, since both its ends tell names apart, and takes marks away.
+// bounded shortens s in the middle, since names differ at either end, and removes excess marks.
 func bounded(s string) string {
 	marks, n := 0, 0
 	s = strings.Map(func(r rune) rune {
@@ -151,7 +151,7 @@ func bounded(s string) string {
 	return string(r[:maxName/2]) + "…" + string(r[n-maxName/2+1:])
 }
 
-// escapeXML escapes text for SVG and HTML, bounds it, and drops what neither may hold.
+// escapeXML escapes text for SVG and HTML, bounds it, and drops characters that neither allows.
 func escapeXML(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == 0xfffe || r == 0xffff {

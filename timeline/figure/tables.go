@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// checkEvery is how many rows a table writes between two looks at its context.
+// checkEvery is how many rows a table writes between checks of its context.
 const checkEvery = 1 << 14
 
 // Folded writes the stacks that hold the peak, one a line, outermost frame first, with their requested bytes:
@@ -45,10 +45,10 @@ func Folded(ctx context.Context, w io.Writer, d *timeline.Device, o Options) err
 	return out.Flush()
 }
 
-// foldedFrame keeps a frame from being taken for two: semicolons separate frames, line ends separate stacks.
+// foldedFrame keeps a frame from being read as two: semicolons separate frames, line ends separate stacks.
 func foldedFrame(s string) string { return strings.ReplaceAll(report.Printable(s), ";", ":") }
 
-// peakOf returns the stretch that is looked at and the moment within it at which allocated bytes are largest.
+// peakOf returns the selected stretch and the moment within it at which allocated bytes are largest.
 func peakOf(d *timeline.Device, o Options) (report.Span, timeline.Moment, error) {
 	span, err := report.Resolve(d, o.From, o.To)
 	if err != nil {
@@ -130,8 +130,8 @@ func rowsOf(ctx context.Context, d *timeline.Device, s report.Span, row func(*al
 }
 
 // CSV writes every allocation as a row (RFC 4180, with a header). Empty times lie outside the recording.
-// Stacks are ids, see
-// [CSVStacks]: a million rows with fifty frames each would be gigabytes of the same few thousand stacks.
+// Stacks are ids, see [CSVStacks]: a million rows with fifty frames each would repeat a few thousand stacks
+// over gigabytes.
 func CSV(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error {
 	span, err := report.Resolve(d, o.From, o.To)
 	if err != nil {
@@ -209,8 +209,8 @@ func opt(n *int64) string {
 	return itoa(*n)
 }
 
-// CSVStacks writes the frames of every stack of the trace, outermost first: what the stack column of the
-// other tables refers to.
+// CSVStacks writes the frames of every stack of the trace, outermost first. The stack column of the other
+// tables refers to them.
 func CSVStacks(ctx context.Context, w io.Writer, d *timeline.Device, _ Options) error {
 	out := csv.NewWriter(w)
 	if err := out.Write([]string{"stack", "depth", "function", "file", "line"}); err != nil {

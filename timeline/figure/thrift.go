@@ -8,7 +8,7 @@ import "encoding/binary"
 // varints; a struct ends with a zero byte.
 type thrift struct {
 	b    []byte
-	last []int16 // field number before, one entry a struct that is open
+	last []int16 // previous field number, one entry for each open struct
 }
 
 // types of the compact protocol.

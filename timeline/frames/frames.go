@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Kind is what one frame says about the allocations below it, as a bit set. Kinds are found once for
-// each frame of a trace, from its function and file alone, so that a stack costs one OR a frame.
+// Kind is what one frame says about the allocations below it, as a bit set. Kinds are found once for each
+// frame of a trace, from its function and file alone, so a stack costs one OR per frame.
 type Kind uint32
 
 // The kinds.
@@ -17,8 +17,8 @@ const (
 	KindPython Kind = 1 << iota
 	KindLibrary
 	KindTorch
-	KindNoise   // says nothing to a person: see noiseNames
-	KindWrapper // a call of a call: collapsed in icicles
+	KindNoise   // means nothing to a person: see noiseNames
+	KindWrapper // only passes a call on: collapsed in icicles
 	KindModule  // torch.profiler's "nn.Module: Linear_0"
 	KindForward
 	KindModuleCall
@@ -30,8 +30,8 @@ const (
 	KindCheckpoint // recomputation inside the backward pass
 	KindLoader
 	KindCopy       // .to, .cuda, pin_memory
-	KindModuleInit // a constructor of PyTorch's modules, or the filling of their weights
-	KindUserInit   // the innermost frame of the user's is a constructor
+	KindModuleInit // a constructor of PyTorch's modules, or the initialisation of their weights
+	KindUserInit   // the user's innermost frame is a constructor
 	KindModuleMove // nn.Module.to, .cuda: _apply
 	KindLoad       // load_state_dict, torch.load
 	KindConstructor
@@ -40,15 +40,15 @@ const (
 	KindPackage  // in a folder of installed packages
 	KindPlumbing // the allocator and the tensor library below an operator
 	KindMain     // the stack begins where those of the forward or the optimizer do: see Kinds.begin
-	KindStep     // inside an optimizer's step, of all that torch/optim does
+	KindStep     // inside an optimizer's step, not just anywhere in torch/optim
 	KindFunctional
-	KindBackwardNode // an op that is named after a node of the backward pass
+	KindBackwardNode // an op named after a node of the backward pass
 	KindLoss         // a cross entropy, a softmax over classes, or the backward of one
 	KindForeach      // an optimizer that works on all parameters at once
 	KindAutocast     // mixed precision
 )
 
-// KindModel is what shows that a model runs, KindBackwardPass what shows that its backward pass does.
+// KindModel shows that a model runs, KindBackwardPass that its backward pass does.
 const (
 	KindModel        = KindForward | KindModuleCall
 	KindBackwardPass = KindBackward | KindEngine | KindAccumulate | KindBackwardNode
@@ -57,8 +57,8 @@ const (
 // Has reports whether k has any of the kinds in u.
 func (k Kind) Has(u Kind) bool { return k&u != 0 }
 
-// noiseNames and noiseFiles are what PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
-// _frame_filter), and the frames of the C and Python run time that later versions record.
+// noiseNames and noiseFiles are the frames that PyTorch's own flame graphs drop (torch/cuda/_memory_viz.py,
+// _frame_filter), and the frames of the C and Python runtimes that later versions record.
 var (
 	noiseNames = []string{
 		"unwind::unwind", "CapturedTraceback::gather", "gather_with_cpp", "_start", "__libc_start_main",
@@ -90,7 +90,7 @@ var (
 		"/torch/nested/",
 		"/site-packages/torch/", "/dist-packages/torch/",
 	}
-	// notAStep are the functions of torch/optim that allocate outside of a step.
+	// notAStep are the functions of torch/optim that allocate outside a step.
 	notAStep = []string{
 		"__init__", "add_param_group", "load_state_dict", "state_dict", "zero_grad", "__setstate__",
 		"_process_value_according_to_param_policy",
@@ -99,7 +99,7 @@ var (
 		"cross_entropy", "crossentropy", "log_softmax", "nll_loss", "logsumexp",
 		"LogSoftmaxBackward", "NllLoss", "CrossEntropy",
 	}
-	// plumbing allocates for all that ask and tells nothing of why.
+	// plumbing allocates for every caller and says nothing about why.
 	plumbing = []string{
 		"c10::", "at::detail::", "at::native::empty", "at::TensorIterator", "at::_ops::empty", "::wrapper_",
 		"::create_out(",
@@ -123,7 +123,7 @@ func containsAny(s string, parts []string) bool {
 	return false
 }
 
-// fileKind classifies a file path, that begins with a slash and has no other separators.
+// fileKind classifies a file path, which begins with a slash and has no other separators.
 func fileKind(f string) Kind {
 	var k Kind
 	if strings.HasSuffix(f, ".py") || strings.HasPrefix(f, "/<") || strings.HasSuffix(f, ".ipynb") {
@@ -170,7 +170,7 @@ func torchFileKind(f string) Kind {
 	return 0
 }
 
-// funcKind classifies a function of a file whose kind is known.
+// funcKind classifies a function in a file of a known kind.
 func funcKind(fn string, file Kind, path string) Kind {
 	var k Kind
 	if strings.HasPrefix(fn, ModulePrefix) {
@@ -194,7 +194,7 @@ func funcKind(fn string, file Kind, path string) Kind {
 			k |= KindBackward
 		}
 	case "unpack_hook":
-		if file&KindCheckpoint != 0 { // a forward that the backward pass runs again
+		if file&KindCheckpoint != 0 { // a forward rerun in the backward pass
 			k |= KindBackward
 		}
 	case "zero_grad":
@@ -231,7 +231,8 @@ func funcKind(fn string, file Kind, path string) Kind {
 	return k
 }
 
-// stepKind says whether a Python function runs within an optimizer's step, and on all parameters at once.
+// stepKind says whether a Python function runs within an optimizer's step, and whether on all parameters at
+// once.
 func stepKind(fn, file string) Kind {
 	var k Kind
 	base := path.Base(file)
@@ -249,7 +250,7 @@ func stepKind(fn, file string) Kind {
 	return k
 }
 
-// lossKind says whether a function's name is that of a loss over classes, in PyTorch's spelling or the common
+// lossKind says whether a function's name is that of a loss over classes, in PyTorch's spelling or a common
 // hand-written one.
 func lossKind(fn string) Kind {
 	if containsAny(fn, lossNames) {
@@ -258,9 +259,8 @@ func lossKind(fn string) Kind {
 	return 0
 }
 
-// constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may, and
-// what they make then depends on which frame is innermost (see madeBy). Buffers and caches are made in
-// constructors too.
+// constructorKind classifies a constructor by its file: PyTorch's own modules make weights; others may,
+// depending on which frame is innermost (see madeBy). Buffers and caches are made in constructors too.
 func constructorKind(file string) Kind {
 	if strings.Contains(file, "/torch/nn/modules/") {
 		return KindModuleInit
@@ -271,7 +271,7 @@ func constructorKind(file string) Kind {
 	return KindConstructor
 }
 
-// madeBy says whether a stack's innermost frame of the user's is a constructor: what that makes are weights.
+// madeBy reports whether the user's innermost frame in a stack is a constructor: its allocations are weights.
 func (f *Kinds) madeBy(frames []traces.FrameID) Kind {
 	for _, id := range frames {
 		k := f.Frames[id]
@@ -321,7 +321,7 @@ func isOneOf(s string, list []string) bool { return slices.Contains(list, s) }
 // Kinds are the kinds of a trace's frames and stacks.
 type Kinds struct {
 	Frames []Kind // by FrameID
-	Stacks []Kind // by StackID: those of its frames, see join
+	Stacks []Kind // by StackID: the kinds of its frames, see join
 }
 
 // KindsOf finds the kinds of a trace's frames and stacks.
@@ -351,9 +351,9 @@ func KindsOf(tr *traces.Trace) *Kinds {
 	return f
 }
 
-// begin marks the stacks whose outermost Python function is that of a stack of the forward or the optimizer.
-// The thread that runs these waits while the backward pass runs on threads of its own, whose stacks begin
-// elsewhere: with a hook, or with no frame at all.
+// begin marks the stacks that share their outermost Python function with a stack of the forward or the
+// optimizer. The thread that runs these waits while the backward pass runs on threads of its own, whose
+// stacks begin elsewhere: with a hook, or with no frame at all.
 func (f *Kinds) begin(tr *traces.Trace) {
 	type function struct{ name, file traces.StringID }
 	outermost := func(i int) (function, bool) {
@@ -379,8 +379,8 @@ func (f *Kinds) begin(tr *traces.Trace) {
 	}
 }
 
-// join returns the kind of a stack, innermost frame first. A model or a backward pass that an optimizer's
-// step runs, as a closure, is not the optimizer's.
+// join returns the kind of a stack, innermost frame first. A model or backward pass that an optimizer's step
+// runs as a closure does not belong to the optimizer.
 func (f *Kinds) join(frames []traces.FrameID) Kind {
 	var all Kind
 	for _, id := range frames {
@@ -414,5 +414,5 @@ func PhaseOf(k Kind) traces.Phase {
 	return traces.PhaseUnknown
 }
 
-// ModulePrefix begins the frames that torch.profiler notes for modules.
+// ModulePrefix begins the frames that torch.profiler records for modules.
 const ModulePrefix = "nn.Module: "

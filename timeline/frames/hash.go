@@ -7,12 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Hashes hashes every stack so that the same code in two recordings hashes alike although lines were
-// added above it, the two lie in different folders, or were started by scripts of different names: of each
-// frame the function and the last two elements of the path, no line; of frames of the script itself (the file
-// of the outermost Python frame) the function alone. Frames of C++ are left out where the stack has Python
+// Hashes hashes every stack so that the same code in two recordings hashes alike even if lines were added
+// above it, the two lie in different folders, or scripts of different names started them. It hashes each
+// frame's function and the last two elements of its path, without the line; for frames of the script itself
+// (the file of the outermost Python frame) only the function. C++ frames are left out if the stack has Python
 // frames, since they differ between builds of PyTorch, and so are the wrappers of mixed precision. Calls of
-// one function from several lines of another fall together.
+// one function from several lines of another get the same hash.
 func (f *Kinds) Hashes(tr *traces.Trace) []uint64 {
 	type frame struct {
 		full, function uint64
@@ -60,7 +60,7 @@ func (f *Kinds) Hashes(tr *traces.Trace) []uint64 {
 	return hashes
 }
 
-// PathEnd returns the last n elements of a path of any system, joined by slashes.
+// PathEnd returns the last n elements of a path from any operating system, joined by slashes.
 func PathEnd(p string, n int) string {
 	p = strings.ReplaceAll(p, `\`, "/")
 	at := len(p)

@@ -25,7 +25,7 @@ type Diff struct {
 	Failed        bool      `json:"failed"`
 }
 
-// Metric is one figure of both recordings. Change is (B - A) / A, nil where A is 0.
+// Metric is one figure of both recordings. Change is (B - A) / A, nil if A is 0.
 type Metric struct {
 	Name   string   `json:"name"`
 	Unit   string   `json:"unit"`
@@ -48,7 +48,7 @@ type DiffRow struct {
 	StackB  []string `json:"b_stack,omitempty"`
 }
 
-// NewDiff compares the devices of a and b that the options select, the main ones where they select several.
+// NewDiff compares the devices of a and b that the options select, or the main ones if they select several.
 func NewDiff(ctx context.Context, a, b *timeline.Timeline, checks []Threshold, o Options) (*Diff, error) {
 	da, err := mainOf(a, o)
 	if err != nil {
@@ -236,10 +236,11 @@ func (d *Diff) WriteMarkdown(w io.Writer, o Options) error {
 var markdownEscapes = strings.NewReplacer("|", "\\|", "&", "&amp;", "<", "&lt;", ">", "&gt;", "*", "\\*", "_", "\\_", "[", "\\[",
 	"]", "\\]", "`", "'")
 
-// EscapeMarkdown escapes what would break a table cell or start markup, links and images included.
+// EscapeMarkdown escapes characters that would break a table cell or start markup, including links and
+// images.
 func EscapeMarkdown(s string) string { return markdownEscapes.Replace(Printable(s)) }
 
-// code sets s as code in a line of Markdown, where nothing but the backtick means anything.
+// code formats s as inline code in Markdown, in which only the backtick is special.
 func code(s string) string { return "`" + strings.ReplaceAll(Printable(s), "`", "'") + "`" }
 
 // deltaText returns a difference in bytes, "=" for none.

@@ -18,7 +18,7 @@ import (
 //	peak>40GiB             B's peak is above 40 GiB, whatever A's is
 //	blocks<-10%            B has at least 10 % fewer blocks
 //
-// A value with a sign is a change from A to B; one without is B's own figure.
+// A signed value is a change from A to B; an unsigned one is B's own figure.
 type Threshold struct {
 	Expression string
 	metric, op string
@@ -30,8 +30,8 @@ type Threshold struct {
 
 var thresholdForm = regexp.MustCompile(`^\s*([a-z_]+)\s*(>=|<=|>|<)\s*([+-]?)\s*([0-9.]+)\s*(%|[A-Za-zµ]*)\s*$`)
 
-// ParseThresholds reads conditions separated by commas or semicolons. Metric names are checked when a Diff is
-// known.
+// ParseThresholds reads conditions separated by commas or semicolons. Metric names are only checked against a
+// Diff.
 func ParseThresholds(list []string) ([]Threshold, error) {
 	var out []Threshold
 	for _, item := range list {
@@ -70,7 +70,7 @@ func parseThreshold(s string) (Threshold, error) {
 	return t, nil
 }
 
-// Check is a threshold and what came of it.
+// Check is a threshold and its outcome.
 type Check struct {
 	Expression string `json:"expression"`
 	Metric     string `json:"metric"`
@@ -148,7 +148,7 @@ func percentChange(m *Metric) float64 {
 }
 
 // amount reads the threshold's value in the metric's unit: bytes, a duration, or a count. Bytes need a unit,
-// since a bare number is as often a percentage or GiB that somebody forgot to write.
+// since a bare number is as often a percentage or a forgotten GiB.
 func (t *Threshold) amount(unit string) (int64, error) {
 	text, sign := strings.TrimPrefix(t.value, "-"), int64(1)
 	if text != t.value {

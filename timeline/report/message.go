@@ -12,20 +12,20 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Message is what PyTorch's out-of-memory message says, in the wording of any release since 1.0. Bytes; nil
-// is what this release does not print.
+// Message holds the figures of PyTorch's out-of-memory message, in the wording of any release since 1.0. In
+// bytes; nil if this release does not print the figure.
 type Message struct {
 	SchemaVersion int  `json:"schema_version"`
 	Found         bool `json:"found"`
-	// Device is the GPU's number as the process counts, -1 where the message has none.
+	// Device is the GPU's number as the process counts, -1 if the message has none.
 	Device int    `json:"device"`
 	Tried  *int64 `json:"tried_bytes"`
 	Total  *int64 `json:"capacity_bytes"`
 	Free   *int64 `json:"free_bytes"`
 	// Allowed is the share that set_per_process_memory_fraction leaves to the process.
 	Allowed *int64 `json:"allowed_bytes"`
-	// InUse is what the process holds of the device, its context and libraries included; Others what other
-	// processes hold.
+	// InUse is what the process holds on the device, including its context and libraries; Others is what
+	// other processes hold.
 	InUse       *int64 `json:"process_bytes"`
 	Others      *int64 `json:"other_processes_bytes"`
 	Allocated   *int64 `json:"allocated_bytes"`
@@ -34,8 +34,8 @@ type Message struct {
 	Reserved    *int64 `json:"reserved_bytes"`
 }
 
-// The figures in the message's wordings: up to 1.3 "cached", from 1.4 "reserved in total by PyTorch", from
-// 2.1 whole sentences, in which "capacty" was misspelt until 2.2.
+// The wordings of the message's figures: "cached" up to 1.3, "reserved in total by PyTorch" from 1.4, whole
+// sentences from 2.1, with "capacty" misspelt until 2.2.
 const amount = `([0-9]+(?:\.[0-9]+)?) (bytes|[KMGT]iB)`
 
 var (
@@ -75,7 +75,7 @@ func bytesOf(number, unit string) int64 {
 	return int64(n)
 }
 
-// ParseMessage finds PyTorch's message in a line of text; ok is false where there is none.
+// ParseMessage finds PyTorch's message in a line of text; ok is false if there is none.
 func ParseMessage(line string) (m Message, ok bool) {
 	at := messageStart.FindStringIndex(line)
 	if at == nil {
@@ -103,11 +103,11 @@ func ParseMessage(line string) (m Message, ok bool) {
 	return m, true
 }
 
-// longestLine is how much of a line of a log is looked at.
+// longestLine is how much of a log line is read.
 const longestLine = 64 << 10
 
-// ReadMessage returns the last of PyTorch's out-of-memory messages in a log; ok is false where there is none,
-// or the input is no text. The error is the reader's.
+// ReadMessage returns the last of PyTorch's out-of-memory messages in a log; ok is false if there is none or
+// the input is not text. The error is the reader's.
 func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 	b := bufio.NewReaderSize(r, longestLine)
 	for {
@@ -127,7 +127,7 @@ func ReadMessage(r io.Reader) (m Message, ok bool, err error) {
 	}
 }
 
-// Sentences say the cause as far as the message shows it, and what to do.
+// Sentences return the cause, as far as the message shows it, and what to do.
 func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 	cause = "Out of memory: " + u.Bytes(*m.Tried) + " were asked of the driver"
 	if m.Free != nil && m.Total != nil {
@@ -151,7 +151,7 @@ func (m *Message) Sentences(u timeline.Units) (cause, fix string) {
 	return cause + ".", "The message does not say what held the memory: that takes a recording."
 }
 
-// RecordNext is how to find out what a message does not say.
+// RecordNext says how to find out what a message does not say.
 const RecordNext = "gmemtop record -o oom.gmt --trigger oom --depth history --every 1 -- python train.py, " +
 	"then gmemtop oom oom.gmt"
 

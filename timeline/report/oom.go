@@ -11,19 +11,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// OOM is the report of why a process ran out of memory, or, where it did not, of what its peak is made of.
+// OOM is the report of why a process ran out of memory or, if it did not, of what its peak is made of.
 type OOM struct {
 	SchemaVersion int         `json:"schema_version"`
 	Source        Source      `json:"source"`
 	Found         bool        `json:"found"`
 	Losses        []Loss      `json:"losses"`
 	Devices       []OOMDevice `json:"devices"`
-	// Message is PyTorch's, of a process that died of an out-of-memory whose request is not in the recording;
-	// nil where there is none.
+	// Message is PyTorch's message, for a process that died of an out-of-memory whose request is not in the
+	// recording; nil if there is none.
 	Message *Message `json:"message"`
 }
 
-// OOMDevice is the autopsy of one device. Nil figures are what the trace cannot show.
+// OOMDevice is the autopsy of one device. Figures are nil if the trace cannot show them.
 type OOMDevice struct {
 	Device     int            `json:"device"`
 	DeviceKind string         `json:"device_kind"`
@@ -40,29 +40,28 @@ type OOMDevice struct {
 	Causes     []Cause        `json:"causes"`
 	Holders    []StackRow     `json:"holders"`
 	Levers     []Lever        `json:"levers"`
-	// Simulation is nil where none was made.
+	// Simulation is nil if none was made.
 	Simulation *Simulation `json:"simulation"`
-	// Together are levers of which none is enough alone, nil where one is or none are.
+	// Together are levers that only help together, nil if one is enough alone or there are none.
 	Together *Together `json:"together"`
-	// advice is the end of Sentence that speaks of levers.
+	// advice is the end of Sentence, about levers.
 	advice string
 }
 
-// MemoryStats are the allocator's figures at the moment of the autopsy, as PyTorch's memory_stats and the
-// out-of-memory error's message have them. Nil is what the trace cannot show.
+// MemoryStats are the allocator's figures at the moment of the autopsy, as in PyTorch's memory_stats and the
+// out-of-memory error's message. Nil if the trace cannot show a figure.
 type MemoryStats struct {
 	Allocated          *int64 `json:"allocated_bytes"`
 	AllocatedRequested *int64 `json:"allocated_requested_bytes"`
 	Active             *int64 `json:"active_bytes"`
 	ActiveRequested    *int64 `json:"active_requested_bytes"`
 	Reserved           *int64 `json:"reserved_bytes"`
-	// Tried is what the allocator asked the driver for: the message says "Tried to allocate". Nil without a
+	// Tried is what the allocator asked the driver for, "Tried to allocate" in the message. Nil without a
 	// failed request.
 	Tried *int64 `json:"tried_bytes"`
-	// PoolsIdle are inactive bytes in private pools: the message calls them "allocated in private pools".
+	// PoolsIdle are inactive bytes in private pools, "allocated in private pools" in the message.
 	PoolsIdle *int64 `json:"private_pools_idle_bytes"`
-	// Unallocated is reserved - allocated - PoolsIdle: the message says "reserved by PyTorch but
-	// unallocated".
+	// Unallocated is reserved - allocated - PoolsIdle, "reserved by PyTorch but unallocated" in the message.
 	Unallocated *int64 `json:"unallocated_bytes"`
 }
 
@@ -92,13 +91,13 @@ type Cause struct {
 	Bytes *int64 `json:"bytes"`
 	Text  string `json:"text"`
 	Main  bool   `json:"main"`
-	// Certainty is certain, likely or possible; Reason says why no more or less.
+	// Certainty is certain, likely or possible; Reason says why.
 	Certainty autopsy.Certainty `json:"certainty"`
 	Reason    string            `json:"certainty_reason"`
 }
 
-// Lever is something the user can do; Fits says whether the failed request would then have been served, nil
-// where it is not shown.
+// Lever is something the user can do. Fits says whether the failed request would then have been served, nil
+// if the recording does not show it.
 type Lever struct {
 	Name      string `json:"name"`
 	Text      string `json:"text"`
@@ -106,12 +105,12 @@ type Lever struct {
 	Saves     *int64 `json:"saves_bytes"`
 	Exactness string `json:"exactness"`
 	Fits      *bool  `json:"fits"`
-	// Simulated are the figures of a lever that is a setting of the allocator, where it was simulated: Saves
-	// is then by how much less is reserved or, of an out-of-memory, by how much smaller the smallest cap is.
+	// Simulated are the simulated figures of a lever that is an allocator setting, if it was simulated. Saves
+	// is then how much less is reserved or, after an out-of-memory, how much smaller the smallest cap is.
 	Simulated *SimulatedSettings `json:"simulated"`
-	// Tried is what came of playing the run with the lever, nil where nothing failed.
+	// Tried is the outcome of playing the run with the lever, nil if nothing failed.
 	Tried *Tried `json:"tried"`
-	// Mends says that it takes the main cause away, where that is a fault of the training.
+	// Mends says that the lever removes the main cause, if that is a fault of the training.
 	Mends bool `json:"mends_cause"`
 	// Effect is what there is to try.
 	Effect autopsy.Effect `json:"-"`
@@ -143,8 +142,8 @@ func NewOOM(ctx context.Context, t *timeline.Timeline, o Options) (*OOM, error) 
 	return r, nil
 }
 
-// diedOf explains the message that a recording holds of the failure that its process died of; ok is false
-// where there is none.
+// diedOf explains the message of the failure that the recorded process died of; ok is false if the recording
+// holds none.
 func diedOf(t *traces.Trace) (m Message, ok bool) {
 	for _, l := range t.Losses {
 		if l.Name == traces.LossOutOfMemory {
@@ -191,7 +190,7 @@ func (r *OOM) WriteText(w io.Writer, o Options) error {
 	for i := range r.Devices {
 		d := &r.Devices[i]
 		if r.Found && !d.OOM && !d.Inferred {
-			continue // another device ran out; this one has nothing to answer for
+			continue // another device ran out; this one is not at fault
 		}
 		if shown++; shown > 1 {
 			p.line("")
@@ -244,7 +243,7 @@ func (d *OOMDevice) print(p *printer, o Options, named bool) {
 	d.printLevers(p, o)
 }
 
-// printStats prints the figures that PyTorch's message gives, so that a reader finds them again.
+// printStats prints the figures of PyTorch's message, so that a reader recognises them.
 func (d *OOMDevice) printStats(p *printer, o Options) {
 	b := &d.Stats
 	if b.Allocated == nil {

@@ -10,9 +10,8 @@ import (
 // mostInIssue is how many holders and levers an issue report shows.
 const mostInIssue = 5
 
-// WriteMarkdown prints the autopsy for an issue report: the sentence, who held the memory and what came of
-// the levers, with tables fenced as they stand on a terminal. Places are a file's name and line, without its
-// folders.
+// WriteMarkdown prints the autopsy for an issue report: the sentence, who held the memory and the outcome of
+// the levers, with tables fenced as on a terminal. Places are a file's name and line, without its folders.
 func (r *OOM) WriteMarkdown(w io.Writer, o Options) error {
 	p := &printer{ascii: o.ASCII}
 	for i := range r.Devices {

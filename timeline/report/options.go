@@ -14,7 +14,7 @@ import (
 )
 
 // SchemaVersion is the version of every JSON report. In version 1, allocated and active bytes were requested
-// bytes at the start and the peak and rounded ones at the end; since version 2 they are rounded throughout.
+// bytes at the start and the peak and rounded bytes at the end; since version 2 they are always rounded.
 const SchemaVersion = 2
 
 // Options says what a report shows and how.
@@ -26,7 +26,7 @@ type Options struct {
 	Top int
 	// Devices selects devices; the zero value selects all.
 	Devices Devices
-	// From and To bound what is looked at, [From, To).
+	// From and To bound the report, [From, To).
 	From, To Position
 	// ASCII keeps the text form free of other characters.
 	ASCII bool
@@ -39,7 +39,7 @@ func (o Options) top(whenZero int) int {
 	return whenZero
 }
 
-// Devices is a selection of devices as --device takes it. The zero value selects every device.
+// Devices is a selection of devices, as in --device. The zero value selects every device.
 type Devices struct {
 	text     string
 	kinds    map[traces.DeviceKind]bool
@@ -88,7 +88,7 @@ func OnlyDevice(info traces.Device) Devices {
 	return Devices{text: DeviceName(info), only: &info}
 }
 
-// has reports whether the selection holds the device.
+// has reports whether the selection includes the device.
 func (d Devices) has(info traces.Device) bool {
 	if d.text == "" {
 		return true
@@ -99,8 +99,8 @@ func (d Devices) has(info traces.Device) bool {
 	return d.kinds[info.Kind] || (info.Kind.Accelerator() || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
 }
 
-// Of returns the selected devices of a timeline, in its order, and an error naming what there is where none
-// is selected.
+// Of returns the selected devices of a timeline, in its order, and an error that lists the devices if none is
+// selected.
 func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
 	var out []*timeline.Device
 	var names []string
@@ -116,8 +116,7 @@ func (d Devices) Of(t *timeline.Timeline) ([]*timeline.Device, error) {
 	return out, nil
 }
 
-// DeviceName returns how a device is called in reports: its kind and ordinal, and its name where the trace
-// has one.
+// DeviceName returns a device's name in reports: its kind and ordinal, and its own name if the trace has one.
 func DeviceName(d traces.Device) string {
 	s := fmt.Sprintf("%s %d", d.Kind, d.Ordinal)
 	if d.Name != "" {
@@ -133,16 +132,16 @@ func WriteJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// NewEncoder returns an encoder of JSON that can be printed. Angle brackets stay as they are, so that C++
-// frames can be read; what drives a terminal is escaped.
+// NewEncoder returns an encoder of printable JSON. Angle brackets stay as they are, so that C++ frames remain
+// readable; characters that control a terminal are escaped.
 func NewEncoder(w io.Writer) *json.Encoder {
 	enc := json.NewEncoder(printableJSON{w})
 	enc.SetEscapeHTML(false)
 	return enc
 }
 
-// printableJSON escapes the characters that Printable takes away, which in JSON stand in strings only.
-// encoding/json escapes those below the space by itself. Each Write is whole values.
+// printableJSON escapes the characters that Printable removes, which occur only in JSON strings.
+// encoding/json already escapes those below the space. Each Write holds whole values.
 type printableJSON struct{ w io.Writer }
 
 func (p printableJSON) Write(b []byte) (int, error) {

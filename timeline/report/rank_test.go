@@ -2,9 +2,9 @@ package report
 
 import "testing"
 
-// A setting that gets one more request through does not come before the line of code that mends the cause,
-// and a line of code that was tried in vain does not come first.
-func TestWhatMendsTheCauseComesFirstUnlessItDoesNotHelp(t *testing.T) {
+// A setting that gets one more request through ranks after the line of code that fixes the cause, and a line
+// of code that was tried in vain does not come first.
+func TestALeverThatFixesTheCauseComesFirstUnlessItDoesNotHelp(t *testing.T) {
 	for _, c := range []struct {
 		outcome, other, want string
 	}{
@@ -26,9 +26,9 @@ func TestWhatMendsTheCauseComesFirstUnlessItDoesNotHelp(t *testing.T) {
 	}
 }
 
-// Of a training that is just too large, a setting that gets one more request through comes after what makes
-// the step need less; one with which the step finishes does not.
-func TestSettingsThatServeTheRequestComeLastWhereTheTrainingIsTooLarge(t *testing.T) {
+// For a training that is simply too large, a setting that gets one more request through ranks after levers
+// that make the step need less, unless the step finishes with it.
+func TestSettingsThatOnlyServeTheRequestComeLastIfTheTrainingIsTooLarge(t *testing.T) {
 	for _, c := range []struct {
 		cause, outcome, want string
 	}{

@@ -68,7 +68,7 @@ func stats(t *testing.T, tl *timeline.Timeline, o Options) *Stats {
 	return s
 }
 
-// contract is what design says of stats --json: key, and the kind of JSON value. Keys may be added, none
+// contract is the documented form of stats --json: key, and the kind of JSON value. Keys may be added, none
 // renamed.
 var contract = map[string]string{
 	"schema_version": "number", "source.format": "string", "source.path": "string", "source.bytes": "number",
@@ -117,8 +117,8 @@ func TestStatsJSONKeepsItsContract(t *testing.T) {
 	}
 }
 
-// kindAt returns the kind of the value at a path, through the first element of arrays; "missing" where it
-// ends before.
+// kindAt returns the kind of the value at a path, through the first element of arrays; "missing" if the path
+// ends early.
 func kindAt(v any, path []string) string {
 	for _, k := range path {
 		if list, ok := v.([]any); ok {
@@ -186,8 +186,8 @@ func TestAStretchHasItsOwnStartPeakAndEnd(t *testing.T) {
 	}
 }
 
-func TestAStretchMayHoldThePeakInItsStartingState(t *testing.T) {
-	from, _ := ParsePosition("3") // the free: before it stands the peak
+func TestAStretchMayStartAtItsPeak(t *testing.T) {
+	from, _ := ParsePosition("3") // the free, just after the peak
 	d := stats(t, build(t, training(1, 1, "x")), Options{From: from}).Devices[0]
 	if *d.PeakAllocated != 6144 || *d.PeakEvent != 2 {
 		t.Errorf("peak %d at event %d, want 6144 at the event before the stretch", *d.PeakAllocated, *d.PeakEvent)
@@ -241,7 +241,7 @@ func TestReportsPrintNoControlCharactersOfTheFile(t *testing.T) {
 	}
 }
 
-func TestAnAutopsyOfAnotherDeviceThanTheFirstNamesIt(t *testing.T) {
+func TestAnAutopsyNamesTheDeviceUnlessItIsTheFirst(t *testing.T) {
 	b := traces.NewBuilder()
 	b.Event(traces.Event{Time: 1, Addr: 1 << 20, Size: 1 << 30, Action: traces.OOM, Stack: traces.NoStack,
 		Device: b.Device(traces.DeviceGPU, 1)})
@@ -367,8 +367,8 @@ func TestThresholds(t *testing.T) {
 
 func ptr(v float64) *float64 { return &v }
 
-func TestStatsNeverHoldWhatJSONCannot(t *testing.T) {
-	// A trend through one point, or none, has no interval: nothing infinite may reach the encoder.
+func TestStatsHoldOnlyWhatJSONCanExpress(t *testing.T) {
+	// A trend through one point, or none, has no interval: infinities must not reach the encoder.
 	for n := range 4 {
 		var b bytes.Buffer
 		if err := WriteJSON(&b, stats(t, build(t, training(n, 1, "x")), Options{})); err != nil {
@@ -376,7 +376,7 @@ func TestStatsNeverHoldWhatJSONCannot(t *testing.T) {
 		}
 	}
 	if finite(1, math.Inf(1)) || finite(math.NaN()) || !finite(0, -1) {
-		t.Error("finite does not tell")
+		t.Error("finite does not notice")
 	}
 }
 

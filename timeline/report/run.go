@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/runs"
 )
 
-// WriteRun prints a run of many ranks: the answer in a sentence, then a table with the outliers first.
+// WriteRun prints a run of many ranks: the answer in one sentence, then a table with the outliers first.
 func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 	p := &printer{ascii: o.ASCII}
 	p.line("%s", r.Sentence(o.Units))

@@ -9,40 +9,39 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Simulation is what an emulated allocator makes of a device's recording under other settings. The caller
+// Simulation is a device's recording played through an emulated allocator under other settings. The caller
 // runs it: this package knows no emulation.
 type Simulation struct {
-	// Available is false where the recording cannot be played; Reason says why.
+	// Available is false if the recording cannot be played; Reason says why.
 	Available bool   `json:"available"`
 	Reason    string `json:"reason"`
-	// Emulator says, and Fidelity is the share of allocations for which, the emulation did with the recorded
-	// settings what was recorded.
+	// Emulator describes how closely the emulation with the recorded settings follows the recording; Fidelity
+	// is the share of allocations for which it does.
 	Emulator string  `json:"emulator"`
 	Fidelity float64 `json:"fidelity"`
-	// Capacity is what the allocator may hold, nil for no limit; CapacityAtLeast says that it may have been
-	// more.
+	// Capacity is what the allocator may hold, nil for no limit; CapacityAtLeast says that the true capacity
+	// may have been higher.
 	Capacity        *int64 `json:"capacity_bytes"`
 	CapacityAtLeast bool   `json:"capacity_at_least"`
-	// FromStart is false where the recording begins in the middle, with a state shaped by the recorded
-	// settings.
+	// FromStart is false if the recording begins in the middle, with a state shaped by the recorded settings.
 	FromStart bool                `json:"from_start"`
 	Recorded  *SimulatedSettings  `json:"recorded"`
 	Settings  []SimulatedSettings `json:"settings"`
 	Notes     []string            `json:"notes"`
 }
 
-// SimulatedSettings is the simulated run under some settings of the allocator. Bytes; nil is not known.
+// SimulatedSettings is the simulated run under some settings of the allocator. In bytes; nil if unknown.
 type SimulatedSettings struct {
-	// Name is that of the lever, Setting the option that is added, Conf all options.
+	// Name is the lever's name, Setting the added option, Conf all options.
 	Name    string `json:"name"`
 	Setting string `json:"setting"`
 	Conf    string `json:"conf"`
-	// Fits says whether every request was served under the capacity, that which failed included; nil without
-	// a capacity.
+	// Fits says whether every request was served under the capacity, including the one that failed; nil
+	// without a capacity.
 	Fits         *bool  `json:"fits"`
 	PeakReserved int64  `json:"peak_reserved_bytes"`
 	SmallestCap  *int64 `json:"smallest_cap_bytes"`
-	// Spare is what the smallest cap leaves of the capacity, negative where that much is missing.
+	// Spare is the capacity minus the smallest cap; negative if memory is missing.
 	Spare       *int64 `json:"spare_bytes"`
 	DriverCalls int64  `json:"driver_calls"`
 	Retries     int64  `json:"retries"`
@@ -52,9 +51,10 @@ type SimulatedSettings struct {
 // worthShowing is the share of the recorded figure below which a saving is not offered.
 const worthShowing = 0.01
 
-// Simulate takes a simulation in: levers that are settings of the allocator get its figures, settings that
-// help and were not offered become levers, what was offered and is seen to save nothing goes, and what serves
-// the failed request comes first. What cannot be played is noted: then no lever is said to fit.
+// Simulate merges a simulation into the report: levers that are allocator settings get its figures, settings
+// that help and were not offered become levers, levers that turn out to save nothing are dropped, and
+// settings that serve the failed request come first. If the recording cannot be played the report says so,
+// and no lever claims to fit.
 func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 	d.Simulation = s
 	if !s.Available || s.Recorded == nil {
@@ -101,7 +101,7 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 	}
 }
 
-// rank puts settings that were seen to serve the failed request before everything else.
+// rank puts settings that served the failed request in the simulation before everything else.
 func (l *Lever) rank() int {
 	if l.Simulated != nil && l.Fits != nil && *l.Fits {
 		return 1
@@ -123,7 +123,7 @@ func (l *Lever) saves() int64 {
 	return *l.Saves
 }
 
-// helps reports whether settings serve the failed request, or, where none failed, hold worthwhile less.
+// helps reports whether settings serve the failed request or, if none failed, hold noticeably less.
 func (d *OOMDevice) helps(s *SimulatedSettings) bool {
 	if d.OOM {
 		return s.Fits != nil && *s.Fits
@@ -132,7 +132,7 @@ func (d *OOMDevice) helps(s *SimulatedSettings) bool {
 	return (s.Fits == nil || *s.Fits) && float64(was-s.PeakReserved) >= worthShowing*float64(was) && was > s.PeakReserved
 }
 
-// best returns the settings of a lever that help most, nil where none were tried.
+// best returns the settings of a lever that help most, nil if none were tried.
 func (d *OOMDevice) best(name string) *SimulatedSettings {
 	var best *SimulatedSettings
 	figure := func(s *SimulatedSettings) int64 {
@@ -185,7 +185,7 @@ func (d *OOMDevice) price(l *Lever, s *SimulatedSettings) {
 	}
 }
 
-// simulatedSentence says what settings that help would do.
+// simulatedSentence says what the helpful settings would do.
 func (d *OOMDevice) simulatedSentence(s *SimulatedSettings, u timeline.Units) string {
 	how := "Simulated"
 	if s.Exactness == timeline.Inferred.String() {
@@ -214,7 +214,7 @@ func (d *OOMDevice) insteadText(s *SimulatedSettings, u timeline.Units) string {
 	return fmt.Sprintf("%s instead of %s %s", column(s.PeakReserved), column(was), unit)
 }
 
-// verdict is what stands behind a lever's name where it was simulated.
+// verdict is the text after a lever's name if the lever was simulated.
 func (d *OOMDevice) verdict(l *Lever, u timeline.Units) string {
 	s, how := l.Simulated, "simulated"
 	if s.Exactness == timeline.Inferred.String() {

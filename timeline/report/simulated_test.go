@@ -20,7 +20,8 @@ func simulatedOf(name, setting string, peak, least, capacity int64) SimulatedSet
 	return s
 }
 
-// simulationOf is a simulation from an empty start in which the recorded settings hold 100 MiB and need 90.
+// simulationOf is a simulation from an empty start in which the recorded settings hold 100 MiB and need 90
+// MiB.
 func simulationOf(capacity int64, settings ...SimulatedSettings) *Simulation {
 	recorded := simulatedOf("recorded", "", 100, 90, capacity)
 	s := &Simulation{Available: true, Emulator: "as recorded", Fidelity: 1, FromStart: true, Recorded: &recorded, Settings: settings}
@@ -69,7 +70,7 @@ func TestSettingsThatServeTheFailedRequestComeFirst(t *testing.T) {
 	}
 }
 
-func TestAnEstimateThatTheSimulationContradictsDoesNotStand(t *testing.T) {
+func TestTheSimulationOverrulesAnEstimate(t *testing.T) {
 	d := offered(true)
 	d.Simulate(simulationOf(80, simulatedOf("expandable_segments", "expandable_segments:True", 80, 88, 80)), timeline.IEC)
 	l := d.Levers[slices.IndexFunc(d.Levers, func(l Lever) bool { return l.Name == "expandable_segments" })]
@@ -79,7 +80,7 @@ func TestAnEstimateThatTheSimulationContradictsDoesNotStand(t *testing.T) {
 	if want := "Why. Simulated, it does not fit with expandable_segments:True."; d.Sentence != want {
 		t.Error(d.Sentence)
 	}
-	// Where it may have had more memory, or begins in the middle, "no" shows nothing.
+	// If there may have been more memory, or the recording begins in the middle, "no" proves nothing.
 	for _, change := range []func(*Simulation){func(s *Simulation) { s.CapacityAtLeast = true }, func(s *Simulation) { s.FromStart = false }} {
 		d, s := offered(true), simulationOf(80, simulatedOf("expandable_segments", "expandable_segments:True", 80, 88, 80))
 		change(s)
@@ -95,7 +96,7 @@ func TestAnEstimateThatTheSimulationContradictsDoesNotStand(t *testing.T) {
 	}
 }
 
-func TestWithoutAnOutOfMemoryOnlyWhatSavesIsOffered(t *testing.T) {
+func TestWithoutAnOutOfMemoryOnlySettingsThatSaveAreOffered(t *testing.T) {
 	d := offered(false)
 	d.Simulate(simulationOf(0,
 		simulatedOf("expandable_segments", "expandable_segments:True", 70, 60, 0),
@@ -109,7 +110,7 @@ func TestWithoutAnOutOfMemoryOnlyWhatSavesIsOffered(t *testing.T) {
 	}
 }
 
-func TestWhatCannotBePlayedIsNotSaidToFit(t *testing.T) {
+func TestNoLeverFitsIfTheRecordingCannotBePlayed(t *testing.T) {
 	d := offered(true)
 	d.advise("With expandable segments the request would have fit: 5 MiB come free.")
 	d.Simulate(&Simulation{Reason: "why not"}, timeline.IEC)

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil is what the trace cannot
-// tell.
+// Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil if the trace does not show
+// it.
 type Stats struct {
 	SchemaVersion int           `json:"schema_version"`
 	Headline      string        `json:"headline"`
@@ -25,7 +25,7 @@ type Stats struct {
 	Devices       []DeviceStats `json:"devices"`
 }
 
-// Source says which file a report is about.
+// Source is the file that a report is about.
 type Source struct {
 	Format string `json:"format"`
 	Path   string `json:"path"`
@@ -34,7 +34,7 @@ type Source struct {
 	Rank   *int   `json:"rank"`
 }
 
-// Loss is a counted fact about what the trace lacks.
+// Loss is something that the trace lacks, counted.
 type Loss struct {
 	Name     string `json:"name"`
 	Severity string `json:"severity"`
@@ -42,9 +42,9 @@ type Loss struct {
 	Detail   string `json:"detail"`
 }
 
-// DeviceStats are the figures of one device. Allocated, active and reserved bytes are what PyTorch's
-// memory_stats calls so, that is rounded; beside the first two stand the requested bytes, nil where the
-// source does not record them. Each peak is the maximum of its own series.
+// DeviceStats are the figures of one device. Allocated, active and reserved bytes are rounded, as in
+// PyTorch's memory_stats. The first two come with the requested bytes, nil if the source does not record
+// them. Each peak is the maximum of its own series.
 type DeviceStats struct {
 	Device     int    `json:"device"`
 	DeviceKind string `json:"device_kind"`
@@ -93,14 +93,13 @@ type DeviceStats struct {
 	Trend           *Trend         `json:"trend"`
 }
 
-// Window is the stretch of events that --from and --to chose; without them a report has none.
+// Window is the stretch of events chosen by --from and --to; without these a report has none.
 type Window struct {
 	FirstEvent int64 `json:"first_event"`
 	EndEvent   int64 `json:"end_event"`
 }
 
-// LawDifference is start + sum of events - final state, in bytes: 0 where the recording accounts for
-// everything.
+// LawDifference is start + sum of events - final state, in bytes: 0 if the recording accounts for everything.
 type LawDifference struct {
 	Allocated          int64 `json:"allocated_bytes"`
 	AllocatedRequested int64 `json:"allocated_requested_bytes"`
@@ -109,8 +108,8 @@ type LawDifference struct {
 	Reserved           int64 `json:"reserved_bytes"`
 }
 
-// Fragmentation is where reserved bytes are that no tensor uses, at one moment:
-// active_requested + internal + stranded + cached = reserved.
+// Fragmentation says where the reserved bytes that no tensor uses are, at one moment: active_requested +
+// internal + stranded + cached = reserved.
 type Fragmentation struct {
 	At              string `json:"at"`
 	ActiveRequested int64  `json:"active_requested_bytes"`
@@ -124,8 +123,8 @@ type Fragmentation struct {
 	ExactnessReason string `json:"exactness_reason"`
 }
 
-// Breakdown is who holds the peak. Categories are all that hold bytes; the rest is limited to Options.Top
-// rows.
+// Breakdown is who holds the peak. It has every category that holds bytes; the other lists are limited to
+// Options.Top rows.
 type Breakdown struct {
 	ByCategory []CategoryRow `json:"by_category"`
 	BySite     []StackRow    `json:"by_site"`
@@ -135,7 +134,7 @@ type Breakdown struct {
 }
 
 // CategoryRow is a category's share of the peak. Name is torch.profiler's name of the category, or says that
-// the bytes are in the source's own total only.
+// the bytes appear only in the source's own total.
 type CategoryRow struct {
 	Name      string `json:"name"`
 	Bytes     int64  `json:"bytes"`
@@ -144,8 +143,8 @@ type CategoryRow struct {
 	Inferred  bool   `json:"inferred"`
 }
 
-// StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty where none
-// was recorded; of a call site it is that of the largest block.
+// StackRow is a stack's or a call site's share of the peak. Stack is outermost frame first, empty if none was
+// recorded; for a call site it is the stack of the largest block.
 type StackRow struct {
 	Site      string   `json:"site"`
 	Stack     []string `json:"stack"`
@@ -164,7 +163,7 @@ type GroupRow struct {
 }
 
 // Iteration is one training step, Index counted from 0 (text and screens call it by the number at the end of
-// Name); times count from the trace's first event and are nil where the trace has no clock.
+// Name); times count from the trace's first event and are nil if the trace has no clock.
 type Iteration struct {
 	Index                  int    `json:"index"`
 	Name                   string `json:"name"`
@@ -191,11 +190,11 @@ type Trend struct {
 	Leaking bool    `json:"leaking"`
 }
 
-// defaultTopJSON is how many rows of each breakdown a value holds where Options.Top is 0.
+// defaultTopJSON is how many rows each breakdown holds if Options.Top is 0.
 const defaultTopJSON = 20
 
-// NewStats computes the report of t. It fails where no device is selected, where a bound is not in the trace,
-// or with ctx's error.
+// NewStats computes the report of t. It fails if no device is selected or a bound is not in the trace, or
+// with ctx's error.
 func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, error) {
 	tr := t.Trace
 	s := &Stats{
@@ -237,7 +236,7 @@ func newSource(tr *traces.Trace) Source {
 	return src
 }
 
-// newLosses returns what the reader found missing, then what matching allocations with frees did.
+// newLosses returns the losses that the reader found, then those found when matching allocations with frees.
 func newLosses(t *timeline.Timeline) []Loss {
 	out := []Loss{}
 	for _, list := range [][]traces.Loss{t.Trace.Losses, t.Losses} {
@@ -330,7 +329,7 @@ func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
 	ds.PeakAllocated, ds.PeakActive = peak(d.Allocated, &at), peak(d.Active, &activeAt)
 	if d.RequestedKnown() {
 		allocated, active := d.RequestedSeries(), d.RequestedActiveSeries()
-		var own timeline.Moment // each peak is its own series'
+		var own timeline.Moment // each series has its own peak
 		ds.StartAllocatedRequested, ds.StartActiveRequested = known(allocated.At(before)), known(active.At(before))
 		ds.EndAllocatedRequested, ds.EndActiveRequested = known(allocated.At(last)), known(active.At(last))
 		ds.PeakAllocatedRequested, ds.PeakActiveRequested = peak(allocated, &own), peak(active, &own)
@@ -352,8 +351,8 @@ func eventOf(m timeline.Moment) *int64 {
 	return known(int64(m))
 }
 
-// timeOf returns the time of m since the trace's first event; nil before the first event and where the trace
-// has no clock.
+// timeOf returns the time of m since the trace's first event; nil before the first event and if the trace has
+// no clock.
 func timeOf(d *timeline.Device, m timeline.Moment) *int64 {
 	if m < 0 || !d.Timeline().Trace.Clock.HasTime {
 		return nil
@@ -367,7 +366,7 @@ func newBreakdown(d *timeline.Device, at timeline.Moment, top int) Breakdown {
 		BySite:  newStackRows(d, sites.Breakdown(d, at, sites.BySite), top),
 		ByStack: newStackRows(d, sites.Breakdown(d, at, sites.ByStack), top)}
 	for _, g := range sites.Breakdown(d, at, sites.ByCategory) {
-		if g.Bytes > 0 { // g.Name and not the category's: bytes that only the source's total shows have none
+		if g.Bytes > 0 { // g.Name, since bytes that only the source's total shows have no category
 			b.ByCategory = append(b.ByCategory, CategoryRow{g.Name, g.Bytes, requestedOf(d, g), g.Blocks, g.Inferred})
 		}
 	}
@@ -391,7 +390,7 @@ func newStackRows(d *timeline.Device, groups []sites.Group, top int) []StackRow 
 	return rows
 }
 
-// requestedOf returns the requested bytes of a group, nil where the source does not record them.
+// requestedOf returns the requested bytes of a group, nil if the source does not record them.
 func requestedOf(d *timeline.Device, g sites.Group) *int64 {
 	if !d.RequestedKnown() {
 		return nil
@@ -412,7 +411,7 @@ func StackText(tr *traces.Trace, id traces.StackID) []string {
 	return out
 }
 
-// frameText returns a frame as "function file:line", without the parts that the trace does not know.
+// frameText returns a frame as "function file:line", without the parts that the trace lacks.
 func frameText(tr *traces.Trace, id traces.FrameID) string {
 	fn, file, line := tr.FrameText(id)
 	if file == "" || file == "??" {

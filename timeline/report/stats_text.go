@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// WriteText prints s on about one screen: the answer in a sentence, then the figures that prove it.
+// WriteText prints s on about one screen: the answer in one sentence, then the figures that prove it.
 func (s *Stats) WriteText(w io.Writer, o Options) error {
 	p := &printer{ascii: o.ASCII}
 	p.line("%s", s.Headline)
@@ -90,7 +90,7 @@ func (d *DeviceStats) print(p *printer, o Options, headline string) {
 }
 
 // printTotals prints the table of allocated, active and reserved bytes at the start, the peak and the end.
-// The requested bytes stand below the first two, where they differ.
+// Requested bytes are below the first two if they differ.
 func (d *DeviceStats) printTotals(p *printer, o Options) {
 	type figure struct {
 		name             string
@@ -104,7 +104,7 @@ func (d *DeviceStats) printTotals(p *printer, o Options) {
 		{"reserved", d.StartReserved, d.PeakReserved, d.EndReserved},
 	}
 	same := func(x, y *int64) bool { return x == nil || y == nil || *x == *y }
-	for i := 2; i >= 0; i -= 2 { // requested bytes that tell nothing more are left out
+	for i := 2; i >= 0; i -= 2 { // leave out requested bytes that add nothing
 		if x, y := figures[i], figures[i+1]; same(x.start, y.start) && same(x.peak, y.peak) && same(x.end, y.end) {
 			figures = slices.Delete(figures, i+1, i+2)
 		}
@@ -172,7 +172,7 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 		rows := []row{}
 		if n == 1 {
 			if name, _, _ := at(0); name == "no stack" || name == "outside of modules" {
-				return // all of it in one group that says nothing
+				return // everything is in one meaningless group
 			}
 		}
 		for i := range min(n, top) {
@@ -199,7 +199,7 @@ func (d *DeviceStats) printPeak(p *printer, o Options) {
 	})
 }
 
-// printIterations prints the steps, the first ones and those that stand out where there are many.
+// printIterations prints the steps; if there are many, the first ones and those that stand out.
 func (d *DeviceStats) printIterations(p *printer, o Options) {
 	if len(d.Iterations) == 0 {
 		return

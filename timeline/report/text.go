@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// printer collects the lines of a text report; Flush hands them to the writer in one call.
+// printer collects the lines of a text report; flush passes them to the writer in one call.
 type printer struct {
 	buf   bytes.Buffer
 	ascii bool
@@ -27,7 +27,7 @@ func (p *printer) line(format string, args ...any) {
 	p.buf.WriteByte('\n')
 }
 
-// flush writes what was printed.
+// flush writes the collected lines.
 func (p *printer) flush(w io.Writer) error {
 	_, err := w.Write(p.buf.Bytes())
 	return err
@@ -76,7 +76,7 @@ var asciiOf = strings.NewReplacer("·", "-", "≥", ">=", "≤", "<=", "█", "#
 	"...", "×", "x",
 	"←", "<-", "µ", "u", "Δ", "d", "‘", "'", "’", "'", "“", "\"", "”", "\"")
 
-// toASCII replaces the characters that reports use by their nearest in ASCII, and any other by a question
+// toASCII replaces the special characters of reports by their nearest ASCII ones, and any other by a question
 // mark.
 func toASCII(s string) string {
 	s = asciiOf.Replace(s)
@@ -88,10 +88,10 @@ func toASCII(s string) string {
 	}, s)
 }
 
-// Grouped returns n with a comma between each three digits.
+// Grouped returns n with commas between groups of three digits.
 func Grouped[T int | int64](n T) string { return timeline.Count(int64(n)) }
 
-// blocksText counts blocks; bytes that only the source's total shows are in none that are known.
+// blocksText counts blocks; bytes that only the source's total shows belong to no known block.
 func blocksText(n int) string {
 	if n == 0 {
 		return ""
@@ -99,7 +99,7 @@ func blocksText(n int) string {
 	return timeline.Counted(n, "block")
 }
 
-// Percent returns part of whole in per cent, three digits, "" where whole is 0.
+// Percent returns part of whole in per cent with three digits, "" if whole is 0.
 func Percent(part, whole int64) string {
 	if whole == 0 {
 		return ""
@@ -114,7 +114,7 @@ func Percent(part, whole int64) string {
 	return fmt.Sprintf("%.1f %%", v)
 }
 
-// bar returns a bar of part in whole, at most width characters and at least a sliver where part is above 0.
+// bar returns a bar of part in whole, at most width characters and at least a sliver if part is above 0.
 func bar(part, whole int64, width int) string {
 	if whole <= 0 || part <= 0 {
 		return ""
@@ -135,7 +135,7 @@ func finite(values ...float64) bool {
 	return true
 }
 
-// shorten cuts s to n characters, keeping its end, where what tells frames apart stands.
+// shorten cuts s to n characters and keeps its end, where frames differ.
 func shorten(s string, n int) string {
 	if utf8.RuneCountInString(s) <= n {
 		return s
@@ -144,9 +144,8 @@ func shorten(s string, n int) string {
 	return "…" + string(r[len(r)-n+1:])
 }
 
-// Printable makes text that came from a file, or from a file's name, fit to be shown on one line: what drives
-// a terminal (control characters), ends a line or turns the direction of writing around (Unicode's
-// Bidi_Control) becomes a space.
+// Printable makes text from a file, or a file's name, safe to show on one line: characters that control a
+// terminal, end a line or change the direction of writing (Unicode's Bidi_Control) become spaces.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, notASCII) {
 		return s
@@ -159,8 +158,8 @@ func Printable(s string) string {
 	}, s)
 }
 
-// Cell makes text that came from a file fit to be a cell of CSV: as Printable, and behind an apostrophe where
-// a spreadsheet would take it for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+// Cell makes text from a file safe as a CSV cell: as Printable, and with an apostrophe in front if a
+// spreadsheet would take it for a formula (https://owasp.org/www-community/attacks/CSV_Injection).
 func Cell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
 		s = "'" + s
@@ -168,10 +167,10 @@ func Cell(s string) string {
 	return Printable(s)
 }
 
-// notASCII reports whether r is anything but a character of ASCII that is shown.
+// notASCII reports whether r is anything but a printable ASCII character.
 func notASCII(r rune) bool { return r < ' ' || r >= 0x7f }
 
-// drives reports whether a terminal or a text viewer obeys r instead of showing it.
+// drives reports whether a terminal or text viewer obeys r instead of showing it.
 func drives(r rune) bool {
 	switch {
 	case r < ' ', r >= 0x7f && r < 0xa0, r == '\u061c', r == '\u200e', r == '\u200f', r >= '\u2028' && r <= '\u202e',

@@ -9,13 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Outcomes of a lever that was tried.
+// Outcomes of trying a lever.
 const (
-	// Finishes: this step finishes, and those that follow need no more.
+	// Finishes: this step finishes, and later steps need no more.
 	Finishes = "finishes"
 	// Postpones: this step finishes, and a later one runs out.
 	Postpones = "postpones"
-	// ServesRequest: the failed request is served; how the step goes on is not recorded.
+	// ServesRequest: the failed request is served; the rest of the step is not recorded.
 	ServesRequest = "serves_request"
 	// DoesNotHelp: this step runs out all the same.
 	DoesNotHelp = "does_not_help"
@@ -23,16 +23,16 @@ const (
 	NotTried = "not_tried"
 )
 
-// Tried is what came of playing the recorded run again with a lever, up to the request that failed and, where
-// the process was at that point before, for some steps more.
+// Tried is the outcome of playing the recorded run again with a lever, up to the failed request and, if the
+// process had passed that point in earlier steps, for some steps more.
 type Tried struct {
 	Outcome string `json:"outcome"`
 	// Reason says why it was not tried.
 	Reason string `json:"reason,omitempty"`
-	// Steps is about how many steps follow before it runs out again, of Postpones.
+	// Steps is, for Postpones, about how many steps follow before it runs out again.
 	Steps int64 `json:"steps,omitempty"`
-	// Peak and PeakReserved are the most that was allocated and reserved in the play; Capacity is what may be
-	// reserved. Bytes.
+	// Peak and PeakReserved are the most bytes allocated and reserved during the play; Capacity is how many
+	// bytes may be reserved.
 	Peak         *int64 `json:"peak_allocated_bytes"`
 	PeakReserved *int64 `json:"peak_reserved_bytes"`
 	Capacity     *int64 `json:"capacity_bytes"`
@@ -44,7 +44,7 @@ type Together struct {
 	Tried
 }
 
-// text says what came of it.
+// text describes the outcome.
 func (t *Tried) text(u timeline.Units) string {
 	switch t.Outcome {
 	case Finishes:
@@ -67,7 +67,7 @@ func (t *Tried) of(u timeline.Units) string {
 	return fmt.Sprintf(", %s of %s reserved", u.Bytes(*t.PeakReserved), u.Bytes(*t.Capacity))
 }
 
-// NotTried says of every lever that it was not tried, and takes back that one fits.
+// NotTried marks every lever as not tried, and takes back any claim that one fits.
 func (d *OOMDevice) NotTried(reason string) {
 	for i := range d.Levers {
 		d.Levers[i].Tried = &Tried{Outcome: NotTried, Reason: reason}
@@ -76,18 +76,18 @@ func (d *OOMDevice) NotTried(reason string) {
 	d.takeBack()
 }
 
-// takeBack ends the sentence before what it says of levers.
+// takeBack cuts the sentence off before its part about levers.
 func (d *OOMDevice) takeBack() {
 	d.Sentence, d.advice = strings.TrimSuffix(d.Sentence, d.advice), ""
 }
 
-// advise says something of levers at the end of the sentence.
+// advise adds a remark about levers to the end of the sentence.
 func (d *OOMDevice) advise(format string, args ...any) {
 	s := " " + fmt.Sprintf(format, args...)
 	d.Sentence, d.advice = d.Sentence+s, d.advice+s
 }
 
-// allocatorCauses are those of the allocator and the device; all others are faults of the training.
+// allocatorCauses are the causes in the allocator and the device; all others are faults of the training.
 var allocatorCauses = []string{"capacity", "too_large", "limit", "fragmentation", "stranded_pool",
 	"pending_frees", "outside_pytorch", "rounding", "unknown", "other_process"}
 
@@ -99,12 +99,12 @@ func (d *OOMDevice) faulty() bool {
 	})
 }
 
-// levelOf orders outcomes, the surest first.
+// levelOf orders outcomes, the most certain first.
 var levelOf = map[string]int{Finishes: 0, ServesRequest: 1, Postpones: 2, NotTried: 3, DoesNotHelp: 4}
 
-// costOf orders levers by what they cost and change: code that keeps what it need not first, then settings,
-// then the same numbers computed otherwise, then time, then other numbers, then more devices, then the batch.
-// Names that are missing are of the third kind.
+// costOf orders levers by what they cost and change: first code that keeps memory it does not need, then
+// settings, then the same numbers computed differently, then time, then different numbers, then more devices,
+// then the batch. Names not listed belong to the third kind.
 var costOf = map[string]int{
 	"del_outputs": 0, "set_to_none": 0, "detach_metric": 0, "drop_create_graph": 0, "no_grad": 0,
 	"backward_each_micro_batch": 0, "move_outputs_to_cpu": 0, "drop_copy": 0, "map_location_cpu": 0,
@@ -125,9 +125,9 @@ func (l *Lever) cost() int {
 	return 2
 }
 
-// Rank orders levers that were tried: what mends the cause first, unless that does not help, then what surely
-// fits, then what costs and changes least. Where a training is just too large, settings of the allocator that
-// serve no more than the request come last. Fits is what was seen.
+// Rank orders tried levers: first those that fix the cause, unless they do not help, then those that surely
+// fit, then those that cost and change least. If a training is simply too large, allocator settings that only
+// serve the one request come last. Fits is set to what the trial showed.
 func (d *OOMDevice) Rank() {
 	for i := range d.Levers {
 		l := &d.Levers[i]
@@ -152,8 +152,8 @@ func (d *OOMDevice) Rank() {
 	})
 }
 
-// turn is 0 for a lever that mends the cause, as far as could be seen, and 1 for others: a setting that gets
-// one more request through is no match for it.
+// turn is 0 for a lever that fixes the cause, as far as the trial shows, and 1 for others: a setting that
+// gets one more request through does not compete with it.
 func (l *Lever) turn() int {
 	if l.Mends && l.Tried.Outcome != DoesNotHelp {
 		return 0
@@ -164,7 +164,7 @@ func (l *Lever) turn() int {
 // mostPairs is how many pairs are tried.
 const mostPairs = 6
 
-// Pairs returns the indices of levers to try together, the least costly first: none where one is enough.
+// Pairs returns the indices of levers to try together, the cheapest first: none if one lever is enough.
 func (d *OOMDevice) Pairs() [][2]int {
 	var tried []int
 	for i := range d.Levers {
@@ -191,8 +191,9 @@ func (d *OOMDevice) Pairs() [][2]int {
 	return all[:min(len(all), mostPairs)]
 }
 
-// SayTried ends the sentence with the first lever that helps and what it was seen to do. What was said of
-// levers before they were tried is taken back. Beside a fault of the training it names only what finishes.
+// SayTried ends the sentence with the first lever that helps and its outcome, replacing what the sentence
+// said about levers before they were tried. Next to a fault of the training it names only levers that finish
+// the step.
 func (d *OOMDevice) SayTried(u timeline.Units) {
 	d.takeBack()
 	faulty := d.faulty()

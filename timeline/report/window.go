@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// Position is a place in a recording as --from and --to take it: a time since the trace's first event
-// ("1.5s", "200ms"), the beginning of an iteration, by the number that reports and screens call it by
-// ("it3"), or the index of an event of the device ("1200"). The zero value is the recording's own bound.
+// Position is a place in a recording, as in --from and --to: a time since the trace's first event ("1.5s",
+// "200ms"), the beginning of an iteration by its number in reports and on screens ("it3"), or the index of an
+// event of the device ("1200"). The zero value is the recording's own bound.
 type Position struct {
 	text string
 	kind positionKind
@@ -49,13 +49,13 @@ func ParsePosition(s string) (Position, error) {
 	if t, err := time.ParseDuration(word); err == nil && t >= 0 {
 		return Position{text: s, kind: positionTime, n: int64(t)}, nil
 	}
-	return Position{}, fmt.Errorf("position %q is none of a time (1.5s), an iteration (it3) or an event index (1200)", s)
+	return Position{}, fmt.Errorf("position %q is not a time (1.5s), an iteration (it3) or an event index (1200)", s)
 }
 
 // IsZero reports whether the position is the recording's own bound.
 func (p Position) IsZero() bool { return p.kind == positionNone }
 
-// or returns the position as it was given, or the word for the recording's own bound.
+// or returns the position as the user wrote it, or the given word for the recording's own bound.
 func (p Position) or(bound string) string {
 	if p.IsZero() {
 		return bound
@@ -80,7 +80,7 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 		switch {
 		case err != nil:
 			return 0, fmt.Errorf("%s: %w", p.text, err)
-		case i == len(it.List): // one behind the last: the end of the last
+		case i == len(it.List): // one past the last: the end of the last
 			return it.List[i-1].End, nil
 		}
 		return it.List[i].First, nil
@@ -88,8 +88,8 @@ func (p Position) moment(d *timeline.Device, whenZero timeline.Moment) (timeline
 	return whenZero, nil
 }
 
-// Span is a half-open stretch [First, End) of a device's events. Whole says that it is all of them, and then
-// the device's own totals hold, the state before the first event included.
+// Span is a half-open stretch [First, End) of a device's events. Whole says that it is all of them; then the
+// device's own totals apply, including the state before the first event.
 type Span struct {
 	First, End timeline.Moment
 	Whole      bool

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// TestAllTimesCountFromTheFilesFirstEvent: the sentence about a device that begins later, the peak's time and
-// the moment that --from names mean one clock.
+// TestAllTimesCountFromTheFilesFirstEvent checks that the sentence about a device that begins later, the
+// peak's time and the moment of --from use one clock.
 func TestAllTimesCountFromTheFilesFirstEvent(t *testing.T) {
 	b := traces.NewBuilder()
 	cpu, gpu := b.Device(traces.DeviceCPU, 0), b.Device(traces.DeviceGPU, 0)

@@ -14,13 +14,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// The difference of two recordings at their peaks. Call sites are the same where the functions and files of
+// The difference of two recordings at their peaks. Call sites are the same if the functions and files of
 // their stacks are (see siteHashes): a line added above, another folder or another build of PyTorch do not
-// make a site new. What lies behind a site's difference is read off its blocks: none before, none after, as
-// many but larger, more of the same size, or both.
+// make a site new. A site's blocks show the cause of its difference: none before, none after, as many but
+// larger, more of the same size, or both.
 
-// Compare returns what differs between recordings a and b: at each one's peak by category and by call site,
-// and in the metrics that a gate can hold. It returns the context's error when cancelled.
+// Compare returns the differences between recordings a and b: at each one's peak by category and by call
+// site, and in the metrics that --fail-if can check. It returns the context's error when cancelled.
 func Compare(ctx context.Context, a, b *timeline.Device) (*Diff, error) {
 	x := &Diff{A: a, B: b, Categories: categoryRows(a, b), Sites: siteRows(a, b)}
 	if err := ctx.Err(); err != nil {
@@ -50,8 +50,8 @@ func categoryRows(a, b *timeline.Device) []DiffRow {
 }
 
 // siteRows joins the two peaks by stack, and then the stacks that share a site into one row. A row's stacks
-// are those of most bytes on each side; its name is B's, so that a site of A alone stands beside what its
-// code is called in B.
+// are those with the most bytes on each side. Its name is B's, so a site found only in A is listed under the
+// name that its code has in B.
 func siteRows(a, b *timeline.Device) []DiffRow {
 	j := siteJoin{index: map[siteKey]int{}}
 	j.add(a, 0)
@@ -79,7 +79,7 @@ func siteRows(a, b *timeline.Device) []DiffRow {
 	return finishRows(rows)
 }
 
-// merge adds a row of the same site, that comes after it in the order of the breakdowns.
+// merge adds a row of the same site that comes later in the order of the breakdowns.
 func (r *DiffRow) merge(o *DiffRow) {
 	r.A, r.B, r.BlocksA, r.BlocksB = r.A+o.A, r.B+o.B, r.BlocksA+o.BlocksA, r.BlocksB+o.BlocksB
 	r.Inferred = r.Inferred || o.Inferred
@@ -91,19 +91,19 @@ func (r *DiffRow) merge(o *DiffRow) {
 	}
 }
 
-// siteKey is what two recordings share of a stack: its hash, or, without a stack, the name of the row.
+// siteKey identifies a stack across recordings: its hash or, without a stack, the name of the row.
 type siteKey struct {
 	hash uint64
 	name string
 }
 
-// siteJoin collects what two recordings hold by key: [0] of the first one, [1] of the second.
+// siteJoin collects what two recordings hold by key: [0] for the first, [1] for the second.
 type siteJoin struct {
 	index map[siteKey]int
 	rows  [][2]siteSide
 }
 
-// siteSide is what one recording holds at a site; name is "" where it has none there.
+// siteSide is what one recording holds at a site; name is "" if it holds nothing there.
 type siteSide struct {
 	name   string
 	bytes  int64
@@ -135,7 +135,7 @@ func (j *siteJoin) add(d *timeline.Device, side int) {
 	}
 }
 
-// finishRows names the causes and orders by how much differs.
+// finishRows names the causes and sorts by the size of the difference.
 func finishRows(rows []DiffRow) []DiffRow {
 	for i := range rows {
 		rows[i].Cause = causeOf(&rows[i])
@@ -149,7 +149,7 @@ func finishRows(rows []DiffRow) []DiffRow {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-// causeOf reads the cause of a row's difference off its blocks; "" where nothing differs.
+// causeOf finds the cause of a row's difference in its blocks; "" if nothing differs.
 func causeOf(r *DiffRow) string {
 	switch {
 	case r.A == r.B && r.BlocksA == r.BlocksB:
@@ -186,7 +186,7 @@ func causeOf(r *DiffRow) string {
 	return fmt.Sprintf("%s %s, each ×%.3g", timeline.Count(int64(n)), word, factor)
 }
 
-// measure fills the metrics. A metric that one side does not have (no iterations, no segments) is left out.
+// measure fills the metrics. A metric that one side lacks (no iterations, no segments) is left out.
 func (x *Diff) measure(ctx context.Context) error {
 	add := func(name, unit string, a, b int64) {
 		x.Metrics = append(x.Metrics, Metric{Name: name, Unit: unit, A: a, B: b})
@@ -241,7 +241,7 @@ func fragmentation(ctx context.Context, d *timeline.Device) (int64, bool, error)
 	return s.Stranded + s.Cached, true, nil
 }
 
-// usualStep returns the median peak and time of the steady iterations, of all whole ones where none is
+// usualStep returns the median peak and time of the steady iterations, or of all whole ones if none is
 // steady; 0 for none.
 func usualStep(d *timeline.Device) (peak, ns int64) {
 	it := steps.Of(d)
@@ -261,7 +261,7 @@ func usualStep(d *timeline.Device) (peak, ns int64) {
 	return stats.Median(peaks), stats.Median(times)
 }
 
-// Sentence says how the peaks differ and what lies behind most of it, with sizes in units u.
+// Sentence says how the peaks differ and what causes most of the difference, with sizes in units u.
 func (x *Diff) Sentence(u timeline.Units) string {
 	a, b := x.A.Totals.PeakAllocated, x.B.Totals.PeakAllocated
 	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
@@ -304,7 +304,7 @@ type DiffRow struct {
 	BlocksA, BlocksB int
 	Cause            string // new, gone, larger blocks, more blocks, ...
 	StackA, StackB   traces.StackID
-	Inferred         bool // of a category: that some of the blocks are of it rests on a rule
+	Inferred         bool // for a category: some of its blocks were assigned by a rule
 }
 
 // Metric is one figure of two recordings; Name is the word that --fail-if takes.

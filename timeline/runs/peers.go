@@ -12,45 +12,44 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// Problem: of several processes that train together (ranks of data-parallel training, scripts that share a
-// machine) say which one is unlike the others, and in what, from the few figures a step that are known of
-// each while they run.
+// Problem: several processes train together (ranks of data-parallel training, scripts that share a machine).
+// Say which one is unlike the others, and in what, from the few figures known for each step while they run.
 //
-// Ranks that exchange gradients go in step: their step times are equal whichever is slow, because the others
-// wait for it. What tells them apart is where the time goes. The slow one takes longer in what it does alone
-// (forward, which holds the wait for data, and the optimizer) and is through sooner with the phase in which
+// Ranks that exchange gradients move in lockstep: their step times are equal whichever is slow, because the
+// others wait for it. They differ in where the time goes. The slow one takes longer in what it does alone
+// (forward, which holds the wait for data, and the optimizer) and finishes sooner with the phase in which
 // ranks wait for each other (backward, for data-parallel training): it waits least. So every phase is
-// compared by itself. A rank whose own work inside of backward is slow cannot be told this way, since all
-// ranks end that phase together; then no rank stands out, which is what is said.
+// compared by itself. A rank whose own work inside backward is slow cannot be found this way, since all ranks
+// end that phase together; the report then says that no rank stands out.
 //
-// Way chosen: the figure of a process, its median over its last [PeerSteps] steps, against the median of the
-// others without it. It differs where it is off by more than peerShare of the usual step (of the usual
-// bytes), and by more than outlierScore of the others' own spread: the first keeps noise of no consequence
-// out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process itself out
-// makes two of them comparable.
+// Chosen approach: compare each figure of a process, its median over its last [PeerSteps] steps, with the
+// median of the others without it. It differs if it is off by more than peerShare of the usual step (or of
+// the usual bytes), and by more than outlierScore times the others' own spread: the first keeps noise of no
+// consequence out, the second a job whose ranks all differ, as stages of a pipeline do. Leaving the process
+// itself out makes even two processes comparable.
 //
-// Complexity: O(n^2) for n processes, which are compared a few times a second. Rejected: the mean of the
-// others, which one outlier spoils; step times, which are equal.
+// Complexity: O(n^2) for n processes, a few times a second. Rejected: the mean of the others, which one
+// outlier distorts; step times, which are equal.
 
-// PeerSteps is the number of last steps that the figures of a [Peer] are best taken from: enough to even out
-// single steps, few enough to see a change.
+// PeerSteps is how many of the last steps the figures of a [Peer] should cover: enough to even out single
+// steps, few enough to see a change.
 const PeerSteps = 32
 
-// What a process must be off by to differ: a part of the usual step's time, or of the usual bytes.
+// How far off a process must be to differ: a share of the usual step time, or of the usual bytes.
 const (
 	peerShare      = 0.10
 	peerBytesShare = 0.03
 	peerBytes      = 32 << 20
 )
 
-// Peer is what one process of several takes a step: medians in nanoseconds and bytes.
+// Peer holds the figures per step of one process among several: medians in nanoseconds and bytes.
 type Peer struct {
 	Duration, Forward, Backward, Optimizer maybe.Int
 	Bytes                                  maybe.Int
 }
 
-// TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; what
-// is unknown in all of them stays unknown.
+// TypicalPeer returns the medians of a process's last steps, each given as the figures of that one step; a
+// figure that is unknown in all of them stays unknown.
 func TypicalPeer(last []Peer) Peer {
 	known := make([]int64, 0, len(last))
 	middle := func(f PeerFigure) maybe.Int {
@@ -72,7 +71,7 @@ func TypicalPeer(last []Peer) Peer {
 // PeerFigure names a figure of a [Peer].
 type PeerFigure uint8
 
-// The figures that processes are compared in.
+// The figures in which processes are compared.
 const (
 	PeerDuration PeerFigure = iota
 	PeerForward
@@ -92,16 +91,16 @@ func (p *Peer) figure(f PeerFigure) maybe.Int {
 
 // PeerDifference is a figure in which a process differs from the others.
 type PeerDifference struct {
-	// Peer is the process, as an index of what [ComparePeers] was given.
+	// Peer is the process, as an index into the argument of [ComparePeers].
 	Peer   int
 	Figure PeerFigure
-	// Value is its figure, Others the median of the others'.
+	// Value is its figure, Others the median of the other processes.
 	Value, Others int64
-	// share is the difference in parts of the usual step, or of the usual bytes.
+	// share is the difference as a share of the usual step, or of the usual bytes.
 	share float64
 }
 
-// Text says the difference: "forward +18.1 ms".
+// Text returns the difference as text: "forward +18.1 ms".
 func (d PeerDifference) Text(u timeline.Units) string {
 	by := d.Value - d.Others
 	if d.Figure == PeerBytes {
@@ -114,13 +113,14 @@ func (d PeerDifference) Text(u timeline.Units) string {
 	return fmt.Sprintf("%s %s%s", d.Figure, sign, timeline.Duration(max(by, -by)))
 }
 
-// PeerReport is what [ComparePeers] finds.
+// PeerReport is the result of [ComparePeers].
 type PeerReport struct {
-	// Differences are in the order of the processes, those of one process the largest first.
+	// Differences are in the order of the processes, with the largest of each process first.
 	Differences []PeerDifference
-	// Slow is the process that the others wait for, as far as figures show it: it takes longer than they do
-	// in forward and optimizer together, or, where steps differ, a step. -1 for none. Own and OthersOwn are
-	// the times behind it, and Waits says that they are through with backward later than it by about as much.
+	// Slow is the process that the others wait for, as far as the figures show it: it takes longer than they
+	// do in forward and optimizer together or, if step times differ, for a step. -1 for none. Own and
+	// OthersOwn are the times compared, and Waits says that the others finish backward later than it by about
+	// as much.
 	Slow           int
 	Own, OthersOwn int64
 	Waits          bool
@@ -137,8 +137,8 @@ func (r *PeerReport) Of(peer int) []PeerDifference {
 	return r.Differences[from:to]
 }
 
-// ComparePeers says which of several processes differ from the others. Figures that are unknown are left out;
-// fewer than two processes differ in nothing.
+// ComparePeers says which of several processes differ from the others. Unknown figures are skipped; fewer
+// than two processes never differ.
 func ComparePeers(peers []Peer) PeerReport {
 	r := PeerReport{Slow: -1}
 	var durations []int64
@@ -182,7 +182,7 @@ func ComparePeers(peers []Peer) PeerReport {
 
 // slowest finds the process that the others wait for.
 func (r *PeerReport) slowest(peers []Peer, usual int64) {
-	// own is what it does alone; the whole step where phases are unknown
+	// own is the time it works alone; the whole step if phases are unknown
 	own := func(p *Peer) (ns int64, known bool) {
 		if !p.Forward.IsKnown() {
 			return p.Duration.Value()

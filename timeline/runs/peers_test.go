@@ -34,7 +34,7 @@ func TestRanksThatDoTheSameDoNotDiffer(t *testing.T) {
 	}
 }
 
-func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) {
+func TestTheSlowRankWorksLongestAndWaitsLeast(t *testing.T) {
 	for n := 2; n <= 64; n++ {
 		p := inStep(n)
 		slow := n * 2 / 3
@@ -59,7 +59,7 @@ func TestTheRankThatTheOthersWaitForTakesLongerAloneAndWaitsLeast(t *testing.T) 
 	}
 }
 
-func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
+func TestARankThatHoldsMoreMemoryDiffersInMemory(t *testing.T) {
 	p := inStep(8)
 	p[5].Bytes = maybe.Known(3 << 30)
 	r := runs.ComparePeers(p)
@@ -69,7 +69,7 @@ func TestARankThatHoldsMoreDiffersInMemory(t *testing.T) {
 	}
 }
 
-func TestWhereEveryRankDiffersNoneIsCalledOdd(t *testing.T) {
+func TestIfEveryRankDiffersNoneIsOdd(t *testing.T) {
 	p := inStep(4) // stages of a pipeline
 	for i := range p {
 		p[i].Bytes = maybe.Known(int64(i+1) << 30)
@@ -79,8 +79,8 @@ func TestWhereEveryRankDiffersNoneIsCalledOdd(t *testing.T) {
 	}
 }
 
-// Without phases nothing shows that the others wait: their own backward passes may be what takes so long.
-func TestWithoutPhasesNobodyIsSaidToWait(t *testing.T) {
+// Without phases nothing shows that the others wait: their own backward passes may simply take that long.
+func TestWithoutPhasesNoRankIsReportedAsWaiting(t *testing.T) {
 	p := inStep(4)
 	for i := range p {
 		p[i] = runs.Peer{Duration: p[i].Duration}
@@ -95,7 +95,7 @@ func TestWithoutPhasesNobodyIsSaidToWait(t *testing.T) {
 	}
 }
 
-func TestAFigureThatIsUnknownDiffersFromNothing(t *testing.T) {
+func TestAnUnknownFigureDiffersFromNothing(t *testing.T) {
 	p := inStep(3)
 	p[1] = runs.Peer{}
 	if r := runs.ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {

@@ -15,27 +15,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// Each rank is read once, summarised in some hundred KiB, and let go, so that a thousand fit.
+// Each rank is read once, summarised in some hundred KiB, and released, so that a thousand fit in memory.
 //
 // Outliers are ranks whose peak is off the median by more than 3.5 robust standard deviations (median
-// absolute deviation), by 1 % of it and by 64 MiB: ranks of one run do the same thing, so that their own
-// spread is often nothing, and the floors keep noise from standing out. Fewer than three ranks have no
-// outliers.
+// absolute deviation), by 1 % of it and by 64 MiB: ranks of one run do the same thing, so their own spread is
+// often zero, and the floors keep noise from standing out. Fewer than three ranks have no outliers.
 //
-// Where an outlier leaves the others is found in the order of its allocations: the first one whose size or
-// call site is not that of most ranks at the same place. Recordings that begin in mid-run are compared from
-// the beginning of their first iteration.
+// The order of allocations shows where an outlier diverges: at the first one whose size or call site is not
+// that of most ranks at the same place. Recordings that begin mid-run are compared from the beginning of
+// their first iteration.
 
 const (
-	siteSignatures = 4096     // allocations kept one by one of each rank
+	siteSignatures = 4096     // allocations kept individually for each rank
 	outlierScore   = 3.5      // robust standard deviations
 	outlierShare   = 100      // 1/100 of the median
 	outlierBytes   = 64 << 20 // bytes
 )
 
-// Summarise reduces a rank's timeline to what a run keeps of it: its device of the highest peak. [from, to)
-// is the run's clock in absolute nanoseconds, cut into columns equal stretches; from == to takes the
-// recording's own. It returns the context's error when cancelled.
+// Summarise reduces a rank's timeline to what a run keeps of it: the device with the highest peak. [from, to)
+// is the run's clock in absolute nanoseconds, cut into that many equal columns; from == to uses the
+// recording's own clock. It returns the context's error when cancelled.
 func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, columns int) (RankSummary, error) {
 	p := &t.Trace.Process
 	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
@@ -84,7 +83,7 @@ func strip(d *timeline.Device, from, to int64, n int) []int64 {
 }
 
 // siteSequence returns the first allocations from the beginning of the first iteration, or of the recording
-// where it begins empty or has none, and the places in it at which iterations begin.
+// if that begins empty or has no iterations, and the places in them at which iterations begin.
 func siteSequence(d *timeline.Device) (seq []SiteSignature, begin []RankStep) {
 	first := d.Begun(timeline.Start)
 	list := steps.Of(d).List
@@ -116,7 +115,7 @@ func siteSequence(d *timeline.Device) (seq []SiteSignature, begin []RankStep) {
 }
 
 // Build puts the ranks on one clock: outliers first, then by rank; the median peak; and where the first
-// outlier leaves the others. The slice is reordered in place and kept.
+// outlier diverges from the others. The slice is reordered in place and kept.
 func Build(ranks []RankSummary) *Run {
 	r := &Run{Ranks: ranks}
 	var peaks []int64
@@ -152,8 +151,8 @@ func Build(ranks []RankSummary) *Run {
 	return r
 }
 
-// divergence returns the first place at which a rank's allocation is not that of most ranks: of the first
-// outlier, else of the first rank that has one.
+// divergence returns the first place at which a rank's allocation is not that of most ranks: for the first
+// outlier, else for the first rank that diverges.
 func (r *Run) divergence() *Divergence {
 	var able []*RankSummary
 	for i := range r.Ranks {
@@ -173,7 +172,7 @@ func (r *Run) divergence() *Divergence {
 	for _, s := range suspects {
 		for i, want := range usual {
 			if i >= len(s.Sites) {
-				break // it was recorded for a shorter time
+				break // its recording is shorter
 			}
 			if got := s.Sites[i]; !got.same(&want) {
 				if d := diverge(s, i, got, want); best == nil || r.Outliers == 0 && i < best.Index {
@@ -189,12 +188,12 @@ func (r *Run) divergence() *Divergence {
 	return best
 }
 
-// same reports whether two ranks allocate the same at one place.
+// same reports whether two ranks make the same allocation at one place.
 func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
 
 // majority returns the allocation that more than half of the ranks share at each place, up to the first place
-// without one. In a sound run that is the sequence of any rank but a few, so that some are tried as a whole
-// before the places are voted on one by one.
+// without one. In a healthy run that is the sequence of all but a few ranks, so whole sequences are tried
+// before voting on places one by one.
 func majority(ranks []*RankSummary) []SiteSignature {
 	for k := 1; k <= 3; k++ {
 		lead := ranks[len(ranks)*k/4].Sites
@@ -250,7 +249,7 @@ func voted(ranks []*RankSummary) []SiteSignature {
 	}
 }
 
-// diverge places the allocation at which a rank leaves the others.
+// diverge locates the allocation at which a rank diverges from the others.
 func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
 	d := &Divergence{
 		Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size, Usual: want,
@@ -264,7 +263,7 @@ func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
 	return d
 }
 
-// Text says where the rank leaves the others and what they allocate instead, with sizes in units u.
+// Text says where the rank diverges and what the others allocate instead, with sizes in units u.
 func (d *Divergence) Text(u timeline.Units) string {
 	at := fmt.Sprintf("allocation %d", d.InIteration+1)
 	if d.Iteration != "" {
@@ -279,8 +278,7 @@ func (d *Divergence) Text(u timeline.Units) string {
 	return s
 }
 
-// Sentence says what most ranks peak at, which one stands out, and where it leaves the others, with sizes in
-// units u.
+// Sentence says what most ranks peak at, which one stands out, and where it diverges, with sizes in units u.
 func (r *Run) Sentence(u timeline.Units) string {
 	good, bad := 0, 0
 	for i := range r.Ranks {
@@ -331,7 +329,7 @@ type Run struct {
 	Apart      bool          // the ranks have no time in common: each is on a clock that begins with it
 	Outliers   int           // how many of Ranks are outliers
 	Median     int64         // median peak
-	Divergence *Divergence   // nil where all agree
+	Divergence *Divergence   // nil if all agree
 }
 
 // RankSummary is what a run keeps of one rank, so that a thousand ranks fit in memory.
@@ -356,7 +354,7 @@ type RankStep struct {
 	Name  string
 }
 
-// SiteSignature is one allocation of the sequence that ranks are compared by: size and a stack hash that
+// SiteSignature is one allocation in the sequence by which ranks are compared: its size and a stack hash that
 // ignores line numbers.
 type SiteSignature struct {
 	Hash uint64
@@ -364,13 +362,13 @@ type SiteSignature struct {
 	Name string
 }
 
-// Divergence is the first allocation at which a rank leaves the others.
+// Divergence is the first allocation at which a rank diverges from the others.
 type Divergence struct {
 	Rank, Index int
 	Site        string // "" for a call site without a stack
 	Size        int64
 	Usual       SiteSignature // what most ranks allocate there
-	Elsewhere   bool          // the others do so from another call site
-	Iteration   string        // the name of the one in which it lies, "" before the first
+	Elsewhere   bool          // the others allocate it at another call site
+	Iteration   string        // the name of its iteration, "" before the first
 	InIteration int           // its index within the iteration
 }

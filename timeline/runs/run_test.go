@@ -12,7 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// rankScript is the recording of one rank: three steps; odd makes the third allocate more in another place.
+// rankScript is the recording of one rank with three steps; odd makes the third allocate more at another
+// place.
 func rankScript(rank int, odd bool) string {
 	extra := "+ x 8m c\n- x\n"
 	if odd {
@@ -101,7 +102,7 @@ func TestAStripHoldsThePeakAndNothingOutsideTheRecording(t *testing.T) {
 
 func BenchmarkBuildRunOf1024Ranks(b *testing.B) {
 	all := summaries(b, 1024, func(rank int) bool { return rank == 700 })
-	const many = 4096 // signatures that a long recording has
+	const many = 4096 // signatures of a long recording
 	for i := range all {
 		for len(all[i].Sites) < many {
 			all[i].Sites = append(all[i].Sites,

@@ -13,16 +13,16 @@ import (
 type Member struct {
 	// Path is the file's.
 	Path string
-	// Rank is the process's rank in the run, -1 where it is not known.
+	// Rank is the process's rank in the run, -1 if unknown.
 	Rank int
-	// Trace is what was sound of the file, and Err says what was not.
+	// Trace is the readable part of the file, and Err says what was damaged.
 	Trace *traces.Trace
 	Err   error
 }
 
-// Together summarises the members of a run and puts them on one clock, cut into columns. Where no moment is
-// in all recordings, the run is Apart and each rank has a clock of its own, which begins with its first
-// event. progress is told how many of the members are done.
+// Together summarises the members of a run and puts them on one clock, cut into columns. If no moment is in
+// all recordings, the run is Apart and each rank has a clock of its own, which begins with its first event.
+// progress gets the number of finished members.
 func Together(ctx context.Context, members []Member, columns int,
 	progress func(done, total int64)) (*Run, error) {
 	spans, apart := clocks(members)
@@ -51,9 +51,9 @@ func Together(ctx context.Context, members []Member, columns int,
 // span is a stretch [from, to) of a clock, in nanoseconds.
 type span struct{ from, to int64 }
 
-// clocks returns the stretch of the clock that each rank is drawn over. It is the same for all, from the
-// first event of any to the last. Where two ranks were not recorded at one time, or on clocks that are hours
-// apart, it begins with each rank's own first event instead, and is as long as the longest.
+// clocks returns the stretch of the clock over which each rank is drawn. It is the same for all, from the
+// first event of any to the last. If two ranks were not recorded at the same time, or on clocks that are
+// hours apart, it begins with each rank's own first event instead, and is as long as the longest.
 func clocks(members []Member) (spans []span, apart bool) {
 	whole, longest := span{math.MaxInt64, math.MinInt64}, int64(1)
 	begun, over := int64(math.MinInt64), int64(math.MaxInt64) // the last to begin, the first to end

@@ -20,7 +20,7 @@ func member(epoch, from, to int64) Member {
 	return Member{Trace: b.Finish()}
 }
 
-func TestRanksThatHaveNoTimeInCommonAreDrawnFromTheirOwnBeginnings(t *testing.T) {
+func TestRanksWithoutCommonTimeStartAtTheirOwnFirstEvents(t *testing.T) {
 	spans, apart := clocks([]Member{member(1000, 0, 50), member(1000, 20, 90)})
 	if apart || spans[0] != (span{1000, 1090}) || spans[1] != spans[0] {
 		t.Errorf("together: %v, apart %v", spans, apart)

@@ -15,20 +15,20 @@ import (
 // unattributedName is the group of bytes that only the source's own total shows.
 const unattributedName = "not in the recording"
 
-// The groups of what has no stack.
+// The groups of allocations without a stack.
 const (
 	noStackName = "no stack"
 	earlierName = "allocated before the recording"
 )
 
-// grouping is the key of a live allocation in a breakdown and the name of a key.
+// grouping gives the key of a live allocation in a breakdown and the name of a key.
 type grouping struct {
 	key  func(id timeline.AllocID) int64
 	name func(key int64) string
 }
 
 // Breakdown returns the allocated blocks at m grouped, in descending order of bytes. The groups' bytes add up
-// to Allocated.At(m): what is in no known allocation is a group of its own.
+// to Allocated.At(m): bytes in no known allocation are a group of their own.
 func Breakdown(d *timeline.Device, m timeline.Moment, by By) []Group {
 	a := &d.Allocs
 	g := groupingOf(d, m, by)
@@ -66,7 +66,7 @@ func Breakdown(d *timeline.Device, m timeline.Moment, by By) []Group {
 	return groups
 }
 
-// Words returns the group's name as a part of a sentence.
+// Words returns the group's name for use in a sentence.
 func (g *Group) Words() string {
 	switch g.Name {
 	case noStackName:
@@ -132,8 +132,8 @@ func groupingOf(d *timeline.Device, m timeline.Moment, by By) grouping {
 		func(k int64) string { return timeline.Category(k).String() }}
 }
 
-// noStackKey is the key of what has no stack, earlierStack of what has none because it was there before the
-// recording.
+// noStackKey is the key of allocations without a stack, earlierStack of those without one because they were
+// there before the recording.
 const (
 	noStackKey   = int64(traces.NoStack)
 	earlierStack = -2
@@ -153,7 +153,7 @@ func stackName(d *timeline.Device, key int64) string {
 	return cmp.Or(Name(d, traces.StackID(key)), noStackName)
 }
 
-// bySite groups by the site of stacks; what has no site is grouped as by stack.
+// bySite groups by the site of stacks; stacks without a site are grouped by stack.
 func bySite(d *timeline.Device) grouping {
 	f := Of(d.Timeline())
 	return grouping{func(id timeline.AllocID) int64 {
@@ -215,7 +215,7 @@ func bySegment(d *timeline.Device, m timeline.Moment) grouping {
 	}}
 }
 
-// sizeClass names the sizes that need k bits, [2^(k-1), 2^k); what needs fewer than 10 is one class.
+// sizeClass names the sizes that need k bits, [2^(k-1), 2^k); all that need fewer than 10 bits are one class.
 func sizeClass(k int64) string {
 	lo := int64(1) << (k - 1)
 	switch {
@@ -264,11 +264,11 @@ type By uint8
 
 // The groupings.
 const (
-	// BySite groups by call site as a person reads it, see Name: the same code called from different places
-	// is one row.
+	// BySite groups by call site as people read it, see Name: the same code called from different places is
+	// one row.
 	BySite By = iota
 	ByCategory
-	// ByStack tells every two stacks apart, those that differ in frames below their site, too.
+	// ByStack keeps all stacks apart, even those that differ only in frames below their site.
 	ByStack
 	ByModule
 	BySize
@@ -287,8 +287,8 @@ func (b By) String() string {
 // Group is one row of a breakdown: allocated blocks that share a key.
 type Group struct {
 	Name      string
-	Stack     traces.StackID    // of ByStack; of BySite that of Largest; NoStack otherwise
-	Category  timeline.Category // of ByCategory
+	Stack     traces.StackID    // for ByStack; for BySite the stack of Largest; NoStack otherwise
+	Category  timeline.Category // for ByCategory
 	Bytes     int64             // rounded: the groups of a moment add up to its allocated bytes
 	Requested int64             // requested bytes
 	Blocks    int

@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Icicle returns what is allocated at m as a tree below one root: by stack, outermost frame first and noise
-// left out, or, with ByModule, by module path. Each node counts what is below it; bytes that a node has
-// itself and no child shows are the difference.
+// Icicle returns the allocations at m as a tree below one root: by stack, outermost frame first and without
+// noise, or, with ByModule, by module path. Each node counts everything below it; a node's own bytes are the
+// difference to the sum of its children.
 func Icicle(d *timeline.Device, m timeline.Moment, by By) *Node {
 	a := &d.Allocs
 	root := &Node{Largest: timeline.NoAlloc}
@@ -99,7 +99,7 @@ func icicleNames(d *timeline.Device, key int64, by By) []string {
 	}
 	stack, f := d.Timeline().Places().Stacks.At(s), d.Timeline().Kinds()
 	names := make([]string, 0, len(stack))
-	within := "" // the module above, whose path begins those of its own
+	within := "" // the enclosing module, whose path is a prefix of this one's
 	const left = frames.KindNoise | frames.KindPlumbing | frames.KindWrapper | frames.KindModuleCall
 	for i := len(stack) - 1; i >= 0; i-- {
 		if f.Frames[stack[i]]&left == 0 {

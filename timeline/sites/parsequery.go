@@ -14,13 +14,13 @@ var sortNames = map[string]SortKey{
 	"category": SortCategory, "cat": SortCategory, "address": SortAddress, "addr": SortAddress,
 }
 
-// ParseQuery reads a filter line: words are looked for, and these terms select or order:
+// ParseQuery reads a filter line of words to search for and of terms that select or order:
 //
 //	size>1MiB  size<=2m     requested bytes
 //	life<5ms   life>=1s     how long it was allocated
 //	cat:activation,gradient categories
 //	live  leaked            allocated at the cursor; never freed
-//	0x7f3a00001200          what holds the byte at an address; also addr:7f3a00001200
+//	0x7f3a00001200          holds the byte at an address; also addr:7f3a00001200
 //	sort:size  sort:-size   ascending, descending
 //
 // The caller sets LiveAt. An error says which term it is and what to write.
@@ -40,7 +40,7 @@ func ParseQuery(s string) (Query, error) {
 	return q, nil
 }
 
-// term reads one term and says whether it is one.
+// term reads a term and reports whether it is one.
 func (q *Query) term(t string) (bool, error) {
 	switch {
 	case t == "live":
@@ -105,8 +105,8 @@ func (q *Query) order(name string) error {
 	return nil
 }
 
-// bound reads an operator and a figure into inclusive bounds. A largest of 0 stands for no limit, so it
-// cannot be asked for.
+// bound reads an operator and a figure into inclusive bounds. An upper bound of 0 means no limit, so nobody
+// can ask for 0.
 func bound(t string, parse func(string) (int64, error), least, most *int64) error {
 	op := t[:1]
 	if len(t) > 1 && t[1] == '=' {

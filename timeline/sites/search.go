@@ -9,11 +9,11 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// cancelEvery is the number of allocations after which a search looks whether it is still wanted.
+// cancelEvery is how many allocations a search visits between checks for cancellation.
 const cancelEvery = 1 << 16
 
 // Search returns the allocations that a query selects, in its order; allocations of equal key stay in the
-// order of Allocs. It visits each allocation once, and looks at each distinct stack's text once.
+// order of Allocs. It visits each allocation once and reads each distinct stack's text once.
 func Search(ctx context.Context, d *timeline.Device, q Query) ([]timeline.AllocID, error) {
 	s := newSelector(d, q)
 	var found []timeline.AllocID
@@ -67,14 +67,14 @@ func sorted(ctx context.Context, d *timeline.Device, ids []timeline.AllocID, q Q
 	return ids, nil
 }
 
-// keyed is an allocation with what it is sorted by.
+// keyed is an allocation with its sort key.
 type keyed struct {
 	key uint64
 	id  timeline.AllocID
 }
 
 // radixSort sorts rows by key, stably: a counting sort for each byte in which keys differ, least first. A few
-// million rows take tens of milliseconds, a fifth of what comparing costs.
+// million rows take tens of milliseconds, a fifth of the time of comparison sorting.
 func radixSort(ctx context.Context, rows []keyed) ([]keyed, error) {
 	var differ uint64
 	for i := range rows {
@@ -120,19 +120,18 @@ func sortKey(d *timeline.Device, k SortKey) func(timeline.AllocID) uint64 {
 	return func(id timeline.AllocID) uint64 { return a.Addr[id] }
 }
 
-// lifespan returns how long an allocation is allocated within the recording, in nanoseconds.
+// lifespan returns how long an allocation stays allocated within the recording, in nanoseconds.
 func lifespan(d *timeline.Device, id timeline.AllocID) int64 {
 	start, end := d.Lifetime(id)
 	return end - start
 }
 
-// selector is a query with what it asks of stacks answered once.
+// selector is a query whose conditions on stacks were evaluated once.
 type selector struct {
 	d     *timeline.Device
 	q     Query
 	words []string
-	// stacks says of each stack and word whether the stack has the word: bit w of stacks[s]. Words beyond 64
-	// are not looked for.
+	// stacks records which words each stack has: bit w of stacks[s]. Words beyond 64 are ignored.
 	stacks     []uint64
 	categories [timeline.NumCategories]uint64
 	byName     uint64 // words that can be part of a printed name
@@ -177,7 +176,7 @@ func (s *selector) readStacks() {
 	}
 }
 
-// find returns the words that a text has.
+// find returns the words that a text contains.
 func (s *selector) find(text string) uint64 {
 	if text == "" {
 		return 0
@@ -192,7 +191,7 @@ func (s *selector) find(text string) uint64 {
 	return bits
 }
 
-// selects says whether the query selects an allocation.
+// selects reports whether the query selects an allocation.
 func (s *selector) selects(id timeline.AllocID) bool {
 	a, q := &s.d.Allocs, &s.q
 	switch {
@@ -212,7 +211,7 @@ func (s *selector) selects(id timeline.AllocID) bool {
 	return len(s.words) == 0 || s.hasWords(id)
 }
 
-// hasWords says whether every word is in the stack, the category or the name of an allocation.
+// hasWords reports whether every word is in the stack, the category or the name of an allocation.
 func (s *selector) hasWords(id timeline.AllocID) bool {
 	a := &s.d.Allocs
 	all := uint64(1)<<len(s.words) - 1
@@ -255,7 +254,7 @@ type Query struct {
 	Stack            traces.StackID // when ByStack or BySite is set
 	ByStack, BySite  bool           // only that stack, or every stack of its call site
 	Leaked           bool           // never freed within the recording
-	HasAddress       bool           // only what holds Address, at whatever time
+	HasAddress       bool           // only allocations that hold Address at any time
 	Address          uint64
 	Sort             SortKey
 	Descending       bool

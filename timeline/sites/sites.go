@@ -10,26 +10,26 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Where does an allocation come from, as a person reads it? A stack has tens of frames, of which one is the
-// line that a user would change. Stacks that share it are one call site, whatever PyTorch does below it: the
-// layers of a model are one row, and by module they are many. Every stack's site is found once, by the kinds
-// of its frames (see frames.go), so that all sentences, tables and queries agree on what belongs together:
-// O(frames of all stacks), four bytes a stack.
+// Where does an allocation come from, in a person's terms? A stack has tens of frames, one of which is the
+// line that a user would change. Stacks that share this line are one call site, whatever PyTorch does below
+// it: the layers of a model are one row, and many by module. Every stack's site is determined once, from the
+// kinds of its frames (see frames.go), so that all sentences, tables and queries agree on what belongs
+// together: O(frames of all stacks), four bytes a stack.
 //
-// A line can be too coarse a key in two cases. In an installed package it serves many callers: there the
-// nearest frame of the user's own tells them apart. And a line may run a whole step: the backward pass and
-// the optimizer are sites of their own. Names say so only where they have to, judged on the whole trace and
-// not on the rows in view, so that a site is called the same at every moment.
+// A line can be too coarse a key in two cases. A line in an installed package serves many callers: there the
+// nearest frame of the user's own code tells them apart. And one line may run a whole step: the backward pass
+// and the optimizer are sites of their own. Names mention this only if they must, judged on the whole trace
+// and not on the rows in view, so that a site has the same name at every moment.
 //
-// Rejected: merging by name (two files may be called model.py), and telling rows apart by whatever frame
-// differs between them (the same blocks get other names when the cursor moves, and totals differ from table
-// to table).
+// Rejected: merging by name (two files may be called model.py), and distinguishing rows by whichever frame
+// differs between them (the same blocks would change names as the cursor moves, and totals would differ from
+// table to table).
 
-// Name returns the place that tells a person most about a stack, as "func file.py:123": the innermost Python
-// frame that is neither PyTorch's, nor the standard library's, nor of a package that merely runs others'
-// code. Where there is none it is the innermost Python frame, or node of the autograd graph, then the
-// innermost frame that is no noise; "" for NoStack. Places in files of one name in different folders are told
-// apart by as many folders as it takes.
+// Name returns the most informative place in a stack, as "func file.py:123": the innermost Python frame
+// outside PyTorch, the standard library and packages that merely run others' code. Failing that, it is the
+// innermost Python frame or node of the autograd graph, then the innermost frame that is not noise; "" for
+// NoStack. Files of one name in different folders are printed with as many folders as it takes to tell them
+// apart.
 func Name(d *timeline.Device, s traces.StackID) string {
 	return Of(d.Timeline()).Name(s)
 }
@@ -39,20 +39,20 @@ func Frame(d *timeline.Device, s traces.StackID) int {
 	return siteFrame(d.Timeline(), d.Timeline().Kinds(), d.Timeline().Places().Stacks.At(s))
 }
 
-// sameSite says whether two stacks have the same site, or neither has one.
+// sameSite reports whether two stacks have the same site, or neither has one.
 func sameSite(d *timeline.Device, s, t traces.StackID) bool {
 	f := Of(d.Timeline())
 	return f.Number(s) == f.Number(t)
 }
 
-// place is a frame by its text: frames that look alike are one place.
+// place identifies a frame by its text: frames that look alike are one place.
 type place struct {
 	fn, file string
 	line     int
 }
 
-// label returns "func file.py:123", with what the place lacks left out and the last so many folders of the
-// file.
+// label returns "func file.py:123" without the parts that the place lacks, and with the last few folders of
+// the file.
 func (p place) label(folders int) string {
 	file := frames.PathEnd(p.file, folders+1)
 	if file == "" || file == "??" {
@@ -67,16 +67,15 @@ func (p place) label(folders int) string {
 	return p.fn + " " + file
 }
 
-// site is what makes a call site one row: its place, the place in the user's own code that calls it where it
-// lies in an installed package, and whether it is part of the backward pass or the optimizer. torch.profiler
-// notes where functions begin, not which line calls, so that a whole training step would be one site without
-// the phase.
+// site is the key of a call site: its place, the calling place in the user's own code if it lies in an
+// installed package, and whether it belongs to the backward pass or the optimizer. torch.profiler records
+// where functions begin, not which line calls, so a whole training step would be one site without the phase.
 type site struct {
 	place, caller int32 // in siteNamer.texts; no caller is -1
 	phase         traces.Phase
 }
 
-// siteNamer numbers places and sites in the order in which stacks show them.
+// siteNamer numbers places and sites in the order in which they appear in stacks.
 type siteNamer struct {
 	t      *timeline.Timeline
 	f      *frames.Kinds
@@ -123,8 +122,8 @@ func (f *Table) Name(s traces.StackID) string {
 	return ""
 }
 
-// nameSites finds the site of every stack and gives each site a name of its own. A name says caller and phase
-// only where another site has the same place.
+// nameSites finds the site of every stack and gives each site a name of its own. A name mentions caller and
+// phase only if another site has the same place.
 func nameSites(t *timeline.Timeline, f *Table) {
 	n := siteNamer{t: t, f: f.kinds, places: make(map[place]int32), sites: make(map[site]int32)}
 	f.sites = make([]int32, len(f.kinds.Stacks))
@@ -242,12 +241,12 @@ func distinctLabels(places []place) []string {
 	return names
 }
 
-// isUsers says whether a Python frame is the user's, or of a package that does more than run others' code.
+// isUsers reports whether a Python frame is the user's, or in a package that does more than run others' code.
 func isUsers(k frames.Kind) bool {
 	return k&frames.KindPython != 0 && k&(frames.KindLibrary|frames.KindWrapper|frames.KindModule) == 0
 }
 
-// siteFrame returns the index of the frame that stands for a stack, -1 for none.
+// siteFrame returns the index of the frame that represents a stack, -1 for none.
 func siteFrame(t *timeline.Timeline, f *frames.Kinds, stack []traces.FrameID) int {
 	tiers := [...]func(k frames.Kind) bool{
 		isUsers,
@@ -277,12 +276,12 @@ func placeOf(t *timeline.Timeline, id traces.FrameID) place {
 	return place{fn, strings.ReplaceAll(file, "\\", "/"), line}
 }
 
-// frameLabel returns a frame as "func file.py:123", with what the frame lacks left out.
+// frameLabel returns a frame as "func file.py:123", without the parts that the frame lacks.
 func frameLabel(t *timeline.Timeline, id traces.FrameID) string { return placeOf(t, id).label(0) }
 
-// cppName shortens the name of a C++ function: arguments, result and PyTorch's long namespaces go. A name
-// without arguments that has spaces is a range that somebody named, such as those of torch.compile
-// ("Torch-Compiled Region: 0/0", "## Call CompiledFxGraph f5zq ##"): it is kept whole.
+// cppName shortens the name of a C++ function: it drops arguments, result and PyTorch's long namespaces. A
+// name with spaces but no arguments is a named range, such as those of torch.compile ("Torch-Compiled Region:
+// 0/0", "## Call CompiledFxGraph f5zq ##"), and is kept whole.
 func cppName(fn string) string {
 	s := strings.ReplaceAll(fn, "(anonymous namespace)::", "")
 	if graph, ok := strings.CutPrefix(s, "## Call CompiledFxGraph "); ok {
@@ -300,10 +299,11 @@ func cppName(fn string) string {
 	return strings.TrimSuffix(s, "::apply")
 }
 
-// Module returns the module path that a stack shows, outermost first and joined by "/", "" where it shows
-// none. torch.profiler's module frames give class names (ResNet_0/Conv2d_1). PyTorch's allocator records no
-// classes: there the path is the chain of forward functions by file, with the line of each but the built-in
-// modules (model:40/block:17/linear), which tells layers of one file apart and never claims a class name.
+// Module returns the module path that a stack shows, outermost first and joined by "/", "" if it shows none.
+// torch.profiler's module frames give class names (ResNet_0/Conv2d_1). PyTorch's allocator records no
+// classes: there the path is the chain of forward functions by file, with the line of each except the
+// built-in modules (model:40/block:17/linear), which distinguishes the layers of one file and never claims a
+// class name.
 func Module(d *timeline.Device, s traces.StackID) string {
 	return Of(d.Timeline()).Module(s)
 }
@@ -350,7 +350,7 @@ func modulePart(t *timeline.Timeline, id traces.FrameID, k frames.Kind) string {
 	return stem + ":" + strconv.Itoa(line)
 }
 
-// From says where one allocation comes from: its call site, and of a layer's op in which layer; "" where
+// From says where one allocation comes from: its call site and, for an op in a layer, which layer; "" if
 // nothing is known.
 func From(d *timeline.Device, a timeline.AllocID) string {
 	s := d.Origin(a)

@@ -27,7 +27,7 @@ func TestNamesOfNativeFrames(t *testing.T) {
 	}
 }
 
-func TestABlockIsOfItsLayerAndTheSiteOfAll(t *testing.T) {
+func TestABlockNamesItsLayerAndTheSharedSite(t *testing.T) {
 	d := timelinetest.Text(t,
 		"alloc 0x1000 8\nop aten::mm forward in=blocks.7.up w=0x1000\nalloc 0x2000 8 cat=parameter "+
 			"name=blocks.7.up.weight\nalloc 0x3000 8\n").Main()

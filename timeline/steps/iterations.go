@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// Of returns the training steps of the recording: as the source marks them, else by the optimizer's
-// work, else by what repeats exactly; an empty list where none of these shows any. It is computed once; the
-// result must not be written to.
+// Of returns the training steps of the recording: from the source's marks, else from the optimizer's work,
+// else from what repeats exactly; an empty list if none of these shows any. It is computed once; callers must
+// not modify the result.
 func Of(d *timeline.Device) *Iterations { return iterations.Of(d) }
 
 var iterations = timeline.NewMemo(findIterations)
@@ -45,7 +45,7 @@ func findIterations(d *timeline.Device) *Iterations {
 	return it
 }
 
-// stepFinder looks for the training steps of a device, without working out their figures.
+// stepFinder finds the training steps of a device, without computing their figures.
 type stepFinder struct{ *timeline.Device }
 
 // fromPeriodicity returns the steps that the detector of this package finds, nil for none.
@@ -85,14 +85,14 @@ func (f stepFinder) fromPeriodicity() []stretch {
 	return out
 }
 
-// IterationNumber returns the number at the end of an iteration's name, by which sentences and tables call
-// it: 12 of "iteration 12" and of "ProfilerStep#12".
+// IterationNumber returns the number at the end of an iteration's name, which sentences and tables use: 12 of
+// "iteration 12" and of "ProfilerStep#12".
 func IterationNumber(name string) string {
 	return name[len(strings.TrimRight(name, "0123456789")):]
 }
 
-// Find returns the index of the iteration that sentences and tables call by a number; one more than the last
-// number is the end. The error says which there are.
+// Find returns the index of the iteration with the number that sentences and tables use; one more than the
+// last number is the end. The error lists the iterations.
 func (it *Iterations) Find(number string) (int, error) {
 	n := len(it.List)
 	if n == 0 {
@@ -113,13 +113,13 @@ func (it *Iterations) Find(number string) (int, error) {
 	return 0, fmt.Errorf("the %d iterations of this trace are %s to %s", n, first, last)
 }
 
-// stepComparison works out the figures of the steps that were found, and how they differ.
+// stepComparison computes the figures of the steps found, and how they differ.
 type stepComparison struct {
 	*timeline.Device
 	it *Iterations
 }
 
-// measure works out the figures of each iteration.
+// measure computes the figures of each iteration.
 func (c stepComparison) measure(found []stretch) {
 	sites := sites.Of(c.Timeline())
 	seen := make([]bool, len(sites.Names))
@@ -128,7 +128,7 @@ func (c stepComparison) measure(found []stretch) {
 		if x.Name == "" {
 			x.Name = "iteration"
 		}
-		if IterationNumber(x.Name) == "" { // all of them are called alike
+		if IterationNumber(x.Name) == "" { // all of them have the same name
 			x.Name += fmt.Sprintf(" %d", i+1)
 		}
 		r := c.Allocated.Range(s.first, s.end)
@@ -147,7 +147,7 @@ func (c stepComparison) measure(found []stretch) {
 	}
 }
 
-// usual is what the steady iterations have in common; a figure differs when it is off by more than its
+// usual holds the figures that steady iterations share; a figure differs if it is off by more than its
 // tolerance.
 type usual struct {
 	rise, churn, blocks, time    float64
@@ -156,28 +156,28 @@ type usual struct {
 	timed                        bool
 }
 
-// rise is the bytes by which an iteration goes above where it began: what a leak before it does not change.
+// rise is how many bytes an iteration climbs above its starting level, which earlier leaks do not change.
 func (c stepComparison) rise(x *Iteration) int64 { return x.PeakAllocated - c.Allocated.At(x.First-1) }
 
-// The floor of tolerance, bytes (never more than 5 % of the figure), and the factor of time from which a step
-// is slow.
+// The least tolerance in bytes (never more than 5 % of the figure), and the factor of the usual time from
+// which a step is slow.
 const (
 	byteFloor  = 1 << 20
 	slowFactor = 2
 )
 
-// figures returns what is compared of an iteration.
+// figures returns the figures in which iterations are compared.
 func (c stepComparison) figures(x *Iteration) [4]float64 {
 	return [4]float64{float64(c.rise(x)), float64(x.Churn), float64(x.Blocks), float64(x.Finish - x.Start)}
 }
 
-// manyIterations is the number from which the middle of the later half stands for the usual iteration; below
+// manyIterations is the number from which the middle of the later half represents the usual iteration; below
 // it, each is compared with each.
 const manyIterations = 64
 
-// usualOf returns the figures that most whole iterations share, the later ones where two sets are as large;
-// where no two are alike, and where there are very many, the middle values of the later half, when warm-up is
-// over.
+// usualOf returns the figures that most whole iterations share, the later ones if two sets are equally large.
+// If no two are alike, or there are very many, it returns the middle values of the later half, when warm-up
+// is over.
 func (c stepComparison) usualOf(whole []int) usual {
 	late := whole[len(whole)/2:]
 	var columns [4][]float64
@@ -211,7 +211,7 @@ func (c stepComparison) usualOf(whole []int) usual {
 	return u
 }
 
-// support counts the iterations that iteration i is like, itself included.
+// support counts the iterations that are like iteration i, including itself.
 func (c stepComparison) support(whole []int, i int) (int, usual) {
 	var u usual
 	u.set(c.figures(&c.it.List[i]))
@@ -224,7 +224,7 @@ func (c stepComparison) support(whole []int, i int) (int, usual) {
 	return n, u
 }
 
-// widen lets the tolerances be four standard deviations of the iterations' own spread.
+// widen raises the tolerances to four standard deviations of the iterations' own spread.
 func (u *usual) widen(c stepComparison, among []int) {
 	var columns [3][]float64
 	for _, i := range among {
@@ -238,8 +238,8 @@ func (u *usual) widen(c stepComparison, among []int) {
 	u.blocksTol = max(u.blocksTol, 4*Spread(columns[2]))
 }
 
-// set takes one iteration's figures for the usual ones: differences of more than 1 %, at least the floors,
-// are differences.
+// set makes one iteration's figures the usual ones: more than 1 % off, and at least the floors, counts as a
+// difference.
 func (u *usual) set(v [4]float64) {
 	u.rise, u.churn, u.blocks, u.time = v[0], v[1], v[2], v[3]
 	u.riseTol = max(0.01*u.rise, min(byteFloor, 0.05*u.rise))
@@ -252,7 +252,7 @@ func (u *usual) matches(v [4]float64) bool {
 		math.Abs(v[2]-u.blocks) <= u.blocksTol
 }
 
-// compare finds where the steady ones begin, which ones differ from them, and why.
+// compare finds where the steady iterations begin, which ones differ from them, and why.
 //
 // Steady is the first whole iteration that has the usual figures and is followed by another such one.
 func (c stepComparison) compare(found []stretch) {
@@ -290,7 +290,7 @@ func (c stepComparison) compare(found []stretch) {
 	}
 }
 
-// usualSites says of each call site whether the steady iterations allocate from it.
+// usualSites marks the call sites that the steady iterations allocate from.
 func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
 	f := sites.Of(c.Timeline())
 	sites := make([]bool, len(f.Names))
@@ -308,18 +308,18 @@ func (c stepComparison) usualSites(whole []int, same func(int) bool) []bool {
 	return sites
 }
 
-// difference is how an iteration differs from the steady ones; what does not differ is zero.
+// difference is how an iteration differs from the steady ones; figures that do not differ are zero.
 type difference struct {
 	cut         bool // the recording ends within it
 	warmup      bool // it comes before the steady ones
 	peak, churn int64
 	blocks      int
 	sites       int    // call sites that no steady iteration has
-	site        string // the one of them with the most bytes
+	site        string // the one with the most bytes among them
 	slower      float64
 }
 
-// some says whether anything differs.
+// some reports whether anything differs.
 func (x *difference) some() bool {
 	return x.peak != 0 || x.churn != 0 || x.blocks != 0 || x.sites != 0 || x.slower != 0
 }
@@ -343,8 +343,8 @@ func (c stepComparison) difference(x *Iteration, u *usual, warmup bool) differen
 	return v
 }
 
-// Why says in one clause each how the iteration differs from the steady ones, with sizes in units u; "" where
-// it does not.
+// Why says how the iteration differs from the steady ones, one clause for each difference, with sizes in
+// units u; "" if it does not.
 func (x *Iteration) Why(u timeline.Units) string {
 	v := &x.differs
 	if v.cut {
@@ -454,7 +454,7 @@ type Iteration struct {
 type Iterations struct {
 	Source  IterationSource
 	List    []Iteration
-	Steady  int // index of the first steady iteration, len(List) where none is
+	Steady  int // index of the first steady iteration, len(List) if none is
 	Differs int // index of the first iteration after Steady that differs from the steady ones, -1 for none
 	Trend   Trend
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// step is what a training step of [markedSteps] does: it makes and frees a block of peak bytes, which is its
-// peak, then one of churn bytes, then small ones, and takes a time.
+// step describes a training step of [markedSteps]: it makes and frees a block of peak bytes, which is its
+// peak, then one of churn bytes, then small ones, and takes some time.
 type step struct {
 	peak, churn int64
 	blocks      int
@@ -36,9 +36,9 @@ func markedSteps(t *testing.T, marked []step) *steps.Iterations {
 	return it
 }
 
-// TestAStepDiffersFromTheToleranceOn: one of ten like steps is off by a little less than the tolerance, then
+// TestAStepDiffersOnlyBeyondTheTolerance has one of ten equal steps off by a little less than the tolerance, then
 // by a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
-func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
+func TestAStepDiffersOnlyBeyondTheTolerance(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
 		name        string
@@ -93,9 +93,8 @@ func TestAStepDiffersFromTheToleranceOn(t *testing.T) {
 	}
 }
 
-// TestStepsThatScatterWidenTheTolerance: a figure of the steps is usual, a little more and a little less, in
-// turn. The tolerance is four standard deviations, 5.9 times that little, around the last step that is like
-// most.
+// TestStepsThatScatterWidenTheTolerance has a figure that is in turn usual, a little more and a little less.
+// The tolerance is four standard deviations, 5.9 times that little, around the last step that is like most.
 func TestStepsThatScatterWidenTheTolerance(t *testing.T) {
 	const gib, little = 1 << 30, 64 << 20
 	for figure, of := range map[string]func(littles float64) step{

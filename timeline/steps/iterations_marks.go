@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// stretch is an iteration whose figures have not been worked out yet.
+// stretch is an iteration whose figures are not computed yet.
 type stretch struct {
 	name          string
 	start, finish int64
@@ -39,7 +39,7 @@ func (f stepFinder) fromMarks() []stretch {
 	return f.fillingRanges(marks, byName)
 }
 
-// marks returns the marks of the device, or all where none names this device: annotations are made by the
+// marks returns the marks of the device, or all marks if none names this device: annotations belong to the
 // process.
 func marks(d *timeline.Device) []traces.Mark {
 	all := d.Timeline().Trace.Marks
@@ -62,7 +62,7 @@ func (f stepFinder) stepName(m traces.Mark) string {
 	return strings.TrimRight(s, " #_-:/=[](")
 }
 
-// stepNames are names that frameworks and people give a training step, best first.
+// stepNames are names that frameworks and people give to training steps, best first.
 var stepNames = []string{
 	"profilerstep", "train_step", "training_step", "train step", "training step", "run_training_batch",
 	"train_batch", "training_batch",
@@ -99,7 +99,7 @@ func endsInWord(name, word string) bool {
 	return rest == "" || !(rest[len(rest)-1] >= 'a' && rest[len(rest)-1] <= 'z')
 }
 
-// fillingRanges looks for an annotation of any name that is there three times or more, one after another, for
+// fillingRanges looks for an annotation of any name that occurs three times or more, one after another, for
 // at least 80 % of the time.
 func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []stretch {
 	names := make([]string, 0, len(count))
@@ -129,8 +129,8 @@ func (f stepFinder) fillingRanges(marks []traces.Mark, count map[string]int) []s
 	return best
 }
 
-// ranges turns the marks that keep says into stretches of events. Ranges that lie inside an earlier one are
-// left out (nested steps); a bound that the source lacks is taken from the neighbour, or from the recording.
+// ranges turns the marks that keep accepts into stretches of events. Ranges inside an earlier one are dropped
+// (nested steps); a bound that the source lacks is taken from the neighbour, or from the recording.
 func (f stepFinder) ranges(marks []traces.Mark, keep func(traces.Mark) bool) []stretch {
 	var kept []traces.Mark
 	for _, m := range marks {

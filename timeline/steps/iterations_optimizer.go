@@ -9,13 +9,13 @@ import (
 )
 
 // Iterations from the optimizer: a training step ends where the optimizer has done its last work before the
-// next forward. Ranges that the source marks are taken as they are; otherwise allocations whose stack is
-// inside an optimizer's step are runs of work, and two runs are two steps only where modules or the autograd
-// engine allocated in between, so that an optimizer that pauses for something else stays one step. Of several
-// optimizers taking turns (a generator and a discriminator) the one called from the line of code with the
-// most runs, the last of equals, ends the step.
+// next forward. Ranges that the source marks are used as they are; otherwise allocations whose stack is
+// inside an optimizer's step are runs of work, and two runs are two steps only if modules or the autograd
+// engine allocated in between, so an optimizer that pauses for something else stays one step. If several
+// optimizers take turns (a generator and a discriminator), the one called from the line of code with the most
+// runs, the last of equals, ends the step.
 
-// fromOptimizer returns the steps that optimizer marks or stacks bound, nil where there are none.
+// fromOptimizer returns the steps delimited by optimizer marks or stacks, nil if there are none.
 func (f stepFinder) fromOptimizer() []stretch {
 	ends := f.optimizerMarks()
 	if len(ends) == 0 {
@@ -134,8 +134,8 @@ func (f stepFinder) optimizerRuns() []timeline.Moment {
 	return ends
 }
 
-// nextAlloc returns the moment of the next allocation after a, the number of events where there is none: the
-// frees between belong to what came before.
+// nextAlloc returns the moment of the next allocation after a, the number of events if there is none: the
+// frees in between belong to the step before.
 func (f stepFinder) nextAlloc(a timeline.AllocID) timeline.Moment {
 	if int(a)+1 < f.Allocs.Len() {
 		return f.Allocs.Start[a+1]
@@ -161,8 +161,8 @@ func (f stepFinder) optimizerCaller(s traces.StackID) traces.FrameID {
 }
 
 // firstWork returns where the first step begins: at the first allocation of a module or of the autograd
-// engine before the moment limit, so that building the model does not count; the first event where stacks do
-// not tell.
+// engine before the moment limit, so that building the model does not count, or at the first event if stacks
+// do not show it.
 func (f stepFinder) firstWork(limit timeline.Moment) timeline.Moment {
 	kinds := f.Timeline().Kinds()
 	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()) && f.Allocs.Start[a] < limit; a++ {
@@ -174,7 +174,7 @@ func (f stepFinder) firstWork(limit timeline.Moment) timeline.Moment {
 }
 
 // worksAfter reports whether modules or the autograd engine allocate at or after a moment: a step that the
-// recording cuts.
+// recording cuts off.
 func (f stepFinder) worksAfter(m timeline.Moment) bool {
 	kinds := f.Timeline().Kinds()
 	for a := f.Begun(timeline.Start); a < timeline.AllocID(f.Allocs.Len()); a++ {

@@ -11,15 +11,15 @@ import (
 // Iterations from periodicity.
 //
 // Problem: a training loop allocates the same sizes from the same places step after step; find the step's
-// length and its beginnings in up to millions of allocations, and find nothing where nothing repeats. Layers
-// repeat inside a step, so the shortest period is wrong; two steps repeat too, so the longest is wrong.
+// length and beginnings in up to millions of allocations, and find nothing if nothing repeats. Layers repeat
+// inside a step, so the shortest period is wrong; pairs of steps repeat too, so the longest is wrong.
 //
-// Way chosen. Only allocations are looked at: frees move with the garbage collector and with other streams,
+// Chosen approach. It reads only allocations: frees move with the garbage collector and with other streams,
 // allocations do not.
 //  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its
-//     last occurrence votes. Grams longer than what a layer has in common with the next one vote for the
+//     last occurrence gets a vote. Grams longer than the part that a layer shares with the next one vote for the
 //     step.
-//  2. Exact check: for each of the distances most voted for, the longest stretch in which every allocation
+//  2. Exact check: for each distance with the most votes, the longest stretch in which every allocation
 //     has the size and the stack of the one a distance before it. Hashes only propose; this comparison
 //     decides.
 //  3. Of the distances whose stretch, with the first period added, holds two whole periods or more, the one
@@ -48,14 +48,14 @@ import (
 // minPeriod is the number of allocations below which a repetition is taken for a loop inside a step.
 const minPeriod = 8
 
-// period is a stretch of allocations [first, end) in which allocation i equals allocation i-length from
-// first+length on.
+// period is a stretch of allocations [first, end) in which, from first+length on, allocation i equals
+// allocation i-length.
 type period struct {
 	first, end, length int
-	byStack            bool // stacks alone were compared
+	byStack            bool // only stacks were compared
 }
 
-// allocSequence is what the detector sees of a device: its recorded allocations in order.
+// allocSequence is the detector's view of a device: its recorded allocations in order.
 type allocSequence struct {
 	level  func(i int) int64 // bytes allocated just before allocation i
 	sizes  []int64
@@ -64,7 +64,7 @@ type allocSequence struct {
 	table  *traces.Stacks
 }
 
-// findPeriod returns the stretch that repeats, and false where none passes the rules above.
+// findPeriod returns the stretch that repeats, and false if none passes the rules above.
 func findPeriod(s *allocSequence) (period, bool) {
 	exact := func(i, j int) bool { return s.sizes[i] == s.sizes[j] && s.stacks[i] == s.stacks[j] }
 	if p,
@@ -120,8 +120,7 @@ func (s *allocSequence) repetition(equal func(i, j int) bool, hash func(i int) u
 	return best, s.accept(best)
 }
 
-// isStepOf reports whether a period is the step that a longer one consists of, but for some of its steps that
-// differ.
+// isStepOf reports whether a longer period consists of this one's steps, except for some steps that differ.
 func (s *allocSequence) isStepOf(p, long period, equal func(i, j int) bool) bool {
 	if 2*p.length > long.length || p.end-p.first < 3*p.length || p.length < minPeriod {
 		return false
@@ -170,15 +169,15 @@ func (s *allocSequence) lowest(p period) int {
 	return low
 }
 
-// accept applies the rules that keep layers and parameters from being taken for steps.
+// accept applies the rules that keep layers and parameters from being mistaken for steps.
 func (s *allocSequence) accept(p period) bool {
 	return p.length >= minPeriod && !s.insideOneCall(p)
 }
 
 // insideOneCall reports whether a period repeats within one step: all its allocations are in the optimizer,
 // all in the autograd engine, or all below one module call that not all of the trace's module calls are
-// below. (A loop of inference is module calls alone, too, but its period holds everything that the modules
-// allocate, a layer's period only the layer.)
+// below. (An inference loop consists of module calls alone, too, but its period holds everything that the
+// modules allocate, a layer's period only the layer.)
 func (s *allocSequence) insideOneCall(p period) bool {
 	all := s.moduleStacks()
 	shared := frames.KindModuleCall | frames.KindStep | frames.KindBackwardPass
@@ -228,8 +227,7 @@ func (s *allocSequence) commonFrames(set map[traces.StackID]bool) int {
 	return len(common)
 }
 
-// candidateDistances returns the distances between equal grams that most grams vote for, for five lengths of
-// gram.
+// candidateDistances returns the distances between equal grams with the most votes, for five gram lengths.
 func candidateDistances(hashes []uint64) []int {
 	var all []int
 	var v ballot
@@ -246,7 +244,7 @@ func candidateDistances(hashes []uint64) []int {
 	return all
 }
 
-// ballot is the working memory of votes, kept from one length of gram to the next.
+// ballot is the working memory of votes, reused from one gram length to the next.
 type ballot struct {
 	table []gramSlot
 	count []int32 // votes for each distance
@@ -258,9 +256,9 @@ type gramSlot struct {
 	last int32
 }
 
-// votes returns the up to top distances at which grams of k hashes most often occur again. The table is open:
-// a slot whose gram was overwritten loses a vote, never adds a wrong stretch, since stretches are compared
-// element by element.
+// votes returns up to top distances at which grams of k hashes most often recur. The table is open: a slot
+// whose gram was overwritten loses a vote, never adds a wrong stretch, since stretches are compared element
+// by element.
 func (v *ballot) votes(hashes []uint64, k, top int) []int {
 	// Odd, so that it has an inverse modulo 2^64 and no term of the polynomial dies out.
 	const base = 0x9e3779b97f4a7c15
@@ -348,8 +346,8 @@ func (s *allocSequence) periodStarts(p period) []int {
 }
 
 // anchor is what a boundary looks like: the allocations [at-back, at+ahead), as few as occur once in a
-// period. One anchor looks both ways, which takes few allocations where layers repeat; another only ahead,
-// for the first step, before which comes something else.
+// period. One anchor looks both ways, which takes few allocations even if layers repeat; another looks only
+// ahead, for the first step, which follows something else.
 type anchor struct {
 	at, back, ahead int
 	byStack         bool
@@ -384,7 +382,7 @@ func (s *allocSequence) matches(a anchor, i int) bool {
 	return true
 }
 
-// boundary reports whether either anchor is at allocation i.
+// boundary reports whether either anchor matches at allocation i.
 func (s *allocSequence) boundary(a []anchor, i int) bool {
 	return s.matches(a[0], i) || s.matches(a[1], i)
 }

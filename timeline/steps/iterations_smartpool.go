@@ -7,29 +7,28 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The iteration detector of SmartPool and AutoSwap (Zhang et al., arXiv 1903.06631), as its authors' code
-// does it: the published reference beside the detector that gmemtop uses, and the op indices that those two
-// managers' plans speak of.
+// The iteration detector of SmartPool and AutoSwap (Zhang et al., arXiv 1903.06631), as in its authors' code:
+// the published reference for the detector that gmemtop uses, and the source of the op indices in those two
+// managers' plans.
 //
 // Every op on memory gets a number that does not depend on addresses. AutoSwap: the size for a Malloc, for
 // any other op the distance in ops to the previous op on the same pointer. SmartPool, which sees Malloc and
 // Free only: the size for a Malloc, the block's lifetime in ops for a Free; that is the same number. A length
-// len repeats at i where the len-1 numbers from i equal those from i+len; all starts and lengths are tried,
-// shortest first, and the longest kept; AutoSwap stops at the first above its threshold, SmartPool runs the
-// test again inside what it found, which may hold several iterations. The start then moves on to the first
+// len repeats at i if the len-1 numbers from i equal those from i+len. All starts and lengths are tried,
+// shortest first, and the longest is kept; AutoSwap stops at the first above its threshold, SmartPool repeats
+// the test inside the segment found, which may hold several iterations. The start then moves on to the first
 // Malloc.
 //
-// Complexity: quadratic in ops, several times over; the authors name it their bottleneck. Kept for ops in the
-// ten thousands.
+// Complexity: quadratic in ops, several times over; the authors call it their bottleneck. It serves for tens
+// of thousands of ops.
 
-// SmartPoolPeriod is an iteration as the SmartPool and AutoSwap detector finds it, in ops counted from the
-// first one of the device.
+// SmartPoolPeriod is an iteration found by the SmartPool and AutoSwap detector, in ops counted from the
+// device's first.
 type SmartPoolPeriod struct {
 	Location, Length int
 }
 
-// Thresholds of the authors' code: the swap pool's, the pool's, and the one of the test inside a found
-// segment.
+// Thresholds of the authors' code: for the swap pool, for the pool, and for the test inside a found segment.
 const (
 	swapThreshold   = 1000
 	swapThresholdTo = 2000
@@ -38,8 +37,8 @@ const (
 	innerThreshold  = 50
 )
 
-// SmartPool returns the iteration that SmartPool's detector finds in the device's allocations and
-// frees, or, where the trace has accesses, that AutoSwap's finds in all ops; false where there is none.
+// SmartPool returns the iteration that SmartPool's detector finds in the device's allocations and frees or,
+// if the trace has accesses, the one that AutoSwap's finds in all ops; false if there is none.
 func SmartPool(d *timeline.Device) (SmartPoolPeriod, bool) {
 	rep, malloc := opSignatures(d)
 	if hasAccesses(d) {
@@ -72,7 +71,7 @@ func opSignatures(d *timeline.Device) (rep []int64, malloc []bool) {
 	first, end := tr.DeviceEvents(d.ID)
 	for i := first; ; i++ {
 		for ; len(acc) > 0; acc = acc[1:] {
-			// The device first: the events of others are numbered apart.
+			// The device first: other devices' events are numbered separately.
 			if acc[0].Device != d.ID {
 				continue
 			}
@@ -93,7 +92,7 @@ func opSignatures(d *timeline.Device) (rep []int64, malloc []bool) {
 	}
 }
 
-// autoSwapPeriod tests as the ops come in, every threshold ops, the threshold growing with the number of ops.
+// autoSwapPeriod tests as the ops come in, every threshold ops; the threshold grows with the number of ops.
 func autoSwapPeriod(rep []int64, malloc []bool) (SmartPoolPeriod, bool) {
 	threshold := swapThreshold
 	for n := threshold; ; n += threshold {
@@ -121,7 +120,7 @@ func smartPoolPeriod(rep []int64, malloc []bool) (SmartPoolPeriod, bool) {
 	}
 }
 
-// verified runs the test again inside the segment, and cuts it where it holds several iterations.
+// verified repeats the test inside the segment, and cuts the segment if it holds several iterations.
 func (p SmartPoolPeriod) verified(rep []int64) SmartPoolPeriod {
 	if in := repeatable(rep[p.Location:p.Location+p.Length], p.Length); in.Length > innerThreshold {
 		p.Length = in.Length

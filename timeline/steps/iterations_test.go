@@ -28,7 +28,7 @@ func TestSmartPoolDetectorFindsThePublishedIterations(t *testing.T) {
 	}
 }
 
-// Both detectors look at the same recordings; ours counts allocations and frees only.
+// Both detectors read the same recordings; ours counts allocations and frees only.
 func TestOurDetectorAgreesWithSmartPoolsOnTheirTraces(t *testing.T) {
 	for _, c := range []struct {
 		role, pattern string

@@ -10,41 +10,41 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Leaks per call site. An allocation made in a steady iteration and still there at the end of it, or of later
-// ones, is what a site holds at those places; a site whose held bytes grow along a straight line, for
-// certain, leaks. What a step keeps for the next one (gradients until they are zeroed) is a constant and no
-// leak.
+// Leaks per call site. An allocation made in a steady iteration and still there at the end of that iteration,
+// or of later ones, is held by its site at those moments. A site leaks if its held bytes grow, with
+// certainty, along a straight line. Bytes that a step keeps for the next one (gradients until they are
+// zeroed) are a constant and no leak.
 //
-// A line alone is not enough. What a cache holds wanders, and since one step's figure is nearly the last's,
-// the interval of least squares, which takes them for independent, is too narrow: a cache that drops any of
-// its entries was told as a leak. So the blocks themselves are asked: a leak's come from all parts of the
-// recording, while a cache's old ones are gone, and those of one that fills up and stays are all old. With
-// that no share of the peak is needed as noise, and the smallest tensor a step is found. In fewer than
-// [leastQuartered] iterations parts say nothing, and growth must be above noise instead.
+// A line alone is not enough. A cache's size wanders, and since each step's figure is close to the previous
+// one, the interval of least squares, which assumes independence, is too narrow: a cache that drops random
+// entries was reported as a leak. So the blocks themselves decide: a leak's blocks come from all parts of the
+// recording, while a cache's old blocks are gone, and those of a cache that fills up and stays are all old.
+// With that no share of the peak has to be written off as noise, and even the smallest tensor a step is
+// found. With fewer than [leastQuartered] iterations the parts say nothing, and growth must be above noise
+// instead.
 //
-// Linear in allocations; memory is one number for each site that keeps anything and each iteration.
+// Linear in allocations; memory is one number for each iteration and each site that keeps anything.
 
-// Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil where
-// there are too few iterations (three) or nothing grows. It is computed once; the result must not be written
-// to.
+// Leaks returns the call sites whose live bytes grow with the steady iterations, steepest first; nil if there
+// are too few iterations (three) or nothing grows. It is computed once; callers must not modify the result.
 func Leaks(d *timeline.Device) []Leak { return leaks.Of(d) }
 
 var leaks = timeline.NewMemo(findLeaks)
 
-// held is what one site keeps at the ends of the iterations: first differences, summed at the end.
+// held is what one site keeps at the ends of the iterations: first as differences, summed up at the end.
 type held struct {
 	stack  traces.StackID // the first seen
 	bytes  []int64
 	blocks int
-	// quarters are the bytes that are there at the end, by the quarter of the iterations that made them.
+	// quarters are the bytes alive at the end, by the quarter of the iterations that allocated them.
 	quarters [4]int64
 }
 
 // leastQuartered is the number of iterations from which the quarters decide.
 const leastQuartered = 8
 
-// throughout reports whether what is there at the end comes from all quarters alike: the least has at least
-// half of an equal share.
+// throughout reports whether the bytes alive at the end come from all quarters alike: the smallest has at
+// least half of an equal share.
 func (h *held) throughout() bool {
 	var sum int64
 	for _, n := range h.quarters {

@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// noisyTraining is a training of so many steps with activations of all sizes, a cache that drops any of its
-// entries, one that drops the oldest, one that fills up and stays, and, if leak is not 0, a tensor of so many
-// bytes that each step keeps.
+// noisyTraining is a training of n steps with activations of all sizes, a cache that drops random entries,
+// one that drops the oldest, one that fills up and stays, and, if leak is not 0, a tensor of leak bytes that
+// each step keeps.
 func noisyTraining(n int, leak int) string {
 	const module = "_call_impl torch/nn/modules/module.py:1 < main train.py:5"
 	rng := rand.New(rand.NewSource(7))
@@ -50,7 +50,7 @@ func noisyTraining(n int, leak int) string {
 	return b.String()
 }
 
-func TestALeakOfOneSmallTensorAStepIsFoundWithinTwoHundredStepsWithItsSite(t *testing.T) {
+func TestALeakOfOneSmallTensorAStepIsFoundWithItsSite(t *testing.T) {
 	for _, leak := range []int{4, 4096} {
 		d := timelinetest.Script(t, noisyTraining(200, leak)).Main()
 		found := steps.Leaks(d)
@@ -60,7 +60,7 @@ func TestALeakOfOneSmallTensorAStepIsFoundWithinTwoHundredStepsWithItsSite(t *te
 		}
 		want := float64(max(leak, 512))
 		if l := found[0]; l.Low > want || l.High < want || l.Low < want/2 {
-			t.Errorf("%.0f bytes a step are told as %.0f [%.0f, %.0f]", want, l.Slope, l.Low, l.High)
+			t.Errorf("%.0f bytes a step are reported as %.0f [%.0f, %.0f]", want, l.Slope, l.Low, l.High)
 		}
 	}
 }

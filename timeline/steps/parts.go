@@ -9,41 +9,42 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Parts: what a step is made of, learnt from the recording. A step may have several micro-batches, several
-// pairs of forward and backward, several optimizers, and an evaluation may stand between steps; so no order
-// is assumed. A part is a run of allocations of one phase; a forward ends, too, where another line calls the
-// model or where the training loop allocates in between (the next batch, the loss). Which backward belongs to
-// a forward follows from lifetimes: it is the one that frees most of what the forward left.
+// Parts: the pieces of a step, learnt from the recording. A step may have several micro-batches, several
+// pairs of forward and backward and several optimizers, and there may be an evaluation between steps, so no
+// order is assumed. A part is a run of allocations of one phase; a forward also ends when another line calls
+// the model or the training loop allocates in between (the next batch, the loss). Lifetimes show which
+// backward belongs to a forward: the one that frees most of what the forward left.
 //
-// Linear in allocations, after one look at each stack. Rejected: one forward and one backward a step, as
-// [Phases] has them after its smoothing: accumulation, and validation without no_grad, disappear in that.
+// Linear in allocations, after reading each stack once. Rejected: one forward and one backward a step, as in
+// [Phases] after its smoothing, which hides accumulation and validation without no_grad.
 
 // Part is one forward, backward or optimizer's step: the events [First, End).
 type Part struct {
 	Phase      traces.Phase
 	First, End timeline.Moment
-	// Caller is the frame that calls the model, the line of the training loop; -1 where none is known, and
-	// for other phases.
+	// Caller is the frame that calls the model, the line of the training loop; -1 if unknown, and for other
+	// phases.
 	Caller traces.FrameID
-	// Kept are the rounded bytes that it allocated and that are there when it ends.
+	// Kept are the rounded bytes that it allocated and that are still there when it ends.
 	Kept int64
-	// Frees is, of a forward, the index of the part that frees most of Kept; -1 while most of it is there.
+	// Frees is, for a forward, the index of the part that frees most of Kept; -1 if most of Kept is never
+	// freed.
 	Frees int
 }
 
-// Parts returns the parts of all steps in order, none overlapping; nil where stacks show none. It is computed
-// once; the result must not be written to.
+// Parts returns the parts of all steps in order, without overlaps; nil if stacks show none. It is computed
+// once; callers must not modify the result.
 func Parts(d *timeline.Device) []Part { return parts.Of(d) }
 
 var parts = timeline.NewMemo(findParts)
 
-// stackPart is what a stack says about the part that it is in.
+// stackPart is what a stack shows about its part.
 type stackPart struct {
 	phase  traces.Phase
 	caller traces.FrameID
 }
 
-// modelCaller returns the frame that calls the outermost module of a stack, -1 where there is none.
+// modelCaller returns the frame that calls the outermost module of a stack, -1 if there is none.
 func modelCaller(stack []traces.FrameID, kinds []frames.Kind) traces.FrameID {
 	for i := len(stack) - 1; i >= 0; i-- {
 		if !kinds[stack[i]].Has(frames.KindModel) {
@@ -59,7 +60,7 @@ func modelCaller(stack []traces.FrameID, kinds []frames.Kind) traces.FrameID {
 	return -1
 }
 
-// stackParts returns what each stack says.
+// stackParts returns the stackPart of each stack.
 func stackParts(t *timeline.Timeline) []stackPart {
 	kinds, table := t.Kinds(), &t.Places().Stacks
 	out := make([]stackPart, len(kinds.Stacks))
@@ -131,7 +132,7 @@ func PartAt(list []Part, m timeline.Moment) int {
 	return i
 }
 
-// settle works out what a part keeps and which part frees it.
+// settle computes what a part keeps and which part frees it.
 func settle(d *timeline.Device, list []Part, i int) {
 	p := &list[i]
 	first, end := d.AllocsIn(p.First, p.End)

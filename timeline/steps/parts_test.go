@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 )
 
-// A forward that no line of the program calls (DataParallel calls replicas in threads of its own) has no
-// caller, and one that a line calls has that line.
+// A forward has the line of the program that calls it, or no caller if there is none (DataParallel calls
+// replicas in threads of its own).
 func TestTheCallerOfAForwardIsTheLineOfTheProgram(t *testing.T) {
 	const module = "_call_impl torch/nn/modules/module.py:1"
 	const thread = "_worker torch/nn/parallel/parallel_apply.py:9 < run /usr/lib/python3.11/threading.py:1"
@@ -44,8 +44,8 @@ func caller(d *timeline.Device, p steps.Part) string {
 	return fmt.Sprintf("%s %s:%d", fn, file, line)
 }
 
-// Two networks that run one after the other are two forward passes, and one network that a line calls again
-// after other work is two as well; what runs within one pass is not.
+// Two networks that run one after the other are two forward passes, and so is one network that a line calls
+// again after other work; work within one pass does not split it.
 func TestForwardPassesOfDifferentCallersAreParts(t *testing.T) {
 	const module = "_call_impl torch/nn/modules/module.py:1"
 	script := "gpu 0\n"

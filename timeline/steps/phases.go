@@ -10,24 +10,23 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Phases: forward, backward and optimizer stretches. What the source marks is taken as it is (ranges, else
-// ops that carry a phase). What it does not mark is inferred from the stacks of allocations: inside the
-// optimizer's step, inside the autograd engine, inside a module. Python-only stacks are empty on the engine's
-// threads, so that in a trace whose modules have stacks an allocation without one is taken for backward.
-// Allocations that tell nothing (the loss of a training loop, clipping of gradients) go with the phase they
-// stand after, where they stand between forward and backward or between backward and the optimizer. Single
-// strays do not cut a phase in two.
+// Phases: forward, backward and optimizer stretches. The source's marks are used as they are (ranges, else
+// ops that carry a phase). Everything else is inferred from the stacks of allocations: inside the optimizer's
+// step, inside the autograd engine, inside a module. Python-only stacks are empty on the engine's threads, so
+// in a trace whose modules have stacks an allocation without one counts as backward. Allocations without a
+// hint (the loss of a training loop, clipping of gradients) join the phase before them if they lie between
+// forward and backward or between backward and the optimizer. Single strays do not cut a phase in two.
 
 // strays is the number of allocations up to which a run inside another phase does not count.
 const strays = 2
 
-// Phases returns the forward, backward and optimizer stretches in order of time, none overlapping; Inferred
-// says of each that it was found by stacks. It is computed once; the result must not be written to.
+// Phases returns the forward, backward and optimizer stretches in order of time, without overlaps; Inferred
+// marks those found from stacks. It is computed once; callers must not modify the result.
 func Phases(d *timeline.Device) []PhaseSpan { return phases.Of(d) }
 
 var phases = timeline.NewMemo(findPhases)
 
-// PhaseAt returns the phase in force at a moment, and whether it was inferred; PhaseUnknown outside of all.
+// PhaseAt returns the phase at a moment, and whether it was inferred; PhaseUnknown outside all phases.
 func PhaseAt(d *timeline.Device, m timeline.Moment) (p traces.Phase, inferred bool) {
 	spans := Phases(d)
 	i, found := slices.BinarySearchFunc(spans, m,
@@ -164,8 +163,8 @@ func phaseOf(k frames.Kind) traces.Phase {
 	return traces.PhaseUnknown
 }
 
-// smooth takes strays out and gives runs that tell nothing to the phase before them where the order of a step
-// allows it.
+// smooth removes strays and joins runs without a hint to the phase before them if the order of a step allows
+// it.
 func smooth(runs []phaseRun) []phaseRun {
 	var out []phaseRun
 	add := func(r phaseRun) {
@@ -193,8 +192,8 @@ func smooth(runs []phaseRun) []phaseRun {
 	return out
 }
 
-// overlay cuts the exact spans out of the inferred ones, leaves out inferred ones of a phase that is known
-// exactly, and returns both in order, none overlapping in time.
+// overlay cuts the exact spans out of the inferred ones, drops inferred spans of a phase that is known
+// exactly, and returns both in order, without overlaps in time.
 func overlay(inferred, exact []PhaseSpan) []PhaseSpan {
 	out := slices.Clone(exact)
 	var known [traces.PhaseOptimizer + 1]bool

@@ -8,9 +8,9 @@ import (
 )
 
 // fitTrend fits a straight line to y at x = 0, 1, 2... by least squares and returns its slope with the 95 %
-// interval of Student's t. Ordinary least squares was taken over Theil-Sen because a leak adds the same bytes
-// each step, so that its residuals are small and the interval is narrow after a handful of steps; what least
-// squares is weak against, a single jump, is excluded by [growsSteadily].
+// interval of Student's t. Ordinary least squares was chosen over Theil-Sen because a leak adds the same
+// bytes each step, so its residuals are small and the interval is narrow after a handful of steps; its
+// weakness, a single jump, is excluded by [growsSteadily].
 func fitTrend(y []float64) Trend {
 	n := len(y)
 	t := Trend{Points: n}
@@ -39,7 +39,7 @@ func fitTrend(y []float64) Trend {
 	return t
 }
 
-// wholeBytes takes out what floating point adds to sums of whole bytes.
+// wholeBytes removes the floating-point error from sums of whole bytes.
 func wholeBytes(v float64) float64 {
 	if math.Abs(v) < 1e-3 {
 		return 0
@@ -47,8 +47,9 @@ func wholeBytes(v float64) float64 {
 	return v
 }
 
-// studentT95 returns the two-sided 95 % quantile of Student's t with df degrees of freedom. Tabled to 10;
-// beyond, the expansion of Cornish and Fisher (Abramowitz and Stegun 26.7.5), right to three digits there.
+// studentT95 returns the two-sided 95 % quantile of Student's t with df degrees of freedom. Up to 10 it is a
+// table; beyond, the expansion of Cornish and Fisher (Abramowitz and Stegun 26.7.5), accurate to three digits
+// there.
 func studentT95(df int) float64 {
 	table := [...]float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228}
 	if df <= 0 {
@@ -62,8 +63,7 @@ func studentT95(df int) float64 {
 	return z + (z*z*z+z)/(4*v) + (5*math.Pow(z, 5)+16*z*z*z+3*z)/(96*v*v)
 }
 
-// growsSteadily reports whether a growth is more than one jump: it stays above zero when the largest step is
-// taken out.
+// growsSteadily reports whether growth is more than one jump: it stays above zero without the largest step.
 func growsSteadily(y []float64) bool {
 	if len(y) < 3 {
 		return false
@@ -93,18 +93,18 @@ func maxIndex(v []float64) int {
 	return m
 }
 
-// leaks reports whether the line grows for certain and by more than noise bytes over the points seen.
+// leaks reports whether the line grows with certainty and by more than noise bytes over the points.
 func (t Trend) leaks(y []float64, noise float64) bool {
 	return t.Low > 0 && t.Slope*float64(t.Points-1) > noise && growsSteadily(y)
 }
 
-// noiseBytes is the growth that is not called a leak: what rounding and bookkeeping of a step may leave
+// noiseBytes is the growth that does not count as a leak: what rounding and bookkeeping of a step may leave
 // behind.
 func noiseBytes(points int, peak int64) float64 {
 	return max(512*float64(points), float64(peak)*1e-4)
 }
 
-// Spread returns the median absolute deviation of v, scaled to be the standard deviation where v is normal.
+// Spread returns the median absolute deviation of v, scaled to equal the standard deviation for normal v.
 func Spread[T int | int64 | float64](v []T) float64 {
 	m := stats.Median(v)
 	d := make([]float64, len(v))
@@ -114,8 +114,8 @@ func Spread[T int | int64 | float64](v []T) float64 {
 	return 1.4826 * stats.Median(d)
 }
 
-// Trend is the growth of allocated bytes an iteration at the same place of the steady iterations, with its 95
-// % interval.
+// Trend is the growth of allocated bytes per iteration, at the same place in each steady iteration, with its
+// 95 % interval.
 type Trend struct {
 	Slope, Low, High float64 // bytes an iteration
 	Points           int

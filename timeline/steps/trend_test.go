@@ -6,16 +6,15 @@ import (
 	"testing"
 )
 
-func TestATrendOfALineIsItsSlopeWithoutDoubt(t *testing.T) {
+func TestTheTrendOfALineIsItsExactSlope(t *testing.T) {
 	tr := fitTrend([]float64{7, 107, 207, 307, 407})
 	if tr.Slope != 100 || tr.Low != 100 || tr.High != 100 || tr.Points != 5 {
 		t.Errorf("%+v", tr)
 	}
 }
 
-// The interval must hold the true slope in 95 % of the cases: for 2000 draws, within four standard errors of
-// that.
-func TestTheIntervalHoldsTheTrueSlopeAsOftenAsItSays(t *testing.T) {
+// The interval must hold the true slope in 95 % of the cases, within four standard errors for 2000 draws.
+func TestTheIntervalHoldsTheTrueSlopeAsOftenAsPromised(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for _, n := range []int{3, 5, 12, 40} {
 		held := 0

@@ -5,41 +5,41 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// Problem: of a job that is being watched only a figure a step is known, for as long as it runs; say what a
-// person looks for in it: how long a step takes, whether memory grows for good, which steps stood out.
+// Problem: a watched job yields only one figure per step, for as long as it runs. Report what a person looks
+// for: how long a step takes, whether memory keeps growing, which steps stood out.
 //
-// Way chosen: robust statistics over the last [Watched] steps: medians and the median absolute deviation
-// for what is usual, the line of [Trend] for growth. The first steps (allocator warming up, autotuning,
-// compilation) are left out of the growth as long as there are enough others.
+// Chosen approach: robust statistics over the last [Watched] steps: medians and the median absolute deviation
+// for the usual, the line of [Trend] for growth. The first steps (allocator warming up, autotuning,
+// compilation) do not count for growth if there are enough others.
 //
-// Complexity: O(n log n) of at most Watched values, so that it can be asked at every step. Rejected:
-// running means, which one spike spoils for long.
+// Complexity: O(n log n) in at most Watched values, cheap enough for every step. Rejected: running means,
+// which one spike distorts for a long time.
 
-// Watched is how many of the last steps [Watch] looks at.
+// Watched is how many of the last steps [Watch] reads.
 const Watched = 512
 
-// warmSteps are the first steps of a job, which growth is not read from once there are thrice as many.
+// warmSteps is the number of first steps of a job that growth ignores once there are three times as many.
 const warmSteps = 3
 
-// Report is what the last steps of a running job have in common, and which of them do not. Indices are
-// those of the slices that [Watch] was given.
+// Report says what the last steps of a running job have in common, and which ones stand out. Indices refer to
+// the slices passed to [Watch].
 type Report struct {
-	// From is the first step that was looked at.
+	// From is the first step considered.
 	From int
 	// Duration is the median step time in nanoseconds, Bytes the median of the steps' bytes.
 	Duration, Bytes int64
-	// Top is the step that held most, of those that were looked at; -1 for none.
+	// Top is the step that held most among those considered; -1 for none.
 	Top int
 	// Trend is the growth of bytes from step to step.
 	Trend Trend
-	// Spikes are the steps whose bytes stand out above the others, Slow those that took more than twice the
-	// median time and more than the times' own spread explains; both in order.
+	// Spikes are the steps whose bytes stand out above the others, Slow the steps that took more than twice
+	// the median time and more than the spread of the times explains; both in order.
 	Spikes, Slow []int
 }
 
-// Watch reports on the last steps of a job. bytes and durations have one value a step, in order; those
-// that are unknown are left out. noise is by how many bytes the figure wanders without the training
-// being the cause: growth over all of the steps below that is no leak. An allocator's own count has none.
+// Watch reports on the last steps of a job. bytes and durations have one value a step, in order; unknown
+// values are skipped. noise is by how many bytes the figure wanders for reasons other than the training:
+// growth below that over all steps is no leak. An allocator's own count has no noise.
 func Watch(bytes, durations []maybe.Int, noise int64) Report {
 	n := min(len(bytes), len(durations))
 	r := Report{From: max(n-Watched, 0), Top: -1}
@@ -56,8 +56,8 @@ func Watch(bytes, durations []maybe.Int, noise int64) Report {
 		}
 	}
 	r.Bytes, r.Duration = stats.Median(known), stats.Median(times)
-	// Where most steps are equal their deviation is 0, and rounding alone would stand out: a fiftieth of
-	// the median does not.
+	// If most steps are equal their deviation is 0 and rounding alone would stand out, so the least deviation
+	// is a fiftieth of the median.
 	margin := max(6*Spread(known), float64(r.Bytes)/50)
 	late := max(float64(r.Duration), 6*Spread(times)) // beyond the median
 	for i := r.From; i < n; i++ {
@@ -84,11 +84,11 @@ func Watch(bytes, durations []maybe.Int, noise int64) Report {
 	}
 	r.Trend = fitTrend(y)
 	r.Trend.Leaking = len(y) >= 8 && r.Trend.leaks(y, max(noiseBytes(len(y), r.Bytes), float64(noise)))
-	if last > first { // the line was fitted to what is known, one after the other; growth is told a step
+	if last > first { // the line was fitted to known values only; convert growth to bytes per step
 		rate := float64(len(y)-1) / float64(last-first)
 		r.Trend.Slope, r.Trend.Low, r.Trend.High = r.Trend.Slope*rate, r.Trend.Low*rate, r.Trend.High*rate
 	}
-	if r.Trend.Leaking { // what grows ends above its own median
+	if r.Trend.Leaking { // a growing figure ends above its own median
 		r.Spikes = nil
 	}
 	return r

@@ -55,21 +55,21 @@ func TestOnlyTheLastStepsCountAndUnknownOnesDoNot(t *testing.T) {
 	}
 }
 
-func TestGrowthIsGivenPerStepWhereNotEveryStepIsKnown(t *testing.T) {
+func TestGrowthIsPerStepEvenIfSomeStepsAreUnknown(t *testing.T) {
 	bytes := make([]maybe.Int, 300)
 	for i := 0; i < len(bytes); i += 3 {
 		bytes[i] = maybe.Known(1<<30 + int64(i)<<18)
 	}
 	r := steps.Watch(bytes, repeated(len(bytes), 1), 0)
 	if !r.Trend.Leaking || int64(r.Trend.Slope+0.5) != 1<<18 {
-		t.Errorf("256 KiB a step are told as %+v", r.Trend)
+		t.Errorf("256 KiB a step are reported as %+v", r.Trend)
 	}
 	if r := steps.Watch(bytes, repeated(len(bytes), 1), 1<<30); r.Trend.Leaking {
-		t.Error("growth below the noise is told as a leak")
+		t.Error("growth below the noise is reported as a leak")
 	}
 }
 
-func TestAStepIsSlowOnlyBeyondWhatStepsVaryBy(t *testing.T) {
+func TestAStepIsSlowOnlyBeyondTheUsualVariation(t *testing.T) {
 	took := repeated(100, 40e6)
 	for i := range took { // from 20 to 60 ms
 		took[i] = maybe.Known(int64(20e6 + i%5*10e6))
@@ -80,7 +80,7 @@ func TestAStepIsSlowOnlyBeyondWhatStepsVaryBy(t *testing.T) {
 	}
 }
 
-// Rounding and bookkeeping may leave 512 bytes a step behind, or a ten-thousandth of what is held in all.
+// Rounding and bookkeeping may leave 512 bytes a step behind, or a ten-thousandth of all held bytes.
 func TestALeakIsMoreThanBookkeeping(t *testing.T) {
 	for _, c := range []struct {
 		steps, held, more int64

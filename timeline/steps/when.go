@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// When says in words when a moment is: in which iteration and phase, and how long after the beginning.
+// When describes a moment in words: its iteration and phase, and how long after the beginning it is.
 func When(d *timeline.Device, m timeline.Moment) string {
 	if m == timeline.Start {
 		return "at the start of the recording, before its first event"

@@ -1,3 +1,3 @@
-// Package timelinetest has what the tests of timeline and of the packages above it share: two text forms of
-// traces, a training made up of a million events, and the recordings that GMEMTOP_TRACES names.
+// Package timelinetest holds test helpers for timeline and the packages above it: two text forms of traces, a
+// synthetic training of a million events, and the recordings in GMEMTOP_TRACES.
 package timelinetest

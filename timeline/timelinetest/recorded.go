@@ -16,8 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// shared opens a file of the folder that GMEMTOP_TRACES names, by the pattern of its role, and skips the
-// test without the folder.
+// shared opens a file in the folder GMEMTOP_TRACES by the pattern of its role, and skips the test without the
+// folder.
 func shared(t testing.TB, pattern string) io.Reader {
 	t.Helper()
 	dir := os.Getenv("GMEMTOP_TRACES")
@@ -53,7 +53,7 @@ func Sample(t testing.TB) *traces.Trace {
 	return tr
 }
 
-// Paper reads a trace of the papers' authors by the pattern of its role.
+// Paper reads a trace published by a paper's authors, by the pattern of its role.
 func Paper(t testing.TB, pattern string) *timeline.Device {
 	t.Helper()
 	tr, err := paper.Read(context.Background(), shared(t, pattern), nil)

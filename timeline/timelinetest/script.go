@@ -13,13 +13,13 @@ import (
 
 // script is the tiny text form in which tests write traces, one statement a line, # begins a comment:
 //
-//	gpu 0 [capacity]                        the device that follows belongs to; cpu, host and arena likewise
+//	gpu 0 [capacity]                        the device of the lines below; cpu, host and arena likewise
 //	clock none                              the source has no clock
 //	stack NAME func file:line < func file:line ...      innermost frame first
 //	tick NS                                 time that every event takes (default 1000)
 //	at NS                                   sets the time
 //	seg ADDR SIZE [small] [pool=N] [stream=N]           the driver gives a segment
-//	unseg ADDR SIZE                         it is given back
+//	unseg ADDR SIZE                         the segment goes back to the driver
 //	+ BLOCK SIZE [STACK] [addr=ADDR] [stream=N] [cat=NAME]    an allocation
 //	- BLOCK                                 its free, requested and completed
 //	-? BLOCK                                its free, requested only
@@ -28,7 +28,7 @@ import (
 //	mark iteration|annotation|forward|backward|optimizer START END NAME
 //	rank N WORLD
 //	setting KEY JSON                        a setting of the allocator
-//	empty                                   the final state is known and holds what is live:
+//	empty                                   the final state is known and holds the live blocks:
 //	                                        the recording is complete
 //	repeat N                                the lines up to the matching end, N times; $i counts from 0
 //	end
@@ -123,7 +123,7 @@ func (s *script) statement(f []string) error {
 		ordinal, _ := strconv.Atoi(f[1])
 		if s.b.T.Events.Len() == 0 && len(s.b.T.Devices) == 1 {
 			old := s.b.T.Devices[0]
-			if old.Kind != kind || old.Ordinal != ordinal { // the default device was not wanted
+			if old.Kind != kind || old.Ordinal != ordinal { // drop the unused default device
 				path := s.b.T.Source
 				s.b = traces.NewBuilder()
 				s.b.T.Source = path
@@ -260,7 +260,7 @@ func (s *script) stack(name, text string) {
 	s.stacks[name] = s.b.Stack(ids)
 }
 
-// finish writes the final state that the events left, where the script asked for it: each segment tiled by
+// finish writes the final state that the events lead to, if the script asked for it: each segment tiled by
 // its live blocks.
 func (s *script) finish() {
 	if !s.final {

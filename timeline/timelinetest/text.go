@@ -150,7 +150,7 @@ func (p *textTrace) number(s string) int64 {
 	return n
 }
 
-// options reads the words after the fixed ones.
+// options reads the optional words at the end of a line.
 func (p *textTrace) options(words []string) (stack traces.StackID, stream traces.StreamID, d traces.Detail,
 	expandable bool) {
 	p.t.Helper()

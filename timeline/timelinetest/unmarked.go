@@ -6,9 +6,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Unmarked makes a recording of about n events without marks: steps of 48 layers of seven allocations,
-// saved for backward and freed there, some freed in an order that changes; every 40th step evaluates in
-// between.
+// Unmarked makes a recording of about n events without marks: steps of 48 layers of seven allocations each,
+// saved for backward and freed there, some in changing order; every 40th step is followed by an evaluation.
 func Unmarked(n int) *traces.Trace {
 	b := traces.NewBuilder()
 	rng := rand.New(rand.NewSource(3))
