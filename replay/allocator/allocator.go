@@ -8,8 +8,7 @@ import (
 )
 
 // Stream numbers a CUDA stream; 0 is the default stream. Sets of blocks are ordered by stream first, as
-// PyTorch orders them by the stream's handle, so that numbers should follow the order of handles where that
-// order is known.
+// PyTorch orders them by the stream's handle, so numbers should follow the order of handles if that is known.
 type Stream = int32
 
 // Block is memory handed out: Size bytes (rounded by the policy) at Addr. It is a value; the zero Block is
@@ -22,46 +21,46 @@ type Block struct {
 
 	ref        ref
 	generation uint32
-	small      bool // of GMLake's caching allocator
+	small      bool // from GMLake's caching allocator
 }
 
-// Allocator is an emulated online allocator. Sizes are bytes. An error that is ErrOutOfMemory leaves the
-// allocator usable, with whatever it released on the way released; any other error is the driver's, or says
-// that a call was wrong.
+// Allocator is an emulated online allocator. Sizes are bytes. After ErrOutOfMemory the allocator remains
+// usable, and whatever it released on the way stays released; any other error is the driver's, or says that a
+// call was wrong.
 type Allocator interface {
 	// Malloc hands out a block of at least size bytes for work on stream.
 	Malloc(size int64, stream Stream) (Block, error)
-	// Free takes a block back. Where RecordStream noted other streams, the block stays active until their
-	// events are done.
+	// Free takes a block back. If RecordStream noted other streams, the block stays active until their events
+	// are done.
 	Free(b Block) error
 	// RecordStream notes that a block is used by work on stream other than its own
 	// (torch.Tensor.record_stream).
 	RecordStream(b Block, stream Stream) error
 	// ProcessEvents takes back the freed blocks whose events are done. Malloc does so first, too.
 	ProcessEvents()
-	// EmptyCache waits for outstanding events and gives what is wholly unused back to the driver
+	// EmptyCache waits for outstanding events and returns all wholly unused memory to the driver
 	// (torch.cuda.empty_cache).
 	EmptyCache() error
 	// Stats returns the figures so far.
 	Stats() Stats
-	// Segments returns what is held from the driver with its blocks, by address; for inspection, not for
-	// inner loops.
+	// Segments returns the segments held from the driver with their blocks, by address; for inspection, not
+	// for inner loops.
 	Segments() []Segment
 }
 
-// Stats are an allocator's figures. Bytes of Allocated, Active and Reserved mean what PyTorch means by them:
-// allocated falls when a block is freed, active when it can be used again, reserved is what the driver gave.
+// Stats are an allocator's figures. Allocated, Active and Reserved have PyTorch's meanings: allocated falls
+// when a block is freed, active when it can be used again, reserved is what the driver gave.
 type Stats struct {
 	Requested, Allocated, Active, Reserved                 int64
 	PeakRequested, PeakAllocated, PeakActive, PeakReserved int64
 
 	// Mallocs and Frees count the user's calls that succeeded, OOMs the requests that failed.
 	Mallocs, Frees, OOMs int64
-	// DriverMallocs and DriverFrees count whole segments asked from and given back to the driver.
+	// DriverMallocs and DriverFrees count whole segments obtained from and returned to the driver.
 	DriverMallocs, DriverFrees int64
 	// Maps and Unmaps count mappings made and removed, one for each physical handle.
 	Maps, Unmaps int64
-	// Retries counts requests that were tried again after the cache was given back (num_alloc_retries).
+	// Retries counts requests that were retried after emptying the cache (num_alloc_retries).
 	Retries int64
 	// Synchronisations counts waits for the device: one for each driver Free, for each run unmapped, and for
 	// each wait for all events.
@@ -101,7 +100,7 @@ func (a SegmentAction) String() string {
 	return [...]string{"segment_alloc", "segment_free", "segment_map", "segment_unmap"}[a]
 }
 
-// SegmentEvent is one change of what is held from the driver.
+// SegmentEvent is one change to the memory held from the driver.
 type SegmentEvent struct {
 	Action SegmentAction
 	Addr   uint64
@@ -134,7 +133,8 @@ type Segment struct {
 	Pool       traces.Pool
 	Small      bool
 	Expandable bool
-	// Base is where the range of addresses begins that an expandable segment is a run of, 0 where unknown.
+	// Base is the beginning of the range of addresses that holds this run of an expandable segment, 0 if
+	// unknown.
 	Base   uint64
 	Blocks []SegmentBlock
 }
@@ -147,7 +147,7 @@ type SegmentBlock struct {
 	State     BlockState
 }
 
-// Config is what an allocator is built with. Driver is needed; the rest may be zero.
+// Config configures an allocator. Driver is required; the rest may be zero.
 type Config struct {
 	Driver Driver
 	// Events tells when work on other streams is done; nil is [Instantly].
@@ -187,8 +187,8 @@ func (c *Config) emit(e SegmentEvent) {
 // ErrOutOfMemory is wrapped by the errors of requests that the driver, or the cap, could not satisfy.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// ErrBlock is wrapped by the errors of calls with a block that the allocator does not have in use: never
-// given, or freed before.
+// ErrBlock is wrapped by the errors of calls with a block that is not in use: never allocated, or already
+// freed.
 var ErrBlock = errors.New("not a block in use")
 
 // maxRequest bounds a request so that no rounding can overflow; no device has as much.

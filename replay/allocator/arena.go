@@ -9,15 +9,15 @@ import (
 
 // The arena is the pool that deep-learning frameworks had before PyTorch's: one stretch of memory, requests
 // rounded to 512 bytes, best fit, the rest split off, neighbours coalesced at once (NVIDIA's CnMem;
-// TensorFlow's BFC allocator differs by its bins). With a size it takes the stretch from the driver with the
-// first request and never more, as cnmemInit does. Without, it is as large as it has to be: addresses for the
+// TensorFlow's BFC allocator differs by its bins). With a size it obtains the stretch from the driver at the
+// first request and never more, as cnmemInit does. Without, it is as large as necessary: addresses for the
 // whole device are reserved and memory is mapped behind them in pages of 2 MiB as the highest block moves up,
-// so that HighWater is the size of the smallest fixed arena in which the same requests succeed. That is how
-// the CnMem-like figures that SmartPool is compared with are computed.
+// so HighWater is the size of the smallest fixed arena in which the same requests succeed. The CnMem-like
+// figures that SmartPool is compared with are computed this way.
 //
-// Our reading where streams are concerned: CnMem keeps an arena for each stream and lets streams steal from
-// each other after synchronising. Here there is one arena; a request on a stream that gets a hole that
-// another stream used last waits for the device, which Synchronisations counts.
+// Our interpretation for streams: CnMem keeps an arena for each stream and lets streams steal from each other
+// after synchronising. Here there is one arena; a request whose hole was last used by another stream waits
+// for the device, which Synchronisations counts.
 //
 // O(log n) for each request and free.
 
@@ -49,8 +49,8 @@ func NewArena(c Config) (*Arena, error) {
 	return a, nil
 }
 
-// HighWater returns the highest byte that was ever part of a block, counted from the arena's begin: its
-// footprint before the driver's granularity.
+// HighWater returns the highest byte that was ever part of a block, counted from the arena's start: its
+// footprint before rounding to the driver's granularity.
 func (a *Arena) HighWater() int64 { return a.highWater }
 
 func (a *Arena) open() error {
@@ -112,7 +112,7 @@ func (a *Arena) Malloc(size int64, stream Stream) (Block, error) {
 	return a.fit.slab.handle(r), nil
 }
 
-// obtain makes a block in the hole that fits best and sees to it that it has memory.
+// obtain makes a block in the best-fitting hole and backs it with memory.
 func (a *Arena) obtain(rounded int64) (ref, error) {
 	r := a.fit.fit(rounded)
 	if r == 0 {
@@ -200,8 +200,8 @@ func (a *Arena) synchronise() {
 	a.poll(true)
 }
 
-// EmptyCache implements Allocator: an arena of fixed size is given back when nothing is in it, of a growing
-// one the pages behind the last block.
+// EmptyCache implements Allocator: it returns a fixed arena if nothing is in it, and the pages after the last
+// block of a growing one.
 func (a *Arena) EmptyCache() error {
 	if a.base == 0 {
 		return nil
@@ -253,7 +253,7 @@ func (a *Arena) EmptyCache() error {
 // Stats implements Allocator.
 func (a *Arena) Stats() Stats { return a.stats }
 
-// Segments implements Allocator: the arena, as far as it has memory.
+// Segments implements Allocator: the part of the arena that has memory.
 func (a *Arena) Segments() []Segment {
 	if a.base == 0 || a.mapped == 0 {
 		return nil

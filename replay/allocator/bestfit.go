@@ -1,9 +1,9 @@
 package allocator
 
 // bestFit divides one or more regions of addresses into blocks and holes: the smallest hole that fits, the
-// lowest of equal ones, split where the request ends, neighbours coalesced at once. It is the arena's policy
-// and what the simulated driver hands out addresses with. O(log n) for each operation. Blocks here have no
-// stream; the pool field holds who used a hole last.
+// lowest of equal ones, split where the request ends, neighbours coalesced at once. It is the arena's policy,
+// and the simulated driver hands out addresses with it. O(log n) for each operation. Blocks here have no
+// stream; the pool field says who used a hole last.
 type bestFit struct {
 	slab  slab
 	holes set
@@ -18,7 +18,7 @@ func (f *bestFit) addRegion(addr uint64, size int64) ref {
 	return r
 }
 
-// removeRegion takes away a region that is one hole.
+// removeRegion removes a region that is one hole.
 func (f *bestFit) removeRegion(r ref) {
 	f.holes.erase(&f.slab, r)
 	f.slab.remove(r)
@@ -81,7 +81,7 @@ const (
 	mixed  int32 = -1
 )
 
-// lastHole returns the hole that ends at an address, 0 where a block does. It looks at every block.
+// lastHole returns the hole that ends at an address, 0 if a block ends there. It visits every block.
 func (f *bestFit) lastHole(end uint64) ref {
 	for i := range f.slab.all {
 		if b := &f.slab.all[i]; b.generation%2 == 1 && b.state == Inactive && b.end() == end {
@@ -91,8 +91,7 @@ func (f *bestFit) lastHole(end uint64) ref {
 	return 0
 }
 
-// firstBlock returns the block or hole with the lowest address, 0 where there is none. It looks at every
-// block.
+// firstBlock returns the block or hole with the lowest address, 0 if there is none. It visits every block.
 func (f *bestFit) firstBlock() ref {
 	var first ref
 	for i := range f.slab.all {

@@ -1,8 +1,8 @@
 package allocator
 
-// All policies keep their blocks in one slab of pointer-free structs and speak of them by index, so that a
-// replay of a million events makes no garbage and the collector has nothing to follow. A block is in at most
-// one ordered set at a time, which is why the links of the set (see set.go) lie within it.
+// All policies keep their blocks in one slab of pointer-free structs and refer to them by index, so a replay
+// of a million events makes no garbage and the collector has nothing to scan. A block is in at most one
+// ordered set at a time, so the set's links (see set.go) are part of it.
 
 // ref indexes a slab; 0 is no block.
 type ref int32
@@ -13,7 +13,7 @@ type block struct {
 	size      int64
 	requested int64
 	age       int64 // see Caching.collectGarbage
-	born      int64 // number of its segment, or its own, where the rules order equal blocks by it
+	born      int64 // number of its segment, or its own, if the rules order equal blocks by it
 
 	left, right ref // links within an ordered set
 	prev, next  ref // neighbours by address within a segment
@@ -29,7 +29,7 @@ type block struct {
 	used       bool // on other streams, see delayed
 }
 
-// split reports whether the block is a part of a segment rather than a whole one.
+// split reports whether the block is part of a segment rather than a whole segment.
 func (b *block) split() bool { return b.prev != 0 || b.next != 0 }
 
 func (b *block) end() uint64 { return b.addr + uint64(b.size) }
@@ -65,7 +65,7 @@ func (s *slab) remove(r ref) {
 	s.free = r
 }
 
-// mix is the finaliser of SplitMix64: the priorities of a treap have to look random, not be so.
+// mix is the finaliser of SplitMix64: a treap's priorities must look random, but need not be.
 func mix(x uint64) uint32 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -78,7 +78,7 @@ func (s *slab) handle(r ref) Block {
 	return Block{Addr: b.addr, Size: b.size, Requested: b.requested, Stream: b.stream, ref: r, generation: b.generation}
 }
 
-// find returns the block behind a user's value, 0 where it is not allocated.
+// find returns the block of a user's value, 0 if it is not allocated.
 func (s *slab) find(h Block) ref {
 	if h.ref <= 0 || int(h.ref) >= len(s.all) {
 		return 0

@@ -11,8 +11,8 @@ import (
 )
 
 // PyTorch's caching allocator (c10/cuda/CUDACachingAllocator.cpp, DeviceCachingAllocator), decision for
-// decision. What a program's reserved memory is follows from these decisions alone, so each is taken over as
-// it is, the odd ones included:
+// decision. A program's reserved memory follows from these decisions alone, so each is copied exactly,
+// including the odd ones:
 //
 //   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
 //   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
@@ -20,7 +20,7 @@ import (
 //   - Of the free blocks of the pool and the stream the smallest that fits is taken, of equal ones the lowest or the oldest: the lower
 //     bound in a set ordered by (stream, size, age where the release asks for it, address). A block of another stream is never taken.
 //   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB (large pool);
-//     else the block keeps it, which is where internal waste beyond rounding comes from.
+//     else the block keeps it, the source of internal waste beyond rounding.
 //   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay cached.
 //   - When nothing fits, the driver is asked; if it refuses (or the cap does), unsplit blocks beyond max_split_size_mb are given
 //     back, and the driver asked again; then everything wholly free is given back (release_cached_blocks), and the driver asked a
@@ -40,8 +40,8 @@ import (
 // Rejected: an emulation on sizes alone that forgets addresses (faster, and wrong: which hole a block gets
 // decides what can merge).
 
-// Caching is PyTorch's caching allocator for one device: who may have which memory when. What memory there
-// is, is the heap's.
+// Caching is PyTorch's caching allocator for one device: it decides who gets which memory when. The heap
+// manages the memory itself.
 type Caching struct {
 	heap
 	private  map[traces.Pool]*privatePool
@@ -51,7 +51,7 @@ type Caching struct {
 	delayed  delayed
 }
 
-// heap is the segments, their blocks, and the pools of free ones.
+// heap holds the segments, their blocks, and the pools of free blocks.
 type heap struct {
 	c          Config
 	set        Settings
@@ -115,7 +115,7 @@ func (a *Caching) SetMemoryFraction(share float64) {
 	}
 }
 
-// nextBorn returns the number of a new segment or range, 0 where the rules order equal blocks by address.
+// nextBorn returns the number of a new segment or range, 0 if the rules order equal blocks by address.
 func (a *heap) nextBorn() int64 {
 	if !a.set.follows(olderBlockFirst) {
 		return 0
@@ -124,7 +124,7 @@ func (a *heap) nextBorn() int64 {
 	return a.born
 }
 
-// renew makes a part of a block, which is in no set, a new block where the rules ask for the age of blocks.
+// renew turns a part of a block, which is in no set, into a new block if the rules go by the age of blocks.
 func (a *heap) renew(r ref) {
 	if !a.set.follows(olderSegmentFirst) {
 		a.slab.at(r).born = a.nextBorn()
@@ -198,7 +198,7 @@ func (a *Caching) Cached(id traces.Pool, size int64, stream Stream) bool {
 	return err == nil && a.findFree(pool, rounded, stream) != 0
 }
 
-// Garbage returns how many segments garbage collection would give back for a request.
+// Garbage returns how many segments garbage collection would release for a request.
 func (a *Caching) Garbage(id traces.Pool, size int64, stream Stream) int {
 	pool, err := a.poolFor(id, a.set.Round(size))
 	if err != nil || !a.collects() || a.Cached(id, size, stream) {
@@ -224,10 +224,11 @@ func (a *heap) insertFree(r ref) {
 	p.free.insert(&a.slab, r)
 }
 
-// collects reports whether garbage collection is in force: it needs a cap to be a share of.
+// collects reports whether garbage collection is active: it needs a cap, since its threshold is a share of
+// that.
 func (a *heap) collects() bool { return a.c.Cap > 0 && a.set.GarbageCollectionThreshold > 0 }
 
-// takeFree takes the block that best fits out of its set, 0 where none fits (get_free_block).
+// takeFree removes the best-fitting block from its set, 0 if none fits (get_free_block).
 func (a *heap) takeFree(pool int32, rounded int64, stream Stream) ref {
 	if a.collects() {
 		a.pools[pool].searches++
@@ -261,7 +262,7 @@ func (a *heap) findFree(pool int32, rounded int64, stream Stream) ref {
 	return r
 }
 
-// obtain gets a block from the driver, giving back cached ones where it refuses.
+// obtain gets a block from the driver, and releases cached ones if it refuses.
 func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) {
 	if a.collects() {
 		if err := a.collectGarbage(); err != nil {
@@ -295,8 +296,8 @@ func (a *Caching) obtain(pool int32, rounded int64, stream Stream) (ref, error) 
 		rounded, a.stats.Allocated, a.stats.Reserved, err)
 }
 
-// grow asks the driver for a segment, or more of an expandable one, and returns a free block that is in no
-// set (alloc_block).
+// grow asks the driver for a segment, or for more of an expandable one, and returns a free block that is in
+// no set (alloc_block).
 func (a *heap) grow(pool int32, rounded int64, stream Stream) (ref, error) {
 	size, small := a.set.SegmentFor(rounded)
 	if a.c.Cap > 0 && a.stats.Reserved+size > a.c.Cap {
@@ -370,8 +371,8 @@ func (a *Caching) ProcessEvents() {
 	}
 }
 
-// insertDeferred records the events of blocks freed during a capture, once none is under way, for their uses
-// from before it (insert_events_deferred_until_no_capture).
+// insertDeferred records, once no capture is under way, the events of blocks freed during a capture, for
+// their uses before it (insert_events_deferred_until_no_capture).
 func (a *Caching) insertDeferred() {
 	for _, r := range a.deferred {
 		a.delayed.forgetInside(r)
@@ -423,7 +424,8 @@ func (a *heap) merge(r, n ref) {
 	s.remove(n)
 }
 
-// EmptyCache implements Allocator. Within a user's pool, releases that take it for a capture give back less.
+// EmptyCache implements Allocator. Within a user's pool, releases of PyTorch that treat it as a capture give
+// back less.
 func (a *Caching) EmptyCache() error {
 	switch {
 	case slices.ContainsFunc(a.captures, func(c capture) bool { return !c.all }):

@@ -9,15 +9,15 @@ import (
 
 // Expandable segments (expandable_segments:True): instead of a segment for each request that finds no hole,
 // one range of addresses for each pool and stream, large enough for the whole device (1 1/8 of its memory),
-// that memory is mapped into from the front as needed, in pages of 2 MiB (small pool) or 20 MiB (large pool).
-// Holes at the end then merge with what is mapped next, so that requests that grow from step to step leave no
-// slivers.
+// into which memory is mapped from the front as needed, in pages of 2 MiB (small pool) or 20 MiB (large
+// pool). Holes at the end then merge with newly mapped memory, so requests that grow from step to step leave
+// no slivers.
 //
 // The unmapped parts of a range are blocks, too, in a set of their own by address. A request takes the lowest
-// place where free and unmapped blocks next to each other have room (find_expandable_block), and maps what is
-// missing. Best fit among the mapped free blocks counts the unmapped block behind one as part of its size
-// (get_free_block), so that the end of the range is what is used last. Giving back unmaps the whole pages
-// within each free block, also where others of the same range are in use.
+// place where adjacent free and unmapped blocks have room (find_expandable_block), and maps the missing part.
+// Best fit among the mapped free blocks counts the unmapped block behind one as part of its size
+// (get_free_block), so the end of the range is used last. Releasing unmaps the whole pages within each free
+// block, even if other blocks of the same range are in use.
 //
 // One physical handle is made for each page: a mapping can only be undone by whole handles.
 
@@ -29,11 +29,11 @@ type expandable struct {
 	handles map[int64]Handle // by page
 }
 
-// preferExpandable goes from the best fit r on to the block that may be used, 0 for none.
+// preferExpandable moves on from the best fit r to the block that may be used, 0 for none.
 func (a *heap) preferExpandable(free *set, r ref, stream Stream) ref {
 	s := &a.slab
 	if !a.set.ExpandableSegments {
-		// The setting was turned off: only blocks of other segments may be used.
+		// The setting was turned off: only blocks outside expandable segments may be used.
 		for r != 0 && s.at(r).segment != 0 && s.at(r).stream == stream {
 			r = free.after(s, r)
 		}
@@ -72,19 +72,19 @@ func (a *heap) growExpandable(pool int32, rounded int64, stream Stream) (ref, er
 			return 0, err
 		}
 	}
-	for s.at(r).size < rounded { // r is free and mapped, and what follows it is not mapped
+	for s.at(r).size < rounded { // r is free and mapped, the next block is not mapped
 		next := s.at(r).next
 		if err := a.mapBlock(next, min(rounded-s.at(r).size, s.at(next).size)); err != nil {
 			return 0, err
 		}
-		r = next // it has taken r in
+		r = next // it has absorbed r
 	}
 	a.pools[pool].free.erase(s, r)
 	return r, nil
 }
 
-// findExpandable returns the lowest free or unmapped block from which on there is room, in a new range where
-// there is none.
+// findExpandable returns the lowest free or unmapped block at which there is room, in a new range if
+// necessary.
 func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	s := &a.slab
 	unmapped := &a.pools[pool].unmapped
@@ -142,7 +142,7 @@ func (a *heap) addExpandable(pool int32, stream Stream, addr uint64, size int64)
 }
 
 // mapBlock maps the first size bytes of an unmapped block, rounded up to pages, and puts them into the set,
-// merged with their free neighbours. Where the device refuses, nothing is mapped (map_block).
+// merged with their free neighbours. If the device refuses, nothing is mapped (map_block).
 func (a *heap) mapBlock(r ref, size int64) error {
 	s := &a.slab
 	b := s.at(r)
@@ -197,9 +197,8 @@ func (a *heap) mapPages(e *expandable, first, end int64) error {
 	return nil
 }
 
-// unmapBlock gives back the whole pages within a free block, which is in the set. What is left of it on
-// either side stays there. A range of which nothing is mapped is given up (unmap_block,
-// release_expandable_segment).
+// unmapBlock releases the whole pages within a free block, which is in the set. The remainders on either side
+// stay there. A range with nothing mapped is released (unmap_block, release_expandable_segment).
 func (a *heap) unmapBlock(r ref) error {
 	s := &a.slab
 	b := s.at(r)

@@ -7,12 +7,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Private pools. A CUDA graph replays its kernels with the addresses of its capture, so that memory handed
-// out during a capture must not serve anything else as long as the graph lives: requests of the capturing
-// streams go to a pool of the capture's own, whose blocks are reused within it and whose segments are given
-// back only when no graph uses the pool any more. A user's MemPool is the same without a capture. While a
-// capture is under way events cannot be asked for, so that delayed frees wait for its end, and the cache
-// cannot be given back: a request that the driver refuses fails.
+// Private pools. A CUDA graph replays its kernels with the addresses of its capture, so memory handed out
+// during a capture must not serve anything else while the graph lives: requests of the capturing streams go
+// to a pool of the capture's own, whose blocks are reused within it and whose segments are released only when
+// no graph uses the pool any more. A user's MemPool is the same without a capture. During a capture events
+// cannot be queried, so delayed frees wait for its end, and the cache cannot be released: a request that the
+// driver refuses fails.
 
 type privatePool struct {
 	pools int32 // index of the small one, the large one follows
@@ -26,7 +26,7 @@ type capture struct {
 	all    bool
 }
 
-// UsePool adds a user to a private pool, which it makes where there is none, so that MallocFrom may name it.
+// UsePool adds a user to a private pool, and creates the pool if necessary, so that MallocFrom may name it.
 // The zero Pool is the default one and needs no user.
 func (a *Caching) UsePool(id traces.Pool) {
 	if id == (traces.Pool{}) {
@@ -43,8 +43,8 @@ func (a *Caching) UsePool(id traces.Pool) {
 // HasPool reports whether a private pool exists.
 func (a *Caching) HasPool(id traces.Pool) bool { return a.private[id] != nil }
 
-// ReleasePool takes a user from a private pool (the graph was destroyed). With the last one the pool's
-// segments can be given back, as soon as they are unused, by what gives back the cache.
+// ReleasePool removes a user from a private pool (the graph was destroyed). After the last one the pool's
+// unused segments are released whenever the cache is.
 func (a *Caching) ReleasePool(id traces.Pool) error {
 	p := a.private[id]
 	if p == nil || p.users == 0 {
@@ -56,8 +56,7 @@ func (a *Caching) ReleasePool(id traces.Pool) error {
 	return nil
 }
 
-// dropPool is ReleasePool for a user's pool, whose end also gives back what is unused of it
-// (torch.cuda.MemPool).
+// dropPool is ReleasePool for a user's pool, whose end also releases its unused memory (torch.cuda.MemPool).
 func (a *Caching) dropPool(id traces.Pool) error {
 	if err := a.ReleasePool(id); err != nil {
 		return err
@@ -79,7 +78,8 @@ func (a *Caching) dropPool(id traces.Pool) error {
 	return err
 }
 
-// beginCapture sends the requests of a stream to a private pool, of which it is a user, until endCapture.
+// beginCapture sends the requests of a stream to a private pool until endCapture; the capture is a user of
+// the pool.
 func (a *Caching) beginCapture(id traces.Pool, stream Stream) error {
 	return a.begin(capture{pool: id, stream: stream})
 }
@@ -98,7 +98,8 @@ func (a *Caching) begin(c capture) error {
 	return nil
 }
 
-// enterPool sends all requests to a private pool until leavePool (torch.cuda.use_mem_pool). It must be there.
+// enterPool sends all requests to a private pool, which must exist, until leavePool
+// (torch.cuda.use_mem_pool).
 func (a *Caching) enterPool(id traces.Pool) error {
 	if !a.HasPool(id) {
 		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
@@ -125,8 +126,8 @@ func (a *Caching) endCapture(id traces.Pool) error {
 	return fmt.Errorf("allocator: no capture into pool %d, %d is under way", id.First, id.Second)
 }
 
-// capturing reports whether a capture is under way, while which events cannot be asked for. A pool that was
-// entered without a capture counts as one in releases that did not tell them apart.
+// capturing reports whether a capture is under way, during which events cannot be queried. A pool entered
+// without a capture counts as one in releases that do not distinguish them.
 func (a *Caching) capturing() bool {
 	for _, c := range a.captures {
 		if !c.all || !a.set.follows(poolIsNoCapture) {
@@ -136,7 +137,7 @@ func (a *Caching) capturing() bool {
 	return false
 }
 
-// captured returns the pool of the capture of a stream, the default pool where there is none.
+// captured returns the pool of a stream's capture, the default pool if there is none.
 func (a *Caching) captured(stream Stream) traces.Pool {
 	for _, c := range slices.Backward(a.captures) {
 		if c.all || c.stream == stream {
@@ -146,8 +147,8 @@ func (a *Caching) captured(stream Stream) traces.Pool {
 	return traces.Pool{}
 }
 
-// releasePrivate gives back what is unused of the private pools without users, and forgets those that are
-// empty then.
+// releasePrivate releases the unused memory of private pools without users, and forgets the pools that are
+// then empty.
 func (a *Caching) releasePrivate() error {
 	for i := a.unused.next(-1); i >= 0; {
 		done, err := a.releaseUnused(a.unused.slots[i].pool)
@@ -163,8 +164,8 @@ func (a *Caching) releasePrivate() error {
 	return nil
 }
 
-// releaseUnused gives back what is unused of a private pool without users, and reports whether it was
-// forgotten because nothing is left.
+// releaseUnused releases the unused memory of a private pool without users, and reports whether the pool was
+// empty and forgotten.
 func (a *Caching) releaseUnused(id traces.Pool) (bool, error) {
 	p := a.private[id]
 	if err := a.releasePool(p.pools); err != nil {

@@ -1,7 +1,7 @@
 package allocator
 
-// What the caching allocator gives back to the driver, and when: everything unused before a request fails or
-// when the user says so, single blocks beyond max_split_size_mb before that, and old blocks where
+// What the caching allocator returns to the driver, and when: everything unused before a request fails or
+// when the user asks for it, single blocks beyond max_split_size_mb before that, and old blocks if
 // garbage_collection_threshold is set.
 
 // releaseBlock gives a whole unsplit segment back (release_block).
@@ -22,8 +22,8 @@ func (a *heap) releaseBlock(r ref) error {
 	return nil
 }
 
-// releaseCached waits for all events and gives back all that is wholly unused: of the default pool and of the
-// private ones that nothing will use again (release_cached_blocks).
+// releaseCached waits for all events and releases all wholly unused memory of the default pool and of the
+// private pools that nothing will use again (release_cached_blocks).
 func (a *Caching) releaseCached() error {
 	a.insertDeferred()
 	a.stats.Synchronisations++
@@ -66,8 +66,8 @@ func (a *heap) releasePool(pool int32) error {
 
 // releaseAvailable gives back just enough blocks beyond max_split_size_mb for a request: one that is large
 // enough, or else the largest ones of the stream. It reports whether that may be enough
-// (release_available_cached_blocks). PyTorch relies on no such block being a part of a segment; in a state
-// that was restored under another limit some are, and those are passed over.
+// (release_available_cached_blocks). PyTorch relies on no such block being part of a segment; in a state
+// restored under another limit some are, and those are skipped.
 func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool, error) {
 	if a.set.MaxSplitSize == 0 {
 		return false, nil
@@ -97,8 +97,8 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 	return total >= k.size, nil
 }
 
-// collectGarbage gives back unsplit large blocks that were not used for long, when more than the threshold's
-// share of the cap is held (garbage_collect_cached_blocks).
+// collectGarbage releases unsplit large blocks that were long unused, when more than the threshold's share of
+// the cap is held (garbage_collect_cached_blocks).
 func (a *heap) collectGarbage() error {
 	for _, r := range a.garbage(0) {
 		if err := a.releaseBlock(r); err != nil {
@@ -108,9 +108,9 @@ func (a *heap) collectGarbage() error {
 	return nil
 }
 
-// garbage returns what collectGarbage gives back, in order, after some more searches of the large pool. A
-// block's age is how many searches its pool saw since the block was freed. Blocks of at least average age go,
-// all of them in one sweep; the average is taken again for the next sweep, until enough is given back.
+// garbage returns the blocks that collectGarbage releases, in order, after some more searches of the large
+// pool. A block's age is how many searches its pool saw since the block was freed. Each sweep releases all
+// blocks of at least average age; the average is computed again for the next sweep, until enough is released.
 func (a *heap) garbage(searches int64) []ref {
 	target := a.stats.Reserved - int64(a.set.GarbageCollectionThreshold*float64(a.c.Cap))
 	if target <= 0 {

@@ -34,14 +34,13 @@ func (a *Caching) Segments() []Segment {
 	return all
 }
 
-// Restore puts a state that was recorded elsewhere into an allocator that has done nothing yet, and returns
-// the blocks that are allocated or pending, in order of segments and blocks. The driver must be a Placer.
-// Holes next to each other become one. A pending block becomes free with the event that the allocator's
-// Events record for it.
+// Restore loads a recorded state into an unused allocator, and returns the blocks that are allocated or
+// pending, in order of segments and blocks. The driver must be a Placer. Holes next to each other become one.
+// A pending block becomes free with the event that the allocator's Events record for it.
 //
-// Runs of expandable segments of one pool and stream are taken as parts of one range, which begins with their
-// Base, or with the lowest of them: a snapshot does not tell ranges apart, and the allocator begins a second
-// one only when the first, larger than the device, is full.
+// Runs of expandable segments of one pool and stream count as parts of one range, which begins at their Base,
+// or at the lowest of them: a snapshot does not distinguish ranges, and the allocator begins a second one
+// only when the first, larger than the device, is full.
 func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 	if len(a.slab.all) > 0 || a.stats.Reserved > 0 {
 		return nil, errors.New("allocator: restore: the allocator has been used already: restore into a new one")
@@ -100,7 +99,7 @@ func checkSegment(segments []Segment, i int) error {
 	return nil
 }
 
-// placeSegment makes a plain segment one block, in no set.
+// placeSegment turns a plain segment into one block, in no set.
 func (a *heap) placeSegment(d placer, seg *Segment, pool int32) (ref, error) {
 	if err := d.AllocAt(seg.Addr, seg.Size); err != nil {
 		return 0, err
@@ -112,7 +111,7 @@ func (a *heap) placeSegment(d placer, seg *Segment, pool int32) (ref, error) {
 	return r, nil
 }
 
-// placeRun makes a run of an expandable segment one mapped block, in no set.
+// placeRun turns a run of an expandable segment into one mapped block, in no set.
 func (a *heap) placeRun(d placer, seg *Segment, pool int32) (ref, error) {
 	s := &a.slab
 	page := a.pageOf(pool)
@@ -173,8 +172,8 @@ func (a *Caching) tile(r ref, parts []SegmentBlock, blocks []Block) []Block {
 			a.stats.gave(part.Requested, b.size)
 			h := s.handle(r)
 			if part.State == PendingFree {
-				// Which other streams used it is not recorded; any one will do, as its event is all that
-				// counts.
+				// The recording does not say which other streams used it; any stream will do, since only its
+				// event counts.
 				a.delayed.note(s, r, b.stream+1)
 				b.state = PendingFree
 				a.stats.Frees++

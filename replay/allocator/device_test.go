@@ -6,14 +6,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// Where the stand-in GPU places memory and ranges of addresses, and what its context takes.
+// Where the stand-in GPU places memory and ranges of addresses, and how much its context takes.
 const (
 	contextBytes = 2 << 20
 	firstMemory  = 0x5000_0000_0000
 	firstRange   = 0x6000_0000_0000
 )
 
-// device is a simulated device with the addresses of the stand-in GPU, part of which others hold.
+// device is a simulated device with the stand-in GPU's addresses; other processes hold part of it.
 type device struct {
 	*SimDriver
 	total  int64

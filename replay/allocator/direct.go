@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// direct asks the driver for every block and gives every block back at once, as a program that calls
-// cudaMalloc and cudaFree does (PYTORCH_NO_CUDA_MEMORY_CACHING=1). It wastes no memory beyond the driver's
-// own rounding and pays for it in time: cudaFree waits until the device has done all of its work, whence
-// Synchronisations. For the same reason a block used on other streams needs no delay.
+// direct asks the driver for every block and returns every block at once, like a program that calls
+// cudaMalloc and cudaFree (PYTORCH_NO_CUDA_MEMORY_CACHING=1). It wastes no memory beyond the driver's own
+// rounding and pays for that in time: cudaFree waits until the device has finished all its work, which
+// Synchronisations counts. For the same reason a block used on other streams needs no delay.
 type direct struct {
 	c     Config
 	slab  slab
 	stats Stats
 }
 
-// newDirect returns one over c.Driver.
+// newDirect returns a direct allocator over c.Driver.
 func newDirect(c Config) (*direct, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -79,8 +79,8 @@ func (d *direct) ProcessEvents() {}
 // EmptyCache implements Allocator: there is no cache.
 func (d *direct) EmptyCache() error { return nil }
 
-// Stats implements Allocator. Reserved counts blocks rounded to 512 bytes; what the device holds for them is
-// the driver's to say.
+// Stats implements Allocator. Reserved counts blocks rounded to 512 bytes; only the driver knows what the
+// device holds for them.
 func (d *direct) Stats() Stats { return d.stats }
 
 // Segments implements Allocator: every block is a segment.

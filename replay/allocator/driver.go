@@ -6,19 +6,19 @@ import "fmt"
 type Handle int64
 
 // Driver is the device's memory as the CUDA driver offers it: whole allocations (cudaMalloc), and virtual
-// memory, where addresses are reserved, physical memory is made, and the second is mapped at the first. Sizes
-// and addresses of virtual memory are multiples of [torchalloc.Granularity]. An error that is ErrOutOfMemory
-// says that the device has not enough left; nothing has changed then.
+// memory, where physical memory is created and mapped at reserved addresses. Sizes and addresses of virtual
+// memory are multiples of [torchalloc.Granularity]. ErrOutOfMemory says that the device has not enough left;
+// nothing has changed then.
 //
-// Contrary to a device, a driver need not be fast or concurrent; its choice of addresses is its own, and no
-// policy relies on it but to break ties between holes of equal size.
+// Unlike a device, a driver need not be fast or concurrent. It chooses addresses freely, and policies use
+// them only to break ties between holes of equal size.
 type Driver interface {
 	// Alloc returns the address of size new bytes (cudaMalloc).
 	Alloc(size int64) (addr uint64, err error)
 	// Free gives back what Alloc returned (cudaFree). A device waits for all its work first.
 	Free(addr uint64) error
 
-	// Reserve returns the address of size bytes of address space without memory behind (cuMemAddressReserve).
+	// Reserve returns the address of size bytes of address space without memory (cuMemAddressReserve).
 	Reserve(size int64) (addr uint64, err error)
 	// Unreserve gives back a whole reservation, of which nothing is mapped (cuMemAddressFree).
 	Unreserve(addr uint64) error
@@ -37,7 +37,7 @@ type Driver interface {
 	MemInfo() (free, total int64)
 }
 
-// placer is a Driver that can be told where to put things: what restoring a recorded state needs.
+// placer is a Driver that can put things at given addresses, as restoring a recorded state requires.
 type placer interface {
 	Driver
 	// AllocAt is Alloc at an address, which must lie outside of what the driver itself hands out.
@@ -46,11 +46,11 @@ type placer interface {
 	ReserveAt(addr uint64, size int64) error
 }
 
-// vast is the size from which on it is worth asking the device whether it has as much, before making pages
-// one by one.
+// vast is the size from which it pays to ask the device whether it has that much before making pages one by
+// one.
 const vast = 64 << 30
 
-// checkVast returns ErrOutOfMemory where a device cannot have size bytes.
+// checkVast returns ErrOutOfMemory if a device cannot have size bytes free.
 func checkVast(d Driver, size int64) error {
 	if size < vast {
 		return nil

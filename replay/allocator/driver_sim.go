@@ -8,13 +8,13 @@ import (
 )
 
 // The simulated device counts what a real one would hold. Physical memory comes in pages of 2 MiB
-// (torchalloc.Granularity), which is what cuMemGetAllocationGranularity answers on NVIDIA's GPUs and what
-// cuMemCreate insists on. cudaMalloc is not documented beyond "aligned to at least 256 bytes" (CUDA C++
-// Programming Guide, Device Memory Accesses). Our reading, from addresses that real programs were given (the
-// published SINGA traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take whole
-// pages, smaller ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back
-// when its last piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not
-// depend on this reading.
+// (torchalloc.Granularity), which cuMemGetAllocationGranularity returns on NVIDIA's GPUs and cuMemCreate
+// requires. cudaMalloc is not documented beyond "aligned to at least 256 bytes" (CUDA C++ Programming Guide,
+// Device Memory Accesses). Our interpretation, from addresses given to real programs (the published SINGA
+// traces have 128-byte allocations 512 bytes apart): requests of 2 MiB and more take whole pages, smaller
+// ones are cut from shared pages at multiples of 512 bytes, best fit, and a page goes back when its last
+// piece does. PyTorch's allocator asks only for multiples of 2 MiB, so its figures do not depend on this
+// interpretation.
 //
 // Addresses are best fit, too, and lie above every address that a real driver hands out, so that recorded
 // segments can be put beside them (AllocAt).
@@ -71,10 +71,10 @@ func NewDriver(capacity int64) *SimDriver {
 
 func roundUp(size, multiple int64) int64 { return (size + multiple - 1) / multiple * multiple }
 
-// Held returns the bytes that are not free now, Peak the most there were.
+// Held returns the bytes that are not free now, Peak the maximum so far.
 func (d *SimDriver) Held() int64 { return d.held }
 
-// Peak returns the most bytes that Held ever was.
+// Peak returns the maximum of Held so far.
 func (d *SimDriver) Peak() int64 { return d.peak }
 
 // Calls returns how many calls were served.
@@ -260,7 +260,7 @@ func (d *SimDriver) Release(h Handle) error {
 	return nil
 }
 
-// reclaim takes memory back that nobody names any more.
+// reclaim takes back memory that nothing refers to any more.
 func (d *SimDriver) reclaim(h Handle, p *physical) {
 	if p.released && p.mappings == 0 {
 		d.held -= p.size

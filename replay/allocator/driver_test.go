@@ -103,7 +103,7 @@ func TestPlacedMemoryNeverOverlapsTheDriversOwn(t *testing.T) {
 	}
 }
 
-func TestRestoreRefusesWhatIsNoState(t *testing.T) {
+func TestRestoreRefusesInvalidStates(t *testing.T) {
 	block := func(addr uint64, size int64, s BlockState) SegmentBlock { return SegmentBlock{addr, size, size, s} }
 	for name, segments := range map[string][]Segment{
 		"a gap":          {{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 512, Allocated), block(1<<30+1024, 3072, Inactive)}}},
@@ -127,9 +127,9 @@ func TestRestoreRefusesWhatIsNoState(t *testing.T) {
 	}
 }
 
-// TestARestoredPartOfASegmentIsNotGivenBackAlone: under max_split_size_mb PyTorch gives large unused blocks
-// back without asking whether they are whole segments, which they always are there; in a state that other
-// settings left they need not be.
+// TestARestoredPartOfASegmentIsNotGivenBackAlone: under max_split_size_mb PyTorch releases large unused
+// blocks without checking that they are whole segments, which in PyTorch they always are; in a state left by
+// other settings they need not be.
 func TestARestoredPartOfASegmentIsNotGivenBackAlone(t *testing.T) {
 	const mib, at = 1 << 20, 1 << 32
 	settings, err := ParseSettings("max_split_size_mb:30")
@@ -138,10 +138,10 @@ func TestARestoredPartOfASegmentIsNotGivenBackAlone(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name           string
-		part           int64   // MiB unused behind 60 in use
+		part           int64   // MiB unused after 60 in use
 		whole          []int64 // MiB of unused segments
 		limit, request int64   // MiB
-		held           int64   // MiB held behind the request, 0 where it cannot be served
+		held           int64   // MiB held after the request, 0 if it cannot be served
 	}{
 		{"the part alone is large enough", 140, nil, 210, 100, 0},
 		{"a whole one is large enough as well", 140, []int64{150}, 380, 100, 300},

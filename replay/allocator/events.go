@@ -9,11 +9,11 @@ import (
 // A block that other streams used may be handed out again only when their work on it is done. PyTorch records
 // an event on each of those streams at the free, keeps a queue of (event, block) for each stream, asks at
 // every request whether the front of each queue is done, and frees a block with its last event
-// (insert_events, process_events). It is the same here. When work is done is for Events to say: by a
-// simulator's clock, a device's events, or a recording's free_completed. A queue stops at its first event
-// that is not done, since later ones on the same stream cannot be.
+// (insert_events, process_events). It is the same here. Events decides when work is done: by a simulator's
+// clock, a device's events, or a recording's free_completed. A queue stops at its first event that is not
+// done, since later ones on the same stream cannot be.
 
-// Event is a point in a stream's order of work, as the Events that made it numbers it.
+// Event is a point in a stream's order of work, numbered by the Events that made it.
 type Event int64
 
 // Events marks points in the work of streams and knows which are done.
@@ -60,10 +60,10 @@ func (m *ManualEvents) Wait(e Event) {
 	}
 }
 
-// Complete says that e is done.
+// Complete marks e as done.
 func (m *ManualEvents) Complete(e Event) { m.done[e-1] = true }
 
-// completeStream says that all of a stream's work so far is done.
+// completeStream marks all of a stream's work so far as done.
 func (m *ManualEvents) completeStream(stream Stream) {
 	for i, s := range m.streams {
 		if s == stream {
@@ -78,11 +78,11 @@ func (m *ManualEvents) Last() Event { return Event(len(m.done)) }
 // Waited returns how many events had to be waited for.
 func (m *ManualEvents) Waited() int { return m.waited }
 
-// delayed holds the blocks used on other streams: while allocated the streams, after their free the events.
+// delayed holds the blocks used on other streams: their streams while allocated, their events once freed.
 type delayed struct {
 	events Events
 	uses   map[ref][]Stream
-	inside map[ref][]Stream // those of uses that were noted during a capture
+	inside map[ref][]Stream // streams of uses noted during a capture
 	queues []queue          // by stream
 	n      int              // events outstanding
 }
@@ -101,7 +101,7 @@ type delayedFree struct {
 // note notes a use of a block on a stream.
 func (d *delayed) note(s *slab, r ref, stream Stream) {
 	if s.at(r).stream == stream {
-		return // its own order is enough
+		return // its own stream's order is enough
 	}
 	s.at(r).used = true
 	if d.uses == nil {
@@ -122,14 +122,14 @@ func (d *delayed) noteInside(s *slab, r ref, stream Stream) {
 	d.inside[r] = append(d.inside[r], stream)
 }
 
-// forgetInside takes away the uses of a block that were noted during a capture: what is captured has joined
-// its own stream by the end.
+// forgetInside drops the uses of a block noted during a capture: all captured work has joined the block's own
+// stream by its end.
 func (d *delayed) forgetInside(r ref) {
 	d.uses[r] = slices.DeleteFunc(d.uses[r], func(s Stream) bool { return slices.Contains(d.inside[r], s) })
 	delete(d.inside, r)
 }
 
-// free records the events of a block that the user frees, and reports whether there are any.
+// free records the events of a block being freed, and reports whether there are any.
 func (d *delayed) free(s *slab, r ref) bool {
 	b := s.at(r)
 	if !b.used {

@@ -14,23 +14,23 @@ import (
 //
 // Physical memory comes in chunks of 2 MiB. A primary block (pBlock) is a run of chunks with addresses of its
 // own; a stitched block (sBlock) has further addresses for the chunks of several pBlocks. A block is active
-// while handed out; a pBlock, too, while an sBlock that it is part of is, and an sBlock while any of its
-// pBlocks is. A request is rounded up to 2 MiB and gets, in this order:
+// while handed out. A pBlock is also active while any sBlock that contains it is, and an sBlock while any of
+// its pBlocks is. A request is rounded up to 2 MiB and gets, in this order:
 //
 //	S1  exact match       an inactive block, primary or stitched, of just that size
 //	S2  single block      the smallest inactive pBlock that is larger, split in two
 //	S3  multiple blocks   inactive pBlocks, largest first, until they have the size; the last is split if they have more; stitched
-//	S4  insufficient      all inactive pBlocks and a new one for what is missing, stitched; a new one alone where there are none
-//	S5  out of memory     the device refuses: what is unused is given back, S1 to S4 are tried again, then the request fails
+//	S4  insufficient      all inactive pBlocks and a new one for the missing bytes, stitched; if there are none, only a new one
+//	S5  out of memory     the device refuses: unused memory is released, S1 to S4 are tried again, then the request fails
 //
-// Blocks never merge; stitching takes the place of it. Freeing keeps an sBlock: a training step asks for the
-// same sizes again, and finds it by S1 without touching the page tables. With Config.StitchedBytes, sBlocks
-// used least recently are forgotten first (the paper's StitchFree). Requests below 2 MiB are left to the
-// caching allocator, as there.
+// Blocks never merge; stitching replaces merging. Freeing keeps an sBlock: a training step asks for the same
+// sizes again, and finds it by S1 without touching the page tables. With Config.StitchedBytes, sBlocks used
+// least recently are forgotten first (the paper's StitchFree). Requests below 2 MiB are left to the caching
+// allocator, as in the paper.
 //
-// Our reading, where the paper's text was not at hand (its public code, a fork of torch 1.13, decides some of
-// it otherwise): S1 prefers a pBlock to an sBlock of the same size, because handing out an sBlock blocks all
-// others that share its parts. All choices are within one stream, like the caching allocator's.
+// Our interpretation, where the paper's text was not available (its public code, a fork of torch 1.13,
+// differs in places): S1 prefers a pBlock to an sBlock of the same size, because handing out an sBlock blocks
+// all others that share its parts. All choices are within one stream, like the caching allocator's.
 // Config.StitchFrom is the least size of a part and of a request that is stitched, which the code calls
 // fragLimit and sets between 32 and 512 MiB; here it is 2 MiB unless set, which stitches most. The code
 // stitches only after the device refused (defragLevel 1) and reuses an sBlock for requests somewhat smaller
@@ -76,14 +76,14 @@ type primary struct {
 	handles []Handle // by chunk
 }
 
-// stitched is what an sBlock is made of.
+// stitched holds the parts of an sBlock.
 type stitched struct {
 	block ref
 	parts []ref
 	busy  int // active parts
 }
 
-// newGMLake returns one over c.Driver; c.Settings and c.Cap are those of the caching allocator for small
+// newGMLake returns a GMLake over c.Driver; c.Settings and c.Cap apply to the caching allocator for small
 // requests.
 func newGMLake(c Config) (*gmLake, error) {
 	if err := c.fill(); err != nil {
@@ -164,7 +164,7 @@ func (g *gmLake) obtain(rounded int64, stream Stream) (ref, error) {
 	return g.stitch(rounded, stream)
 }
 
-// stitch makes an sBlock of what is inactive and, where that is not enough, of a new pBlock (S3, S4).
+// stitch makes an sBlock from inactive pBlocks and, if they are not enough, a new one (S3, S4).
 func (g *gmLake) stitch(rounded int64, stream Stream) (ref, error) {
 	s := &g.slab
 	var parts []ref
@@ -193,7 +193,7 @@ func (g *gmLake) stitch(rounded int64, stream Stream) (ref, error) {
 	return g.join(parts, rounded, stream)
 }
 
-// create makes a pBlock of new chunks, inactive.
+// create makes an inactive pBlock of new chunks.
 func (g *gmLake) create(size int64, stream Stream) (ref, error) {
 	d := g.c.Driver
 	if err := checkVast(d, size); err != nil {
@@ -249,7 +249,7 @@ func (g *gmLake) add() ref {
 	return r
 }
 
-// split cuts an inactive pBlock; what it is part of has both parts then.
+// split cuts an inactive pBlock; sBlocks that contain it then have both parts.
 func (g *gmLake) split(r ref, size int64) {
 	s := &g.slab
 	g.whole.erase(s, r)

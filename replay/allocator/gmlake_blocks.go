@@ -6,9 +6,9 @@ import (
 )
 
 // What happens to GMLake's blocks between requests: which become active and inactive together, which
-// addresses are forgotten, and what goes back to the device.
+// addresses are forgotten, and which memory goes back to the device.
 
-// partsOf returns the pBlocks behind a block.
+// partsOf returns the pBlocks of a block.
 func (g *gmLake) partsOf(r ref) []ref {
 	if b := g.slab.at(r); b.pool == isStitched {
 		return g.stitched[b.segment-1].parts
@@ -91,8 +91,8 @@ func (g *gmLake) touch(r ref) {
 	g.link(r)
 }
 
-// forgetOld forgets the sBlocks used least recently that are not handed out, but for keep, while there are
-// too many addresses.
+// forgetOld forgets the least recently used sBlocks that are not handed out, except keep, while there are too
+// many addresses.
 func (g *gmLake) forgetOld(keep ref) error {
 	for r := g.oldest; r != 0 && g.c.StitchedBytes > 0 && g.bytes > g.c.StitchedBytes; {
 		next := g.slab.at(r).next
@@ -106,7 +106,7 @@ func (g *gmLake) forgetOld(keep ref) error {
 	return nil
 }
 
-// forget gives up an sBlock that is not handed out; its parts stay as they are.
+// forget drops an sBlock that is not handed out; its parts stay as they are.
 func (g *gmLake) forget(r ref) error {
 	s := &g.slab
 	b := s.at(r)
@@ -159,7 +159,7 @@ func (g *gmLake) EmptyCache() error {
 	return nil
 }
 
-// release gives back an inactive pBlock that is part of nothing.
+// release returns an inactive pBlock that is part of no sBlock.
 func (g *gmLake) release(r ref) error {
 	s, d := &g.slab, g.c.Driver
 	b := s.at(r)
@@ -244,8 +244,8 @@ func (g *gmLake) poll(wait bool) {
 // Stats implements Allocator: those of large and small blocks together. Peaks are of the sum.
 func (g *gmLake) Stats() Stats { return *g.stats }
 
-// Segments implements Allocator: a segment is a run of pBlocks that were made together. Addresses of sBlocks
-// are none, as they hold no memory of their own.
+// Segments implements Allocator: a segment is a run of pBlocks that were made together. The addresses of
+// sBlocks are not segments, as they hold no memory of their own.
 func (g *gmLake) Segments() []Segment {
 	all := g.small.Segments()
 	var blocks []ref

@@ -16,7 +16,7 @@ import (
 
 // The traces that SmartPool's authors published, against the CnMem-like arena: one arena, 512 bytes, best
 // fit, split, coalesce, over the whole trace. The figures were computed by another program; each trace is
-// told by its number of events.
+// identified by its number of events.
 func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -63,8 +63,7 @@ func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 	}
 }
 
-// One iteration of a program with a steady shape, repeated: what a replay of a recording looks like to an
-// allocator.
+// One iteration of a program with a steady shape, repeated, as an allocator sees the replay of a recording.
 func BenchmarkReplay(b *testing.B) {
 	const blocks = 2000
 	for _, policy := range allocator.Policies() {

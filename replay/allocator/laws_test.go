@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// variant is a policy in one of its settings.
+// variant is a policy with some settings.
 type variant struct {
 	name     string
 	conf     string
@@ -43,7 +43,7 @@ func (v variant) String() string {
 	return fmt.Sprintf("%s capacity=%d cap=%d arena=%d %s", v.name, v.capacity>>20, v.config.Cap>>20, v.config.ArenaSize>>20, v.conf)
 }
 
-// program is a random program against one allocator that checks what holds of all of them.
+// program runs a random program on one allocator and checks the laws that hold for all of them.
 type program struct {
 	t      testing.TB
 	v      variant
@@ -75,7 +75,7 @@ func newProgram(t testing.TB, v variant, seed uint64) *program {
 	return p
 }
 
-// size draws from all classes that the policies tell apart.
+// size draws from all size classes that the policies distinguish.
 func (p *program) size() int64 {
 	switch p.rng.IntN(6) {
 	case 0:
@@ -248,8 +248,8 @@ func TestFreeingEverythingAndEmptyingTheCacheGivesEverythingBack(t *testing.T) {
 			}
 			left := 0
 			for _, a := range p.driver.allocs {
-				// Addresses stay reserved for an arena that grows, and for a range that the device refused to
-				// map anything of.
+				// Addresses stay reserved for a growing arena, and for a range in which the device refused to
+				// map anything.
 				if !a.reserved || v.name == "gmlake" {
 					left++
 				}
@@ -279,8 +279,9 @@ func TestTheSameProgramGetsTheSameAnswers(t *testing.T) {
 	}
 }
 
-// A block is handed out only once all of its events are done: none of the blocks pending may share an address
-// with a live one, which the segments' tiling shows; here that the events, and nothing else, hold them back.
+// A block is handed out only once all of its events are done: no pending block may share an address with a
+// live one, which the segments' tiling shows. This test shows that the events, and nothing else, hold them
+// back.
 func TestABlockUsedElsewhereComesBackWithItsLastEvent(t *testing.T) {
 	for _, policy := range []string{"caching", "arena", "gmlake"} {
 		var events ManualEvents
@@ -370,7 +371,7 @@ func TestTheSetIsOrderedLikeASortedList(t *testing.T) {
 	}
 }
 
-func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
+func TestARestoredStateBehavesLikeTheOriginal(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:24"} {
 		settings, err := ParseSettings(conf)
 		if err != nil {
@@ -385,8 +386,8 @@ func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
 			if err := p.alloc.EmptyCache(); err != nil { // no events outstanding
 				t.Fatal(err)
 			}
-			// Addresses of the simulated driver cannot be asked for; shifted down they can, and their order
-			// stays.
+			// The simulated driver's own addresses cannot be requested; shifted down they can, in the same
+			// order.
 			const shift = firstAddress - 1<<40
 			segments := p.alloc.Segments()
 			for i := range segments {
@@ -430,8 +431,8 @@ func TestARestoredStateGoesOnLikeTheOneItWasTakenFrom(t *testing.T) {
 	}
 }
 
-// Stitching is what gmlake does beside the caching allocator's work: the same program without it takes more
-// from the driver.
+// Stitching is what gmlake adds to the caching allocator: without it the same program takes more from the
+// driver.
 func TestWithoutStitchingMoreIsReserved(t *testing.T) {
 	var with, without int64
 	more := 0

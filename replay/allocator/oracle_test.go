@@ -13,21 +13,21 @@ import (
 )
 
 // The oracle is PyTorch's own allocator. A random program runs on it (testdata/oracle/oracle.py) and on the
-// emulation, and both are written down in the language of the scripts: segment events, the place and the size
-// of each block, the totals after each statement, the segments at the end. Where the two texts differ, the
-// program is cut down to the smallest one that still differs. What is left is a script, which can go to
-// testdata as it is.
+// emulation, and both are logged in the language of the scripts: segment events, the place and the size of
+// each block, the totals after each statement, the segments at the end. If the two texts differ, the program
+// is cut down to the smallest one that still differs. The result is a script that can go to testdata as it
+// is.
 //
 // Both sides have the same device: memory and ranges of addresses come from the lowest place that has room,
-// and an event is done when something waits for its stream. So nothing of the real run is told to the
-// emulation, and equal texts mean equal decisions.
+// and an event is done when something waits for its stream. So the emulation learns nothing from the real
+// run, and equal texts mean equal decisions.
 //
-// Rejected: to give the emulation the recorded addresses. It would hide a wrong order of driver calls.
+// Rejected: giving the emulation the recorded addresses, which would hide a wrong order of driver calls.
 
 // real is what the real allocator did with one program.
 type real struct {
 	Failed      string // the whole run
-	Died        string // how PyTorch's process ended, where it did not live to answer
+	Died        string // how PyTorch's process ended, if it died before answering
 	Free, Total int64
 	Stopped     string // the error that ended the program early
 	Answers     []struct {
@@ -51,7 +51,7 @@ type real struct {
 	}
 }
 
-// totals are what is compared after each statement.
+// totals are the figures compared after each statement.
 func totals(t [6]int64) string {
 	return fmt.Sprintf("    requested %s allocated %s active %s reserved %s retries %d ooms %d\n", size(t[0]), size(t[1]), size(t[2]), size(t[3]), t[4], t[5])
 }
@@ -154,8 +154,8 @@ func differs(a, b []string) int {
 	return -1
 }
 
-// shrink returns the smallest program that it finds which still fails. It takes away runs of statements, half
-// of the program at first, then ever shorter ones, until no single statement can go (Zeller and Hildebrandt,
+// shrink returns the smallest failing program that it finds. It removes runs of statements, half of the
+// program at first, then ever shorter ones, until no single statement can go (Zeller and Hildebrandt,
 // Simplifying and Isolating Failure-Inducing Input, 2002).
 func shrink(lines []string, fails func(lines []string) bool) []string {
 	for run := max(1, len(lines)/2); ; run /= 2 {
@@ -174,7 +174,7 @@ func shrink(lines []string, fails func(lines []string) bool) []string {
 	}
 }
 
-// shrinkPairs also takes away pairs of statements that make no sense alone: to enter and to leave a pool.
+// shrinkPairs also removes pairs of statements that make no sense alone, such as entering and leaving a pool.
 func shrinkPairs(lines []string, fails func(lines []string) bool) []string {
 	for i := len(lines) - 1; i > 0; i-- {
 		pool, entered := strings.CutPrefix(lines[i], "enter ")
@@ -191,7 +191,7 @@ func shrinkPairs(lines []string, fails func(lines []string) bool) []string {
 	return lines
 }
 
-// oracleSetting is what programs are generated for.
+// oracleSetting is a configuration to generate programs for.
 type oracleSetting struct {
 	conf     string
 	memory   string
@@ -244,10 +244,10 @@ type writer struct {
 	sizes  []int64
 	pools  []int // that exist
 	made   int   // pools made so far
-	inside int   // the pool that is entered, 0 for none
-	// tied are blocks that were recorded within a pool. They are freed within one: releases before 2.13 keep
-	// a pointer to such a block that dangles once it is freed outside, and what they do then depends on the
-	// heap.
+	inside int   // the entered pool, 0 for none
+	// tied are blocks that were recorded within a pool. They are also freed within one: releases before 2.13
+	// keep a pointer to such a block that dangles once it is freed outside, and their behaviour then depends
+	// on the heap.
 	tied map[string]bool
 }
 
@@ -256,8 +256,8 @@ func (w *writer) add(format string, args ...any) {
 }
 
 // generate returns a random program of n statements. Its working set grows and shrinks between a fifth of the
-// device and more than all of it; most sizes come from a few that repeat, as those of training do, so that
-// holes of equal size are common.
+// device and more than all of it; most sizes come from a few that repeat, as in training, so that holes of
+// equal size are common.
 func generate(o oracleSetting, seed uint64, n int) []string {
 	w := &writer{rng: rand.New(rand.NewPCG(seed, 16)), bytes: map[string]int64{}, tied: map[string]bool{}}
 	first := "allocator caching memory=" + o.memory
@@ -289,7 +289,7 @@ func generate(o oracleSetting, seed uint64, n int) []string {
 	return w.lines
 }
 
-// size draws from all classes that the allocator tells apart.
+// size draws from all size classes that the allocator distinguishes.
 func (w *writer) size(memory int64) int64 {
 	switch w.rng.IntN(12) {
 	case 0, 1:

@@ -150,7 +150,7 @@ func TestQuickTheEmulationDecidesLikePyTorch(t *testing.T) {
 	for i, setting := range oracleSettings {
 		t.Run(setting.String(), func(t *testing.T) {
 			if o.torch.Before(Version{2, 8}) && strings.Contains(setting.conf, "expandable_segments") {
-				setting.pools = false // refused there
+				setting.pools = false // PyTorch refuses pools there
 			}
 			exact, died, events, troubles := 0, 0, 0, 0
 			var worst compared

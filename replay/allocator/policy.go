@@ -8,12 +8,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// policy is an allocator with what it can do.
+// policy is an allocator and its abilities.
 type policy struct {
 	name string
-	// caches says that it keeps memory that it gives back to the driver under pressure.
+	// caches says that it keeps memory and returns it to the driver under pressure.
 	caches bool
-	// torch says that PyTorch has it: its settings are PyTorch's.
+	// torch says that it is PyTorch's own and takes PyTorch's settings.
 	torch bool
 	new   func(Config) (Allocator, error)
 }
@@ -26,7 +26,7 @@ var policies = []policy{
 	{"gmlake", true, false, func(c Config) (Allocator, error) { return wrap(newGMLake(c)) }},
 }
 
-// wrap keeps a nil of a concrete type from becoming an interface that is not nil.
+// wrap keeps a nil of a concrete type from becoming a non-nil interface.
 func wrap[A Allocator](a A, err error) (Allocator, error) {
 	if err != nil {
 		return nil, err
@@ -58,22 +58,22 @@ func Policies() []string {
 	return names
 }
 
-// Caches reports whether the allocator of a name keeps memory that it gives back under pressure, so that it
-// can do with less than it holds ([SmallestCap]).
+// Caches reports whether the named allocator keeps memory that it returns under pressure, so that it can work
+// with less than it holds ([SmallestCap]).
 func Caches(name string) bool { p := policyOf(name); return p != nil && p.caches }
 
-// InTorch reports whether the allocator of a name is PyTorch's own, which takes PyTorch's settings.
+// InTorch reports whether the named allocator is PyTorch's own and takes PyTorch's settings.
 func InTorch(name string) bool { p := policyOf(name); return p != nil && p.torch }
 
 // bisections bounds the search for the smallest cap, which also stops at the driver's granularity.
 const bisections = 12
 
-// SmallestCap searches for the smallest cap, in bytes, under which an allocator serves a program: more than
-// low, and at most high, under which it does. try tells of a cap whether it does, and how much of the cap it
-// then needs.
+// SmallestCap searches for the smallest cap, in bytes, under which an allocator serves a program: above low
+// and at most high, under which it does. try reports whether it does under a cap, and how much of the cap it
+// needs.
 //
-// That completing is monotone in the cap is not proven, so the answer is one under which the program did
-// complete. After an error of try it is the smallest that was found before.
+// Success is not proven to be monotone in the cap, so the result is a cap under which the program did
+// complete. After an error of try it is the smallest cap found so far.
 func SmallestCap(low, high int64, try func(limit int64) (need int64, ok bool, err error)) (int64, error) {
 	for k := 0; k < bisections && high-low > torchalloc.Granularity; k++ {
 		middle := low + (high-low)/2

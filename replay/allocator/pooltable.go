@@ -7,24 +7,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// PyTorch keeps the private pools that nothing uses any more in a hash table (ska::flat_hash_map) and gives
-// them back in the table's order. That order shows in recordings, as the order of segment_free, so it is kept
-// here: Robin Hood hashing with the Fibonacci hash, at most half full, erased by shifting the followers back.
-// Pools are few; nothing here is for speed.
+// PyTorch keeps unused private pools in a hash table (ska::flat_hash_map) and releases them in the table's
+// order. That order shows in recordings, as the order of segment_free, so it is reproduced here: Robin Hood
+// hashing with the Fibonacci hash, at most half full, erased by shifting the followers back. Pools are few;
+// nothing here is for speed.
 //
 // Source: M. Skarupke, "I Wrote The Fastest Hashtable" (2017), which describes the table; the order was
 // checked against PyTorch.
 
 // poolTable is a set of pools in the order of PyTorch's table.
 type poolTable struct {
-	slots []poolSlot // buckets, and behind them room for what does not find its own
+	slots []poolSlot // buckets, followed by room for entries displaced from theirs
 	size  int        // buckets, a power of two, 0 at first
 	n     int
 }
 
 type poolSlot struct {
 	pool     traces.Pool
-	distance int // from the slot that the hash says
+	distance int // from the slot that the hash gives
 	used     bool
 }
 
@@ -32,7 +32,7 @@ type poolSlot struct {
 // small tables.
 const leastBuckets = 4
 
-// bucket returns the slot that the hash of a pool says.
+// bucket returns the slot that a pool's hash gives.
 func (t *poolTable) bucket(p traces.Pool) int {
 	hash := p.First
 	if hash == 0 {
@@ -41,7 +41,7 @@ func (t *poolTable) bucket(p traces.Pool) int {
 	return int(uint64(hash) * 11400714819323198485 >> (64 - bits.Len(uint(t.size-1))))
 }
 
-// next returns the first used slot behind i, -1 for none.
+// next returns the first used slot after i, -1 for none.
 func (t *poolTable) next(i int) int {
 	for i++; i < len(t.slots); i++ {
 		if t.slots[i].used {
@@ -66,7 +66,7 @@ func (t *poolTable) insert(p traces.Pool) {
 	t.n++
 }
 
-// put places a pool and reports whether there was room near its slot. Where not, nothing has changed.
+// put places a pool and reports whether there was room near its slot. If not, nothing has changed.
 func (t *poolTable) put(p traces.Pool) bool {
 	before := slices.Clone(t.slots)
 	limit := max(leastBuckets, bits.Len(uint(t.size))-1)
@@ -95,7 +95,7 @@ func (t *poolTable) grow() {
 	}
 }
 
-// erase takes away the pool in slot i and returns the used slot that follows it in order, -1 for none.
+// erase removes the pool in slot i and returns the used slot that follows it in order, -1 for none.
 func (t *poolTable) erase(i int) int {
 	t.n--
 	k := i

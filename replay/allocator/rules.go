@@ -10,15 +10,15 @@ import (
 // with the release that introduced it. The rest of the package asks for a rule by name and never compares
 // versions.
 //
-// How the releases were told apart: random programs ran on the real allocator of each release, over a
-// stand-in GPU, and the emulation had to make the same decisions (oracle_torch_test.go).
-// testdata/oracle/releases.txt lists what was run.
+// How the differences were found: random programs ran on the real allocator of each release, over a stand-in
+// GPU, and the emulation had to make the same decisions (oracle_torch_test.go). testdata/oracle/releases.txt
+// lists the runs.
 
 // Version is a release of PyTorch. The zero Version is an unknown one and follows the rules of the newest
 // release.
 type Version struct{ Major, Minor int }
 
-// ParseVersion reads a version as torch.__version__ has it, such as "2.15.0+cu132".
+// ParseVersion parses a torch.__version__, such as "2.15.0+cu132".
 func ParseVersion(text string) (Version, error) {
 	major, rest, found := strings.Cut(text, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -51,7 +51,7 @@ func (v Version) Before(o Version) bool {
 	return v.Major < o.Major || v.Major == o.Major && v.Minor < o.Minor
 }
 
-// rule is a decision that releases of PyTorch take differently.
+// rule is a decision that differs between releases of PyTorch.
 type rule int
 
 const (
@@ -62,18 +62,17 @@ const (
 	// olderSegmentFirst: of free blocks of equal size the one in the older segment is taken, the lower one of
 	// these.
 	olderSegmentFirst
-	// noRangeInVain: a request that is larger than a whole range of addresses fails before a range is
-	// reserved for it. Before, the range was reserved and stayed, with nothing mapped.
+	// noRangeInVain: a request larger than a whole range of addresses fails before a range is reserved for
+	// it. Before, the range was reserved and stayed, with nothing mapped.
 	noRangeInVain
-	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a request that fails is tried
-	// again after the cache was given back. Before, it counted as the capture of a graph, where neither
-	// happens.
+	// poolIsNoCapture: within torch.cuda.use_mem_pool events are processed, and a failing request is retried
+	// after releasing the cache. Before, it counted as the capture of a graph, where neither happens.
 	poolIsNoCapture
-	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool gives back what is unused of pools that
-	// have ended. Before, it gives back nothing.
+	// scopeEmptiesDropped: empty_cache within torch.cuda.use_mem_pool releases the unused memory of pools
+	// that have ended. Before, it releases nothing.
 	scopeEmptiesDropped
-	// fractionOfOneIsNone: a memory fraction of 1 takes the cap away. Before, the whole device is the cap,
-	// which garbage collection takes its share of.
+	// fractionOfOneIsNone: a memory fraction of 1 removes the cap. Before, the cap is the whole device, and
+	// garbage collection's threshold is a share of that.
 	fractionOfOneIsNone
 	// roundedFraction: the share of the device's bytes is rounded to the nearest byte. Before, to the one
 	// below.
@@ -99,6 +98,6 @@ var since = [ruleCount]Version{
 // follows reports whether the settings' release follows a rule.
 func (s *Settings) follows(r rule) bool { return !s.Torch.Before(since[r]) }
 
-// OrdersByAge reports whether blocks of equal size are taken by age, which a snapshot does not hold, rather
-// than by address.
+// OrdersByAge reports whether blocks of equal size are taken by age, which snapshots lack, rather than by
+// address.
 func (s *Settings) OrdersByAge() bool { return s.follows(olderBlockFirst) }

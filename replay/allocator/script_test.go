@@ -27,12 +27,12 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 //	sync STREAM                                 (with memory= only)
 //	stats          segments
 //
-// With memory=N the device is like the stand-in GPU: N bytes, of which 2 MiB are the context's, and events
-// are done when sync, or the allocator, waits for their stream. Without, events are done when complete says
-// so.
+// With memory=N the device is like the stand-in GPU: it has N bytes, 2 MiB of them for the context, and
+// events are done when sync, or the allocator, waits for their stream. Without it, events are done when
+// complete says so.
 //
 // Sizes take k, m and g (binary). Segments are named S0, S1... and other addresses V0, V1... as they appear,
-// so that a table shows relations of addresses and none of the driver's choices.
+// so that a table shows relations between addresses and not the driver's choices.
 type script struct {
 	alloc  Allocator
 	events ManualEvents
@@ -75,7 +75,7 @@ func size(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// place names an address, relative to what it lies in.
+// place names an address, relative to the segment or range that holds it.
 func (s *script) place(addr uint64, length int64) string {
 	for i := len(s.starts) - 1; i >= 0; i-- {
 		if n := s.starts[i]; n.addr <= addr && addr < n.until {
@@ -330,7 +330,7 @@ func TestScripts(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			a, err := txtar.ParseFile(path)
 			if err != nil || len(a.Files) != 2 {
-				t.Fatalf("%v: %d files, want a script and what it gives", err, len(a.Files))
+				t.Fatalf("%v: %d files, want a script and its output", err, len(a.Files))
 			}
 			s := &script{blocks: map[string]Block{}, counts: map[byte]int{}}
 			for line := range strings.Lines(string(a.Files[0].Data)) {

@@ -1,9 +1,9 @@
 package allocator
 
-// Best fit needs the free blocks in order of (stream, size, age of the segment, address), as the std::set of
-// PyTorch's BlockPool keeps them, with insertion, removal, lower bound and iteration. This set is a treap
-// threaded through the blocks themselves: no memory of its own, O(log n) expected for each operation, and the
-// same shape for the same calls because a block's priority is a hash of its slot.
+// Best fit needs the free blocks in order of (stream, size, age of the segment, address), as in the std::set
+// of PyTorch's BlockPool, with insertion, removal, lower bound and iteration. This set is a treap threaded
+// through the blocks themselves: no memory of its own, O(log n) expected for each operation, and the same
+// shape for the same calls because a block's priority is a hash of its slot.
 //
 // Rejected: a sorted slice (copying 8 bytes for each of n blocks is faster up to some thousand blocks, and
 // quadratic beyond), a B-tree (a dependency, or four times this code, for half the time at best; the replay
@@ -127,7 +127,7 @@ func (t *set) below(s *slab, k key) ref {
 	return found
 }
 
-// after returns the block behind r in order, 0 for none; r need not be in the set any more.
+// after returns the block after r in order, 0 for none; r need not be in the set any more.
 func (t *set) after(s *slab, r ref) ref {
 	k := t.keyOf(s.at(r))
 	k.addr++ // no other block begins within the same byte

@@ -11,25 +11,24 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// Settings are the caching allocator's, as PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer versions)
-// sets them. The zero value is PyTorch's default.
+// Settings are the caching allocator's settings from PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF in newer
+// versions). The zero value is PyTorch's default.
 type Settings struct {
 	// Torch is the release whose rules are followed; the zero Version follows the newest ones.
 	Torch Version
-	// Backend is what serves memory: native, cudaMallocAsync or pluggable, which is one of the program's own;
-	// "" is native. Only that is emulated.
+	// Backend is the allocator in use: native, cudaMallocAsync, or pluggable, which is one of the program's
+	// own; "" means native. Only native is emulated.
 	Backend string
-	// MaxSplitSize is the size in bytes from which on blocks are not split, 0 for no limit.
+	// MaxSplitSize is the size in bytes from which blocks are not split, 0 for no limit.
 	MaxSplitSize int64
 	// MaxNonSplitRounding is how much larger than a request a block beyond MaxSplitSize may be, 0 for the
 	// default of 20 MiB.
 	MaxNonSplitRounding int64
 	// LargeSegmentSize is the segment that requests of more than 1 MiB and less than 10 MiB share, and the
-	// page of expandable segments for large blocks; 0 for the default of 20 MiB. Versions up to torch 2.9 do
-	// not let it be set.
+	// page of expandable segments for large blocks; 0 for the default of 20 MiB. It cannot be set in versions
+	// up to torch 2.9.
 	LargeSegmentSize int64
-	// GarbageCollectionThreshold is the share of the cap from which on unused blocks are given back, 0 for
-	// never.
+	// GarbageCollectionThreshold is the share of the cap from which unused blocks are released, 0 for never.
 	GarbageCollectionThreshold float64
 	// ExpandableSegments says that segments are ranges of addresses that grow.
 	ExpandableSegments bool
@@ -58,7 +57,7 @@ var unmodelled = [...]string{
 	"graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
 }
 
-// Native says that PyTorch's own caching allocator serves memory.
+// Native reports whether PyTorch's own caching allocator is in use.
 func (s *Settings) Native() bool { return s.Backend == "" || s.Backend == nativeBackend }
 
 // ParseSettings reads the syntax of PYTORCH_CUDA_ALLOC_CONF: option:value pairs separated by commas, where
@@ -67,7 +66,7 @@ func (s *Settings) Native() bool { return s.Backend == "" || s.Backend == native
 // error, as in PyTorch.
 func ParseSettings(conf string) (Settings, error) { return ParseSettingsOf(Version{}, conf) }
 
-// ParseSettingsOf is ParseSettings as a release of PyTorch reads them.
+// ParseSettingsOf is ParseSettings for a given release of PyTorch.
 func ParseSettingsOf(torch Version, conf string) (Settings, error) {
 	s := Settings{Torch: torch}
 	tokens := lex(conf)
@@ -112,7 +111,7 @@ func lex(conf string) []string {
 	return tokens
 }
 
-// set sets one option from the tokens behind its colon and returns how many it used.
+// set sets one option from the tokens after its colon and returns how many it used.
 func (s *Settings) set(option string, value []string) (int, error) {
 	v := value[0]
 	var err error
@@ -236,11 +235,11 @@ func (s *Settings) setDivisions(value []string) (int, error) {
 }
 
 // SnapshotSettings reads the allocator_settings of a PyTorch snapshot; get returns a key's value as JSON, ""
-// where the snapshot has none. The environment's own text is read first, so that an option that the snapshot
-// does not list by itself is not lost; the listed values, which are those in force, win. Known is false where
-// the snapshot says nothing of the allocator.
+// if the snapshot has none. The environment's own text is read first, to keep options that the snapshot does
+// not list separately; the listed values win, since they are in force. Known is false if the snapshot says
+// nothing about the allocator.
 //
-// The release that the settings are read as is the one that the snapshot names (TorchSetting), else torch.
+// The settings are parsed as those of the release that the snapshot names (TorchSetting), else torch.
 func SnapshotSettings(torch Version, get func(key string) string) (s Settings, known bool, err error) {
 	if v := TorchOf(get); v != (Version{}) {
 		torch = v
@@ -295,18 +294,18 @@ func SnapshotSettings(torch Version, get func(key string) string) (s Settings, k
 	return s, known, nil
 }
 
-// What our recordings add to PyTorch's allocator_settings, as JSON.
+// Keys that our recordings add to PyTorch's allocator_settings, as JSON.
 const (
-	// BackendSetting is what served memory, as torch.cuda.get_allocator_backend says it.
+	// BackendSetting is the backend, as torch.cuda.get_allocator_backend returns it.
 	BackendSetting = "gmemtop_allocator"
 	// TorchSetting is the release: [major, minor].
 	TorchSetting = "gmemtop_torch"
-	// DevicesSetting is what is known of each device, by its number: {"0": {"total_bytes": 1,
+	// DevicesSetting holds what is known about each device, by its number: {"0": {"total_bytes": 1,
 	// "memory_fraction": 1.0}}.
 	DevicesSetting = "gmemtop_devices"
 )
 
-// TorchOf returns the release that a recording names, the zero Version where it names none.
+// TorchOf returns the release that a recording names, the zero Version if it names none.
 func TorchOf(get func(key string) string) Version {
 	var v []int
 	if json.Unmarshal([]byte(get(TorchSetting)), &v) != nil || len(v) != 2 || v[0] < 0 || v[1] < 0 {
@@ -315,8 +314,8 @@ func TorchOf(get func(key string) string) Version {
 	return Version{v[0], v[1]}
 }
 
-// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 where a recording does
-// not say so.
+// DeviceOf returns a device's bytes and the share of them that the process may hold, 0 if the recording does
+// not say.
 func DeviceOf(get func(key string) string, ordinal int) (total int64, fraction float64) {
 	var all map[string]struct {
 		Total    int64   `json:"total_bytes"`
@@ -349,14 +348,14 @@ func (s *Settings) nonSplitRounding() int64 {
 	return torchalloc.LargeBuffer
 }
 
-// oversize reports whether a block of size bytes is beyond what is split.
+// oversize reports whether a block of size bytes is too large to be split.
 func (s *Settings) oversize(size int64) bool { return s.MaxSplitSize > 0 && size >= s.MaxSplitSize }
 
 // Round returns the size of the block for a request.
 func (s *Settings) Round(size int64) int64 { return s.RoundupPower2Divisions.Round(max(size, 1)) }
 
-// SegmentFor returns the size of the segment that the driver is asked for where no hole has room for a block
-// of rounded bytes, and whether it is one of small blocks.
+// SegmentFor returns the size of the segment to ask the driver for when no hole has room for a block of
+// rounded bytes, and whether it is for small blocks.
 func (s *Settings) SegmentFor(rounded int64) (size int64, small bool) {
 	return torchalloc.Segment(rounded, s.largeSegment())
 }

@@ -127,7 +127,7 @@ func FuzzParseSettings(f *testing.F) {
 		if g := s.GarbageCollectionThreshold; math.IsNaN(g) || g < 0 || g >= 1 {
 			t.Errorf("%q: threshold %v", conf, g)
 		}
-		// What was read can be written and read again.
+		// Parsed settings can be written and parsed again.
 		again := fmt.Sprintf("expandable_segments:%s", map[bool]string{true: "True", false: "False"}[s.ExpandableSegments])
 		if twin, err := ParseSettings(again); err != nil || twin.ExpandableSegments != s.ExpandableSegments {
 			t.Errorf("%q: %v", again, err)
