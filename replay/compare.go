@@ -1,5 +1,5 @@
 // Package replay compares managers: it asks each for a plan of one problem, validates the plans, carries them
-// out on a target, measures them, and says which is the fastest that fits.
+// out on a target, measures them, and names the fastest that fits.
 //
 // Its duties:
 //   - [Compare]: all managers on one problem and budget, in the background, with progress;
@@ -31,7 +31,7 @@ type Target interface {
 	Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error)
 }
 
-// Simulated is the simulator as a target.
+// Simulated is the simulator as a [Target].
 type Simulated struct {
 	// Charts records usage and what each queue did.
 	Charts bool
@@ -67,8 +67,8 @@ type Options struct {
 	Limit time.Duration
 	// Parallel is how many managers plan at once; 0 for as many as there are processors.
 	Parallel int
-	// Update, if not nil, is told when planning with a manager begins, how far it is (Done false), and each
-	// result as it comes. It is called from one goroutine at a time.
+	// Update, if not nil, is called when planning with a manager begins, with its progress (Done false), and
+	// with each result as it comes. It is called from one goroutine at a time.
 	Update func(Progress)
 }
 
@@ -82,7 +82,7 @@ type Progress struct {
 	Began   time.Time
 	Results []Result
 	// Target is the device that a plan is being carried out on, "" while managers plan; Doing says in a word
-	// or two what it does.
+	// or two what is happening.
 	Target, Doing string
 }
 
@@ -94,7 +94,7 @@ type Result struct {
 	// Available says that the manager can plan the problem and made a plan; Reason says why not.
 	Available bool
 	Reason    string
-	// Err is what kept the target from carrying the plan out, nil if it did or there was none.
+	// Err says why the target did not carry the plan out, nil if it did or there was no plan.
 	Err error
 	// Impossible says that no manager could meet the budget, because of what must stay resident.
 	Impossible bool
@@ -140,7 +140,7 @@ type Comparison struct {
 	Fidelity *Fidelity
 }
 
-// Defect begins the reason of a result whose planner failed: a bug of this program, never the user's fault.
+// Defect begins the reason of a result whose planner failed: a bug in this program, never the user's fault.
 const Defect = "a defect of this planner"
 
 // ErrTooSmall is wrapped by Compare's error if no manager can meet the budget.
@@ -220,7 +220,7 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 }
 
 // KeepAll returns the step time of keeping everything in memory on a target, in nanoseconds, which overheads
-// are relative to. The plan takes unlimited memory, so it is for targets without real memory; a device
+// are relative to. The plan needs unlimited memory, so KeepAll is for targets without real memory; a device
 // measures its own, see [plan.Measurement.KeepAll].
 func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	pl, err := plan.Assemble(p, plan.Decisions{})
@@ -251,8 +251,8 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 // evaluator lets planners measure candidates on the simulator.
 var evaluator = sim.Simulator{}
 
-// one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which is
-// its own result and must not take down the others or the screen.
+// one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which
+// becomes its result and must not take down the others or the screen.
 func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) (results []Result) {
 	info := m.Info()
 	failed := func(reason string) []Result {
@@ -350,8 +350,8 @@ func (c *Comparison) Best(target string) (Result, bool) {
 	return best, ok
 }
 
-// AnyFits reports whether a plan fits in the budget, at the recorded batch or at another that was looked
-// for; without a budget all do.
+// AnyFits reports whether a plan fits in the budget, at the recorded batch or another one searched for;
+// without a budget all do.
 func (c *Comparison) AnyFits() bool {
 	return c.Budget <= 0 || slices.ContainsFunc(c.Results, func(r Result) bool {
 		return r.Available && r.Fits || r.MaxBatchKnown && r.MaxBatch > 0

@@ -18,7 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/csv"
 )
 
-// broken is a planner with a defect; lying is one whose plan is not valid.
+// broken is a planner that panics; lying is one whose plan is not valid.
 type broken struct{}
 
 func (broken) Info() plan.Info { return plan.Info{Name: "broken", Needs: traces.Lifetimes} }
@@ -47,7 +47,7 @@ func compared(t *testing.T, p *plan.Problem, budget int64) *replay.Comparison {
 	return c
 }
 
-func TestAComparisonShowsWhatIsValidAndSaysWhatIsNot(t *testing.T) {
+func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {
 	p := plantest.Chain(12, 8<<20, 4_000_000)
 	peak, _ := p.PeakLive()
 	c := compared(t, p, peak*7/10)
@@ -96,7 +96,7 @@ func TestAComparisonShowsWhatIsValidAndSaysWhatIsNot(t *testing.T) {
 	}
 }
 
-func TestABudgetThatNothingCanMeetPlansNothing(t *testing.T) {
+func TestAnImpossibleBudgetPlansNothing(t *testing.T) {
 	p := plantest.Chain(4, 1<<20, 1000)
 	_, err := replay.Compare(context.Background(), p, pool.All(), replay.Options{Budget: p.MustReside().Persistent - 1})
 	var small *plan.TooSmall
@@ -124,7 +124,7 @@ func TestARecordingWithoutDataFlowSaysWhatRecordsIt(t *testing.T) {
 	}
 }
 
-// No training stands behind a storage-allocation problem: nothing is advised that would record one.
+// A storage-allocation problem comes from no training, so the advice must not be to record one.
 func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 	tr, err := csv.Read(t.Context(), strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,5\n"), nil)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 // Device is a target on real hardware, whose measurements are compared with the simulation.
 type Device struct {
 	Target
-	// About says what it is, for people: NVIDIA H200, 139.8 GiB.
+	// About describes it for people: NVIDIA H200, 139.8 GiB.
 	About string
 	// Eager says that it is a running training: it carries out only plans for [plan.TorchEager], its
-	// footprint is the peak of what a step allocates, and its program decides how long steps last.
+	// footprint is a step's peak of allocated bytes, and its program decides how long steps last.
 	Eager bool
 	// Pools says that it is the allocator of a running training: it carries out plans that only choose
 	// addresses.
@@ -114,7 +114,7 @@ func Outside(m, s *Result) bool {
 }
 
 // Causes says how the counters of a measured run explain its difference from the simulation. It is empty if
-// they do not.
+// they do not explain it.
 func (c *Comparison) Causes(m, s *Result) []string {
 	var causes []string
 	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
@@ -183,7 +183,7 @@ func (c *Comparison) writeMeasured(t *text) {
 	}
 }
 
-// what describes what was carried out, and where.
+// what describes the measured plans and where they ran.
 func (d *Device) what(rows []*Result) string {
 	if d.Pools {
 		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a step from, planned beforehand", d.Name(), d.About)
@@ -281,7 +281,7 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	return columns
 }
 
-// rateCell prints the speed that copies reached.
+// rateCell prints the speed of copies.
 func rateCell(bytesPerSecond float64, none string) string {
 	if bytesPerSecond == 0 {
 		return none

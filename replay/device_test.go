@@ -17,8 +17,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// slowDevice stands in for hardware: the simulator's figures, changed as a test wants them. It must never be
-// asked while managers plan.
+// slowDevice stands in for hardware: it returns the simulator's figures, changed by the test. It must never
+// run while managers plan.
 type slowDevice struct {
 	planning *int
 	asked    *[]string
@@ -41,7 +41,7 @@ func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o p
 	return m, err
 }
 
-// enacted compares on the simulator and a device, and returns the comparison beside what it said meanwhile.
+// enacted compares on the simulator and a device, and returns the comparison and its progress reports.
 func enacted(t *testing.T, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
 	t.Helper()
 	return enactedOn(t, plantest.Chain(12, 8<<20, 1_000_000), change)
@@ -88,7 +88,7 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 }
 
 // TestEveryMeasuredFigureIsNextToItsSimulation reads the row of a plan that stalls twice as long as
-// simulated, and whose step is so much longer.
+// simulated, which makes its step longer by as much.
 func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 	c, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
 		if pl.Manager == "vdnn-all" {
@@ -121,9 +121,9 @@ func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotAsSimulatedHasItsCounters: a cause is named where a counter of the run shows it, and nothing
-// is made up where none does.
-func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
+// TestDifferencesAreExplainedOnlyByCounters checks that the causes of a difference are those that the run's
+// counters show, and that none is made up.
+func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 	for _, c := range []struct {
 		want   string
 		change func(*plan.Measurement)
@@ -148,11 +148,11 @@ func TestWhatIsNotAsSimulatedHasItsCounters(t *testing.T) {
 	}
 }
 
-// TestWithoutEnginesWorkIsShownNextToTheSimulation: on a busy machine steps last twice as long with and
-// without a plan, and the thread works as was simulated, or copies take longer than that.
+// TestWithoutEnginesWorkIsShownNextToTheSimulation runs on a busy machine: steps last twice as long with and
+// without a plan, and the thread works as long as simulated, or longer because of slower copies.
 func TestWithoutEnginesWorkIsShownNextToTheSimulation(t *testing.T) {
 	for _, c := range []struct {
-		more int64 // nanoseconds that copies take beyond what was simulated
+		more int64 // nanoseconds that copies take beyond the simulation
 		said string
 	}{{0, ""}, {9_000_000, "vdnn-all (ideal) is not as simulated: copies took "}} {
 		p := plantest.Chain(12, 8<<20, 1_000_000)
@@ -191,7 +191,7 @@ func TestWithoutEnginesWorkIsShownNextToTheSimulation(t *testing.T) {
 	}
 }
 
-func TestADeviceThatFailsTakesNothingFromTheSimulator(t *testing.T) {
+func TestAFailingDeviceLeavesTheSimulatorsResults(t *testing.T) {
 	lost := errors.New("cuda:0: the GPU was lost")
 	c, _, _ := enacted(t, func(pl *plan.Plan, _ *plan.Measurement) error {
 		if pl.Manager == "caching" {

@@ -9,7 +9,7 @@ import (
 )
 
 // Fidelity is how well the emulation of PyTorch's allocator, on which the footprints of online allocators
-// depend, reproduces the recording that is planned.
+// depend, reproduces the recording being planned.
 type Fidelity struct {
 	// Report is the proof, nil if the recording cannot be replayed; Refused then says why not.
 	Report  *fidelity.Report
@@ -31,7 +31,7 @@ func Prove(ctx context.Context, d *timeline.Device) (*Fidelity, error) {
 	return &Fidelity{Refused: err.Error()}, nil
 }
 
-// Text says it in half a line, with sizes in units u.
+// Text summarises it in half a line, with sizes in units u.
 func (f *Fidelity) Text(u timeline.Units) string {
 	if f.Report == nil {
 		return "not proven on this recording: " + f.Refused

@@ -73,7 +73,7 @@ type resultJSON struct {
 	BatchGuess  bool    `json:"max_batch_inferred,omitempty"`
 	DriverCalls int64   `json:"driver_calls"`
 	Retries     int64   `json:"retries"`
-	// What only a device measures.
+	// Figures that only a device measures.
 	Verified      bool     `json:"verified,omitempty"`
 	Process       int64    `json:"process_bytes,omitempty"`
 	ProcessBefore int64    `json:"process_before_bytes,omitempty"`

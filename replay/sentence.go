@@ -23,8 +23,8 @@ func Percent(x float64) string {
 	}
 }
 
-// Sentence says which manager is the fastest that fits or, without a budget, which takes the least memory
-// without costing time; and what it does with the memory at the peak.
+// Sentence names the fastest manager that fits or, without a budget, the one that needs the least memory
+// without costing time, and says what it does with the memory at the peak.
 func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
@@ -89,7 +89,7 @@ func (r *Result) batch() string {
 	return fmt.Sprint(r.MaxBatch)
 }
 
-// eagerClause ends the sentence about the best result with what PyTorch can run today instead.
+// eagerClause ends the sentence about the best result with the plan that PyTorch can run today instead.
 func (c *Comparison) eagerClause(best *Result, u timeline.Units) string {
 	if len(best.Plan.Absences) == 0 {
 		return "."
@@ -232,7 +232,7 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 		verb string
 		how  plan.How
 	}{{"swaps ", plan.Swap}, {"recomputes ", plan.Recompute}, {"discards ", plan.Discard}} {
-		if n := by[x.how]; 200*n >= total { // what rounds to nothing is left out
+		if n := by[x.how]; 200*n >= total { // leave out shares that round to zero
 			parts = append(parts, x.verb+share(n))
 		}
 	}

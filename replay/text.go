@@ -21,8 +21,8 @@ type TextOptions struct {
 	ASCII, Notes bool
 }
 
-// WriteText writes the comparison for a reader: the answer, the problem, the table, what is not available and
-// why.
+// WriteText writes the comparison for a reader: the answer, the problem, the table, and what is not available
+// and why.
 func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 	t := &text{o: o}
 	t.line("", c.Sentence(o.Units))
@@ -59,7 +59,7 @@ func (t *text) line(head, s string) {
 	t.wrap(head, s)
 }
 
-// wrap writes a line after a head, and indents the lines that it continues on.
+// wrap writes a line after a head, and indents its continuation lines.
 func (t *text) wrap(head, s string) {
 	t.b.WriteString(head)
 	at := len(head)

@@ -46,7 +46,7 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	}
 }
 
-func TestANarrowTerminalNamesTheColumnsThatItHasNoRoomFor(t *testing.T) {
+func TestANarrowTerminalNamesTheColumnsLeftOut(t *testing.T) {
 	c := told(t, 70)
 	wide, narrow := text(t, c, replay.TextOptions{}), text(t, c, replay.TextOptions{Width: 72})
 	if strings.Contains(wide, "no room for") || !strings.Contains(wide, "planned in") {
@@ -84,7 +84,7 @@ func TestTheTableOpensWithTodaysAllocatorAndThenTheFastestThatFits(t *testing.T)
 	}
 }
 
-func TestSentencesSayWhatAStrangerWouldAskNext(t *testing.T) {
+func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 	says := func(s string, want ...string) {
 		t.Helper()
 		for _, w := range want {
@@ -113,7 +113,7 @@ func TestSentencesSayWhatAStrangerWouldAskNext(t *testing.T) {
 			c.Results[i].Fits = false
 		}
 	}
-	for i := range c.Results { // what was found of the largest batch comes first
+	for i := range c.Results { // the largest batch comes first
 		r := &c.Results[i]
 		r.MaxBatchKnown, r.MaxBatch, r.MaxBatchInferred = r.Available, i, true
 	}
@@ -139,7 +139,7 @@ func TestEagerPlansThatDoNotFitAreNamedWithTheLeastOfThem(t *testing.T) {
 	}
 }
 
-func TestProgressTellsWhenEachManagerBegins(t *testing.T) {
+func TestProgressReportsWhenEachManagerBegins(t *testing.T) {
 	p := plantest.Chain(8, 1<<20, 1000)
 	begun, done := map[string]bool{}, map[string]bool{}
 	_, err := replay.Compare(context.Background(), p, pool.All(), replay.Options{Update: func(u replay.Progress) {

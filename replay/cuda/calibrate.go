@@ -16,14 +16,14 @@ import (
 
 // Calibration.
 //
-// Problem: the simulator's figures for a device come from a data sheet or another machine. What a copy, a
-// launch or an allocation costs depends on the card's slot, the host's memory and the driver.
+// Problem: the simulator's figures for a device come from a data sheet or another machine. The cost of a
+// copy, a launch or an allocation depends on the card's slot, the host's memory and the driver.
 //
 // Solution: each figure is measured as the simulator uses it. A link is a line through a small and a large
-// pinned copy: the slope is its rate, what is left at size zero its latency. Together is what each direction
-// keeps of its speed while both copy without a pause. A launch, an allocation, a free and a mapping are times
-// of the host, the median of many. What the simulation does not use is not measured: arithmetic stays as in
-// the description that is calibrated.
+// pinned copy: the slope gives its rate, the value at size zero its latency. Together is the share of its
+// speed that each direction keeps while both copy without a pause. A launch, an allocation, a free and a
+// mapping are host times, the median of many. Figures that the simulation does not use are not measured:
+// arithmetic stays as in the base description.
 //
 // Rejected: the mean (one interrupt spoils it); copies of one size (they do not separate latency from rate).
 
@@ -136,8 +136,8 @@ func (c *calibration) copies() error {
 	return c.together(streams, alone, func(way int) error { return one(way, size) })
 }
 
-// together measures what speed each direction keeps while both copy: each has copies before and after the
-// timed one, so that the other is busy throughout.
+// together measures how much of its speed each direction keeps while both copy: each has copies before and
+// after the timed one, so that the other is busy throughout.
 func (c *calibration) together(streams [2]driver.Stream, alone [2]int64, one func(way int) error) error {
 	var from, to [2]driver.Event
 	for way := range 2 {
@@ -184,7 +184,7 @@ func (c *calibration) together(streams [2]driver.Stream, alone [2]int64, one fun
 	return nil
 }
 
-// launches measures what the host spends to issue an op.
+// launches measures the host's time to issue an op.
 func (c *calibration) launches() error {
 	s, err := c.led.NewStream()
 	if err != nil {
@@ -252,7 +252,7 @@ func (c *calibration) calls() error {
 	return nil
 }
 
-// bandwidth measures what the device's memory sustains.
+// bandwidth measures the sustained bandwidth of the device's memory.
 func (c *calibration) bandwidth() error {
 	r, err := measureRates(c.led, c.k)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 )
 
-// TestCalibrationFindsTheFakeDevicesFigures: the fake device copies a byte a nanosecond each way after a
+// TestCalibrationFindsTheFakeDevicesFigures: the fake device copies a byte per nanosecond each way after a
 // microsecond, and streams ten.
 func TestCalibrationFindsTheFakeDevicesFigures(t *testing.T) {
 	target := device(t, 16<<20, nil)

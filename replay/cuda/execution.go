@@ -36,7 +36,7 @@ const (
 	waitKinds
 )
 
-// execution is one plan on one device.
+// execution runs one plan on one device.
 type execution struct {
 	ctx  context.Context
 	p    *plan.Problem
@@ -133,7 +133,7 @@ type work interface {
 	// alloc is called after an instance's allocation, free before its memory is given up.
 	alloc(s int, i plan.InstanceID) error
 	free(s int, i plan.InstanceID) error
-	// before is called when a step's queue is about to wait, for copies last; after when it has its work.
+	// before is called when a step's queue is about to wait, for copies last; after, when its work is queued.
 	before(s int, copies bool) error
 	after(s int) error
 	// out and in put the copies on their queues, run the kernels of an op.
@@ -259,7 +259,7 @@ func (x *execution) flush(w work, s int, queue int16, pending [][]int32) error {
 	return nil
 }
 
-// slot returns the place of a step's copy on the host.
+// slot returns the host place of a step's copy.
 func (x *execution) slot(s int) unsafe.Pointer { return unsafe.Pointer(&x.slab[x.prog.slots[s]]) }
 
 func (x *execution) copyOut(s int, i plan.InstanceID) error {

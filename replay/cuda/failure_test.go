@@ -170,7 +170,7 @@ func TestCancellingReturnsAtOnceWithEverythingGivenBack(t *testing.T) {
 	<-target.turn
 }
 
-// expiring is a context that is cancelled when it was asked a number of times.
+// expiring is a context that is cancelled after it was asked a number of times.
 type expiring struct {
 	context.Context
 	left int

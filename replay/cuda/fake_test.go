@@ -45,7 +45,7 @@ func machine(capacity, outside int64) standin.Machine {
 func reset(capacity, outside int64) { lib.Reset(machine(capacity, outside)) }
 
 // device makes the stand-in a new device of capacity bytes and returns a target for it. When the test ends,
-// nothing may be left of what it took, and nothing may have been done that no program may do.
+// nothing it took may be left, and no rule of the driver may have been broken.
 func device(t *testing.T, capacity int64, change func(*Options)) *Target {
 	t.Helper()
 	if lib == nil {
@@ -89,8 +89,8 @@ func placed(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan
 	return p, planned(t, p, plantest.RandomDecisions(p, seed, share))
 }
 
-// planned assembles and places decisions, so that a buffer that returns never lies where it last lay: there
-// its old bytes would be the right ones, and a plan that does not wait for them would do no harm.
+// planned assembles and places decisions so that a returning buffer never lies where it lay before: there its
+// old bytes would be right, and a plan with a missing wait would do no harm.
 func planned(t *testing.T, p *plan.Problem, d plan.Decisions) *plan.Plan {
 	t.Helper()
 	first, err := plan.Assemble(p, d)

@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// program is what is known about a plan before it runs.
+// program holds what is known about a plan before it runs.
 type program struct {
 	p *plan.Problem
 	// pl's steps are carried out in order.
@@ -63,8 +63,8 @@ func (g *program) mark(step int32) {
 	}
 }
 
-// check refuses what would make the executor index outside its tables. Whether the plan is right is up to
-// plan.Validate and the device.
+// check refuses plans that would make the executor index outside its tables. Whether a plan is correct is for
+// plan.Validate and the device to find out.
 func (g *program) check() error {
 	p, pl := g.p, g.pl
 	wrong := func(s int, what string) error {

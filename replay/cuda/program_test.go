@@ -75,8 +75,8 @@ func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 	}
 }
 
-// TestNeighbouringValuesHaveDifferentPatterns is what the verification rests on: no two values that could be
-// mistaken for each other have one seed.
+// TestNeighbouringValuesHaveDifferentPatterns checks what the verification relies on: no two values that
+// could be mistaken for each other share a seed.
 func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 	p := plantest.Random(3, 60)
 	v := numbered(p)
@@ -101,14 +101,14 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 			}
 		}
 	}
-	for b := range p.Buffers { // what stays begins an iteration with what it ended the one before with
+	for b := range p.Buffers { // a persistent buffer begins an iteration with its value at the end of the one before
 		if p.Buffers[b].Life != plan.Inside && v.seed(p, plan.BufferID(b), v.last[b], 0) != v.seed(p, plan.BufferID(b), 0, 1) {
 			t.Errorf("buffer %d changes between iterations", b)
 		}
 	}
 }
 
-func TestPlansThatWouldLeaveTheTablesAreRefused(t *testing.T) {
+func TestPlansOutsideTheTablesAreRefused(t *testing.T) {
 	p := plantest.Chain(3, 1<<10, 1000)
 	for name, spoil := range map[string]func(*plan.Plan){
 		"an op that is not there":      func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Op: 99} },

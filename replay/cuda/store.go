@@ -23,12 +23,12 @@ type store interface {
 	turn()
 	// footprint is the most memory held from the driver so far.
 	footprint() (int64, error)
-	// figures are what an online allocator counted.
+	// figures are an online allocator's counts.
 	figures() allocator.Stats
 }
 
-// openStore takes the memory for a plan's residents, and sets up what serves the rest. limit is the most that
-// an online allocator may hold.
+// openStore takes the memory for a plan's residents, and sets up the store for the rest. limit is the most
+// that an online allocator may hold.
 func (x *execution) openStore(limit int64) (store, error) {
 	if x.pl.Policy == nil {
 		return newArena(x)

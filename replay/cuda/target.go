@@ -25,7 +25,7 @@ type Options struct {
 	// SkipVerification leaves out the verification before a plan is timed.
 	SkipVerification bool
 	// Used, if not nil, is another counter of the device memory of this process, including its context, such
-	// as NVML's; known is false if it cannot tell. The notes have it beside what the executor holds.
+	// as NVML's; known is false if it does not know. The notes list it next to what the executor holds.
 	Used func() (bytes int64, known bool)
 	// Charts records what each queue did.
 	Charts bool
@@ -160,7 +160,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	return m, nil
 }
 
-// measureRates measures what work costs, once for each target.
+// measureRates measures the cost of work, once for each target.
 func (t *Target) measureRates(r *measurer) error {
 	if t.rates == nil {
 		got, err := measureRates(r.led, r.k)
@@ -179,7 +179,7 @@ func (t *Target) measureRates(r *measurer) error {
 // inUnits prints a number of bytes for people.
 func inUnits(n int64) string { return timeline.IEC.Bytes(n) }
 
-// explain says which device an error is of.
+// explain names the device of an error.
 func (t *Target) explain(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err

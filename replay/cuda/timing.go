@@ -30,7 +30,7 @@ import (
 // time itself. The host issues an iteration and waits for its end, as a training loop that prints its loss
 // does, and waits out the recorded gaps between ops by the clock, since the host's work has no stand-in.
 
-// rates are what a stand-in's work costs, in nanoseconds.
+// rates are the costs of a stand-in's work, in nanoseconds.
 type rates struct{ launch, word, add float64 }
 
 // measureRates times the stand-in alone on the device.

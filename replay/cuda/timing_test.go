@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestTheFakeDeviceAndTheSimulatorAgreeOnTime: the fake one has the figures that the problem's hardware is
-// given, so that step time and stalls of the device's way of taking them must be the simulator's.
+// TestTheFakeDeviceAndTheSimulatorAgreeOnTime: the problem's hardware has the fake device's figures, so the
+// step time and stalls measured on it must be the simulator's.
 func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 	target := device(t, 1<<30, func(o *Options) { o.Charts = true })
 	stalled, swapped := 0, 0
@@ -55,8 +55,8 @@ func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 	}
 }
 
-// TestAStandInTakesTheRecordedTime runs ops of many sizes alone: whatever mix of bytes and instructions a
-// stand-in is, alone it takes the recorded time.
+// TestAStandInTakesTheRecordedTime runs ops of many sizes alone: whatever its mix of bytes and instructions,
+// a stand-in alone takes the recorded time.
 func TestAStandInTakesTheRecordedTime(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	for _, c := range []struct{ size, duration int64 }{{1 << 10, 5_000}, {1 << 20, 50_000}, {1 << 20, 400_000}, {1 << 12, 2_000_000}, {1 << 20, 0}} {
@@ -99,9 +99,9 @@ func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// TestKeepingEverythingIsTimedWhereItDoesNotFit: a plan is wanted just where keeping everything does not fit;
-// blocks that lie on top of each other take the same time.
-func TestKeepingEverythingIsTimedWhereItDoesNotFit(t *testing.T) {
+// TestKeepingEverythingIsTimedEvenIfItDoesNotFit: plans are for the very cases in which keeping everything
+// does not fit; overlapping blocks take the same time.
+func TestKeepingEverythingIsTimedEvenIfItDoesNotFit(t *testing.T) {
 	p := plantest.Chain(8, 1<<20, 100_000)
 	all, err := KeepAll(p)
 	if err != nil {
@@ -175,8 +175,8 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 	}
 }
 
-// pressed returns a small problem, the plan of an online allocator for it, and what the simulator says: it
-// needs less than it holds when nothing presses it.
+// pressed returns a small problem, an online allocator's plan for it, and the simulated figures: it needs
+// less than it holds without pressure.
 func pressed(t *testing.T, policy plan.Policy) (*plan.Problem, *plan.Plan, plan.Measurement) {
 	t.Helper()
 	for seed := range uint64(200) {

@@ -21,11 +21,11 @@ import (
 // value that the recording made there; see values.go. Checks run on the op's own stream, in its order, so
 // that they see what a kernel would have seen. Only the plan orders them.
 //
-// There are two kinds of pass, since what helps to find one kind of mistake hides the other:
+// There are two kinds of pass, since each finds mistakes that the other hides:
 //   - racing: only the plan's waits, as when it is timed. Once for each queue, which is waited for first: on a device that does work when it is waited for
-//     (the fake one) that queue then runs as far ahead of all others as the waits allow, which is where a missing one shows. What an instance holds is
+//     (the fake one) that queue then runs as far ahead of all others as the waits allow, which reveals a missing wait. What an instance holds is
 //     checked at its last touch, too; a check at its release would need an order that the plan does not give;
-//   - settled: the host waits for the device behind every step, and everything is checked when its memory goes. Order does not matter here, and what is in
+//   - settled: the host waits for the device after every step, and everything is checked when its memory goes. Order does not matter here, and whatever is in
 //     a wrong place is found wherever it is.
 //
 // Each pass runs two iterations, because in the second an online allocator uses other memory.
@@ -39,7 +39,7 @@ var ErrWrong = errors.New("the device found wrong bytes")
 // verifiedIterations is how many iterations a pass of the verification runs.
 const verifiedIterations = 2
 
-// checked is one check that was given to the device, by its tag.
+// checked is one check given to the device, by its tag.
 type checked struct {
 	step   int32
 	buffer plan.BufferID
@@ -251,7 +251,7 @@ func (v *verification) run(s int) error {
 	return nil
 }
 
-// end checks, after all queues, that what stays holds what the next iteration expects.
+// end checks, after all queues, that persistent buffers hold what the next iteration expects.
 func (v *verification) end(k int) error {
 	x := v.x
 	for _, r := range x.pl.Resident {
@@ -272,7 +272,7 @@ func (v *verification) end(k int) error {
 	return v.settle()
 }
 
-// judge reads what the checks found.
+// judge reads the results of the checks.
 func (v *verification) judge() error {
 	x := v.x
 	if err := x.led.CopyOut(unsafe.Pointer(&x.read[0]), x.result, resultBytes, x.streams[0]); err != nil {

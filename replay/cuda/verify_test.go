@@ -40,8 +40,8 @@ func verifyOnly(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) er
 	})
 }
 
-// TestEveryWaitThatThePlanNeedsIsMissed takes each wait out of a plan, one at a time. Where the validator
-// then finds the plan wrong, the device must.
+// TestEveryWaitThatThePlanNeedsIsMissed removes each wait of a plan, one at a time. If the validator then
+// finds the plan wrong, the device must too.
 func TestEveryWaitThatThePlanNeedsIsMissed(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	needed, stale := 0, 0
@@ -118,8 +118,8 @@ func queueOf(p *plan.Problem, pl *plan.Plan, step int32) int16 {
 	return (&program{p: p, pl: pl}).queue(&pl.Steps[step])
 }
 
-// caught reports whether the device finds a plan wrong, in the order that waits ask for or in one of a few
-// that are drawn.
+// caught reports whether the device finds a plan wrong, in the order of its waits or in one of a few random
+// orders.
 func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	t.Helper()
 	for order := range uint64(60) {
@@ -138,9 +138,9 @@ func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	return false
 }
 
-// TestEveryKindOfWaitOfTheExecutorIsMissed leaves out all waits of one kind. Those between iterations and
-// those of the plan, of places on the host and of memory that changes queues: whichever is missing, the
-// device finds wrong bytes or is touched where it holds nothing.
+// TestEveryKindOfWaitOfTheExecutorIsMissed leaves out all waits of one kind. There are waits between
+// iterations, of the plan, for places on the host and for memory that changes queues: whichever kind is
+// missing, the device finds wrong bytes or an access to memory that holds nothing.
 func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 	if lib == nil {
 		t.Skip("needs g++: the stand-in GPU is compiled by the test")
@@ -157,7 +157,7 @@ func TestEveryKindOfWaitOfTheExecutorIsMissed(t *testing.T) {
 			}}
 			target := New(opt)
 			p, pl := placed(t, seed, 0.9)
-			if kind == waitSlot { // places on the host are used again under a limit only
+			if kind == waitSlot { // places on the host are reused only under a limit
 				p.Hardware.PinnedBytes, _ = pl.PinnedPeak(p)
 			}
 			if kind == waitTaken { // memory of one stream whose first use is on another, as side streams in a training do it
@@ -211,7 +211,7 @@ func TestBrokenPlansAreCaught(t *testing.T) {
 			broken := *pl
 			broken.Steps = append([]plan.Step(nil), pl.Steps...)
 			broken.Steps[s] = plan.Step{Kind: plan.Wait, Queue: p.InQueue(), On: lastWork(pl, s)}
-			for k := range broken.Steps { // nobody can wait for what is not there
+			for k := range broken.Steps { // nothing can wait for a missing step
 				if st := &broken.Steps[k]; st.Kind == plan.Wait && int(st.On) == s {
 					st.On = broken.Steps[s].On
 				}
@@ -263,8 +263,8 @@ func overlapped(p *plan.Problem, pl *plan.Plan, skip int) (*plan.Plan, bool) {
 	return nil, false
 }
 
-// readBehind reports whether an op reads the value of instance y, which was not written since, behind the op
-// that first writes at step from.
+// readBehind reports whether an op after the one that first writes at step from reads the value of instance
+// y, which was not written since.
 func readBehind(p *plan.Problem, pl *plan.Plan, y *plan.Instance, from int32) bool {
 	ran := 0
 	for s := from; s < y.To; s++ {

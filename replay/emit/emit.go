@@ -26,7 +26,7 @@ func (r *Refused) Unwrap() error { return r.err }
 func refuse(format string, args ...any) error { return &Refused{fmt.Errorf(format, args...)} }
 
 // Python returns a plan as a Python file that carries it out in a program of its own, as the agent does in a
-// training that runs. Sizes in its text are in units u.
+// running training. Sizes in its text are in units u.
 func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error) {
 	switch {
 	case r.Plan.Policy != nil:
@@ -133,10 +133,10 @@ func pythonTable(words []byte) (string, error) {
 	return b.String(), nil
 }
 
-// moduleName is the name that the file's text assumes for it.
+// moduleName is the name that the file's text assumes for the file.
 const moduleName = "less_memory"
 
-// allocatorFile returns a file that sets the settings of PyTorch's allocator that a baseline stands for.
+// allocatorFile returns a file with the settings of PyTorch's allocator that a baseline represents.
 func allocatorFile(r *replay.Result) (string, error) {
 	settings := r.Plan.Policy.Settings
 	switch {

@@ -17,8 +17,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 )
 
-// chain describes two steps of three layers. Each makes 1 MiB out of that of the layer before and saves it
-// for the backward pass.
+// chain describes two steps of three layers. Each layer makes 1 MiB from the previous layer's output and
+// saves it for the backward pass.
 func chain(t *testing.T) *plan.Problem {
 	t.Helper()
 	var b strings.Builder
@@ -63,7 +63,7 @@ func chain(t *testing.T) *plan.Problem {
 	return p
 }
 
-// planned returns what a manager makes of a problem, for eager PyTorch where eager is set.
+// planned returns a manager's plan for a problem, for eager PyTorch if eager is set.
 func planned(t *testing.T, p *plan.Problem, manager string, budget int64, eager bool) *replay.Result {
 	t.Helper()
 	list, err := managers.Select(manager)
@@ -129,7 +129,7 @@ func TestAPlanBecomesATableInPython(t *testing.T) {
 	}
 }
 
-// parsed has Python read a file.
+// parsed parses a file with Python.
 func parsed(t *testing.T, text string) {
 	t.Helper()
 	python, err := exec.LookPath("python3")
@@ -155,7 +155,7 @@ os.environ.setdefault("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
 	}
 }
 
-func TestWhatNoProgramCanCarryOutIsRefusedWithTheReason(t *testing.T) {
+func TestPlansThatNoProgramCanCarryOutAreRefused(t *testing.T) {
 	p := chain(t)
 	elsewhere := *planned(t, p, "sqrt", 3<<20, true)
 	unsaved := *p

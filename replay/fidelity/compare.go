@@ -8,7 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// compareSegments counts the segment events that are the same since the last call.
+// compareSegments counts the equal segment events since the last call.
 func (r *replay) compareSegments(m timeline.Moment) {
 	rep := &r.report
 	rep.SegmentEvents += len(r.recorded)
@@ -42,7 +42,7 @@ func describe(e allocator.SegmentEvent) string {
 	return fmt.Sprintf("%s of %d bytes at %#x", e.Action, e.Size, e.Addr)
 }
 
-// finish compares the ends.
+// finish compares the final states.
 func (r *replay) finish() *Report {
 	rep := &r.report
 	rep.PeakReserved, rep.EmulatedPeakReserved = r.d.Totals.PeakReserved, r.alloc.Stats().PeakReserved
@@ -88,7 +88,7 @@ func stateOf(s traces.BlockState) allocator.BlockState {
 	return allocator.Inactive
 }
 
-// misplaced describes the first block that was put elsewhere. The state looked at is that after the request.
+// misplaced describes the first block that was put elsewhere, using the state after the request.
 func (r *replay) misplaced(m timeline.Moment, e traces.Event, b allocator.Block) *Divergence {
 	d := &Divergence{
 		At:       m,
@@ -119,7 +119,7 @@ func (r *replay) misplaced(m timeline.Moment, e traces.Event, b allocator.Block)
 	return d
 }
 
-// whySegment says what a difference in segment events may come from.
+// whySegment names a possible cause of a difference in segment events.
 func whySegment(recorded, emulated []allocator.SegmentEvent) string {
 	gives := func(e []allocator.SegmentEvent) bool {
 		return len(e) > 0 && (e[0].Action == allocator.SegmentFree || e[0].Action == allocator.SegmentUnmap)

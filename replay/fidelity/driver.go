@@ -8,23 +8,22 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// recordedDriver is a device that answers as the recorded one did, where the recording shows how. Which
-// address cudaMalloc returns is the driver's choice and not the allocator's, yet the allocator breaks ties
-// between holes of equal size by address; so a segment of the size that was recorded gets the recorded
-// address. That the device refused memory is not recorded either, but that segments were given back just
-// before others were obtained is: memory is refused until as many are given back.
+// recordedDriver is a device that answers as the recorded one did, as far as the recording shows. The driver,
+// not the allocator, chooses the addresses that cudaMalloc returns, yet the allocator breaks ties between
+// holes of equal size by address; so a segment of a recorded size gets the recorded address. A recording does
+// not show refusals of memory, but it shows segments returned just before others were obtained: the driver
+// refuses memory until as many are returned.
 type recordedDriver struct {
 	*allocator.SimDriver
 	ctx     context.Context // of the replay
 	created int
-	total   int64                    // of the recorded device, 0 where unknown
+	total   int64                    // of the recorded device, 0 if unknown
 	due     []allocator.SegmentEvent // recorded and not yet answered, in order
-	waiting int                      // segments to be given back before more is granted
+	waiting int                      // segments to be returned before more is granted
 	refused int
 
-	// A range of addresses that nothing could be mapped into shows only when something is, later: later
-	// returns the next address that something is mapped at for the pool and the stream of the request under
-	// way.
+	// A range of addresses in which a mapping failed shows only when a later mapping succeeds: later returns
+	// the next mapped address for the pool and stream of the current request.
 	later func() (addr uint64, ok bool)
 }
 
@@ -43,7 +42,7 @@ func (d *recordedDriver) expect(recorded []allocator.SegmentEvent, refusals bool
 	}
 }
 
-// take returns the address of the first recorded segment of an action, and of a size where size is not 0.
+// take returns the address of the first recorded segment with an action and, if size is not 0, that size.
 func (d *recordedDriver) take(action allocator.SegmentAction, size int64) (uint64, bool) {
 	for i, e := range d.due {
 		if e.Action == action && (size == 0 || e.Size == size) {
@@ -54,8 +53,7 @@ func (d *recordedDriver) take(action allocator.SegmentAction, size int64) (uint6
 	return 0, false
 }
 
-// MemInfo implements allocator.Driver. Only what is recorded limits the device: who else used it is not
-// known.
+// MemInfo implements allocator.Driver. Only the recording limits the device: other users of it are unknown.
 func (d *recordedDriver) MemInfo() (free, total int64) {
 	free, total = d.SimDriver.MemInfo()
 	if d.total > 0 {
@@ -89,9 +87,9 @@ func (d *recordedDriver) Free(addr uint64) error {
 	return d.SimDriver.Free(addr)
 }
 
-// errTaken says that the recorded address of a new range is that of one that is still to be given back.
-// PyTorch reserves a range before it learns that there is no memory to back it with, so that the range was
-// given up before the request.
+// errTaken says that the recorded address of a new range belongs to one that is not yet released. PyTorch
+// reserves a range before it learns that there is no memory to back it, so that range was released before the
+// request.
 var errTaken = errors.New("the recorded addresses are not free yet")
 
 // Reserve implements allocator.Driver.

@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// configurations are settings and capacities under which the recorder's programs run into every path.
+// configurations are settings and capacities under which the recorder's programs reach every path.
 var configurations = []struct {
 	conf     string
 	capacity int64
@@ -65,9 +65,8 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 	}
 }
 
-// What a recording does not tell of blocks older than it, the rests that they keep, may in principle differ;
-// in these it does not matter. Releases that take blocks by the age of their segments are another matter, see
-// below.
+// The rests kept by blocks older than the recording are not recorded and may in principle differ; in these
+// recordings it does not matter. Releases that take blocks by the age of their segments are tested below.
 func TestARecordingThatLostItsBeginningIsReplayedFromItsFinalState(t *testing.T) {
 	for _, c := range configurations {
 		for seed := range uint64(4) {
@@ -113,7 +112,7 @@ func TestAReplayThatHasToGuessTheAgeOfSegmentsSaysSo(t *testing.T) {
 	}
 }
 
-func TestTheRulesThatFitAreFoundWhereTheReleaseIsNotRecorded(t *testing.T) {
+func TestFittingRulesAreFoundIfTheReleaseIsNotRecorded(t *testing.T) {
 	for _, c := range []struct {
 		torch allocator.Version
 		says  string
@@ -154,9 +153,9 @@ func TestARecordedReleaseIsNotGuessed(t *testing.T) {
 	}
 }
 
-// With the memory fraction, garbage collection is replayed; without, what it gives back is taken for the
-// program's doing.
-func TestGarbageCollectionIsReplayedWhereTheMemoryFractionIsRecorded(t *testing.T) {
+// With the memory fraction, garbage collection is replayed; without, its releases are attributed to the
+// program.
+func TestGarbageCollectionIsReplayedIfTheMemoryFractionIsRecorded(t *testing.T) {
 	const total, share = 1 << 30, 0.8
 	replay := func(devices string) *fidelity.Report {
 		r := newRecorder(t, "garbage_collection_threshold:0.4", total, 5)
@@ -181,8 +180,8 @@ func TestGarbageCollectionIsReplayedWhereTheMemoryFractionIsRecorded(t *testing.
 // A comparison that cannot fail proves nothing.
 func TestAChangedDecisionIsFound(t *testing.T) {
 	// record returns the report of one recording with some of its events changed. It has no final state,
-	// which the changes would contradict; that it begins empty its first sample of the source's own total
-	// says.
+	// which the changes would contradict; the first sample of the source's own total says that it begins
+	// empty.
 	record := func(change func(row int, e *traces.Event)) *fidelity.Report {
 		r := newRecorder(t, "", 0, 11)
 		r.program(2000)
@@ -229,7 +228,7 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 	if grown.SegmentScore() == 1 || grown.First == nil || !strings.Contains(grown.First.Recorded, "segment_alloc of 4194304") {
 		t.Errorf("grown segment: %s", grown.Sentence(timeline.IEC))
 	}
-	// Other settings than the recorded ones do not pass for them.
+	// Settings other than the recorded ones must not pass for them.
 	wrong := func() *fidelity.Report {
 		r := newRecorder(t, "roundup_power2_divisions:4", 0, 11)
 		r.program(2000)
@@ -255,7 +254,7 @@ func refusal(t *testing.T, d *timeline.Device) *fidelity.Refusal {
 	return r
 }
 
-func TestWhatCannotBeSimulatedIsRefusedWithItsReason(t *testing.T) {
+func TestRecordingsThatCannotBeSimulatedAreRefused(t *testing.T) {
 	// one returns a trace of one block, changed.
 	one := func(change func(b *traces.Builder, events []traces.Event) []traces.Event) *timeline.Device {
 		b := traces.NewBuilder()
@@ -329,7 +328,7 @@ func TestACancelledReplayStops(t *testing.T) {
 	}
 }
 
-// outcome is what is expected of a recorded snapshot.
+// outcome is the expected result for a recorded snapshot.
 type outcome struct {
 	allocations, same       int
 	segments, sameSegments  int
@@ -338,8 +337,8 @@ type outcome struct {
 	refused                 fidelity.Reason
 }
 
-// The snapshots that others recorded, told by their number of events and, where that is the same, of
-// segments. A figure that falls is a fault of the emulation; one that rises should be written down.
+// Snapshots recorded by others, identified by their number of events and, if that is equal, of segments. A
+// figure that falls is a fault of the emulation; one that rises should be updated here.
 func TestRecordedSnapshots(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {
@@ -349,8 +348,8 @@ func TestRecordedSnapshots(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("GMEMTOP_TRACES has no torch_snapshot folder: %v", err)
 	}
-	// Allocations, segment events, blocks at the end: recorded and the same. Then blocks restored, and sizes
-	// inferred.
+	// Allocations, segment events and final blocks, each as the recorded number and the number that agrees;
+	// then restored blocks and inferred sizes.
 	want := map[string]outcome{
 		"5163 events, 216 segments":  {1721, 1721, 0, 0, 455, 455, 229, 0, 0},
 		"11480 events, 83 segments":  {3907, 3907, 83, 83, 224, 224, 0, 0, 0},
@@ -421,8 +420,8 @@ func BenchmarkReplay(b *testing.B) {
 	b.ReportMetric(float64(d.Len()), "events")
 }
 
-// FuzzReplay replays traces that no allocator made: whatever their events say, the answer is a report, a
-// refusal or an error.
+// FuzzReplay replays traces that no allocator made: whatever their events, the result is a report, a refusal
+// or an error.
 func FuzzReplay(f *testing.F) {
 	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, "", true)
 	f.Add([]byte("\x05\x00\x40\x01\x00\x02\x02\x00\x02\x03\x00\x02"), "expandable_segments:True", false)

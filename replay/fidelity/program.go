@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// BlockID numbers the blocks of a Program: those held at the start first, in order of their addresses, then
-// in order of requests.
+// BlockID numbers the blocks of a Program: first those held at the start, in order of their addresses, then
+// the others in order of requests.
 type BlockID int32
 
 // StepKind is what a process does in a Step.
@@ -22,12 +22,12 @@ const (
 	Malloc StepKind = iota
 	// Free gives a block back.
 	Free
-	// FreeLater gives a block back that is in use on another stream until its Complete; Stream is one made up
-	// for that use.
+	// FreeLater gives back a block that is in use on another stream until its Complete; Stream is made up for
+	// that use.
 	FreeLater
-	// Complete says that the use of a block freed later is over.
+	// Complete ends the use of a block freed by FreeLater.
 	Complete
-	// ProcessEvents is where PyTorch was seen to look for such uses that are over, outside of requests.
+	// ProcessEvents is a place, outside requests, at which PyTorch checked whether such uses had ended.
 	ProcessEvents
 	// EmptyCache is torch.cuda.empty_cache(), inferred from segments given back.
 	EmptyCache
@@ -45,12 +45,12 @@ type Step struct {
 	Kind   StepKind
 }
 
-// Program is what a recorded process did with memory, without what the allocator made of it: what can be
-// played against an allocator of other settings. Steps depends on the recorded settings only where a
-// recording does not tell the process's acts from the allocator's, see Replay.
+// Program is what a recorded process did with memory, without the allocator's decisions: it can be played
+// against an allocator with other settings. Steps depends on the recorded settings only where a recording
+// does not separate the process's acts from the allocator's, see Replay.
 type Program struct {
-	// Start is the state before the first step, of which the blocks not Inactive are numbered from 0; nil
-	// where it is empty.
+	// Start is the state before the first step, whose blocks that are not Inactive are numbered from 0; nil
+	// if it is empty.
 	Start []allocator.Segment
 	Steps []Step
 	Pools []traces.Pool

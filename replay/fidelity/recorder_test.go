@@ -14,8 +14,8 @@ import (
 )
 
 // recorder runs a random program against the emulated allocator and records it as PyTorch records the real
-// one. The replay of such a recording has to find every input again that a recording does not have: what the
-// driver answered, when the cache was emptied, which event let a block go.
+// one. The replay of such a recording has to recover every input that a recording lacks: the driver's
+// answers, when the cache was emptied, which event released a block.
 type recorder struct {
 	t      testing.TB
 	rng    *rand.Rand
@@ -35,7 +35,7 @@ type recorder struct {
 	ready   int               // events up to here are done on the device
 }
 
-// shift moves the simulated driver's addresses to where a real driver's lie.
+// shift moves the simulated driver's addresses into the range of a real driver's.
 const shift = 1<<48 - 1<<40
 
 func newRecorder(t testing.TB, conf string, capacity int64, seed uint64) *recorder {
@@ -54,7 +54,7 @@ func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity 
 	r := &recorder{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]traces.Pool{},
 	}
-	r.b.Stream(0x9000) // handles are met in another order than they have
+	r.b.Stream(0x9000) // handles appear out of order
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
 	r.b.T.Source = traces.Source{Format: "test", Path: "test"}
 	r.b.T.Settings = snapshotOf(conf, settings)
@@ -181,8 +181,8 @@ func (r *recorder) free(i int, delayed bool) {
 	}
 }
 
-// program runs n random steps: growing and shrinking working sets of sizes from a few classes, as training
-// has.
+// program runs n random steps: growing and shrinking working sets of sizes from a few classes, as in
+// training.
 func (r *recorder) program(n int) {
 	sizes := make([]int64, 40)
 	for i := range sizes {

@@ -10,12 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// candidates are the releases whose rules are tried on a recording that does not name its own: one for each
-// way to choose between blocks of equal size, the newest first.
+// candidates are the releases whose rules are tried on a recording that names no release: one for each way to
+// choose between blocks of equal size, the newest first.
 var candidates = [...]allocator.Version{{}, {Major: 2, Minor: 12}, {Major: 2, Minor: 11}}
 
-// run replays a device's recording and notes in program, unless it is nil, what the process did. Where the
-// recording does not say which release of PyTorch made it, the rules that fit best are taken.
+// run replays a device's recording and, unless program is nil, logs in it what the process did. If the
+// recording does not name its release of PyTorch, the best-fitting rules are used.
 func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, error) {
 	if err := refuseDevice(d); err != nil {
 		return nil, err

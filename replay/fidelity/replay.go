@@ -14,43 +14,43 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// The replay walks the device's events once. Memory events are the program's and are given to the emulated
-// allocator. Segment events are the allocator's; they are collected until the next memory event, which is the
-// one that caused them: PyTorch records segment_alloc and segment_map before the alloc they serve.
+// The replay walks the device's events once. Memory events come from the program and go to the emulated
+// allocator. Segment events come from the allocator; they are collected until the next memory event, which
+// caused them: PyTorch records segment_alloc and segment_map before the alloc they serve.
 //
-// Three things that decide the outcome are not in a recording and are inferred from it. Addresses of new
-// segments, and that the driver refused memory, are the driver's (see recordedDriver). That the program
-// emptied the cache shows as segments given back at a point where no request needs it: before anything but an
-// alloc, or before an alloc that the cache could have served or that obtains nothing. In the remaining case,
-// segments given back and others obtained before the same alloc, either may have happened; both leave the
-// same state, because a request that the cache cannot serve is not served better after it was emptied. Only a
-// range of addresses tells them apart: one that is reserved again where another was given up was so after the
-// cache had been emptied.
+// Three things that decide the outcome are not recorded and have to be inferred. Two are the driver's: the
+// addresses of new segments, and refusals of memory (see recordedDriver). The third is that the program
+// emptied the cache, which shows as segments returned when no request needs it: before anything but an alloc,
+// or before an alloc that the cache could have served or that obtains nothing. In the remaining case,
+// segments returned and others obtained before the same alloc, the driver may have refused or the program may
+// have emptied the cache. Both leave the same state, because emptying the cache does not help a request that
+// the cache cannot serve. Only a range of addresses shows the difference: if one is reserved where another
+// was released, the cache had been emptied before.
 //
-// The rules are those of the release that the recording names. A foreign snapshot names none: then each way
-// to choose between blocks of equal size is tried, and the report says which fits. Garbage collection needs
-// the memory fraction, which our own recordings hold.
+// The rules are those of the release that the recording names. A snapshot from elsewhere names none: then
+// each way to choose between blocks of equal size is tried, and the report says which fits. Garbage
+// collection needs the memory fraction, which our own recordings hold.
 //
-// When a block freed late came back is recorded (free_completed), but not whether PyTorch looked, before it
-// searched for a hole, or waited, after the driver refused. Where segments are given back for a request, it
-// is taken to have waited: had it looked, the search failed all the same.
+// The recording shows when a block freed late came back (free_completed), but not whether PyTorch found it by
+// polling, before it searched for a hole, or by waiting, after the driver refused. If segments are returned
+// for a request, the replay assumes that PyTorch waited: had it polled, the search failed anyway.
 //
-// The replay runs free: after a difference it goes on from its own state, not from the recorded one, so that
-// the score is that of a prediction. O(n log n) for n events.
+// The replay runs freely: after a difference it goes on from its own state, not from the recorded one, so the
+// score is that of a prediction. O(n log n) for n events.
 //
-// Rejected: to put the emulation back onto the recorded state after each difference. It would count each
-// wrong decision once, and say little about how far a prediction can be trusted.
+// Rejected: resetting the emulation to the recorded state after each difference. That would count each wrong
+// decision once, and say little about how far to trust a prediction.
 
-// tickEvents is how many events are replayed between two looks at the context.
+// tickEvents is how many events are replayed between checks of the context.
 const tickEvents = 4096
 
 // Replay replays a device's recording through the emulated caching allocator and compares. The error is a
-// *Refusal where the recording cannot be simulated, and the context's where that is cancelled.
+// *Refusal if the recording cannot be simulated, and the context's if that is cancelled.
 func Replay(ctx context.Context, d *timeline.Device) (*Report, error) {
 	return run(ctx, d, nil)
 }
 
-// runAs is run by the rules of one release.
+// runAs is run with the rules of one release.
 func runAs(ctx context.Context, d *timeline.Device, torch allocator.Version, program *Program) (*Report, error) {
 	r := &replay{
 		d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{}, program: program, torch: torch,
@@ -83,7 +83,7 @@ func (r *replay) each(ctx context.Context, f func(timeline.Moment, traces.Event)
 	return nil
 }
 
-// refuseDevice says of a device whether it can be replayed at all.
+// refuseDevice returns why a device cannot be replayed at all, nil if it can.
 func refuseDevice(d *timeline.Device) error {
 	t, tr := &d.Totals, d.Timeline().Trace
 	segmentEvents := 0
@@ -120,7 +120,7 @@ type replay struct {
 	driver *recordedDriver
 	events allocator.ManualEvents
 
-	program *Program // of what the process does, nil where nobody asks
+	program *Program // logs what the process does, nil if not wanted
 	blocks  BlockID  // handed out so far
 
 	live      map[uint64]heldBlock   // by recorded address
@@ -133,7 +133,7 @@ type replay struct {
 	maps      map[rangeKey][]mapped    // segment_map events in order, once they are asked for
 	recorded  []allocator.SegmentEvent // since the last memory event
 	emulated  []allocator.SegmentEvent // of the request under way
-	strangers int                      // frees of what is not there
+	strangers int                      // frees of unknown blocks
 }
 
 type heldBlock struct {
@@ -157,7 +157,7 @@ type poolRange struct {
 	pool        traces.Pool
 }
 
-// firstMadeUp is above every rank: streams that stand for "some other stream" in delayed frees.
+// firstMadeUp is above every rank: from here on streams represent "some other stream" in delayed frees.
 const firstMadeUp allocator.Stream = 1 << 20
 
 // prepare reads the settings and builds the allocator in the state at the start.
@@ -174,7 +174,7 @@ func (r *replay) prepare(ctx context.Context) error {
 		total = r.d.Info.TotalBytes
 	}
 	if total == 0 {
-		settings.MemoryFraction = 0 // a share of what is not known
+		settings.MemoryFraction = 0 // a share of an unknown size
 	}
 	r.report.Settings, r.report.SettingsRecorded, r.report.FromEmpty = settings, known, r.d.Totals.BeginsEmpty
 	r.caveats()
@@ -249,7 +249,7 @@ func (r *replay) step(m timeline.Moment, e traces.Event) error {
 			return err
 		}
 		return r.free(e.Addr, e.Action == traces.FreeRequested && !r.completesAt(m+1, e.Addr))
-	case traces.FreeCompleted: // where the request came just before, the block is free already
+	case traces.FreeCompleted: // if the request came just before, the block is already free
 		if w, ok := r.waiting[e.Addr]; ok {
 			r.completed = append(r.completed, w)
 			delete(r.waiting, e.Addr)
@@ -273,7 +273,7 @@ func (r *replay) record(e traces.Event, action allocator.SegmentAction) {
 	})
 }
 
-// poolOf returns the private pool of an event: as recorded, else that of the final segment that it lies in.
+// poolOf returns the private pool of an event: as recorded, else the pool of the final segment that holds it.
 func (r *replay) poolOf(e traces.Event) traces.Pool {
 	if int(e.Detail) < len(r.tr.Details) && r.tr.Details[e.Detail].HasPool {
 		return r.tr.Details[e.Detail].Pool
@@ -297,8 +297,8 @@ func (r *replay) free(addr uint64, delay bool) error {
 		r.note(Step{Kind: Free, Block: b.id})
 		return r.alloc.Free(b.Block)
 	}
-	// A stream of its own for each delayed free: the order in which streams finish is recorded, that within
-	// them follows.
+	// Each delayed free gets its own stream: the recording gives the order in which streams finish, and the
+	// order within them follows.
 	stream := r.lastIdle
 	if n := len(r.idle); n > 0 {
 		stream, r.idle = r.idle[n-1], r.idle[:n-1]
@@ -316,8 +316,8 @@ func (r *replay) free(addr uint64, delay bool) error {
 	return nil
 }
 
-// settle empties the cache where segments were given back, or events seen done, before anything but a
-// request, and compares.
+// settle empties the cache if segments were returned, or events completed, before anything but a request, and
+// compares.
 func (r *replay) settle(m timeline.Moment) error {
 	if len(r.recorded)+len(r.completed) == 0 {
 		return nil
@@ -334,7 +334,7 @@ func (r *replay) settle(m timeline.Moment) error {
 	return nil
 }
 
-// complete says that the events of the recorded completions are done.
+// complete marks the events of the recorded completions as done.
 func (r *replay) complete() {
 	for _, w := range r.completed {
 		r.note(Step{Kind: Complete, Block: w.id})
@@ -362,7 +362,7 @@ func givenBack(events []allocator.SegmentEvent) int {
 	return n
 }
 
-// malloc replays a request and compares what came of it.
+// malloc replays a request and compares the result.
 func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	pool, stream := r.poolOf(e), r.rank[e.Stream]
 	if !r.alloc.HasPool(pool) {
@@ -370,7 +370,7 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	}
 	back := givenBack(r.recorded)
 	if back > 0 && r.report.Settings.GarbageCollectionThreshold > 0 && len(r.completed) > 0 {
-		r.complete() // PyTorch looks before it collects
+		r.complete() // PyTorch polls before it collects garbage
 		r.alloc.ProcessEvents()
 	}
 	if back > 0 {
@@ -396,7 +396,7 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 		b, err = r.alloc.MallocFrom(pool, e.Size, stream)
 	}
 	if errors.Is(err, allocator.ErrOutOfMemory) && r.driver.waiting > 0 {
-		r.driver.waiting = 0 // less was given back than recorded: a difference, but no reason to stop
+		r.driver.waiting = 0 // fewer were returned than recorded: a difference, but no reason to stop
 		b, err = r.alloc.MallocFrom(pool, e.Size, stream)
 	}
 	if err != nil {
@@ -423,7 +423,7 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	return nil
 }
 
-// outOfMemory replays a request that failed: the driver refuses whatever is given back.
+// outOfMemory replays a request that failed: the driver refuses, however much is returned.
 func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 	pool := r.poolOf(e)
 	if !r.alloc.HasPool(pool) {
@@ -452,7 +452,7 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 }
 
 // laterMap returns the address of the next segment_map after m for the pool and the stream of a request. A
-// new range is reserved where the pool has none with room on that stream, so that it is the begin of the
+// new range is reserved only if the pool has none with room on that stream, so this is the beginning of the
 // range.
 func (r *replay) laterMap(m timeline.Moment, request traces.Event, pool traces.Pool) (uint64, bool) {
 	if r.maps == nil {

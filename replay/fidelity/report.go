@@ -10,40 +10,40 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Report is how the emulation did. Bytes are int64; shares are between 0 and 1.
+// Report says how well the emulation did. Bytes are int64; shares are between 0 and 1.
 type Report struct {
-	// Settings are those replayed with; SettingsRecorded is false where the recording has none and PyTorch's
-	// defaults were taken. Settings.Torch is the release whose rules were followed: the recorded one where
-	// TorchRecorded, else the one whose rules fit best.
+	// Settings are the settings of the replay; SettingsRecorded is false if the recording has none and
+	// PyTorch's defaults were used. Settings.Torch is the release whose rules were followed: the recorded one
+	// if TorchRecorded, else the one whose rules fit best.
 	Settings         allocator.Settings
 	SettingsRecorded bool
 	TorchRecorded    bool
-	// FromEmpty says that the recording, and so the replay, begins with nothing; else it begins with Restored
-	// blocks in segments rebuilt from the final state.
+	// FromEmpty says that the recording, and so the replay, begins empty; else it begins with Restored blocks
+	// in segments rebuilt from the final state.
 	FromEmpty bool
 	Restored  int
 	// Rests counts restored blocks whose size beyond the rounded request was inferred, see restore.go.
 	Rests int
 
-	// Allocations counts alloc events, SamePlace those of them that the emulation put at the recorded
-	// address.
+	// Allocations counts alloc events, SamePlace those that the emulation put at the recorded address.
 	Allocations, SamePlace int
 	// SegmentEvents counts recorded segment events, SameSegments those that the emulation has in the same
-	// order, of the same action, size and address. EmulatedSegmentEvents counts its own.
+	// order, with the same action, size and address. EmulatedSegmentEvents counts its own.
 	SegmentEvents, SameSegments, EmulatedSegmentEvents int
 	// FinalBlocks counts the blocks and holes of the final state, SameFinal those that the emulation ends
-	// with; 0 of 0 where the recording has no final state.
+	// with; 0 of 0 if the recording has no final state.
 	FinalBlocks, SameFinal int
 
 	PeakReserved, EmulatedPeakReserved int64
 
-	// EmptiedCaches counts how often the program was taken to have emptied the cache, Refusals how often the
-	// driver was taken to have refused memory: neither is recorded, both follow from segments given back.
+	// EmptiedCaches counts how often the replay assumes that the program emptied the cache, Refusals how
+	// often it assumes that the driver refused memory: neither is recorded, both follow from returned
+	// segments.
 	EmptiedCaches, Refusals int
 
-	// First is the first difference, nil where there is none.
+	// First is the first difference, nil if there is none.
 	First *Divergence
-	// Caveats are what limits the proof, a clause each.
+	// Caveats limit the proof, a clause each.
 	Caveats []string
 }
 
@@ -51,11 +51,11 @@ type Report struct {
 type Divergence struct {
 	At                 timeline.Moment
 	Recorded, Emulated string
-	// Why is the cause as far as it is known, one clause.
+	// Why is the cause as far as known, one clause.
 	Why string
 }
 
-// Score returns the share of allocations put in the very same place; 1 where there were none.
+// Score returns the share of allocations put in the very same place; 1 if there were none.
 func (r *Report) Score() float64 { return share(r.SamePlace, r.Allocations) }
 
 // SegmentScore returns the share of segment events that are the same, counted over the longer of both
@@ -76,7 +76,7 @@ func (r *Report) PeakError() float64 {
 	return float64(r.EmulatedPeakReserved-r.PeakReserved) / float64(r.PeakReserved)
 }
 
-// exact reports whether everything is the same.
+// exact reports whether everything agrees.
 func (r *Report) exact() bool {
 	return r.First == nil && r.SamePlace == r.Allocations && r.SegmentScore() == 1 && r.FinalScore() == 1
 }
@@ -136,7 +136,7 @@ func grouped(n int) string {
 	return s
 }
 
-// Sentence says how the emulation did, with sizes in units u.
+// Sentence says how well the emulation did, with sizes in units u.
 func (r *Report) Sentence(u timeline.Units) string {
 	var b strings.Builder
 	if r.SamePlace == r.Allocations {
@@ -172,21 +172,20 @@ func (r *Report) Sentence(u timeline.Units) string {
 	return b.String()
 }
 
-// Reason is why a recording is refused.
+// Reason says why a recording is refused.
 type Reason uint8
 
 // The reasons of a Refusal.
 const (
 	// NotCachingAllocator: the device's memory is not handed out by PyTorch's caching allocator for GPUs.
 	NotCachingAllocator Reason = iota
-	// NoAllocations: the recording has no alloc event, so that there is nothing to replay.
+	// NoAllocations: the recording has no alloc event, so there is nothing to replay.
 	NoAllocations
-	// NoSegments: the recording has neither segment events nor segments, so that there is nothing to compare
-	// with.
+	// NoSegments: the recording has neither segment events nor segments, so there is nothing to compare with.
 	NoSegments
 	// BeginningLost: the recording begins in the middle and has no final state to rebuild its beginning from.
 	BeginningLost
-	// EventsMissing: events within the recording are missing, so that the replay would go astray for no fault
+	// EventsMissing: events within the recording are missing, so the replay would go wrong through no fault
 	// of its own.
 	EventsMissing
 	// StateUnknown: the state at the start could not be rebuilt.
@@ -202,10 +201,10 @@ var reasonNames = [...]string{
 // String returns the reason's name in reports.
 func (r Reason) String() string { return reasonNames[r] }
 
-// ErrRefused is what every Refusal is.
+// ErrRefused matches every Refusal.
 var ErrRefused = errors.New("this recording cannot be replayed")
 
-// Refusal is the error of a recording that Replay cannot simulate.
+// Refusal is the error for a recording that Replay cannot simulate.
 type Refusal struct {
 	Reason Reason
 	// Text says what is missing and what to do, in lower case.

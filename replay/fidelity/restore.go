@@ -12,27 +12,25 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-// A recording that begins in the middle says where every block was that it frees or that outlives it, and
-// what each asked for, but of those that it frees not how large they were: a large block keeps up to 1 MiB
-// that was too little to split off when it was allocated, which was before the recording. Two facts give most
-// of these rests back.
+// A recording that begins in the middle shows the place and the requested size of every older block that it
+// frees or that outlives it, but not the true size of those that it frees: a large block keeps up to 1 MiB
+// that was too little to split off when it was allocated, before the recording. Two facts recover most of
+// these rests.
 //
-// First, no hole of the large pool is 1 MiB or smaller: what is split off is larger, and so is every block
-// that is freed. A gap of that size behind a block is the block's rest.
+// First, no hole of the large pool is 1 MiB or smaller: split-off rests are larger, and so is every freed
+// block. So a gap of that size after a block is the block's rest.
 //
-// Second, a request gets the begin of a hole. The first block that is put within 1 MiB behind a block of
-// unknown size, while that one lives, was put at the begin of the hole between them, and so tells where the
-// rest ends:
+// Second, a request gets the beginning of a hole. The first block put within 1 MiB after a live block of
+// unknown size was put at the beginning of the hole after it, and so shows where the rest ends:
 //
 //	at the start   [ block, asked for ####............ hole ............ ]
 //	later          [ block, asked for ####][ the first one put behind it ]
 //
-// This reads from the recorded decisions, and only the sizes of blocks that are older than the recording; the
-// report counts them (Rests). A block that is freed before anything is put behind it keeps the size of the
-// rule. Blocks beyond max_split_size_mb keep all of the hole that they were put in. Expandable segments and
-// small blocks have no rests.
+// This uses the recorded decisions, but only for the sizes of blocks older than the recording; the report
+// counts them (Rests). A block freed before anything is put after it keeps the size given by the rule. Blocks
+// beyond max_split_size_mb keep the whole hole. Expandable segments and small blocks have no rests.
 
-// piece is a block at the start whose size the recording does not tell, with a hole behind it.
+// piece is a block at the start whose size the recording does not show, followed by a hole.
 type piece struct {
 	end     uint64 // by the rule
 	segment int
@@ -64,7 +62,7 @@ func (r *replay) restore(ctx context.Context) error {
 	for i := range segments {
 		for k, b := range segments[i].Blocks {
 			if b.State == allocator.PendingFree {
-				// Restored as allocated and freed by this replay, which then knows the event.
+				// Restored as allocated and then freed by this replay, which then knows the event.
 				segments[i].Blocks[k].State = allocator.Allocated
 				pending = append(pending, b.Addr)
 			}
@@ -91,8 +89,7 @@ func (r *replay) restore(ctx context.Context) error {
 	return nil
 }
 
-// segmentsOf returns a state's segments, how many blocks are active in them, and which have a size that is
-// not known.
+// segmentsOf returns a state's segments, how many blocks are active in them, and the blocks of unknown size.
 func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocator.Segment, active int, unknown []piece) {
 	a, settings := &r.d.Allocs, &r.report.Settings
 	segments = make([]allocator.Segment, len(state.Segments))
@@ -135,14 +132,14 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 	return segments, active, unknown
 }
 
-// unsplit reports whether the block of a request is beyond what is split.
+// unsplit reports whether the block of a request is too large to be split.
 func unsplit(s *allocator.Settings, requested int64) bool {
 	return s.MaxSplitSize > 0 && s.Round(requested) >= s.MaxSplitSize
 }
 
-// findPools finds which runs of expandable segments are of the pool of small blocks, which the trace does not
-// say where an event mapped them: by a block in the run, else by the first one that is put there, else by the
-// size, a multiple of the pool's page.
+// findPools finds the runs of expandable segments that belong to the small pool, which the trace does not say
+// for runs mapped by an event: by a block in the run, else by the first block put there, else by the size, a
+// multiple of the pool's page.
 func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) error {
 	settings := &r.report.Settings
 	small := func(requested int64) bool {
@@ -183,22 +180,22 @@ func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) er
 	})
 }
 
-// rangeKey tells the ranges of expandable segments apart: each pool and stream has one, which is never full.
+// rangeKey identifies a range of expandable segments: each pool and stream has one, which is never full.
 type rangeKey struct {
 	stream allocator.Stream
 	pool   traces.Pool
 	small  bool
 }
 
-// extent is what is known of a range.
+// extent holds what is known about a range.
 type extent struct {
 	from, until uint64 // of what was seen mapped
 	mapped      int64
-	over        bool // everything was unmapped, and the range given up
+	over        bool // everything was unmapped, and the range released
 }
 
-// findBases finds where ranges begin of which the first pages are not mapped at the start: the lowest address
-// that something is mapped at later, while the range lasts. PyTorch maps the lowest unmapped pages first.
+// findBases finds the beginnings of ranges whose first pages are not mapped at the start: the lowest address
+// mapped later while the range exists. PyTorch maps the lowest unmapped pages first.
 func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) error {
 	seen := map[rangeKey]*extent{}
 	for _, s := range segments {
@@ -244,13 +241,13 @@ func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) er
 	return err
 }
 
-// keyOf returns the range that a segment_map is of: the small pool maps single pages, which are smaller than
-// the large pool's.
+// keyOf returns the range of a segment_map: the small pool maps single pages, which are smaller than the
+// large pool's.
 func (r *replay) keyOf(e traces.Event) rangeKey {
 	return rangeKey{r.rank[e.Stream], r.poolOf(e), e.Size == torchalloc.Granularity}
 }
 
-// findRests moves the ends of the blocks of unknown size to where the first block behind them is put.
+// findRests moves the ends of the blocks of unknown size to the place of the first block after them.
 func (r *replay) findRests(ctx context.Context, segments []allocator.Segment, unknown []piece) error {
 	if len(unknown) == 0 {
 		return nil

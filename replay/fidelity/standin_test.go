@@ -18,10 +18,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
-// TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail: what PyTorch's CUDA allocator did on the stand-in,
-// as its own recorder tells it, is what the emulation does with the same requests: every block, every segment
-// event, the final state. The release is the one that the recording names, and without that the rules are
-// found.
+// TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail: given the same requests, the emulation does exactly
+// what PyTorch's CUDA allocator did on the stand-in according to its own recorder: every block, every segment
+// event, the final state. The release is the one that the recording names; without it the rules are found.
 func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 	lib := standintest.Library(t)
 	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:24", "roundup_power2_divisions:4", "garbage_collection_threshold:0.5"} {
@@ -55,7 +54,7 @@ func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 				if !rep.TorchRecorded || rep.Settings.Torch != allocator.TorchOf(tr.Setting) {
 					t.Errorf("%s: the release of the recording is not taken: %+v", name, rep.Settings)
 				}
-				// A recording of somebody else's names neither release nor device.
+				// A recording made without gmemtop names neither release nor device.
 				tr.Settings = withoutOurs(tr.Settings)
 				if rep, err = fidelity.Replay(context.Background(), built(t, tr)); err != nil {
 					t.Fatalf("%s without its release: %v", name, err)
@@ -98,7 +97,7 @@ func built(t *testing.T, tr *traces.Trace) *timeline.Device {
 	return nil
 }
 
-// withoutOurs leaves out what PyTorch does not record.
+// withoutOurs drops the settings that PyTorch does not record.
 func withoutOurs(list []traces.Setting) []traces.Setting {
 	var theirs []traces.Setting
 	for _, s := range list {

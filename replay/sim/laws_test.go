@@ -53,8 +53,8 @@ func TestSimulatedPeakEqualsPlannedPeak(t *testing.T) {
 	}
 }
 
-// TestTheSimulatorDoesNotTakeThePlansWord: footprint and peak come from what is carried out, whatever the
-// plan says of itself.
+// TestTheSimulatorDoesNotTakeThePlansWord: footprint and peak come from the steps carried out, whatever the
+// plan claims.
 func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 	for seed := range uint64(60) {
 		p, pl := random(t, seed, 0.7)
@@ -64,7 +64,7 @@ func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 				top = max(top, x.Offset+x.Size)
 			}
 		}
-		for s := -1; s < len(pl.Steps); s++ { // moment by moment, from lifetimes instead of from what changes
+		for s := -1; s < len(pl.Steps); s++ { // moment by moment, from lifetimes instead of changes
 			var live int64
 			for _, x := range pl.Instances {
 				if int(x.From) <= s && s < int(x.To) {
@@ -85,8 +85,8 @@ func TestTheSimulatorDoesNotTakeThePlansWord(t *testing.T) {
 	}
 }
 
-// TestUsageOfUntouchedBuffersReachesThePeak holds for recordings that know no accesses: every buffer counts
-// while it lives.
+// TestUsageOfUntouchedBuffersReachesThePeak is for recordings without accesses: every buffer counts while it
+// lives.
 func TestUsageOfUntouchedBuffersReachesThePeak(t *testing.T) {
 	p := *plantest.Chain(5, 1<<20, 1000)
 	p.Ops = append([]plan.Op(nil), p.Ops...)
@@ -192,8 +192,8 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 	}{{1 << 30, false}, {1 << 27, true}} {
 		q := *p
 		q.Hardware.D2H.BytesPerSecond, q.Hardware.H2D.BytesPerSecond = c.bytesPerSecond, c.bytesPerSecond
-		// act0 leaves behind forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3
-		// to op 8.
+		// act0 leaves after forward0 (op 1) and returns for backward0 (op 9); its memory is gone from op 3 to
+		// op 8.
 		pl, err := plan.Assemble(&q, plan.Decisions{Absences: []plan.Absence{{Buffer: 0, After: 1, Release: 3, Fetch: 8, Before: 9}}})
 		if err != nil {
 			t.Fatal(err)
@@ -215,8 +215,8 @@ func TestASwapThatDoesNotFitItsGapStallsByTheDifference(t *testing.T) {
 	}
 }
 
-// TestTwoIterationsPlannedAsOneAreMeasuredAsOne: a plan may span several iterations, and its figures are
-// those of one.
+// TestTwoIterationsPlannedAsOneAreMeasuredAsOne: a plan may span several iterations, and its figures are for
+// one.
 func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 	figures := func(m plan.Measurement) [6]int64 {
 		return [6]int64{m.StepTime, m.StepP95, m.Stall, m.RecomputeTime, m.SwappedOut, m.SwappedIn}

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// A float64 that counts nanoseconds has steps of more than a millionth from some seconds on: what is left of
-// a step may then be too little to move the clock.
+// From some seconds on, a float64 that counts nanoseconds is coarser than a millionth of one: the rest of a
+// step may then be too little to move the clock.
 func TestIterationsOfHoursEnd(t *testing.T) {
 	for seed := range uint64(200) {
 		p, pl := random(t, seed, 0.8)

@@ -11,23 +11,23 @@ import (
 
 // Online allocators.
 //
-// An online allocator runs on the host, in program order, and needs no time to decide. What costs time is
-// what it asks of the driver, and that it sometimes has to wait for the device: an allocation that the driver
-// refuses makes it give its cache back, which is only safe when all work is done. The first iterations fill
-// its cache, so the iteration that is timed is the one behind them.
+// An online allocator runs on the host, in program order, and needs no time to decide. Its driver calls cost
+// time, and so do waits for the device: an allocation that the driver refuses makes it release its cache,
+// which is only safe when all work is done. The first iterations fill its cache, so the timed iteration is
+// the one after them.
 //
-// Footprint: an allocator with a cache holds more than it needs as long as nobody minds. What it needs is the
-// smallest cap under which the iteration completes, between the peak of live bytes and what the allocator
-// holds uncapped (allocator.SmallestCap). For allocators without a cache the peak is the footprint.
+// Footprint: without pressure, an allocator with a cache holds more than it needs. Its need is the smallest
+// cap under which the iteration completes, between the peak of live bytes and the uncapped size
+// (allocator.SmallestCap). For allocators without a cache the peak is the footprint.
 //
 // Complexity: O(steps log blocks) a run, and at most a dozen runs. Rejected: counting the first iteration (a
 // program trains for thousands).
 
-// warmUp is how many iterations run before the one that is timed.
+// warmUp is how many iterations run before the timed one.
 const warmUp = 2
 
 // unlimited is the memory of a device without a limit, in bytes; an allocator may reserve as many addresses,
-// so that it has to leave room for sums.
+// so sums of such sizes must not overflow.
 const unlimited = int64(1) << 44
 
 // host is an online allocator with the blocks that the program holds.
@@ -83,8 +83,8 @@ func (h *host) free(i plan.InstanceID) error {
 	return h.a.Free(block)
 }
 
-// iterate runs the allocator through one iteration. each, where not nil, is told the figures before and
-// behind each call.
+// iterate runs the allocator through one iteration. each, if not nil, gets the figures before and after each
+// call.
 func (h *host) iterate(ctx context.Context, each func(step int, before, after allocator.Stats)) error {
 	for s := range h.r.pl.Steps {
 		if s%checkEvery == 0 && ctx.Err() != nil {
@@ -112,8 +112,7 @@ func (h *host) iterate(ctx context.Context, each func(step int, before, after al
 	return nil
 }
 
-// completes reports whether n iterations run, one behind the other, under a cap; and the allocator as it is
-// then.
+// completes reports whether n iterations in a row complete under a cap, and returns the allocator afterwards.
 func (r *run) completes(ctx context.Context, limit int64, n int) (*host, bool, error) {
 	h, err := newHost(r, limit)
 	for k := 0; err == nil && k < n; k++ {
@@ -151,13 +150,13 @@ func (r *run) byPolicy(ctx context.Context) error {
 	r.m.Reserved = held
 	limit := int64(0)
 	if r.opt.Cap > 0 && held > r.opt.Cap && allocator.Caches(r.online) {
-		limit = max(r.opt.Cap, need) // over the cap it is timed where it just completes
+		limit = max(r.opt.Cap, need) // if it needs more than the cap, time it where it just completes
 	}
 	r.m.Footprint = need
 	return r.timed(ctx, limit)
 }
 
-// needs returns what the allocator holds at the most where nothing limits it, and the smallest cap.
+// needs returns the most that the allocator holds without a limit, and the smallest cap.
 func (r *run) needs(ctx context.Context) (held, smallest int64, err error) {
 	free, ok, err := r.completes(ctx, 0, warmUp)
 	switch {
@@ -173,8 +172,9 @@ func (r *run) needs(ctx context.Context) (held, smallest int64, err error) {
 }
 
 // CachingNeeds returns the smallest memory, in bytes, in which PyTorch's caching allocator with these
-// settings serves iterations of a placed plan, whose addresses it ignores. It takes and gives back memory in
-// the order of the plan's steps: of copies it knows no time, so what one delays on a device is not in it.
+// settings serves iterations of a placed plan, whose addresses it ignores. It allocates and frees in the
+// order of the plan's steps. It does not model the time of copies, so delays that they cause on a device are
+// not included.
 func CachingNeeds(ctx context.Context, p *plan.Problem, pl *plan.Plan, s allocator.Settings) (int64, error) {
 	if pl.SectionBytes != 0 {
 		return 0, errors.New("simulate: PyTorch's allocator has no sections of a tensor: plan without them")
@@ -203,8 +203,8 @@ func (r *run) smallestCap(ctx context.Context, held int64) (int64, error) {
 	})
 }
 
-// timed runs the warm iterations under a cap and then the one that counts, the host waiting for the device
-// where the allocator does.
+// timed runs the warm-up iterations under a cap and then the timed one; the host waits for the device
+// whenever the allocator does.
 func (r *run) timed(ctx context.Context, limit int64) error {
 	h, ok, err := r.completes(ctx, limit, warmUp)
 	if err != nil || !ok {

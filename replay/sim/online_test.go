@@ -52,7 +52,7 @@ func TestAnOnlineAllocatorCompletesUnderItsFootprintAndHoldsAtLeastWhatIsAlive(t
 	}
 }
 
-func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
+func TestTheDirectAllocatorPaysForTheDriver(t *testing.T) {
 	p := *plantest.Chain(6, 1<<22, 50_000)
 	p.Hardware.MallocTime, p.Hardware.FreeTime = 100_000, 200_000
 	step := map[string]int64{}
@@ -76,7 +76,7 @@ func TestTheDriverIsPaidForByTheDirectAllocator(t *testing.T) {
 }
 
 // TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes: its footprint says that it does not fit,
-// and its time is still known.
+// but its time is still known.
 func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testing.T) {
 	tried := 0
 	for seed := range uint64(20) {
@@ -119,8 +119,8 @@ func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testin
 	}
 }
 
-// What cannot be simulated is refused with a reason: nothing is measured of it.
-func TestWhatCannotBeSimulatedIsRefused(t *testing.T) {
+// Plans that cannot be simulated are refused with a reason, and nothing is measured.
+func TestPlansThatCannotBeSimulatedAreRefused(t *testing.T) {
 	vast := plantest.Chain(4, 1<<43, 1_000_000)
 	keep, err := pool.Baselines()[0].Plan(context.Background(), vast, plan.Request{})
 	if err != nil {

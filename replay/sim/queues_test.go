@@ -12,9 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// What each queue costs, in programs so small that the times can be worked out by hand.
+// The cost of each queue, in programs so small that the times can be computed by hand.
 
-// ran carries decisions out.
+// ran simulates decisions.
 func ran(t *testing.T, p *plan.Problem, d plan.Decisions) (*plan.Plan, plan.Measurement) {
 	t.Helper()
 	pl, err := plan.Assemble(p, d)
@@ -34,8 +34,8 @@ func ran(t *testing.T, p *plan.Problem, d plan.Decisions) (*plan.Plan, plan.Meas
 	return pl, m
 }
 
-// TestTheDeviceWaitsForAHostThatIssuesSlowly: four ops of 1 µs each; what the host spends on each is hidden
-// as long as it is less.
+// TestTheDeviceWaitsForAHostThatIssuesSlowly runs four ops of 1 µs each; the host's time per op is hidden if
+// it is less.
 func TestTheDeviceWaitsForAHostThatIssuesSlowly(t *testing.T) {
 	for _, c := range []struct{ launch, gap, want int64 }{{0, 0, 4000}, {400, 0, 400 + 4*1000}, {3000, 0, 4*3000 + 1000}, {0, 3000, 4*3000 + 1000}, {1000, 2000, 4*3000 + 1000}} {
 		b := plantest.New()
@@ -64,16 +64,16 @@ func TestStreamsRunSideBySideUnlessOneNeedsTheOther(t *testing.T) {
 		}
 		b.P.Ops[b.Op("second", traces.PhaseForward, 3000, reads, []plan.BufferID{y})].Stream = 1
 		b.P.Buffers[y].Stream = 1
-		b.Op("both", traces.PhaseForward, 0, []plan.BufferID{x, y}, nil) // so that neither takes the other's bytes
+		b.Op("both", traces.PhaseForward, 0, []plan.BufferID{x, y}, nil) // so that neither reuses the other's bytes
 		if _, m := ran(t, b.End(), plan.Decisions{}); m.StepTime != want {
 			t.Errorf("needs %t: a step of %d ns, want %d", needs, m.StepTime, want)
 		}
 	}
 }
 
-// TestCopiesInOppositeDirectionsShareTheLinkAsFarAsTheHardwareSays: one buffer comes back from the moment on
-// at which another leaves, both of 1 MiB, for which the link takes 1 ms one way alone.
-func TestCopiesInOppositeDirectionsShareTheLinkAsFarAsTheHardwareSays(t *testing.T) {
+// TestOppositeCopiesShareTheLinkAsTheHardwareSays starts one buffer's return just when
+// another leaves. Both have 1 MiB, which the link alone moves one way in 1 ms.
+func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 	const alone = 1_000_000
 	for _, c := range []struct {
 		together float64

@@ -31,7 +31,7 @@ func serial(t *testing.T, seed uint64) (*plan.Problem, *plan.Plan) {
 	return p, pl
 }
 
-// work adds up what the first queue has to do under a plan: its ops, those that run again, and all copies.
+// work adds up the first queue's work under a plan: its ops, recomputed ops, and all copies.
 func work(p *plan.Problem, pl *plan.Plan) (sum int64) {
 	for _, s := range pl.Steps {
 		switch {
@@ -89,9 +89,9 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 	}
 }
 
-// TestHooksTakeTheirTimeWhereTensorsLeaveAndReturn: once any tensor leaves memory and returns, hooks are
-// called for every one that autograd saves, and where any op runs again they note those of the forward pass.
-func TestHooksTakeTheirTimeWhereTensorsLeaveAndReturn(t *testing.T) {
+// TestHooksTakeTimeIfTensorsLeaveAndReturn: once any tensor leaves memory and returns, hooks run for
+// every tensor that autograd saves, and if any op runs again they record the ops of the forward pass.
+func TestHooksTakeTimeIfTensorsLeaveAndReturn(t *testing.T) {
 	hooked, noted := 0, 0
 	for seed := range uint64(400) {
 		p := plantest.Random(seed, 10+int(seed%60))
@@ -144,7 +144,7 @@ func TestHooksTakeTheirTimeWhereTensorsLeaveAndReturn(t *testing.T) {
 	}
 }
 
-func TestWhatIsOnlyDiscardedHasNoHooks(t *testing.T) {
+func TestDiscardedTensorsHaveNoHooks(t *testing.T) {
 	b := plantest.New()
 	x := b.Buffer("x", 1<<20, timeline.Activation)
 	for range 2 {
@@ -190,7 +190,7 @@ func TestWithoutEnginesNothingOverlapsACopyOfItsQueue(t *testing.T) {
 	}
 }
 
-// What engines do to each other is nothing where there are none; and who has them is never slower for it.
+// Without engines, the share of a link means nothing; and engines never make a step slower.
 func TestWithoutEnginesTheirShareMeansNothing(t *testing.T) {
 	slower := 0
 	for seed := range uint64(100) {

@@ -2,9 +2,9 @@
 // or none, pinned host memory, launch gaps, the allocator in the loop.
 //
 // Its duties:
-//   - [Run] measures a plan: step time, stalls, traffic, footprint, and where asked for what each queue did when;
-//   - [Simulator] is the [plan.Evaluator] that planners are handed;
-//   - what it cannot simulate it refuses with a reason.
+//   - [Run] measures a plan: step time, stalls, traffic, footprint and, on request, what each queue did when;
+//   - [Simulator] is the [plan.Evaluator] for planners;
+//   - plans that it cannot simulate are refused with a reason.
 package sim
 
 import (
@@ -18,15 +18,15 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// Problem: when is each step of a program done, given that queues run side by side, each in order, that some
-// steps wait for steps of other queues, and that two copies in opposite directions slow each other down?
+// Problem: when is each step of a program done if queues run side by side, each in order, some steps wait for
+// steps of other queues, and two copies in opposite directions slow each other down?
 //
-// Way chosen: a wait always names an earlier step, so that where rates are constant one pass in program order
-// gives every time: a step begins when the host has issued it, its queue is free and what it waits for is
-// done. That pass is what planners call thousands of times. Where copies share a link (Hardware.Together <
-// 1), rates depend on what else is running, and [shared] advances from event to event instead. Without copy
-// engines copies are work of the first compute stream like any other: they share nothing, and what they take
-// is added to the step and no stall.
+// Chosen approach: a wait always names an earlier step, so with constant rates one pass in program order
+// gives every time: a step begins when the host has issued it, its queue is free and the step it waits for is
+// done. Planners call that pass thousands of times. If copies share a link (Hardware.Together < 1), rates
+// depend on what else is running, and [shared] advances from event to event instead. Without copy engines
+// copies are ordinary work of the first compute stream: they share nothing, and their time adds to the step
+// and is no stall.
 //
 // Complexity: O(steps) for the pass, O(steps x queues) for the events; no allocation beyond a few columns of
 // numbers. Rejected: events throughout (five times slower where nothing is shared); fixed time steps (wrong
@@ -35,7 +35,7 @@ import (
 // Not simulated: compute that slows down because copies use the device's memory bandwidth; ops of two streams
 // that share the multiprocessors; clocks that fall under load. The device target measures all three.
 
-// Options say what to record beside the totals.
+// Options say what to record besides the totals.
 type Options struct {
 	// Spans records what each queue did; Usage memory over time.
 	Spans, Usage bool
@@ -76,9 +76,9 @@ type run struct {
 	settings allocator.Settings
 }
 
-// Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error that
-// says why where it cannot simulate a plan. The plan must have passed [plan.Validate]; Run does not look for
-// what that would have found.
+// Run simulates one iteration of a plan. It returns the context's error when cancelled, and an error with the
+// reason if it cannot simulate a plan. The plan must have passed [plan.Validate]; Run does not repeat its
+// checks.
 func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan.Measurement, error) {
 	began := time.Now()
 	if pl.SectionBytes != 0 {
@@ -110,7 +110,7 @@ func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan
 	return r.m, nil
 }
 
-// duration returns how long a step takes on its queue when nothing shares it.
+// duration returns how long a step takes on its queue without sharing.
 func (r *run) duration(s *plan.Step) int64 {
 	switch s.Kind {
 	case plan.Run:
@@ -129,7 +129,7 @@ func (r *run) duration(s *plan.Step) int64 {
 	return 0
 }
 
-// launch returns what the host spends to issue a step.
+// launch returns the host's time to issue a step.
 func (r *run) launch(s *plan.Step) int64 {
 	switch s.Kind {
 	case plan.Run, plan.Again:
@@ -142,7 +142,7 @@ func (r *run) launch(s *plan.Step) int64 {
 
 const checkEvery = 1 << 14
 
-// issueAll works out when the host issues each step, where it never has to wait for the device.
+// issueAll computes when the host issues each step, if it never has to wait for the device.
 func (r *run) issueAll() {
 	var host int64
 	for s := range r.pl.Steps {
@@ -163,7 +163,7 @@ func (r *run) pass(ctx context.Context) error {
 	return nil
 }
 
-// step places one step on its queue, all before it being placed.
+// step places one step on its queue, after all earlier steps.
 func (r *run) step(s int) {
 	st := &r.pl.Steps[s]
 	switch st.Kind {
@@ -185,7 +185,7 @@ func (r *run) step(s int) {
 	}
 }
 
-// begin notes that a step that could have begun at free begins at start, held up by a copy in between.
+// begin records that a step that could have begun at free begins at start, delayed by a copy.
 func (r *run) begin(s int, q int16, free, start int64) {
 	r.start[s] = start
 	if start <= free || int(q) >= r.p.Streams {
@@ -222,7 +222,7 @@ func (r *run) shared(ctx context.Context) error {
 	}
 	done := make([]bool, len(r.pl.Steps))
 	head := make([]int, k)
-	left := make([]float64, k) // what is left of the running step, in nanoseconds at full speed; negative where none runs
+	left := make([]float64, k) // the rest of the running step, in nanoseconds at full speed; negative if none runs
 	for q := range left {
 		left[q] = -1
 	}
@@ -290,7 +290,7 @@ func (r *run) shared(ctx context.Context) error {
 			if left[q] < 0 {
 				continue
 			}
-			last := now+left[q]/rates[q] <= next // then it is done, even where what is left is too little for a float64 to add to now
+			last := now+left[q]/rates[q] <= next // then it is done, even if the rest is too little for a float64 to add to now
 			left[q] -= (next - now) * rates[q]
 			if last || left[q] < 1e-6 {
 				s := lists[q][head[q]]
@@ -303,8 +303,8 @@ func (r *run) shared(ctx context.Context) error {
 	}
 }
 
-// totals fills the measurement from the times and from what the program takes and gives back: the plan's own
-// figures are what they are compared with.
+// totals fills the measurement from the times and from the program's allocations and frees, which are later
+// compared with the plan's own figures.
 func (r *run) totals() {
 	var last, live int64
 	take := func(i plan.InstanceID) { // from here on the instance has its bytes

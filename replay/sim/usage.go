@@ -7,19 +7,18 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
-// freed is an instance that was given back, and how far compute was in the program then.
+// freed is a freed instance, and how far compute had come in the program by then.
 type freed struct {
 	instance plan.InstanceID
 	compute  int64
 }
 
-// clip ends, at the moment an instance is first touched, those whose bytes it takes over: copies and other
-// streams need not wait until all compute has come to the place in the program where that memory was given
-// back.
+// clip ends, when an instance is first touched, the instances whose bytes it takes over: copies and other
+// streams need not wait until all compute has reached the place in the program where that memory was freed.
 func (r *run) clip(frees []freed, taker plan.InstanceID, at int64, to []int64) {
 	x := &r.pl.Instances[taker]
 	if r.pl.Policy != nil {
-		return // it takes what it has: nothing is handed on before its time
+		return // it already has its memory: nothing was taken over early
 	}
 	for k := len(frees) - 1; k >= 0 && frees[k].compute > at; k-- {
 		y := &r.pl.Instances[frees[k].instance]
@@ -29,8 +28,8 @@ func (r *run) clip(frees []freed, taker plan.InstanceID, at int64, to []int64) {
 	}
 }
 
-// usage works out memory in use over time: an instance takes its memory when its first step begins, and gives
-// it back when its last one is done, copies in flight included.
+// usage computes memory in use over time: an instance takes its memory when its first step begins, and
+// releases it when its last step is done, including copies in flight.
 func (r *run) usage() {
 	n := len(r.pl.Instances)
 	from, to, taken := make([]int64, n), make([]int64, n), make([]int64, n)

@@ -66,7 +66,7 @@ def trained(p):
 
 
 def full(p):
-    """Runs into the card's end, where the cache is given back, and then asks for more than there is."""
+    """Fills the card until the cache is released, and then asks for more than there is."""
     for _ in range(12):
         p.held.append(p.bytes(40_000_001))
     del p.held[::2]
@@ -81,7 +81,7 @@ def full(p):
 
 
 def share(p):
-    """The same within a share of the card that the program allows itself."""
+    """The same within the share of the card that the program allows itself."""
     torch.cuda.set_per_process_memory_fraction(0.5)
     for _ in range(8):
         p.held.append(p.bytes(40_000_001))
