@@ -91,7 +91,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that come again and again, from the host, as a data loader would bring them.
+    # Four batches that repeat, from the host, as from a data loader.
     data = [torch.randint(args.vocabulary, (args.batch, args.sequence + 1)) for _ in range(4)]
 
     for step in range(args.steps):

@@ -4,9 +4,9 @@
     gmemtop run -- python examples/mlp.py
     gmemtop record -o mlp.gmt -- python examples/mlp.py --steps 30
 
-Fully connected layers with ReLU between them, as many as --layers says, with Adam, in float32: the plainest network there is, of which every
-tensor can be counted by hand. The defaults have 121 M parameters. On a machine without a GPU, --batch 64 --width 128 takes a millisecond
-a step.
+Fully connected layers (--layers of them) with ReLU between them, with Adam, in float32: the plainest network
+there is, small enough to count every tensor by hand. The defaults have 121 M parameters. On a machine without a
+GPU, --batch 64 --width 128 takes a millisecond a step.
 """
 import argparse
 import os
@@ -28,7 +28,7 @@ def parse():
     p.add_argument("--layers", type=int, default=9, help="fully connected layers, the last included")
     p.add_argument("--width", type=int, default=4096)
     p.add_argument("--classes", type=int, default=10)
-    p.add_argument("--dropout", type=float, default=0.0, help="share of the activations that are dropped behind each ReLU")
+    p.add_argument("--dropout", type=float, default=0.0, help="share of the activations that are dropped after each ReLU")
     p.add_argument("--lr", type=float, default=1e-4)
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
@@ -57,7 +57,7 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that come again and again, from the host, as a data loader would bring them.
+    # Four batches that repeat, from the host, as from a data loader.
     data = [(torch.randn(args.batch, args.inputs), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
 
     for step in range(args.steps):

@@ -1,4 +1,5 @@
-"""Run the script that is named, and then print what torch's allocator held at most: "counted ALLOCATED RESERVED", in bytes."""
+"""Run a given script, and then print the most that torch's allocator held: "counted ALLOCATED RESERVED", in
+bytes."""
 import runpy
 import sys
 

@@ -1,4 +1,4 @@
-"""Train a small network by DDP over NCCL, one GPU a rank, as torchrun starts it."""
+"""Train a small network by DDP over NCCL, one GPU per rank, started by torchrun."""
 import os
 import time
 

@@ -1,4 +1,4 @@
-"""Say what torch knows of the GPU that CUDA_VISIBLE_DEVICES leaves, as one line of JSON."""
+"""Print what torch knows about the GPU in CUDA_VISIBLE_DEVICES, as one line of JSON."""
 import json
 import platform
 

@@ -1,4 +1,5 @@
-"""Run out of the memory that is named, in MiB, write torch's snapshot to the file that is named, and print torch's message."""
+"""Run out of a given amount of memory, in MiB, write torch's snapshot to a given file, and print torch's
+message."""
 import sys
 
 import torch

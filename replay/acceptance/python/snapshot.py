@@ -1,4 +1,5 @@
-"""Train a little, write a memory snapshot to the file that is named, and print what torch counts at that moment, as one line of JSON."""
+"""Train a little, write a memory snapshot to a given file, and print torch's counts at that moment, as one line
+of JSON."""
 import json
 import sys
 

@@ -1,8 +1,9 @@
-"""Train on a GPU, and print of each step whether a plan was on, what torch's allocator had allocated at most and reserves, and what the driver says that is used.
+"""Train on a GPU, and print for each step whether a plan was on, the peak of torch's allocated bytes, its
+reserved bytes, and the bytes in use according to the driver.
 
 usage: counted.py STOP
 
-It trains until the file STOP is there.
+It trains until the file STOP exists.
 """
 import os
 import sys

@@ -2,8 +2,9 @@
 
 usage: exactly.py SCRIPT [ARGUMENT...]
 
-A step's line is a digest of all parameters, gradients, buffers and the optimizer's state behind it. STEPS in the environment is how many are run; without it as many as come until the file
-that STOP names is there. While there is one that HOLD names, no further step begins.
+A step's line is a digest of all parameters, gradients, buffers and optimizer state after it. STEPS in the
+environment is how many steps to run; without it, steps run until the file named by STOP exists. While the file
+named by HOLD exists, no further step begins.
 """
 import gc
 import os
@@ -19,7 +20,8 @@ digests, modules = [], []
 
 
 def digest(t):
-    """A sum of a tensor's words, each weighed with an odd number that its place gives it: no single change leaves it as it is."""
+    """A sum of a tensor's words, each weighted by an odd number that depends on its position: any single change
+    changes the sum."""
     words = t.detach().cpu().contiguous().flatten().view(torch.int32).to(torch.int64)
     return int((words * (2 * torch.arange(words.numel()) + 1)).sum())
 

@@ -1,4 +1,4 @@
-"""Train a model whose layers lie on two GPUs in turn.
+"""Train a model whose layers alternate between two GPUs.
 
 usage: split.py STEPS
 """
@@ -11,7 +11,7 @@ torch.manual_seed(3)
 
 
 class Split(torch.nn.Module):
-    """Layers on one GPU and then on the other, twice: what is saved for backward lies on both."""
+    """Layers on one GPU and then on the other, twice: tensors saved for backward lie on both."""
 
     def __init__(self):
         super().__init__()

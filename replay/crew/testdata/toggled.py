@@ -1,10 +1,12 @@
-"""Train on a GPU, and print what each step learnt, and at the end what is left in the process beside the training.
+"""Train on a GPU, and print what each step learnt and, at the end, what is left in the process besides the
+training.
 
 usage: toggled.py
 
-A step's line is a digest of all parameters, gradients, buffers and the optimizer's state behind it. STEPS in the environment is how many are run; without it as
-many as come until the file that STOP names is there and no thread runs beside the training. While there is one that HOLD names, no further step begins. The last line holds no figure of the training's
-own: a run that nobody watched prints the same.
+A step's line is a digest of all parameters, gradients, buffers and optimizer state after it. STEPS in the
+environment is how many steps to run; without it, steps run until the file named by STOP exists and no thread
+runs besides the training. While the file named by HOLD exists, no further step begins. The last line holds no
+figure of the training itself: an unwatched run prints the same.
 """
 import gc
 import hashlib
@@ -21,7 +23,8 @@ WIDTH = 64
 
 
 class Net(torch.nn.Module):
-    """Layers that save what is worth moving and what one op makes again, random numbers, and statistics that are no parameters."""
+    """Layers that save tensors worth moving and tensors that one op can recompute, random numbers, and statistics
+    that are not parameters."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +49,7 @@ def left():
     """What an agent could leave behind, in words and figures."""
     gc.collect()
     torch.cuda.synchronize()
-    torch.empty(1, pin_memory=True)  # torch takes pinned memory back that copies have read when it is asked for some
+    torch.empty(1, pin_memory=True)  # torch reclaims pinned memory of finished copies on the next request
     tables = sum(len(t) for n, t in vars(hooks).items() if n.startswith("_global_") and isinstance(t, dict))
     steps = sum(len(t) for n, t in vars(optimizers).items() if n.startswith("_global_") and isinstance(t, dict))
     functions = torch._C._autograd._saved_tensors_hooks_disable, torch.cuda.CUDAGraph.replay, torch.cuda.CUDAGraph.capture_begin

@@ -1,9 +1,9 @@
-"""Runs small programs on PyTorch's own allocator and leaves a memory snapshot of each.
+"""Runs small programs on PyTorch's own allocator and writes a memory snapshot of each.
 
 usage: programs.py FOLDER SETTINGS
 
-Each program takes the whole card for itself. SETTINGS is PYTORCH_CUDA_ALLOC_CONF. A snapshot holds what an allocator's history in our recordings holds
-beside it: the release and the device. Prints the names of the programs.
+Each program has the whole card to itself. SETTINGS is PYTORCH_CUDA_ALLOC_CONF. A snapshot also holds what our
+recordings add to an allocator's history: the release and the device. Prints the names of the programs.
 """
 import os
 import pickle

@@ -1,21 +1,24 @@
-"""Runs programs on the real CUDA caching allocator of PyTorch and writes what it did.
+"""Runs programs on the real CUDA caching allocator of PyTorch and logs what it does.
 
-It reads JSON from standard input, one program a line: its lines in the language of the scripts of this package. The first line has the
-settings,
+It reads JSON from standard input, one program a line, as the program's lines in the language of this package's
+scripts. The first line has the settings,
 
     allocator caching [conf=SETTINGS] [fraction=SHARE] [memory=BYTES]
 
-and the others are malloc NAME SIZE [stream=N], free NAME, record NAME STREAM, sync STREAM, empty_cache, fraction SHARE, use_pool A,B,
-drop_pool A,B, enter A,B and leave A,B.
+and the others are malloc NAME SIZE [stream=N], free NAME, record NAME STREAM, sync STREAM, empty_cache,
+fraction SHARE, use_pool A,B, drop_pool A,B, enter A,B and leave A,B.
 
-It writes a line with the version of torch, then one line for each program: the device's free and total bytes at the start; for each
-statement its segment events, where the block is, and the totals after it; and at the end the segments with their blocks.
+It writes a line with the version of torch, then one line for each program: the device's free and total bytes at
+the start; for each statement its segment events, the block's place, and the totals after it; and at the end the
+segments with their blocks.
 
-PyTorch reads the allocator's settings once in a process, and some of its state outlives empty_cache. So every program runs in a process
-of its own, forked before CUDA is initialised: importing torch takes seconds, a fork takes milliseconds.
+PyTorch reads the allocator's settings once per process, and some of its state outlives empty_cache. So every
+program runs in a process of its own, forked before CUDA is initialised: importing torch takes seconds, a fork
+milliseconds.
 
-Streams are numbered in the order of their handles; 0 is the default stream. An event is not done before `sync`, or something else, waits
-for its stream. That needs the stand-in GPU in its late order, with polls that never run out.
+Streams are numbered in the order of their handles; 0 is the default stream. An event is not done until `sync`,
+or something else, waits for its stream. That needs the stand-in GPU in its late order, with polls that never run
+out.
 """
 
 import json
