@@ -10,19 +10,34 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// large are the sizes of a trace's allocations of at least a MiB, in their order, rounded up to 512 bytes.
-func large(tr *traces.Trace) (sizes []int64) {
+// large are the sizes of a trace's allocations of at least so many bytes, in their order, rounded up to 512.
+func large(tr *traces.Trace, least int64) (sizes []int64) {
 	for e := range tr.Events.Len() {
-		if ev := tr.Events.At(e); ev.Action == traces.Alloc && ev.Size >= 1<<20 {
+		if ev := tr.Events.At(e); ev.Action == traces.Alloc && ev.Size >= least {
 			sizes = append(sizes, (ev.Size+511)/512*512)
 		}
 	}
 	return sizes
 }
 
+// beside checks that a script allocates the same blocks of at least so many bytes under both allocators, and
+// that there are so many of them.
+func beside(t *testing.T, script string, least int64, blocks int) {
+	t.Helper()
+	p, said := one(t, estimate.RealOptions{Card: "h100"}, script)
+	r, modelled, err := program(t, estimate.Options{}, script)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, modelled)
+	}
+	got, want := large(r.Trace, least), large(p.Trace, least)
+	if len(want) < blocks || !slices.Equal(got, want) {
+		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want, said)
+	}
+}
+
 // TestQuickModelAllocatesAsReal where gradients meet: fresh ones, ones that something else holds, and views.
 func TestQuickModelAllocatesAsReal(t *testing.T) {
-	script := `
+	beside(t, `
 import torch, torch.nn as nn
 body = nn.ModuleList([nn.Conv2d(16, 16, 3, padding=1) for _ in range(4)]).cuda()
 optimizer = torch.optim.SGD(body.parameters(), lr=0.1)
@@ -35,15 +50,22 @@ while True:
     z = y.flatten(1)
     (z.sin() * z + z.view(8, 16, -1).transpose(1, 2).cos().reshape(8, -1)).sum().backward()
     optimizer.step(); optimizer.zero_grad()
-`
-	p, said := one(t, estimate.RealOptions{Card: "h100"}, script)
-	r, modelled, err := program(t, estimate.Options{}, script)
-	if err != nil {
-		t.Fatalf("%v\n%s", err, modelled)
-	}
-	got, want := large(r.Trace), large(p.Trace)
-	if len(want) < 30 || !slices.Equal(got, want) {
-		t.Errorf("with fake tensors the large blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want,
-			said)
-	}
+`, 1<<20, 30)
+}
+
+// TestQuickModelKnowsReductions along each dimension and all, of each width of numbers.
+func TestQuickModelKnowsReductions(t *testing.T) {
+	beside(t, `
+import torch
+for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int64):
+    for shape in ((6304, 768), (100000, 10), (3, 200000), (513, 7, 1025), (64, 16, 56, 56), (5000, 5001)):
+        x = torch.ones(shape, dtype=dtype, device="cuda")
+        for dim in (0, 1, -1, (0, 1), tuple(range(len(shape)))[1:], None):
+            x.sum() if dim is None else x.sum(dim, keepdim=dim == 0)
+        x[:, ::2].sum(0), x.transpose(0, 1).sum(0)
+        if dtype.is_floating_point: x.mean(0), torch.linalg.vector_norm(x)
+w = torch.ones(2, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+while True: w.sum().backward(); optimizer.step()
+`, 4097, 100)
 }

@@ -38,6 +38,9 @@ var source string
 //go:embed engine.py
 var engine string
 
+//go:embed reduction.py
+var reduction string
+
 //go:embed pretend.py
 var pretence string
 
@@ -231,7 +234,7 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	program := strings.Join([]string{pytorch.Agent(), world, training, stay, engine,
-		pretence, source}, "\n\n")
+		reduction, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

@@ -50,6 +50,7 @@ class _Timed(object):
 
     def __call__(self, *args, **kwargs):
         out = self.run.answer(self, args, kwargs)
+        self.run.takes(self, args, out)
         self.run.clock.now += self.run.duration(self, args, kwargs, out)
         return out
 
@@ -65,6 +66,17 @@ class Pretended(Within):
     """Counts what the pretended device holds."""
 
     bytes, peak = 0, 0
+    taking = 0  # what the op that runs takes for itself
+
+    def before(self, inputs, rows):
+        self.taking = 0
+        return ("cuda:0", 0, 0, 0, 0) if any(t.device.type == "cuda" for t in inputs) else None
+
+    def look(self, index):
+        return 0, 0
+
+    def took(self, was, now):
+        return self.taking, 0
 
     def add(self, on, size):
         if on != "cpu":
@@ -134,6 +146,7 @@ class Run(Taken):
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
         self.done, self.lifts, self.sums = False, (), None
+        self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
 
     # -- notes -----------------------------------------------------------------------------------------------------------------
 
@@ -195,6 +208,14 @@ class Run(Taken):
                     indices.append(index)
             return func(args[0], indices, *args[2:], **kwargs)
         return NotImplemented
+
+    def takes(self, op, args, out):
+        """Say what the op takes for itself, as far as that is known."""
+        tensor = self.torch.Tensor
+        if self.reductions is None or not args or not isinstance(args[0], tensor) or not isinstance(out, tensor):
+            return
+        if out.device.type == "cuda":
+            self.recorder.within.taking = self.reductions.taken(op._schema.name, args[0], out)
 
     def duration(self, op, args, kwargs, out):
         """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
