@@ -122,7 +122,7 @@ func lossLever(c *leverCase) (Lever, bool) {
 
 func microBatchLever(c *leverCase) (Lever, bool) {
 	scales := c.by[timeline.Activation] + c.by[timeline.Input]
-	if float64(scales) < 0.05*float64(c.total) || scales == 0 {
+	if float64(scales) < 0.05*float64(c.total) || scales == 0 || c.oneSample() {
 		return Lever{}, false
 	}
 	n, ok := c.saves(cutsOf(c.d, func(a timeline.AllocID) int64 {
