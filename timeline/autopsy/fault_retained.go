@@ -22,9 +22,17 @@ import (
 const retainedShare = 0.8
 
 // retained returns the blocks of finished rounds' forwards whose graphs their backward left, what the loop
-// made beside them, and in how many rounds; none where one round's backward freed a forward's.
+// made beside them (its batch, and losses up to the last backward), and in how many rounds; none where one
+// round's backward freed a forward's.
 func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 	all := c.rounds()
+	// Batches by their lines: what the first step brought came before anything told that it trains.
+	inputs, before := map[traces.StackID]bool{}, timeline.Start
+	for _, id := range c.live {
+		if c.d.Allocs.Category[id] == timeline.Input {
+			inputs[c.d.Allocs.Stack[id]] = true
+		}
+	}
 	for _, r := range all {
 		if r.backward == timeline.Never || r.end == timeline.Never {
 			continue
@@ -45,7 +53,13 @@ func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 			in++
 		}
 		ids = append(ids, live...)
-		beside = append(beside, c.beside(r.first, r.backward)...)
+		for _, id := range c.beside(before, r.first) {
+			if inputs[c.d.Allocs.Stack[id]] {
+				beside = append(beside, id)
+			}
+		}
+		beside = append(beside, c.beside(r.first, r.after)...)
+		before = r.after
 	}
 	return ids, beside, in
 }
