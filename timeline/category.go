@@ -2,6 +2,8 @@ package timeline
 
 import (
 	"runtime"
+	"slices"
+	"sort"
 	"sync"
 
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -158,6 +160,46 @@ func categorise(d *Device) {
 		part := c // each chunk walks the phases by itself
 		part.infer(from, to, recorded)
 	})
+	c.continued()
+}
+
+// continued gives the blocks of a forward that no backward followed, as of a step that ran out of memory, what
+// blocks of their stacks were in the forwards before: saved for the backward, if most were.
+func (c *categoriser) continued() {
+	from := Never // the first forward after the last backward
+	for _, x := range slices.Backward(c.track.changes) {
+		if x.phase == traces.PhaseBackward {
+			break
+		}
+		if x.phase == traces.PhaseForward {
+			from = x.at
+		}
+	}
+	if c.lifeless || from == Never {
+		return
+	}
+	a := &c.d.Allocs
+	first := AllocID(sort.Search(a.Len(), func(i int) bool { return a.Start[i] >= from }))
+	open := map[traces.StackID]int{} // how many more blocks were activations than were not
+	for i := first; int(i) < a.Len(); i++ {
+		if a.Category[i] == Unknown && a.Stack[i] >= 0 && c.kinds.Of(a.Stack[i]).Has(frames.KindModel) {
+			open[a.Stack[i]] = 0
+		}
+	}
+	for i := c.d.Begun(Start); i < first && len(open) > 0; i++ {
+		if n, ok := open[a.Stack[i]]; ok {
+			if a.Category[i] == Activation {
+				open[a.Stack[i]] = n + 1
+			} else {
+				open[a.Stack[i]] = n - 1
+			}
+		}
+	}
+	for i := first; int(i) < a.Len(); i++ {
+		if a.Category[i] == Unknown && open[a.Stack[i]] > 0 {
+			a.Category[i], a.Inferred[i] = Activation, true
+		}
+	}
 }
 
 // inChunks splits n allocations among as many goroutines as there are processors, in stretches long enough to
