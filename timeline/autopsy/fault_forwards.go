@@ -202,6 +202,11 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
 		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
+		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
+		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
+			f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+				changes: append(c.nextCall(beside), c.ungraphed(open)...)}
+		}
 	default:
 		f.Kind = "one_backward_for_many"
 		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
