@@ -66,6 +66,6 @@ func settingsFault(c *faultCase) (fault, bool) {
 	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its place.",
 		name)
 	f.sure(Certain, ownFigures)
-	f.lever.name, f.lever.command = "default_settings", "unset PYTORCH_CUDA_ALLOC_CONF"
+	f.lever.name, f.lever.command = "unset_allocator_settings", "unset PYTORCH_CUDA_ALLOC_CONF"
 	return f, true
 }

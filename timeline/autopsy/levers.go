@@ -311,7 +311,7 @@ var leverWords = map[string]string{
 	"expert_capacity":           "a capacity for each expert",
 	"balance_stages":            "dividing the layers equally",
 	"schedule_1f1b":             "Schedule1F1B",
-	"default_settings":          "the allocator's default settings",
+	"unset_allocator_settings":  "the allocator's default settings",
 	"free_outside":              "freeing what is outside of PyTorch",
 }
 
