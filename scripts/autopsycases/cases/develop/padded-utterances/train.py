@@ -48,7 +48,9 @@ def collate(lengths):
 
 
 draw = random.Random(3)
-lengths = [draw.randint(120, 640) for _ in range(24 * 7)] + [2950] + [draw.randint(120, 640) for _ in range(23)]
+lengths = (
+    [draw.randint(120, 640) for _ in range(24 * 7)] + [2950] + [draw.randint(120, 640) for _ in range(23)]
+)
 model = Speech().cuda()
 optimizer = torch.optim.Adam(model.parameters(), lr=3e-4)
 for batch in batches(lengths):
