@@ -1,4 +1,4 @@
-"""Trains a speech encoder on utterances of all lengths, which are padded on the GPU to the batch's longest."""
+"""Trains a speech encoder on utterances of all lengths; the GPU pads each batch to its longest."""
 
 import random
 import sys

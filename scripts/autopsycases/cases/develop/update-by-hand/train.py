@@ -33,7 +33,7 @@ class Online(nn.Module):
 
 model = Online().cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for step in range(120):
+for _ in range(120):
     x, y = torch.rand(1024, 2048).cuda(), torch.randint(10, (1024,)).cuda()
     losses = [F.cross_entropy(p, y) for p in model(x)]
     optimizer.zero_grad()
