@@ -41,6 +41,34 @@ func alike(tr *traces.Trace) error {
 	return nil
 }
 
+// crosses reports whether a step needs what autograd saved before the step.
+func crosses(tr *traces.Trace) bool {
+	touches := map[traces.OpID]uint64{}
+	for _, a := range tr.Accesses {
+		touches[a.Op] = a.Addr
+	}
+	for _, m := range tr.Marks {
+		if m.Kind != traces.MarkIteration {
+			continue
+		}
+		saved := map[uint64]bool{}
+		for i := range tr.Ops {
+			op := &tr.Ops[i]
+			if op.Start < m.Start || op.Start >= m.End {
+				continue
+			}
+			addr, known := touches[traces.OpID(i)]
+			switch name := tr.Text(op.Name); {
+			case name == plan.SaveOp:
+				saved[addr] = true
+			case name == plan.LoadOp && known && !saved[addr]:
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // varies reports whether the steps, which are alike, write tensors of other sizes, as where batches are padded
 // to the longest of their sequences.
 func varies(tr *traces.Trace) bool {

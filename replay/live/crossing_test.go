@@ -12,12 +12,15 @@ import (
 // A graph crosses from one step into the next: what was saved in the one is loaded in the other. Saves and
 // loads are written with the tensor's letter: +a -a, steps apart by |.
 func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
-	for _, c := range []struct{ what, steps, alike, numbered string }{
-		{"nothing crosses", "+a +b -b -a | +a +b -b -a", "+a +b -b -a | +a +b -b -a", "+a +b -b -a"},
-		{"one that was not described before", "-x +a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x"},
-		{"one that nobody saw being saved", "+a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x"},
-		{"its input is saved in both", "+f -f +f | +f -f -f +f", "+f -f +f | +f -f +f", "+f -f +f"},
-		{"a graph that is kept", "+a -a -a | +a -a -a", "+a -a | +a -a", "+a -a -a"},
+	for _, c := range []struct {
+		what, steps, alike, numbered string
+		crosses                      bool
+	}{
+		{"nothing crosses", "+a +b -b -a | +a +b -b -a", "+a +b -b -a | +a +b -b -a", "+a +b -b -a", false},
+		{"one that was not described before", "-x +a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x", true},
+		{"one that nobody saw being saved", "+a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x", true},
+		{"its input is saved in both", "+f -f +f | +f -f -f +f", "+f -f +f | +f -f +f", "+f -f +f", false},
+		{"a graph that is kept", "+a -a -a | +a -a -a", "+a -a | +a -a", "+a -a -a", false},
 	} {
 		tr := &traces.Trace{Strings: []string{"", plan.SaveOp, plan.LoadOp}}
 		for k, step := range strings.Split(c.steps, " | ") {
@@ -46,6 +49,9 @@ func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
 		if last := own(tr.Marks[1], true); got != c.alike || last != c.numbered {
 			t.Errorf("%s: compared are %s, want %s; numbered %s, want %s", c.what, got, c.alike, last,
 				c.numbered)
+		}
+		if crosses(tr) != c.crosses {
+			t.Errorf("%s: that it crosses is %v", c.what, !c.crosses)
 		}
 		if err := alike(tr); err != nil {
 			t.Errorf("%s: %v", c.what, err)

@@ -26,8 +26,8 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	var largest *plan.Problem
 	var of *traces.Trace
 	var uneven error
-	vary, steps := false, 0
-	for try := 1; try <= describeTries && (largest == nil || vary); try++ {
+	vary, crossed, steps := false, false, 0
+	for try := 1; try <= describeTries && (largest == nil || vary || crossed); try++ {
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
@@ -41,9 +41,11 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 			return nil, err
 		}
 		vary, steps = vary || varies(tr), steps+2
-		if largest == nil || p.Held() > largest.Held() {
+		if largest == nil || crossed || p.Held() > largest.Held() {
 			largest, of = p, tr
 		}
+		// from now on the process ends steps where no graph waits, if there is such a place
+		crossed = try == 1 && crosses(tr)
 	}
 	if largest == nil {
 		return nil, uneven

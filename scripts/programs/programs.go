@@ -82,6 +82,7 @@ var programs = []program{
 	loop("transformer-bf16", "the same, bf16 autocast", "transformer --bf16", ""),
 	loop("transformer-checkpointed", "the same, torch.utils.checkpoint around half of the layers",
 		"checkpointed", ""),
+	loop("gan", "torch, a GAN whose generator's graph waits for the critic's optimizer", "gan", ""),
 	loop("lbfgs", "torch, LBFGS", "lbfgs", ""),
 }
 

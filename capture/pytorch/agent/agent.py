@@ -293,11 +293,14 @@ class Agent:
             if settings.first and self.outbox.produced == WARM and not self.wishes.want:
                 # a short program would be over before a viewer has asked
                 self.wishes.want.append((self.wishes.how, settings.first, False, "", []))
+        window = windows.open
         windows.step_ended(step.begin, now)
         if windows.open is None:
             manager.manage()
             windows.begin(now)
         self.steps.next(now, skipped)
+        if window is not None and window is not windows.open and window.crossings and not manager.managed:
+            self.steps.end_elsewhere(window.crossings.bytes, self.optimizers.alive())
 
     # -- the sending thread ----------------------------------------------------------------------------------
 

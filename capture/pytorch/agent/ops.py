@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Iterator
 
 from .compat import dispatch_mode, is_innermost
+from .crossings import Crossings
 from .draws import draws
 from .lines import lines
 from .patch import Patches
@@ -64,6 +65,7 @@ class Ops(Window):
         self.storages = self.make_storages(torch, self.rows, self.phases, addresses, self.within)
         self.uses = Uses(self.storages)
         self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses)
+        self.crossings = Crossings()
         self.funcs: dict[Op, Traits] = {}
         self.mode: Any = None
         self.patches = Patches()
@@ -298,22 +300,27 @@ class Ops(Window):
     def saved_one(self, t: Tensor) -> None:
         """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the
         window."""
-        self._touched(t, "gmemtop::save", FORWARD)
+        for number in self._touched(t, "gmemtop::save", FORWARD):
+            self.crossings.save(number)
 
     def loaded(self, t: Tensor) -> None:
         """Autograd needs t again."""
-        self._touched(t, "gmemtop::load", BACKWARD)
+        for number in self._touched(t, "gmemtop::load", BACKWARD):
+            self.crossings.load(number, t.untyped_storage().nbytes())
 
-    def _touched(self, t: Tensor, name: str, phase: str) -> None:
+    def _touched(self, t: Tensor, name: str, phase: str) -> list[int]:
+        """Note a row, and return the numbers of the storages."""
         if self.rows.stopped:
-            return
+            return []
         try:
             now = self.clock()
             module = self.roles.module(phase) if phase == FORWARD else ""
             read = self.storages.of(t, known=True)
             self.rows.add(("o", now, 0, name, phase, module, read, [], [], False, 0))
+            return list(read)
         except Exception as e:
             self.rows.stop(e)
+            return []
 
     def rooting(self, on: bool) -> None:
         self.phases.rooting = on
@@ -325,6 +332,7 @@ class Ops(Window):
 
     def leaving_optimizer(self, optimizer: Optimizer) -> None:
         self.phases.outside = FORWARD
+        self.crossings.step(id(optimizer))
         if not self.rows.stopped:
             self.roles.state(optimizer)
 

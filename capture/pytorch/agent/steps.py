@@ -6,6 +6,7 @@ and one that is not torch.optim's end none.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,15 @@ class Steps:
             first, self.first = optimizer, weakref.ref(optimizer)
         self.others = 0 if first is optimizer else self.others + 1
         return first is optimizer
+
+    def end_elsewhere(self, crossed: dict[int, int], optimizers: list[Optimizer]) -> None:
+        """Have steps end with the optimizer across whose step the fewest bytes wait for their backward pass,
+        of those that stepped."""
+        first = None if self.first is None else self.first()
+        least = min(optimizers, key=lambda o: crossed.get(id(o), sys.maxsize), default=None)
+        if least is not None and crossed.get(id(least), 0) < crossed.get(id(first), 0):
+            self.first, self.others = weakref.ref(least), 0
+            self.now.begin = None  # the one that runs ends early
 
     def skipped(self) -> bool:
         """A scaler of gradients was updated. Returns whether a step of training ends with it: the scaler met

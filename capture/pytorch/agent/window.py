@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Iterator
 
 if TYPE_CHECKING:
+    from .crossings import Crossings
     from .kinds import Optimizer
     from .rows import Rows
     from .totals import Pools
@@ -28,6 +29,7 @@ class Window:
     graphs: int  # CUDA graphs that were replayed
     costs: dict[str, Any]  # what carrying plans out was measured to take, where somebody plans by it
     bound = False  # only the thread that began it can end it
+    crossings: Crossings | None = None  # of a description
     watched = False  # it is told of what autograd saves
     rows: Rows  # of a description
     taken: Any = None  # the snapshot of a history, once there is one

@@ -185,6 +185,31 @@ def checkpointed():
     encoder(lambda i: i % 2 == 0)
 
 
+def gan():
+    """The generator's graph waits while the critic's optimizer steps, as in PyTorch's DCGAN."""
+    width, size = (8, 32) if SMALL else (24, 64)
+
+    def convs(first, *last):
+        layers = [nn.Conv2d(first, width, 3, padding=1), nn.ReLU()]
+        for _ in range(5):
+            layers += [nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.Tanh()]
+        return nn.Sequential(*layers, *last)
+
+    generator = convs(4, nn.Conv2d(width, 3, 3, padding=1))
+    critic = convs(3, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 1))
+    of_critic = torch.optim.Adam(critic.parameters(), 1e-3)
+    of_generator = torch.optim.Adam(generator.parameters(), 1e-3)
+    for real, _ in images(8, size):
+        fake = generator(torch.randn(8, 4, size, size))
+        of_critic.zero_grad()
+        F.softplus(-critic(real)).mean().backward()
+        F.softplus(critic(fake.detach())).mean().backward()
+        of_critic.step()
+        of_generator.zero_grad()
+        F.softplus(-critic(fake)).mean().backward()
+        of_generator.step()
+
+
 def lbfgs():
     """LBFGS, which calls forward and backward within its step."""
     model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(128, 128), nn.Tanh())], nn.Linear(128, 1))

@@ -7,11 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 from agent.carry import Iteration
+from agent.crossings import Crossings
 from agent.draws import draws
 from agent.host import host_room, local_ranks
 from agent.patch import Patches
 from agent.region import COMPILED, Region
 from agent.same import Same
+from agent.steps import Steps
 from agent.streams import Streams
 from agent.values import Value, expect_unchanged, movable, space_for
 
@@ -21,6 +23,37 @@ def test_a_plans_first_three_steps_and_one_of_fifty_are_compared():
         return Iteration(SimpleNamespace(plan={}, iterations=k)).checks
 
     assert [k for k in range(160) if checks(k)] == [0, 1, 2, 50, 100, 150]
+
+
+def test_steps_end_where_the_fewest_bytes_wait_for_their_backward_pass():
+    critic, generator, third = Weak(), Weak(), Weak()
+    crossings, steps = Crossings(), Steps(0)
+    assert steps.ends(critic)
+    crossings.save(1)
+    crossings.save(2)
+    crossings.load(2, 5)
+    crossings.step(id(critic))
+    crossings.save(3)
+    crossings.load(1, 100)
+    crossings.load(1, 100)  # a view of the same storage
+    crossings.load(3, 7)
+    crossings.load(4, 9)  # nobody saw it saved
+    crossings.step(id(generator))
+    assert crossings.bytes == {id(critic): 100, id(generator): 0}
+    steps.end_elsewhere({id(critic): 100}, [critic, third])  # the other one did not step
+    assert steps.ends(critic)
+    steps.end_elsewhere(crossings.bytes, [critic, generator, third])
+    assert steps.now.begin is None
+    assert not steps.ends(critic)
+    assert steps.ends(generator)
+    steps.now.begin = 3
+    steps.end_elsewhere({id(critic): 0, id(generator): 0}, [critic, generator])  # as good: it stays
+    assert steps.now.begin == 3
+    assert steps.ends(generator)
+
+
+class Weak:
+    """What can be referred to weakly."""
 
 
 def test_a_saved_tensor_that_was_changed_raises_as_without_hooks():
