@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 )
 
-// skips are the checks that may be skipped here, with the beginning of the reason: tiny networks, which the
-// CPU computes in times that mean nothing, cannot show everything.
+// skips are the checks that may be skipped here, with the beginning of the reason: tiny networks, timed
+// meaninglessly on a CPU, cannot show everything.
 var skips = map[string]string{
 	"overhead":                 "needs ", // a quieter machine or networks of ordinary size
 	"beyond-vgg16":             "needs networks of ordinary size",
@@ -24,8 +24,8 @@ var skips = map[string]string{
 	"compare-gpt-steps-cpu-60": "needs a larger budget than 60 %",
 }
 
-// TestEveryCheckOnTheStandIn runs scripts/gpu-acceptance.sh from its first line to its last, and once more:
-// what was ok is not run again.
+// TestEveryCheckOnTheStandIn runs scripts/gpu-acceptance.sh from its first line to its last, twice: checks
+// that passed do not run again.
 func TestEveryCheckOnTheStandIn(t *testing.T) {
 	lib, python := standintest.Library(t), standintest.Interpreter(t)
 	standintest.Computing(t)

@@ -23,13 +23,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// watchedOnStandin says that this process was started on a machine of the stand-in's, so that gmemtop's own
-// code finds its NVML.
+// watchedOnStandin marks a process started on a stand-in machine, so that gmemtop's own code finds its NVML.
 const watchedOnStandin = "GMEMTOP_TEST_ON_STANDIN"
 
 // TestTheBooksOfAStandinGPU watches a training beside another process that holds memory of the GPU, on a
-// machine whose NVML is the stand-in's: what the screen of the machine shows, and how it splits up the memory
-// of the GPU, add up to what is used.
+// machine with the stand-in's NVML: the machine's screen and the split of the GPU's memory add up to what is
+// used.
 func TestTheBooksOfAStandinGPU(t *testing.T) {
 	const (
 		total, contexts, other = int64(40 << 30), int64(300 << 20), int64(10 << 30)
@@ -75,7 +74,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		steps := session.Snapshot().Steps
 		last = steps[len(steps)-1]
 		parts, whole, ok = b.Parts(pid, &last)
-		// The context's bound is known when a reading was taken between two steps that reserve as much.
+		// The context's bound is known after a reading between two steps that reserve the same.
 		return ok && has(parts, "CUDA context and libraries")
 	})
 	t.Logf("\n%s", table(parts, whole))

@@ -23,7 +23,7 @@ import (
 )
 
 // drives is what a hostile name holds: an escape sequence, a C1 control, a bell, a change of direction, and
-// line ends behind which a line of the file's own choice would stand.
+// line ends followed by a forged line.
 const drives = "\x1b]0;planted\x07\u009b31m\u202e\x7f\rplanted:\nplanted:"
 
 // hostile returns the embedded sample with all of that in every string.
@@ -53,8 +53,8 @@ func hostile(t *testing.T) *traces.Trace {
 	return tr
 }
 
-// TestFilesCannotControlTheTerminal runs every command that reads files on one whose every string, and
-// whose name, is hostile, without colours and with.
+// TestFilesCannotControlTheTerminal runs every command that reads files on a file with hostile strings and a
+// hostile name, with and without colours.
 func TestFilesCannotControlTheTerminal(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "d"+drives)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -164,8 +164,8 @@ func TestFilesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// TestNoCellIsAFormula: a spreadsheet computes cells that begin with = + - @, and what follows a tab or a
-// carriage return in front of them.
+// TestNoCellIsAFormula: a spreadsheet evaluates cells that begin with = + - @, even after a tab or a carriage
+// return.
 func TestNoCellIsAFormula(t *testing.T) {
 	for _, begin := range []string{"=", "+", "-", "@", "\t=", "\r="} {
 		tr, err := load.Open(t.Context(), "sample:gpt-steps-cpu", load.Options{})
@@ -246,7 +246,7 @@ func TestProcessNamesCannotControlTheTerminal(t *testing.T) {
 	}
 }
 
-// strip removes the two escape sequences that are gmemtop's own, around a line in bold.
+// strip removes gmemtop's own two escape sequences, around a line in bold.
 func strip(line string) string {
 	if s, ok := strings.CutPrefix(line, "\x1b[1m"); ok {
 		return strings.TrimSuffix(s, "\x1b[0m")
@@ -254,7 +254,7 @@ func strip(line string) string {
 	return line
 }
 
-// driving reports whether a terminal obeys r. It shares nothing with the code that it checks.
+// driving reports whether a terminal obeys r. It shares nothing with the code under test.
 func driving(r rune) bool {
 	return r < ' ' && r != '\t' || r >= 0x7f && r <= 0x9f || r == '\u202e'
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// TestOnADevice runs the command line on the stand-in GPU, whose driver the program finds where it would find
-// the real one.
+// TestOnADevice runs the command line on the stand-in GPU; the program finds its driver where the real one
+// would be.
 func TestOnADevice(t *testing.T) {
 	lib := standintest.Driver(t)
 	testscript.Run(t, testscript.Params{
@@ -41,7 +41,7 @@ func TestOnADevice(t *testing.T) {
 }
 
 // cmdChain writes a described step of layers that each keep one activation for backward: "chain OUT.json
-// LAYERS BYTES NANOSECONDS", what each buffer and each op takes.
+// LAYERS BYTES NANOSECONDS", with the size of each buffer and the time of each op.
 func cmdChain(ts *testscript.TestScript, _ bool, args []string) {
 	var layers, size, length int
 	if len(args) != 4 {

@@ -20,7 +20,7 @@ import (
 )
 
 // reporting prepares doctor --gpu-report on a machine, and returns the file that it will write. collect takes
-// the error of the command and returns what it did.
+// the command's error and returns its result.
 func reporting(t *testing.T, m standin.Machine, arguments ...string) (cmd *exec.Cmd, file string, collect func(error) standintest.Result) {
 	t.Helper()
 	lib := standintest.Library(t)
@@ -56,7 +56,7 @@ func reported(t *testing.T, m standin.Machine, arguments ...string) (*acceptance
 	return report, r
 }
 
-// private fails where a file that goes to strangers names this machine, its user, or a file.
+// private fails if a file meant for strangers names this machine, its user, or a file.
 func private(t *testing.T, text string) {
 	t.Helper()
 	host, err := os.Hostname()
@@ -112,7 +112,7 @@ func TestQuickAGPUReportOnTheStandIn(t *testing.T) {
 	}
 }
 
-// Two ranks of DDP over NCCL are recorded on two GPUs; on one the check says what it lacks.
+// Two ranks of DDP over NCCL are recorded on two GPUs; with one GPU the check says what is missing.
 func TestAGPUReportOfTwoRanks(t *testing.T) {
 	r, did := reported(t, standin.Machine{Compute: true, Clock: "virtual", Devices: 2}, "--checks", "ranks")
 	x, _ := r.Result("ranks")
@@ -133,8 +133,7 @@ func TestAGPUReportOfTwoRanks(t *testing.T) {
 	}
 }
 
-// A GPU that is lost while a check runs is a check that failed, and an exit code of its own; the checks
-// behind it still run.
+// If a GPU is lost during a check, that check fails with its own exit code; later checks still run.
 func TestQuickAFailingGPUIsReported(t *testing.T) {
 	r, did := reported(t, standin.Machine{Fail: []string{"cudaMalloc:1=700"}}, "--checks", "snapshot,doctor")
 	x, _ := r.Result("snapshot")
@@ -160,7 +159,7 @@ func TestQuickWithoutAGPUThereIsNoReport(t *testing.T) {
 	}
 }
 
-// Ctrl-c in the middle of a training ends the command with 130, and leaves neither a file nor a process.
+// Ctrl-C during a training ends the command with 130 and leaves neither a file nor a process.
 func TestQuickStoppingAGPUReportLeavesNothing(t *testing.T) {
 	keep := t.TempDir()
 	cmd, file, collect := reporting(t, standin.Machine{}, "--checks", "attach", "--keep", keep)

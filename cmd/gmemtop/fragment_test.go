@@ -10,8 +10,8 @@ import (
 	"github.com/gmemtop/gmemtop/replay/allocator"
 )
 
-// fragmenting makes memory snapshots of small programs that an emulated caching allocator serves, so that,
-// contrary to those of training, they can be replayed through one.
+// fragmenting makes memory snapshots of small programs served by an emulated caching allocator. Unlike
+// training's, they can be replayed through one.
 type fragmenting struct {
 	alloc  *allocator.Caching
 	driver *allocator.SimDriver
@@ -80,7 +80,7 @@ func (f *fragmenting) json() ([]byte, error) {
 }
 
 // cmdFragment writes a memory snapshot of a program that fragments its memory: "fragment OUT.json oom", which
-// fails for it, or "fragment OUT.json grow", which takes more and more.
+// runs out, or "fragment OUT.json grow", which takes more and more.
 func cmdFragment(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 2 {
 		ts.Fatalf("usage: fragment OUT.json oom|grow")

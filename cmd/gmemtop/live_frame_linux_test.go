@@ -14,8 +14,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// gated trains by hand-made steps: it says that it is at a gate, and waits for a file of that name in a
-// folder; before its first step, and after the step of that number.
+// gated trains step by step: before its first step, and after the step with a given number, it announces a
+// gate and waits for a file of that name in a folder.
 const gated = `
 import os, sys, time, torch
 folder, after = sys.argv[1], int(sys.argv[2])
@@ -39,14 +39,13 @@ for i in range(100000):
     time.sleep(0.02)
 `
 
-// What the screen says of a process: what it waits for, by the agent's own first word, and the step that it
-// has done.
+// What the screen says of a process: what it waits for, in the agent's own words, and the finished step.
 var (
 	waitsForAStep = regexp.MustCompile(`Waiting: for the first optimizer step`)
 	hasStepped    = regexp.MustCompile(`runs: step \d`)
 )
 
-// gatedTraining is a training with gates, in a folder of its own: for its script, gates, sockets and output.
+// gatedTraining is a training with gates, with its own folder for its script, gates, sockets and output.
 type gatedTraining struct {
 	t      testing.TB
 	folder string
@@ -54,8 +53,8 @@ type gatedTraining struct {
 	cmd    *exec.Cmd // nil until it is started
 }
 
-// newGatedTraining makes one that stands still behind the step of a number as well, -1 for none. It is to be
-// closed.
+// newGatedTraining makes one that also stops after the step with that number, -1 for none. The caller closes
+// it.
 func newGatedTraining(t testing.TB, after int) *gatedTraining {
 	t.Helper()
 	python := torchtest.Python(t)
@@ -74,7 +73,7 @@ func (g *gatedTraining) environ() []string {
 	return append(os.Environ(), "TERM=vt220", "XDG_RUNTIME_DIR="+g.folder, "XDG_STATE_HOME="+g.folder, "XDG_CACHE_HOME="+g.folder, "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// start starts it by itself.
+// start starts it without gmemtop.
 func (g *gatedTraining) start() {
 	g.t.Helper()
 	g.cmd = exec.Command(g.argv[0], g.argv[1:]...)
@@ -84,7 +83,7 @@ func (g *gatedTraining) start() {
 	}
 }
 
-// watch starts this program on a terminal: it attaches to the training where that was started, or starts it.
+// watch starts this program on a terminal: it attaches to the training if that runs, or starts it.
 func (g *gatedTraining) watch() *terminal {
 	g.t.Helper()
 	args := append([]string{"run", "--"}, g.argv...)
@@ -96,7 +95,7 @@ func (g *gatedTraining) watch() *terminal {
 	return newTerminal(g.t, 120, 40, cmd)
 }
 
-// at waits until it stands at a gate.
+// at waits until the training is at a gate.
 func (g *gatedTraining) at(gate string) {
 	g.t.Helper()
 	for late := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
@@ -109,7 +108,7 @@ func (g *gatedTraining) at(gate string) {
 	}
 }
 
-// open opens a gate, whether it stands there or not.
+// open opens a gate, whether or not the training waits there.
 func (g *gatedTraining) open(gate string) {
 	g.t.Helper()
 	if err := os.WriteFile(filepath.Join(g.folder, gate), nil, 0o600); err != nil {
@@ -117,7 +116,7 @@ func (g *gatedTraining) open(gate string) {
 	}
 }
 
-// wrote returns when a file was written that a pattern names.
+// wrote returns when the file that matches a pattern was written.
 func (g *gatedTraining) wrote(pattern string) time.Time {
 	g.t.Helper()
 	list, _ := filepath.Glob(filepath.Join(g.folder, pattern))
@@ -131,7 +130,7 @@ func (g *gatedTraining) wrote(pattern string) time.Time {
 	return info.ModTime()
 }
 
-// close ends the training, also one that went on without the program that started it, and removes the folder.
+// close ends the training, even if it outlived the program that started it, and removes the folder.
 func (g *gatedTraining) close() {
 	if g.cmd != nil {
 		_ = g.cmd.Process.Kill()
@@ -147,8 +146,8 @@ func (g *gatedTraining) close() {
 	_ = os.RemoveAll(g.folder)
 }
 
-// TestScreenShowsWhatItKnowsWhileTheJobIsStopped holds a training before its first step, and behind the first
-// one that can be told: what there is to show then is shown without anything further happening in the job.
+// TestScreenShowsWhatItKnowsWhileTheJobIsStopped stops a training before its first step, and after the first
+// one that can be reported: the screen shows what it knows without anything further happening in the job.
 func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 	torchtest.Python(t)
 	for name, attach := range map[string]bool{"run": false, "attach": true} {
@@ -178,12 +177,12 @@ func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 	}
 }
 
-// BenchmarkFirstFrame measures, of the program as it is on a terminal and with real torch, how long it takes
-// from the agent's start in the process (which is when it leaves word of where it is) until the terminal has
-// been given a frame that shows the process: what it waits for, or a step. And until it has been given a
-// step: of a command that was started from the end of its first one, since what comes between torch's import
-// and that is the command's; of a training that is attached to, whose steps take some twenty milliseconds,
-// from the agent's start as well.
+// BenchmarkFirstFrame measures the real program on a terminal with real torch: the time from the agent's
+// start in the process (when it announces where it is) until the terminal has received a frame that shows the
+// process (what it waits for, or a step), and until it has received a step. For a command that gmemtop
+// started, the latter counts from the end of its first step, because the time from torch's import to there is
+// the command's own. For a training that gmemtop attaches to, with steps of some twenty milliseconds, it too
+// counts from the agent's start.
 //
 //	go test ./cmd/gmemtop -run '^$' -bench FirstFrame -benchtime 20x
 func BenchmarkFirstFrame(b *testing.B) {

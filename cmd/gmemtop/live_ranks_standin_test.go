@@ -24,7 +24,7 @@ func torchrun(t *testing.T, wrap string, steps int) []string {
 		"testdata/ranks.py", wrap, fmt.Sprint(steps)}
 }
 
-// learnedAlone returns what the ranks of a training learn without gmemtop.
+// learnedAlone returns the results of a training's ranks without gmemtop.
 func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 	t.Helper()
 	argv := torchrun(t, wrap, steps)
@@ -43,8 +43,8 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 	return learned
 }
 
-// Each rank is recorded to a file of its own, on its own GPU, with its steps; and learns what it learns
-// alone.
+// Each rank is recorded to its own file, on its own GPU, with its steps, and its results are the same as
+// without gmemtop.
 func TestTorchrunOnTwoStandinGPUsIsRecordedToAFileARank(t *testing.T) {
 	standintest.Computing(t)
 	env, ended := standintest.Environ(t, standin.Machine{Devices: 2, Order: standin.Late})

@@ -14,15 +14,14 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code:
-// testdata/standin has a txtar file a topic.
+// TestQuickCommandsOnAStandinGPU runs commands as users do, on trainings by PyTorch's own CUDA code.
+// testdata/standin has one txtar file per topic.
 func TestQuickCommandsOnAStandinGPU(t *testing.T) {
 	commandsOnStandin(t, "testdata/standin")
 }
 
-// TestCommandsWithPlansOnAStandinGPU runs commands that have plans carried out, which take their time: under
-// other allocators than torch's usual one, on a card that is too small, on one of several, and beside CUDA
-// graphs.
+// TestCommandsWithPlansOnAStandinGPU runs commands that carry plans out, which takes time: under allocators
+// other than torch's usual one, on a card that is too small, on one of several, and beside CUDA graphs.
 func TestCommandsWithPlansOnAStandinGPU(t *testing.T) {
 	commandsOnStandin(t, "testdata/standin_plans")
 }

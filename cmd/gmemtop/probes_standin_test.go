@@ -20,9 +20,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
-// asTheDriver returns an environment in which the stand-in is mapped under the driver's name, as a real
-// driver is: as a rule it is mapped once, under a name of its own, and probes of libcuda.so.1 find no such
-// library.
+// asTheDriver returns an environment in which the stand-in is mapped under the driver's name, like a real
+// driver: normally it is mapped once under its own name, where probes of libcuda.so.1 do not find it.
 func asTheDriver(t *testing.T, lib *standin.Library, env []string) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +63,7 @@ type probedDevice struct {
 	PeakReserved  int64 `json:"peak_reserved_bytes"`
 }
 
-// patient is how long something is waited for that comes in seconds where there is a processor for it.
+// patient is how long to wait for something that takes seconds on an idle machine.
 const patient = 5 * time.Minute
 
 // appears waits until a condition holds.

@@ -11,8 +11,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
-// Whatever is not available on this machine, or in an environment that takes more away, has a reason and
-// something to do about it; what is available needs none.
+// Anything unavailable, on this machine or in a poorer environment, has a reason and a fix; anything
+// available has neither.
 func TestUnavailableFindingsHaveAReasonAndAFix(t *testing.T) {
 	for name, set := range map[string]map[string]string{
 		"as it is":      nil,
@@ -101,7 +101,7 @@ func TestProbesFinding(t *testing.T) {
 		f.Why+f.Fix != "" {
 		t.Errorf("%+v", f)
 	}
-	// Whatever this machine answers, it is yes, or no with a reason and a remedy.
+	// On any machine the answer is yes, or no with a reason and a fix.
 	if f := checkProbes(); f.Available == (f.Why != "") || f.Available == (f.Fix != "") {
 		t.Errorf("%+v", f)
 	}

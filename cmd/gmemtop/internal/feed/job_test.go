@@ -40,8 +40,8 @@ func rankOf(n int) capture.Target {
 		Rank: n, WorldSize: 4, Device: "cpu"}
 }
 
-// train has the first rank and n-1 others take steps. What the others are asked is in the orders of the same
-// index.
+// train makes the first rank and n-1 others take steps. The orders of the same index hold what each rank was
+// asked.
 func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
 	j.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
 	j.Begin(rankOf(0))

@@ -46,7 +46,7 @@ func TestWhatTheDriverCountsBecomesTheMachine(t *testing.T) {
 	if !strings.Contains(d.Alarm, "2 uncorrected") || !strings.Contains(d.Alarm, "waits for a reset") {
 		t.Errorf("alarm %q", d.Alarm)
 	}
-	// The process is the host's and is not visible from here: that is said, and it cannot be chosen.
+	// The process belongs to the host and is not visible from here: the row says so, and it cannot be chosen.
 	if want := []maybe.Int{maybe.Known(5), {}, maybe.Known(61 << 30)}; !slices.Equal(p.History, want) ||
 		p.Every != machineEvery {
 		t.Errorf("history %v every %v, want %v", p.History, p.Every, want)

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/live"
 )
 
-// orders is a source that takes orders and remembers them. A watch orders on goroutines of its own.
+// orders is a source that takes orders and remembers them. A watch sends orders from its own goroutines.
 type orders struct {
 	mu  sync.Mutex
 	got []string
@@ -34,14 +34,14 @@ func (o *orders) Order(_ context.Context, x capture.Order) error {
 }
 func (o *orders) Detach(context.Context) error { return o.take("detach") }
 
-// taken returns what it took so far.
+// taken returns the orders so far.
 func (o *orders) taken() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return strings.Join(o.got, " ")
 }
 
-// refuse has it answer with an error from here on.
+// refuse makes it answer with an error from now on.
 func (o *orders) refuse(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -61,7 +61,7 @@ func follow(t *testing.T, source job.Source) (*Process, *job.Process) {
 	return f, w.Process
 }
 
-// until waits for a look of which something holds.
+// until waits for a look that satisfies ok.
 func until(t *testing.T, f live.Feed, what string, ok func(l live.Look) bool) live.Look {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -114,7 +114,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 	}
 }
 
-// Totals are taken as often as they cost little: the last step of a job may have none.
+// Totals are taken as often as they are cheap: the last step of a job may have none.
 func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 	f, s := follow(t, nil)
 	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
@@ -162,7 +162,7 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 	s.Window(capture.Window{First: 0, Last: 1, How: capture.HowOps, Trace: timelinetest.Sample(t)})
 	s.Step(under(2))
 	s.Window(capture.Window{First: 2, Last: 3, How: capture.HowOps, Trace: timelinetest.Sample(t)})
-	// its step is said of after it
+	// the plan of a step is reported after it
 	s.Window(capture.Window{First: 4, Last: 4, How: capture.HowOps, Trace: timelinetest.Sample(t)})
 	s.Step(stepOf(3))
 	s.Step(under(4))
@@ -215,8 +215,8 @@ func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 	}
 }
 
-// What a means of capturing costs is what its last window took longer, by step; one that the agent does not
-// have is not offered.
+// A depth's cost is how much longer its last window took, per step; depths that the agent does not have are
+// not offered.
 func TestTheCostOfADepthIsThatOfItsLastWindow(t *testing.T) {
 	v := capture.View{Target: capture.Target{Capabilities: []string{"steps", capture.HowOps,
 		capture.HowProfile}}, Windows: []capture.Window{

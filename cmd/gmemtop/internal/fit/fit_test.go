@@ -33,7 +33,7 @@ at 6000
 empty
 `
 
-// estimated returns the estimate of a script that did what is written in the tests' text form.
+// estimated returns the estimate of a script given in the tests' text form.
 func estimated(t *testing.T, x *Training, size Size, script string) *Estimate {
 	t.Helper()
 	tl := timelinetest.Script(t, script)
@@ -206,7 +206,7 @@ note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) 
 	}
 }
 
-// What the environment sets of the allocator is what the command's torch reads of it.
+// The emulated allocator uses the environment's settings, as the command's torch would.
 func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -229,7 +229,7 @@ func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
 	}
 }
 
-// A card on which the script ended before its first step is not said to fit, whatever was allocated by then.
+// A card on which the script ended before its first step is never said to fit, whatever it allocated.
 func TestNothingFitsWithoutAStep(t *testing.T) {
 	row := func(steps int, died bool) CardRow {
 		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Peaks{{Reserved: 1 << 20}}}
@@ -265,7 +265,7 @@ func TestAnOutOfMemoryWithoutARequestIsReported(t *testing.T) {
 	}
 }
 
-// A name means the same card whichever allocator answers, and says so where it leaves the memory open.
+// A name means the same card for both allocators, and an ambiguous one says which is used.
 func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 	for _, c := range []struct{ name, preset, card, variants string }{
 		{"a100", "A100-SXM4-40GB", "NVIDIA A100-SXM4-40GB",
@@ -295,8 +295,8 @@ func TestANameMeansTheSameCardForBothAllocators(t *testing.T) {
 	}
 }
 
-// PyTorch does not split a block where less than 1 MiB would be left of it, and counts it whole: c takes the
-// 2.5 MiB that a left.
+// PyTorch does not split a block if less than 1 MiB would remain, and counts it whole: c takes the 2.5 MiB
+// that a left.
 func TestThePeakCountsBlocksThatAreNotSplit(t *testing.T) {
 	const mib = 1 << 20
 	script := "mark iteration 1000 9000 step0\nat 1000\n+ a 2560k cat=activation\n" +

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestCleanRemovesControlSequences in whatever pieces the text comes.
+// TestCleanRemovesControlSequences tries the text in pieces of every size.
 func TestCleanRemovesControlSequences(t *testing.T) {
 	const text = "a\x1b[31mb\x07\n\tc\u009bd\u202ee\r\x7f\x9b 3.2 µs · é 漢\xff\xe6\xbc"
 	const want = "a [31mb \n\tc d e  � 3.2 µs · é 漢���"

@@ -86,7 +86,7 @@ func TestPipesAndLinksAreNotReplaced(t *testing.T) {
 	}
 }
 
-// namedPipe makes a named pipe with the system's own tool, which spares this test a file a system.
+// namedPipe makes a named pipe with the system's tool, so that this test needs no file per system.
 func namedPipe(t *testing.T, dir string) string {
 	t.Helper()
 	path := filepath.Join(dir, "pipe")

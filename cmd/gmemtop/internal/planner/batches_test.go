@@ -51,8 +51,8 @@ func TestTheLargestBatchIsTheLastThatFits(t *testing.T) {
 	}
 }
 
-// The largest batches of a comparison stand in its results, with what they rest on: one recording, or two
-// that show how sizes grow.
+// A comparison's results hold the largest batches and what they are based on: one recording, or two that show
+// how sizes grow.
 func TestComparisonGetsLargestBatches(t *testing.T) {
 	ctx := context.Background()
 	m, err := Manager("caching")
@@ -143,7 +143,7 @@ func TestManagerTakesExactlyOneName(t *testing.T) {
 	}
 }
 
-// Managers that only choose addresses are carried out in a training where they are named.
+// A training carries out managers that only choose addresses if they are named.
 func TestApartSeparatesNamedPoolingManagers(t *testing.T) {
 	for _, c := range []struct{ names, want string }{
 		{"joint,stalloc", "stalloc | joint"}, {"stalloc", "stalloc | "}, {"joint", " | joint"},

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// clock is a line on a buffer whose time stands still until it is moved.
+// clock is a line on a buffer with a clock that only move advances.
 func clock(b *bytes.Buffer) (l *Line, move func(time.Duration)) {
 	now := time.Unix(0, 0)
 	return &Line{w: b, begun: now, now: func() time.Time { return now }},
