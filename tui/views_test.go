@@ -178,7 +178,7 @@ func TestThePeakSaysWhereTheChosenRowComesFrom(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
 	d.wants("its largest block", "88.0 MiB block 0x7f0011800000")
 	d.press("down")
-	d.wants("80.0 MiB b'7f")
+	d.wants("80.0 MiB block 0x7f")
 	d.press("2", "down", "3")
 	if d.m.state.Selected == timeline.NoAlloc {
 		t.Fatal("no block is selected")
