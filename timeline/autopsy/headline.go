@@ -204,5 +204,5 @@ func (w wording) bufferName(a timeline.AllocID) string {
 	if name := sites.Name(w.Device, w.Origin(a)); name != "" {
 		return name
 	}
-	return "block " + w.Name(a)
+	return w.BlockName(a)
 }
