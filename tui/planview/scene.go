@@ -419,10 +419,11 @@ func (s *scene) bufferName(b plan.BufferID) string {
 
 // identity is the buffer's own name, or its block's where the recording has no name for it.
 func (s *scene) identity(b plan.BufferID) string {
-	if d, a := s.p.Source, s.p.Buffers[b].Alloc; d != nil && a != timeline.NoAlloc && s.p.Buffers[b].Name == d.Name(a) {
+	n, a := s.p.Buffers[b].Name, s.p.Buffers[b].Alloc
+	if d := s.p.Source; d != nil && a != timeline.NoAlloc && n == d.Name(a) {
 		return d.BlockName(a)
 	}
-	if n := s.p.Buffers[b].Name; n != "" {
+	if n != "" {
 		return n
 	}
 	return fmt.Sprintf("buffer %d", b)
