@@ -55,7 +55,8 @@ func TestAHistoryKeepsTheTailOfTheOutputAndCountsTheRest(t *testing.T) {
 		all += p
 		s.Output([]byte(p))
 		v := s.Snapshot()
-		if !strings.HasSuffix(all, string(v.Output)) || int64(len(v.Output))+v.OutputCut != int64(len(all)) || len(v.Output) < min(100, len(all)) {
+		if !strings.HasSuffix(all, string(v.Output)) || int64(len(v.Output))+v.OutputCut != int64(len(all)) ||
+			len(v.Output) < min(100, len(all)) {
 			t.Fatalf("after %d bytes: %d kept, %d cut", len(all), len(v.Output), v.OutputCut)
 		}
 	}

@@ -106,8 +106,8 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 			category[e.Addr] = tr.Text(tr.DetailOf(i).Category)
 		}
 	}
-	// Whole parameters are gathered and split into buffers that are refilled each time, so they are not inputs;
-	// the reduced values are the rank's gradients.
+	// Whole parameters are gathered and split into buffers that are refilled each time, so they are not
+	// inputs; the reduced values are the rank's gradients.
 	made := map[string]int{}
 	for _, a := range tr.Accesses {
 		name := tr.Text(tr.Ops[a.Op].Name)

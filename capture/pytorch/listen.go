@@ -39,8 +39,8 @@ func Listen(path string) (*Listener, error) {
 		return nil, fmt.Errorf("the socket's path is longer than the system allows: %s; "+
 			"set XDG_RUNTIME_DIR to a shorter folder", path)
 	}
-	// If several find that a viewer has gone, they check the socket one at a time: otherwise one could mistake
-	// another's new socket for the old one.
+	// If several find that a viewer has gone, they check the socket one at a time: otherwise one could
+	// mistake another's new socket for the old one.
 	if dir, err := os.Open(filepath.Dir(path)); err == nil {
 		defer dir.Close() // which unlocks
 		lock(dir)

@@ -15,8 +15,8 @@ import (
 )
 
 // TestAProcessThatCannotReachTheSocketIsReported runs a command that becomes another user, or sees other
-// files, and maps what looks like torch: gmemtop does not attach, since it could not connect, and says once how to
-// watch it.
+// files, and maps what looks like torch: gmemtop does not attach, since it could not connect, and says once
+// how to watch it.
 func TestAProcessThatCannotReachTheSocketIsReported(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {

@@ -83,7 +83,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			seen := capture.NewHistory(capture.Limits{})
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
-			deadline := time.After(3 * time.Minute) // what is being imported is tried again after twice as long each time
+			deadline := time.After(3 * time.Minute) // attempts during an import are repeated at doubling intervals
 			for met := false; !met; {
 				for _, n := range seen.Snapshot().Notices {
 					met = met || n.Key == "reach"
@@ -120,7 +120,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 					said = n.Text
 				}
 			}
-			if !strings.Contains(said, "process "+strconv.Itoa(v.Target.PID)+" (") || !strings.Contains(said, "did not get gmemtop's environment") {
+			if !strings.HasPrefix(said, "process "+strconv.Itoa(v.Target.PID)+" (") ||
+				!strings.Contains(said, "did not get gmemtop's environment") {
 				t.Errorf("it is said: %q", said)
 			}
 		})

@@ -153,7 +153,7 @@ func (s *Source) Run(ctx context.Context, sink capture.Sink) error {
 	}
 	defer t.close()
 	if again, err := s.target(); err != nil || again.Started != target.Started {
-		return fmt.Errorf("%w: %d ended while the probes were being attached", ErrNoProcess, s.o.PID)
+		return fmt.Errorf("%w: %d ended while attaching the probes", ErrNoProcess, s.o.PID)
 	}
 	return s.watch(ctx, sink, t, sites, target)
 }

@@ -98,7 +98,7 @@ func attach(o Options, sites []Site) (_ tracer, err error) {
 	for i := len(sites) - 1; i >= 0; i-- {
 		if err := t.put(spec, o, uint32(i), &sites[i]); err != nil {
 			if !t.alive() {
-				return nil, fmt.Errorf("%w: %d ended while the probes were being attached", ErrNoProcess, o.PID)
+				return nil, fmt.Errorf("%w: %d ended while attaching the probes", ErrNoProcess, o.PID)
 			}
 			return nil, h.refused("put a probe on "+sites[i].Name, err)
 		}

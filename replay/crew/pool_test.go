@@ -221,7 +221,7 @@ func TestTheReasonForRefusingAPoolIsReported(t *testing.T) {
 	for want, spoilt := range map[string]string{
 		"cannot be loaded":   strings.Replace(text, library, "/nowhere.so", 1),
 		"the parameters are": strings.Replace(text, `"device":"cpu"`, `"device":"cuda:0"`, 1),
-		"is of version 9":    strings.Replace(text, `"version":1`, `"version":9`, 1),
+		"has version 9":      strings.Replace(text, `"version":1`, `"version":9`, 1),
 		"malformed":          strings.Replace(text, `"arena":`, `"arena":64,"was":`, 1),
 	} {
 		if err := l.Carry(t.Context(), 7, []byte(spoilt)); err != nil {
