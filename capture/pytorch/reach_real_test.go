@@ -83,7 +83,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			seen := capture.NewHistory(capture.Limits{})
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
-			deadline := time.After(3 * time.Minute) // attempts during an import are repeated at doubling intervals
+			deadline := time.After(3 * time.Minute) // attempts during an import repeat, ever later
 			for met := false; !met; {
 				for _, n := range seen.Snapshot().Notices {
 					met = met || n.Key == "reach"
