@@ -69,7 +69,7 @@ var categoryRules = []categoryRule{
 	{"a backward's block that is freed within it", AutogradDetail, func(f *blockFacts) bool {
 		return f.phase == traces.PhaseBackward
 	}},
-	{"nothing in the stack gives a hint", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
+	{"no hint in the stack", Unknown, func(f *blockFacts) bool { return !f.has(frames.KindPython) }},
 	{"a data loader's batch", Input, func(f *blockFacts) bool {
 		return f.has(frames.KindLoader) &&
 			!f.has(frames.KindModel)

@@ -270,7 +270,7 @@ func TestLeaksAreFoundByStacksAlone(t *testing.T) {
 		leaks := steps.Leaks(x.inferred)
 		if x.name != "leaks" {
 			for _, l := range leaks {
-				t.Errorf("%s keeps nothing, and %s is said to leak %.0f bytes a step", x.name,
+				t.Errorf("%s keeps nothing, but %s is reported to leak %.0f bytes a step", x.name,
 					sites.Name(x.inferred, l.Stack), l.Slope)
 			}
 			continue

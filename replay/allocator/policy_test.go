@@ -12,7 +12,7 @@ func TestTheSmallestCapIsFoundToThePage(t *testing.T) {
 	tries := 0
 	at := func(limit int64) (int64, bool, error) { tries++; return limit, limit >= need, nil }
 	if got, err := SmallestCap(0, high, at); err != nil || got < need || got > need+torchalloc.Granularity {
-		t.Errorf("a program that needs %d is said to need %d (%v)", need, got, err)
+		t.Errorf("the cap of a program that needs %d is %d (%v)", need, got, err)
 	}
 	if tries > 10 {
 		t.Errorf("%d tries, of which 9 halve the gap to a page", tries)

@@ -165,7 +165,7 @@ func TestTheAnswerToAnOrderSaysWhyThePlanEnded(t *testing.T) {
 		w.History.Notice(capture.Notice{Key: "plan 7", Text: "off: an old notice, for people"})
 		select {
 		case err := <-over:
-			t.Fatalf("%s: it ends before it is said: %v", c.answer.Reason, err)
+			t.Fatalf("%s: it ended before the answer came: %v", c.answer.Reason, err)
 		default:
 		}
 		c.answer.Order = o.ID

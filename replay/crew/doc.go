@@ -4,8 +4,8 @@
 //   - [Member] is one process of the training, as package live drives it: steps come from its
 //     session, and orders go through its connection;
 //   - [Choice] is the plan to run the training with: where it comes from, and its terms;
-//   - [Crew] is all processes. [Crew.Train] describes, plans, switches and measures each at its own steps, for
-//     as long as you like; [Target] measures plans one after the other;
+//   - [Crew] is all processes. [Crew.Train] describes, plans, switches and measures each at its own steps,
+//     for as long as you like; [Target] measures plans one after the other;
 //   - [Turns] lets one caller at a time use the training on the screen.
 //
 // # One training

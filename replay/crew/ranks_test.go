@@ -228,7 +228,7 @@ func TestAPlanIsCarriedOutInAllRanksAndTakenAwayFromAll(t *testing.T) {
 			t.Errorf("%+v", last)
 		}
 		if last.Peak < last.Ranks[0].News.Peak || last.Peak < last.Ranks[1].News.Peak {
-			t.Errorf("the highest is not the highest: %+v", last)
+			t.Errorf("the rank reported as highest is not: %+v", last)
 		}
 		ranks.unplanned(ranks.until(2))
 	}
@@ -372,14 +372,14 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 		return false
 	})
 	if !errors.Is(err, live.ErrTakenAway) {
-		t.Errorf("who asked for the plan hears %v", err)
+		t.Errorf("the viewer that asked for the plan gets %v", err)
 	}
 	if err := <-over; err != nil {
 		t.Error(err)
 	}
 	ranks.unplanned(list)
 	if said := screen.Elsewhere(); said != "" {
-		t.Errorf("it is said to be there still: %s", said)
+		t.Errorf("the plan is still shown: %s", said)
 	}
 
 	// A plan named when attaching comes and goes with the screen.

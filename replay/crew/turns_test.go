@@ -124,7 +124,7 @@ func TestALostConnectionEndsAPlanWithTheReason(t *testing.T) {
 			t.Errorf("it ends with %v", err)
 		}
 	case <-time.After(20 * time.Second):
-		t.Fatal("it waits for a training that says nothing any more")
+		t.Fatal("it waits for a training that no longer answers")
 	}
 }
 

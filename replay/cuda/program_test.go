@@ -101,7 +101,7 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 			}
 		}
 	}
-	for b := range p.Buffers { // a persistent buffer begins an iteration with its value at the end of the one before
+	for b := range p.Buffers { // a persistent buffer keeps its value from one iteration to the next
 		if p.Buffers[b].Life != plan.Inside && v.seed(p, plan.BufferID(b), v.last[b], 0) != v.seed(p, plan.BufferID(b), 0, 1) {
 			t.Errorf("buffer %d changes between iterations", b)
 		}

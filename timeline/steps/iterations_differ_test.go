@@ -36,8 +36,8 @@ func markedSteps(t *testing.T, marked []step) *steps.Iterations {
 	return it
 }
 
-// TestAStepDiffersOnlyBeyondTheTolerance has one of ten equal steps off by a little less than the tolerance, then
-// by a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
+// TestAStepDiffersOnlyBeyondTheTolerance has one of ten equal steps off by a little less than the tolerance,
+// then by a little more. The tolerance is 1 % of large figures, 1 MiB of middling ones and 5 % of small ones.
 func TestAStepDiffersOnlyBeyondTheTolerance(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {
@@ -85,7 +85,7 @@ func TestAStepDiffersOnlyBeyondTheTolerance(t *testing.T) {
 					want = off.want
 				}
 				if got := it.List[k].Why(timeline.IEC); got != want {
-					t.Errorf("%s, off by %+v: step %d is said to have %q, want %q", c.name, off.by, k, got,
+					t.Errorf("%s, off by %+v: step %d differs in %q, want %q", c.name, off.by, k, got,
 						want)
 				}
 			}

@@ -17,8 +17,8 @@ import (
 // Chosen approach. It reads only allocations: frees move with the garbage collector and with other streams,
 // allocations do not.
 //  1. Candidates: for grams of 16, 64, 256... allocations (rolling hash), the distance from each gram to its
-//     last occurrence gets a vote. Grams longer than the part that a layer shares with the next one vote for the
-//     step.
+//     last occurrence gets a vote. Grams longer than the part that a layer shares with the next one vote
+//     for the step.
 //  2. Exact check: for each distance with the most votes, the longest stretch in which every allocation
 //     has the size and the stack of the one a distance before it. Hashes only propose; this comparison
 //     decides.
@@ -36,13 +36,13 @@ import (
 //     winner's (within 2 % of the rise): a layer's are not.
 //  6. If nothing holds, the same with stacks alone, for inputs whose shapes change from step to step.
 //  7. The boundary goes to the allocation of the period before which the fewest bytes are allocated. What
-//     the boundary looks like (the allocations around it, as few as occur once in a period) is then looked
+//     the boundary looks like (the allocations around it, as few as occur once in a period) is then searched
 //     for before and after the stretch, so that a warm-up step and a step that differs are steps too: from
 //     half to four times as many allocations as the period has.
 //
 // Complexity: linear in allocations for a fixed number of gram lengths and candidates (at most 5 and 24).
 // Rejected: autocorrelation by FFT of the bytes (finds the period of layers first, needs a threshold, does
-// not say where it holds); the brute force of SmartPool, quadratic, which is kept beside as the published
+// not say where it holds); the brute force of SmartPool, quadratic, which is kept as the published
 // reference (SmartPoolPeriod).
 
 // minPeriod is the number of allocations below which a repetition is taken for a loop inside a step.

@@ -1,15 +1,16 @@
-"""Train as an example does, by its own code, and print what it learned, to the last bit, and how much memory it took.
+"""Train an example by its own code, and print what it learned, to the last bit, and how much memory it took.
 
 usage: learn.py plain|checkpoint|offload SCRIPT [ARGUMENT...]
 
-gmemtop's plans are compared with this training, in which gmemtop takes no part. checkpoint runs each block again
-in the backward pass, by torch.utils.checkpoint. offload keeps everything that autograd saves on a GPU in pinned
-host memory, with copies on their own streams, as libraries for fine-tuning do. plain changes nothing.
+gmemtop's plans are compared with this training, in which gmemtop takes no part. checkpoint runs each block
+again in the backward pass, by torch.utils.checkpoint. offload keeps everything that autograd saves on a GPU
+in pinned host memory, with copies on their own streams, as libraries for fine-tuning do. plain changes
+nothing.
 
-After the script's own lines it prints "digest N HEX", of all parameters, gradients and buffers after step N, and
-"peak BYTES", the most that torch's allocator held in one of the last ten steps (0 on a CPU). Training ends after
-the first step at which the file named by STOP in the environment exists, or after step LAST. After MOST seconds
-the process ends in any case.
+After the script's own lines it prints "digest N HEX", of all parameters, gradients and buffers after step N,
+and "peak BYTES", the most that torch's allocator held in one of the last ten steps (0 on a CPU). Training
+ends after the first step at which the file named by STOP in the environment exists, or after step LAST. After
+MOST seconds the process ends in any case.
 """
 import gc
 import importlib.util
