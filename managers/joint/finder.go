@@ -19,7 +19,6 @@ type finder struct {
 	// sections
 	views    []*view
 	b        *bounder
-	swaps    *bounder // of swapping alone; nil until it is asked for
 	grid     grid
 	rungs    map[int]*rung
 	rungWork int64    // of the counted work, for each rung

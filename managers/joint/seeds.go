@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,9 +19,9 @@ import (
 //
 // Way chosen: behind the ladder, and only where its plan is above the bound, others are asked for theirs at
 // the very budget. The best of all is taken, so that joint is never slower than any of them, and it is
-// searched on from with moves that the ladder does without (nest.go). A manager that only swaps is not asked
-// where the bound of swapping alone is above what is known. For eager PyTorch nobody is asked: others plan
-// what it cannot carry out.
+// searched on from with moves that the ladder does without (nest.go). A manager that only swaps, or only
+// recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
+// asked: others plan what it cannot carry out.
 //
 // Complexity: what the others take. Rejected: asking at the rungs of the ladder, which would keep the step
 // time from rising with the budget by construction also where another's plan is the best, but asks ten times
@@ -37,17 +38,17 @@ func (f *finder) askOthers(others []plan.Manager) {
 		return
 	}
 	own := f.best
-	var swap, rest []plan.Manager
-	for _, m := range others {
-		if m.Info().Family == plan.Swapping {
-			swap = append(swap, m)
-		} else {
-			rest = append(rest, m)
+	var seed *outcome // the best of theirs
+	for _, family := range []plan.Family{plan.Combining, plan.Recomputing, plan.Swapping} {
+		var asked []plan.Manager
+		for _, m := range others {
+			if m.Info().Family == family {
+				asked = append(asked, m)
+			}
 		}
-	}
-	seed := f.askAll(rest, nil) // the best of theirs
-	if !f.met() && !f.swapsLose() {
-		seed = f.askAll(swap, seed)
+		if len(asked) > 0 && !f.met() && !f.lose(family) {
+			seed = f.askAll(asked, seed)
+		}
 	}
 	for _, x := range []*outcome{seed, own} {
 		if x != nil && !f.met() && f.ctx.Err() == nil {
@@ -85,22 +86,32 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 // met reports whether nothing can be faster than the best plan.
 func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.r.Budget) }
 
-// swapsLose reports whether no plan that only swaps can be as fast as the best, by some percent: the bound is
-// for whole buffers, and some managers cut them.
-func (f *finder) swapsLose() bool {
-	if f.best == nil || !f.p.HasTimes {
+// lose reports whether no manager of a family can be as fast as the best plan, since the bound of doing one
+// thing alone is above it; by some percent, since the bound is for whole buffers and some managers cut them.
+func (f *finder) lose(family plan.Family) bool {
+	if f.best == nil || !f.p.HasTimes || family == plan.Combining {
 		return false
 	}
-	if f.swaps == nil {
-		m := *f.views[0].m
-		m.gaps = append([]gap(nil), m.gaps...)
-		for g := range m.gaps {
-			m.gaps[g].canRecompute, m.gaps[g].producersRerun = false, false
-		}
-		f.swaps = newBounder(&m)
-	}
-	return f.perIteration(f.swaps.bound(f.r.Budget, f.turns())) > f.best.time+f.best.time/50
+	b := alone(f.views[0].m, family)
+	return f.perIteration(b.bound(f.r.Budget, f.turns())) > f.best.time+f.best.time/50
 }
+
+// alone bounds the step time of plans that do nothing but swap, or nothing but recompute.
+func alone(of *model, family plan.Family) *bounder {
+	m := *of
+	m.gaps = slices.Clone(m.gaps)
+	for g := range m.gaps {
+		if x := &m.gaps[g]; family == plan.Swapping {
+			x.canRecompute, x.producersRerun = false, false
+		} else {
+			x.canSwap, x.evictTime, x.prefetchTime = false, forever, forever
+		}
+	}
+	return newBounder(&m)
+}
+
+// forever is the time of a copy that nobody makes, in nanoseconds.
+const forever = int64(1) << 50
 
 // askSeeds asks every seed for its plan, notes it, and searches on from those that can be searched on from.
 func (f *finder) askSeeds(seeds []plan.Manager) {
