@@ -163,8 +163,8 @@ func categorise(d *Device) {
 	c.continued()
 }
 
-// continued gives the blocks of a forward that no backward followed, as of a step that ran out of memory, what
-// blocks of their stacks were in the forwards before: saved for the backward, if most were.
+// continued gives the blocks of a forward that no backward followed, as of a step that ran out of memory,
+// what blocks of their stacks were in the forwards before: saved for the backward, if most were.
 func (c *categoriser) continued() {
 	from := Never // the first forward after the last backward
 	for _, x := range slices.Backward(c.track.changes) {

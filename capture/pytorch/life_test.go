@@ -254,7 +254,8 @@ func TestAnExceptionInTheLoopIsTheProgramsOwn(t *testing.T) {
 	if !slices.Equal(with, without) {
 		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
 	}
-	if v.End.Code != maybe.Known(1) || !strings.Contains(v.End.Detail, "ValueError: a bad batch") || !bytes.Contains(v.Output, []byte("ValueError: a bad batch")) {
+	if v.End.Code != maybe.Known(1) || !strings.Contains(v.End.Detail, "ValueError: a bad batch") ||
+		!bytes.Contains(v.Output, []byte("ValueError: a bad batch")) {
 		t.Errorf("%+v\n%s", v.End, v.Output)
 	}
 	if bytes.Contains(v.Output, []byte("gmemtop")) {

@@ -107,7 +107,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			if with, _ := learnt(t, v.Output); !slices.Equal(with, without) {
 				t.Errorf("attached to:\n%s\nalone:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), v.Output)
 			}
-			if v.End.Code != maybe.Known(0) || v.End.Reason != capture.Exited || len(v.Steps) == 0 || len(v.Windows) == 0 {
+			if v.End.Code != maybe.Known(0) || v.End.Reason != capture.Exited ||
+				len(v.Steps) == 0 || len(v.Windows) == 0 {
 				t.Errorf("%+v, %d steps, %d windows, %+v", v.End, len(v.Steps), len(v.Windows), v.Notices)
 			}
 			pids := r.reached()
@@ -277,7 +278,8 @@ if __name__ == "__main__":
 		t.Fatal(err)
 	}
 	v := seen.Snapshot()
-	if tried != 1 || v.End.Code != maybe.Known(0) || v.Target.Torch != "" || !bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
+	if tried != 1 || v.End.Code != maybe.Known(0) || v.Target.Torch != "" ||
+		!bytes.Contains(v.Output, []byte("a worker of MainProcess ['MainThread']\n")) {
 		t.Errorf("%d attempts, %+v, %+v\n%s", tried, v.End, v.Target, v.Output)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// sweepSockets removes the sockets in a folder that nobody holds any more: a viewer that was killed could not remove
-// its own.
+// sweepSockets removes the sockets in a folder that nobody holds any more: a viewer that was killed could not
+// remove its own.
 //
 // Whether a socket is held is asked by connecting one of another type to it. The kernel answers "wrong type"
 // for a socket that is bound, listening or not, and "refused" for one that is only a name. The holder notices

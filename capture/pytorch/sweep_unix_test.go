@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestSocketsThatNobodyHoldsAreRemoved leaves a socket behind as a killed viewer does, beside one that listens,
-// one that is only bound, and a file of the same ending.
+// TestSocketsThatNobodyHoldsAreRemoved leaves a socket behind as a killed viewer does, beside one that
+// listens, one that is only bound, and a file of the same ending.
 func TestSocketsThatNobodyHoldsAreRemoved(t *testing.T) {
 	dir := t.TempDir()
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "left.sock"), Net: "unix"})
@@ -23,7 +23,8 @@ func TestSocketsThatNobodyHoldsAreRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer held.Close()
-	bound, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: filepath.Join(dir, "bound.sock"), Net: "unixgram"})
+	bound, err := net.ListenUnixgram("unixgram",
+		&net.UnixAddr{Name: filepath.Join(dir, "bound.sock"), Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}

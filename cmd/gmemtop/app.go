@@ -35,7 +35,8 @@ type app struct {
 	flags    flags
 	started  bool // a command's own work began; errors before it are mistakes in the command line
 	files    output.Files
-	onSignal atomic.Pointer[func(os.Signal)] // what a signal does instead of ending the program; nil to end it
+	// onSignal is what a signal does instead of ending the program; nil to end it.
+	onSignal atomic.Pointer[func(os.Signal)]
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {

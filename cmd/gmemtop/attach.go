@@ -48,8 +48,8 @@ takes less memory, for as long as you watch.`,
 			case err != nil:
 				return err
 			case x != nil && c.probes != "":
-				return usageError{errors.New("--probes only watches and carries out no plan: leave out --probes, or " +
-					"--manager and --plan")}
+				return usageError{errors.New("--probes only watches and carries out no plan: leave out " +
+					"--probes, or --manager and --plan")}
 			case x != nil && len(args) == 0:
 				return usageError{errors.New("name the process to train with the plan: gmemtop " +
 					"attach 4242 --plan plan.json")}

@@ -98,7 +98,8 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		t.IDs[i] = report.Cell(id)
 	}
 	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
-	if c.flags.output == "" || c.flags.output == "-" { // rows go to standard output, the verdict to standard error
+	// Rows go to standard output, the verdict to standard error.
+	if c.flags.output == "" || c.flags.output == "-" {
 		if err := c.write(false, rows); err != nil {
 			return err
 		}

@@ -87,8 +87,8 @@ gmemtop attach PID shows what is being recorded.`,
 	return cmd
 }
 
-// outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken pipe
-// ends it. Commands started from now on are spared the signal too, as with nohup.
+// outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken
+// pipe ends it. Commands started from now on are spared the signal too, as with nohup.
 func outliveTerminal() {
 	signal.Ignore(syscall.SIGHUP)
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing fails instead

@@ -75,9 +75,10 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 			d.Reruns = nil
 		}},
 		{name: "from before its last forward touch", want: "behind its last touch", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences[0].After = 2 }},
-		{name: "from an op that does not touch it", want: "behind its last touch", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
-			pl.Absences[0] = drop(0, 2, 6) // x0 was last touched by op 1
-		}},
+		{name: "from an op that does not touch it", want: "behind its last touch",
+			spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) {
+				pl.Absences[0] = drop(0, 2, 6) // x0 was last touched by op 1
+			}},
 		{name: "from behind its last forward touch", want: "no interval between two touches", spoil: func(*plan.Decisions) {}, after: func(pl *plan.Plan) { pl.Absences[0].Before = 7 }},
 		{name: "out of order", want: "in order", spoil: func(d *plan.Decisions) {
 			// f2 again reads x1, which stays: both orders are sound as far as values go

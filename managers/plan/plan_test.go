@@ -187,7 +187,7 @@ func TestAPlanWithOneThingWrongIsRefused(t *testing.T) {
 			}
 			return false
 		}},
-		{"an instance that ends without being freed", "has no end", func(_ *plan.Problem, pl *plan.Plan) bool {
+		{"an instance that is never freed", "has no end", func(_ *plan.Problem, pl *plan.Plan) bool {
 			for i := range pl.Instances {
 				if x := &pl.Instances[i]; int(x.To) == len(pl.Steps) {
 					x.To--

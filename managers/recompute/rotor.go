@@ -305,7 +305,7 @@ func (c *stageChain) cut(cuts []plan.OpID, pair plan.Pair) {
 			c.stages[i+1].first = min(c.stages[i+1].first, a.Before)
 		}
 	}
-	if s := &c.stages[0]; s.first == math.MaxInt32 { // it holds nothing, and its input is not among activations
+	if s := &c.stages[0]; s.first == math.MaxInt32 { // it holds nothing; its input is no activation
 		s.first = pair.End
 	}
 }

@@ -69,8 +69,8 @@ func crosses(tr *traces.Trace) bool {
 	return false
 }
 
-// varies reports whether the steps, which are alike, write tensors of other sizes, as where batches are padded
-// to the longest of their sequences.
+// varies reports whether the steps, which are alike, write tensors of other sizes, as where batches are
+// padded to the longest of their sequences.
 func varies(tr *traces.Trace) bool {
 	wrote := written(tr)
 	var first []traces.OpID

@@ -139,7 +139,8 @@ func TestAPlanIsMeasuredBetweenTwoStretchesWithoutIt(t *testing.T) {
 	if m.Process != 700 || m.ProcessBefore != 900 || m.Reserved != 5022 || m.PinnedPeak != slab(p, pl) || m.PinnedPeak == 0 || m.SwappedOut != 7 || m.SwappedIn != 6 || m.RecomputeTime != 5 {
 		t.Errorf("%+v", m)
 	}
-	if described, err := trainingDevice(t.Context(), d.tr); err != nil || !m.Allocated || m.Footprint != described.Totals.PeakAllocated/2 {
+	if described, err := trainingDevice(t.Context(), d.tr); err != nil || !m.Allocated ||
+		m.Footprint != described.Totals.PeakAllocated/2 {
 		t.Errorf("the footprint is %d, and the step that was described under the plan holds %+v, %v", m.Footprint, described.Totals, err)
 	}
 	if !m.Verified {

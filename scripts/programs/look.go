@@ -183,7 +183,8 @@ func stays(p *plan.Problem, pl *plan.Plan) string {
 	var words []string
 	for _, c := range categories {
 		if held[c] >= 1<<20/10 {
-			words = append(words, fmt.Sprintf("%s %s", strings.ReplaceAll(c.String(), "_", " "), size(held[c])))
+			name := strings.ReplaceAll(c.String(), "_", " ")
+			words = append(words, fmt.Sprintf("%s %s", name, size(held[c])))
 		}
 	}
 	return strings.Join(words, ", ") + " MiB"

@@ -68,7 +68,8 @@ var programs = []program{
 	theirs("examples-dcgan", "PyTorch's examples, dcgan", "SOURCES/examples/dcgan/main.py --dataset fake "+
 		"--batchSize 16 --ngf 16 --ndf 16 --workers 0 --niter 100000 --manualSeed 0", "torchvision"),
 	theirs("examples-lstm", "PyTorch's examples, word_language_model, LSTM", "SOURCES/examples/"+
-		"word_language_model/main.py --data words --nhid 64 --emsize 64 --batch_size 128 --bptt 64 --use-optimizer"),
+		"word_language_model/main.py --data words --nhid 64 --emsize 64 --batch_size 128 --bptt 64 "+
+		"--use-optimizer"),
 	theirs("examples-transformer", "PyTorch's examples, word_language_model, transformer",
 		"SOURCES/examples/word_language_model/main.py --data words --model Transformer --nhid 128 "+
 			"--emsize 64 --nlayers 6 "+

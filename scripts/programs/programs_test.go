@@ -66,7 +66,8 @@ func TestProgramsOfTorchAloneComeDown(t *testing.T) {
 				}
 			}
 			if name == "transformer_lengths" && carried < 2 {
-				t.Errorf("%d plans served all lengths, want those of sqrt and joint: %v", carried, r.Moving.Results)
+				t.Errorf("%d plans served all lengths, want those of sqrt and joint: %v", carried,
+					r.Moving.Results)
 			}
 			if float64(least) > 0.9*float64(r.Moving.Problem.Peak) {
 				t.Errorf("%d bytes under the best plan, %d without one: %s%v", least, r.Moving.Problem.Peak,

@@ -78,8 +78,8 @@ type Display struct {
 	Theme *theme.Theme
 }
 
-// State is what all views share. Views only read it; the root changes it when a message asks for it, and bumps
-// Version.
+// State is what all views share. Views only read it; the root changes it when a message asks for it, and
+// bumps Version.
 type State struct {
 	Open
 	Place

@@ -139,8 +139,8 @@ func (r *Report) notes() []string {
 		if x.Process != nil && x.Process.Died {
 			// What the script did before its first step says little about what a step takes.
 		} else if x.Result.Steps == 0 {
-			add("the script ended before its first step: the peak covers everything it did, and says nothing " +
-				"of a step")
+			add("the script ended before its first step: the peak covers everything it did, and says " +
+				"nothing of a step")
 		} else if x.Result.Steps < 2 {
 			add("only one step was seen: later ones hold the optimizer's state from their start")
 		}
