@@ -239,8 +239,8 @@ func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
 		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
-			c.note("a program that has loaded torch is not watched, because the environment did not reach "+
-				"it: %s", oneLine(err))
+			c.note("a program that has loaded torch is not watched: the environment did not reach it: %s",
+				oneLine(err))
 		}
 		return err
 	}

@@ -78,7 +78,7 @@ type Display struct {
 	Theme *theme.Theme
 }
 
-// State is what all views share. Views only read it; the root changes it when a message asks for it, and
+// State is what all views share. Views only read it; the root changes it when a message asks for that, and
 // bumps Version.
 type State struct {
 	Open
