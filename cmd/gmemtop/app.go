@@ -29,14 +29,13 @@ import (
 // app is one invocation: its streams, its environment and the flags that many commands share.
 type app struct {
 	in       *os.File
-	piped    io.Reader // what "-" reads: in, or a reader that still returns what a command has peeked at
+	piped    io.Reader // what "-" reads: in, including what was peeked at
 	out, err *os.File
 	environ  []string
 	flags    flags
 	started  bool // a command's own work began; errors before it are mistakes in the command line
 	files    output.Files
-	// onSignal is what a signal does instead of ending the program; nil to end it.
-	onSignal atomic.Pointer[func(os.Signal)]
+	onSignal atomic.Pointer[func(os.Signal)] // what a signal does; nil ends the program
 }
 
 func newApp(in, out, err *os.File, environ []string) *app {

@@ -161,8 +161,7 @@ func (c *compareCommand) run(ctx context.Context) error {
 	}
 	for i := range devices {
 		if d := devices[i]; opt.Budget > d.Info.Total {
-			c.note("the budget is above the %s of %s: plans that take more are simulated but not measured "+
-				"there",
+			c.note("the budget is above the %s of %s: larger plans are only simulated",
 				c.flags.report.Units.Bytes(d.Info.Total), d.Target.Name())
 		}
 	}

@@ -98,8 +98,7 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		t.IDs[i] = report.Cell(id)
 	}
 	rows := func(w io.Writer) error { return pack.WriteCSV(w, t) }
-	// Rows go to standard output, the verdict to standard error.
-	if c.flags.output == "" || c.flags.output == "-" {
+	if c.flags.output == "" || c.flags.output == "-" { // the verdict goes to standard error
 		if err := c.write(false, rows); err != nil {
 			return err
 		}

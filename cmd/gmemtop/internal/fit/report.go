@@ -142,7 +142,7 @@ func (r *Report) notes() []string {
 			add("the script ended before its first step: the peak covers everything it did, and says " +
 				"nothing of a step")
 		} else if x.Result.Steps < 2 {
-			add("only one step was seen: later ones hold the optimizer's state from their start")
+			add("only one step was seen: later ones start with the optimizer's state")
 		}
 		for _, n := range x.Result.Notes {
 			add(n)
