@@ -16,9 +16,9 @@ import (
 // and as many tokens as the router sends there (arXiv 2601.17111: "funnel a disproportionate number of tokens
 // to a small number of experts, leading to compute- and memory-bound failures"). The pattern: in the step
 // that failed what the lines of experts hold is larger than ever, and differed before, too, while the model's
-// other lines hold what they always do. What looks like it: a longer batch, with which all lines grow; experts
-// that are all in one process, which share a fixed number of tokens, so that their sum stays; experts of
-// libraries whose functions are not named so, of which nothing is said.
+// other lines hold what they always do. What looks like it: a longer batch, with which all lines grow;
+// experts that are all in one process, which share a fixed number of tokens, so that their sum stays; experts
+// of libraries whose functions are not named so, of which nothing is said.
 
 // othersGrown is the share of the other lines' bytes that may have grown.
 const othersGrown = 0.1
@@ -100,11 +100,12 @@ func expertsFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: experts - median, Text: fmt.Sprintf(
 		"the experts hold %s, %.1f times the median of %d steps, and the other layers no more than before",
 		c.u.Bytes(experts), times, len(usual))}, news: times >= outlier}
-	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, most "+
-		"from %s.", times, c.u.Bytes(experts), line)
-	f.fix = "Balance the router: raise the coefficient of its auxiliary loss, or give each expert a capacity " +
-		"(capacity_factor) and drop the tokens beyond it."
-	f.sure(Likely, "only the experts' lines grew; a larger batch for another part of the model looks the same")
+	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, "+
+		"most from %s.", times, c.u.Bytes(experts), line)
+	f.fix = "Balance the router: raise the coefficient of its auxiliary loss, or give each expert a " +
+		"capacity (capacity_factor) and drop the tokens beyond it."
+	f.sure(Likely, "only the experts' lines grew; a larger batch for another part of the model looks the "+
+		"same")
 	f.lever = remedy{name: "expert_capacity", command: at("capacity_factor=1.25", line)}
 	share := 1 - float64(median)/float64(experts)
 	for _, id := range c.live {

@@ -248,7 +248,8 @@ func (c *faultCase) firstEvaluation() (fault, bool) {
 		"for a backward that never comes.", line, c.u.Bytes(kept))
 	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
 	f.fix = "Wrap the evaluation in torch.no_grad()."
-	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.ungraphed(c.parts[len(c.parts)-1:])}
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+		changes: c.ungraphed(c.parts[len(c.parts)-1:])}
 	return f, true
 }
 
@@ -282,8 +283,8 @@ func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
 	})
 }
 
-// ungraphed ends what calls of the model made as it would end without a graph: a block of a line when the line
-// makes its next one, for the next layer, and the last of each when the next call begins.
+// ungraphed ends what calls of the model made as it would end without a graph: a block of a line when the
+// line makes its next one, for the next layer, and the last of each when the next call begins.
 func (c *faultCase) ungraphed(calls []steps.Part) []Change {
 	a := &c.d.Allocs
 	var ids []timeline.AllocID

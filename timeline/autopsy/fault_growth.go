@@ -142,8 +142,8 @@ func growthFault(c *faultCase) (fault, bool) {
 	return f, true
 }
 
-// gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which adds
-// to .grad.
+// gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which
+// adds to .grad.
 func (c *faultCase) gradOnly() (only bool) {
 	for i := range c.d.Timeline().Places().Frames {
 		fn, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))

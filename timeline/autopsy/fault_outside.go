@@ -51,8 +51,8 @@ func outsideFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "outside_leak", Bytes: bytes, Text: fmt.Sprintf(
 		"what this process holds and what is free fell by %s together in %s", c.u.Bytes(bytes),
 		timeline.Counted(over, "further failure"))}}
-	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: this process has "+
-		"that much less, in segments and free together.", c.u.Bytes(bytes))
+	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: this process "+
+		"has that much less, in segments and free together.", c.u.Bytes(bytes))
 	f.fix = "Watch nvidia-smi: if another process grows, end it; if it is this one, look for communicators " +
 		"that are made again and again (dist.destroy_process_group), and for libraries that allocate by " +
 		"themselves."

@@ -12,13 +12,13 @@ import (
 )
 
 // A batch that is mostly padding. Sizes show it where samples come to the GPU one by one and are padded there
-// (torch.nn.utils.rnn.pad_sequence): the pattern is n blocks of one line, and after them a block of a function
-// that pads by its name, n times the largest of them, to the byte; what they lack of it is padding. All that
-// the model makes of the batch is padding to the same share. What looks like it: samples of one length, which
-// have no padding; samples that are concatenated, whose block is their sum; sizes that fit by chance, as
-// powers of two do, which is why the name must tell. A batch that is padded on the CPU comes as one block,
-// which does not tell: then shapes that vary are all that is seen (sequence_growth). Sources: the docstring
-// of pad_sequence; gluon-nlp issue 590.
+// (torch.nn.utils.rnn.pad_sequence): the pattern is n blocks of one line, and after them a block of a
+// function that pads by its name, n times the largest of them, to the byte; what they lack of it is padding.
+// All that the model makes of the batch is padding to the same share. What looks like it: samples of one
+// length, which have no padding; samples that are concatenated, whose block is their sum; sizes that fit by
+// chance, as powers of two do, which is why the name must tell. A batch that is padded on the CPU comes as
+// one block, which does not tell: then shapes that vary are all that is seen (sequence_growth). Sources: the
+// docstring of pad_sequence; gluon-nlp issue 590.
 
 const (
 	// leastPadded is how many samples a batch must have.
@@ -103,12 +103,12 @@ func paddingFault(c *faultCase) (fault, bool) {
 	}
 	bytes := int64(p.share * float64(held))
 	f := fault{Cause: Cause{Kind: "padding", Bytes: bytes, Text: fmt.Sprintf(
-		"%.0f %% of the batch of %d samples that %s made is padding, and so is that share of the %s that the "+
-			"model made of it", 100*p.share, p.samples, line, c.u.Bytes(held))}}
+		"%.0f %% of the batch of %d samples that %s made is padding, and so is that share of the %s that "+
+			"the model made of it", 100*p.share, p.samples, line, c.u.Bytes(held))}}
 	f.said = fmt.Sprintf("%.0f %% of the batch at %s is padding: %d samples of different lengths, padded to "+
 		"the longest, of which the forward holds %s.", 100*p.share, line, p.samples, c.u.Bytes(held))
-	f.fix = "Put samples of like length into a batch (sort or bucket by length), limit the tokens of a batch " +
-		"and not its samples, or pack them without padding."
+	f.fix = "Put samples of like length into a batch (sort or bucket by length), limit the tokens of a " +
+		"batch and not its samples, or pack them without padding."
 	f.sure(Likely, "the batch is the longest sample's size times the number of samples, to the byte")
 	f.lever = remedy{name: "bucket_by_length", command: at("batch_sampler=sorted_by_length", line)}
 	for _, id := range ids {

@@ -64,8 +64,9 @@ func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 	return ids, beside, in
 }
 
-// backwardKept returns the bytes that backward passes made and that are nobody's .grad. Where torch.autograd.grad
-// makes them all, that is every block of a backward, also of the engine's threads, which have no Python frames.
+// backwardKept returns the bytes that backward passes made and that are nobody's .grad. Where
+// torch.autograd.grad makes them all, that is every block of a backward, also of the engine's threads, which
+// have no Python frames.
 func (c *faultCase) backwardKept() (sum int64) {
 	all := c.gradOnly()
 	for _, id := range c.live {

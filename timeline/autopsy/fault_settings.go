@@ -8,10 +8,10 @@ import (
 
 // Settings of the allocator that do harm. roundup_power2_divisions rounds every request up, by up to 100, 50
 // or 25 percent with one, two or four divisions; max_split_size_mb leaves what lies beyond a large block
-// unused, up to 20 MiB each. The pattern: blocks hold a real share more than was asked for, and one of the two
-// is in force. What looks like it: very many tiny tensors, rounded to 512 bytes each, which is so without any
-// setting. garbage_collection_threshold gives segments back before there is need, which costs time and never
-// memory, and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with
+// unused, up to 20 MiB each. The pattern: blocks hold a real share more than was asked for, and one of the
+// two is in force. What looks like it: very many tiny tensors, rounded to 512 bytes each, which is so without
+// any setting. garbage_collection_threshold gives segments back before there is need, which costs time and
+// never memory, and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with
 // PYTORCH_CUDA_ALLOC_CONF"; round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
 
 // numberOf returns a setting of the recording that is a number.
@@ -63,7 +63,8 @@ func settingsFault(c *faultCase) (fault, bool) {
 		len(f.lever.changes), name)}
 	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,
 		c.u.Bytes(bytes))
-	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its place.",
+	f.fix = fmt.Sprintf("Take %s out of PYTORCH_CUDA_ALLOC_CONF, or set expandable_segments:True in its "+
+		"place.",
 		name)
 	f.sure(Certain, ownFigures)
 	f.lever.name, f.lever.command = "unset_allocator_settings", "unset PYTORCH_CUDA_ALLOC_CONF"

@@ -19,10 +19,10 @@ import (
 // 32 MiB, which is a common size, and of which one stream holds several.
 //
 // cuDNN: a convolution asks for a workspace while it runs. The pattern: the request that failed is the
-// convolution's own, right after its output, and as large as nothing that is there. What looks like it: a copy
-// in another memory format, which is as large as the input, the weight or the output; the gradients of the
-// two in a backward, whose stacks do not end in the convolution. PyTorch tries other algorithms after such a
-// failure, so that it is the last one only where none is left.
+// convolution's own, right after its output, and as large as nothing that is there. What looks like it: a
+// copy in another memory format, which is as large as the input, the weight or the output; the gradients of
+// the two in a backward, whose stacks do not end in the convolution. PyTorch tries other algorithms after
+// such a failure, so that it is the last one only where none is left.
 
 // blasWorkspaces are the sizes that PyTorch chooses: ":4096:2:16:8", and that of Hopper, ":4096:8".
 var blasWorkspaces = []int64{4096<<10*2 + 16<<10*8, 4096 << 10 * 8}
@@ -67,9 +67,11 @@ func blasWorkspacesFault(c *faultCase) (fault, bool) {
 	f.said = fmt.Sprintf("cuBLAS keeps a workspace for every thread and stream that multiplies matrices: %s "+
 		"in %d blocks on %s, most from %s.", c.u.Bytes(bytes), len(ids), timeline.Counted(on, "stream"), line)
 	f.fix = fmt.Sprintf("Use the same few streams again, also to capture CUDA graphs, or set "+
-		"CUBLAS_WORKSPACE_CONFIG=:16:8, which makes each %s; torch._C._cuda_clearCublasWorkspaces() frees them.",
+		"CUBLAS_WORKSPACE_CONFIG=:16:8, which makes each %s; "+
+		"torch._C._cuda_clearCublasWorkspaces() frees them.",
 		c.u.Bytes(leastBlasWorkspace))
-	f.sure(Likely, "their size and streams are those of workspaces; equal tensors, one a stream, look the same")
+	f.sure(Likely, "their size and streams are those of workspaces; equal tensors, one a stream, look "+
+		"the same")
 	f.lever = remedy{name: "smaller_workspaces", command: "export CUBLAS_WORKSPACE_CONFIG=:16:8"}
 	for _, id := range ids {
 		f.lever.changes = append(f.lever.changes, life(c.d, id, a.Rounded[id]-leastBlasWorkspace))
@@ -106,13 +108,15 @@ func convolutionFault(c *faultCase) (fault, bool) {
 	}
 	line, made := sites.Name(c.d, e.Stack), c.d.Allocs.Size[output]
 	f := fault{Cause: Cause{Kind: "cudnn_workspace", Bytes: c.a.Asked, Text: fmt.Sprintf(
-		"the convolution at %s had its output of %s and asked for %s more, a size that nothing else has", line,
+		"the convolution at %s had its output of %s and asked for %s more, a size that nothing "+
+			"else has", line,
 		c.u.Bytes(made), c.u.Bytes(c.a.Asked))}}
 	f.said = fmt.Sprintf("The convolution at %s asked for a workspace of %s; its output has %s.", line,
 		c.u.Bytes(c.a.Asked), c.u.Bytes(made))
 	f.fix = "Let cuDNN take an algorithm that needs less: torch.backends.cudnn.benchmark = False, or " +
 		"a limit in CUDNN_CONV_WSCAP_DBG."
-	f.sure(Likely, "it follows the output and no tensor has its size; PyTorch tries other algorithms after it")
+	f.sure(Likely, "it follows the output and no tensor has its size; PyTorch tries other algorithms "+
+		"after it")
 	f.lever = remedy{name: "smaller_workspaces", request: c.a.Asked,
 		command: at("torch.backends.cudnn.benchmark = False", line)}
 	return f, true

@@ -11,9 +11,10 @@ import (
 
 // A batch of one sample cannot be halved. A recording has no shapes, and still shows it in two ways. What one
 // line brings to the GPU is, step by step, the number of samples times something times the bytes of a number;
-// where lengths vary, the greatest common divisor of those sizes is the samples times the bytes, or a multiple
-// of it. And a loss over classes takes one index of eight bytes a sample. Where neither tells, the lever says
-// that one sample cannot be halved. Rejected: small inputs in general, since a learning rate is one, too.
+// where lengths vary, the greatest common divisor of those sizes is the samples times the bytes, or a
+// multiple of it. And a loss over classes takes one index of eight bytes a sample. Where neither tells, the
+// lever says that one sample cannot be halved. Rejected: small inputs in general, since a learning rate is
+// one, too.
 
 const (
 	// indexBytes is the size of a token or of a class.
@@ -66,7 +67,8 @@ func (c *leverCase) classes(kinds *frames.Kinds) bool {
 	p := c.d.Timeline().Places()
 	for i, k := range kinds.Frames {
 		fn, _, _ := p.FrameText(traces.FrameID(i))
-		if k.Has(frames.KindLoss) && (strings.Contains(fn, "cross_entropy") || strings.Contains(fn, "nll_loss")) {
+		if k.Has(frames.KindLoss) && (strings.Contains(fn, "cross_entropy") ||
+			strings.Contains(fn, "nll_loss")) {
 			return true
 		}
 	}

@@ -13,14 +13,15 @@ func TestWithoutCutsThePeakStaysAndACutOfOneBlockNeverTakesMoreThanTheBlock(t *t
 	d := timelinetest.Built(t, timelinetest.Unmarked(20_000))
 	work := make([]int64, d.Len()+2)
 	ctx := context.Background()
-	if p, err := peakWithout(ctx, d, nil, timeline.Moment(d.Len()), work); err != nil || p != d.Totals.PeakAllocated {
+	all := timeline.Moment(d.Len())
+	if p, err := peakWithout(ctx, d, nil, all, work); err != nil || p != d.Totals.PeakAllocated {
 		t.Errorf("%d, %v, peak %d", p, err, d.Totals.PeakAllocated)
 	}
 	rng := rand.New(rand.NewSource(5))
 	for range 100 {
 		a := timeline.AllocID(rng.Intn(d.Allocs.Len()))
 		cuts := []Change{life(d, a, d.Allocs.Size[a])}
-		p, err := peakWithout(ctx, d, cuts, timeline.Moment(d.Len()), work)
+		p, err := peakWithout(ctx, d, cuts, all, work)
 		// By the definition: the maximum over all moments of what is left.
 		want := int64(0)
 		for m := timeline.Start; int(m) < d.Len(); m++ {
@@ -48,7 +49,8 @@ func TestALeverWithASavingSaysWhichAllocationsItChanges(t *testing.T) {
 		}
 		if len(l.Effect.Changes) > 0 {
 			changed++
-			peak, err := peakWithout(context.Background(), d, l.Effect.Changes, timeline.Moment(d.Len()), make([]int64, d.Len()+2))
+			peak, err := peakWithout(context.Background(), d, l.Effect.Changes, timeline.Moment(d.Len()),
+				make([]int64, d.Len()+2))
 			if err != nil || d.Totals.PeakAllocated-peak != l.Saves {
 				t.Errorf("%s saves %d; its changes save %d", l.Name, l.Saves, d.Totals.PeakAllocated-peak)
 			}
