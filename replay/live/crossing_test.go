@@ -17,10 +17,8 @@ func TestWhatAStepLoadsOfAGraphThatCrossesIntoItIsNotItsOwn(t *testing.T) {
 		crosses                      bool
 	}{
 		{"nothing crosses", "+a +b -b -a | +a +b -b -a", "+a +b -b -a | +a +b -b -a", "+a +b -b -a", false},
-		{"one that was not described before", "-x +a -a +x | -x +a -a +x",
-			"+a -a +x | +a -a +x", "+a -a +x", true},
-		{"one that nobody saw being saved", "+a -a +x | -x +a -a +x",
-			"+a -a +x | +a -a +x", "+a -a +x", true},
+		{"not described before", "-x +a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x", true},
+		{"nobody saw it saved", "+a -a +x | -x +a -a +x", "+a -a +x | +a -a +x", "+a -a +x", true},
 		{"its input is saved in both", "+f -f +f | +f -f -f +f", "+f -f +f | +f -f +f", "+f -f +f", false},
 		{"a graph that is kept", "+a -a -a | +a -a -a", "+a -a | +a -a", "+a -a -a", false},
 	} {

@@ -273,7 +273,10 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 		first *traces.Trace
 		asked int
 		noted bool
-	}{{"all are alike", recording(t, triedCosts), 1, false}, {"one is smaller", halved(), describeTries, true}} {
+	}{
+		{"all are alike", recording(t, triedCosts), 1, false},
+		{"one is smaller", halved(), describeTries, true},
+	} {
 		d := &uneven{drifting{tr: recording(t, triedCosts)}, c.first, 2}
 		p, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
 		if err != nil {

@@ -53,7 +53,10 @@ func (o *options) look(ctx context.Context, p *program) (l looked) {
 	if l.Missing, err = o.missing(ctx, p); err == nil && l.Missing == "" {
 		err = o.lookAt(ctx, p, &l)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		l.Failed = fmt.Sprintf("no step was described and planned within %v of its start", o.limit)
+	case err != nil:
 		l.Failed = err.Error()
 	}
 	return l
@@ -183,8 +186,7 @@ func stays(p *plan.Problem, pl *plan.Plan) string {
 	var words []string
 	for _, c := range categories {
 		if held[c] >= 1<<20/10 {
-			name := strings.ReplaceAll(c.String(), "_", " ")
-			words = append(words, fmt.Sprintf("%s %s", name, size(held[c])))
+			words = append(words, strings.ReplaceAll(c.String(), "_", " ")+" "+size(held[c]))
 		}
 	}
 	return strings.Join(words, ", ") + " MiB"

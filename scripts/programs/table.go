@@ -39,10 +39,10 @@ const mostOff = 0.03
 const planHead = `
 ## What would leave
 
-A step of each program, described and planned for with joint, and no plan carried out: of %[2]d programs %[1]d
-have a plan, and %[3]d of them one that fits. Sizes are in MiB. The budget is 70 %% of what the step holds, or
-where what cannot leave is nearly all of that, 5 %% more than what cannot leave: parameters, optimizer state
-and the operands of the op that needs most.
+A step of each program, described and planned for with joint; no plan was carried out (-plan-only).
+Of %[2]d programs %[1]d have a plan, and %[3]d of them one that fits. Sizes are in MiB. The budget is 70 %%
+of what the step holds, or where what cannot leave is nearly all of that, 5 %% more than what cannot leave:
+parameters, optimizer state and the operands of the op that needs most.
 
 | program | ops | holds | cannot leave | budget | joint predicts | or why not |
 |---|---:|---:|---:|---:|---|---|
@@ -173,7 +173,13 @@ func (t *table) add(p *program, r *result) {
 // plan adds the row of a program that was planned for.
 func (t *table) plan(p *program, l *looked) {
 	t.looked++
-	predicted, why := "", l.Failed+l.Refused+l.Unplanned
+	predicted := ""
+	var why []string
+	for _, s := range []string{l.Refused, l.Unplanned, l.Failed} {
+		if s != "" {
+			why = append(why, flat(s))
+		}
+	}
 	if l.Planned > 0 {
 		t.planned++
 		t.toShare += one(l.Planned <= l.Budget)
@@ -184,7 +190,7 @@ func (t *table) plan(p *program, l *looked) {
 		ops = strconv.Itoa(l.Problem.Ops)
 	}
 	fmt.Fprintf(&t.plans, "| %s | %s | %s | %s | %s | %s | %s |\n", p.name, ops, size(l.Problem.Peak),
-		size(l.Problem.Reside), size(l.Budget), predicted, flat(why))
+		size(l.Problem.Reside), size(l.Budget), predicted, strings.Join(why, "; "))
 }
 
 // cell is what a manager made of a program.
