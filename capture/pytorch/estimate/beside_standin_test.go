@@ -31,7 +31,8 @@ func beside(t *testing.T, script string, least int64, blocks int) {
 	}
 	got, want := large(r.Trace, least), large(p.Trace, least)
 	if len(want) < blocks || !slices.Equal(got, want) {
-		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want, said)
+		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want,
+			said)
 	}
 }
 

@@ -212,7 +212,7 @@ class Run(Taken):
     def takes(self, op, args, out):
         """Say what the op takes for itself, as far as that is known."""
         tensor = self.torch.Tensor
-        if self.reductions is None or not args or not isinstance(args[0], tensor) or not isinstance(out, tensor):
+        if self.reductions is None or not args or not all(isinstance(t, tensor) for t in (args[0], out)):
             return
         if out.device.type == "cuda":
             self.recorder.within.taking = self.reductions.taken(op._schema.name, args[0], out)
@@ -301,9 +301,9 @@ class Run(Taken):
 
 
 def _modules_move(torch, fake):
-    """A module that moves gives its parameters other data and keeps the tensors, so that references to them do
-    not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here they
-    move like real ones, and take over what they say of their device."""
+    """A module that moves gives its parameters other data and keeps the tensors, so that references to them
+    do not matter. Fake ones torch swaps instead, and refuses to while a graph or a hook refers to them. Here
+    they move like real ones, and take over what they say of their device."""
     original = getattr(torch.utils, "swap_tensors", None)
     if original is None:  # torch 2.2 moves all tensors alike
         return
