@@ -144,8 +144,8 @@ type params struct {
 	// nearBound is the part of the bound within which a probe is not worth it. Halved: +0.01 % (+0.0 to
 	// +0.5 %), work -4 %. Doubled: no step time changes, work +3 %.
 	nearBound int64
-	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint. The
-	// benchmark has fewer. Halved and doubled: no step time changes.
+	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint, and for
+	// joint to ask managers of all families. The benchmark has fewer. Halved and doubled: no step time changes.
 	tieBuffers int
 
 	// Sections.

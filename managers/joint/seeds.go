@@ -23,9 +23,10 @@ import (
 // recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
 // asked: others plan what it cannot carry out.
 //
-// Complexity: what the others take. Rejected: asking at the rungs of the ladder, which would keep the step
-// time from rising with the budget by construction also where another's plan is the best, but asks ten times
-// and at budgets that are not the caller's, so that others could be better there.
+// Complexity: what the others take. With tens of thousands of buffers all of them take a minute and more, and
+// only those that combine swapping and recomputation are asked. Rejected: asking at the rungs of the ladder,
+// which would keep the step time from rising with the budget by construction also where another's plan is the
+// best, but asks ten times and at budgets that are not the caller's, so that others could be better there.
 
 // Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.
@@ -45,6 +46,9 @@ func (f *finder) askOthers(others []plan.Manager) {
 			if m.Info().Family == family {
 				asked = append(asked, m)
 			}
+		}
+		if large := len(f.p.Buffers) > f.set.tieBuffers; large && family != plan.Combining {
+			break // all others together take a minute and more there
 		}
 		if len(asked) > 0 && !f.met() && !f.lose(family) {
 			seed = f.askAll(asked, seed)
