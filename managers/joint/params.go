@@ -145,7 +145,8 @@ type params struct {
 	// +0.5 %), work -4 %. Doubled: no step time changes, work +3 %.
 	nearBound int64
 	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint, and for
-	// joint to ask managers of all families. The benchmark has fewer. Halved and doubled: no step time changes.
+	// joint to ask managers of all families. The benchmark has fewer. Halved and doubled: no step time
+	// changes.
 	tieBuffers int
 
 	// Sections.
