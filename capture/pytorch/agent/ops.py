@@ -45,6 +45,7 @@ class Ops(Window):
     """One window. Only end() of it is called from a thread other than the training's."""
 
     make_storages, make_within = Storages, Within  # an estimate has its own
+    crossings: Crossings  # every description has them
 
     def __init__(
         self,
