@@ -287,7 +287,7 @@ func (l *liveTraining) index() int64 {
 }
 
 // toggle runs plans one after the other, and now and then none, for some steps each, until so many steps are
-// over and at least one plan was on, or the training is over. It returns how many plans ran, the bytes they
+// over and at least three plans were, or the training is over. It returns how many plans ran, the bytes they
 // moved plus the nanoseconds they recomputed, and how many tensors stayed that should have left; a plan that
 // was given up counts as one such tensor.
 func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (toggles, freed,
@@ -298,7 +298,7 @@ func (l *liveTraining) toggle(words map[string][]byte, until int64, steps int) (
 		l.t.Fatal("no manager made a plan that can be carried out")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for l.index() < until || toggles == 0 {
+	for l.index() < until || toggles < 3 {
 		toggles++
 		name := names[r.IntN(len(names))]
 		under, err := l.under(toggles, words[name], 1+r.IntN(steps))
