@@ -38,6 +38,7 @@ def accelerate():
 
 def timm_ema():
     """timm with an average of the weights and mixup."""
+    import numpy
     import timm.optim
     from timm.data import Mixup
     from timm.loss import SoftTargetCrossEntropy
@@ -46,6 +47,7 @@ def timm_ema():
     model = timm.create_model("vit_tiny_patch16_224", num_classes=10, embed_dim=96, drop_path_rate=0.1)
     ema = ModelEmaV3(model, decay=0.99)
     optimizer = timm.optim.create_optimizer_v2(model, opt="adamw", lr=1e-3)
+    numpy.random.seed(0)  # mixup draws from it
     mixup, loss_fn = Mixup(mixup_alpha=0.8, cutmix_alpha=1.0, num_classes=10), SoftTargetCrossEntropy()
     model.train()
     for x, y in images(8, 224):
