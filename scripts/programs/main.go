@@ -128,7 +128,7 @@ func (o *options) measure(ctx context.Context) error {
 	})
 }
 
-// found is what was found of a program, and what is said of it while others are still to come.
+// found is the result of a program, and the line to print while others are still running.
 type found struct {
 	what          any
 	missing, said string

@@ -212,7 +212,7 @@ func TestTheSentenceSaysHowManyLeversWereTried(t *testing.T) {
 	done := cmds[0]()
 	m, ok := cmds[1]().(trialMsg)
 	if !ok || m.of == 0 {
-		t.Fatalf("nothing is said of the trial: %v", m)
+		t.Fatalf("no message about the trial: %v", m)
 	}
 	next := v.Update(s, m)
 	want := fmt.Sprintf("%s Trying %d of %d…", before, m.n, m.of)
