@@ -15,7 +15,8 @@ import (
 
 // Data that are on the device as a whole. The pattern: a line of the user's, outside of the model, made a few
 // blocks, each at least twice as large as the largest block that a call of the model makes, and the model
-// runs on parts of them; or, before the first call, many blocks of one or two sizes. What looks like it: the
+// runs on parts of them, or ran on parts of what the line made before; or, before the first call, many blocks
+// of one or two sizes. What looks like it: the
 // batch itself, which its first layers make blocks from that are as large; weights, which come from a
 // module's constructor or move, get gradients of their sizes, or are named as such; results, which come after
 // the calls that they are the results of; a buffer that is filled step by step, which cannot be told apart
@@ -106,7 +107,7 @@ func dataFault(c *faultCase) (fault, bool) {
 		}
 		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 		switch {
-		case size >= wholeTimes*most && (after < 0 || c.callsAfter(after) >= leastSlices):
+		case size >= wholeTimes*most && (after < 0 || c.callsAfter(after) >= leastSlices || c.slicedBefore(s)):
 			whole[n] = append(whole[n], id)
 		case after < 0:
 			many[n] = append(many[n], id)
@@ -162,4 +163,29 @@ func (c *faultCase) callsAfter(i int) (n int) {
 		}
 	}
 	return n
+}
+
+// slicedBefore reports whether the model was called several times while an earlier block of a stack's site was
+// there.
+func (c *faultCase) slicedBefore(s traces.StackID) bool {
+	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
+	site := table.Number(s)
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if site < 0 || a.Requested[id] >= c.a.At || table.Number(a.Stack[id]) != site {
+			continue
+		}
+		calls := 0
+		for i := steps.PartAt(c.parts, a.Start[id]) + 1; i < len(c.parts); i++ {
+			if c.parts[i].First >= a.Requested[id] {
+				break
+			}
+			if c.parts[i].Phase == traces.PhaseForward {
+				calls++
+			}
+		}
+		if calls > leastSlices {
+			return true
+		}
+	}
+	return false
 }

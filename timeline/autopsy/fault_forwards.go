@@ -224,15 +224,18 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 // each layer's end when the next has run.
 const keptByCall = 0.5
 
-// firstEvaluation finds an evaluation that fails in its first call: a function that is named as one calls the
-// model in a process that trains elsewhere, and the call keeps most of what it made. What looks like it: a
-// cache of keys and values, which a line makes twice a layer, and skip connections, which are fewer.
+// firstEvaluation finds an evaluation that fails within a call: a function that is named as one calls the
+// model in a process that trains elsewhere, or the process has called it from there before and never ran a
+// backward, and the call keeps most of what it made. What looks like it: a cache of keys and values, which a
+// line makes twice a layer, skip connections, which are fewer, and the first step of a training that
+// accumulates gradients, whose earlier calls are still there.
 func (c *faultCase) firstEvaluation() (fault, bool) {
 	last := c.parts[len(c.parts)-1]
-	if last.Caller < 0 || c.lastOf(traces.PhaseBackward) < 0 {
+	trains := c.lastOf(traces.PhaseBackward) >= 0
+	if last.Caller < 0 || !trains && c.callsFrom(last.Caller) <= leastForwards {
 		return fault{}, false
 	}
-	if fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller); !evaluates(fn) {
+	if fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller); trains && !evaluates(fn) {
 		return fault{}, false
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
@@ -246,11 +249,27 @@ func (c *faultCase) firstEvaluation() (fault, bool) {
 		line)}}
 	f.said = fmt.Sprintf("The evaluation runs with gradients on: its first call of the model at %s keeps %s "+
 		"for a backward that never comes.", line, c.u.Bytes(kept))
-	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
 	f.fix = "Wrap the evaluation in torch.no_grad()."
+	if !trains {
+		f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
+			"no backward followed any of the %s before it.", line, c.u.Bytes(kept),
+			callsWord(c.callsFrom(last.Caller)-1))
+		f.fix = "Wrap the call in torch.no_grad()."
+	}
+	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: c.ungraphed(c.parts[len(c.parts)-1:])}
 	return f, true
+}
+
+// callsFrom counts the calls of the model from a line, the one under way included.
+func (c *faultCase) callsFrom(caller traces.FrameID) (n int) {
+	for i := range c.parts {
+		if c.parts[i].Phase == traces.PhaseForward && c.parts[i].Caller == caller {
+			n++
+		}
+	}
+	return n
 }
 
 // beside returns what the training loop made in [from, to) outside of the model and is still there: inputs,

@@ -2,8 +2,11 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // One request that is too large by itself. The pattern: it is more than all that the process could have, and
@@ -38,4 +41,78 @@ func requestFault(c *faultCase) (fault, bool) {
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), request: c.a.Asked}
 	return f, true
+}
+
+// One function that works on too much at once. The pattern: the function of the user's that asked, outside of
+// the model, holds a few large blocks; with what it asked for they are most of the memory, and far larger than
+// what the model makes. What looks like it: weights that a function makes by hand, which only its name
+// tells; a data set, which is data's fault where the model runs on parts of it; a batch that is too large,
+// from which the model makes blocks of its size.
+
+const (
+	// functionShare is the share of all memory that the function must hold or ask for.
+	functionShare = 0.5
+	// fewLarge is how many blocks it may hold, each at least a fewLarge-th of what is allocated.
+	fewLarge = 8
+)
+
+func functionFault(c *faultCase) (fault, bool) {
+	s := c.d.Event(c.a.At).Stack
+	fn, file := c.userFunction(s)
+	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) || len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
+		return fault{}, false
+	}
+	var ids []timeline.AllocID
+	smallest := c.a.Asked
+	for _, id := range c.live {
+		of := c.d.Origin(id)
+		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) {
+			continue
+		}
+		if f, in := c.userFunction(of); f == fn && in == file {
+			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
+		}
+	}
+	bytes, most := c.bytesOf(ids), c.largestMade()
+	if len(ids) == 0 || float64(bytes+c.a.Asked) < functionShare*float64(c.total+c.a.Asked) ||
+		smallest < wholeTimes*most {
+		return fault{}, false
+	}
+	line := c.userLine(s)
+	f := fault{Cause: Cause{Kind: "too_large", Bytes: bytes, Text: fmt.Sprintf(
+		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
+		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
+	f.said = fmt.Sprintf("%s works on too much at once: its function holds %s in %s and asked for %s more.", line,
+		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
+	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
+	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the same")
+	var changes []Change
+	for _, id := range ids {
+		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
+	}
+	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), changes: changes,
+		request: c.a.Asked}
+	if c.slicedBefore(s) {
+		f.Kind = "prefetch"
+		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of it: the "+
+			"function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
+			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
+		f.fix = "Keep it on the CPU and do this to each batch in the loop."
+		f.lever.name, f.lever.command = "load_each_batch", at("batch = batch.to(device, non_blocking=True)", line)
+	}
+	return f, true
+}
+
+// userFunction returns the innermost function of a stack that is the user's, and its file.
+func (c *faultCase) userFunction(s traces.StackID) (fn, file string) {
+	if s < 0 {
+		return "", ""
+	}
+	at := c.d.Timeline().Places().Stacks.At(s)
+	i := slices.IndexFunc(at, c.ofUser)
+	if i < 0 {
+		return "", ""
+	}
+	fn, file, _ = c.d.Timeline().Places().FrameText(at[i])
+	return fn, file
 }

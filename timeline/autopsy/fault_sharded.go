@@ -100,13 +100,18 @@ func stateGatherFault(c *faultCase) (fault, bool) {
 func (c *faultCase) userLine(s traces.StackID) string {
 	if s >= 0 {
 		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-			k := c.kinds.Frames[id]
-			if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise) {
+			if c.ofUser(id) {
 				return c.frameText(id)
 			}
 		}
 	}
 	return sites.Name(c.d, s)
+}
+
+// ofUser reports whether a frame is of the user's own code.
+func (c *faultCase) ofUser(id traces.FrameID) bool {
+	k := c.kinds.Frames[id]
+	return k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise)
 }
 
 func unitGatherFault(c *faultCase) (fault, bool) {

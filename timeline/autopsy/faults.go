@@ -100,8 +100,10 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 			return slices.Contains(explains[x.Kind], f.Kind)
 		})
 	})
-	if f, ok := requestFault(c); ok && len(found) == 0 {
-		found = append(found, f)
+	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault} {
+		if f, ok := detect(c); ok && len(found) == 0 {
+			found = append(found, f)
+		}
 	}
 	slices.SortStableFunc(found, func(x, y fault) int {
 		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes, x.Bytes))
