@@ -1,14 +1,10 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
-	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -57,60 +53,4 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 			})
 		},
 	}
-}
-
-// manCommand prints the manual page of gmemtop or of one command.
-type manCommand struct {
-	*app
-	root *cobra.Command
-	dir  string
-}
-
-func newManCommand(a *app, root *cobra.Command) *cobra.Command {
-	c := manCommand{app: a, root: root}
-	cmd := &cobra.Command{
-		Use: "man [COMMAND]", GroupID: groupMachine, Args: cobra.MaximumNArgs(1), Short: "Manual pages",
-		Long: "Prints a manual page in roff: gmemtop's own, or that of a command. --dir writes all of them.",
-		Example: "  gmemtop man | man -l -\n  gmemtop man attach | man -l -\n" +
-			"  gmemtop man --dir /usr/local/share/man/man1",
-		RunE: func(_ *cobra.Command, args []string) error { return c.run(args) },
-	}
-	cmd.Flags().StringVar(&c.dir, "dir", "", "write a page for each command into this `folder`")
-	cmd.Flags().BoolVarP(&c.flags.force, "force", "f", false, "overwrite existing pages")
-	return cmd
-}
-
-func (c *manCommand) run(args []string) error {
-	if c.dir != "" {
-		if len(args) > 0 {
-			return usageError{errors.New("--dir writes the pages of all commands: leave COMMAND out")}
-		}
-		return c.writeAll()
-	}
-	page, rest, err := c.root.Find(args)
-	if err != nil || len(rest) > 0 {
-		return usageError{fmt.Errorf("no manual page for %q: gmemtop --help lists the commands", args[0])}
-	}
-	return c.write(false, func(w io.Writer) error { return writePage(page, w) })
-}
-
-func (c *manCommand) writeAll() error {
-	for _, page := range append(c.root.Commands(), c.root) {
-		if !page.Runnable() || page.Hidden {
-			continue
-		}
-		name := strings.ReplaceAll(page.CommandPath(), " ", "-") + ".1"
-		body := func(w io.Writer) error { return writePage(page, w) }
-		if err := c.writeTo(filepath.Join(c.dir, name), false, body); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// writePage writes a command's page. It starts from Markdown, where a table is indented by four spaces.
-func writePage(c *cobra.Command, w io.Writer) error {
-	c.DisableAutoGenTag = true // pages of two builds of one version are the same
-	c.Long = strings.ReplaceAll(c.Long, "\n  ", "\n      ")
-	return doc.GenMan(c, &doc.GenManHeader{Section: "1", Source: "gmemtop", Manual: "gmemtop"}, w)
 }

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -116,5 +117,27 @@ func TestEveryCommandHasHelpAndAnExampleThatNamesIt(t *testing.T) {
 		if c.Example != "" && !strings.Contains(c.Example, "gmemtop "+c.Name()) {
 			t.Errorf("%s's example does not use it", c.Name())
 		}
+	}
+}
+
+func TestEveryFlagNamesItsValueInWordsOfThePeopleWhoUseIt(t *testing.T) {
+	kinds := regexp.MustCompile(`^(string|int|uint|float|bool|count|stringArray|strings|ints|.*Slice|.*64)$`)
+	root := newRootCommand(newApp(nil, nil, nil, nil))
+	for _, c := range append(root.Commands(), root) {
+		for _, f := range shownFlags(c, true) {
+			if kinds.MatchString(valueName(f)) {
+				t.Errorf("%s --%s takes a %q: add it to valueNames", c.Name(), f.Name, valueName(f))
+			}
+			if strings.Contains(f.Usage, "\n") {
+				t.Errorf("%s --%s has a line break in its help", c.Name(), f.Name)
+			}
+		}
+	}
+}
+
+func TestAFlagIsNeverBrokenAtItsHyphens(t *testing.T) {
+	const text = "aaaa aaaa aaaa aaaa --at-sequence-of-a-flag b"
+	if got, want := wrap(text, 24), "aaaa aaaa aaaa aaaa\n--at-sequence-of-a-flag\nb"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

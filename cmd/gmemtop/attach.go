@@ -56,6 +56,9 @@ takes less memory, for as long as you watch.`,
 			case c.probes != "":
 				return c.attachProbes(cmd, args)
 			}
+			if len(args) == 0 && c.dry {
+				return c.listProcesses(cmd.Context())
+			}
 			if len(args) == 0 {
 				return c.attachAny(cmd.Context())
 			}
@@ -74,7 +77,8 @@ takes less memory, for as long as you watch.`,
 	c.flags.writing(cmd)
 	c.flags.screen(cmd)
 	c.probing(cmd)
-	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing")
+	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+
+		"without PID, list the processes that could be watched")
 	return cmd
 }
 
@@ -172,6 +176,31 @@ func (c *attachCommand) attachDry(pid int) error {
 			"the program has imported it, or name the process that trains")
 	}
 	return f.Err()
+}
+
+// listProcesses lists the processes that have torch loaded, and why some of them cannot be attached to.
+func (c *attachCommand) listProcesses(ctx context.Context) error {
+	var l procs.Lister
+	list, err := l.Torch(ctx)
+	if errors.Is(err, procs.ErrNotLinux) {
+		return unsupportedError{err}
+	}
+	if err != nil {
+		return err
+	}
+	for i := range list {
+		why := ""
+		if err := inject.Check(list[i].PID).Err(); err != nil && !pytorch.Lives(list[i].PID) {
+			why = "  (cannot be watched: " + err.Error() + ")"
+		}
+		c.line("%8d  %-10s %s%s", list[i].PID, list[i].User, list[i].Command(), why)
+	}
+	if len(list) == 0 {
+		c.line("no process here has torch loaded: gmemtop run -- python train.py starts one")
+	} else {
+		c.line("would: nothing until you name one: gmemtop attach %d", list[0].PID)
+	}
+	return nil
 }
 
 // showMachine shows the machine, and then the process chosen there.

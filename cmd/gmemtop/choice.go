@@ -34,6 +34,7 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.results, "results", planner.SameResults,
 		"if a tensor does not come back the same to the bit: turn the plan off (same), or count it and "+
 			"go on (any)")
+	rare(p, "hardware", "most-overhead", "results")
 }
 
 // addUnplanned adds the flag for what to do until there is a plan. A training that already runs does not need
@@ -43,6 +44,7 @@ func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 		"until there is a plan, move what autograd saves to the host, so that even a training that does "+
 			"not fit runs (offload), leave it on the device (keep), or offload on GPUs only, and only "+
 			"as long as needed (auto)")
+	rare(c.Flags(), "until-planned")
 }
 
 // choice returns the chosen plan, nil for none.

@@ -53,16 +53,16 @@ then timed. --target live:PID does so in a running training, one plan after the 
 training as it was.
 
 Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measure on.`,
-		Example: "  gmemtop compare snapshot.pickle\n  gmemtop compare trace.gmt --budget 12GiB " +
-			"--managers all\n" +
+		Example: "  gmemtop compare snapshot.pickle\n" +
+			"  gmemtop compare trace.gmt --budget 12GiB --managers all\n" +
+			"  gmemtop compare --target live:4242 --budget 80%\n" +
 			"  gmemtop compare trace.gmt --budget 50% --hardware h100 --managers autoswap,vdnn-*,joint " +
 			"--json\n" +
 			"  gmemtop compare trace.gmt --budget 12GiB --target cuda\n" +
-			"  gmemtop compare --target live:4242 --budget 80%\n" +
 			"  gmemtop compare --network vgg16 --batch 256 --hardware titan-x --budget 12GiB\n" +
 			"  gmemtop compare b32.gmt b64.gmt --batch 32,64 --budget 24GiB --max-batch\n" +
-			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 --at-sequence 2048 " +
-			"--budget 24GiB --max-batch",
+			"  gmemtop compare a.gmt b.gmt c.gmt --batch 8,16,8 --sequence 512,512,1024 \\\n" +
+			"      --at-sequence 2048 --budget 24GiB --max-batch",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if c.devices.live() {
 				return c.runLive(cmd.Context())
@@ -80,13 +80,14 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 		"time limit for planning with one manager, which then gives its best so far (default none)")
 	p.BoolVar(&c.maxBatch, "max-batch", false,
 		"also find the largest batch that fits in the budget; how sizes grow follows from --batch of one "+
-			"recording, from two at different\n"+
+			"recording, from two at different "+
 			"batches (--batch 32,64), or from three or four that also differ in --sequence")
 	p.IntVar(&c.plan.AtSequence, "at-sequence", 0,
 		"the sequence length for --max-batch (default that of the first file)")
 	p.BoolVar(&c.notes, "notes", false, "print notes on each result")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
+	rare(p, "limit", "at-sequence", "notes")
 	return cmd
 }
 
@@ -175,7 +176,9 @@ func (c *compareCommand) run(ctx context.Context) error {
 		}
 	}
 	if p.Source != nil {
-		if made.Fidelity, err = replay.Prove(ctx, p.Source); err != nil {
+		stop := c.newProgress().Clock("checking the emulation against the recording")
+		made.Fidelity, err = replay.Prove(ctx, p.Source)
+		if stop(); err != nil {
 			return err
 		}
 	}
@@ -339,7 +342,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.target, "target", "sim",
 		"where to carry the plans out and measure, besides the simulator: cuda, cuda:1, cuda:all, "+
-			"or\nlive:PID, a running training, instead of FILE")
+			"or live:PID, a running training, instead of FILE")
 	p.IntVar(&f.iterations, "iterations", 20,
 		"how many iterations to time on a GPU or in a training, after three to warm up")
 	p.StringVar(&f.results, "results", planner.SameResults,
@@ -349,6 +352,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 		"how much of a GPU's free memory to leave unused (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false,
 		"measure again what copies, launches and allocations cost on the GPU")
+	rare(p, "iterations", "results", "device-margin", "calibrate")
 }
 
 // options returns how to measure on a GPU.

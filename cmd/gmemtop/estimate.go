@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -20,6 +21,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 )
 
@@ -35,6 +37,7 @@ type estimateCommand struct {
 	allocator string // model or real
 	allocConf string
 	sizes     fit.Sizes
+	printed   *os.File // what the command prints, nil if --verbose shows it
 
 	fit.Training
 }
@@ -53,7 +56,8 @@ without a GPU, and prints the peak by category, what PyTorch's caching allocator
 and whether that fits.
 
 Nothing is computed and no checkpoint is written. Values that the script asks for, such as a loss to print,
-are made up and counted. {batch} and {sequence} in the command stand for each size of --batch and
+are made up and counted, so what it prints means nothing: --verbose shows it. {batch} and {sequence} in the
+command stand for each size of --batch and
 --sequence.
 
 --allocator model (the default) uses tensors that have sizes but no memory, and emulates PyTorch's
@@ -102,6 +106,7 @@ before its first step.`,
 	e.flags.writing(cmd)
 	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and " +
 		"compare"
+	rare(p, "alloc-conf", "steps", "outside", "eager", "cpu")
 	p.SetInterspersed(false)
 	return cmd
 }
@@ -158,13 +163,14 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	}
 	e.Options = estimate.Options{Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu,
 		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
-	if e.flags.quiet { // the script prints made-up values
-		null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if !e.flags.verbose {
+		f, err := os.CreateTemp("", "gmemtop-estimate-")
 		if err != nil {
-			return err
+			return fmt.Errorf("no file for what the command prints: %w; --verbose needs none", err)
 		}
-		defer null.Close()
-		e.Options.Stdout = null
+		defer f.Close()
+		_ = os.Remove(f.Name()) // it lasts as long as it is open
+		e.Options.Stdout, e.Options.Stderr, e.printed = f, f, f
 	}
 	if len(cards) > 1 {
 		return e.onCards(ctx, cards)
@@ -173,12 +179,19 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		e.Real = e.on(cards[0])
 	}
 	r := fit.Report{Training: &e.Training}
-	for _, x := range e.sizes.All() {
+	sizes := e.sizes.All()
+	for i, x := range sizes {
+		doing := "estimating"
+		if len(sizes) > 1 {
+			doing = fmt.Sprintf("%s, %d of %d", x, i+1, len(sizes))
+			e.note("%s", doing)
+		}
+		stop := e.newProgress().Clock(doing)
 		at, err := e.At(ctx, x)
 		if errors.Is(err, standin.ErrNoCUDATorch) || errors.Is(err, standin.ErrPlatform) {
 			at, err = e.withoutRealAt(ctx, x, err)
 		}
-		if err != nil {
+		if stop(); err != nil {
 			return e.explain(err)
 		}
 		r.Estimates = append(r.Estimates, at)
@@ -256,6 +269,7 @@ func (e *estimateCommand) explain(err error) error {
 	var failed *estimate.Failed
 	switch {
 	case errors.As(err, &failed):
+		e.showPrinted()
 		e.complain("%s; its output is above", failed)
 		return childError{exitFailure}
 	case errors.Is(err, standin.ErrNoCompiler), errors.Is(err, standin.ErrNoCUDATorch),
@@ -267,6 +281,30 @@ func (e *estimateCommand) explain(err error) error {
 		return fmt.Errorf("the command cannot be started: %w", err)
 	}
 	return err
+}
+
+// printedShown is how much of what a failed command printed is shown: a long traceback.
+const printedShown = 16 << 10
+
+// showPrinted prints the end of what a failed command printed, unless that was shown at once.
+func (e *estimateCommand) showPrinted() {
+	if e.printed == nil {
+		return
+	}
+	info, err := e.printed.Stat()
+	if err != nil {
+		return // the command's exit code says that it failed
+	}
+	text := make([]byte, min(info.Size(), printedShown))
+	if _, err := e.printed.ReadAt(text, info.Size()-int64(len(text))); err != nil && !errors.Is(err, io.EOF) {
+		return
+	}
+	if info.Size() > printedShown { // the first line is not whole
+		text = text[bytes.IndexByte(text, '\n')+1:]
+	}
+	for line := range strings.Lines(string(text)) {
+		fmt.Fprintln(e.err, report.Printable(strings.TrimRight(line, "\r\n")))
+	}
 }
 
 // realCards returns the cards that --hardware names for PyTorch's own allocator: one, or all of them,
@@ -298,6 +336,10 @@ func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
 		return
 	}
 	slowest := slices.MinFunc(at, func(a, b estimate.Place) int { return cmp.Compare(a.Steps, b.Steps) })
+	if slowest.Steps == 0 && strings.Contains(slowest.Line, "sitecustomize.py") {
+		e.note("%v: it still imports torch", ran)
+		return
+	}
 	of := ""
 	if len(at) > 1 {
 		of = fmt.Sprintf(" (rank %d, the slowest of %d)", slowest.Rank, len(at))

@@ -18,7 +18,7 @@ import (
 type flags struct {
 	output, device, from, to, units, theme, color string
 	force, quiet, json, ascii, noMouse, noCache   bool
-	verbose                                       bool
+	verbose, helpAll                              bool
 	top                                           int
 	report                                        report.Options // what check made of the others
 }
@@ -37,8 +37,10 @@ func (f *flags) persistent(c *cobra.Command) {
 // reading adds the flags of commands that read a trace.
 func (f *flags) reading(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVar(&f.device, "device", "", "devices to show: numbers or cuda, cpu, host; 0,1")
+	p.StringVar(&f.device, "device", "",
+		"devices to show, separated by commas: numbers (0,1), cuda, cpu or host")
 	p.BoolVar(&f.noCache, "no-cache", false, "neither use nor keep decoded copies of large traces")
+	rare(p, "no-cache")
 }
 
 // window adds --from and --to.
@@ -54,13 +56,14 @@ func (f *flags) reporting(c *cobra.Command) {
 	p.BoolVar(&f.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
+	rare(p, "top")
 	f.writing(c)
 }
 
 // writing adds the flags of commands that write a file.
 func (f *flags) writing(c *cobra.Command) {
 	p := c.Flags()
-	p.StringVarP(&f.output, "output", "o", "", "write to a file instead of standard output")
+	p.StringVarP(&f.output, "output", "o", "", "write to this file instead of standard output")
 	p.BoolVarP(&f.force, "force", "f", false, "overwrite an existing file")
 }
 
@@ -69,6 +72,7 @@ func (f *flags) screen(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
+	rare(p, "theme", "no-mouse")
 }
 
 // fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and
@@ -78,7 +82,7 @@ func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error
 	c.Flags().VisitAll(func(flag *pflag.Flag) {
 		name := "GMEMTOP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		v := env(name)
-		if v == "" || flag.Changed || flag.Name == "help" || first != nil {
+		if v == "" || flag.Changed || strings.HasPrefix(flag.Name, "help") || first != nil {
 			return
 		}
 		if err := c.Flags().Set(flag.Name, v); err != nil {

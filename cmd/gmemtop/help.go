@@ -1,28 +1,44 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"strconv"
+	"io"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/managers"
 )
 
-// A command's help is a few paragraphs and examples that fit on one screen, then the flags. Long texts, and
-// texts that several commands share, are topics of their own: gmemtop help managers.
+// A command's help begins with how to call it and three examples, and fits on one screen. Flags that few
+// people need are in gmemtop COMMAND --help-all. Long texts, and texts that several commands share, are
+// topics of their own: gmemtop help managers.
 
-// helpTexts gives the root command and its subcommands their topics and templates, and wraps their texts to
-// the terminal.
+// helpTexts adds the topics to the root command, and has all commands print their help by writeHelp.
 func helpTexts(a *app, root *cobra.Command) {
-	wide := helpWidth(a)
-	root.SetUsageTemplate(strings.ReplaceAll(usageTemplate, "WIDTH", strconv.Itoa(wide)))
-	root.SetHelpTemplate(helpTemplate)
 	root.AddCommand(topics()...)
+	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
+		"print the help with every flag and example")
+	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
+		_ = output.Stream(a.out, func(w io.Writer) error {
+			return writeHelp(w, c, helpWidth(a), a.flags.helpAll)
+		})
+	})
 	for _, c := range append(root.Commands(), root) {
-		c.Long = reflow(c.Long, wide)
+		check := c.Args
+		c.Args = func(c *cobra.Command, args []string) error {
+			switch {
+			case a.flags.helpAll:
+				return pflag.ErrHelp // cobra prints the help instead of running the command
+			case check != nil:
+				return check(c, args)
+			}
+			return cobra.ArbitraryArgs(c, args)
+		}
 	}
 }
 
@@ -83,7 +99,7 @@ func reflow(text string, w int) string {
 	var paragraph []string
 	end := func() {
 		if len(paragraph) > 0 {
-			out, paragraph = append(out, ansi.Wrap(strings.Join(paragraph, " "), w, " ")), nil
+			out, paragraph = append(out, wrap(strings.Join(paragraph, " "), w)), nil
 		}
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
@@ -98,6 +114,27 @@ func reflow(text string, w int) string {
 	return strings.Join(out, "\n")
 }
 
+// wrap breaks a text at blanks only: a flag is never broken at its hyphens.
+func wrap(text string, w int) string {
+	var b strings.Builder
+	at := 0
+	for i, word := range strings.Fields(text) {
+		n := ansi.StringWidth(word)
+		switch {
+		case i == 0:
+		case at+1+n > max(w, 20):
+			b.WriteByte('\n')
+			at = 0
+		default:
+			b.WriteByte(' ')
+			at++
+		}
+		b.WriteString(word)
+		at += n
+	}
+	return b.String()
+}
+
 // hang wraps an indented line. Continuation lines align with its last column, which follows two or more
 // spaces.
 func hang(line string, w int) string {
@@ -109,33 +146,67 @@ func hang(line string, w int) string {
 	if len(line) <= w || room < 20 {
 		return line
 	}
-	rest := ansi.Wrap(line[at:], room, " ")
+	rest := wrap(line[at:], room)
 	return line[:at] + strings.ReplaceAll(rest, "\n", "\n"+strings.Repeat(" ", at))
 }
 
-const helpTemplate = `{{with (or .Long .Short)}}{{. | trimTrailingWhitespaces}}
+// shortExamples is how many examples -h prints.
+const shortExamples = 3
 
-{{end}}{{if .Runnable}}{{.UsageString}}{{end}}`
-
-const usageTemplate = `Usage
-{{- if .Runnable}}
-  {{.UseLine}}{{end}}{{if .HasExample}}
-
-Examples
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}{{$cmds := .Commands}}{{range $group := .Groups}}
-
-{{.Title}}{{range $cmds}}{{if and (eq .GroupID $group.ID) .IsAvailableCommand}}
-  {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}
-
-More help
-{{- range $cmds}}{{if .IsAdditionalHelpTopicCommand}}
-  gmemtop help {{rpad .Name .NamePadding}} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
-
-Flags
-{{.LocalFlags.FlagUsagesWrapped WIDTH | trimTrailingWhitespaces}}{{end}}
-{{if .HasParent}}
-All commands have --ascii, --color, --quiet, --units and --verbose: see gmemtop --help.
-{{- else}}
-Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.
-{{- end}}
-`
+// writeHelp writes a command's help. all adds the flags that few people need and the rest of the examples.
+func writeHelp(out io.Writer, c *cobra.Command, wide int, all bool) error {
+	var b strings.Builder
+	root := !c.HasParent()
+	all = all || root
+	text := reflow(cmp.Or(c.Long, c.Short), wide) + "\n"
+	if root || !c.Runnable() {
+		fmt.Fprintf(&b, "%s", text)
+	}
+	if !c.Runnable() {
+		_, err := io.WriteString(out, b.String())
+		return err
+	}
+	if root {
+		fmt.Fprintln(&b)
+	}
+	fmt.Fprintf(&b, "Usage\n  %s\n", c.UseLine())
+	examples := strings.Split(c.Example, "\n")
+	if !all {
+		examples = examples[:min(len(examples), shortExamples)]
+	}
+	if c.Example != "" {
+		fmt.Fprintf(&b, "\nExamples\n%s\n", strings.Join(examples, "\n"))
+	}
+	if !root {
+		fmt.Fprintf(&b, "\n%s", text)
+	}
+	for _, g := range c.Groups() {
+		fmt.Fprintf(&b, "\n%s\n", g.Title)
+		for _, x := range c.Commands() {
+			if x.GroupID == g.ID && x.IsAvailableCommand() {
+				fmt.Fprintf(&b, "  %-11s %s\n", x.Name(), x.Short)
+			}
+		}
+	}
+	if root {
+		b.WriteString("\nMore help\n")
+		for _, x := range c.Commands() {
+			if x.IsAdditionalHelpTopicCommand() {
+				fmt.Fprintf(&b, "  gmemtop help %-11s %s\n", x.Name(), x.Short)
+			}
+		}
+	}
+	list := shownFlags(c, all)
+	fmt.Fprintf(&b, "\nFlags\n%s\n", flagTable(list, wide))
+	if len(list) < len(shownFlags(c, true)) {
+		fmt.Fprintf(&b, "%s --help-all prints every flag.\n", c.CommandPath())
+	}
+	if root {
+		b.WriteString("Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.\n")
+	} else {
+		b.WriteString("All commands have --ascii, --color, --quiet, --units and --verbose: " +
+			"see gmemtop --help.\n")
+	}
+	_, err := io.WriteString(out, b.String())
+	return err
+}

@@ -52,13 +52,14 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 		"capture by ops (each op with what it touches), history (the GPU allocator's own record) or "+
 			"profile (torch's profiler) (default ops)")
 	p.StringArrayVar(&f.triggers, "trigger", nil,
-		"keep only the steps around this `event`: oom, allocated>60GiB, leak>1MiB/step...; may be given\n"+
+		"keep only the steps around this `event`: oom, allocated>60GiB, leak>1MiB/step...; may be given "+
 			"several times")
 	p.IntVar(&f.before, "before", 3, "captured steps to keep from before a trigger")
 	p.IntVar(&f.after, "after", 1, "captured steps to keep from after a trigger")
 	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
 	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
 	p.IntVar(&f.keep, "keep", 0, "how many of the newest files to keep (default all)")
+	rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
 // watch prepares to watch a job, and to record it if the command line asks for a file.

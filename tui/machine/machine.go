@@ -120,6 +120,12 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		case !ok:
 		case p.No != "":
 			return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%d cannot be watched: %s", p.PID, p.No), Error: true})
+		case !p.Torch:
+			return leaf.Send(leaf.PickMsg{Title: fmt.Sprintf("Attach to %d? No torch was seen in it", p.PID),
+				Choices: []leaf.Choice{
+					{Title: "leave it alone", Detail: "probably it does not train"},
+					{Title: "attach", Detail: "the agent goes if it finds no torch", Msg: AttachMsg{p}},
+				}})
 		default:
 			return leaf.Send(AttachMsg{p})
 		}

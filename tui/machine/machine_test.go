@@ -84,6 +84,20 @@ func TestEnterWatchesOnlyWhatCanBeWatched(t *testing.T) {
 	}
 }
 
+func TestAProcessWithoutTorchIsNotAttachedToUnasked(t *testing.T) {
+	l := busy()
+	l.Processes[1].No, l.Processes[1].Torch = "", false
+	sc, v := open(t, l)
+	sc.Text(120, 36)
+	ask, ok := v.Update(sc.State, viewtest.Key("enter"))().(leaf.PickMsg)
+	if !ok || len(ask.Choices) != 2 || ask.Choices[0].Msg != nil {
+		t.Fatalf("enter asks %+v, and the first choice attaches", ask)
+	}
+	if m, ok := ask.Choices[1].Msg.(AttachMsg); !ok || m.Process.PID != 4300 {
+		t.Errorf("the second choice is %+v", ask.Choices[1])
+	}
+}
+
 func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *testing.T) {
 	sc, v := open(t, busy())
 	sc.Text(120, 36)

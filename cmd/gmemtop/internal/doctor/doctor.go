@@ -103,7 +103,7 @@ func checkTerminal(t Terminal) Finding {
 	switch {
 	case t.Env("TERM") == "dumb":
 		f.Why, f.Fix = "TERM=dumb says that the terminal cannot place text",
-			"set TERM to what your terminal is, such as xterm-256color"
+			"export TERM=xterm-256color, or what else your terminal is"
 	case !f.Available:
 		f.Why, f.Fix = "the screen needs 60x16", "enlarge the window; 80x24 shows all views"
 	}
@@ -116,7 +116,7 @@ func checkColour(t Terminal) Finding {
 	case t.Color == "never":
 		f.Why, f.Fix = "--color never", "leave out --color never"
 	case t.Env("NO_COLOR") != "" && t.Color == "auto":
-		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR or use --color always"
+		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR, or use --color always"
 	case !f.Available:
 		f.Why, f.Fix = "standard output is not a terminal, or a dumb one",
 			"use --color always to have colours in a pipe"
@@ -168,7 +168,7 @@ func checkCache(t Terminal) Finding {
 	probe, err := os.CreateTemp(dir, "doctor-")
 	if err != nil {
 		f.Why, f.Fix = "it cannot be written: "+output.Reason(err).Error(),
-			"chmod u+rwx "+dir+", or set XDG_CACHE_HOME"
+			"chmod u+rwx "+dir+", or set XDG_CACHE_HOME to another folder"
 		return f
 	}
 	probe.Close()
@@ -215,7 +215,8 @@ func checkTorch(ctx context.Context) Finding {
 		if errors.Is(err, exec.ErrNotFound) {
 			f.Why = "there is no python3 on the PATH"
 		}
-		f.Fix = "activate the environment that your training runs in; saved traces open without it"
+		f.Fix = "source .venv/bin/activate, or what else activates the environment that your training runs " +
+			"in; saved traces open without it"
 		return f
 	}
 	return torchFinding(version)
@@ -249,8 +250,7 @@ func checkDriver() Finding {
 	b, err := os.ReadFile("/proc/driver/nvidia/version")
 	if err != nil {
 		f.Why = "/proc/driver/nvidia/version: " + output.Reason(err).Error()
-		f.Fix = "load the driver (modprobe nvidia), or start the container with --gpus all; saved traces " +
-			"open without it"
+		f.Fix = "sudo modprobe nvidia, or in a container docker run --gpus all; saved traces open without it"
 		return f
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
@@ -258,14 +258,14 @@ func checkDriver() Finding {
 	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
 	if len(devices) == 0 {
 		f.Why, f.Fix = "the driver is loaded and there is no /dev/nvidia0",
-			"start the container with --gpus all, or run nvidia-modprobe -c 0"
+			"sudo nvidia-modprobe -c 0, or in a container docker run --gpus all"
 		return f
 	}
 	for _, d := range devices {
 		file, err := os.OpenFile(d, os.O_RDWR, 0)
 		if err != nil {
 			f.Why, f.Fix = d+": "+output.Reason(err).Error(),
-				"join the group that owns "+d+" (usermod -aG video $USER)"
+				"sudo usermod -aG $(stat -c %G "+d+") $USER, and log in again"
 			return f
 		}
 		file.Close()

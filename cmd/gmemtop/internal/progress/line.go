@@ -52,6 +52,40 @@ func (l *Line) Say(text string) {
 	})
 }
 
+// Clock says what is being done and for how many seconds, redrawn every second until stop is called.
+func (l *Line) Clock(text string) (stop func()) {
+	if l.w == nil {
+		return func() {}
+	}
+	began, ended := l.now(), make(chan struct{})
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				l.Say(text + elapsed(began, l.now()))
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		work.Wait()
+		l.Done()
+	}
+}
+
+// elapsed returns how long something has taken, "" for less than a second.
+func elapsed(began, now time.Time) string {
+	if d := now.Sub(began); d >= time.Second {
+		return fmt.Sprintf(", %d s", int(d.Seconds()))
+	}
+	return ""
+}
+
 // draw draws the line, unless the work or the last redraw has only just begun.
 func (l *Line) draw(line func() string) {
 	if l.w == nil {

@@ -41,3 +41,13 @@ func TestFileNamesCannotControlTheTerminal(t *testing.T) {
 		t.Errorf("printed %q", got)
 	}
 }
+
+func TestElapsedIsSaidFromASecondOn(t *testing.T) {
+	began := time.Unix(0, 0)
+	for after, want := range map[time.Duration]string{0: "", 999 * time.Millisecond: "", time.Second: ", 1 s",
+		61500 * time.Millisecond: ", 61 s"} {
+		if got := elapsed(began, began.Add(after)); got != want {
+			t.Errorf("after %v: %q, want %q", after, got, want)
+		}
+	}
+}

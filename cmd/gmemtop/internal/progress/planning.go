@@ -95,10 +95,10 @@ func underWay(u *replay.Progress, now time.Time) string {
 	if u.Total > 0 {
 		s += fmt.Sprintf(" %d %%", min(100*u.Part/u.Total, 99))
 	}
-	if d := now.Sub(u.Began); !u.Began.IsZero() && d >= time.Second {
-		s += fmt.Sprintf(", %d s", int(d.Seconds()))
+	if u.Began.IsZero() {
+		return s
 	}
-	return s
+	return s + elapsed(u.Began, now)
 }
 
 // End clears the line.

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// rarely is the annotation of a flag that only --help-all prints.
+const rarely = "gmemtop_rarely"
+
+// rare leaves flags that few people need out of -h.
+func rare(p *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		if f := p.Lookup(name); f != nil {
+			f.Annotations = map[string][]string{rarely: nil}
+		}
+	}
+}
+
+// shownFlags returns the flags that a command's help prints.
+func shownFlags(c *cobra.Command, all bool) []*pflag.Flag {
+	var list []*pflag.Flag
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		_, seldom := f.Annotations[rarely]
+		if !f.Hidden && (all || !seldom) {
+			list = append(list, f)
+		}
+	})
+	return list
+}
+
+// flagTable lays flags out in two columns.
+func flagTable(list []*pflag.Flag, wide int) string {
+	const most = 26 // a longer flag gets a line of its own
+	left, col := make([]string, len(list)), 0
+	for i, f := range list {
+		left[i] = "      --" + f.Name
+		if f.Shorthand != "" {
+			left[i] = "  -" + f.Shorthand + ", --" + f.Name
+		}
+		left[i] += valueOf(f)
+		if len(left[i]) <= most {
+			col = max(col, len(left[i]))
+		}
+	}
+	col += 3
+	var b strings.Builder
+	indent := strings.Repeat(" ", col)
+	for i, f := range list {
+		text := strings.ReplaceAll(wrap(flagUsage(f), wide-col), "\n", "\n"+indent)
+		gap := "\n" + indent
+		if len(left[i]) <= most {
+			gap = strings.Repeat(" ", col-len(left[i]))
+		}
+		fmt.Fprintf(&b, "%s%s%s\n", left[i], gap, text)
+	}
+	return b.String()
+}
+
+// flagUsage returns what a flag does, with its default.
+func flagUsage(f *pflag.Flag) string {
+	text := strings.ReplaceAll(f.Usage, "`", "")
+	switch f.DefValue {
+	case "", "0", "0s", "false", "[]":
+		return text
+	}
+	return fmt.Sprintf("%s (default %s)", text, f.DefValue)
+}
+
+// valueNames are the names of flags' values where the usage has none between backquotes.
+var valueNames = map[string]string{
+	"alloc-conf": "SETTINGS", "allocator": "model|real", "budget": "SIZE", "capacity": "BYTES",
+	"align": "BYTES",
+	"color": "WHEN", "depth": "KIND", "device": "DEVICES", "device-margin": "SIZE", "emit": "FORMAT",
+	"format": "FORMAT", "from": "POSITION", "gpu-report": "FILE", "iteration": "N", "keep": "FOLDER",
+	"manager": "NAME", "managers": "NAMES", "margin": "SIZE", "most-overhead": "SHARE", "output": "FILE",
+	"outside": "SIZE", "plan": "FILE", "probes": "KIND", "python": "PROGRAM", "results": "same|any",
+	"target": "TARGET",
+	"theme":  "NAME", "to": "POSITION", "units": "UNITS", "until-planned": "HOW", "what": "ROWS",
+}
+
+// valueOf returns what help texts put behind a flag's name for its value.
+func valueOf(f *pflag.Flag) string {
+	switch name := valueName(f); {
+	case name == "":
+		return ""
+	case f.NoOptDefVal != "":
+		return "[=" + name + "]"
+	default:
+		return " " + name
+	}
+}
+
+// valueName returns the name that help texts give to a flag's value, "" for a flag that needs none.
+func valueName(f *pflag.Flag) string {
+	if _, rest, ok := strings.Cut(f.Usage, "`"); ok {
+		name, _, _ := strings.Cut(rest, "`")
+		return strings.ToUpper(name)
+	}
+	switch kind := f.Value.Type(); kind {
+	case "bool":
+		return ""
+	case "duration":
+		return "DURATION"
+	case "int", "int64", "uint64", "float64":
+		return "N"
+	default:
+		if name, ok := valueNames[f.Name]; ok {
+			return name
+		}
+		return kind
+	}
+}
