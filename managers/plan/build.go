@@ -38,7 +38,7 @@ type BuildOptions struct {
 	Period   steps.SmartPoolPeriod
 	Hardware Hardware
 	// EagerOnly makes a problem for a training that runs in eager PyTorch, of one iteration whatever outlives
-	// it: see [Problem.EagerOnly].
+	// it: see [Problem.EagerOnly]. What outlives it counts twice only while there are two of it.
 	EagerOnly bool
 	// Align overrides the alignment; 0 takes 512 bytes on a GPU, 64 on a CPU, 1 for a storage-allocation
 	// problem.
@@ -366,9 +366,12 @@ func (x *extractor) settle() {
 		case b.Life == Carried && b.End > b.Start: // two are alive at once: one slot each, taken in turn
 			long++
 			x.doubled += b.Size
-			b.Life = Persistent
 			second := *b
 			second.Name += " (the iteration's before)"
+			second.Life, b.Life = Persistent, Persistent
+			if x.p.EagerOnly { // its allocator keeps no place free for the second where there is only one
+				second.Life = Inside
+			}
 			x.p.Buffers = append(x.p.Buffers, second)
 		}
 	}
@@ -379,7 +382,11 @@ func (x *extractor) settle() {
 	if x.unattributed > 0 {
 		x.p.Buffers = append(x.p.Buffers, Buffer{Name: "allocated before the recording", Size: x.unattributed, Life: Persistent, Alloc: timeline.NoAlloc})
 	}
-	if long > 0 {
+	switch {
+	case long > 0 && x.p.EagerOnly:
+		x.p.Notes = append(x.p.Notes, count(long, "buffer lives longer than an iteration, and is there twice for a part of it",
+			"buffers live longer than an iteration, and are there twice for a part of it"))
+	case long > 0:
 		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers live longer than an iteration, and have two places, taken in turn", long))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,6 +164,67 @@ func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 		if p.Iterations != c.want || len(p.Ops) != c.ops || len(noted(p, "planned as one,")) != c.said {
 			t.Errorf("%s: %d iterations of %d ops are planned, want %d of %d; %q", c.name,
 				p.Iterations, len(p.Ops), c.want, c.ops, p.Notes)
+		}
+	}
+}
+
+// TestWhatOutlivesAnIterationCountsTwiceOnlyWhileTwoAreThere: a batch is made ahead of the step that learns
+// from it and freed at that step's end. For PyTorch's allocator the older one is gone from then on, where an
+// arena keeps a place for each. Both must have the peak of the recording where the two overlap.
+func TestWhatOutlivesAnIterationCountsTwiceOnlyWhileTwoAreThere(t *testing.T) {
+	const steps, length = 4, 1000
+	recorded := func(freed int) string {
+		var b strings.Builder
+		b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
+			`"world_size":1,"epoch_ns":0,"steps":[`)
+		for k := range steps {
+			fmt.Fprintf(&b, "%s[%d,%d]", strings.Repeat(",", min(k, 1)), 10+k*length, 10+(k+1)*length)
+		}
+		b.WriteString("]}\n" + `{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n" +
+			`{"k":"alloc","id":1,"size":1048576,"t":2,"category":"input","on":"cuda:0"}` + "\n")
+		for k := range steps {
+			batch, work, at := 2+2*k, 3+2*k, 10+k*length
+			events := []struct {
+				at   int
+				text string
+			}{
+				{100, fmt.Sprintf(`"k":"alloc","id":%d,"size":1048576,"category":"input","on":"cuda:0"`, batch)},
+				{freed, fmt.Sprintf(`"k":"free","id":%d`, max(batch-2, 1))},
+				{500, fmt.Sprintf(`"k":"alloc","id":%d,"size":2097152,"category":"temporary","on":"cuda:0"`, work)},
+				{510, fmt.Sprintf(`"k":"op","d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0],"w":[%d],`+
+					`"m":[],"rerun":true,"stream":0`, work)},
+				{600, fmt.Sprintf(`"k":"free","id":%d`, work)},
+			}
+			slices.SortStableFunc(events, func(x, y struct {
+				at   int
+				text string
+			}) int {
+				return x.at - y.at
+			})
+			for _, e := range events {
+				fmt.Fprintf(&b, `{%s,"t":%d}`+"\n", e.text, at+e.at)
+			}
+			for _, after := range []int{150, 300, 700} {
+				fmt.Fprintf(&b, `{"k":"op","t":%d,"d":20,"name":"aten::mm","phase":"forward","module":"fc","r":[0],`+
+					`"w":[],"m":[],"rerun":true,"stream":0}`+"\n", at+after)
+			}
+		}
+		return b.String()
+	}
+	const batch, work = 1 << 20, 2 << 20
+	for _, c := range []struct {
+		freed int
+		eager bool
+		want  int64
+	}{
+		{200, true, 512 + batch + work},   // before the peak
+		{560, true, 512 + 2*batch + work}, // behind it
+		{200, false, 512 + 2*batch + work},
+	} {
+		p := builtFrom(t, recorded(c.freed), plan.BuildOptions{Iteration: steps - 1, EagerOnly: c.eager})
+		if peak, _ := p.PeakLive(); peak != c.want {
+			t.Errorf("freed at %d, for eager PyTorch %v: %d bytes at the peak, want %d; %q", c.freed, c.eager,
+				peak, c.want, p.Notes)
 		}
 	}
 }
