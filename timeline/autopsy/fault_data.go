@@ -107,7 +107,8 @@ func dataFault(c *faultCase) (fault, bool) {
 		}
 		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 		switch {
-		case size >= wholeTimes*most && (after < 0 || c.callsAfter(after) >= leastSlices || c.slicedBefore(s)):
+		case size >= wholeTimes*most &&
+			(after < 0 || c.callsAfter(after) >= leastSlices || c.slicedBefore(s)):
 			whole[n] = append(whole[n], id)
 		case after < 0:
 			many[n] = append(many[n], id)
@@ -165,8 +166,8 @@ func (c *faultCase) callsAfter(i int) (n int) {
 	return n
 }
 
-// slicedBefore reports whether the model was called several times while an earlier block of a stack's site was
-// there.
+// slicedBefore reports whether the model was called several times while an earlier block of a stack's site
+// was there.
 func (c *faultCase) slicedBefore(s traces.StackID) bool {
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	site := table.Number(s)

@@ -59,7 +59,8 @@ const (
 func functionFault(c *faultCase) (fault, bool) {
 	s := c.d.Event(c.a.At).Stack
 	fn, file := c.userFunction(s)
-	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) || len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
+	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) ||
+		len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
 		return fault{}, false
 	}
 	var ids []timeline.AllocID
@@ -82,10 +83,11 @@ func functionFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: bytes, Text: fmt.Sprintf(
 		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
 		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
-	f.said = fmt.Sprintf("%s works on too much at once: its function holds %s in %s and asked for %s more.", line,
-		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
+	f.said = fmt.Sprintf("%s works on too much at once: its function holds %s in %s and asked for %s more.",
+		line, c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
-	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the same")
+	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
+		"same")
 	var changes []Change
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
@@ -94,11 +96,12 @@ func functionFault(c *faultCase) (fault, bool) {
 		request: c.a.Asked}
 	if c.slicedBefore(s) {
 		f.Kind = "prefetch"
-		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of it: the "+
-			"function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
+		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
+			"it: the function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
 			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
 		f.fix = "Keep it on the CPU and do this to each batch in the loop."
-		f.lever.name, f.lever.command = "load_each_batch", at("batch = batch.to(device, non_blocking=True)", line)
+		f.lever.name = "load_each_batch"
+		f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
 	}
 	return f, true
 }
