@@ -1,9 +1,9 @@
 // An arena: the places of a plan, which of them living blocks hold, and which entry of the plan an allocation
-// is.
+// matches.
 //
-// The arena is cut at every offset and end that the plan names. A bit for each piece says whether a living
-// block holds it. Whether a place is free takes a look at a few words, and a plan that puts two living blocks
-// in one place is caught as it happens.
+// The arena is cut at every offset and end in the plan. A bit for each piece says whether a living block
+// holds it. So a look at a few words tells whether a place is free, and a plan that puts two living blocks in
+// one place is caught as it happens.
 //
 // Complexity: an allocation costs O(WINDOW + pieces / 64), a free O(pieces / 64), making the tables O(n log
 // n) for n entries. Rejected: a list of conflicts for each entry (quadratic for plans that reuse a lot of
@@ -51,7 +51,7 @@ struct arena {
 	int64_t bytes;
 	int32_t n, pieces;
 	struct entry *entries;
-	int64_t *sizes;     // of entries, side by side, for the search
+	int64_t *sizes;     // of the entries, contiguous for the search
 	int64_t *cuts;      // where pieces begin, ascending
 	int32_t *owner;     // of each piece: the living entry that begins there
 	uint64_t *taken;    // a bit a piece
@@ -60,7 +60,7 @@ struct arena {
 	int64_t live, live_bytes, held;
 	bool retired;
 
-	int32_t next, ahead; // the entry that is expected, and the one behind a match that was found further on
+	int32_t next, ahead; // the expected entry, and the one after a match found further on
 	uint32_t round;      // counts iterations
 };
 
@@ -112,7 +112,7 @@ static void discard(struct arena *a) {
 	free(a);
 }
 
-// living returns the entry of the living block at data, NULL if there is none.
+// living returns the entry of the living block at data, or NULL.
 static struct entry *living(struct arena *a, const void *data) {
 	int32_t p = piece_at(a, (char *)data - a->base);
 	return p < 0 || a->owner[p] < 0 ? NULL : &a->entries[a->owner[p]];
@@ -135,7 +135,7 @@ static int32_t cut_index(const struct arena *a, int64_t offset) {
 	return lo;
 }
 
-// restart begins to match at the plan's first entry again.
+// restart goes back to the plan's first entry.
 static void restart(struct arena *a) {
 	a->next = 0;
 	a->ahead = a->n;
@@ -144,10 +144,9 @@ static void restart(struct arena *a) {
 
 static bool fits(const struct arena *a, int32_t i, int64_t size) { return i < a->n && a->sizes[i] == size && a->entries[i].round != a->round; }
 
-// match finds the entry of an allocation, -1 for none. The expected entry comes first. If a later one
-// matches, either the allocation is new and the expected entry is still to come, or the entries before the
-// match are missing. Only when the allocation after it continues from the match does the expectation move
-// there.
+// match finds the entry of an allocation, or -1. It tries the expected entry first. If a later one matches,
+// either the allocation is new and the expected entry is still to come, or the entries before the match are
+// missing. The expectation moves to the match only when the next allocation continues from there.
 static int32_t match(struct arena *a, int64_t size) {
 	while (a->next < a->n && a->entries[a->next].round == a->round)
 		a->next++;
@@ -174,7 +173,7 @@ static int32_t match(struct arena *a, int64_t size) {
 	return -1;
 }
 
-// draw makes the tables of an arena from a plan, NULL if memory is short.
+// draw makes the tables of an arena from a plan; NULL if memory is short.
 static struct arena *draw(int32_t n, const int64_t *sizes, const int64_t *offsets) {
 	struct arena *a = calloc(1, sizeof *a);
 	if (a == NULL)

@@ -1,38 +1,38 @@
-// The pool: serves a planned arena from under torch's own allocator, and records what goes through that
-// allocator.
+// The pool: serves allocations from a planned arena, in front of torch's own allocator, and records the calls
+// of that allocator.
 //
-// Torch allocates every tensor by a virtual call on one object. Replacing one pointer, the object's pointer
-// to its table of virtual functions, puts us between the two while training runs; putting it back takes us
-// out. Our table is a copy with a few functions replaced. We include no header of torch: slots.py reads from
-// the library's symbols which slot holds which function, and refuses a library that it does not know. This
-// file knows the layout of two types, DataPtr and Stream, and checks the first against what torch returns.
+// Torch allocates every tensor by a virtual call on one object. Replacing that object's pointer to its table
+// of virtual functions puts us in between while training runs; putting it back takes us out. Our table is a
+// copy with a few functions replaced. We include no torch headers: slots.py reads from the library's symbols
+// which slot holds which function, and refuses a library that it does not know. This file knows the layout of
+// two types, DataPtr and Stream, and checks the first against what torch returns.
 //
 // # Serving
 //
 // A plan lists the allocations of one iteration in order, each with its size and its place in the arena; an
 // entry without a place is left to torch. An allocation is matched to the next entry of exactly its size, up
 // to WINDOW entries ahead and then back, so that an allocation that is missing, new or swapped with another
-// disturbs no others. An allocation without an entry goes to torch, and so does every one from another thread
-// or stream, or made while a CUDA graph is captured or a private pool is open.
+// does not disturb the rest. Allocations without an entry go to torch, and so do all from another thread or
+// stream, or made while a CUDA graph is captured or a private pool is open.
 //
-// We do not trust the plan: if a place is not wholly free, the allocation goes to torch (arena.h), so that no
-// memory is given out twice. On a GPU, queued work may still use a freed block. Within a stream that is safe,
-// so an arena serves one stream. A block that another stream was recorded for keeps its place until that
-// stream has passed an event.
+// We do not trust the plan: if a place is not completely free, the allocation goes to torch (arena.h), so
+// memory is never handed out twice. On a GPU, queued work may still use a freed block. Within a stream that
+// is safe, so an arena serves one stream. A block that record_stream named another stream for keeps its place
+// until that stream has passed an event.
 //
 // # Leaving
 //
 // Every served block has arena_delete as its deleter, so this library is never unloaded. A retired arena
-// serves nothing, and goes back to torch with its last block. An arena retires by itself when three
-// iterations in a row served less than half of the planned bytes: then the plan is stale. One odd batch at
-// the end of an epoch does not retire it.
+// serves nothing, and goes back to torch with its last block. An arena retires itself when three iterations
+// in a row served less than half of the planned bytes: then the plan is stale. One odd batch at the end of an
+// epoch does not retire it.
 //
 // # Locking
 //
 // One mutex guards all tables and is held for less than a microsecond. While it is held, nothing calls
-// torch's allocator, and the only calls of CUDA are for events of blocks that another stream was recorded
-// for. Torch's allocator may throw through these frames, so compile this with -fexceptions. A forked child
-// serves nothing, and frees nothing of its parent's arena.
+// torch's allocator, and the only CUDA calls are for events of blocks that another stream uses. Torch's
+// allocator may throw through these frames, so compile this with -fexceptions. A forked child serves nothing
+// and frees nothing in its parent's arena.
 #define _GNU_SOURCE
 #include "serve.h"
 
@@ -61,8 +61,8 @@ static DataPtr hook_allocate(void *self, size_t size) {
 	return d;
 }
 
-// hook_raw_deleter answers for blocks whose deleter was thrown away, such as oneDNN's scratchpads
-// (raw_deallocate). While an arena lives, such a block may belong to it.
+// hook_raw_deleter returns a deleter for blocks whose own was thrown away, such as oneDNN's scratchpads
+// (raw_deallocate). While an arena exists, such a block may belong to it.
 static deleter hook_raw_deleter(void *self) {
 	bool any = mode() & RECORD;
 	for (int i = 0; i < ARENAS; i++)
@@ -80,7 +80,7 @@ static void hook_record_stream(void *self, const DataPtr *d, Stream s) {
 	struct arena *a = arena_of(d->data);
 	struct entry *e = a == NULL ? NULL : living(a, d->data);
 	if (s.index == pool.stream.index && s.id == pool.stream.id)
-		e = NULL; // its own: work queued there comes before the next use of the place
+		e = NULL; // its own stream: work queued there comes before the next use of the place
 	for (struct use *v = e == NULL ? NULL : e->uses; v != NULL; v = v->next)
 		if (v->stream.index == s.index && v->stream.id == s.id)
 			e = NULL;
@@ -101,8 +101,8 @@ static void hook_record_stream(void *self, const DataPtr *d, Stream s) {
 	free(u);
 }
 
-// A block of the arena is part of a larger block, the arena, which torch knows. Questions about where its
-// memory begins, or for a handle that lets another process map it, are answered for the arena.
+// To torch, an arena is one block, and the arena's blocks are parts of it. So if asked where a block's memory
+// begins, or for a handle that lets another process map it, we answer for the arena.
 static void *known(void *data) {
 	lock();
 	struct arena *a = arena_of(data);
@@ -142,7 +142,7 @@ static void hook_end_pool(void *self, void *b, void *c, void *d, void *e, void *
 // -- what pool.py calls -----------------------------------------------------------------------------------------------------
 
 // pool_install puts our table, of count slots, in front of object's. The hooks' slots are given by number, -1
-// where torch has none. It returns 0, or why not.
+// where torch has none. It returns 0, or why it refused.
 EXPORT int pool_install(void **object, int count, const int *slots, const struct cuda *cuda) {
 	static void *const hooks[HOOKS] = {hook_allocate, hook_raw_deleter, hook_record_stream, hook_base_allocation, hook_share_handle, hook_begin_pool, hook_end_pool};
 	if (count < 3 || count > SLOTS)
@@ -158,15 +158,17 @@ EXPORT int pool_install(void **object, int count, const int *slots, const struct
 		error = 4;
 	else if (pool.object != NULL && theirs != pool.theirs && !pool.figures[INSTALLED])
 		error = 1;
-	if (error == 0 && pool.object == NULL) { // the first time: a thread may be on its way through our table ever after, so it is not written again
+	// Only the first time: from then on a thread may be in a call through our table, so it is not written
+	// again.
+	if (error == 0 && pool.object == NULL) {
 		memcpy(pool.copy, theirs - 2, (size_t)(count + 2) * sizeof *pool.copy);
 		for (int h = 0; h < HOOKS; h++)
 			if (slots[h] >= 0 && slots[h] < count) {
 				pool.native[h] = theirs[slots[h]];
 				pool.copy[2 + slots[h]] = hooks[h];
 			}
-		// Where code compares deleters, as on a GPU, raw_deleter is not ours, and the lives of torch's blocks are
-		// not recorded.
+		// Where code compares deleters, as on a GPU, we leave raw_deleter to torch and do not record the
+		// lifetimes of its blocks.
 		if (pool.native[RAW_DELETER] != NULL)
 			pool.native_delete = ((deleter(*)(void *))pool.native[RAW_DELETER])(object);
 		pool.cuda = cuda != NULL;
@@ -192,9 +194,9 @@ EXPORT void **pool_theirs(void **object) {
 	return now == &pool.copy[2] ? pool.theirs : now;
 }
 
-// pool_adopt makes this thread's next allocation of that many bytes the memory of an arena; 0 cancels. Python
-// makes a tensor and drops it, so that errors are Python's. pool_drop gives back what was adopted and never
-// armed.
+// pool_adopt takes this thread's next allocation of that many bytes as the memory of an arena; 0 cancels.
+// Python allocates it by making a tensor and dropping it, so that errors are raised in Python. pool_drop
+// gives back memory that was adopted but never armed.
 EXPORT void pool_adopt(int64_t bytes) {
 	lock();
 	pool.adopt = (size_t)bytes;
@@ -210,9 +212,9 @@ EXPORT void pool_drop(void) {
 		d.del(d.ctx);
 }
 
-// pool_arm serves a plan from what was adopted. The plan spans a number of iterations and has n allocations
+// pool_arm serves a plan from the adopted memory. The plan spans a number of iterations and has n allocations
 // in order, each with its size and its offset, a multiple of align. With one_thread only the calling thread
-// is served. It returns 0, or why not.
+// is served. It returns 0, or why it refused.
 EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *sizes, const int64_t *offsets, int32_t steps, int one_thread) {
 	int64_t least = INT64_MAX, most = 0, planned = 0, planned_bytes = 0;
 	if (pool.forked || pool.adopted.data == NULL || !pool.figures[INSTALLED])
@@ -243,7 +245,7 @@ EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *size
 		if (pool.arenas[i] == NULL)
 			room = i;
 		else if (pool.cuda && (pool.stream.id != here.id || pool.stream.index != here.index))
-			room = ARENAS; // blocks of an arena of another stream live
+			room = ARENAS; // another stream's arena still has living blocks
 	}
 	if (pool.armed != NULL || room < 0 || room == ARENAS) {
 		int error = pool.armed != NULL ? 5 : room < 0 ? 6 : 7;
@@ -272,7 +274,7 @@ EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *size
 	return 0;
 }
 
-// pool_step ends an iteration: the next allocation is matched from the plan's beginning.
+// pool_step ends an iteration: matching starts again at the plan's first entry.
 EXPORT void pool_step(void) {
 	if (pool.forked)
 		return;
@@ -282,7 +284,7 @@ EXPORT void pool_step(void) {
 		note(EVENT_STEP, NULL, 0);
 	if (pool.armed != NULL && ++pool.step >= pool.steps) {
 		pool.step = 0;
-		if (pool.seen > 0) { // else a step that allocated nothing says nothing of the plan
+		if (pool.seen > 0) { // a step without allocations says nothing about the plan
 			pool.figures[ITERATIONS]++;
 			pool.figures[LAST_SERVED] = pool.iteration_served;
 			pool.figures[LAST_SERVED_BYTES] = pool.iteration_bytes;
@@ -323,7 +325,7 @@ EXPORT void pool_remove(void) {
 	if (pool.forked)
 		return;
 	pool_disarm();
-	pool_step(); // blocks that wait for other streams
+	pool_step(); // settles blocks that wait for other streams
 	lock();
 	set_mode(0);
 	free(pool.events);
@@ -336,7 +338,7 @@ EXPORT void pool_remove(void) {
 	unlock();
 }
 
-// pool_record begins to record at most room events. It returns whether there is memory for them.
+// pool_record starts recording, up to room events. It returns whether there is memory for them.
 EXPORT int pool_record(int64_t room) {
 	struct event *events = malloc((size_t)room * sizeof *events);
 	if (events == NULL || pool.forked) {

@@ -1,4 +1,4 @@
-// The state of the pool: what is served and recorded, and what becomes of blocks that are freed.
+// The state of the pool: what is served and recorded, and what happens to freed blocks.
 #include <pthread.h>
 #include <time.h>
 
@@ -10,7 +10,7 @@ enum { ALLOCATE, RAW_DELETER, RECORD_STREAM, BASE_ALLOCATION, SHARE_HANDLE, BEGI
 enum { EVENT_ALLOC, EVENT_FREE, EVENT_STEP };
 enum { WHY_NONE, WHY_ASKED, WHY_STALE };
 
-// The functions of CUDA that are called, in the order in which pool.py passes them.
+// The CUDA functions that we call, in the order in which pool.py passes them.
 struct cuda {
 	Stream (*current)(int8_t device);
 	void *(*handle)(const Stream *);
@@ -42,15 +42,15 @@ static struct {
 	unsigned mode; // what the hook does; read without the lock
 	bool forked, leaving;
 	void **object, **theirs;
-	void *copy[SLOTS + 2]; // what precedes a table stays before it: the offset to the top and the type
+	void *copy[SLOTS + 2]; // with the two words that precede a table: the offset to the top and the type
 	void *native[HOOKS];
 	bool cuda;
 	struct cuda call;
 	deleter native_delete;
 
-	pthread_t thread; // that is served, where only one is
+	pthread_t thread; // the only one that is served, if one_thread
 	bool one_thread;
-	Stream stream; // that is served
+	Stream stream; // the one that is served
 	int open_pools;
 	int64_t least, most;
 
@@ -75,7 +75,7 @@ static void set_mode(unsigned m) { __atomic_store_n(&pool.mode, m, __ATOMIC_RELE
 
 static void in_child(void) {
 	pthread_mutex_t fresh = PTHREAD_MUTEX_INITIALIZER;
-	memcpy(&pool.lock, &fresh, sizeof fresh); // the thread that held it is not in the child
+	memcpy(&pool.lock, &fresh, sizeof fresh); // the thread that held it does not exist in the child
 	pool.forked = true;
 	set_mode(0);
 }
@@ -92,8 +92,8 @@ static void note(int64_t kind, void *data, int64_t size) {
 		.time = now.tv_sec * 1000000000 + now.tv_nsec, .kind = kind, .data = (uint64_t)data, .size = size, .thread = (uint64_t)pthread_self()};
 }
 
-// recorded_delete frees one of torch's blocks whose life is recorded. It records the free before it frees, so
-// that the next use of the address is recorded after it.
+// recorded_delete frees one of torch's blocks while we record. It records the free first, so that the next
+// use of the address is recorded after it.
 static void recorded_delete(void *data) {
 	if (mode() & RECORD) {
 		lock();
@@ -104,7 +104,7 @@ static void recorded_delete(void *data) {
 	pool.native_delete(data);
 }
 
-// gone unlinks a retired arena that has no blocks left and returns it; the caller gives it back without the
+// gone unlinks and returns a retired arena that has no blocks left; the caller gives it back without the
 // lock.
 static struct arena *gone(struct arena *a) {
 	if (!a->retired || a->live > 0 || a->held > 0)
@@ -115,8 +115,8 @@ static struct arena *gone(struct arena *a) {
 	return a;
 }
 
-// out puts torch's own table back, once nothing needs ours. If somebody else put a table in front of ours,
-// ours stays and passes everything on.
+// out puts torch's own table back once nothing needs ours. If somebody else's table is in front of ours, ours
+// stays and passes everything on.
 static void out(void) {
 	for (int i = 0; i < ARENAS; i++)
 		if (pool.arenas[i] != NULL)
@@ -136,7 +136,7 @@ static void give_back(struct arena *a) {
 	unlock();
 }
 
-// retire stops an arena. The caller holds the lock, and gives back what is returned.
+// retire stops an arena. The caller holds the lock and gives back what retire returns.
 static struct arena *retire(int why) {
 	struct arena *a = pool.armed;
 	if (a == NULL)
@@ -157,8 +157,7 @@ static struct arena *arena_of(const void *data) {
 	return NULL;
 }
 
-// cleared reports whether a call of CUDA succeeded, and clears our error so that the program does not find
-// it.
+// cleared reports whether a CUDA call succeeded, and clears our error so that the program does not see it.
 static bool cleared(int code) {
 	if (code != 0)
 		pool.call.last_error();
@@ -185,16 +184,16 @@ static bool capturing(const Stream *s) {
 	return !cleared(pool.call.capturing(pool.call.handle(s), &status)) || status != 0;
 }
 
-// settle looks after a block that is held: it puts an event behind what the block's other streams have
-// queued, and frees the place once those events have passed. A retired arena need not wait: its own stream
-// waits for the others, and torch reuses the memory behind that. The caller holds the lock.
+// settle looks after a held block: it records events behind the queued work of the block's other streams, and
+// frees the place once those events have passed. A retired arena need not wait: its own stream waits for the
+// others, and torch reuses the memory after that. The caller holds the lock.
 static void settle(struct arena *a, struct entry *e) {
 	int device = -1;
 	bool done = cleared(pool.call.get_device(&device)) && !capturing(&pool.stream);
 	for (struct use *u = e->uses; done && u != NULL; u = u->next)
 		done = !capturing(&u->stream);
 	if (!done)
-		return; // nothing may be asked of a stream that is captured
+		return; // a captured stream must not be queried
 	cleared(pool.call.set_device(a->block.index));
 	for (struct use *u = e->uses; u != NULL; u = u->next) {
 		bool fresh = u->event == NULL;
@@ -254,7 +253,7 @@ static void either_delete(void *data) {
 
 static void no_delete(void *data) { (void)data; }
 
-// stranger reports whether the calling thread is not served.
+// stranger reports whether the calling thread is one that is not served.
 static bool stranger(void) {
 	return __atomic_load_n(&pool.one_thread, __ATOMIC_RELAXED) && !pthread_equal(pthread_self(), __atomic_load_n(&pool.thread, __ATOMIC_RELAXED));
 }
@@ -274,7 +273,8 @@ static bool serve(size_t size, DataPtr *d) {
 	bool served = false;
 	lock();
 	struct arena *a = pool.armed;
-	if (a == NULL || (int64_t)size < pool.least || (int64_t)size > pool.most || stranger()) { // another plan may have come meanwhile
+	// Checked again under the lock: the plan may have changed.
+	if (a == NULL || (int64_t)size < pool.least || (int64_t)size > pool.most || stranger()) {
 		unlock();
 		return false;
 	}

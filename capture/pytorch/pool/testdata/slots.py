@@ -1,8 +1,10 @@
-"""Read from wheels of torch for Linux where the functions that the pool exchanges are in its allocators' tables, and compare with SLOTS.
+"""Read from torch wheels for Linux where its allocators' tables have the functions that the pool replaces,
+and compare with SLOTS.
 
-usage: slots.py SLOTS.py WHEEL...    WHEEL is a file, or an address that answers requests for ranges of bytes
+usage: slots.py SLOTS.py WHEEL...    WHEEL is a file, or a URL that serves ranges of bytes
 
-Nothing of torch is run: the tables are in the libraries, as relocations. A line a wheel and device; the exit status is 1 where one is not as SLOTS has it.
+Runs nothing from torch: the tables are in the libraries, as relocations. Prints a line for each wheel and
+device; the exit status is 1 if one differs from SLOTS.
 """
 import importlib.util
 import io
@@ -19,7 +21,7 @@ spec.loader.exec_module(torchs)
 
 
 class Remote(io.RawIOBase):
-    """A file that is elsewhere, of which only what is read is fetched."""
+    """A remote file, of which only the bytes that are read are fetched."""
 
     def __init__(self, address):
         self.address, self.at = address, 0
@@ -52,7 +54,7 @@ class Remote(io.RawIOBase):
 
 
 def slots(data, device):
-    """Where HOOKED are in the table of a library's allocator."""
+    """Where the functions in HOOKED are in the table of a library's allocator."""
     names, class_name = torchs.Symbols._read(data), "_ZTVN" + (torchs.CPU if device == "cpu" else torchs.CUDA)
     table, size = [(at, size) for at, found in names.items() for name, size in found if name == class_name][0]
     sections_at, = struct.unpack_from("<Q", data, 0x28)

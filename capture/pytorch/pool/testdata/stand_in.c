@@ -1,5 +1,5 @@
-// A stand-in for torch's CUDA allocator and for the CUDA runtime, with the shim in front of it: what cannot be run without a GPU is run against this.
-// With the argument "costs" it measures what an allocation costs instead.
+// A stand-in for torch's CUDA allocator and for the CUDA runtime, with the shim in front of it, to test
+// without a GPU what needs one. With the argument "costs" it measures what an allocation costs instead.
 #include "../shim/pool.c"
 
 #include <stdio.h>
@@ -110,7 +110,7 @@ static int cuda_last_error(void) {
 	return 0;
 }
 
-// The object: a pointer to a table, with what precedes it.
+// The object: a pointer to a table, with the two words that precede it.
 enum { COUNT = 12 };
 static void *torchs_table[COUNT + 2] = {[0] = "offset", [1] = "type", [2 + 2] = native_allocate, [2 + 3] = native_raw_deleter, [2 + 4] = native_record_stream,
 	[2 + 5] = native_base, [2 + 6] = native_share, [2 + 7] = native_begin, [2 + 8] = native_end, [2 + 9] = "kept"};
@@ -118,7 +118,7 @@ static void **object = &torchs_table[2];
 static const struct cuda calls = {cuda_current, cuda_handle, cuda_capturing, cuda_event_create, cuda_event_record, cuda_event_query, cuda_event_destroy,
 	cuda_stream_wait, cuda_get_device, cuda_set_device, cuda_last_error};
 
-// What torch does: virtual calls.
+// Makes a virtual call, as torch does.
 static DataPtr allocate(size_t n) { return ((DataPtr(*)(void *, size_t))object[2])(&object, n); }
 static void record_stream(const DataPtr *d, int64_t id) { ((void (*)(void *, const DataPtr *, Stream))object[4])(&object, d, (Stream){1, 0, id}); }
 static void release(DataPtr d) { d.del(d.ctx); }
@@ -153,7 +153,7 @@ static void on_a_gpu(void) {
 	CHECK(object != before && object[9] == before[9] && object[-1] == before[-1] && object[-2] == before[-2] && object[3] == before[3]);
 	CHECK(pool_theirs((void **)&object) == before);
 
-	// Served in order, at the planned places, as torch's own are described.
+	// Allocations are served in order at the planned places, and look like torch's own.
 	CHECK(arm() == 0 && arm() == 5);
 	DataPtr a = allocate(4096), b = allocate(8192), c = allocate(4096);
 	CHECK(ours(a) && ours(b) && ours(c) && a.type == 1 && a.index == 0 && a.ctx == a.data);
@@ -162,7 +162,7 @@ static void on_a_gpu(void) {
 	release(a), release(b), release(c);
 	CHECK(figure(LIVE) == 0 && figure(SERVED) == 3);
 
-	// What is alive when the next step begins keeps its place.
+	// A block that is alive when the next step begins keeps its place.
 	pool_step();
 	a = allocate(4096);
 	pool_step();
@@ -171,7 +171,7 @@ static void on_a_gpu(void) {
 	CHECK(ours(b));
 	release(a), release(b);
 
-	// Other streams, captures and open pools are torch's.
+	// Torch serves other streams, captures and open pools.
 	pool_step();
 	current_stream.id = 7;
 	CHECK(!ours(allocate(4096)) && figure(ELSEWHERE) == 1);
@@ -186,7 +186,7 @@ static void on_a_gpu(void) {
 	((six)object[7])(&object, (void *)1, (void *)2, (void *)3, (void *)4, (void *)5);
 	CHECK(!ours(allocate(4096)) && figure(CAPTURED) == 2);
 	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL);
-	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL); // one that was opened before we came
+	((six)object[8])(&object, (void *)1, (void *)2, (void *)3, NULL, NULL); // opened before we came
 	CHECK(opened == 1 && closed == 2);
 	pool_step();
 	release(allocate(4096)), release(allocate(8192)), release(allocate(4096));
@@ -198,7 +198,7 @@ static void on_a_gpu(void) {
 	a = allocate(4096);
 	CHECK(ours(a));
 
-	// What other processes map is described by the block that torch knows.
+	// For other processes, a block is described by the one that torch knows.
 	size_t size = 0;
 	b = allocate(8192);
 	char *arena = a.data;
@@ -213,7 +213,8 @@ static void on_a_gpu(void) {
 	CHECK(native_uses == 1);
 #endif
 
-	// Its own stream holds nothing up; another one does, until an event behind its work has passed, and the block is not planned again.
+	// Its own stream does not hold a place; another stream does, until an event behind its work has passed,
+	// and the block is not planned again.
 	record_stream(&a, 0);
 	release(a);
 	CHECK(figure(HELD) == 0);
@@ -224,7 +225,7 @@ static void on_a_gpu(void) {
 	a = allocate(4096), b = allocate(8192);
 	CHECK(ours(a) && !ours(b));
 	release(a), release(b);
-	pool_step(); // the first one put the event there, and found it passed
+	pool_step(); // the first step recorded the event, and found it passed
 	CHECK(figure(HELD) == 0 && events_live == 0);
 	int64_t over[] = {4096, 8192, 512}, where[] = {0, 4096, 4096};
 	pool_disarm();
@@ -240,13 +241,13 @@ static void on_a_gpu(void) {
 	captured_stream = 7;
 	not_ready = 0;
 	pool_step();
-	CHECK(figure(HELD) == 1); // nothing is asked of a stream that is captured
+	CHECK(figure(HELD) == 1); // a captured stream is not queried
 	captured_stream = -1;
 	pool_step();
 	small = allocate(512);
 	CHECK(figure(HELD) == 0 && events_live == 0 && ours(small));
 
-	// A retired arena does not wait: its stream does.
+	// A retired arena does not wait; its stream does.
 	not_ready = 1;
 	record_stream(&small, 7);
 	pool_disarm();
@@ -270,7 +271,7 @@ static void on_a_gpu(void) {
 	CHECK(arm() == 0);
 	pool_disarm();
 
-	// With blocks alive the table stays, and serves nothing.
+	// While blocks are alive, the table stays but serves nothing.
 	pool_remove();
 	CHECK(object != before && figure(INSTALLED) == 1 && !ours(allocate(4096)));
 	release(a);
@@ -278,7 +279,7 @@ static void on_a_gpu(void) {
 	release(b);
 	CHECK(object == before && figure(INSTALLED) == 0 && figure(ARENA_COUNT) == 0);
 
-	// A table that somebody put in front of ours is not taken out.
+	// Somebody else's table in front of ours is not taken out.
 	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0);
 	void *other[COUNT + 2];
 	memcpy(other, object - 2, sizeof other);
@@ -291,7 +292,7 @@ static void on_a_gpu(void) {
 	CHECK(object == before && figure(INSTALLED) == 0);
 }
 
-// Plans and what comes differ, and the rest is served all the same.
+// If the allocations differ from the plan, the rest is still served.
 static void matching(void) {
 	enum { N = 200 };
 	static int64_t s[N], o[N];
@@ -301,7 +302,8 @@ static void matching(void) {
 		s[i] = i == 0 ? 16384 : 1024 + 512 * (i % 3), o[i] = i == 0 ? 32768 : 2048 * (i % 10);
 	s[100] = 15872, o[100] = 49152;
 	CHECK(arm_with(N, s, o, 0) == 0);
-	// One comes late, and is served as well. One is missing, and those behind it are served, beyond the window too.
+	// One comes late and is still served. One is missing, and those after it are served, even beyond the
+	// window.
 	for (int i = 1; i < N; i++) {
 		if (i == 100)
 			continue;
@@ -315,7 +317,7 @@ static void matching(void) {
 		}
 	}
 	CHECK(figure(SERVED) == N - 1 && figure(UNPLANNED) == 0);
-	// One is new, and looks like one further on: those behind it have their own places.
+	// One is new and looks like one further on: those after it still get their own places.
 	int64_t few[] = {1024, 2048, 1024, 3072, 2048}, at[] = {0, 1024, 4096, 8192, 16384};
 	pool_disarm();
 	CHECK(arm_with(5, few, at, 0) == 0);
@@ -330,7 +332,8 @@ static void matching(void) {
 	release(extra);
 	for (int i = 0; i < 5; i++)
 		release(late[i]);
-	// Three iterations in a row that serve less than half, and only those, retire the plan. Steps without allocations say nothing.
+	// Only three iterations in a row that serve less than half retire the plan. Steps without allocations do
+	// not count.
 	for (int i = 0; i < 6; i++) {
 		pool_step();
 		if (i % 3 == 2)
@@ -345,7 +348,7 @@ static void matching(void) {
 	CHECK(figure(ARMED) == 1);
 	release(allocate(1536)), pool_step();
 	CHECK(figure(ARMED) == 0 && figure(WHY) == WHY_STALE && figure(ARENA_COUNT) == 0);
-	// A plan of two steps begins again after two.
+	// A plan of two steps starts again after two.
 	pool_adopt(65536);
 	release(allocate(65536));
 	CHECK(pool_arm(65536, 512, 5, few, at, 2, 0) == 0);
@@ -357,7 +360,7 @@ static void matching(void) {
 	CHECK((char *)extra.data == pool.armed->base + 1024);
 	release(extra);
 	pool_disarm();
-	// Malformed plans are refused, and what was adopted for them goes back.
+	// Malformed plans are refused, and the memory adopted for them is given back.
 	int64_t bad[][4] = {{0, 0, 512, 0}, {-1, 0, 512, 0}, {512, 100, 512, 0}, {512, 65536, 512, 0}, {INT64_MAX, 512, 512, 0}, {512, -2, 512, 0}, {512, INT64_MAX, 512, 0}, {-5, -1, 512, 0}};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		int64_t sz[] = {bad[i][0], bad[i][2]}, of[] = {bad[i][1], bad[i][3]};
@@ -365,7 +368,7 @@ static void matching(void) {
 		CHECK(arm_with(2, sz, of, 0) == 2 && native_frees == frees + 1);
 	}
 	int64_t large[] = {1 << 20, 512}, off[] = {-1, 0}, none[] = {-1, -1};
-	CHECK(arm_with(2, large, off, 0) == 0); // torch's may be larger than the arena
+	CHECK(arm_with(2, large, off, 0) == 0); // entries left to torch may be larger than the arena
 	pool_disarm();
 	CHECK(arm_with(2, large, none, 0) == 3);
 	pool_remove();
@@ -386,7 +389,8 @@ static void *ask(void *served) {
 	return NULL;
 }
 
-// A child is forked while another thread holds the lock, and is torch's alone. Of threads, that which armed is served, where one is to be.
+// In a child that is forked while another thread holds the lock, torch serves everything. If only one thread
+// is to be served, it is the one that armed the plan.
 static void children_and_threads(void) {
 	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
 	pthread_t thread;
@@ -433,7 +437,7 @@ static void children_and_threads(void) {
 
 static volatile bool crowded;
 
-// hammer allocates and frees what the plan expects, and writes into every block whose it is.
+// hammer allocates and frees what the plan expects, and writes into every block which thread owns it.
 static void *hammer(void *served) {
 	uint64_t mine = (uint64_t)pthread_self(), seed = mine;
 	DataPtr kept[16] = {{0}};
@@ -458,7 +462,8 @@ static void *hammer(void *served) {
 	return NULL;
 }
 
-// Threads allocate and free while the pool is armed, disarmed, recording, taken out and put back: no block is ever two threads', and all is given back.
+// Threads allocate and free while the pool is armed, disarmed, recording, taken out and put back: no block
+// ever belongs to two threads, and all memory is given back.
 static void crowd(void) {
 	enum { THREADS = 4, N = 64 };
 	const int slots[HOOKS] = {2, -1, 4, 5, 6, 7, 8};
@@ -495,7 +500,7 @@ static void crowd(void) {
 	CHECK(object == &torchs_table[2]);
 }
 
-// On the CPU code asks for the deleter of a block whose own it threw away.
+// On the CPU, code that threw a block's deleter away asks for it.
 static void on_a_cpu(void) {
 	const int slots[HOOKS] = {2, 3, -1, -1, -1, -1, -1};
 	int64_t one[] = {4096}, at[] = {0};
@@ -503,7 +508,7 @@ static void on_a_cpu(void) {
 		*p = 0;
 	pthread_mutex_init(&pool.lock, NULL);
 	CHECK(pool_install((void **)&object, COUNT, slots, NULL) == 0);
-	CHECK(arm_with(1, one, at, 1) == 2); // what was adopted is a GPU's
+	CHECK(arm_with(1, one, at, 1) == 2); // the adopted memory belongs to a GPU
 	DataPtr d = allocate(4096);
 	CHECK(d.del == native_delete && ((deleter(*)(void *))object[3])(&object) == native_delete);
 	release(d);
@@ -545,7 +550,8 @@ static deleter plain_raw_deleter(void *self) {
 	return free;
 }
 
-// costs prints the nanoseconds of an allocation and its free: of a stand-in that calls malloc as torch does, with the table in front, armed, and recording.
+// costs prints how many nanoseconds an allocation and its free take: with a stand-in that calls malloc as
+// torch does, with our table in front, armed, and recording.
 static void costs(void) {
 	enum { N = 1000, ROUNDS = 300 };
 	static void *table[6] = {NULL, NULL, NULL, NULL, plain_allocate, plain_raw_deleter};

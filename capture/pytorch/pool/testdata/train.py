@@ -1,8 +1,10 @@
-"""Train real networks on the CPU with the pool, without it, and switching it; say what each learnt and what the pool served.
+"""Train real networks on the CPU with the pool, without it, and switching it; print what each learnt and what
+the pool served.
 
     python train.py LIBRARY SOURCES SCENARIO,...
 
-A scenario that needs a plan prints "plan NAME RECORDING" and reads the plan from its standard input; each ends by "result NAME FIGURES".
+A scenario that needs a plan prints "plan NAME RECORDING" and reads the plan from its standard input; each
+ends with "result NAME FIGURES".
 """
 import ctypes
 import gc
@@ -67,7 +69,7 @@ def digest(h, tensors):
 
 
 def train(make, steps, boundary=None, forward=None):
-    """What is learnt: a digest of loss and gradients for each step, and one of all that is left."""
+    """What is learnt: a digest of loss and gradients for each step, and one of the final state."""
     torch.manual_seed(7)
     model, optimizer, batches = make()
     learnt = []
@@ -119,7 +121,7 @@ plans = {}
 
 
 def plan_of(name):
-    """The plan of a network: three steps are recorded, and the one who reads this output plans."""
+    """The plan of a network: records three steps, and the reader of this output makes the plan."""
     if name not in plans:
         p = live.Pool(torch, library, "cpu")
         heard = []
@@ -188,14 +190,14 @@ def same(name):
 
 
 def other():
-    """The plan of one network, served to another."""
+    """One network trains with another's plan."""
     learnt, out = armed_run(resnet, plan_of("mlp")[0], 12)
     out["same"] = learnt == train(resnet, 12)
     return out
 
 
 def odd():
-    """A batch of another size now and then, as at the end of an epoch: the plan stays."""
+    """Some batches have another size, as at the end of an epoch: the plan stays."""
 
     def forward(step, model, x):
         return model(x if step % 8 else torch.cat([x, x[:7]]))[:len(x)]
@@ -206,7 +208,7 @@ def odd():
 
 
 def nonsense():
-    """Plans that put everything anywhere: training is what it was, since memory is not given out twice."""
+    """Plans with random places: training is unchanged, since memory is never handed out twice."""
     plan, _, _ = plan_of("resnet")
     plain, chance, kept, served, occupied = train(resnet, 8), random.Random(5), True, 0, 0
     for _ in range(8):
@@ -220,7 +222,7 @@ def nonsense():
 
 def toggles():
     plan, _, _ = plan_of("mlp")
-    plan = dict(plan, arena=plan["arena"] + (8 << 20))  # so that a hundred that stayed would be seen
+    plan = dict(plan, arena=plan["arena"] + (8 << 20))  # large enough to notice a hundred that stayed
     before, threads, p, said, rss = table(), tasks(), live.Pool(torch, library, "cpu"), [], []
 
     def boundary(step):
@@ -230,7 +232,7 @@ def toggles():
             said.append(p.remove())
             rss.append(resident())
 
-    kept = []  # what lives on is freed elsewhere
+    kept = []  # keeps tensors alive, to free them elsewhere
     train(mlp, 200, boundary, lambda step, model, x: (kept.append(x + 1), model(x))[1])
     kept.clear()
     gc.collect()
@@ -240,7 +242,7 @@ def toggles():
 
 
 def outlives():
-    """Tensors of the pool outlive it: their memory stays theirs, and goes with the last."""
+    """Tensors of the pool outlive it: they keep their memory, which is freed with the last of them."""
     plan, before = plan_of("mlp")[0], table()
     p, kept = live.Pool(torch, library, "cpu"), []
 
@@ -267,7 +269,7 @@ def outlives():
 
 
 def raises():
-    """Exceptions in the forward and backward pass, after which training goes on."""
+    """Training goes on after exceptions in the forward and backward pass."""
 
     class Trouble(torch.autograd.Function):
         @staticmethod
@@ -295,12 +297,12 @@ def raises():
 
 
 def fork():
-    """Children that allocate, train, and let go of what they inherited."""
+    """Forked children allocate, train, and free what they inherited."""
     codes = []
 
     def forward(step, model, x):
         y = model(x)
-        if step in (5, 6):  # while the pool serves, and while it records as well
+        if step in (5, 6):  # while the pool serves, and while it also records
             child = os.fork()
             if child == 0:
                 code = 1
@@ -339,7 +341,7 @@ def fork():
 
 
 def threads():
-    """Threads that allocate the same sizes meanwhile, and free what the training allocated."""
+    """Other threads allocate the same sizes, and free what the training allocated."""
     plan, stop, handed = plan_of("mlp")[0], threading.Event(), []
     sizes = sorted({size for size, _, _ in plan["entries"]})
 
@@ -371,7 +373,8 @@ def threads():
             w.join()
         handed.clear()
 
-    try:  # the threads end before the pool is asked what is left: until then they may hold what they were handed
+    # The threads end before we ask the pool what is left: until then they may hold what they were handed.
+    try:
         learnt, out = armed_run(mlp, plan, STEPS, forward, lambda p, step: ended() if step == STEPS - 1 else None)
     finally:
         ended()
@@ -380,7 +383,7 @@ def threads():
 
 
 def refusals():
-    """What is wrong is said, and nothing is left behind."""
+    """The pool says what is wrong, and leaves nothing behind."""
     class Torch(object):
         version, cuda = torch.version, torch.cuda
 
@@ -399,7 +402,8 @@ def refusals():
     Torch.empty, Torch.uint8, Torch.__version__ = staticmethod(short), torch.uint8, torch.__version__
     out["short"] = p.arm(plan)
     p.torch = fine
-    block = torch.empty(plan["arena"], dtype=torch.uint8)  # as large as the arena that did not come: it is not taken for it
+    # As large as the arena that failed: it must not be taken for the arena.
+    block = torch.empty(plan["arena"], dtype=torch.uint8)
     one = (ctypes.c_int64 * 1)(64), (ctypes.c_int64 * 1)(0)
     out["taken"] = p.library.pool_arm(64, 64, 1, one[0], one[1], 1, 1)
     del block
@@ -430,14 +434,15 @@ def refusals():
 
 
 def cuda():
-    """The table in front of torch's allocator for GPUs, which is there without a GPU. To be run in a process of its own."""
+    """Our table in front of torch's allocator for GPUs, which exists without a GPU. Run it in a process of
+    its own."""
     p = live.Pool(torch, library, "cuda")
     out = {"refused": p.refusal()}
     at = p.found[0]
     before = ctypes.c_void_p.from_address(at).value
     p._install()
     out["hooked"] = ctypes.c_void_p.from_address(at).value != before
-    out["backend"] = torch.cuda.get_allocator_backend()  # a call by the table
+    out["backend"] = torch.cuda.get_allocator_backend()  # a call through the table
     out["calls"] = all(p._calls())
     out["armed"] = "" if torch.cuda.is_available() else p.arm({"arena": 1 << 20, "entries": [[512, 0, 0]]})
     out["cpu"] = live.Pool(torch, library, "cpu").arm({"arena": 1 << 20, "entries": [[512, 0, 0]]})
