@@ -1,4 +1,4 @@
-// What the functions of cuda.S do: hand out addresses that nothing lies behind.
+// What the functions of cuda.S do: hand out addresses with nothing behind them.
 #include <stdatomic.h>
 
 static atomic_ulong next = 0x700000000000;

@@ -1,5 +1,5 @@
-// The watched process: it does what lines on its input say and answers each with "ok" and the nanoseconds and the processor's
-// nanoseconds that it took.
+// The watched process: it carries out the lines of its input and answers each with "ok", the nanoseconds that
+// it took and the nanoseconds of processor time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -21,7 +21,8 @@ static u64 clock_of(clockid_t id)
 
 static u64 now(void) { return clock_of(CLOCK_MONOTONIC); }
 
-// spent is the processor time of this thread: what a probe costs is in it, what other processes take is not.
+// spent is the processor time of this thread. It includes what a probe costs, but not what other processes
+// take.
 static u64 spent(void) { return clock_of(CLOCK_THREAD_CPUTIME_ID); }
 
 static void pairs(u64 base, u64 n)
@@ -56,7 +57,7 @@ static void load(const char *path)
 	}
 }
 
-// any calls an exported function with up to five arguments and prints what it stored through the first two.
+// any calls an exported function with up to five arguments and prints what that stored through the first two.
 static void any(char *line)
 {
 	char name[64];
