@@ -93,6 +93,8 @@ const (
 	ReasonGivenUp Reason = "given_up"
 	// ReasonDiffers means that a tensor that came back under the plan was not identical to the bit.
 	ReasonDiffers Reason = "differs"
+	// ReasonLarger comes with OrderDone, and means that a step saved larger tensors than the plan has.
+	ReasonLarger Reason = "larger"
 	// ReasonTakenAway means that an order ended the plan, or that another plan took its place.
 	ReasonTakenAway Reason = "taken_away"
 )
@@ -104,6 +106,11 @@ type Answer struct {
 	Reason Reason      `json:"reason,omitempty"`
 	// Text is the reason in words, for people.
 	Text string `json:"text,omitempty"`
+	// Sizes are the most bytes that each saved tensor of a step had under a plan, in the order of saving, -1
+	// for one that is not compared, and Larger how many steps had a larger one than any before; see
+	// ReasonLarger.
+	Sizes  []int64 `json:"sizes,omitempty"`
+	Larger int64   `json:"larger,omitempty"`
 }
 
 // ErrNoOrders is wrapped by errors of sources that do not take an order of that kind.

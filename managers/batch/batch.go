@@ -3,6 +3,7 @@
 // Its duties:
 //   - [Fit] makes a [Model] from a recording at one batch size, or at two; [FitSequence] from three or four at different batch sizes and sequence lengths;
 //   - [Model.Scaled] and [Model.ScaledTo] make the problem at another batch size and sequence length;
+//   - [Resized] makes the problem of a larger step, of which only the sizes of some buffers are known;
 //   - [MaxBatch] searches for the largest batch that a question answers yes to.
 package batch
 

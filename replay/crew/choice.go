@@ -168,6 +168,10 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 	}
 	o := live.Options{MostOverhead: c.MostOverhead, Results: c.Results, Seat: seat,
 		NeverWithout: m.offloads()}
+	o.Again = func(ctx context.Context, p *plan.Problem) (*plan.Plan, int64, error) {
+		made, err := c.Plan(ctx, p, m.History.Snapshot().Target.Room)
+		return made.Plan, made.added, err
+	}
 	target, err := m.Target(ctx, c.Pools, o)
 	if err != nil {
 		return err

@@ -200,6 +200,20 @@ func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, e
 	return steps, err
 }
 
+// Larger implements live.Member.
+func (m *Member) Larger(number int64) (sizes []int64, steps int64) {
+	m.mu.Lock()
+	order := m.orders[number]
+	m.mu.Unlock()
+	v := m.History.Snapshot()
+	for _, a := range slices.Backward(v.Answers) {
+		if order != 0 && a.Order == order && a.Reason == capture.ReasonLarger {
+			return a.Sizes, a.Larger
+		}
+	}
+	return nil, 0
+}
+
 // planEnded returns why a plan is not or no longer carried out; nil if it is or still may be.
 func planEnded(v *capture.View, number int64, order capture.OrderID) error {
 	a, ok := v.Answered(order)

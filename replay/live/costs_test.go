@@ -75,6 +75,8 @@ func (s *stand) Carry(_ context.Context, _ int64, words []byte) error {
 	return nil
 }
 
+func (*stand) Larger(int64) ([]int64, int64) { return nil, 0 }
+
 func (s *stand) Steps(_ context.Context, number int64, n int) ([]Step, error) {
 	var e struct {
 		Values []struct {

@@ -33,8 +33,11 @@ type encoded struct {
 	Version int    `json:"version"`
 	Device  string `json:"device"`
 	Slab    int64  `json:"slab"` // bytes of host memory
-	// Saves counts the tensors that a step saves. A step of smaller batches saves as many.
-	Saves  int         `json:"saves"`
+	// Saves counts the tensors that a step saves. A step of other batches saves as many.
+	Saves int `json:"saves"`
+	// Sizes are the bytes of each in the largest step that was seen, -1 where that is not known; nil where all
+	// steps are of one shape. The process tells of larger ones.
+	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
 	Groups [][]numeral `json:"groups"`
 	// MayDiffer has the plan carried on where what returns is not what left.
@@ -97,6 +100,11 @@ var ErrNotLive = errors.New("this plan cannot be carried out in a running traini
 // of a recording with saves, and the plan one for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is
 // missing.
 func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
+	return encodeFor(p, pl, r, false)
+}
+
+// encodeFor is Encode for steps of one shape, or of several.
+func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
 		return nil, fmt.Errorf("%w: it is for the executor %s, and PyTorch needs one for torch-eager", ErrNotLive, pl.Executor)
@@ -112,6 +120,14 @@ func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 		return nil, err
 	}
 	e.out.Saves = len(e.saves)
+	if shapes {
+		e.out.Sizes = make([]int64, len(e.saves))
+		for k, b := range e.saved() {
+			if e.out.Sizes[k] = -1; b >= 0 {
+				e.out.Sizes[k] = e.p.Buffers[b].Size
+			}
+		}
+	}
 	for _, check := range []func() error{e.groups, e.values} {
 		if err := check(); err != nil {
 			return nil, err
@@ -183,6 +199,23 @@ func (e *encoder) number() error {
 		count[op.Name]++
 	}
 	return nil
+}
+
+// saved returns which buffer each save saves, -1 where that is no buffer of the problem.
+func (e *encoder) saved() []plan.BufferID {
+	of := make([]plan.BufferID, len(e.saves))
+	for k := range of {
+		of[k] = plan.NoBuffer
+	}
+	for i := range e.p.Ops {
+		op := &e.p.Ops[i]
+		if k, ok := slices.BinarySearch(e.saves, op.Recorded-1); ok && op.Name == plan.SaveOp {
+			if x := e.p.AccessesOf(plan.OpID(i)); len(x) == 1 {
+				of[k] = x[0].Buffer
+			}
+		}
+	}
+	return of
 }
 
 // groups encodes what runs again.

@@ -29,6 +29,10 @@ type News struct {
 	// Steps is how many ran under the plan, Missed how many tensors of the last of them stayed that were to
 	// leave.
 	Steps, Missed int64
+	// Larger counts the steps that were larger than planned for, and Above is by how much they passed the
+	// budget at most, by prediction, in bytes. Refused says why no plan was made for the last of them.
+	Larger, Above int64
+	Refused       string
 	// Checked is how many tensors were compared with what had left memory, Differ how many of them were not
 	// the same to the bit.
 	Checked, Differ int64
@@ -86,6 +90,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
 	}
+	s += n.largerSteps(u)
 	if n.Ended != "" && !n.Phase.Carried() {
 		s += "; the plan before ended: " + n.Ended
 	}
@@ -149,12 +154,13 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 	defer t.takeOff(ctx, &err)
 	n.Phase = MeasuringWith
 	tell(n)
-	for first := true; ; first = false {
+	on := larger{t: t, p: p, pl: pl, number: number}
+	for first, again := true, false; ; first = false {
 		count := t.opt.Steps
-		if first {
+		if first || again {
 			count += t.opt.Warm
 		}
-		steps, err := t.member.Steps(ctx, number, count)
+		steps, err := t.member.Steps(ctx, on.number, count)
 		if err != nil {
 			return ended(ctx, err)
 		}
@@ -173,13 +179,20 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			if err := t.opt.Seat.Next(ctx); err != nil {
 				return ended(ctx, err)
 			}
-			if n.Peak, err = t.peak(ctx, number, pl); err != nil {
+			if n.Peak, err = t.peak(ctx, on.number, pl); err != nil {
 				return ended(ctx, err)
 			}
 			if err := gains(n.PeakBefore, n.Peak); err != nil && !n.Pooled && !t.opt.NeverWithout {
 				return err
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before
+		} else if again {
+			if n.Peak, err = t.peak(ctx, on.number, on.pl); err != nil {
+				return ended(ctx, err)
+			}
+		}
+		if again, err = on.heard(ctx, &n); err != nil {
+			return ended(ctx, err)
 		}
 		n.Phase = On
 		tell(n)

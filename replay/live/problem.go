@@ -18,7 +18,8 @@ const describeTries = 5
 // h, or where nobody chose it on what the GPU is that trains, or what is measured where a CPU does; that of a
 // pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up
 // to five times; then the error wraps [ErrUneven]. Where they run the same ops on batches of other shapes, it
-// is the largest step of five descriptions: a plan for that one serves smaller ones too.
+// is the largest step of five descriptions, with the largest sizes of some more steps: a plan for that one
+// serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)
@@ -50,12 +51,13 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	if largest == nil {
 		return nil, uneven
 	}
-	if vary {
-		largest.Notes = append(largest.Notes, fmt.Sprintf("the batches have other shapes: the largest of %d "+
-			"steps is planned, smaller ones hold less, and under a larger one nothing leaves", steps))
-	}
 	if !h.Chosen && !t.opt.NeverWithout && onCPU(largest) { // which takes steps without a plan
-		return largest, t.measured(ctx, largest, of)
+		if err := t.measured(ctx, largest, of); err != nil {
+			return largest, err
+		}
+	}
+	if t.shapes = vary; vary {
+		return t.sized(ctx, largest, steps)
 	}
 	return largest, nil
 }

@@ -35,6 +35,9 @@ type Member interface {
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
 	// end. The error says why there are no more: the training ended, or the plan was given up.
 	Steps(ctx context.Context, number int64, n int) ([]Step, error)
+	// Larger returns the most bytes of each tensor that a step saved under the plan of that number, in the
+	// order of saving, and how many steps had one that was larger than in any before; nil where none had.
+	Larger(number int64) (sizes []int64, steps int64)
 }
 
 // Step is what one step took.
@@ -75,6 +78,9 @@ type Options struct {
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
+	// Again makes the plan again for the problem of a larger step, and says what it adds to a step, in
+	// nanoseconds; nil where the plan stays as it is.
+	Again func(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added int64, err error)
 	// Seat is that of this rank among those of a training of several, nil for a training of one process:
 	// stretches that are measured begin together.
 	Seat *Seat
@@ -86,6 +92,7 @@ type Target struct {
 	pool    PoolMember // nil for plans of what autograd saves
 	library string
 	opt     Options
+	shapes  bool  // the steps that were described have batches of other shapes
 	next    int64 // the number of the next plan: none that another viewer has given in the same process
 }
 
@@ -178,6 +185,13 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	}
 	if last.Missed > 0 {
 		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
+	}
+	if sizes, steps := t.member.Larger(number); steps > 0 {
+		if note, err := t.passed(p, pl, sizes, steps); err != nil {
+			return m, err
+		} else if note != "" {
+			m.Notes = append(m.Notes, note)
+		}
 	}
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
@@ -278,7 +292,7 @@ func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
 		return EncodePool(p, pl, t.library)
 	}
-	return Encode(p, pl, t.opt.Results)
+	return encodeFor(p, pl, t.opt.Results, t.shapes)
 }
 
 // peak returns what the plan of that number, which is carried out now, comes to, in bytes.

@@ -27,6 +27,9 @@ type drifting struct {
 	differ int64
 	// heavy is a step under a plan that holds as much as one without.
 	heavy bool
+	// sizes and larger are what a step saved that was larger than any before, and how many were.
+	sizes  []int64
+	larger int64
 }
 
 func (d *drifting) Describe(context.Context, int64) (*traces.Trace, error) {
@@ -85,6 +88,8 @@ func (d *drifting) Steps(_ context.Context, number int64, n int) ([]Step, error)
 	}
 	return steps, nil
 }
+
+func (d *drifting) Larger(int64) ([]int64, int64) { return d.sizes, d.larger }
 
 // swapsAll returns the recording's problem and a plan that swaps what it can.
 func swapsAll(t *testing.T, tr *traces.Trace) (*plan.Problem, *plan.Plan) {

@@ -6,10 +6,10 @@ when it is saved and when it is needed. A dispatch mode, used only if something 
 made. Both are active from the entry of the outermost module to its exit, only on the training thread.
 
 Tensors and ops are recognised by number: a tensor is the n-th saved in an iteration, an op the n-th of its
-name. Both counts start at a step's end and cover the forward pass of modules. Anything that differs in size
-or cannot be made again stays in memory, as without a plan, and counts as missed. So a plan that does not fit
-costs memory and time but changes no result: an op only runs again on exactly the bytes that it read, and
-never if it draws random numbers.
+name. Both counts start at a step's end and cover the forward pass of modules. A tensor that is smaller or
+larger than in the plan goes as planned, since batches differ in shape; one that cannot be made again stays in
+memory, as without a plan, and counts as missed. So a plan that does not fit costs memory and time but changes
+no result: an op only runs again on exactly the bytes that it read, and never if it draws random numbers.
 
 While hooks are on saved tensors, autograd does not check whether one was changed in place between its two
 uses, so the check is made here.
@@ -37,6 +37,7 @@ from .region import Region
 from .rerun import Rerun
 from .same import Same
 from .says import Says
+from .sizes import Sizes
 from .streams import Streams, capturing
 from .values import Handle, Kept, Value, bytes_of, expect_unchanged, movable, space_for
 
@@ -65,7 +66,8 @@ class Iteration:
         self.calls: dict[int, list[_Call]] = {}
         self.leaving: list[Value] = []
         self.over: set[int] = set()  # groups that ran before all of their ops had been seen
-        self.smaller = False  # some tensor was smaller than in the plan
+        self.resized = ""  # some tensor was smaller or larger than in the plan, and which
+        self.larger = False  # that one was larger
         self.why = ""
         self.lock = threading.RLock()
 
@@ -108,6 +110,7 @@ class Carrier:
         self.why, self.differs, self.stale, self.iterations = "", False, 0, 0
         self.took = 0, 0  # of the last step
         self.streams, self.same, self.region = Streams(torch), Same(torch), Region(self)
+        self.sizes = Sizes(torch, plan)
         wanted: dict[str, dict[int, list[int]]] = {}
         for g, ops in enumerate(plan.get("groups", ())):
             for name, n in ops:
@@ -162,8 +165,12 @@ class Carrier:
         self.iterations += 1
         was, self.now = self.now, Iteration(self)
         self.took = was.out_took, was.back_took
-        if was.smaller and was.saved != self.plan.get("saves", was.saved):
+        alike = was.saved == self.plan.get("saves", was.saved)
+        if was.resized and not alike:
             was.why = was.why or Says("other_saves", was.saved, self.plan["saves"])
+        self.sizes.next(alike)
+        if was.larger and not self.sizes.known:  # a plan for one shape
+            was.why = was.why or was.resized
         self.stale = self.stale + 1 if was.why else 0
         if was.why and self.stale >= STALE:
             self.why = self.why or was.why
@@ -175,6 +182,7 @@ class Carrier:
         self.region.remove()
         self.patches.undo()
         self.watch = self.slab = None
+        self.sizes.places.clear()
         self.streams.close()
         self.owners, self.now = {}, Iteration(self)
 
@@ -252,6 +260,8 @@ class Carrier:
     def _save(self, it: Iteration, t: Tensor) -> Kept | Handle:
         n, it.saved = it.saved, it.saved + 1
         self._due(it, n)
+        if self.sizes.known:
+            self.sizes.saved(n, t)
         entry = self.entries.get(n) if not it.why else None
         if entry is None and not it.values:  # most of them, in most plans
             return Kept(it, t)
@@ -268,16 +278,21 @@ class Carrier:
         if self.streams.elsewhere():
             it.missed += 1
             return Kept(it, t)
-        # of a smaller batch as many tensors are saved, each of which fits where the larger one does
-        if storage.nbytes() > entry["bytes"] or str(storage.device) != self.plan["device"]:
-            it.why = Says("other_iteration", n + 1, storage.nbytes(), entry["bytes"])
+        size = storage.nbytes()
+        if size != entry["bytes"] and not it.larger:  # of another batch as many tensors are saved
+            it.resized = Says("other_iteration", n + 1, size, entry["bytes"])
+            it.larger = size > entry["bytes"]
+        if str(storage.device) != self.plan["device"]:
+            it.why = Says("other_iteration", n + 1, size, entry["bytes"])
             it.missed += 1
             return Kept(it, t)
-        it.smaller = it.smaller or storage.nbytes() < entry["bytes"]
         if entry["how"] == "swap":
             there = self.owners.get(entry["slot"])
             owner = None if there is None else there()
             if owner is not None and owner.base is None:  # an earlier graph still has its bytes there
+                it.missed += 1
+                return Kept(it, t)
+            if size > entry["bytes"] and self.sizes.place(entry["slot"], size) is None:
                 it.missed += 1
                 return Kept(it, t)
             value = value or it.value(storage)
@@ -313,7 +328,10 @@ class Carrier:
         torch = self.torch
         with without_dispatch(torch), torch.no_grad():
             flat = bytes_of(torch, storage, torch.uint8)
-            value.host = self.slab[entry["slot"] : entry["slot"] + value.bytes]
+            if value.bytes > entry["bytes"]:
+                value.host = self.sizes.place(entry["slot"], value.bytes)
+            else:
+                value.host = self.slab[entry["slot"] : entry["slot"] + value.bytes]
             self.owners[entry["slot"]] = weakref.ref(value)
             begin = time.thread_time_ns()
             value.done = self.streams.copy_out(value.host, flat)

@@ -83,6 +83,10 @@ class Manager:
         carrier = self.carrier
         if self.managed != 0 and isinstance(carrier, Carrier) and self._compiled():
             carrier.why = carrier.why or COMPILED
+        if self.managed != 0 and isinstance(carrier, Carrier) and carrier.sizes.news:
+            sizes = carrier.sizes
+            sizes.news = False
+            self.outbox.answer([self.plan_order], DONE, "larger", sizes=list(sizes.known), larger=sizes.steps)
         if carrier is not None and (carrier.why or self.wishes.leaving):
             self.off()
             if carrier.why and self.was == 0:

@@ -44,9 +44,9 @@ class Outbox:
     def lose(self, name: str, n: int, detail: str) -> None:
         self.notices.append((LOST, {"name": name, "n": n, "detail": detail, "says": told(detail)}))
 
-    def answer(self, orders: list[int], state: str, reason: str = "", text: str = "") -> None:
+    def answer(self, orders: list[int], state: str, reason: str = "", text: str = "", **more: Any) -> None:
         """Say how far some orders have come. Nobody wants answers to order 0."""
-        told_of = {"state": state, "reason": reason, "text": text, "says": told(text)}
+        told_of = {"state": state, "reason": reason, "text": text, "says": told(text), **more}
         self.answers.extend(dict(told_of, order=number) for number in orders if number)
 
     # -- the sending thread's --------------------------------------------------------------------------------

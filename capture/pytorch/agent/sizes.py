@@ -1,0 +1,57 @@
+"""Saved tensors that are larger than in the plan: batches of other shapes, as where they are padded.
+
+Whether a tensor leaves, and when, depends on no size. Only its place on the host does: a larger tensor gets a
+place of its own there, which is kept for the next ones.
+
+Where a plan has the sizes of all that is saved, the larger ones are noted, so that a viewer can plan again
+for the largest step that was seen.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .compat import without_dispatch
+from .host import HOST_SHARE, host_room
+
+if TYPE_CHECKING:
+    from .kinds import Plan, Tensor
+
+
+class Sizes:
+    def __init__(self, torch: Any, plan: Plan) -> None:
+        self.torch, self.pinned = torch, plan.get("device", "cpu") != "cpu"
+        # the most bytes of each save, -1 for one that is not compared; [] where the plan is for one shape
+        self.known: list[int] = list(plan.get("sizes", ()))
+        self.steps = 0  # that had something larger
+        self.news = False  # there was one since this was last told
+        self.now: dict[int, int] = {}  # what is larger in this step
+        self.places: dict[int, Tensor] = {}  # on the host, by the place in the slab that is too small
+
+    def saved(self, n: int, t: Tensor) -> None:
+        """A tensor is saved, as number n."""
+        if n < len(self.known) and t.layout == self.torch.strided:
+            size = t.untyped_storage().nbytes()
+            if 0 <= self.known[n] < size:
+                self.now[n] = size
+
+    def next(self, alike: bool) -> None:
+        """A step has ended. alike says that it saved as many tensors as the plan has."""
+        now, self.now = self.now, {}
+        if now and alike:
+            for n, size in now.items():
+                self.known[n] = size
+            self.steps, self.news = self.steps + 1, True
+
+    def place(self, slot: int, size: int) -> Tensor:
+        """A place on the host for a tensor that is larger than its own in the slab, None where no memory is
+        left for one."""
+        there = self.places.get(slot)
+        if there is None or there.numel() < size:
+            room = host_room()
+            if room is not None and size > room * HOST_SHARE:
+                return None
+            with without_dispatch(self.torch), self.torch.no_grad():
+                there = self.torch.empty(size, dtype=self.torch.uint8, device="cpu", pin_memory=self.pinned)
+            self.places[slot] = there
+        return there[:size]

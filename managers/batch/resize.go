@@ -1,0 +1,114 @@
+package batch
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Where batches are padded to their longest sequence, the largest step is seen far more often than it is
+// recorded: a running training tells the sizes of the tensors that autograd saves at no cost, and nothing
+// else of a step. Way chosen: a tensor that is not saved takes the size that saved tensors of its size take,
+// since an op's output or its gradient is as large as what it is computed from. Where no saved tensor has its
+// size, it grows with one whose size is a multiple or a part of its own (masks of one byte, three projections
+// in one), and failing that like the one that grows most. So sizes are rather too large than too small.
+//
+// Rejected: a polynomial in the sequence length through recorded steps: batches of an encoder and a decoder
+// have two lengths, and nobody tells them.
+
+// Resized returns the problem of a step that has larger tensors: known are the sizes of some buffers, in
+// bytes. Buffers that do not grow with the batch stay, and none becomes smaller. Durations grow with the bytes
+// that an op touches. Sizes of other buffers follow from those of the known ones, and are inferred.
+func Resized(p *plan.Problem, known map[plan.BufferID]int64) (*plan.Problem, error) {
+	q := *p
+	q.Buffers, q.Ops, q.Notes = slices.Clone(p.Buffers), slices.Clone(p.Ops), slices.Clone(p.Notes)
+	g := growthOf(p, known)
+	stays := constants(p)
+	for i := range q.Buffers {
+		b := &q.Buffers[i]
+		size, ok := known[plan.BufferID(i)]
+		switch {
+		case ok:
+		case stays[i] || optimizers(p, plan.BufferID(i)):
+			continue
+		default:
+			size = g.size(b.Size)
+		}
+		if b.Size = max(b.Size, size); b.Size > plan.MaxSize {
+			return nil, fmt.Errorf("%w problem: buffer %d (%s) would have %d bytes", plan.ErrInvalid, i, b.Name, b.Size)
+		}
+	}
+	for i := range q.Ops {
+		var before, after float64
+		for _, a := range p.AccessesOf(plan.OpID(i)) {
+			before += float64(p.Buffers[a.Buffer].Size)
+			after += float64(q.Buffers[a.Buffer].Size)
+		}
+		if before > 0 && after > before {
+			op := &q.Ops[i]
+			op.Duration = int64(float64(op.Duration) * after / before)
+		}
+	}
+	q.TimesInferred = true
+	if err := q.Finish(); err != nil {
+		return nil, fmt.Errorf("scale %s to the sizes of a larger step: %w", p.Name, err)
+	}
+	return &q, nil
+}
+
+// optimizers reports whether only the optimizer touches a buffer.
+func optimizers(p *plan.Problem, b plan.BufferID) bool {
+	touches := p.TouchesOf(b)
+	return len(touches) > 0 && !slices.ContainsFunc(touches, func(t plan.Touch) bool {
+		return p.Ops[t.Op].Phase != traces.PhaseOptimizer
+	})
+}
+
+// growth says what becomes of tensors of a size.
+type growth struct {
+	sizes []int64 // known, ascending
+	of    map[int64]int64
+	most  float64
+}
+
+// growthOf returns how the buffers whose sizes are known grow. Parameters, which are saved too, tell nothing.
+func growthOf(p *plan.Problem, known map[plan.BufferID]int64) growth {
+	g := growth{of: map[int64]int64{}, most: 1}
+	for id, size := range known {
+		b := &p.Buffers[id]
+		if b.Size == 0 || b.Life == plan.Persistent || b.Category == timeline.Parameter {
+			continue
+		}
+		g.of[b.Size] = max(g.of[b.Size], size, b.Size)
+		g.most = max(g.most, float64(size)/float64(b.Size))
+	}
+	g.sizes = slices.Sorted(maps.Keys(g.of))
+	return g
+}
+
+// mostTimes is how many times another's size a tensor's may be and still grow with that.
+const mostTimes = 16
+
+// size returns what becomes of a tensor of some bytes.
+func (g *growth) size(bytes int64) int64 {
+	if to, ok := g.of[bytes]; ok {
+		return to
+	}
+	near := slices.Clone(g.sizes)
+	times := func(s int64) float64 { return max(float64(s), float64(bytes)) / min(float64(s), float64(bytes)) }
+	near = slices.DeleteFunc(near, func(s int64) bool {
+		k := times(s)
+		return bytes == 0 || k > mostTimes || k != math.Trunc(k)
+	})
+	if len(near) == 0 {
+		return int64(math.Ceil(float64(bytes) * g.most))
+	}
+	s := slices.MinFunc(near, func(a, b int64) int { return cmp.Compare(times(a), times(b)) })
+	return int64(math.Ceil(float64(bytes) * float64(g.of[s]) / float64(s)))
+}

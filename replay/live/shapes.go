@@ -1,0 +1,180 @@
+package live
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/managers/batch"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+)
+
+// Batches of many shapes: a budget has to hold for the largest step, and two described steps are seldom that
+// one. What a step saves is told by the hooks at no cost, whatever its shape. So some more steps are watched
+// behind the descriptions, and the problem is that of the largest sizes that any of them saved. A plan goes
+// on to be carried out where a step is larger still, since which tensor leaves, and when, depends on no size;
+// the process then tells the new sizes, and the plan is made again for them.
+//
+// Rejected: describing steps until one is as large as the largest that was watched (of lengths that are drawn
+// at random it comes once in as many steps); a smaller budget for unknown larger steps (nobody knows by how
+// much).
+
+// watchedSteps is how many steps are watched for their sizes where those vary.
+const watchedSteps = 40
+
+// sized returns the problem of the largest steps of those that were described and of some more.
+func (t *Target) sized(ctx context.Context, p *plan.Problem, described int) (*plan.Problem, error) {
+	watched := 0
+	if !t.opt.NeverWithout { // where there are no steps without a plan, there is no memory for one that keeps all
+		words, err := watching(p)
+		if err != nil {
+			return nil, err
+		}
+		number, err := t.carry(ctx, words)
+		if err != nil {
+			return nil, err
+		}
+		steps, err := t.member.Steps(ctx, number, watchedSteps)
+		t.takeOff(ctx, &err)
+		if err != nil {
+			return nil, err
+		}
+		watched = len(steps)
+		if sizes, _ := t.member.Larger(number); sizes != nil {
+			if p, err = grown(p, sizes); err != nil {
+				return nil, err
+			}
+		}
+	}
+	p.Notes = append(p.Notes, fmt.Sprintf("the batches have other shapes: planned for the largest of %d steps; "+
+		"where a step is larger still the same tensors leave, and the plan is made again for it", described+watched))
+	return p, nil
+}
+
+// watching returns a plan that keeps everything, and has the process tell of larger steps.
+func watching(p *plan.Problem) ([]byte, error) {
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		return nil, err
+	}
+	pl.Executor = plan.TorchEager
+	return encodeFor(p, pl, Any, true)
+}
+
+// grown returns the problem of a step that saves tensors of these sizes, in the order of saving.
+func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
+	e := encoder{p: p}
+	if err := e.number(); err != nil {
+		return nil, err
+	}
+	if len(sizes) != len(e.saves) {
+		return nil, fmt.Errorf("%w: a larger step saved %d tensors, and the described one %d: its steps differ in "+
+			"more than shapes", ErrUneven, len(sizes), len(e.saves))
+	}
+	known := map[plan.BufferID]int64{}
+	for k, b := range e.saved() {
+		if b != plan.NoBuffer {
+			known[b] = max(known[b], sizes[k])
+		}
+	}
+	return batch.Resized(p, known)
+}
+
+// larger is a plan that is carried out in a training of many shapes, and what came of larger steps.
+type larger struct {
+	t      *Target
+	p      *plan.Problem
+	pl     *plan.Plan
+	number int64
+	steps  int64 // larger ones under this plan that were heard of
+}
+
+// heard looks whether steps were larger than planned for, notes that in the news, and has the plan made again.
+// It reports whether another plan is carried out now.
+func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
+	sizes, steps := l.t.member.Larger(l.number)
+	if steps <= l.steps || sizes == nil {
+		return false, nil
+	}
+	n.Larger += steps - l.steps
+	l.steps = steps
+	q, err := grown(l.p, sizes)
+	if err != nil {
+		return false, err
+	}
+	if held, err := heldBy(q, l.pl); err != nil {
+		return false, err
+	} else if l.pl.Budget > 0 {
+		n.Above = max(n.Above, held-l.pl.Budget)
+	}
+	if l.t.opt.Again == nil {
+		return false, nil
+	}
+	pl, added, err := l.t.opt.Again(ctx, q)
+	if ctx.Err() != nil {
+		return false, ctx.Err()
+	}
+	if n.Refused = ""; err != nil { // the rules of the one that is on still help
+		n.Refused = err.Error()
+		return false, nil
+	}
+	words, err := l.t.encode(q, pl)
+	if err != nil {
+		return false, err
+	}
+	if l.number, err = l.t.carry(ctx, words); err != nil {
+		return false, err
+	}
+	l.p, l.pl, l.steps = q, pl, 0
+	n.Added, n.PredictedStep = added, 0
+	if n.Before > 0 {
+		n.PredictedStep = n.Before + added
+	}
+	n.PeakBefore, _ = q.PeakLive()
+	n.Predicted, _ = pl.PeakLive()
+	return true, nil
+}
+
+// heldBy returns what a plan's decisions hold at the peak of another step with the same ops, in bytes.
+func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
+	pl, err := plan.Assemble(p, plan.Decisions{Absences: of.Absences, Reruns: of.Reruns})
+	if err != nil {
+		return 0, err
+	}
+	held, _ := pl.PeakLive()
+	return held, nil
+}
+
+// passed says what steps that were larger than planned for would hold under a plan.
+func (t *Target) passed(p *plan.Problem, pl *plan.Plan, sizes []int64, steps int64) (string, error) {
+	q, err := grown(p, sizes)
+	if err != nil {
+		return "", err
+	}
+	held, err := heldBy(q, pl)
+	return fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction", counted(steps),
+		timeline.IEC.Bytes(held)), err
+}
+
+// largerSteps says how many steps were larger than planned for, "" for none.
+func (n *News) largerSteps(u timeline.Units) string {
+	if n.Larger == 0 {
+		return ""
+	}
+	s := fmt.Sprintf("; %s larger than any before", counted(n.Larger))
+	if n.Above > 0 {
+		s += fmt.Sprintf(", by prediction up to %s above the budget", u.Bytes(n.Above))
+	}
+	if n.Refused != "" {
+		return s + ", and no plan was made for such: " + n.Refused
+	}
+	return s + ", planned for now"
+}
+
+func counted(n int64) string {
+	if n == 1 {
+		return "1 step was"
+	}
+	return fmt.Sprintf("%d steps were", n)
+}
+
