@@ -67,9 +67,9 @@ type Controller interface {
 	Detach(ctx context.Context) error
 }
 
-// Target is a watched process. Numbers are -1 and texts empty where unknown.
+// Target is a watched process. Texts are empty where unknown.
 type Target struct {
-	// PID is the process's number as this machine's own tools show it.
+	// PID is the process's number as this machine's own tools show it, 0 before there is a process.
 	PID int
 	// Started is the kernel's start time of the process in clock ticks since boot: together with PID it names
 	// one process for good.
@@ -79,8 +79,9 @@ type Target struct {
 	Python  string
 	Torch   string
 	// Device is where the optimizer's parameters live, such as cuda:0 or cpu.
-	Device                     string
-	Rank, LocalRank, WorldSize int
+	Device string
+	// Rank, LocalRank and WorldSize are known of a process that a launcher started or that has joined others.
+	Rank, LocalRank, WorldSize maybe.Int
 	// Agent is the version of the agent in the process, 0 if there is none.
 	Agent        int
 	Capabilities []string
@@ -102,14 +103,14 @@ func (t Target) Command() string { return strings.Join(t.Argv, " ") }
 
 // Name names one process of several.
 func (t Target) Name() string {
-	if t.Rank >= 0 {
-		return fmt.Sprintf("rank %d", t.Rank)
+	if t.Rank.IsKnown() {
+		return fmt.Sprintf("rank %v", t.Rank)
 	}
 	return fmt.Sprintf("process %d", t.PID)
 }
 
 // IsRank reports whether the process trains with others.
-func (t Target) IsRank() bool { return t.Rank >= 0 && t.WorldSize > 1 }
+func (t Target) IsRank() bool { return t.Rank.IsKnown() && t.WorldSize.Or(1) > 1 }
 
 // Step is one training step. Times are nanoseconds; sizes are bytes; a figure that the source did not or
 // cannot take is unknown.

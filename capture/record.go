@@ -1,6 +1,7 @@
 package capture
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -79,7 +80,7 @@ func NewRecorder(opt RecordOptions) (*Recorder, error) {
 		opt.now = time.Now
 	}
 	opt.Before = max(opt.Before, 1)
-	r := &Recorder{opt: opt, target: Target{PID: -1, Rank: -1, LocalRank: -1, WorldSize: -1}, stop: make(chan struct{})}
+	r := &Recorder{opt: opt, stop: make(chan struct{})}
 	if err := r.open(); err != nil {
 		return nil, err
 	}
@@ -155,7 +156,10 @@ func (r *Recorder) source() traces.Source {
 }
 
 func (r *Recorder) process() traces.Process {
-	return traces.Process{Host: r.target.Host, PID: int64(r.target.PID), Rank: r.target.Rank, WorldSize: r.target.WorldSize}
+	t := &r.target
+	return traces.Process{
+		Host: t.Host, PID: cmp.Or(int64(t.PID), -1), Rank: int(t.Rank.Or(-1)), WorldSize: int(t.WorldSize.Or(-1)),
+	}
 }
 
 // Files returns the files of the recording, oldest first, without those that were removed.

@@ -46,7 +46,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Begin(capture.Target{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: 1, WorldSize: 2})
+	r.Begin(capture.Target{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
 	now := time.Now().UnixNano()
 	windows := two(t)
 	for i := range windows {
@@ -96,6 +96,33 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	}
 	if _, err := capture.NewRecorder(capture.RecordOptions{Path: path}); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that is there: %v", err)
+	}
+}
+
+func TestARecordingSaysMinusOneForWhatIsUnknownOfAProcess(t *testing.T) {
+	for _, c := range []struct {
+		begin []capture.Target
+		want  traces.Process
+	}{
+		{nil, traces.Process{PID: -1, Rank: -1, WorldSize: -1}},
+		{[]capture.Target{{PID: 7}}, traces.Process{PID: 7, Rank: -1, WorldSize: -1}},
+		{[]capture.Target{{PID: 7, Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
+			traces.Process{PID: 7, WorldSize: 2}},
+	} {
+		path := filepath.Join(t.TempDir(), "run.gmt")
+		r, err := capture.NewRecorder(capture.RecordOptions{Path: path})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range c.begin {
+			r.Begin(target)
+		}
+		if err := r.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if got := load(t, path).Process; got != c.want {
+			t.Errorf("%+v is recorded as %+v, not %+v", c.begin, got, c.want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ func newProcess(l capture.Limits) *Process {
 	p := &Process{History: capture.NewHistory(l)}
 	p.orders.session = p.History
 	p.recording.relay = pytorch.NewRelay(p.History, &p.orders)
-	p.is(capture.Target{Rank: -1})
+	p.is(capture.Target{})
 	return p
 }
 

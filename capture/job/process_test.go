@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // taker takes orders and remembers them.
@@ -41,7 +42,7 @@ func TestAJobLearnsWhatItsProcessesCannotCapture(t *testing.T) {
 	j := New(NewWatch(Options{}))
 	var told []string
 	j.Unmet = func(t capture.Target, why string) { told = append(told, t.Name()+": "+why) }
-	j.Begin(capture.Target{PID: 7, Rank: 1, WorldSize: 2})
+	j.Begin(capture.Target{PID: 7, Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
 	j.Notice(capture.Notice{Key: "attached", Text: "by ptrace"})
 	j.Notice(capture.Notice{Key: capture.HowOps, Text: "torch.compile is in use", Unmet: true})
 	if want := []string{"rank 1: torch.compile is in use"}; !slices.Equal(told, want) {
@@ -74,7 +75,7 @@ func TestRequestedStepsArePendingUntilTheyArrive(t *testing.T) {
 
 // rank is a process of a job that has taken a step.
 func rank(j *Job, n int) *Process {
-	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: n, WorldSize: 3}
+	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(3)}
 	p := j.First()
 	if n > 0 {
 		p = j.Add(t, &taker{})
@@ -108,7 +109,7 @@ func TestAProcessThatTheAgentLeftHasNotExited(t *testing.T) {
 		first := rank(j, 0)
 		j.Ended(capture.Target{PID: 999}, capture.End{Reason: capture.Detached}) // another
 		j.Ended(first.Target(), capture.End{Reason: how})
-		j.Begin(capture.Target{PID: 300, Rank: -1}) // messages are from this process from now on
+		j.Begin(capture.Target{PID: 300}) // messages are from this process from now on
 		if v := first.History.Snapshot(); !v.Ended || v.End.Reason != how {
 			t.Errorf("%s: it ended %+v", how, v.End)
 		}

@@ -75,11 +75,9 @@ func (r *roster) count() int {
 // training returns the processes that have stepped, by rank if they have one.
 func (r *roster) training() []*Process {
 	list := slices.DeleteFunc(r.all(), func(p *Process) bool { return !p.hasStepped() })
-	rank := map[*Process]int{}
+	rank := map[*Process]int64{}
 	for _, p := range list {
-		if rank[p] = p.Target().Rank; rank[p] < 0 {
-			rank[p] = math.MaxInt
-		}
+		rank[p] = p.Target().Rank.Or(math.MaxInt64)
 	}
 	slices.SortStableFunc(list, func(a, b *Process) int { return cmp.Compare(rank[a], rank[b]) })
 	return list

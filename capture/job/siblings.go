@@ -110,7 +110,7 @@ func attachSibling(p *procs.Process) *sibling {
 
 // member returns the process as one of the training; ok is false if it is not one.
 func (s *sibling) member(of capture.Target) (m Member, ok bool) {
-	m = Member{PID: s.pid, Name: capture.Target{PID: s.pid, Rank: -1}.Name(), Err: s.err}
+	m = Member{PID: s.pid, Name: capture.Target{PID: s.pid}.Name(), Err: s.err}
 	if s.watch == nil {
 		return m, true
 	}

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
-	of := capture.Target{PID: 100, Rank: 0, WorldSize: 3}
+	of := capture.Target{PID: 100, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}
 	with := func(target capture.Target, steps int, end *capture.End) *sibling {
 		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}
 		if target.PID != 0 {
@@ -29,15 +30,15 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 		name string
 		err  string
 	}{
-		{"another rank", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1, nil), "rank 1", ""},
+		{"another rank", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(3)}, 1, nil), "rank 1", ""},
 		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
-		{"one that has not joined the others yet", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 0,
+		{"one that has not joined the others yet", with(capture.Target{PID: 101}, 0,
 			nil), "", ""},
-		{"one that trains alone", with(capture.Target{PID: 101, Rank: -1, WorldSize: -1}, 1, nil), "", ""},
-		{"a rank of another training", with(capture.Target{PID: 101, Rank: 1, WorldSize: 2}, 1, nil), "", ""},
-		{"the same rank of another training", with(capture.Target{PID: 101, Rank: 0, WorldSize: 3}, 1, nil),
+		{"one that trains alone", with(capture.Target{PID: 101}, 1, nil), "", ""},
+		{"a rank of another training", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(2)}, 1, nil), "", ""},
+		{"the same rank of another training", with(capture.Target{PID: 101, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}, 1, nil),
 			"", ""},
-		{"one that has ended", with(capture.Target{PID: 101, Rank: 1, WorldSize: 3}, 1,
+		{"one that has ended", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(3)}, 1,
 			&capture.End{Reason: capture.Exited}), "", ""},
 		{"one that does not take the agent in", with(capture.Target{}, 0,
 			&capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0",
@@ -60,10 +61,10 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 
 func TestTheAgentLeavesNonRanksBeforeGmemtopEnds(t *testing.T) {
 	s := &sibling{pid: 101, watch: NewWatch(Options{}), stop: func() {}}
-	s.watch.History.Begin(capture.Target{PID: 101, Rank: 1, WorldSize: 2})
+	s.watch.History.Begin(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
 	out := make(chan struct{})
 	s.watch.running.Go(func() { <-out })
-	if m, ok := s.member(capture.Target{PID: 100, Rank: 0, WorldSize: 3}); ok {
+	if m, ok := s.member(capture.Target{PID: 100, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}); ok {
 		t.Fatalf("a rank of another training is %+v", m)
 	}
 	k := siblings{known: map[int]*sibling{101: s}}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -193,11 +194,11 @@ func (w *Watch) Members(ctx context.Context) (list []Member, more bool) {
 }
 
 // rank is the process's rank, sorted last if unknown.
-func (m *Member) rank() int {
+func (m *Member) rank() int64 {
 	if m.Process == nil {
-		return 1 << 30
+		return math.MaxInt64
 	}
-	return m.History.Snapshot().Target.Rank
+	return m.History.Snapshot().Target.Rank.Or(math.MaxInt64)
 }
 
 // Attachable says what prevents attaching to a process: nothing, if an agent is already there.

@@ -58,9 +58,9 @@ type hello struct {
 	Python       string   `json:"python"`
 	Torch        string   `json:"torch"`
 	Device       string   `json:"device"`
-	Rank         int      `json:"rank"`
-	LocalRank    int      `json:"local_rank"`
-	WorldSize    int      `json:"world_size"`
+	Rank         int64    `json:"rank"` // -1 where unknown, as are the next two
+	LocalRank    int64    `json:"local_rank"`
+	WorldSize    int64    `json:"world_size"`
 	Capabilities []string `json:"capabilities"`
 	Waiting      string   `json:"waiting"`
 	// Says is Waiting as a sentence of the catalogue, like all fields of this name below.

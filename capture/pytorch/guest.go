@@ -182,7 +182,7 @@ func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) 
 	h := hello{
 		Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv,
 		Python: t.Python, Torch: t.Torch, Device: t.Device,
-		Rank: t.Rank, LocalRank: t.LocalRank, WorldSize: t.WorldSize,
+		Rank: t.Rank.Or(-1), LocalRank: t.LocalRank.Or(-1), WorldSize: t.WorldSize.Or(-1),
 		Capabilities: t.Capabilities, Depth: t.Depth, Offloads: t.Offloads, Room: t.Room,
 		Viewer: os.Getpid(),
 	}

@@ -69,8 +69,8 @@ type Job struct {
 
 	mu      sync.Mutex
 	shown   *Session
-	rank    int  // of the process that is shown
-	began   bool // it has stepped
+	rank    maybe.Int // of the process that is shown
+	began   bool      // it has stepped
 	last    capture.End
 	trained bool // last is of a process that has stepped
 }
@@ -282,7 +282,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	m := &mux{job: j, sink: sink}
-	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv, Rank: -1, LocalRank: -1, WorldSize: -1})
+	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv})
 	m.notice(say.WaitsForTorch.Notice())
 	var work sync.WaitGroup
 	work.Go(func() { m.accept(ctx, &work) })

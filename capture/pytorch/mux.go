@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Of several processes that connect (the ranks of torchrun, a launcher that imports torch itself) one is
@@ -186,7 +188,7 @@ func (j *Job) hasBegun() bool {
 }
 
 // lower reports whether rank a goes before rank b; a process without a rank goes last.
-func lower(a, b int) bool { return a >= 0 && (b < 0 || a < b) }
+func lower(a, b maybe.Int) bool { return a.IsKnown() && a.Or(0) < b.Or(math.MaxInt64) }
 
 // to calls f with the sink for this process's messages, if there is one.
 func (p *process) to(stepping bool, f func(capture.Sink)) {

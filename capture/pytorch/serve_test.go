@@ -361,6 +361,37 @@ func TestAStepsRowRoundTrips(t *testing.T) {
 	}
 }
 
+// TestAHelloRoundTrips has a viewer tell another one of a process: of one that trains alone, of one that was
+// told its rank and nothing else, and of the first of four.
+func TestAHelloRoundTrips(t *testing.T) {
+	for _, c := range []struct {
+		rank, local, world maybe.Int
+		wire               string
+	}{
+		{wire: `"rank":-1,"local_rank":-1,"world_size":-1`},
+		{rank: maybe.Known(3), wire: `"rank":3,"local_rank":-1,"world_size":-1`},
+		{maybe.Known(0), maybe.Known(0), maybe.Known(4), `"rank":0,"local_rank":0,"world_size":4`},
+	} {
+		want := capture.Target{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"}, Python: "3.12",
+			Torch: "2.9", Device: "cuda:0", Rank: c.rank, LocalRank: c.local, WorldSize: c.world, Agent: Version,
+			Capabilities: []string{"steps"}, Depth: capture.HowOps, Offloads: true, Room: 1 << 30,
+			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "a GPU", TotalBytes: 2 << 30}}}
+		b, err := new(guest).words(capture.View{Target: want}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, payload, err := readFrame(bytes.NewReader(b), maxHello)
+		if err != nil || k != frameHello || !strings.Contains(string(payload), c.wire) {
+			t.Errorf("frame %d, %v: %s has no %s", k, err, payload, c.wire)
+		}
+		h, err := read[hello](payload)
+		here, _ := net.Pipe()
+		if got := target(here, h); err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%+v becomes %+v, %v", want, got, err)
+		}
+	}
+}
+
 func TestAnEndRoundTrips(t *testing.T) {
 	for _, want := range []capture.End{
 		{Reason: capture.Exited, Code: maybe.Known(0)}, {Reason: capture.Exited, Code: maybe.Known(137), Detail: "x", OutOfMemory: true}, {Reason: capture.Exited},

@@ -88,9 +88,14 @@ func target(conn net.Conn, h hello) capture.Target {
 	if seen := peer(conn); seen > 0 {
 		pid = seen
 	}
-	return capture.Target{PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv, Python: h.Python, Torch: h.Torch, Device: h.Device,
-		Rank: h.Rank, LocalRank: h.LocalRank, WorldSize: h.WorldSize, Agent: h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: h.Room,
-		GPUs: gpus(h.Devices)}
+	return capture.Target{
+		PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv,
+		Python: h.Python, Torch: h.Torch, Device: h.Device,
+		Rank: maybe.NonNegative(h.Rank), LocalRank: maybe.NonNegative(h.LocalRank),
+		WorldSize: maybe.NonNegative(h.WorldSize),
+		Agent:     h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: h.Room,
+		GPUs: gpus(h.Devices),
+	}
 }
 
 // Bounds of what a process says about its GPUs.

@@ -165,7 +165,7 @@ func (s *Source) target() (capture.Target, error) {
 		return capture.Target{}, fmt.Errorf("%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, s.o.PID)
 	}
 	host, _ := os.Hostname()
-	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv, Rank: -1, LocalRank: -1, WorldSize: -1,
+	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv,
 		Capabilities: []string{"windows", intervals}}, nil
 }
 

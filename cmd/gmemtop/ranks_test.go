@@ -18,7 +18,7 @@ import (
 
 func rankOf(n int) capture.Target {
 	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
-		Rank: n, WorldSize: 4, Device: "cpu"}
+		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
 // deaf takes orders and does nothing.
@@ -29,7 +29,7 @@ func (deaf) Detach(context.Context) error               { return nil }
 
 // train has the first rank and n-1 others take steps.
 func train(j *job.Job, n int, steps int64) []*job.Process {
-	j.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
+	j.Begin(capture.Target{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))
 	list := []*job.Process{j.First()}
 	for r := 1; r < n; r++ {

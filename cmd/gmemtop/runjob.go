@@ -182,8 +182,8 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 		defer mu.Unlock()
 		ext := filepath.Ext(c.flags.output)
 		base := strings.TrimSuffix(c.flags.output, ext)
-		path := fmt.Sprintf("%s-rank%d%s", base, who.Rank, ext)
-		if who.Rank < 0 || taken[path] {
+		path := fmt.Sprintf("%s-rank%v%s", base, who.Rank, ext)
+		if !who.Rank.IsKnown() || taken[path] {
 			path = fmt.Sprintf("%s-pid%d%s", base, who.PID, ext)
 		}
 		taken[path] = true

@@ -11,11 +11,13 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // rankedJob is a rank that has taken a step and accepts orders but carries none out.
 func rankedJob(rank int) *Member {
-	return stepped(capture.Target{PID: 100 + rank, Rank: rank, WorldSize: 3}, 0, deaf{})
+	t := capture.Target{PID: 100 + rank, Rank: maybe.Known(int64(rank)), WorldSize: maybe.Known(3)}
+	return stepped(t, 0, deaf{})
 }
 
 func TestTheFateOfOneRankDoesNotAffectTheOthers(t *testing.T) {

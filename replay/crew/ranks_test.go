@@ -5,6 +5,7 @@ import (
 	mpool "github.com/gmemtop/gmemtop/managers/pool"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 
 	"context"
 	"errors"
@@ -271,7 +272,7 @@ func (l *liveRanks) killSecond() {
 	l.t.Helper()
 	list := l.Processes()
 	i := slices.IndexFunc(list, func(p *job.Process) bool {
-		return p.Target().Rank == 1 &&
+		return p.Target().Rank == maybe.Known(1) &&
 			p.Target().PID > 0
 	})
 	if i < 0 {

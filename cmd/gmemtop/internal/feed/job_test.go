@@ -37,13 +37,13 @@ func startJob(t *testing.T) *Job {
 
 func rankOf(n int) capture.Target {
 	return capture.Target{PID: 100 + n, Started: int64(7000 + n), Argv: []string{"python", "train.py"},
-		Rank: n, WorldSize: 4, Device: "cpu"}
+		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
 // train makes the first rank and n-1 others take steps. The orders of the same index hold what each rank was
 // asked.
 func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
-	j.Begin(capture.Target{PID: 99, Rank: -1}) // torchrun itself
+	j.Begin(capture.Target{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))
 	list, asked := []*job.Process{j.First()}, []*orders{nil}
 	for r := 1; r < n; r++ {
@@ -171,7 +171,7 @@ func TestTheEndOfTheFirstRankIsTakenWhereTheSourceSaysIt(t *testing.T) {
 func TestScriptsInARowAreTwoProcessesAndTheOneThatRunsIsShown(t *testing.T) {
 	f := startJob(t)
 	train(f.job, 1, 20)
-	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}, Rank: -1}
+	second := capture.Target{PID: 300, Started: 9000, Argv: []string{"python", "finetune.py"}}
 	f.job.Begin(second)
 	f.job.Step(stepOf(0))
 	l := until(t, f, "the second script", func(l live.Look) bool {

@@ -76,7 +76,7 @@ func NewProcess(p *job.Process, waiting string) *Process {
 		process: p, books: books.New(p.History), ids: new(atomic.Int64), poke: make(chan struct{}, 1),
 		seen:    -1,
 		windows: map[*traces.Trace]live.Window{}, look: live.Look{Word: waiting},
-		recent: runs.TypicalPeer(nil), target: capture.Target{Rank: -1},
+		recent: runs.TypicalPeer(nil),
 	}
 	f.Tell() // show what it is waiting for
 	return f
@@ -394,8 +394,11 @@ func (f *Process) describe(v capture.View) {
 	fact("python", t.Python)
 	fact("torch", t.Torch)
 	fact("device", t.Device)
-	if t.Rank >= 0 {
-		fact("rank", fmt.Sprintf("%d of %d", t.Rank, t.WorldSize))
+	switch {
+	case t.Rank.IsKnown() && t.WorldSize.IsKnown():
+		fact("rank", fmt.Sprintf("%v of %v", t.Rank, t.WorldSize))
+	case t.Rank.IsKnown():
+		fact("rank", t.Rank.String())
 	}
 	fact("host", t.Host)
 	if len(t.Argv) > 0 {
@@ -448,7 +451,7 @@ func (f *Process) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
+	r := live.Rank{ID: f.process.ID, Rank: int(f.target.Rank.Or(-1)), PID: f.target.PID, Title: l.Title,
 		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
 		Step: -1, Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func TestASessionBecomesAFeed(t *testing.T) {
 		return l.State == live.Waiting &&
 			l.Word == "for the first training step"
 	})
-	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1", Rank: -1})
+	s.Begin(capture.Target{PID: 7, Argv: []string{"python", "dir/train.py"}, Torch: "2.14.1"})
 	for i := range int64(20) {
 		s.Step(stepOf(i))
 	}
@@ -114,10 +115,29 @@ func TestASessionBecomesAFeed(t *testing.T) {
 	}
 }
 
+func TestARankIsSaidAsFarAsItIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		rank, world maybe.Int
+		want        []live.Fact
+	}{
+		{},
+		{rank: maybe.Known(0), want: []live.Fact{{Name: "rank", Value: "0"}}},
+		{maybe.Known(3), maybe.Known(8), []live.Fact{{Name: "rank", Value: "3 of 8"}}},
+	} {
+		f, s := follow(t, nil)
+		s.Begin(capture.Target{PID: 7, Rank: c.rank, WorldSize: c.world})
+		l := until(t, f, "the process", func(l live.Look) bool { return len(l.Facts) > 0 })
+		l.Facts = slices.DeleteFunc(l.Facts, func(x live.Fact) bool { return x.Name != "rank" })
+		if !slices.Equal(l.Facts, c.want) {
+			t.Errorf("rank %v of %v: %v, not %v", c.rank, c.world, l.Facts, c.want)
+		}
+	}
+}
+
 // Totals are taken as often as they are cheap: the last step of a job may have none.
 func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 	f, s := follow(t, nil)
-	s.Begin(capture.Target{PID: 7, Device: "cuda:0", Rank: -1})
+	s.Begin(capture.Target{PID: 7, Device: "cuda:0"})
 	for i := range int64(5) {
 		step := stepOf(i)
 		step.RSS = maybe.Int{}
@@ -135,7 +155,7 @@ func TestGPUJobShowsAllocatedMemoryWhicheverStepsHaveTotals(t *testing.T) {
 
 func TestACapturedStepBecomesATimelineOnce(t *testing.T) {
 	f, s := follow(t, &orders{})
-	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Begin(capture.Target{PID: 7})
 	s.Step(stepOf(0))
 	s.Window(capture.Window{Trace: timelinetest.Sample(t), First: 0, Last: 0, How: capture.HowOps})
 	first := until(t, f, "a window", func(l live.Look) bool { return len(l.Windows) == 1 }).Windows[0]
@@ -183,11 +203,11 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 	if l.Capture.Lean != "a plan" {
 		t.Errorf("a viewer that lets go of it is told that it trains with %q", l.Capture.Lean)
 	}
-	s.Begin(capture.Target{PID: 7, Rank: -1, Offloads: true})
+	s.Begin(capture.Target{PID: 7, Offloads: true})
 	s.Step(stepOf(5))
 	until(t, f, "what waits on the host",
 		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
-	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Begin(capture.Target{PID: 7})
 	s.Step(stepOf(6))
 	until(t, f, "nothing to lose", func(l live.Look) bool { return l.Capture.Lean == "" })
 }
@@ -195,7 +215,7 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 	o := &orders{}
 	f, s := follow(t, o)
-	s.Begin(capture.Target{PID: 7, Rank: -1})
+	s.Begin(capture.Target{PID: 7})
 	for _, kind := range []live.OrderKind{live.Describe, live.Every, live.Detach} {
 		if err := f.Order(t.Context(), live.Order{Kind: kind, Steps: 10}); err != nil {
 			t.Error(err)
