@@ -66,7 +66,7 @@ func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, column
 // strip returns the most bytes allocated in each of n equal stretches of [from, to), 0 outside of the
 // recording.
 func strip(d *timeline.Device, from, to int64, n int) []int64 {
-	if n <= 0 || to <= from {
+	if to <= from {
 		return nil
 	}
 	strip := make([]int64, n)
@@ -74,7 +74,7 @@ func strip(d *timeline.Device, from, to int64, n int) []int64 {
 	width := float64(to-from) / float64(n)
 	for i := range strip {
 		lo, hi := from+int64(float64(i)*width), from+int64(float64(i+1)*width)
-		if hi <= first && first != last || lo >= last {
+		if hi <= first || lo >= last {
 			continue
 		}
 		strip[i] = d.Allocated.Range(d.MomentAt(lo-1)+1, d.MomentAt(hi-1)+1).Max
@@ -152,77 +152,81 @@ func Build(ranks []RankSummary) *Run {
 }
 
 // divergence returns the first place at which a rank's allocation is not that of most ranks: for the first
-// outlier, else for the first rank that diverges.
+// outlier that diverges or, if no outlier recorded allocations, for the rank that diverges first.
 func (r *Run) divergence() *Divergence {
 	var able []*RankSummary
+	outliers := 0 // of able, which begins with them
 	for i := range r.Ranks {
 		if s := &r.Ranks[i]; s.Err == nil && len(s.Sites) > 0 {
 			able = append(able, s)
+			if i < r.Outliers {
+				outliers++
+			}
 		}
 	}
 	if len(able) < 3 {
 		return nil
 	}
-	suspects := able
-	if r.Outliers > 0 {
-		suspects = able[:min(r.Outliers, len(able))]
-	}
 	usual := majority(able)
-	var best *Divergence
-	for _, s := range suspects {
-		for i, want := range usual {
-			if i >= len(s.Sites) {
-				break // its recording is shorter
-			}
-			if got := s.Sites[i]; !got.same(&want) {
-				if d := diverge(s, i, got, want); best == nil || r.Outliers == 0 && i < best.Index {
-					best = d
-				}
-				break
+	if outliers > 0 {
+		for _, s := range able[:outliers] {
+			if i := s.departs(usual); i < len(usual) {
+				return diverge(s, i, usual[i])
 			}
 		}
-		if best != nil && r.Outliers > 0 {
-			break
+		return nil
+	}
+	var first *RankSummary
+	at := len(usual)
+	for _, s := range able {
+		if i := s.departs(usual); i < at {
+			first, at = s, i
 		}
 	}
-	return best
+	if first == nil {
+		return nil
+	}
+	return diverge(first, at, usual[at])
+}
+
+// departs returns the first place at which a rank's allocation is not the usual one; len(usual) if there is
+// none, also because its recording is shorter.
+func (s *RankSummary) departs(usual []SiteSignature) int {
+	for i := range min(len(usual), len(s.Sites)) {
+		if !s.Sites[i].same(&usual[i]) {
+			return i
+		}
+	}
+	return len(usual)
 }
 
 // same reports whether two ranks make the same allocation at one place.
 func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash && s.Size == o.Size }
 
 // majority returns the allocation that more than half of the ranks share at each place, up to the first place
-// without one. In a healthy run that is the sequence of all but a few ranks, so whole sequences are tried
-// before voting on places one by one.
+// without one. In a healthy run that is the sequence of nearly any rank: the last one's is counted first, all
+// places in one pass, and the rest is voted on, place by place.
 func majority(ranks []*RankSummary) []SiteSignature {
-	for k := 1; k <= 3; k++ {
-		lead := ranks[len(ranks)*k/4].Sites
-		n := 0
-		for _, s := range ranks {
-			if len(s.Sites) >= len(lead) && agrees(lead, s.Sites) {
-				n++
+	lead := ranks[len(ranks)-1].Sites
+	count := make([]int, len(lead))
+	for _, s := range ranks {
+		for i := range min(len(lead), len(s.Sites)) {
+			if lead[i].same(&s.Sites[i]) {
+				count[i]++
 			}
 		}
-		if 2*n > len(ranks) {
-			return lead
-		}
 	}
-	return voted(ranks)
+	shared := 0
+	for shared < len(lead) && 2*count[shared] > len(ranks) {
+		shared++
+	}
+	return voted(ranks, lead[:shared:shared])
 }
 
-func agrees(lead, sites []SiteSignature) bool {
-	for i := range lead {
-		if !lead[i].same(&sites[i]) {
-			return false
-		}
-	}
-	return true
-}
-
-// voted finds each place's majority by the vote of Boyer and Moore, checked by a count.
-func voted(ranks []*RankSummary) []SiteSignature {
-	var out []SiteSignature
-	for i := 0; ; i++ {
+// voted appends the majority of each place from len(out) on. It is found by the vote of Boyer and Moore and
+// checked by a count.
+func voted(ranks []*RankSummary, out []SiteSignature) []SiteSignature {
+	for i := len(out); ; i++ {
 		var lead SiteSignature
 		votes := 0
 		for _, s := range ranks {
@@ -250,7 +254,8 @@ func voted(ranks []*RankSummary) []SiteSignature {
 }
 
 // diverge locates the allocation at which a rank diverges from the others.
-func diverge(s *RankSummary, i int, got, want SiteSignature) *Divergence {
+func diverge(s *RankSummary, i int, want SiteSignature) *Divergence {
+	got := &s.Sites[i]
 	d := &Divergence{
 		Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size, Usual: want,
 		Elsewhere: got.Hash != want.Hash, InIteration: i,
