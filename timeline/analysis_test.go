@@ -130,6 +130,9 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 		for _, r := range append(append([]runs.DiffRow{}, x.Categories...), x.Sites...) {
 			fmt.Fprintf(&w, "%s: %s in %d, %s in %d: %s\n", r.Name, timeline.IEC.Bytes(r.A), r.BlocksA,
 				timeline.IEC.Bytes(r.B), r.BlocksB, r.Cause)
+			if a, b := sites.Name(traces["a"], r.StackA), sites.Name(traces["b"], r.StackB); a != b {
+				fmt.Fprintf(&w, "\tstack %q, then %q\n", a, b)
+			}
 		}
 		for _, m := range x.Metrics {
 			fmt.Fprintf(&w, "metric %s %d %d %s\n", m.Name, m.A, m.B, m.Unit)

@@ -267,11 +267,14 @@ func (x *Diff) Sentence(u timeline.Units) string {
 	if a == b && len(x.Sites) > 0 && x.Sites[0].A == x.Sites[0].B {
 		return fmt.Sprintf("Both peak at %s, with the same bytes at every call site.", u.Bytes(a))
 	}
-	s := fmt.Sprintf("The peak goes from %s to %s (%s", u.Bytes(a), u.Bytes(b), u.Delta(b-a))
-	if a > 0 {
-		s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
+	s := "Both peak at " + u.Bytes(a)
+	if a != b {
+		s = fmt.Sprintf("The peak goes from %s to %s (%s", u.Bytes(a), u.Bytes(b), u.Delta(b-a))
+		if a > 0 {
+			s += fmt.Sprintf(", %+.1f %%", 100*float64(b-a)/float64(a))
+		}
+		s += ")"
 	}
-	s += ")"
 	if len(x.Categories) > 0 && x.Categories[0].A != x.Categories[0].B &&
 		x.Categories[0].Name != timeline.Unknown.String() {
 		r := x.Categories[0]
