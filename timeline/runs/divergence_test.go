@@ -127,7 +127,8 @@ func TestAnOutlierIsFarOffTheMedianInShareInBytesAndInSpread(t *testing.T) {
 		{"outside the spread of the others", []int64{400 * mib, 500 * mib, 600 * mib, 700 * mib, 1119 * mib},
 			[]int{4}},
 		{"the farthest first",
-			[]int64{300 * mib, 100 * mib, 100 * mib, 500 * mib, 100 * mib, 100 * mib, 300 * mib}, []int{3, 0, 6}},
+			[]int64{300 * mib, 100 * mib, 100 * mib, 500 * mib, 100 * mib, 100 * mib, 300 * mib},
+			[]int{3, 0, 6}},
 	} {
 		ranks := make([]runs.RankSummary, len(c.peaks))
 		for i, n := range c.peaks {
@@ -231,6 +232,40 @@ func TestAColumnOfAStripIsTheMostOfItsStretch(t *testing.T) {
 		}
 		if !slices.Equal(r.Strip, want) {
 			t.Errorf("[%d, %d) in %d columns: %v, not %v", c.from, c.to, c.n, r.Strip, want)
+		}
+	}
+}
+
+func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
+	const mib = 1 << 20
+	rank := func(k int, peak int64, sizes ...int64) runs.RankSummary {
+		s := runs.RankSummary{Rank: k, Totals: timeline.Totals{PeakAllocated: peak * mib}}
+		for _, n := range sizes {
+			s.Sites = append(s.Sites, runs.SiteSignature{Size: n * mib, Name: "f m.py:1"})
+		}
+		return s
+	}
+	cut := runs.RankSummary{Rank: 9, Err: errors.New("cut")}
+	for _, c := range []struct {
+		ranks []runs.RankSummary
+		want  string
+	}{
+		{[]runs.RankSummary{cut, rank(0, 5)}, "One rank, peak 5.00 MiB. 1 could not be read."},
+		{[]runs.RankSummary{rank(0, 300), rank(1, 100), rank(2, 100), rank(3, 500), rank(4, 100)},
+			"3 ranks peak at 100 MiB, rank 3 at 500 MiB and 1 more off."},
+		{[]runs.RankSummary{rank(0, 100, 1, 2), rank(1, 100, 1, 2), rank(2, 100, 1, 3)},
+			"3 ranks peak at 100 MiB, none stands out. First allocation of rank 2 that differs: " +
+				"allocation 2, f m.py:1: 3.00 MiB where the others allocate 2.00 MiB."},
+		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 1), rank(2, 300, 2), rank(3, 100, 1),
+			rank(4, 100, 1)},
+			"3 ranks peak at 100 MiB, rank 1 at 500 MiB and 1 more off. First allocation of rank 2 that " +
+				"differs: allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
+		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 2), rank(2, 100, 1), cut},
+			"2 ranks peak at 100 MiB, rank 1 at 500 MiB. First allocation that differs: " +
+				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB. 1 could not be read."},
+	} {
+		if got := runs.Build(c.ranks).Sentence(timeline.IEC); got != c.want {
+			t.Errorf("%q, not\n%q", got, c.want)
 		}
 	}
 }

@@ -1,9 +1,12 @@
 package runs_test
 
 import (
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -100,5 +103,117 @@ func TestAnUnknownFigureDiffersFromNothing(t *testing.T) {
 	p[1] = runs.Peer{}
 	if r := runs.ComparePeers(p); len(r.Differences) != 0 || r.Slow != -1 {
 		t.Errorf("%+v", r)
+	}
+}
+
+// alike are n processes whose known figures are equal.
+func alike(n int, p runs.Peer) []runs.Peer {
+	out := make([]runs.Peer, n)
+	for i := range out {
+		out[i] = p
+	}
+	return out
+}
+
+// A process differs if it is off by more than a tenth of the step or, in memory, by more than 3 % and 32 MiB.
+func TestADifferenceIsMoreThanAShareOfWhatIsUsual(t *testing.T) {
+	const mib = int64(1 << 20)
+	figure := func(f runs.PeerFigure, p *runs.Peer) *maybe.Int {
+		return [...]*maybe.Int{&p.Duration, &p.Forward, &p.Backward, &p.Optimizer, &p.Bytes}[f]
+	}
+	for _, c := range []struct {
+		figure     runs.PeerFigure
+		usual, off int64
+	}{
+		{runs.PeerDuration, 40 * ms, 4 * ms},
+		{runs.PeerForward, 14 * ms, 4 * ms},
+		{runs.PeerBackward, 21 * ms, 4 * ms},
+		{runs.PeerOptimizer, 5 * ms, 4 * ms},
+		{runs.PeerBytes, 1000 * mib, 32 * mib},
+		{runs.PeerBytes, 10000 * mib, 300 * mib},
+	} {
+		for _, by := range []int64{c.off, -c.off, c.off + 1, -c.off - 1} {
+			p := alike(4, runs.Peer{Duration: maybe.Known(40 * ms)})
+			for i := range p {
+				*figure(c.figure, &p[i]) = maybe.Known(c.usual)
+			}
+			*figure(c.figure, &p[2]) = maybe.Known(c.usual + by)
+			r := runs.ComparePeers(p)
+			if by == c.off || by == -c.off {
+				if len(r.Differences) != 0 {
+					t.Errorf("%v %+d of %d: %+v", c.figure, by, c.usual, r.Differences)
+				}
+				continue
+			}
+			if len(r.Differences) != 1 || r.Differences[0].Peer != 2 || r.Differences[0].Figure != c.figure ||
+				r.Differences[0].Value != c.usual+by || r.Differences[0].Others != c.usual {
+				t.Errorf("%v %+d of %d: %+v", c.figure, by, c.usual, r.Differences)
+			}
+		}
+	}
+}
+
+// Where the others differ among themselves, a process must stand out from their spread as well: their median
+// is 100 ms and their median deviation 20 ms, so 3.5 standard deviations are 104 ms.
+func TestADifferenceIsMoreThanTheSpreadOfTheOthers(t *testing.T) {
+	for at, differs := range map[int64]bool{203: false, 204: true} {
+		var p []runs.Peer
+		for _, d := range []int64{60, 80, 100, 120, 140, at} {
+			p = append(p, runs.Peer{Duration: maybe.Known(d * ms)})
+		}
+		r := runs.ComparePeers(p)
+		if got := len(r.Of(5)) == 1; got != differs || (r.Slow == 5) != differs {
+			t.Errorf("%d ms: %+v", at, r)
+		}
+	}
+}
+
+func TestDifferencesAreListedByProcessWithTheLargestFirst(t *testing.T) {
+	p := alike(6, runs.Peer{Duration: maybe.Known(40 * ms), Forward: maybe.Known(15 * ms),
+		Backward: maybe.Known(20 * ms), Optimizer: maybe.Known(5 * ms), Bytes: maybe.Known(1 << 30)})
+	p[1].Forward, p[1].Backward, p[1].Bytes = maybe.Known(21*ms), maybe.Known(10*ms), maybe.Known(2<<30)
+	p[4].Optimizer, p[4].Forward = maybe.Known(15*ms), maybe.Known(21*ms)
+	r := runs.ComparePeers(p)
+	var got []string
+	for peer := range p {
+		for _, d := range r.Of(peer) {
+			got = append(got, fmt.Sprint(peer, " ", d.Text(timeline.IEC)))
+		}
+	}
+	want := []string{"1 memory +1.00 GiB", "1 backward -10.0 ms", "1 forward +6.00 ms",
+		"4 optimizer +10.0 ms", "4 forward +6.00 ms"}
+	if !slices.Equal(got, want) || len(r.Differences) != len(want) {
+		t.Errorf("%q, not %q", got, want)
+	}
+	// both work alone for longer; the later one for longest
+	if r.Slow != 4 || r.Own != 36*ms || r.OthersOwn != 20*ms {
+		t.Errorf("slow: %+v", r)
+	}
+}
+
+// The others wait if the slow one is done with backward sooner than they are by at least half of what it took
+// longer before.
+func TestTheOthersWaitForWhatTheSlowRankTookLonger(t *testing.T) {
+	for sooner, waits := range map[int64]bool{5*ms - 1: false, 5 * ms: true, 10 * ms: true} {
+		p := alike(3, runs.Peer{Duration: maybe.Known(50 * ms), Forward: maybe.Known(15 * ms),
+			Backward: maybe.Known(30 * ms), Optimizer: maybe.Known(5 * ms)})
+		p[0].Forward, p[0].Backward = maybe.Known(25*ms), maybe.Known(30*ms-sooner)
+		if r := runs.ComparePeers(p); r.Slow != 0 || r.Waits != waits {
+			t.Errorf("%d ns sooner: %+v", sooner, r)
+		}
+		p[0].Backward = maybe.Int{}
+		if r := runs.ComparePeers(p); r.Slow != 0 || r.Waits {
+			t.Errorf("backward unknown: %+v", r)
+		}
+	}
+}
+
+func TestATypicalStepIsTheMedianOfWhatIsKnown(t *testing.T) {
+	last := alike(3, runs.Peer{Duration: maybe.Known(40 * ms), Bytes: maybe.Known(5)})
+	last[0].Duration, last[1].Bytes = maybe.Known(900*ms), maybe.Int{}
+	last[2].Forward = maybe.Known(7 * ms)
+	want := runs.Peer{Duration: maybe.Known(40 * ms), Forward: maybe.Known(7 * ms), Bytes: maybe.Known(5)}
+	if got := runs.TypicalPeer(last); got != want {
+		t.Errorf("%+v, not %+v", got, want)
 	}
 }
