@@ -4,7 +4,8 @@
 //
 //	go run ./scripts/mutate [-n 20] [-seed 1] ./replay/sim ./managers/pack
 //
-// PACKAGE=TESTS changes one package and runs the tests of another: ./timeline/autopsy=./timeline.
+// PACKAGE=TESTS changes one package and runs the tests of others, one after another until one fails:
+// ./timeline/autopsy=./timeline/autopsy,./timeline.
 //
 // It changes only places that the tests reach, n in each package, drawn by the seed; -n 0 takes all. The
 // working tree is not touched: go's -overlay replaces the file with the changed one.
@@ -28,6 +29,8 @@ import (
 	"time"
 
 	_ "embed"
+
+	"golang.org/x/tools/cover"
 )
 
 //go:embed survivors.txt
@@ -82,30 +85,34 @@ type pkg struct {
 	Module          struct{ Path, Dir string }
 }
 
-// mutate changes one package: "./sim", or "./sim=./replay" where the tests of the second reach the first.
+// mutate changes one package: "./sim", or "./sim=./sim,./replay" where the tests of replay reach it as well.
 func (r *run) mutate(ctx context.Context, path string) error {
 	path, by, _ := strings.Cut(path, "=")
 	p, err := list(ctx, path)
 	if err != nil {
 		return err
 	}
-	tested, err := list(ctx, cmp.Or(by, path))
-	if err != nil {
-		return err
+	var tested []pkg
+	for one := range strings.SplitSeq(cmp.Or(by, path), ",") {
+		q, err := list(ctx, one)
+		if err != nil {
+			return err
+		}
+		tested = append(tested, q)
 	}
 	scratch, err := os.MkdirTemp("", "mutate-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(scratch)
-	t := tests{of: p, pkg: tested, scratch: scratch, limit: 10 * time.Minute}
-	profile := filepath.Join(scratch, "cover")
+	t := tests{of: p, pkgs: tested, scratch: scratch}
 	began := time.Now()
-	if outcome, err := t.run(ctx, nil, "-test.coverprofile", profile); err != nil || outcome != survived {
-		return fmt.Errorf("%s: its tests fail without a change (%v): %w", p.ImportPath, outcome, err)
+	reached, err := t.reached(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: %w", p.ImportPath, err)
 	}
 	t.limit = 3*time.Since(began) + 10*time.Second
-	all, err := changes(p, profile)
+	all, err := changes(p, reached)
 	if err != nil {
 		return err
 	}
@@ -162,30 +169,61 @@ const (
 
 func (o outcome) String() string { return [...]string{"killed", "survived", "broken"}[o] }
 
-// tests runs the tests of package pkg while package of changes.
+// tests runs the tests of packages while package of changes.
 type tests struct {
-	of, pkg pkg
+	of      pkg
+	pkgs    []pkg
 	scratch string
-	limit   time.Duration
+	limit   time.Duration // for those of one package
 }
 
 // memory limits the address space of tests, in KiB: a change may make a loop endless.
 const memory = 12 << 20
 
-// run runs the tests with a change, or without any.
-func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, error) {
-	binary := filepath.Join(t.scratch, "test")
-	build := []string{"test", "-c", "-o", binary}
-	if c == nil {
-		build = append(build, "-coverpkg", t.of.ImportPath)
-	} else {
-		overlay, err := t.overlay(c)
+// reached runs the tests without a change, which must pass, and returns the code that they reach, by file.
+func (t *tests) reached(ctx context.Context) (map[string][]cover.ProfileBlock, error) {
+	t.limit = 10 * time.Minute
+	path, all := filepath.Join(t.scratch, "cover"), map[string][]cover.ProfileBlock{}
+	for _, p := range t.pkgs {
+		outcome, err := t.test(ctx, p, []string{"-coverpkg", t.of.ImportPath}, "-test.coverprofile", path)
 		if err != nil {
-			return broken, err
+			return nil, err
 		}
-		build = append(build, "-vet=off", "-overlay", overlay)
+		if outcome != survived {
+			return nil, fmt.Errorf("the tests of %s do not pass without a change: %v", p.ImportPath, outcome)
+		}
+		profiles, err := cover.ParseProfiles(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range profiles {
+			name := filepath.Base(f.FileName)
+			all[name] = append(all[name], f.Blocks...)
+		}
 	}
-	if err := exec.CommandContext(ctx, "go", append(build, t.pkg.ImportPath)...).Run(); err != nil {
+	return all, nil
+}
+
+// run runs the tests with a change, until one package's notice it.
+func (t *tests) run(ctx context.Context, c *change) (outcome, error) {
+	overlay, err := t.overlay(c)
+	if err != nil {
+		return broken, err
+	}
+	for _, p := range t.pkgs {
+		outcome, err := t.test(ctx, p, []string{"-vet=off", "-overlay", overlay})
+		if err != nil || outcome != survived {
+			return outcome, err
+		}
+	}
+	return survived, nil
+}
+
+// test builds and runs the tests of one package.
+func (t *tests) test(ctx context.Context, p pkg, build []string, args ...string) (outcome, error) {
+	binary := filepath.Join(t.scratch, "test")
+	build = slices.Concat([]string{"test", "-c", "-o", binary}, build, []string{p.ImportPath})
+	if err := exec.CommandContext(ctx, "go", build...).Run(); err != nil {
 		return broken, ctx.Err()
 	}
 	limited, cancel := context.WithTimeout(ctx, t.limit)
@@ -193,7 +231,7 @@ func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, er
 	begin := []string{"-c", fmt.Sprintf(`ulimit -v %d; exec "$@"`, memory), "sh", binary}
 	cmd := exec.CommandContext(limited, "sh",
 		slices.Concat(begin, []string{"-test.short", "-test.failfast"}, args)...)
-	cmd.Dir, cmd.WaitDelay = t.pkg.Dir, time.Second
+	cmd.Dir, cmd.WaitDelay = p.Dir, time.Second
 	err := cmd.Run()
 	var exit *exec.ExitError
 	switch {
@@ -204,7 +242,7 @@ func (t *tests) run(ctx context.Context, c *change, args ...string) (outcome, er
 	case errors.As(err, &exit), errors.Is(err, context.DeadlineExceeded), errors.Is(err, exec.ErrWaitDelay):
 		return killed, nil
 	}
-	return killed, fmt.Errorf("run the tests of %s: %w", t.pkg.ImportPath, err)
+	return killed, fmt.Errorf("run the tests of %s: %w", p.ImportPath, err)
 }
 
 // overlay writes the changed file and returns the overlay that replaces the original with it.

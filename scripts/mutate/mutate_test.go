@@ -75,8 +75,26 @@ func TestP(t *testing.T) {
 	}
 }
 `,
+		"q/q_test.go": `package q
+
+import (
+	"testing"
+
+	p "example.com/m"
+)
+
+func TestQ(t *testing.T) {
+	if p.Less(1, 1) {
+		t.Fail()
+	}
+}
+`,
 	} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,5 +116,11 @@ func TestP(t *testing.T) {
 		if err != nil || r.survived != c.survived || out.String() != want {
 			t.Errorf("%d survive, %v:\n%s", r.survived, err, out.String())
 		}
+	}
+	var out strings.Builder
+	r := run{out: &out}
+	if err := r.mutate(t.Context(), ".=.,./q"); err != nil || r.survived != 0 ||
+		out.String() != ": 3 of 3 changes killed, 0 survive, 0 do not compile; 3 places in all\n" {
+		t.Errorf("with the tests of two packages: %d survive, %v:\n%s", r.survived, err, out.String())
 	}
 }
