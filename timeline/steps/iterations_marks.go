@@ -1,6 +1,7 @@
 package steps
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -73,15 +74,13 @@ var stepNames = []string{
 // the step's word ("[pl][profile]run_training_batch"); the optimizer's own annotations
 // ("Optimizer.step#AdamW.step") are not steps.
 func bestStepName(count map[string]int) string {
+	names := slices.Sorted(maps.Keys(count))
 	for _, want := range stepNames {
-		best := ""
-		for name, n := range count {
-			if n < 2 || strings.Contains(name, "optimizer") || strings.Contains(name, "scheduler") ||
-				!endsInWord(name, want) {
-				continue
-			}
-			if best == "" || n > count[best] || n == count[best] && name < best {
-				best = name
+		best, most := "", 1
+		for _, name := range names {
+			if n := count[name]; n > most && endsInWord(name, want) &&
+				!strings.Contains(name, "optimizer") && !strings.Contains(name, "scheduler") {
+				best, most = name, n
 			}
 		}
 		if best != "" {
