@@ -27,6 +27,9 @@ type Options struct {
 	Depth string
 	// Attached tells people how the agent got in; nil for nothing.
 	Attached func(inject.Report) capture.Notice
+	// Bring gets the agent into the process, for a process that runs the source by itself; nil for injecting
+	// it.
+	Bring pytorch.Injector
 }
 
 // Watch is the process that watching begins with: one that we attached to, or the first of a command.
@@ -99,6 +102,9 @@ func (w *Watch) Abandon() error {
 // injector brings the agent into processes and tells sink how it went. A started other than 0 is the start
 // time of the process.
 func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
+	if w.options.Bring != nil {
+		return w.options.Bring
+	}
 	return func(ctx context.Context, pid int, source string) error {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
 			Watch: func(p inject.Phase) {

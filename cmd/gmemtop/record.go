@@ -25,7 +25,8 @@ const recordEvery = 100
 // recordCommand records a training to a file.
 type recordCommand struct {
 	watcher
-	steps int64
+	steps   int64
+	invited bool // the process runs the agent by itself: it reads its source from our standard output
 }
 
 func newRecordCommand(a *app) *cobra.Command {
@@ -83,8 +84,20 @@ gmemtop attach PID shows what is being recorded.`,
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,
 		"end after this many steps of a process, and any capture under way (default: when the process "+
 			"ends, or on Ctrl-C)")
+	cmd.Flags().BoolVar(&c.invited, "invited", false,
+		"write the agent's source, after a line with its length, to standard output for the process to run")
+	_ = cmd.Flags().MarkHidden("invited") // for `import gmemtop` alone; the error is for a flag that is not there
 	cmd.Flags().SetInterspersed(false)
 	return cmd
+}
+
+// handOver writes the agent's source to standard output, after a line with its length. The process that
+// started us runs it, so that it can be recorded where nothing may trace it.
+func (c *recordCommand) handOver(_ context.Context, pid int, source string) error {
+	if _, err := fmt.Fprintf(c.out, "%d\n%s", len(source), source); err != nil {
+		return fmt.Errorf("process %d did not take the agent: %w", pid, err)
+	}
+	return nil
 }
 
 // outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken
@@ -97,7 +110,10 @@ func outliveTerminal() {
 // run attaches to a process and records it until it ends, ctx is done or enough steps were seen.
 func (c *recordCommand) run(ctx context.Context, pid int) error {
 	found, err := job.Attachable(pid)
-	if err != nil {
+	switch {
+	case c.invited:
+		c.bring = c.handOver
+	case err != nil:
 		return err
 	}
 	if err := c.mayWrite(c.flags.output); err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
@@ -26,7 +27,8 @@ import (
 type watcher struct {
 	*app
 	live   liveFlags
-	probes string // which probes, "" for none
+	probes string           // which probes, "" for none
+	bring  pytorch.Injector // how the agent gets into a process that runs it by itself; nil for injecting it
 }
 
 // liveFlags are the flags of commands that watch a job.
@@ -70,6 +72,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 	}
 	w := job.NewWatch(job.Options{
 		Every: c.live.every, Unasked: c.live.unasked, Depth: c.live.depth, Attached: attachedBy,
+		Bring: c.bring,
 	})
 	if c.flags.output == "" {
 		return w, nil
