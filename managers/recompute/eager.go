@@ -24,7 +24,7 @@ import (
 // Way chosen: keep of the decisions what that can express, and say what it cannot.
 //
 //   - Swaps stay if the tensor leaves behind a forward pass and returns to the backward pass of that pair, or
-//     of a later one ([plan.Problem.EagerRefusal]).
+//     of a later one ([plan.Problem.EagerRefusal]); they move to the moments at which hooks act (hooks.go).
 //   - What is dropped is gathered into regions, contiguous ranges of forward ops: the ops that make what one rerun of the decisions brings back; ranges that
 //     overlap are one region. A range within one module becomes that module's range where the module is at most twice as long and runs in one piece, since
 //     checkpoints wrap modules.
@@ -152,6 +152,10 @@ func (e *eager) sort(d *plan.Decisions) {
 		}
 		seen[x.Buffer] = true
 		if x.How == plan.Swap {
+			if !e.hooked(&x) {
+				e.kept["hooks would bring them back before they have left"]++
+				continue
+			}
 			e.swaps = append(e.swaps, x)
 			continue
 		}
