@@ -227,3 +227,16 @@ func TestAFailingDeviceLeavesTheSimulatorsResults(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 }
+
+// TestTheHostsTimeIsNoCauseOnAGPU has a training report the time that its thread took for ops that ran again:
+// on a GPU the thread only issues them.
+func TestTheHostsTimeIsNoCauseOnAGPU(t *testing.T) {
+	m := &replay.Result{Measurement: plan.Measurement{Allocated: true, RecomputeTime: 9_000_000}}
+	s := &replay.Result{Measurement: plan.Measurement{RecomputeTime: 700_000}}
+	for _, onCPU := range []bool{false, true} {
+		c := replay.Comparison{Problem: &plan.Problem{Hardware: plan.Hardware{NoEngines: onCPU}}}
+		if causes := c.Causes(m, s); len(causes) > 0 != onCPU {
+			t.Errorf("on a CPU %v: %q", onCPU, causes)
+		}
+	}
+}
