@@ -37,6 +37,6 @@ print(torch.cuda.get_device_properties(0).name, torch.cuda.get_device_properties
 		}
 	}
 	if n := len(standin.Cards()); n != 13 {
-		t.Errorf("%d cards are listed, expected 13", n)
+		t.Errorf("%d cards are listed, want 13", n)
 	}
 }

@@ -44,7 +44,7 @@ func TestConvolutionsTakeCuDNNsPath(t *testing.T) {
 	}
 	for _, want := range []string{"cuDNN convolution workspace", "cuDNN batch norm workspace", "cuDNN batch norm reserve space"} {
 		if !slices.Contains(p.Inferred, want) {
-			t.Errorf("inferred are %q, without %q", p.Inferred, want)
+			t.Errorf("inferred are %q, which lack %q", p.Inferred, want)
 		}
 	}
 }

@@ -232,7 +232,7 @@ free(d); close(a, b)`}
 		seen[first] = true
 	}
 	if len(seen) < 3 {
-		t.Errorf("12 seeds give %d different orders", len(seen))
+		t.Errorf("12 seeds gave only %d different orders", len(seen))
 	}
 }
 
@@ -363,7 +363,7 @@ a, b = stream(), stream()
 p = out("cudaMallocAsync", MiB, a)
 fill(p, 4, 8, b)
 assert ask("cudaStreamSynchronize", b) == 700
-call("cudaDeviceReset")`, violation: "of memory of a pool, which are not allocated at that moment", leaks: "memory of a pool\n2 x stream"},
+call("cudaDeviceReset")`, violation: "of memory of a pool that are not allocated when it runs", leaks: "memory of a pool\n2 x stream"},
 		{name: "touching memory of a pool after its free is reported", orders: []string{standin.Late}, program: `
 a, b = stream(), stream()
 p = out("cudaMallocAsync", MiB, a); wait(a)
@@ -554,7 +554,7 @@ assert ask("cudaDeviceDisablePeerAccess", 1) == 705`},
 		{name: "an event of one device is not recorded in a stream of another", machine: two, program: `
 e = event(); call("cudaSetDevice", 1); s = stream()
 assert ask("cudaEventRecord", e, s) == 400
-close(s, events=[e])`, violation: "the event is of device 0 and the stream of device 1"},
+close(s, events=[e])`, violation: "the event is on device 0 and the stream on device 1"},
 		{name: "a missing device is an error", machine: two, program: `
 assert ask("cudaSetDevice", 2) == 101 and ask("cudaGetLastError") == 101`},
 		{name: "a machine without devices says so", machine: standin.Machine{Devices: -1}, program: `
@@ -582,6 +582,6 @@ call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MiB)
 call("cuStreamCreate", ctypes.byref(ctypes.c_uint64()), 1)
 call("cuCtxDestroy_v2", c)
 assert ask("cuCtxDestroy_v2", c) == 201
-assert free_memory() == 1014 * MiB`, violation: "a context is destroyed", leaks: "device memory\n1 x stream"},
+assert free_memory() == 1014 * MiB`, violation: "a context that does not exist", leaks: "device memory\n1 x stream"},
 	})
 }

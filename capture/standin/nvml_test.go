@@ -195,21 +195,21 @@ func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 
 	idle := ask()
 	if len(idle) != 3 || idle[0].Used != 0 || len(idle[0].Processes) != 0 || idle[1].Used != 10*gib || len(idle[1].Processes) != 1 {
-		t.Fatalf("an idle machine with 10 GiB of another's on device 1 is seen as %+v", idle)
+		t.Fatalf("an idle machine with another process's 10 GiB on device 1 appears as %+v", idle)
 	}
 	uuids := map[string]bool{}
 	for _, s := range idle {
 		d := s.Device
 		uuids[d.UUID+d.Bus] = true
 		if d.Err != nil || d.Name != "NVIDIA A100-SXM4-80GB" || d.NVLinks.Or(0) != 12 || d.PowerLimit.Or(0) != 400000 || d.PCIeGeneration.Or(0) != 4 || d.MIG {
-			t.Errorf("device %+v is no A100", d)
+			t.Errorf("device %+v is not an A100", d)
 		}
 		if len(s.Absent) > 0 {
-			t.Errorf("NVML has no answer to %q", s.Absent)
+			t.Errorf("NVML did not answer %q", s.Absent)
 		}
 	}
 	if len(uuids) != 3 {
-		t.Errorf("UUIDs and addresses %v do not tell three devices apart", uuids)
+		t.Errorf("UUIDs and addresses %v do not distinguish three devices", uuids)
 	}
 
 	first, allocate, end := hold(t, lib, m)
@@ -229,7 +229,7 @@ func TestNVMLKeepsTheBoardsBooks(t *testing.T) {
 		t.Errorf("NVML has %d of %d bytes free (%d reserved), CUDA %d of %d", now[1].Free, now[1].Total, now[1].Reserved, free, total)
 	}
 	if _, there := now[2].Processes[first]; there || now[2].Processes[second] != gib+300*mib || len(now[0].Processes) != 0 {
-		t.Errorf("devices 0 and 2 are seen as %v and %v", now[0].Processes, now[2].Processes)
+		t.Errorf("devices 0 and 2 appear as %v and %v", now[0].Processes, now[2].Processes)
 	}
 
 	end()

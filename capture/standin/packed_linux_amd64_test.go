@@ -66,7 +66,7 @@ func TestTheStandInThatAProgramCarriesNeedsNoCompiler(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Build(ctx, ""); err != nil || !same() {
-		t.Errorf("a damaged library stayed: %v", err)
+		t.Errorf("a damaged library was kept: %v", err)
 	}
 	// cuInit is the stand-in's own, standin_cuda_version the stubs'.
 	cmd := exec.Command(python, "-c", "import ctypes; c = ctypes.CDLL('libcuda.so.1'); n = ctypes.c_int(); "+

@@ -1,8 +1,7 @@
 """Loads standin_compute once torch has been imported, and runs the sitecustomize that this file hides.
 
-Python imports the first sitecustomize on its path. This folder stands first there, so the user's own would be
-lost: it is looked up behind this one and run. Nothing here imports torch: a Python without it starts as
-before.
+Python imports the first sitecustomize on its path. This folder comes first there, so the user's own would be
+lost: we look it up and run it. Nothing here imports torch: a Python without it starts as before.
 """
 
 import importlib.abc
@@ -16,12 +15,12 @@ _CLOCK = os.environ.get("STANDIN_CLOCK") == "program"
 
 
 class _AfterTorch(importlib.abc.MetaPathFinder):
-    """Finds torch as everybody else does, and installs the ops when its module body has run."""
+    """Finds torch as the other finders do, and installs the ops once its module body has run."""
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch":
             return None
-        spec = None  # libraries look for a module before anybody imports it, so this finder stays
+        spec = None  # libraries look for a module before anything imports it, so this finder stays
         for other in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = spec or other.find_spec(name, path, target)
         if spec is None or spec.loader is None:

@@ -2,18 +2,19 @@
 
 The problem. Kernels are opaque: their names and arguments do not say how much they do. An op's tensors do.
 
-The way chosen. In place of each op's CUDA kernel stands a function of ours that calls it, and then gives the
-clock (clock.cpp) the op's FLOPs and bytes. Bytes: each tensor that an op reads counts once, each that it
-writes once, and none counts more than its storage. FLOPs are those of torch.utils.flop_counter where it has a
-formula (products, convolutions, attention), one an element of the results otherwise. An op that launches no
-kernel takes no time; of an op within an op, each has its own kernels.
+The solution. We replace each op's CUDA kernel by a function that calls it and then gives the clock
+(clock.cpp) the op's FLOPs and bytes. Bytes: each tensor that an op reads counts once, each that it writes
+once, and none counts more than its storage. FLOPs come from torch.utils.flop_counter if it has a formula
+(products, convolutions, attention); otherwise they are one for each element of the results. An op that
+launches no kernel takes no time; if ops nest, each counts only the kernels that it launches itself.
 
 Ops that look up rows of a large tensor read as much as they return.
 
-Beside that, time.perf_counter and time.perf_counter_ns are the host's virtual clock: programs and gmemtop's
-agent time steps by them. All other clocks stay real, so that nothing times out.
+In addition, time.perf_counter and time.perf_counter_ns return the host's virtual clock: programs and
+gmemtop's agent time steps with them. All other clocks stay real, so that nothing times out.
 
-Cost: some 30 microseconds of Python an op. Rejected: a TorchDispatchMode, which sees one thread and shows.
+Cost: some 30 microseconds of Python an op. Rejected: a TorchDispatchMode, which sees only one thread and is
+visible to the program.
 """
 
 import ctypes
@@ -63,8 +64,8 @@ class _Op:
         }
 
     def _with_tensors(self, args):
-        """Return the arguments as a kernel that is called back wants them: where an op was called with a
-        number in a tensor's place, with a tensor of the dtype to which that would have promoted."""
+        """Return the arguments in the form that the original kernel wants: if an op was called with a number
+        in a tensor's place, as a tensor of the dtype to which that would have promoted."""
         number = self.torch.scalar_tensor
         like = next((x for x in args if isinstance(x, self.torch.Tensor)), None)
         return [
@@ -105,7 +106,7 @@ class _Op:
         if self.flops is not None:
             try:
                 flops = float(self.flops(*args, **kwargs, out_val=out))
-            except Exception as e:  # an op of shapes that the formula does not know
+            except Exception as e:  # the formula does not know the op's shapes
                 warnings.warn(f"the FLOPs of {self.short} are unknown: {e}")
         kind = (read or made)[0].dtype
         precision = 0
@@ -127,7 +128,7 @@ _library = None
 
 def install():
     """Put our functions around the CUDA kernels. Called once, when torch has been imported, before
-    standin_compute's: ops that compute call what they find, so that the two add up."""
+    standin_compute puts in its own: those call the kernels that they find, so that both work."""
     global _library
     import torch
     from torch.utils.flop_counter import flop_registry

@@ -1,14 +1,13 @@
-// Addresses: where device memory and reservations lie.
+// Addresses: where device memory and reservations are placed.
 //
 // Device memory is host memory at the same address, so that work can touch it. Each device has one terabyte
-// of addresses, reserved and not backed; memory is placed first fit upwards from the base, since recordings
+// of addresses, reserved but not backed. Memory is placed first fit, upwards from the base, since recordings
 // of real GPUs show ascending addresses, and PyTorch's allocator (up to 2.12) breaks ties by address.
-// Reservations of the virtual memory API have a space of their own, with the same rule. Where address space
-// is free is kept as a map of what is taken, looked through from the bottom: linear in the number of
-// allocations that lie below the hole, of which PyTorch makes hundreds.
+// Reservations of the virtual memory API have a space of their own, with the same rule. A map of what is
+// taken is searched from the bottom, which is linear in the number of allocations below the hole; PyTorch
+// makes hundreds.
 //
-// The bases lie where neither a program, nor its heap, nor its libraries are placed by Linux on x86-64 and
-// arm64 with 47 bits.
+// On x86-64 and on arm64 with 47 bits, Linux places no program, heap or library near the bases.
 #include <sys/mman.h>
 
 #include <cstdio>
@@ -37,7 +36,7 @@ Space device_space[kMaxDevices], reserved_space;
 
 uint64_t up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-// The lowest hole of a space that has room.
+// The lowest hole that is large enough.
 uintptr_t first_fit(const Space &s, uintptr_t base, uintptr_t end, uint64_t size, uint64_t alignment) {
   uintptr_t at = up(base, alignment);
   for (auto &t : s.taken) {
@@ -85,8 +84,7 @@ void unplace_device(int device, uintptr_t at, uint64_t size) {
   if (shares_page(s, from)) from += kPage;
   if (to > from && shares_page(s, to - kPage)) to -= kPage;
   if (to <= from) return;
-  // A fresh mapping: what was there is gone, also where IPC had put shared memory, and touching it is a
-  // fault.
+  // A fresh mapping drops what was there, including shared memory put there by IPC; touching it is a fault.
   mmap(reinterpret_cast<void *>(from), to - from, PROT_NONE,
        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

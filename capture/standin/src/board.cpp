@@ -1,9 +1,9 @@
 // The board: how much of each device every process holds.
 //
-// Processes on one stand-in machine share a file (STANDIN_BOARD) with one slot each. Whoever takes memory
-// locks the file, adds up what living processes hold, and takes it if there is room. A process that was
-// killed leaves its slot behind; the next one that looks sees that its pid is gone, or belongs to a process
-// that began at another time. Taking costs one lock and one look at each used slot.
+// Processes on one stand-in machine share a file (STANDIN_BOARD) with one slot each. To take memory, a
+// process locks the file, adds up what living processes hold, and checks that there is room. A killed process
+// leaves its slot behind; the next process to look notices that its pid is gone or belongs to a process that
+// started at another time. Taking memory costs one lock and a look at each used slot.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -37,7 +37,7 @@ struct Shared {
 
 struct Board {
   std::mutex mutex;
-  int pid = 0;  // the process that opened it: a forked child opens its own
+  int pid = 0;  // the process that opened it; a forked child opens the board again
   int file = -1;
   Shared *shared = nullptr;
   Slot *mine = nullptr;
@@ -49,7 +49,7 @@ Board &board() {
   return *b;
 }
 
-// When a process began, in clock ticks since the machine did: field 22 of /proc/PID/stat.
+// When a process started, in clock ticks since boot: field 22 of /proc/PID/stat.
 uint64_t began(int pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -95,7 +95,7 @@ void open_board(Board &b) {
   }
 }
 
-// Holds the board's lock among threads and processes.
+// Holds the board's lock against other threads and processes.
 class Held {
  public:
   explicit Held(Board &b) : board_(b), hold_(b.mutex) {
@@ -180,7 +180,7 @@ std::vector<Process> processes(int device) {
   return all;
 }
 
-// Gives up this process's slot, and the board itself, so that a test may go on with another.
+// Gives up this process's slot and closes the board, so that a test can go on with another.
 void board_reset() {
   Board &b = board();
   std::lock_guard<std::mutex> hold(b.mutex);

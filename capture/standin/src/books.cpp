@@ -1,14 +1,14 @@
 // The books: what the program did wrong, what it left behind, and the report that a process writes when it
 // ends.
 //
-// What is wrong is a violation: it is printed on standard error, and is in the report. What is left, when a
-// context is destroyed or the process ends, is a leak, named by the library that made it. PyTorch keeps its
-// streams, events and cached memory until the process ends, on purpose: what its own libraries made is listed
-// apart, as kept. That rule is by library, so that what gmemtop or a user's code made through a library of
-// its own is never hidden.
+// Anything wrong is a violation: it is printed on standard error and listed in the report. Whatever is left
+// when a context is destroyed or the process ends is a leak, listed with the library that made it. PyTorch
+// keeps its streams, events and cached memory until the process ends, on purpose, so what its own libraries
+// made is listed apart, as kept. The rule goes by library, so leaks of gmemtop's or the user's own libraries
+// are never hidden.
 //
-// Ending by a signal or _exit runs no destructors, and so does the end of a Go program. So a report is also
-// written when a context that the program made is destroyed.
+// A process that ends by a signal or _exit runs no destructors, and neither does a Go program. So a report is
+// also written when a context that the program made is destroyed.
 #include <unistd.h>
 
 #include <cstdarg>
@@ -46,7 +46,7 @@ Books &books() {
   return *b;
 }
 
-// Whether a library of PyTorch's made something, which keeps such things until the end by design.
+// Whether this is one of PyTorch's libraries, which keep things until the end by design.
 bool kept_by_torch(const std::string &library) {
   return library.rfind("libtorch", 0) == 0 || library.rfind("libc10", 0) == 0;
 }
@@ -129,7 +129,7 @@ void write_report(const std::string &folder, Books &b, const Leaks &leaks) {
     comma = ",";
   }
   o << "\n  }\n}\n";
-  // Under another name first, so that nobody reads half of it.
+  // Written under another name first, so that nobody reads half a report.
   std::string path = folder + "/" + std::to_string(getpid()) + ".json", partial = path + ".partial";
   {
     std::ofstream out(partial, std::ios::binary);
@@ -169,17 +169,17 @@ Leaks all_leaks(Lock &lock) {
   return leaks;
 }
 
-// The process that loaded the library. What it forks has its books and none of its own.
+// The process that loaded the library. A forked child inherits its books and writes no report.
 const int loaded_by = getpid();
 
-// A test in the process asks for what is wrong, and wants nothing printed.
+// A test in this process asks for violations itself and wants nothing printed.
 bool reset_by_test = false;
 
 __attribute__((destructor)) void end_of_process() {
   Books &b = books();
   if (loaded_by != getpid()) return;  // a forked child that never used a device
   Lock lock(core(), std::try_to_lock);
-  if (!lock.owns_lock()) return;  // a thread was killed in the middle of a call
+  if (!lock.owns_lock()) return;  // a thread was killed during a call
   bool used = !all_calls().empty();
   if (used && !reset_by_test) {
     Leaks leaks = all_leaks(lock);

@@ -1,13 +1,13 @@
-// Cards: what is known of each model.
+// Cards: what is known about each model.
 //
 // Memory is the total that PyTorch prints in its out-of-memory messages on such a card ("GPU 0 has a total
-// capacity of 79.11 GiB"), as found in public reports; a driver's release and ECC move it by some tens of
-// MiB. Compute capabilities, multiprocessors, shared memory, threads and blocks of a multiprocessor are those
-// of NVIDIA's CUDA programming guide (the table of technical specifications per compute capability) and of
-// the cards' public data sheets and architecture white papers, and so are clocks, bus widths, L2 sizes, links
-// and powers. link_rate and memory_rate serve the virtual clock only: PCIe's and the memory's peak in GB/s.
+// capacity of 79.11 GiB"), as found in public reports; driver releases and ECC change it by some tens of MiB.
+// All else comes from NVIDIA's CUDA programming guide (the table of technical specifications per compute
+// capability) and from the cards' public data sheets and architecture white papers: compute capabilities,
+// multiprocessors and their shared memory, threads and blocks, clocks, bus widths, L2 sizes, links and power.
+// link_rate and memory_rate are used by the virtual clock only: the peaks of PCIe and of the memory in GB/s.
 //
-// "plain" is no card. It has round figures, for tests that calculate.
+// "plain" is not a real card. Its figures are round, for tests that calculate.
 #include <strings.h>
 
 #include <cstdio>
@@ -21,7 +21,7 @@ namespace {
 
 constexpr uint64_t gib(double n) { return static_cast<uint64_t>(n * 1024) * kMiB; }
 
-// Shared memory by compute capability: most for a block that opts in, and all of a multiprocessor's.
+// The most shared memory that a block can opt in to, by compute capability.
 constexpr uint64_t k70 = 96 * kKiB, k75 = 64 * kKiB, k80 = 163 * kKiB, k86 = 99 * kKiB, k90 = 227 * kKiB;
 
 const Card cards[] = {
@@ -139,7 +139,7 @@ const Card &card(int) {
 
 int pci_bus(int device) { return 4 + device; }
 
-// Not a UUID of any real card: the first bytes say "standin".
+// Never the UUID of a real card: the first bytes spell "standin".
 void uuid(int device, unsigned char out[16]) {
   const char *name = "standin";
   for (int i = 0; i < 16; i++) out[i] = i < 7 ? name[i] : static_cast<unsigned char>(i * 17 + device);

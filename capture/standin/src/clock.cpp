@@ -1,30 +1,30 @@
-// The virtual clock: when work would be over on a device of the card's rates.
+// The virtual clock: when work would end on a device with the card's rates.
 //
-// The problem. The stand-in does work when it is given, or when somebody waits; how long that takes says
-// nothing about a device. Predictions of step times need times that something else than the predictor has
-// worked out, from what PyTorch really gives to which stream, and when.
+// The problem. The stand-in does work when it is given, or when something waits for it; how long that takes
+// says nothing about a device. To check predicted step times we need times from a source other than the
+// predictor, worked out from what PyTorch really gives to each stream, and when.
 //
-// The way chosen. Each piece of work that is given becomes a Timed: how long it takes alone, on which engine,
-// and behind which others it comes. The host has a clock of its own, which advances by a fixed cost for each
-// call that gives work, and up to the end of what it waits for. Since what the host gives later cannot begin
-// before its clock, everything up to it is decided: run_to advances from one end of work to the next.
-//   - Kernels: those that run at one time share the device equally, each at 1/n of its speed. A kernel takes
-//   at least Rates::kernel. An op's arithmetic and memory traffic come on top of its kernels' least times, as
-//   the longer of FLOPs / rate and bytes / rate; or a table of measured times says what it takes.
-//   - Copies over the link: one engine each way. An engine makes one copy at a time, in the order in which
-//   they could begin. While both engines copy, each keeps Rates::together of its speed.
-//   - Events take no time of the device.
-// The times do not depend on STANDIN_ORDER, which says when work is done for real.
+// The solution. Each piece of work becomes a Timed: how long it takes alone, on which engine, and after which
+// others. The host has a clock of its own, which advances by a fixed cost for each call that gives work, and
+// to the end of whatever it waits for. Work given later cannot begin before the host's clock, so everything
+// up to that moment is settled: run_to_host advances from one end of work to the next.
+//   - Kernels: those that run at the same time share the device equally, each at 1/n of its speed. A kernel
+//   takes at least Rates::kernel. An op's arithmetic and memory traffic come on top of its kernels' least
+//   times, as the longer of FLOPs / rate and bytes / rate; or a table of measured times gives its time.
+//   - Copies over the link: one engine each way. An engine does one copy at a time, in the order in which
+//   they could begin. While both engines copy, each runs at Rates::together of its speed.
+//   - Events take no device time.
+// The times do not depend on STANDIN_ORDER, which decides when work is really done.
 //
-// To give a piece of work costs O(running) for each end that the host's clock passes; few run at one time.
-// Rejected: times worked out when an item is done for real (two copies on one engine would be ordered by who
-// is waited for first); a stream's end as one number (an engine that is shared would be occupied backwards).
+// Giving a piece of work costs O(running) for each end that the host's clock passes; few run at a time.
+// Rejected: working times out when an item is really done (the order of two copies on one engine would depend
+// on which is waited for first); a stream's end as one number (a shared engine would be occupied backwards).
 //
-// Not modelled: caches, clocks that fall, copies that take the memory's bandwidth from kernels, kernels too
-// small to fill the device (two of them would not slow each other down), the host's work between calls, and
-// ranks: each process has its own clock.
+// Not modelled: caches, clocks that drop, copies that take memory bandwidth from kernels, kernels too small
+// to fill the device (two of them would not slow each other down), the host's work between calls, and ranks:
+// each process has its own clock.
 //
-// The rates are assumptions, written apart from the simulator of plans: this file knows nothing of it.
+// The rates are assumptions, made independently of the plan simulator: this file does not use it.
 #include <strings.h>
 
 #include <algorithm>
@@ -42,15 +42,15 @@ struct Timed {
   Engine engine = Engine::kNone;
   double left = 0;  // nanoseconds at full speed
   uint64_t end = 0;
-  size_t awaits = 0;  // how many that it comes behind are not over
+  size_t awaits = 0;  // how many of the pieces it comes after have not ended
   bool over = false;
   std::vector<TimedPtr> then;
 };
 
 namespace {
 
-// Peaks of arithmetic in FLOPs per nanosecond, dense, by data sheet: float32, TF32 (float32 where there is
-// none), float16. "plain" computes one FLOP a nanosecond.
+// Peak arithmetic in FLOPs per nanosecond, dense, from data sheets: float32, TF32 (float32 on cards without
+// it), float16. "plain" computes one FLOP a nanosecond.
 struct Peak {
   const char *model;
   double flops[3];
@@ -66,23 +66,23 @@ const Peak peaks[] = {
 };
 
 struct Rates {
-  double launch = 500, event = 500;  // of the host, to give work and to record, await or ask an event
+  double launch = 500, event = 500;  // host time to give work, and to record, wait for or query an event
   double kernel = 1000, copy = 1000;  // the least time of a kernel, the fixed cost of a copy
-  double driver = 0;                  // of the host, for cudaMalloc and cudaFree
-  double out = 0, in = 0, memory = 0;  // bytes per nanosecond; 0 for the card's
+  double driver = 0;                  // host time of cudaMalloc and cudaFree
+  double out = 0, in = 0, memory = 0;  // bytes per nanosecond; 0: the card's
   double together = 1;
-  double arithmetic = 1, bandwidth = 1;  // shares of the peaks that kernels reach
+  double arithmetic = 1, bandwidth = 1;  // the shares of the peaks that kernels reach
   double flops[3] = {1, 1, 1};
 };
 
 struct Device {
   std::vector<TimedPtr> computing;
-  std::deque<TimedPtr> queue[2];  // of an engine, the first of which runs
+  std::deque<TimedPtr> queue[2];  // one for each copy engine; the first in it is running
 };
 
 struct Clock {
   uint64_t host = 0;
-  double at = 0;  // up to where everything is decided
+  double at = 0;  // everything before this is settled
   Device devices[kMaxDevices];
   bool read = false;
   Rates rates;
@@ -117,7 +117,7 @@ void read_rates(Clock &c) {
           *n.second = value, known = true;
     }
     if (!known || r.together <= 0 || r.together > 1 || r.arithmetic <= 0 || r.bandwidth <= 0) {
-      fprintf(stderr, "stand-in GPU: STANDIN_RATES: %s is no rate; give such as launch=5000,out=25\n",
+      fprintf(stderr, "stand-in GPU: STANDIN_RATES: %s is not a rate; write them as launch=5000,out=25\n",
               one.c_str());
       exit(2);
     }
@@ -152,7 +152,7 @@ const Rates &rates() {
   return c.rates;
 }
 
-// What can begin now, and everything that is over with it.
+// Begins a piece of work, or ends one that has nothing left, along with all that this lets begin or end.
 void begin(TimedPtr first) {
   Clock &c = the();
   std::vector<TimedPtr> ready{std::move(first)};
@@ -175,7 +175,7 @@ void begin(TimedPtr first) {
   }
 }
 
-// Calls f with each piece of work that runs, and with its speed.
+// Calls f with each running piece of work and its speed.
 template <typename F>
 void each_running(F f) {
   for (Device &d : the().devices) {
@@ -197,7 +197,7 @@ bool advance(double to) {
   double step = std::max(0.0, next - c.at);
   std::vector<TimedPtr> over;
   each_running([&](const TimedPtr &w, double speed) {
-    // What ends now has nothing left, even where the difference is too small for a double.
+    // What ends now has nothing left, even if the difference is too small for a double.
     bool last = ends && c.at + w->left / speed <= next;
     w->left -= step * speed;
     if (last || w->left < 1e-6) over.push_back(w);
@@ -221,7 +221,7 @@ void run_to_host() {
   }
 }
 
-// An op whose host code runs on this thread.
+// An op whose host code is running on this thread.
 struct Op {
   uint64_t launches = 0;
 };
@@ -278,7 +278,7 @@ void host_waits_for(const TimedPtr &w) {
 bool over_by_now(const TimedPtr &w) {
   run_to_host();
   if (!w || w->over) return true;
-  the().host++;  // so that who asks again and again sees it come, even where asking costs nothing
+  the().host++;  // so that polling ends, even if a query costs nothing
   return false;
 }
 
@@ -297,20 +297,20 @@ void clock_reset(Lock &) { the() = Clock{}; }
 
 using namespace standin;
 
-// The host's clock, in nanoseconds. A look at it takes some, so that a program that waits for a time to come
-// sees it come.
+// The host's clock, in nanoseconds. Reading it takes some time, so that a program that waits for a certain
+// time gets there.
 STANDIN_API uint64_t standin_now(void) {
   Lock lock(core());
   return the().host += 25;
 }
 
-// An op of the program begins on this thread, within another or not: kernels that are launched before its end
-// are its own.
+// An op of the program begins on this thread; ops may nest. Kernels that are launched before its end belong
+// to it.
 STANDIN_API void standin_op_begin(void) { ops.push_back({}); }
 
-// The op ends. If it has launched kernels, what it takes beyond their least times is given to the stream, and
-// returned: by the table of measured times, or from its FLOPs and bytes. precision is 0 for float32, 1 for
-// TF32, 2 for float16 and the like.
+// The op ends. If it launched kernels, the time it takes beyond their least times is given to the stream and
+// returned; it comes from the table of measured times, or from the op's FLOPs and bytes. precision is 0 for
+// float32, 1 for TF32, 2 for float16 and the like.
 STANDIN_API uint64_t standin_op_end(void *stream, const char *name, const char *shapes, double flops,
                                     double bytes, int precision) {
   if (ops.empty()) return 0;

@@ -1,8 +1,8 @@
-// Contexts: what belongs to a program on a device, and which of them a thread works in.
+// Contexts: what a program has on a device, and which context each thread works in.
 //
-// The runtime makes one primary context for each device that a process uses, when it first needs it; the
-// driver API makes others. A context takes STANDIN_CONTEXT bytes of its device. Destroying one takes
-// everything with it that was made in it; what was still there is written down as leaked.
+// The runtime makes one primary context for each device that a process uses, on first use; the driver API
+// makes others. A context takes STANDIN_CONTEXT bytes of its device. Destroying one destroys everything that
+// was made in it; whatever was still there is reported as leaked.
 #include <algorithm>
 
 #include "core.h"
@@ -12,11 +12,11 @@ namespace standin {
 namespace {
 
 struct Contexts {
-  std::vector<Context *> all;  // never deleted but by a reset: handles stay comparable
+  std::vector<Context *> all;  // never deleted before a reset, so that handles can be compared
   Context *primary[kMaxDevices] = {};
   int retained[kMaxDevices] = {};
   unsigned flags[kMaxDevices] = {};
-  uint64_t epoch = 0;  // of resets: what threads remember from before is void
+  uint64_t epoch = 0;  // counts resets: what threads remember from before one is void
 };
 
 Contexts &contexts() {
@@ -28,7 +28,7 @@ struct Thread {
   uint64_t epoch = 0;
   int device = 0;
   Context *context = nullptr;
-  std::vector<Context *> below;  // what cuCtxPushCurrent put away
+  std::vector<Context *> below;  // the stack of cuCtxPushCurrent
 };
 
 thread_local Thread thread_state;
@@ -59,7 +59,7 @@ Context *known(void *handle) {
   return found != all.end() && (*found)->alive ? *found : nullptr;
 }
 
-// Takes a context's things and its memory away, and says what was left.
+// Destroys a context with all that is in it, and notes what was left.
 void destroy(Context *c, bool note, Lock &lock) {
   if (note) {
     Leaks leaks;
@@ -185,13 +185,13 @@ STANDIN_API int cuCtxCreate_v2(void **out, unsigned, int d) {
   return kSuccess;
 }
 
-// The leaks of a context that goes are written down, and it goes in any case: also if the device is lost.
+// Notes the context's leaks and destroys it, even if the device is lost.
 STANDIN_API int cuCtxDestroy_v2(void *handle) {
   Result answer = enter(__func__, __builtin_return_address(0));
   Lock lock(core());
   Context *c = known(handle);
   if (!c) {
-    violate("a context is destroyed that does not exist, or was destroyed before");
+    violate("a context that does not exist, or was destroyed before, is destroyed");
     return kInvalidContext;
   }
   if (!answer) wait_for_context(c, lock);
@@ -219,7 +219,7 @@ STANDIN_API int cuCtxSetCurrent(void *handle) {
   Lock lock(core());
   Context *c = known(handle);
   if (handle && !c) {
-    violate("a context is made current that does not exist, or was destroyed");
+    violate("a context that does not exist, or was destroyed, is made current");
     return kInvalidContext;
   }
   here().context = c;
@@ -343,7 +343,7 @@ STANDIN_API int cuDevicePrimaryCtxRelease_v2(int d) {
     violate("the primary context of device %d is released more often than it was retained", d);
     return kInvalidContext;
   }
-  contexts().retained[d]--;  // the runtime keeps it: it stays until the process ends
+  contexts().retained[d]--;  // the runtime keeps the context until the process ends
   return kSuccess;
 }
 STANDIN_API int cuDevicePrimaryCtxReset_v2(int d) {

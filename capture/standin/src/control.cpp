@@ -1,4 +1,4 @@
-// Control: what Python and tests in the same process ask of the stand-in.
+// Control: calls for Python and tests in the same process.
 #include <cstring>
 
 #include "core.h"
@@ -11,7 +11,7 @@ uint64_t leaked_by_contexts(std::string *words);
 using namespace standin;
 
 namespace {
-// Text that lives until the same thread asks again.
+// Keeps a text until the same thread asks again.
 const char *keep(std::string text) {
   thread_local std::string kept;
   kept = std::move(text);
@@ -40,14 +40,14 @@ STANDIN_API void standin_counts(uint64_t out[5]) {
 }
 STANDIN_API int standin_is_device_memory(const void *p, size_t size) { return is_device_memory(p, size); }
 
-// For tests in the process. A setting takes effect with the next reset, or with standin_apply, which keeps
+// For tests in this process. A setting takes effect at the next reset, or with standin_apply, which keeps
 // everything else.
 STANDIN_API void standin_configure(const char *name, const char *value) { configure(name, value); }
 STANDIN_API void standin_apply(void) {
   Lock lock(core());
   read_settings();
 }
-// A new machine: nothing is allocated, counted or wrong.
+// Starts over with a new machine: nothing allocated or counted, no violations.
 STANDIN_API void standin_reset(void) {
   Lock lock(core());
   graphs_reset(lock);

@@ -1,11 +1,11 @@
-// Copies and fills: the work whose touches are known, so that it is checked byte for byte.
+// Copies and fills. We know which memory they touch, so they are checked byte for byte.
 //
 // Pageable host memory follows the CUDA documentation of "API synchronization behavior": a copy from it is
 // staged before the call returns, so that the program may change it at once; a copy to it returns when it is
-// complete. Copies of pinned memory are as late as everything else.
+// complete. Copies of pinned memory are as late as other work.
 //
-// STANDIN_HOLLOW is for programs whose values do not matter: larger copies and fills leave memory untouched,
-// so that a device of 80 GB costs the host next to nothing.
+// STANDIN_HOLLOW is for programs whose values do not matter: copies and fills larger than it leave memory
+// untouched, so that a device of 80 GB costs the host next to nothing.
 #include <cstring>
 
 #include "core.h"
@@ -116,7 +116,7 @@ Result fill_rectangle(char *at, size_t pitch, uint64_t value, int width, uint64_
   return give_item(s, std::move(item), lock);
 }
 
-// What a CUDA_MEMCPY2D says, without arrays.
+// The fields of a CUDA_MEMCPY2D, without arrays.
 struct Copy2D {
   size_t src_x, src_y;
   unsigned src_type;

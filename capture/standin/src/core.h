@@ -1,7 +1,7 @@
-// What the runtime's and the driver's files share: contexts, ranges of memory, streams, events.
+// Shared by the files of the runtime and the driver: contexts, ranges of memory, streams, events.
 //
-// One mutex guards all of it, core(). It is never held while a stream's work runs, nor while a thread waits
-// for another. A function that wants it held takes a Lock.
+// One mutex, core(), guards all of it. It is never held while a stream's work runs or while one thread waits
+// for another. A function that must be called with it held takes a Lock.
 #pragma once
 
 #include <atomic>
@@ -24,31 +24,31 @@ std::mutex &core();
 struct Settings {
   std::string model;
   int devices = 1;
-  uint64_t memory = 0;                // 0 for the card's
+  uint64_t memory = 0;                // 0: as much as the card has
   uint64_t context = 500 * kMiB;      // what a context costs
-  uint64_t granule = 2 * kMiB;        // what device memory is accounted in
+  uint64_t granule = 2 * kMiB;        // device memory is counted in multiples of this
   uint64_t others[kMaxDevices] = {};  // what imaginary processes hold
   int order = 0;                      // 0 late, 1 once, others are seeds
-  int polls = 64;  // how often an event is asked in vain before its work runs; 0 for always
+  int polls = 64;  // how many queries of an event say "not ready" before its work runs; 0 for all
   bool virtual_clock = false;
-  bool timed_ops = false;        // and ops take time, and answers go by the virtual clock
+  bool timed_ops = false;        // ops take time too, and queries answer by the virtual clock
   bool refuse_pageable = false;  // asynchronous copies of host memory that is not pinned are violations
-  uint64_t hollow = 0;  // copies, fills and collectives of more bytes than this move none; 0 for none of them
+  uint64_t hollow = 0;  // copies, fills and collectives larger than this move no bytes; 0: all move theirs
   bool ecc = false;
   int compute_mode = 0;
   int driver_version = 0;
-  std::string board;   // a file; "private" for this process alone
+  std::string board;   // a file; "private" for a board that no other process sees
   std::string report;  // a folder; "" for none
 };
 const Settings &settings();
-// Whether work on this many bytes moves none of them: it is checked, ordered and timed as any other.
+// Whether work on this many bytes moves none of them. It is still checked, ordered and timed.
 bool hollow(uint64_t size);
-void read_settings();  // again, from the environment and what configure set
+void read_settings();  // reads them again: the environment, and what configure set
 void configure(const char *name, const char *value);
 
 // ---- The board (board.cpp) ----
 
-bool take(int device, uint64_t bytes);  // whether there was room
+bool take(int device, uint64_t bytes);  // false if there is no room
 void give(int device, uint64_t bytes);
 void board_reset();
 uint64_t board_mine(int device);  // what this process holds, contexts included
@@ -59,16 +59,16 @@ struct Context {
   int device = 0;
   bool primary = false;
   bool alive = true;
-  uint64_t cost = 0;  // of the board
+  uint64_t cost = 0;  // bytes taken from the board
   std::set<int> peers;
   std::string owner;
 };
 Context *current(Lock &);  // nullptr for none
 Context *current_or_primary(
-    Lock &);  // the runtime makes a primary context where there is none; nullptr if that fails
+    Lock &);  // makes a primary context if there is none, as the runtime does; nullptr if that fails
 Result set_device(int device);  // as cudaSetDevice does
 void contexts_reset(Lock &);
-int contexts_left(Lock &);  // those that a program made and did not destroy
+int contexts_left(Lock &);  // how many the program made and did not destroy
 Context *primary_context(int device, Lock &);
 
 // ---- Memory (memory.cpp) ----
@@ -81,31 +81,31 @@ struct Range {
   Kind kind = Kind::kDevice;
   int device = 0;
   Context *context = nullptr;
-  bool alive = true;   // whether work may touch it now. A pooled range lives from the moment its allocation's
-                       // turn has come
-  uint64_t taken = 0;  // of the board
+  bool alive = true;   // whether work may touch it now. A pooled range is alive once its stream has reached
+                       // the allocation
+  uint64_t taken = 0;  // bytes taken from the board
   std::string owner;   // the library that made it
-  uint64_t handle = 0;  // of a mapped range
+  uint64_t handle = 0;  // the physical memory behind a mapped range
   struct Pool *pool = nullptr;
   bool ipc = false;  // opened from another process
 };
 using RangePtr = std::shared_ptr<Range>;
 
-// What an item of work touches. A null range is pageable host memory.
+// Memory that an item of work touches. A null range is pageable host memory.
 struct Touch {
   RangePtr range;
   uintptr_t at = 0;
   uint64_t size = 0;
 };
 
-RangePtr range_of(const void *p, Lock &);  // the range that p lies in
+RangePtr range_of(const void *p, Lock &);  // the range that p points into
 void add_range(RangePtr, Lock &);
 void drop_range(const RangePtr &, Lock &);
-// touched appends what size bytes at p belong to. It fails where they begin in device addresses and are not
-// all allocated.
+// touched appends the ranges that the size bytes at p belong to. It fails if p is a device address and not
+// all of the bytes are allocated.
 bool touched(const void *p, uint64_t size, std::vector<Touch> *, Lock &);
 bool untouched_by_faults(const std::vector<Touch> &,
-                         const char *what);  // checks what work is about to touch; loses the device
+                         const char *what);  // checks what work is about to touch; a fault loses the device
 void memory_reset(Lock &);
 Result device_allocate(void **out, uint64_t size, Kind kind, Lock &);
 Result release_range(const RangePtr &, Lock &);
@@ -115,7 +115,7 @@ void add_held(int64_t bytes);
 
 // ---- Addresses (addresses.cpp) ----
 
-// Device memory of a device, and reservations, are placed first fit upwards from a base.
+// Device memory and reservations are placed first fit, upwards from a base.
 uintptr_t place_device(int device, uint64_t size);
 void unplace_device(int device, uintptr_t at, uint64_t size);
 uintptr_t place_reserved(uint64_t size, uint64_t alignment);
@@ -125,8 +125,8 @@ void addresses_reset();
 
 // ---- The virtual clock (clock.cpp). Times are nanoseconds ----
 
-enum class Engine { kNone, kCompute, kOut, kIn };          // what a piece of work occupies
-enum class HostCost { kNone, kLaunch, kEvent, kDriver };   // what a call costs the host
+enum class Engine { kNone, kCompute, kOut, kIn };          // the engine that a piece of work occupies
+enum class HostCost { kNone, kLaunch, kEvent, kDriver };   // the kinds of host time that a call takes
 using TimedPtr = std::shared_ptr<struct Timed>;            // a piece of work on the clock
 uint64_t kernel_time(uint64_t bytes);
 uint64_t copy_time(uint64_t bytes, Engine);
@@ -134,13 +134,13 @@ void host_spends(HostCost);
 TimedPtr give_timed(int device, Engine, uint64_t cost, const std::vector<TimedPtr> &after);
 void host_waits_for(const TimedPtr &);
 bool over_by_now(const TimedPtr &);   // on the host's clock
-uint64_t end_of(const TimedPtr &);    // waits for it
+uint64_t end_of(const TimedPtr &);    // when it ends; waits for it
 void note_launch();
 void clock_reset(Lock &);
 
 // ---- Streams and events (streams.cpp, events.cpp) ----
 
-// When an event's turn comes: on the virtual clock, and on the real one in nanoseconds.
+// When a stream reaches an event: on the virtual clock, and on the real one in nanoseconds.
 struct Moment {
   bool done = false;
   TimedPtr timed;
@@ -152,12 +152,12 @@ struct Item {
   std::function<void()> run;
   std::vector<Touch> touches;
   std::vector<Ticket> waits;
-  std::shared_ptr<Moment> moment;  // of an event's record
-  uint64_t cost = 0;  // on the virtual clock, as the next two
+  std::shared_ptr<Moment> moment;  // set when the item records an event
+  uint64_t cost = 0;  // this and the next two are for the virtual clock
   Engine engine = Engine::kCompute;
   HostCost host = HostCost::kLaunch;
   bool host_function = false;
-  bool book_keeping = false;  // done even if the device is lost
+  bool book_keeping = false;  // done even after the device is lost
 };
 
 struct Capture;
@@ -174,10 +174,10 @@ struct Stream {
   uint64_t pushed = 0, done = 0;
   bool busy = false;
   int polls = 0;
-  TimedPtr last;         // of what was given to it, on the virtual clock
-  uint64_t pace = 0;     // how often a drawn order takes it, besides once
+  TimedPtr last;         // its newest work on the virtual clock
+  uint64_t pace = 0;     // how many extra chances a drawn order gives it
   std::shared_ptr<Capture> capture;
-  std::vector<size_t> frontier;  // of a capture: the nodes that the next one comes after
+  std::vector<size_t> frontier;  // while captured: the nodes that the next one comes after
 };
 using StreamPtr = std::shared_ptr<Stream>;
 
@@ -191,24 +191,24 @@ struct Event {
   std::shared_ptr<Moment> moment;
   int polls = 0;
   std::string owner;
-  std::weak_ptr<Capture> capture;  // recorded in a capture: which, and after which nodes
+  std::weak_ptr<Capture> capture;  // the capture it was recorded in, and after which nodes
   std::vector<size_t> frontier;
 };
 
 void *add_stream(Context *, unsigned flags, int priority, Lock &);
 void remove_stream(void *handle, Lock &);
 std::vector<StreamPtr> blocking_streams(Context *, Lock &);
-StreamPtr stream_of(void *handle, Lock &);  // null for a handle that is none
-// give puts an item at the end of a stream: of its capture if it has one, and runs it at once if the order
-// says so. A null stream and a stream of another context are violations.
+StreamPtr stream_of(void *handle, Lock &);  // null if the handle is not a stream
+// give_item puts an item at the end of a stream, or of its capture if it has one, and runs it at once if the
+// order says so. A null stream and a stream of another context are violations.
 Result give_item(const StreamPtr &, Item, Lock &, Ticket *ticket = nullptr);
-void run_until(const Ticket &, Lock &);  // releases the lock meanwhile
-void wait_for(const Ticket &, Lock &);   // run_until for a host that waits: it moves the host's clock
+void run_until(const Ticket &, Lock &);  // releases the lock while it runs work
+void wait_for(const Ticket &, Lock &);   // run_until for a host that waits: also moves the host's clock
 void wait_for_stream(const StreamPtr &, Lock &);
 void wait_for_device(int device, Lock &);
 void wait_for_context(Context *, Lock &);
 bool device_busy(int device, Lock &);
-void draw_some(Lock &);  // of a drawn order: one item
+void draw_some(Lock &);  // in a drawn order: runs one item
 void streams_reset(Lock &);
 void events_reset(Lock &);
 void modules_reset(Lock &);
@@ -219,10 +219,10 @@ bool range_is_awaited(const RangePtr &, Lock &);  // whether an item that has no
 bool suppressed();
 void suppress(int on);
 uint64_t real_nanoseconds();
-// While a capture is under way, calls that could wait for the device are forbidden. Returns what such a call
-// has to answer.
+// While a capture is under way, calls that could wait for the device are forbidden. Returns the answer that
+// such a call must give.
 Result forbidden_by_capture(const char *function, Lock &);
-// What the legacy stream of a context has to answer beside a capture.
+// The answer that a context's legacy stream must give during a capture.
 Result legacy_forbidden(Context *, Lock &);
 void trim_pools_after_wait(Lock &);
 bool inside_host_function();
@@ -272,8 +272,8 @@ void virtual_leaks(Context *, Leaks *, Lock &);
 void graph_leaks(Leaks *, Lock &);
 void add_leak(Leaks *, const char *kind, const std::string &owner, uint64_t bytes);
 void note_context_leaks(const Leaks &);  // of a context that was destroyed
-void report_now(Lock &);                 // writes the report as of now
-// How a context's destruction takes everything with it.
+void report_now(Lock &);                 // writes the report in its present state
+// Destroying a context destroys everything in it.
 void drop_context_things(Context *, Lock &);
 void memory_drop(Context *, Lock &), streams_drop(Context *, Lock &), events_drop(Context *, Lock &),
     modules_drop(Context *, Lock &), pools_drop(Context *, Lock &), virtual_drop(Context *, Lock &);
@@ -293,11 +293,11 @@ std::map<std::string, uint64_t> all_calls();
 uint64_t board_peak(int device);
 void books_reset();
 void ipc_forget(uintptr_t at);
-void recover();  // a context that is destroyed takes the device's error with it
+void recover();  // clears the device's error, as destroying a context does
 
 }  // namespace standin
 
-// The way in of a function of the runtime, whose errors cudaGetLastError tells.
+// Begins a function of the runtime, whose errors cudaGetLastError returns.
 #define STANDIN_ENTER_RUNTIME()                                                         \
   do {                                                                                  \
     if (::standin::Result r_ = ::standin::enter(__func__, __builtin_return_address(0))) \

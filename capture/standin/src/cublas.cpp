@@ -1,7 +1,8 @@
-// cuBLAS and cuBLASLt: handles and matrix descriptions work; what multiplies is work on a stream, and does nothing.
+// cuBLAS and cuBLASLt: handles and matrix descriptions work; products are work on a stream that does nothing.
 //
-// The numbers come from the Python side, which computes whole ATen ops. What matters here is memory, and that is PyTorch's to ask
-// for: it gives each handle and stream a workspace of its own choice before any call, so that cuBLAS never allocates.
+// The numbers come from the Python side, which computes whole ATen ops. What matters here is memory, and
+// PyTorch asks for that: before any call it gives each handle and stream a workspace of its own choice, so
+// that cuBLAS never allocates.
 //
 //   figure                         value                               known from
 //   workspace of a cuBLAS handle   32 MiB at capability 9.0 and up     PyTorch's sources (CublasHandlePool.cpp); cuBLAS's documentation
@@ -14,8 +15,8 @@
 //   what an algorithm needs of it  0 here                              not public. No figure depends on it: PyTorch has allocated before
 //                                                                      it asks, and the answer only has to fit
 //
-// So a workspace is right as far as the card's capability and PyTorch's release are. The 32 MiB have not been compared with a
-// recording of a Hopper card.
+// So a workspace is right if the card's capability and PyTorch's release are. The 32 MiB have not been
+// compared with a recording of a Hopper card.
 //
 // Sources: NVIDIA's cuBLAS documentation (functions, statuses), PyTorch's sources (what it calls and allocates).
 #include <dlfcn.h>
@@ -39,7 +40,7 @@ struct Library {
 
 int enter_call(const char *function, const void *caller) {
   int e = enter(function, caller);
-  return e > 16 ? int(kFailed) : e;  // an injected cublasStatus_t as it is
+  return e > 16 ? int(kFailed) : e;  // an injected cublasStatus_t is returned unchanged
 }
 
 #define CUBLAS_ENTER()                                                       \
@@ -47,7 +48,7 @@ int enter_call(const char *function, const void *caller) {
     if (int r_ = enter_call(__func__, __builtin_return_address(0))) return r_; \
   } while (0)
 
-// check_workspace reports a workspace that is not what the documentation of cublasSetWorkspace asks for.
+// check_workspace reports a workspace that breaks the rules in the documentation of cublasSetWorkspace.
 int check_workspace(const char *function, const void *p, size_t size) {
   if (!size) return kOk;
   if (reinterpret_cast<uintptr_t>(p) % 256) {
@@ -55,7 +56,7 @@ int check_workspace(const char *function, const void *p, size_t size) {
     return kInvalid;
   }
   if (!is_device_memory(p, size)) {
-    violate("%s: the workspace is no device memory of %zu bytes", function, size);
+    violate("%s: the workspace is not %zu bytes of device memory", function, size);
     return kInvalid;
   }
   return kOk;
@@ -67,7 +68,7 @@ int work(const Library *handle, const char *function) {
   return launch_computed(handle->stream, function) ? int(kUnsupported) : int(kOk);
 }
 
-// The version of the cuBLASLt that the stand-in hides.
+// The version of the real cuBLASLt that the stand-in replaces.
 size_t hidden_version() {
   static size_t version = [] {
     size_t v = 0;
@@ -115,7 +116,7 @@ STANDIN_API int cublasSetStream_v2(Library *handle, void *stream) {
   CUBLAS_ENTER();
   if (!handle) return kInvalid;
   if (!is_stream(stream)) {
-    violate("cublasSetStream: %p is no stream", stream);
+    violate("cublasSetStream: %p is not a stream", stream);
     return kInvalid;
   }
   handle->stream = stream;
@@ -160,8 +161,8 @@ STANDIN_API int cublasSetSmCountTarget(Library *handle, int) {
   return handle ? int(kOk) : int(kInvalid);
 }
 
-// Everything that computes: the handle is always the first argument, and nothing else matters here. These are the functions that
-// PyTorch's CUDA libraries and its linear algebra call.
+// All functions that compute, of those that PyTorch's CUDA libraries and its linear algebra call. The handle
+// is always the first argument, and nothing else matters here.
 #define W(name)                                          \
   STANDIN_API int cublas##name(const Library *handle) { \
     CUBLAS_ENTER();                                      \
@@ -196,7 +197,7 @@ STANDIN_API size_t cublasLtGetVersion(void) { return hidden_version(); }
 STANDIN_API int cublasLtCreate(Library **handle) { return cublasCreate_v2(handle); }
 STANDIN_API int cublasLtDestroy(Library *handle) { return cublasDestroy_v2(handle); }
 
-// Descriptions of matrices and products are kept by the caller only; the stand-in has no use for their attributes.
+// The stand-in does not use the attributes of matrices and products, so their descriptions are empty.
 #define DESCRIPTION(Name)                              \
   STANDIN_API int cublasLt##Name##Create(void **out) { \
     CUBLAS_ENTER();                                    \

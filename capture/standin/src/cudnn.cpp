@@ -1,22 +1,24 @@
-// cuDNN: handles, descriptors and the calls of its older interface. cudnn_backend.cpp has the graph interface, through which PyTorch
-// runs convolutions; cudnn_rnn.cpp has recurrent networks.
+// cuDNN: handles, descriptors and the calls of its older interface. cudnn_backend.cpp has the graph
+// interface, through which PyTorch runs convolutions; cudnn_rnn.cpp has recurrent networks.
 //
-// The problem: on a GPU, PyTorch runs convolutions, batch norms and recurrent networks through cuDNN, which has its own path in
-// ATen: other ops, other saved tensors, workspaces. cuDNN itself cannot run on the stand-in: its statically linked CUDA runtime asks
-// the driver for cuGetExportTable, tables of functions that are not documented.
+// The problem: on a GPU, PyTorch runs convolutions, batch norms and recurrent networks through cuDNN, which
+// has its own path in ATen: other ops, other saved tensors, workspaces. cuDNN itself cannot run on the
+// stand-in: its statically linked CUDA runtime asks the driver for cuGetExportTable, tables of undocumented
+// functions.
 //
-// The way chosen: everything that describes (descriptors, plans, sizes) works; everything that computes is work on the handle's
-// stream which does nothing, as kernels are. The numbers come from the Python side, which computes whole ATen ops.
+// The solution: everything that describes (descriptors, plans, sizes) works; everything that computes is work
+// on the handle's stream that does nothing, like kernels. The numbers come from the Python side, which
+// computes whole ATen ops.
 //
-// What a closed library does inside has to be inferred, and the report says so ("inferred"):
+// What a closed library does inside can only be inferred, and the report says so ("inferred"):
 //
 //   figure                          rule here                                    source
 //   convolution workspace           4 bytes × inner dimension of its GEMM        cuDNN API documentation: IMPLICIT_PRECOMP_GEMM (and
 //     forward: C/g·R·S, data: K/g·R·S, filter: N·P·Q                             backward algorithm 1) keep "precomputed indices"; how
-//                                                                                many is not said. One for each step of the GEMM is ours
+//                                                                                many is not said; we assume one for each step of the GEMM
 //   the same, STANDIN_CUDNN=gemm    inner dimension × N·P·Q × element of 4 B     same page: GEMM stores the whole matrix; upper end
 //   the same, STANDIN_CUDNN=none    0                                            same page: IMPLICIT_GEMM needs none; lower end
-//   the same, STANDIN_CUDNN=64MiB   that size                                    what was seen on a card, say
+//   the same, STANDIN_CUDNN=64MiB   that size                                    for example, one seen on a card
 //   batch norm workspace, reserve   0                                            not documented
 //   dropout state                   16 bytes × threads of the card               one random state for each thread; size not documented
 //   RNN work and reserve space      see cudnn_rnn.cpp                            not documented
@@ -44,7 +46,7 @@ void *stream_of(const void *handle) { return handle ? static_cast<const Library 
 int enter_call(const char *function, const void *caller) {
   int e = enter(function, caller);
   if (!e) return kOk;
-  return e >= 1000 ? e : kExecutionFailed;  // an injected cudnnStatus_t as it is
+  return e >= 1000 ? e : kExecutionFailed;  // an injected cudnnStatus_t is returned unchanged
 }
 
 int work(const void *handle, const char *what) { return launch_computed(stream_of(handle), what) ? int(kUnsupported) : int(kOk); }
@@ -79,7 +81,7 @@ uint64_t convolution_workspace(Pass pass, const Dims &x, const Dims &w, const Di
 
 namespace {
 
-// The version of the library that the stand-in hides.
+// The version of the real library that the stand-in replaces.
 size_t hidden_version() {
   static size_t version = [] {
     size_t v = 0;
@@ -112,8 +114,8 @@ int destroy(T *p) {
   return kOk;
 }
 
-// What cudnnGetConvolution*Algorithm_v7 and cudnnFindConvolution*AlgorithmEx answer, for the three passes alike. The fields are those
-// of cudnnConvolutionFwdAlgoPerf_t in cuDNN's documentation.
+// What cudnnGetConvolution*Algorithm_v7 and cudnnFindConvolution*AlgorithmEx return, for each of the three
+// passes. The fields are those of cudnnConvolutionFwdAlgoPerf_t in cuDNN's documentation.
 struct Performance {
   int algorithm, status;
   float time;
@@ -188,7 +190,7 @@ STANDIN_API int cudnnSetStream(Library *handle, void *stream) {
   CUDNN_ENTER();
   if (!handle) return kBadParameter;
   if (!is_stream(stream)) {
-    violate("cudnnSetStream: %p is no stream", stream);
+    violate("cudnnSetStream: %p is not a stream", stream);
     return kBadParameter;
   }
   handle->stream = stream;
@@ -261,7 +263,7 @@ STANDIN_API int cudnnSetConvolutionGroupCount(Described *d, int groups) {
   return kOk;
 }
 
-// Settings on which no figure of the stand-in depends.
+// Settings that change no figure of the stand-in.
 #define ACCEPT(name)              \
   STANDIN_API int name(void *d) { \
     CUDNN_ENTER();                \
@@ -395,7 +397,7 @@ STANDIN_API int cudnnSetDropoutDescriptor(Described *d, void *handle, float, voi
   if (!d) return kBadParameter;
   if (!states) return kOk;  // no dropout
   if (!is_device_memory(states, size)) {
-    violate("cudnnSetDropoutDescriptor: its state is no device memory of %zu bytes", size);
+    violate("cudnnSetDropoutDescriptor: its state is not %zu bytes of device memory", size);
     return kBadParameter;
   }
   launch(stream_of(handle), __func__);  // fills the state, which nobody reads
@@ -403,7 +405,7 @@ STANDIN_API int cudnnSetDropoutDescriptor(Described *d, void *handle, float, voi
 }
 ACCEPT(cudnnRestoreDropoutDescriptor)
 
-// Both sizes from the probabilities [T, B, classes] and the longest of the labels.
+// Computes the size from the probabilities [T, B, classes] and the length of the longest label.
 static int ctc_workspace(const Described *probabilities, const int *lengths, size_t *size) {
   if (!probabilities || probabilities->dims.size() < 3 || !size) return kBadParameter;
   note_inferred("cuDNN CTC loss workspace");

@@ -1,4 +1,4 @@
-// What the files of the cuDNN stand-in share. cudnn.cpp says how the parts fit together.
+// Shared by the files of the cuDNN stand-in. cudnn.cpp says how the parts fit together.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ enum Status : int {
 struct Library;                     // what cudnnCreate makes
 void *stream_of(const void *handle);
 
-// enter_call counts a call and returns what it has to answer at once, kOk for "go on".
+// enter_call counts a call. If it returns anything but kOk, the call must return that.
 int enter_call(const char *function, const void *caller);
 
 // work launches a kernel that writes numbers.
@@ -32,7 +32,7 @@ int work(const void *handle, const char *what);
     if (int r_ = ::standin::cudnn::enter_call(__func__, __builtin_return_address(0))) return r_; \
   } while (0)
 
-// The bytes of an element of a cudnnDataType_t, 0 for a type that the stand-in does not know.
+// The size of an element of a cudnnDataType_t in bytes, 0 for a type that the stand-in does not know.
 size_t type_size(int type);
 
 using Dims = std::vector<int64_t>;

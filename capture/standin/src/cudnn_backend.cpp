@@ -1,18 +1,20 @@
 // cuDNN's graph interface (cudnnBackend*): descriptors with attributes, from operations to a plan that can be executed.
 //
-// A program describes tensors and operations, joins them into a graph, asks a heuristic which engines could run it, makes a plan of
-// one of them, and executes the plan on pointers. PyTorch does so for convolutions and for cuDNN's attention.
+// A program describes tensors and operations, joins them into a graph, asks a heuristic which engines could
+// run it, makes a plan for one of them, and executes the plan on pointers. PyTorch does so for convolutions
+// and for cuDNN's attention.
 //
-// A descriptor here is a bag of attributes: what was set can be got. Few attributes mean anything to the stand-in: the dimensions of
-// a convolution's tensors (for its workspace), and the chain from plan to engine configuration to engine to graph. Each graph has
-// one engine, with index 0, no knobs and no notes (it is deterministic and uses no tensor cores, so that no filter of the caller
-// drops it). So new kinds of operations need nothing new here.
+// A descriptor here is a bag of attributes: what was set can be read back. The stand-in uses few of them: the
+// dimensions of a convolution's tensors (for its workspace), and the chain from plan to engine configuration
+// to engine to graph. Each graph has one engine, with index 0, no knobs and no notes (it is deterministic and
+// uses no tensor cores, so that no filter of the caller drops it). So new kinds of operations need nothing
+// new here.
 //
-// A descriptor that is put into another one is shared, not copied: cuDNN demands that it is finalized before, and then it does not
-// change. It lives on when its owner destroys it.
+// A descriptor that is put into another one is shared, not copied: cuDNN requires that it is finalized first,
+// and after that it does not change. It lives on when its owner destroys it.
 //
-// Sources: the cuDNN backend API in NVIDIA's documentation. Numbers of attributes as that API numbers them; the calls that PyTorch
-// makes in the order of its operations confirm those that are used.
+// Sources: the cuDNN backend API in NVIDIA's documentation. Attributes have that API's numbers; the order in
+// which PyTorch sets them confirms the ones we use.
 #include <cstring>
 #include <map>
 #include <memory>
@@ -138,7 +140,7 @@ Dims dims_of(const Ref &operation, int name) {
   return t ? t->dims() : Dims();
 }
 
-// The operations of the graph behind an engine.
+// The operations in an engine's graph.
 std::vector<Ref> operations(const Ref &engine) {
   Ref graph = engine ? engine->reference(kEngineGraph) : nullptr;
   const Value *v = graph ? graph->find(kGraphOperations) : nullptr;
@@ -166,7 +168,7 @@ uint64_t workspace(const Ref &engine) {
   return sum;
 }
 
-// finalize fills in what the library itself knows of a descriptor.
+// finalize fills in the attributes that the library itself sets.
 int finalize(State &s) {
   switch (s.kind) {
     case kGraph: s.set_number(kGraphEngines, 1); break;
@@ -201,7 +203,7 @@ int finalize(State &s) {
   return kOk;
 }
 
-// Attributes of the library's own that may have no elements.
+// Attributes set by the library that may have no elements.
 bool is_empty_list(int name) {
   switch (name) {
     case kConfigurationKnobs: case kEngineKnobs: case kEngineNumericalNotes: case kEngineLayouts: case kEngineBehaviorNotes: return true;
@@ -255,7 +257,7 @@ STANDIN_API int cudnnBackendFinalize(Descriptor *d) {
   return d ? finalize(*d->state) : int(kBadParameter);
 }
 
-// The caller makes the descriptors that it asks for; they are filled.
+// For descriptors, the caller passes ones it has made, and we fill them in.
 STANDIN_API int cudnnBackendGetAttribute(const Descriptor *d, int name, int type, int64_t wanted, int64_t *count, void *elements) {
   CUDNN_ENTER();
   if (!d) return kBadParameter;
@@ -298,7 +300,7 @@ STANDIN_API int cudnnBackendExecute(void *handle, const Descriptor *plan, const 
   uint64_t size = uint64_t(plan->state->first<int64_t>(kPlanWorkspace));
   void *workspace = pack->state->first<void *>(kPackWorkspace);
   if (size && !is_device_memory(workspace, size)) {
-    violate("%s: its workspace is no device memory of %llu bytes", what, static_cast<unsigned long long>(size));
+    violate("%s: its workspace is not %llu bytes of device memory", what, static_cast<unsigned long long>(size));
     return kBadParameter;
   }
   const Value *pointers = pack->state->find(kPackPointers);
@@ -306,7 +308,7 @@ STANDIN_API int cudnnBackendExecute(void *handle, const Descriptor *plan, const 
     void *p;
     memcpy(&p, pointers->bytes.data() + size_t(i) * 8, 8);
     if (p && !is_device_memory(p, 1)) {
-      violate("%s: tensor %lld of its pack is no device memory", what, static_cast<long long>(i));
+      violate("%s: tensor %lld of its pack is not in device memory", what, static_cast<long long>(i));
       return kBadParameter;
     }
   }

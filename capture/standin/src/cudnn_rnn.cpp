@@ -1,16 +1,18 @@
-// cuDNN's recurrent networks: where the weights of each gate lie, and how much memory a pass asks for.
+// cuDNN's recurrent networks: where the weights of each gate are, and how much memory a pass asks for.
 //
-// PyTorch keeps the weights of an RNN in one buffer and asks cuDNN where in it each gate's matrix and bias are. It demands that the
-// gates of a matrix lie one after the other. The order here: for each layer and direction the input matrices of all gates, then
-// their recurrent matrices, then a projection; after all matrices the biases in the same order. cuDNN's documentation fixes neither;
-// only sums of sizes can be compared with a GPU, and those are the parameters'.
+// PyTorch keeps the weights of an RNN in one buffer and asks cuDNN where in it each gate's matrix and bias
+// are. It requires that the gates of a matrix follow one another. The order here: for each layer and
+// direction the input matrices of all gates, then their recurrent matrices, then a projection; after all
+// matrices the biases in the same order. cuDNN's documentation does not fix the order; only sums of sizes can
+// be compared with a GPU, and those are the parameters'.
 //
-// Work and reserve space are not documented, and the report says that they are inferred. The rule: the reserve keeps for each step,
-// layer and direction the gates and the state (and a cell for LSTM), which the backward pass needs; the work space holds the gates of
-// one layer for all steps. With T steps, B sequences, H hidden and G gates, that is T·B·H·(G+1 or G+2) and T·B·H·G elements.
+// Work and reserve space are not documented, and the report calls them inferred. The rule: for each step,
+// layer and direction, the reserve keeps the gates and the state (and a cell for LSTM), which the backward
+// pass needs; the work space holds the gates of one layer for all steps. With T steps, B sequences, H hidden
+// and G gates, that is T·B·H·(G+1 or G+2) and T·B·H·G elements.
 #include "cudnn.h"
 
-// Tensor descriptors are cudnn.cpp's.
+// Defined in cudnn.cpp.
 extern "C" int cudnnSetTensorNdDescriptor(void *descriptor, int type, int n, const int *dims, const int *strides);
 
 namespace standin {
@@ -99,7 +101,7 @@ STANDIN_API int cudnnGetRNNWeightSpaceSize(void *, const Network *n, size_t *siz
   return kOk;
 }
 
-// A linear layer is a gate: the input matrices have the first numbers, the recurrent ones the next, a projection the last.
+// The linear layers are the gates: first the input matrices, then the recurrent ones, last a projection.
 STANDIN_API int cudnnGetRNNWeightParams(void *, const Network *n, int pseudo, size_t, void *weights, int linear, void *matrix_type,
                                         void **matrix, void *bias_type, void **bias) {
   CUDNN_ENTER();
@@ -117,7 +119,7 @@ STANDIN_API int cudnnGetRNNWeightParams(void *, const Network *n, int pseudo, si
   } else if (linear == 2 * g && n->projects()) {
     at += g * h * (columns + n->output());
     rows = n->output(), columns = h;
-  } else if (linear == 2 * g) {  // the projection of a network without one
+  } else if (linear == 2 * g) {  // asks for a projection, but the network has none
     *matrix = *bias = nullptr;
     return kOk;
   } else {

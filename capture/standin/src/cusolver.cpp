@@ -1,7 +1,8 @@
 // cuSOLVER and cuSPARSE: handles only.
 //
-// PyTorch makes a handle before it knows whether a library can do what it wants, so handles have to work. Everything else is left to
-// the generated stubs, which refuse with the library's own code for "not supported" and are named in the report.
+// PyTorch makes a handle before it knows whether a library can do what it wants, so handles have to work. The
+// generated stubs answer everything else with the library's own code for "not supported", and the report
+// names them.
 #include "standin.h"
 
 namespace standin {

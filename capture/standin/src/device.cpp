@@ -1,9 +1,9 @@
 // Devices: properties, attributes and versions.
 //
-// cudaDeviceProp is written from the list of its fields in the CUDA Runtime API's public documentation, in
-// that order. CUDA 12 has some that CUDA 13 dropped and lacks some that CUDA 13 has; the sizes are what
-// PyTorch's binaries pass: 1032 bytes for CUDA 12 (under the name cudaGetDeviceProperties_v2), 1008 for
-// CUDA 13. That torch prints right values in both is the check, and a test.
+// cudaDeviceProp follows the list of its fields in the CUDA Runtime API's public documentation, in that
+// order. CUDA 12 has some that CUDA 13 dropped and lacks some that CUDA 13 added. The sizes are what
+// PyTorch's binaries pass: 1032 bytes for CUDA 12 (under the name cudaGetDeviceProperties_v2), 1008 for CUDA
+// 13. A test checks that torch prints the right values with both.
 #include <cstdio>
 #include <cstring>
 
@@ -13,7 +13,7 @@ namespace standin {
 
 namespace {
 
-// What both versions have, in the order in which both have it.
+// The fields that both versions have, in the same order.
 #define STANDIN_BEGINNING                   \
   char name[256];                           \
   char uuid[16];                            \

@@ -2,8 +2,7 @@
 // cuGetProcAddress).
 //
 // The driver's own answer depends on the CUDA version that the caller names, since some functions have
-// several forms. Those that the stand-in has exist in one form each, and that one is found under the plain
-// name.
+// several forms. The stand-in has one form of each, found under the plain name.
 #include <dlfcn.h>
 
 #include <cstring>
@@ -24,7 +23,7 @@ void *self() {
   return handle;
 }
 
-// Whether a symbol is this library's own or its stubs', and not one of a real driver's further down the search order.
+// A symbol of this library or its stubs; not one of a real driver further down the search order.
 void *own(const std::string &name) {
   void *f = self() ? dlsym(self(), name.c_str()) : nullptr;
   Dl_info ours, theirs, stubs;
@@ -42,7 +41,7 @@ void *find(const char *name) {
 Result entry(const char *name, void **out, int *status) {
   if (!name || !out) return kInvalidValue;
   *out = find(name);
-  if (status) *status = *out ? 0 : 1;  // found, or not there
+  if (status) *status = *out ? 0 : 1;  // 0 found, 1 not found
   if (!*out) note_missing(name);
   return kSuccess;
 }

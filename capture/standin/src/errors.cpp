@@ -1,6 +1,6 @@
 // Errors: names and texts, and the runtime's last error of each thread.
 //
-// Names and texts are those of the public documentation, since PyTorch and gmemtop print them and programs
+// Names and texts come from the public documentation, since PyTorch and gmemtop print them and programs
 // compare them.
 #include "core.h"
 

@@ -1,15 +1,16 @@
 // Events: marks in a stream's queue.
 //
-// A record puts an item at the end of the stream; whoever waits for the event waits for that item. In the
-// late order an event that is only asked for (cudaEventQuery) stays not ready until it was asked
-// STANDIN_POLLS times, since a program may wait that way and a real device would come to the end some time.
+// Recording an event puts an item at the end of the stream; waiting for the event means waiting for that
+// item. In the late order, an event that is only queried (cudaEventQuery) stays "not ready" until it has been
+// queried STANDIN_POLLS times: a program may wait by polling, and a real device would get there some time.
 //
-// PyTorch's caching allocator asks its events while it holds its own lock. Work is Python, and lets go of the
-// interpreter's lock now and then; a thread that takes that and then frees a tensor waits for the allocator's
-// lock for ever. So what the allocator asks runs nothing: a device would not have waited for it either.
+// PyTorch's caching allocator queries its events while it holds its own lock. If such a query ran work, which
+// is Python and now and then releases the interpreter lock, another thread could take that lock, free a
+// tensor and wait for the allocator's lock: a deadlock. So the allocator's queries run nothing. On a device
+// they would not wait either.
 //
-// An event of another process (IPC) is always over: the process that hands it out does the work first. A real
-// device could have been that quick, and no order that a program may rely on is lost.
+// An event from another process (IPC) has always passed: the process that hands it out does the work first. A
+// real device could have been that quick, and every order that a program may rely on still holds.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -68,11 +69,11 @@ Result record(void *handle, void *stream, const char *function) {
   StreamPtr s = stream_of(stream, lock);
   if (!e) return kInvalidHandle;
   if (!s) {
-    violate("%s on a stream that does not exist", function);
+    violate("%s with a stream that does not exist", function);
     return kInvalidHandle;
   }
   if (s->context != e->context) {
-    violate("%s: the event is of device %d and the stream of device %d", function, e->device, s->device);
+    violate("%s: the event is on device %d and the stream on device %d", function, e->device, s->device);
     return kInvalidHandle;
   }
   e->recorded = true;
@@ -109,7 +110,7 @@ Result wait(void *stream, void *handle, const char *function) {
   }
   if (auto capture =
           e->capture
-              .lock()) {  // the stream joins the capture, or takes the event's nodes as what comes before
+              .lock()) {  // the stream joins the capture, or its next nodes come after the event's
     if (s->capture && s->capture != capture) {
       s->capture->invalid = capture->invalid = true;
       return kCaptureMerge;
@@ -198,7 +199,7 @@ Result elapsed(float *ms, void *from, void *to, const char *function) {
   return kSuccess;
 }
 
-// cudaIpcEventHandle_t: nothing but a mark, since what is handed out is over.
+// cudaIpcEventHandle_t: nothing but a mark, since an event has passed before it is handed out.
 struct EventHandle {
   uint64_t mark;
   char rest[56];

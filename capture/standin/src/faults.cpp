@@ -1,11 +1,11 @@
-// Faults: the way in of every call. It counts the call, ends it if a test asked for that, and answers for a
-// device that is lost.
+// Faults: how every call begins. It counts the call, makes it fail if a test asked for that, and returns the
+// error of a lost device.
 //
-// STANDIN_FAIL=cudaMalloc:3=2,cuLaunchKernel:900=719 makes the third cudaMalloc answer 2 (out of memory), and
-// so on. The function
-// "*" stands for every call but those that only describe the machine. An answer that is fatal on a real
-// device (214, which is an uncorrectable memory error, and all from 700 on) is answered by every later call,
-// too: the device is lost, as the CUDA documentation of these errors says, until its context is destroyed.
+// STANDIN_FAIL=cudaMalloc:3=2,cuLaunchKernel:900=719 makes the third cudaMalloc return 2 (out of memory), and
+// so on. The function "*" stands for every call except those that only describe the machine. After an error
+// that is fatal on a real device (214, an uncorrectable memory error, and all from 700 on), every later call
+// returns it too: as the CUDA documentation of these errors says, the device is lost until its context is
+// destroyed.
 #include <dlfcn.h>
 
 #include <cstdio>
@@ -27,7 +27,7 @@ struct Injection {
 struct Faults {
   std::mutex mutex;
   std::map<std::string, uint64_t> calls;
-  uint64_t all = 0;  // without queries
+  uint64_t all = 0;  // all calls except queries
   std::vector<Injection> injections;
   bool parsed = false;
   std::atomic<int> lost{0};
@@ -51,7 +51,7 @@ void parse(Faults &f, const char *text) {
     if (sscanf(one.c_str(), "%127[^:]:%ld=%d", function, &n, &answer) == 3)
       f.injections.push_back({function, n, answer});
     else if (!one.empty())
-      fprintf(stderr, "stand-in GPU: STANDIN_FAIL has %s where FUNCTION:N=ANSWER is wanted\n", one.c_str());
+      fprintf(stderr, "stand-in GPU: STANDIN_FAIL has %s; write FUNCTION:N=ANSWER\n", one.c_str());
     at = comma + 1;
   }
   f.parsed = true;
@@ -79,7 +79,7 @@ Result injected(Faults &f, const char *function, bool query) {
 
 Result enter(const char *function, const void *caller) {
   if (caller) caller_address = caller;
-  if (inside_host_function()) violate("a host function calls %s: it may not call CUDA", function);
+  if (inside_host_function()) violate("a host function calls %s, but may not call CUDA", function);
   Faults &f = faults();
   std::lock_guard<std::mutex> hold(f.mutex);
   if (!f.parsed) parse(f, setting("STANDIN_FAIL"));
@@ -97,7 +97,7 @@ Result query(const char *function) {
   return injected(f, function, true);
 }
 
-// Names are kept by address, since dladdr waits for whoever loads a library.
+// Names are cached by address, since dladdr waits while another thread loads a library.
 const char *caller_library() {
   static auto *names = new std::map<const void *, std::string>;
   static auto *mutex = new std::mutex;
@@ -122,7 +122,7 @@ void lose(Result why) {
 
 Result lost() { return faults().lost; }
 
-// A context that is destroyed takes the error with it.
+// Destroying a context clears the error.
 void recover() { faults().lost = 0; }
 
 void faults_reset() {
@@ -131,7 +131,7 @@ void faults_reset() {
   f.calls.clear();
   f.all = 0;
   f.injections.clear();
-  f.parsed = true;  // what the environment says is for the process as it began
+  f.parsed = true;  // the environment's faults are only for the process as it began
   f.lost = 0;
 }
 

@@ -1,16 +1,16 @@
-// Graphs: streams that are captured instead of run, and what was captured, run again and again.
+// Graphs: work of streams that is captured instead of run, and then run again and again.
 //
-// While a stream is captured, its items become nodes, each after the nodes that the stream's last item and
-// the events it waited for stand for. A second stream joins the capture by waiting for an event of it, and
-// has to be joined back before the capture ends, as the CUDA programming guide says. A launch runs the nodes
-// as work of one stream: at once and late in the order of capture, and in a drawn order in any order that the
-// dependencies allow, so that one that is missing shows.
+// While a stream is captured, its items become nodes. Each comes after the node of the stream's last item and
+// the nodes of the events that the stream waited for. A second stream joins the capture by waiting for one of
+// its events, and must be joined back before the capture ends, as the CUDA programming guide says. A launch
+// runs the nodes as work of one stream: in the orders "once" and "late" as captured, and in a drawn order in
+// any order that the dependencies allow, so that a missing dependency shows.
 //
-// A capture forbids what CUDA forbids: waiting for a captured stream or event, what might touch the device
-// behind the capture's back (allocating and freeing, unless the thread asked for the relaxed mode), and the
-// legacy stream beside blocking streams. The capture is then invalid. Graphs are made by capture only; nodes
-// that a program adds by itself, conditional ones among them, are refused. To capture or launch a node takes
-// constant time, to end a capture linear in nodes and dependencies.
+// A capture forbids what CUDA forbids: waiting for a captured stream or event, calls that might touch the
+// device behind the capture's back (allocating and freeing, unless the thread asked for the relaxed mode),
+// and the legacy stream beside blocking streams. Breaking a rule invalidates the capture. Graphs are made by
+// capture only; nodes that a program adds itself, including conditional ones, are refused. Capturing or
+// launching a node takes constant time; ending a capture is linear in nodes and dependencies.
 #include <unistd.h>
 #include <sys/syscall.h>
 
@@ -32,7 +32,7 @@ struct Object {
   }
 };
 
-struct Handle {  // a graph, or one that was instantiated
+struct Handle {  // a graph or an instantiated graph
   std::shared_ptr<Graph> graph;
   std::vector<std::shared_ptr<Object>> objects;
   std::string owner;
@@ -80,7 +80,7 @@ Result begin(void *stream, int mode) {
   return kSuccess;
 }
 
-// Whether all nodes come before the last ones of the stream that the capture began in.
+// Whether all nodes lead to the last ones of the stream in which the capture began.
 bool joined(const Capture &c) {
   auto &nodes = c.graph->nodes;
   std::vector<bool> seen(nodes.size());
@@ -144,7 +144,7 @@ Result instantiate(void **out, void *graph) {
   Lock lock(core());
   Handle *g = known(graph, false);
   if (!g) {
-    violate("a graph is instantiated that does not exist, or was destroyed");
+    violate("a graph that does not exist, or was destroyed, is instantiated");
     return kInvalidValue;
   }
   auto *e = new Handle(*g);
@@ -156,7 +156,7 @@ Result instantiate(void **out, void *graph) {
   return kSuccess;
 }
 
-// An order of the nodes that the dependencies allow: that of capture, or one that is drawn.
+// An order of the nodes that the dependencies allow: the order of capture, or a drawn one.
 std::vector<size_t> order(const Graph &g) {
   size_t n = g.nodes.size();
   std::vector<size_t> result(n);
@@ -189,7 +189,7 @@ Result launch_graph(void *exec, void *stream) {
   Handle *e = known(exec, true);
   StreamPtr s = stream_of(stream, lock);
   if (!e || !s) {
-    violate("a graph is launched that does not exist, or into a stream that does not");
+    violate("a graph that does not exist is launched, or a graph into a stream that does not exist");
     return kInvalidHandle;
   }
   std::shared_ptr<Graph> g = e->graph;
@@ -208,7 +208,7 @@ Result destroy(void *h, bool executable) {
     Lock lock(core());
     Handle *g = known(h, executable);
     if (!g) {
-      violate("a graph is destroyed that does not exist, or was destroyed before");
+      violate("a graph that does not exist, or was destroyed before, is destroyed");
       return kInvalidValue;
     }
     objects = std::move(g->objects);
@@ -255,7 +255,7 @@ Result forbidden_by_capture(const char *, Lock &) {
   return kSuccess;
 }
 
-// The legacy stream waits for all blocking streams: beside a capture of one it cannot be used.
+// The legacy stream waits for all blocking streams, so it cannot be used while one of them is captured.
 Result legacy_forbidden(Context *context, Lock &) {
   for (auto &c : graphs().captures)
     for (auto &s : c->joined)
@@ -307,7 +307,7 @@ STANDIN_API int cudaStreamIsCapturing(void *s, int *status) {
   STANDIN_ENTER_RUNTIME();
   return keep_error(info(s, status, nullptr, nullptr, nullptr, nullptr, nullptr));
 }
-// Before CUDA 13 it has three arguments, and what lies behind them is not the caller's.
+// Before CUDA 13 callers pass only the first three arguments; the others are garbage.
 STANDIN_API int cudaStreamGetCaptureInfo(void *s, int *status, unsigned long long *id, void **g,
                                          const void ***d, const void **e, size_t *n) {
   STANDIN_ENTER_RUNTIME();

@@ -1,12 +1,12 @@
-// IPC: memory and events of one process in another.
+// IPC: using the memory and events of one process in another.
 //
-// cudaMalloc's memory is private to its process until it is handed out. Then its bytes move into a file in
-// memory, which takes the same addresses, and the handle names the process, the file's descriptor and the
-// size. Another process of the same user opens it through /proc/PID/fd and sees the same bytes. A handle's 64
-// bytes hold a mark, so that others are refused.
+// cudaMalloc's memory is private to its process until it is handed out. Then its bytes move into a memfd that
+// is mapped at the same addresses, and the handle names the process, the file's descriptor and the size.
+// Another process of the same user opens it through /proc/PID/fd and sees the same bytes. A handle's 64 bytes
+// hold a mark, so that handles of other origin are refused.
 //
-// An event that is handed out is over: the work before it is done first (events.cpp says why that is a legal
-// order).
+// An event has passed before it is handed out: the work before it is done first (events.cpp says why that is
+// a legal order).
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -30,7 +30,7 @@ struct MemoryHandle {
 };
 static_assert(sizeof(MemoryHandle) == 64, "cudaIpcMemHandle_t has 64 bytes");
 
-std::map<uintptr_t, int> &files() {  // of what was handed out, by address
+std::map<uintptr_t, int> &files() {  // the files of memory that was handed out, by address
   static auto *f = new std::map<uintptr_t, int>;
   return *f;
 }
@@ -68,7 +68,7 @@ Result hand_out(MemoryHandle *out, void *p) {
 Result open_handle(void **out, const MemoryHandle &h) {
   if (!out || h.mark != kMark || !h.size) return kInvalidValue;
   if (h.pid == getpid())
-    return kInvalidValue;  // as the documentation has it: not in the process that handed it out
+    return kInvalidValue;  // the documentation forbids this in the process that handed it out
   char path[64];
   snprintf(path, sizeof path, "/proc/%d/fd/%d", h.pid, h.file);
   int f = open(path, O_RDWR | O_CLOEXEC);
@@ -100,7 +100,7 @@ Result close_handle(void *p) {
   Lock lock(core());
   RangePtr r = range_of(p, lock);
   if (!r || !r->ipc || r->at != reinterpret_cast<uintptr_t>(p)) {
-    violate("memory of another process is closed that was not opened, or was closed before");
+    violate("memory of another process that was not opened, or was closed before, is closed");
     return kInvalidValue;
   }
   wait_for_device(r->device, lock);
@@ -112,7 +112,7 @@ Result close_handle(void *p) {
 
 }  // namespace
 
-// A range that goes takes its file with it. Processes that have it open keep the bytes.
+// Closes the file of a range that is freed. Processes that have it open keep the bytes.
 void ipc_forget(uintptr_t at) {
   auto i = files().find(at);
   if (i == files().end()) return;

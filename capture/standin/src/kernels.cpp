@@ -1,8 +1,8 @@
 // Kernels: registration, modules and launches.
 //
 // Kernels of libraries are counted and do nothing. With STANDIN_COMPUTE the Python side computes what an op's
-// kernels would; a kernel that nobody computes (one that triton or nvrtc compiled, launched outside of an op)
-// is then refused, since what follows would be wrong numbers.
+// kernels would; a kernel that nothing computes (one that triton or nvrtc compiled, launched outside an op)
+// is then refused, since wrong numbers would follow.
 //
 // gmemtop's own three kernels (replay/cuda/kernels.ptx) are written out here and really run, by name: they
 // fill memory with a pattern, check it, and touch it for a while.
@@ -39,7 +39,7 @@ struct Kernels {
   std::map<void *, std::unique_ptr<Module>> modules;
   std::set<void *> functions;
   std::map<const void *, std::vector<char> *> symbols;
-  std::unordered_map<const void *, const char *> names;  // of programs' kernels, by the address of their stub
+  std::unordered_map<const void *, const char *> names;  // kernels of programs, by the address of their stub
 };
 
 Kernels &kernels() {
@@ -63,14 +63,14 @@ bool computing() {
   return c && *c && strcmp(c, "0");
 }
 
-// The word at g of a pattern, least byte first; kernels.ptx has the same.
+// Word g of a pattern, least byte first; the same as in kernels.ptx.
 [[gnu::always_inline]] inline uint64_t pattern(uint64_t seed, uint64_t g) {
   uint64_t x = seed + g * 0x9e3779b97f4a7c15ull;
   x ^= x >> 29, x *= 0xbf58476d1ce4e5b9ull;
   return x ^ x >> 32;
 }
 
-// Whole words first: a plan is gigabytes, and a call for each word would be most of what its check takes.
+// Whole words first: a plan has gigabytes, and a call for each word would take most of the time of a check.
 void fill(unsigned char *p, uint64_t size, uint64_t seed) {
   uint64_t i = 0;
   for (; i + 8 <= size; i += 8) {
@@ -96,7 +96,7 @@ uint64_t differing(const unsigned char *p, uint64_t size, uint64_t seed) {
   return wrong;
 }
 
-// Gives one of our own kernels, with its arguments as they are now.
+// Launches one of our own kernels, with its arguments as they are now.
 Result launch_own(const Function &f, void *stream, void **params) {
   uint64_t a[8] = {};
   int n = f.what == What::kFill ? 3 : f.what == What::kCheck ? 5 : 7;
@@ -149,7 +149,7 @@ Result launch_function(void *function, Dimensions grid, Dimensions block, void *
   {
     Lock lock(core());
     if (!kernels().functions.count(function)) {
-      violate("%s of a function that does not exist, or whose module was unloaded", call);
+      violate("%s with a function that does not exist, or whose module was unloaded", call);
       return kInvalidHandle;
     }
     f = *static_cast<Function *>(function);
@@ -165,8 +165,8 @@ Result launch_function(void *function, Dimensions grid, Dimensions block, void *
   return kSuccess;
 }
 
-// Gives a kernel of a library. The Python side suppresses those of ops that it computes; any other would
-// leave its numbers unwritten. torch.cuda._sleep's kernel has no numbers.
+// Launches a kernel of a library. The Python side suppresses the kernels of ops that it computes; any other
+// would leave its numbers unwritten. torch.cuda._sleep's kernel writes none.
 Result launch_library(const void *host, void *stream) {
   if (computing() && !suppressed()) {
     std::string name;
@@ -247,9 +247,9 @@ struct FunctionAttributes {
   int max_threads, registers, ptx, binary, cache, max_dynamic, carveout, rest[12];
 };
 
-// The binary of a kernel that a card runs. PyTorch's wheels hold kernels for capabilities 5.0, 6.0, 7.0, 7.5, 8.0, 8.6, 9.0, 10.0 and
-// 12.0 (TORCH_CUDA_ARCH_LIST in its release scripts), so a card of 8.9 runs those for 8.6. CUB looks its tuning up by this number and
-// refuses one that it was not compiled for.
+// Which of a kernel's binaries a card runs. PyTorch's wheels hold kernels for capabilities 5.0, 6.0, 7.0,
+// 7.5, 8.0, 8.6, 9.0, 10.0 and 12.0 (TORCH_CUDA_ARCH_LIST in its release scripts), so a card of 8.9 runs
+// those for 8.6. CUB looks up its tuning by this number and refuses one that it was not compiled for.
 int binary_version(const Card &c) {
   if (c.major == 7) return c.minor < 5 ? 70 : 75;
   if (c.major == 8) return c.minor < 6 ? 80 : 86;
@@ -268,7 +268,7 @@ Result attributes(FunctionAttributes *out) {
   return kSuccess;
 }
 
-// What a call of <<<>>> puts away for the launch that follows on the same thread.
+// What a call with <<<>>> keeps for the launch that follows on the same thread.
 struct Configuration {
   Dimensions grid, block;
   size_t shared;
@@ -319,7 +319,7 @@ STANDIN_API void __cudaRegisterFunction(void **, const char *host, char *, const
   Lock lock(core());
   kernels().names[host] = name ? name : "?";
 }
-// Called while a library is loaded, under the loader's lock: it must not wait for the core's.
+// Called while a library is loaded, under the loader's lock, so it must not wait for core().
 STANDIN_API void __cudaRegisterVar(void **, char *host, char *, const char *, int, size_t size, int, int) {
   std::lock_guard<std::mutex> hold(variables_mutex());
   variables()[host] = size;
@@ -433,7 +433,7 @@ STANDIN_API int cuModuleUnload(void *m) {
   Lock lock(core());
   auto i = kernels().modules.find(m);
   if (i == kernels().modules.end()) {
-    violate("a module is unloaded that does not exist, or was unloaded before");
+    violate("a module that does not exist, or was unloaded before, is unloaded");
     return kInvalidHandle;
   }
   forget(i->second.get());

@@ -1,11 +1,12 @@
-// Memory: what is allocated, on devices and pinned on the host, and who may touch it when.
+// Memory: what is allocated on devices and pinned on the host, and when work may touch it.
 //
-// Every allocation is a Range, found by any address inside of it in logarithmic time. Work that is queued
-// keeps the ranges that it touches, not their addresses: if a range was freed meanwhile, the work is at
-// fault, even where something else lies there now.
+// Every allocation is a Range, found by any address inside it in logarithmic time. Queued work keeps the
+// ranges that it touches, not their addresses: if a range was freed since, the work is at fault, even if
+// something else is there now.
 //
 // cudaFree and cudaFreeHost wait for the device, as the runtime's do. cuMemFree does not: the driver's
-// documentation promises no wait, and a program that relies on one is told so when the queued work runs.
+// documentation promises no wait, and a program that relies on one gets a violation when the queued work
+// runs.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -183,7 +184,7 @@ bool untouched_by_faults(const std::vector<Touch> &touches, const char *what) {
   for (auto &t : touches) {
     if (t.range->alive) continue;
     violate(
-        "%s touches %llu bytes at %#llx of %s, which are not allocated at that moment: not allocated yet, or "
+        "%s touches %llu bytes at %#llx of %s that are not allocated when it runs: not allocated yet, or "
         "freed while it was queued",
         what, static_cast<unsigned long long>(t.size), static_cast<unsigned long long>(t.at),
         kind_name(t.range->kind));

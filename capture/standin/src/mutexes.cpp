@@ -1,15 +1,15 @@
-// Mutexes of PyTorch's allocators, which are locked while a thread waits for work of a stream.
+// Mutexes of PyTorch's allocators, which are held while a thread waits for a stream's work.
 //
-// The problem. Work is Python, and the caching allocator waits for work while it holds its mutex, when it runs
-// out of memory. Another thread that holds Python's interpreter lock and frees memory meanwhile waits for that
-// mutex, and the work for the interpreter lock: for ever. On a device nobody waits for Python.
+// The problem. Work is Python, and when the caching allocator runs out of memory, it waits for work while it
+// holds its mutex. If another thread holds Python's interpreter lock and frees memory, it waits for that
+// mutex, and the work waits for the interpreter lock: a deadlock. On a device nothing waits for Python.
 //
-// The way chosen. A thread that would wait for a mutex in PyTorch's CUDA libraries lets go of the interpreter
-// lock first. The library is preloaded, so their calls of pthread_mutex_lock come here. Not for the mutexes of
-// others: Python itself locks some, to let go of the interpreter lock.
+// The solution. A thread that would wait for a mutex in PyTorch's CUDA libraries first releases the
+// interpreter lock. This library is preloaded, so their calls of pthread_mutex_lock come here. Other
+// libraries' mutexes are left alone: Python itself locks some in order to release the interpreter lock.
 //
-// Rejected: to do the work later, as for an event that is only asked for. What the allocator waited for is free
-// memory afterwards, and whoever takes it would overtake the work.
+// Rejected: doing the work later, as for an event that is only queried. What the allocator waited for then
+// counts as free memory, and new work in that memory would overtake the old.
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>

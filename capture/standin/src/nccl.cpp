@@ -1,30 +1,33 @@
 // NCCL: communicators whose ranks are processes on this machine, or devices of one process.
 //
-// The problem: torch.distributed has to work on the stand-in as it does on GPUs. So collectives compute, as work of the stream that
-// they are given, whenever that stream gets to them; every rank may run its work at another moment; misuse and death end in an
-// error, and nothing hangs.
+// The problem: torch.distributed has to work on the stand-in as it does on GPUs. So collectives really
+// compute. They are work of the stream that they are given to and run when that stream reaches them, at a
+// different moment on each rank. Misuse and dead ranks end in an error, and nothing hangs.
 //
-// The way chosen: ranks meet in shared memory (nccl_team.cpp), and each collective is a number of rounds. In a round every rank shows
-// what it is about to do and up to 2 MiB of its data. Everybody compares, and computes its own result from what all have shown, in
-// the order of the ranks (nccl_reduce.cpp). With n ranks and b bytes an all-reduce copies b bytes and reads n·b on each rank. A ring
-// would read 2b, but rounds are simple, and a test has few ranks. Sends and receives go through pipes and need no meeting.
+// The solution: ranks meet in shared memory (nccl_team.cpp), and each collective is a number of rounds. In a
+// round every rank shows what it is about to do and up to 2 MiB of its data. Each rank compares, and computes
+// its own result from what all have shown, in the order of the ranks (nccl_reduce.cpp). With n ranks and b
+// bytes an all-reduce copies b bytes and reads n·b on each rank. A ring would read 2b, but rounds are simple,
+// and a test has few ranks. Sends and receives go through pipes and need no meeting.
 //
-// Late streams: a rank that reaches its collective early waits for ranks whose host thread may be anywhere, perhaps waiting for
-// something that only the first rank can give. A GPU would just go on. So each communicator that has work outstanding keeps a thread,
-// which sleeps until another rank has waited for 100 ms and then finishes this rank's oldest call. Waiting ranks do not run other
-// work of their process meanwhile (a collective of another communicator would then be on top of this one on the stack, and two
-// ranks that nest two communicators in different order never end); that thread, one for each communicator, does.
+// Late streams: a rank that reaches its collective early waits for ranks whose host threads may be anywhere,
+// perhaps waiting for something that only the first rank can give. A GPU would just go on. So each
+// communicator with outstanding work keeps a thread, which sleeps until another rank has waited for 100 ms
+// and then finishes this rank's oldest call. A waiting rank does not run its process's other work itself: a
+// collective of another communicator would then sit on top of this one on the stack, and two ranks that nest
+// two communicators in different orders would wait for ever. The threads, one for each communicator, run it.
 //
-// The calls of a communicator are done in the order in which they were made, whatever their streams: FSDP2 gathers on one stream and
-// reduces on another, and ranks may get to the two in different order.
+// The calls of a communicator are done in the order in which they were made, whatever their streams: FSDP2
+// gathers on one stream and reduces on another, and ranks may reach the two in different orders.
 //
-// Several communicators of one process in one group (a process that drives several devices) are run by a thread each.
+// If a group has several communicators of one process (which drives several devices), each runs in a thread.
 //
-// Device memory: a communicator takes STANDIN_NCCL of its device, nothing unless set. The report calls it inferred.
+// Device memory: a communicator takes STANDIN_NCCL of its device, nothing unless set. The report calls it
+// inferred.
 //
-// What the documentation says of an error code is kept: misuse is ncclInvalidUsage or ncclInvalidArgument, a rank that is gone is
-// ncclRemoteError, found by ncclCommGetAsyncError; the work that could not be done leaves its output as it was, and the
-// communicator answers every later call with its error.
+// Error codes follow the documentation: misuse is ncclInvalidUsage or ncclInvalidArgument; a rank that is
+// gone is ncclRemoteError, found by ncclCommGetAsyncError. Work that could not be done leaves its output
+// unchanged, and the communicator answers every later call with its error.
 //
 // Sources: NVIDIA's NCCL user guide (API, types, error codes, group semantics).
 #include "nccl.h"
@@ -84,7 +87,7 @@ void issue(const Handle &comm, void *stream, std::vector<Call> calls) {
   std::thread(pump, comm).detach();
 }
 
-// each runs the functions at the same time, one of them here.
+// each runs the functions at the same time, one of them on this thread.
 void each(std::vector<std::function<void()>> functions) {
   WithoutInterpreterLock unlocked;
   std::vector<std::thread> threads;
@@ -133,12 +136,12 @@ int submit(Call c, void *handle) {
     set_last_error(comm.error);
     return e;
   }
-  if (!comm.team) return complain(kInvalidUsage, "%s: the communicator is made by a group that has not ended", c.function);
+  if (!comm.team) return complain(kInvalidUsage, "%s: the group that makes the communicator has not ended", c.function);
   Team &team = *comm.team;
   if (!type_size(c.type)) return complain(kInvalidArgument, "%s: data type %d does not exist", c.function, c.type);
   if (c.root >= team.ranks() || c.root < -1)
     return complain(kInvalidArgument, "%s: rank %d of %d", c.function, c.root, team.ranks());
-  if (!is_stream(c.stream)) return complain(kInvalidArgument, "%s: %p is no stream", c.function, c.stream);
+  if (!is_stream(c.stream)) return complain(kInvalidArgument, "%s: %p is not a stream", c.function, c.stream);
   if (shape(c.kind).reduces && c.operation > kAverage) {
     std::lock_guard<std::mutex> l(comm.mutex);
     size_t i = size_t(c.operation) - kScaledSum;

@@ -1,8 +1,9 @@
-// NCCL's communicators: how ranks join, split and leave, and what goes wrong with them.
+// NCCL's communicators: how ranks join, split and leave, and their errors.
 //
-// A communicator is a rank's seat in a team (nccl_team.cpp), a device, and the calls that are outstanding. A program holds a pointer
-// to it; here it is shared by the book of all communicators, the work that is queued and the thread that waits for it. So it lives
-// until the last of them is done, whatever the program destroys, and a pointer that is no communicator any more is found out.
+// A communicator is a rank's seat in a team (nccl_team.cpp), a device, and the outstanding calls. A program
+// holds a pointer to it; here it is shared by the map of all communicators, the queued work and the thread
+// that waits for that. So it lives until the last of them is done, whatever the program destroys, and a
+// pointer to a destroyed communicator is noticed.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -22,7 +23,7 @@ namespace {
 
 std::mutex communicators_mutex;
 std::map<void *, Handle> &communicators() {
-  static auto *m = new std::map<void *, Handle>;  // outlives everything, as threads may ask until the end
+  static auto *m = new std::map<void *, Handle>;  // never destroyed, since threads may use it until the end
   return *m;
 }
 
@@ -52,7 +53,7 @@ int complain(Status status, const char *format, ...) {
   return status;
 }
 
-// What a call has to answer at once: an injected failure as it is, a lost device as NCCL says it.
+// What a call must return at once: an injected failure unchanged, a lost device as NCCL's error for it.
 int enter_call(const char *function, const void *caller) {
   int e = enter(function, caller);
   if (!e) return kOk;
@@ -64,7 +65,7 @@ Handle find(void *handle, const char *function) {
   std::lock_guard<std::mutex> l(communicators_mutex);
   auto i = communicators().find(handle);
   if (i != communicators().end()) return i->second;
-  complain(kInvalidArgument, "%s: %p is no communicator, or one that was destroyed", function, handle);
+  complain(kInvalidArgument, "%s: %p is not a communicator, or was destroyed", function, handle);
   return nullptr;
 }
 
@@ -76,7 +77,7 @@ namespace {
 int join(void **out, int ranks, const Invitation &id, int rank, int device) {
   auto comm = std::make_shared<Communicator>();
   comm->device = device;
-  // What a communicator takes of a device depends on topology, channels and protocols, and is not documented.
+  // How much memory a communicator takes depends on topology, channels and protocols, and is not documented.
   note_inferred("NCCL buffers");
   if (uint64_t size = setting_size("STANDIN_NCCL", 0)) {
     int failed = 0;
@@ -103,7 +104,7 @@ int join(void **out, int ranks, const Invitation &id, int rank, int device) {
   return s;
 }
 
-// The version of the library that the stand-in hides.
+// The version of the real library that the stand-in replaces.
 int hidden_version() {
   static int version = [] {
     int v = 0;
@@ -121,7 +122,7 @@ void release(const Handle &comm) {
   comm->buffers = nullptr;
 }
 
-// drain waits until nothing of a communicator is outstanding.
+// drain waits until a communicator has no outstanding calls.
 void drain(const Handle &comm) {
   WithoutInterpreterLock unlocked;
   std::deque<Ticket> outstanding;
@@ -175,7 +176,7 @@ STANDIN_API int ncclCommInitAll(void **comms, int n, const int *list) {
   return end_group();
 }
 
-// Ranks of one color become a communicator, in the order of their keys and, for equal keys, of their ranks.
+// Ranks of the same color become a communicator, ordered by key and, for equal keys, by rank.
 STANDIN_API int ncclCommSplit(void *handle, int color, int key, void **out, void *) {
   NCCL_ENTER();
   Handle comm = find(handle, __func__);

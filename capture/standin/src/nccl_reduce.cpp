@@ -1,12 +1,13 @@
 // NCCL's arithmetic: sums, products, extremes and averages of all its types.
 //
-// The inputs are taken in the order of the ranks, always. So a result is the same to the bit in every run and on every rank, which
-// NCCL promises only for one choice of algorithm and channels. Small floating-point types are added in float and rounded once, to
-// nearest, ties to even; NCCL rounds after each addition, which for two ranks is the same. An average is the sum divided by the
-// number of ranks. Integers wrap around.
+// Inputs are always combined in the order of the ranks. So a result is the same to the bit in every run and
+// on every rank, which NCCL promises only for one choice of algorithm and channels. Small floating-point
+// types are added in float and rounded once, to nearest, ties to even; NCCL rounds after each addition, which
+// for two ranks is the same. An average is the sum divided by the number of ranks. Integers wrap around.
 //
-// The small types differ only in how many bits they have for exponent and fraction, so one template reads and writes all four:
-// fp16, bf16, and the two 8-bit types of the Open Compute Project's specification (e4m3 has no infinities and one NaN).
+// The small types differ only in how many bits they have for exponent and fraction, so one template reads and
+// writes all four: fp16, bf16, and the two 8-bit types of the Open Compute Project's specification (e4m3 has
+// no infinities and one NaN).
 #include "nccl.h"
 
 #include <cmath>
@@ -79,7 +80,7 @@ using Brain = Small<8, 7, false, uint16_t>;
 using E4M3 = Small<4, 3, true, uint8_t>;
 using E5M2 = Small<5, 2, false, uint8_t>;
 
-// Arithmetic that wraps around for integers of either sign.
+// Arithmetic that wraps around for both signed and unsigned integers.
 template <typename W>
 W add(W a, W b) {
   if constexpr (std::is_integral_v<W>) {

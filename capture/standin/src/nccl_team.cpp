@@ -1,20 +1,22 @@
-// Where the ranks of a communicator meet: one piece of memory that their processes share.
+// Where the ranks of a communicator meet: memory that their processes share.
 //
-// The problem: ranks that are processes of their own exchange data and wait for each other, nobody may hang when one of them dies,
-// and nothing may be left behind, however they end.
+// The problem: ranks in separate processes exchange data and wait for each other. None may hang when another
+// dies, and nothing may be left behind, however they end.
 //
-// The memory is a file without a name (memfd). Whoever draws an invitation makes it; the others open it through /proc/PID/fd, which
-// the same user may do, while that process lives. So the kernel frees it with its last user, also after a kill. A file in /dev/shm
-// would stay behind; a socket that passes descriptors needs a name as well, and a server.
+// The memory is a file without a name (memfd). The process that makes the invitation makes it; the others
+// open it through /proc/PID/fd, which the same user may do as long as that process lives. So the kernel frees
+// it with its last user, even after a kill. A file in /dev/shm would stay behind; a socket that passes
+// descriptors also needs a name, and a server.
 //
-// Ranks go in rounds. In each a rank writes its deed and up to half of its slot of payload, says which round it has reached, and
-// waits until all have reached it. Rounds use the two halves of a slot in turn. So a rank that writes for round k+2 destroys what it
-// wrote for round k, and everybody is done with that: they have reached round k+1. One wait a round is enough. Between pairs of ranks
-// there are pipes (rings of bytes with one writer and one reader), so that a send need not wait for its receive.
+// Ranks go in rounds. In each, a rank writes its deed and up to half of its slot of payload, publishes which
+// round it has reached, and waits until all have reached it. Rounds use the two halves of a slot in turn. So
+// writing for round k+2 overwrites what the rank wrote for round k, which nobody needs any more: all have
+// reached round k+1. One wait a round is enough. Between pairs of ranks there are pipes (rings of bytes with
+// one writer and one reader), so that a send need not wait for its receive.
 //
-// A rank that waits sleeps on a futex. It wakes up now and then to look whether those it waits for are alive: a process that has
-// ended, is a zombie, or has another start time than the one that took the seat never comes. A rank gives up after STANDIN_PATIENCE
-// seconds (300) without any progress of anybody.
+// A waiting rank sleeps on a futex. It wakes up now and then to check that the ranks it waits for are alive:
+// a process that has ended, is a zombie, or has a different start time from the one that took the seat will
+// never come. A rank gives up after STANDIN_PATIENCE seconds (300) without progress on any rank.
 #include "nccl.h"
 
 #include <fcntl.h>
@@ -45,8 +47,8 @@ constexpr int kMaxRanks = 64;
 constexpr uint64_t kMagic = 0x31304e4c4343u;  // of an invitation
 constexpr size_t kSlot[kLanes] = {4 << 20, 64 << 10};
 constexpr size_t kPipe = 1 << 20;
-constexpr int kLookMs = 50;   // how often a rank that waits looks whether the others live
-constexpr int kPleaMs = 100;  // after how long it asks them to come
+constexpr int kLookMs = 50;   // how often a waiting rank checks that the others are alive
+constexpr int kPleaMs = 100;  // how long it waits before it asks them to hurry
 
 // What an invitation holds.
 struct Letter {
@@ -54,7 +56,7 @@ struct Letter {
   int32_t pid, fd;
 };
 
-// The time at which a process started, in clock ticks since the machine did; 0 for none, and for a zombie.
+// When a process started, in clock ticks since boot; 0 if it does not exist or is a zombie.
 uint64_t start_of(int pid) {
   char path[64], text[1024];
   snprintf(path, sizeof path, "/proc/%d/stat", pid);
@@ -64,7 +66,7 @@ uint64_t start_of(int pid) {
   close(fd);
   if (n <= 0) return 0;
   text[n] = 0;
-  const char *p = strrchr(text, ')');  // the name before it may hold anything
+  const char *p = strrchr(text, ')');  // the name before it may contain anything
   if (!p || p[1] == 0 || p[2] == 'Z' || p[2] == 'X') return 0;
   p += 2;
   for (int field = 3; field < 22; field++) {
@@ -97,7 +99,7 @@ size_t page(size_t n) { return (n + 4095) / 4096 * 4096; }
 
 }  // namespace
 
-// Seats, slots and pipes, in this order in one mapping. Memory that nobody has touched takes none.
+// Seats, slots and pipes, in this order in one mapping. Pages that nobody has touched take no memory.
 struct Team::Hall {
   enum State : uint32_t { kEmpty = 0, kSeated = 1, kLeft = 2 };
   struct Seat {
@@ -114,7 +116,7 @@ struct Team::Hall {
   };
 
   std::atomic<uint32_t> ranks;  // 0 until the first one joins
-  std::atomic<uint32_t> tick;   // grows with everything that anybody does
+  std::atomic<uint32_t> tick;   // grows whenever a rank does something
   std::atomic<uint32_t> sleepers;
   std::atomic<uint32_t> pleas;
   Seat seats[kMaxRanks];
@@ -139,7 +141,7 @@ Status Team::invite(Invitation *invitation, std::string *error) {
   memset(invitation, 0, sizeof *invitation);
   Letter t = {kMagic, 0, start_of(getpid()), getpid(), memfd_create("standin-nccl", MFD_CLOEXEC)};
   if (t.fd < 0 || getrandom(&t.nonce, sizeof t.nonce, 0) != sizeof t.nonce) {
-    *error = std::string("make the memory that ranks share: ") + strerror(errno);
+    *error = std::string("cannot make the memory that ranks share: ") + strerror(errno);
     return kSystemError;
   }
   memcpy(invitation->internal, &t, sizeof t);
@@ -151,7 +153,7 @@ Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared
   memcpy(&t, invitation.internal, sizeof t);
   char text[256];
   if (t.magic != kMagic) {
-    *error = "this is not a unique ID of ncclGetUniqueId";
+    *error = "this unique ID does not come from ncclGetUniqueId";
     return kInvalidArgument;
   }
   if (ranks < 1 || ranks > kMaxRanks || rank < 0 || rank >= ranks) {
@@ -162,20 +164,21 @@ Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared
   snprintf(text, sizeof text, "/proc/%d/fd/%d", t.pid, t.fd);
   int fd = open(text, O_RDWR | O_CLOEXEC);
   if (fd < 0) {
-    *error = std::string("open the memory of rank 0: ") + strerror(errno) + "; its process has ended, or is another user's";
+    *error = std::string("cannot open the memory of rank 0: ") + strerror(errno) +
+             "; its process has ended or belongs to another user";
     return kRemoteError;
   }
   size_t size = Hall::bytes(ranks);
   struct stat st;
   if (fstat(fd, &st) || (size_t(st.st_size) < size && ftruncate(fd, off_t(size)))) {
-    *error = std::string("size the memory that ranks share: ") + strerror(errno);
+    *error = std::string("cannot size the memory that ranks share: ") + strerror(errno);
     close(fd);
     return kSystemError;
   }
   void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, fd, 0);
   close(fd);
   if (p == MAP_FAILED) {
-    *error = std::string("map the memory that ranks share: ") + strerror(errno);
+    *error = std::string("cannot map the memory that ranks share: ") + strerror(errno);
     return kSystemError;
   }
   std::shared_ptr<Team> team(new Team);
@@ -185,7 +188,7 @@ Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared
   team->ranks_ = ranks;
   uint32_t none = 0;
   if (!team->hall_->ranks.compare_exchange_strong(none, uint32_t(ranks)) && none != uint32_t(ranks)) {
-    snprintf(text, sizeof text, "rank %d says that there are %d ranks, another one said %u", rank, ranks, none);
+    snprintf(text, sizeof text, "rank %d says that there are %d ranks, but another one said %u", rank, ranks, none);
     *error = text;
     violate("ncclCommInitRank: %s", text);
     return kInvalidUsage;
@@ -201,7 +204,7 @@ Status Team::join(const Invitation &invitation, int rank, int ranks, std::shared
   seat.start = start_of(getpid());
   seat.pid = getpid();
   Status s = team->meet(kCall);
-  if (t.pid == getpid() && rank == 0) close(t.fd);  // all have it now, or never will
+  if (t.pid == getpid() && rank == 0) close(t.fd);  // by now all have opened it, or never will
   if (s != kOk) {
     *error = team->error();
     return s;
@@ -241,7 +244,7 @@ bool Team::gone(int rank) const {
 Deed &Team::deed(Lane lane) { return hall_->seats[rank_].deed[lane][round_[lane] & 1]; }
 char *Team::payload(Lane lane) { return hall_->slot(rank_, lane) + (round_[lane] & 1) * kSlot[lane] / 2; }
 size_t Team::payload_bytes(Lane lane) const { return kSlot[lane] / 2; }
-// After meet the round that the ranks showed is the one before this rank's next.
+// After meet, round_ is this rank's next round; the ranks have shown the one before.
 const Deed &Team::deed_of(Lane lane, int rank) const { return hall_->seats[rank].deed[lane][(round_[lane] - 1) & 1]; }
 const char *Team::payload_of(Lane lane, int rank) const {
   return hall_->slot(rank, lane) + ((round_[lane] - 1) & 1) * kSlot[lane] / 2;
@@ -276,7 +279,7 @@ Status Team::pause(uint32_t tick, int peer, double *since) {
   }
   hall_->pleas.fetch_add(1);
   wake(&hall_->pleas);
-  // A rank may have shown its last deed and gone; only without anything new is it missed.
+  // A rank may have shown its last deed and left; it is missing only if nothing new has happened.
   if (gone(peer) && hall_->tick.load() == tick)
     return fail(kRemoteError, "rank %d waits for rank %d, which has ended or left the communicator", rank_, peer);
   if (seconds() - *since > patience())

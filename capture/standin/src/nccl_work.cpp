@@ -1,11 +1,13 @@
 // The work behind NCCL's calls: what a rank does when its stream gets to them.
 //
-// A collective is rounds: each rank shows up to half a slot of its data, then computes its own result from what all have shown. The
-// data that differ for each receiver (reduce-scatter, all-to-all, scatter) share the slot in equal parts. A rank copies what it
-// shows before it writes what it computes, so buffers may be the same or overlap as NCCL's in-place rules allow.
+// A collective is a number of rounds: each rank shows up to half a slot of its data, then computes its own
+// result from what all have shown. If each receiver gets different data (reduce-scatter, all-to-all,
+// scatter), they share the slot in equal parts. A rank copies what it shows before it writes what it
+// computes, so buffers may be the same or overlap as NCCL's in-place rules allow.
 //
-// Sends and receives of one group go on together, as far as their pipes let them; messages of one pipe go in order. A send is over
-// when its bytes are in the pipe (1 MiB). NCCL has such buffers as well, so a program may rely on small sends only by mistake.
+// Sends and receives of one group go on together, as far as their pipes let them; messages in one pipe stay
+// in order. A send is done when its bytes are in the pipe (1 MiB). NCCL has such buffers too, so a program
+// that relies on small sends does so by mistake on either.
 #include "nccl.h"
 
 #include <algorithm>
@@ -57,7 +59,7 @@ std::string describe(const Deed &d) {
   return s;
 }
 
-// check compares what all ranks do. The ranks that differ from rank 0 report it.
+// check compares what all ranks are about to do. The ranks that differ from rank 0 report it.
 Status check(Team &team, std::string *error) {
   const Deed &first = team.deed_of(kStream, 0);
   for (int r = 1; r < team.ranks(); r++) {
@@ -114,7 +116,7 @@ Status collective(Team &team, const Call &c, std::string *error) {
 
 // ---- Sends and receives ----
 
-// What goes through a pipe before the bytes of a message.
+// What a pipe carries before the bytes of a message.
 struct Head {
   uint64_t bytes;
   int64_t type;
@@ -122,15 +124,15 @@ struct Head {
 
 struct Transfer {
   const Call *call;
-  size_t bytes;        // that this rank expects
-  size_t head = 0;     // how much of the head is through
-  size_t done = 0;     // how much of the message is
-  size_t length = 0;   // of the message
+  size_t bytes;        // how many this rank expects
+  size_t head = 0;     // how much of the head has gone through
+  size_t done = 0;     // how much of the message has gone through
+  size_t length = 0;   // the message's
   Head header = {0, 0};
   bool finished() const { return head == sizeof header && done == length; }
 };
 
-// advance moves what can be moved now and reports whether that was anything.
+// advance moves what can be moved now and reports whether it moved anything.
 bool advance(Team &team, Transfer &t, std::string *error) {
   int peer = t.call->root;
   bool sends = t.call->kind == Kind::kSend, moved = false;
@@ -151,7 +153,7 @@ bool advance(Team &team, Transfer &t, std::string *error) {
   }
   while (t.done < t.length) {
     size_t n;
-    char spill[4096];  // the part of a message for which the receiver has no room
+    char spill[4096];  // takes the part of a message that does not fit into the receiver's buffer
     if (sends) {
       n = team.put(peer, static_cast<const char *>(t.call->send) + t.done, t.length - t.done);
     } else if (t.done < t.bytes) {
@@ -216,14 +218,14 @@ const char *missing_buffer(const Call &c, const Team &team) {
 
 void run(const Handle &comm, const std::vector<Call> &calls) {
   if (comm->status != kOk) return;
-  WithoutInterpreterLock unlocked;  // another rank may have to run Python before it comes
+  WithoutInterpreterLock unlocked;  // another rank may have to run Python before it gets here
   Team &team = *comm->team;
   std::string error;
   Status status = kOk;
   std::vector<const Call *> transfers;
   for (const Call &c : calls) {
     if (const char *which = missing_buffer(c, team); *which) {
-      error = std::string(c.function) + ": its " + which + " buffer is no device memory when the work is done";
+      error = std::string(c.function) + ": its " + which + " buffer is not device memory when the work is done";
       violate("%s", error.c_str());
       status = kCudaError;
     } else if (c.kind == Kind::kSend || c.kind == Kind::kReceive) {
@@ -236,7 +238,7 @@ void run(const Handle &comm, const std::vector<Call> &calls) {
   if (!status && !transfers.empty()) status = transfer(team, transfers, &error);
   if (!status) return;
   set_error(*comm, status, error);
-  team.leave();  // the others need not wait for what never comes
+  team.leave();  // so that the others do not wait for this rank
 }
 
 }  // namespace nccl

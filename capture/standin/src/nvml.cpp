@@ -1,19 +1,22 @@
 // NVML: what a monitor sees of the stand-in machine.
 //
-// The problem: PyTorch and gmemtop ask NVML who holds a device's memory, and compare that with their own books. So the one thing that
-// has to be right is memory: what NVML says is what the board holds (board.cpp), in the watched process and in any other that has
-// the same STANDIN_BOARD. With T = total, R = reserved by the driver, P = what each process holds, its context included:
+// The problem: PyTorch and gmemtop ask NVML which processes hold a device's memory, and compare that with
+// their own books. So the one thing that must be right is memory: NVML reports what is on the board
+// (board.cpp), in the watched process and in any other with the same STANDIN_BOARD. With T = total, R =
+// reserved by the driver, P = what each process holds, its context included:
 //
 //   T = card's memory + R      used = ΣP      free = T − R − used      (in the older call used counts R)
 //
-// Imaginary processes (STANDIN_OTHERS) have numbers that Linux never gives (above 2^22), as have processes of another container.
+// Imaginary processes (STANDIN_OTHERS) have pids that Linux never gives (above 2^22), like processes of
+// another container.
 //
-// Clocks, power, temperature, and utilisation are constants of the card that depend only on whether a process has a context: nothing
-// is measured here, and no test may take them for measurements. Counters of traffic stand still. MIG is off. Functions that are
-// missing are missing as in an old driver: a caller that looks them up finds nothing.
+// Clocks, power, temperature and utilisation are constants of the card that depend only on whether a process
+// has a context: nothing is measured here, and no test may take them for measurements. Traffic counters do
+// not move. MIG is off. Missing functions are missing as in an old driver: a caller that looks them up finds
+// nothing.
 //
-// A lost device answers NVML_ERROR_GPU_IS_LOST in the process that lost it. STANDIN_ECC=1 reports two uncorrected errors, and a row
-// that waits for a reset to be remapped.
+// A lost device returns NVML_ERROR_GPU_IS_LOST in the process that lost it. STANDIN_ECC=1 reports two
+// uncorrected errors, and a row that needs a reset before it is remapped.
 //
 // Sources: NVIDIA's NVML reference (functions, structures, error codes); go-nvml's Go declarations.
 #include <fcntl.h>
@@ -44,7 +47,7 @@ enum Status : int {
   kUnknownError = 999,
 };
 
-constexpr int kFirstImaginary = (1 << 22) + 1;  // Linux gives numbers below 2^22
+constexpr int kFirstImaginary = (1 << 22) + 1;  // Linux gives pids below 2^22
 
 std::atomic<int> initialized{0};
 
@@ -56,7 +59,7 @@ int index_of(const void *handle) {
   return p >= handles && p < handles + devices() ? int(p - handles) : -1;
 }
 
-// begin starts a function of the library; begin_device one of a device, whose index it gives.
+// begin begins a function of the library; begin_device one of a device, and gives the device's index.
 int begin(const char *function) {
   if (int e = query(function)) return e > 40 ? int(kUnknownError) : e;
   return initialized ? kOk : kUninitialized;
@@ -139,14 +142,14 @@ struct Sample {
   uint64_t timestamp;
   uint32_t sm, memory, encoder, decoder;
 };
-struct Fabric {  // what all versions of nvmlGpuFabricInfoV_t begin with
+struct Fabric {  // the beginning of all versions of nvmlGpuFabricInfoV_t
   uint32_t version;
   unsigned char cluster[16];
   uint32_t status, clique;
   unsigned char state;
 };
 
-// What a device's processes are, the imaginary ones with a number of their own.
+// The processes of a device; imaginary ones get made-up pids.
 std::vector<Process> listed(int device) {
   auto all = processes(device);
   int imaginary = kFirstImaginary + device;
@@ -246,7 +249,7 @@ STANDIN_API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned size)
   ssize_t n = read(fd, text, sizeof text - 1);
   close(fd);
   if (n <= 0) return kMissing;
-  text[n] = 0;  // words end in zeros: this leaves the first
+  text[n] = 0;  // arguments end in zero bytes, so only the first one is returned
   return put(out, size, text);
 }
 
@@ -470,7 +473,7 @@ STANDIN_API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *h, unsigned link, Pci 
   snprintf(out->text, sizeof out->text, "00000000:C0:00.0");
   return kOk;
 }
-// Payload counters of NVLink (fields 138 and 139); nothing else is known.
+// Only the payload counters of NVLink are known (fields 138 and 139).
 STANDIN_API int nvmlDeviceGetFieldValues(void *h, int n, Field *fields) {
   NVML_DEVICE(h);
   if (n < 0 || (n && !fields)) return kInvalidArgument;

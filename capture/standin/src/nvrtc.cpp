@@ -1,17 +1,17 @@
-// NVRTC, the compiler of CUDA C++ at run time: programs that compile to kernels that do nothing.
+// NVRTC, the runtime compiler of CUDA C++. Here it compiles programs to kernels that do nothing.
 //
-// PyTorch writes some kernels (special functions, complex numbers) as text and compiles them when they are
-// first called. Here a kernel does nothing, so what counts is its name: the "compiled" program is PTX text
-// with an empty entry for each kernel that the text declares, and for each name that was asked for (of
-// templates, by name expressions). The real library, where pip brought one, is not called: that would cost a
-// second a kernel, and code for a GPU that is not there.
+// PyTorch writes some kernels (special functions, complex numbers) as text and compiles them on first use.
+// Here kernels do nothing, so only their names matter: the "compiled" program is PTX text with an empty entry
+// for each kernel that the text declares, and for each name that was asked for (name expressions, for
+// templates). The real library is not called even if pip installed one: that would cost a second a kernel and
+// make code for a GPU that does not exist.
 //
 // PyTorch keeps compiled kernels in the user's cache folder. Ours must never get there, since a run on a real
-// GPU would take them: the cache is switched off for the whole process before anybody can read the setting.
+// GPU would use them: the cache is switched off for the whole process before anything can read the setting.
 //
-// libtorch finds NVRTC by its file name, through a path of its own that goes before LD_LIBRARY_PATH. A
-// library that is loaded already under that name wins, so this one loads itself once more, under that name,
-// before anybody else can ask.
+// libtorch finds NVRTC by its file name, on a path of its own that goes before LD_LIBRARY_PATH. A library
+// that is already loaded under that name wins, so this one loads itself again under that name before libtorch
+// looks.
 //
 // Source: the NVRTC documentation, "User Interface".
 #include <dlfcn.h>
@@ -38,15 +38,14 @@ bool letter_or_digit(char c) {
   return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
 }
 
-// A program: of its source only the names of kernels are looked at.
+// A program. Only the names of kernels in its source matter.
 struct Program {
   std::string source;
   std::vector<std::string> names;
   std::map<std::string, std::string> lowered;
   std::string ptx;
 
-  // C identifiers stay as they are; of anything else, such as a template's instance, the other characters
-  // become underscores.
+  // Makes a C identifier: characters that it may not have, as in a template's instance, become underscores.
   static std::string identifier(const std::string &name) {
     std::string out;
     for (char c : name) out += letter_or_digit(c) ? c : '_';

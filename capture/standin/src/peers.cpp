@@ -1,6 +1,6 @@
-// Peers: devices that reach each other's memory. All of a stand-in machine's do. Copies between devices work
-// in any case, as they do on real ones, through the host; access has to be enabled once in each direction,
-// and enabling it twice is an error.
+// Peers: devices that can reach each other's memory. On a stand-in machine all can. Copies between devices
+// always work, as on real ones, through the host. Access must be enabled once in each direction, and enabling
+// it twice is an error.
 #include "core.h"
 
 namespace standin {

@@ -1,22 +1,21 @@
 // Pools: memory that is allocated and freed in a stream's order (cudaMallocAsync, cuMemAllocFromPoolAsync).
 //
-// A pool takes memory from the device in chunks and cuts blocks from them, the smallest free one that fits
-// first. A block that was freed may be used again, by the rules of the programming guide's chapter on the
-// stream-ordered allocator:
+// A pool takes memory from the device in chunks and cuts blocks from them, from the smallest free block that
+// fits. A freed block may be used again by the rules of the programming guide's chapter on the stream-ordered
+// allocator:
 //   - at once in the stream that freed it;
-//   - in another stream if the free has come to pass (attribute 2), which is where an event made the stream
-//   wait for it, too;
-//   - in another stream in any case if the device has no more memory (attribute 3): the pool then lets that
+//   - in another stream if the free has happened (attribute 2), which includes that an event made the stream
+//   wait for it;
+//   - in another stream in any case if the device has no more memory (attribute 3): the pool then makes that
 //   stream wait.
-// When something was waited for, memory that is not used goes back to the device down to the release
-// threshold (attribute 4), which is 0 for the default pool.
+// After a wait, unused memory goes back to the device down to the release threshold (attribute 4), which is 0
+// for the default pool.
 //
-// A block may be touched from the moment at which its allocation's turn in its stream has come until its
-// free's turn has come; work of another stream that is not ordered after the one or before the other is
-// reported as it runs.
+// A block may be touched from when its stream reaches the allocation until it reaches the free. Work of
+// another stream that is not ordered after the first and before the second is reported as it runs.
 //
-// How much a real driver takes at once is not documented. 32 MiB are taken here, and the report says that
-// this figure is a guess. An allocation looks through the blocks of its pool: linear in their number.
+// How much a real driver takes at once is not documented. We take 32 MiB, and the report says that this
+// figure is a guess. An allocation searches all blocks of its pool: linear in their number.
 #include "core.h"
 
 namespace standin {
@@ -32,7 +31,7 @@ struct Pool {
     uint64_t size = 0;
     uintptr_t chunk = 0;
     RangePtr range;    // while it is allocated
-    StreamPtr stream;  // where it was freed, and when that is over
+    StreamPtr stream;  // where it was freed; freed says when
     Ticket freed;
   };
   std::map<uintptr_t, Block> blocks;
@@ -73,7 +72,7 @@ bool is_over(const Ticket &t) { return !t.stream || t.stream->done >= t.sequence
 
 uint64_t up(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
 
-// Joins blocks that lie beside each other in a chunk, are free, and whose frees are over.
+// Joins neighbouring blocks of a chunk that are free and whose frees have happened.
 void coalesce(Pool *p) {
   for (auto i = p->blocks.begin(); i != p->blocks.end();) {
     auto next = std::next(i);
@@ -155,10 +154,10 @@ Result allocate(void **out, uint64_t size, void *pool, void *stream, const char 
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   if (!s) {
-    violate("%s in a stream that does not exist", function);
+    violate("%s with a stream that does not exist", function);
     return kInvalidHandle;
   }
-  if (s->capture) return kNotSupported;  // memory nodes of graphs
+  if (s->capture) return kNotSupported;  // graphs have no memory nodes here
   Pool *p = pool ? known(pool) : default_of(s->device, lock);
   if (!p) {
     violate("%s from a pool that does not exist, or was destroyed", function);
@@ -173,7 +172,7 @@ Result allocate(void **out, uint64_t size, void *pool, void *stream, const char 
   }
   if (i == p->blocks.end() && grow(p, rounded)) i = best(p, rounded, s, Reuse::kOrdered);
   if (i == p->blocks.end()) {
-    trim(p, p->used);  // small holes make room for one that is large enough
+    trim(p, p->used);  // giving free chunks back may make room for one that is large enough
     if (grow(p, rounded)) i = best(p, rounded, s, Reuse::kOrdered);
   }
   if (i == p->blocks.end() && p->reuse[3]) i = best(p, rounded, s, Reuse::kAny);
@@ -225,7 +224,7 @@ Result free_async(void *at, void *stream, const char *function) {
   Item item;
   item.what = "a free into a pool";
   item.book_keeping = true;
-  if (r->kind == Kind::kDevice) {  // of cudaMalloc: goes when its turn comes
+  if (r->kind == Kind::kDevice) {  // from cudaMalloc: freed when the stream gets there
     item.run = [r] {
       Lock inner(core());
       release_range(r, inner);
@@ -294,7 +293,7 @@ Result set_attribute(void *handle, int attribute, const void *in) {
     case 3: p->reuse[attribute] = *static_cast<const int *>(in); break;
     case 4: p->threshold = number; break;
     case 6:
-      if (number) return kInvalidValue;  // only back to what is reserved now
+      if (number) return kInvalidValue;  // it can only be reset to what is reserved now
       p->reserved_high = p->reserved;
       break;
     case 8:
@@ -326,7 +325,7 @@ Result destroy(void *handle, const char *function) {
     violate("%s of a pool that does not exist, was destroyed before, or is the default one", function);
     return kInvalidValue;
   }
-  // What is still allocated from it lives on until it is freed; a program that leaves it there has a leak.
+  // Memory that is still allocated from the pool lives on until it is freed; if it never is, that is a leak.
   bool in_use = false;
   for (auto &b : p->blocks) in_use = in_use || b.second.range;
   if (in_use) {

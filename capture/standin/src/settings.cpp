@@ -1,4 +1,4 @@
-// Settings: what the environment says about the machine, and what a test in this process says instead.
+// Settings: the environment describes the machine, and a test in this process can override it.
 #include <cstdlib>
 #include <cstring>
 

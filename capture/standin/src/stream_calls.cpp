@@ -1,4 +1,4 @@
-// The calls of the runtime and the driver on streams. How work is queued and done is in streams.cpp.
+// The runtime's and the driver's calls for streams. streams.cpp queues and does their work.
 #include "core.h"
 
 namespace standin {
@@ -18,10 +18,10 @@ Result destroy_stream(void *handle) {
   Lock lock(core());
   StreamPtr s = stream_of(handle, lock);
   if (!s || s->legacy) {
-    violate("a stream is destroyed that does not exist, or was destroyed before");
+    violate("a stream that does not exist, or was destroyed before, is destroyed");
     return kInvalidHandle;
   }
-  if (!s->capture) wait_for({s, s->pushed}, lock);  // a driver lets what was given come to its end
+  if (!s->capture) wait_for({s, s->pushed}, lock);  // a driver finishes queued work first
   remove_stream(handle, lock);
   return kSuccess;
 }
@@ -30,7 +30,7 @@ Result synchronize_stream(void *handle, const char *function) {
   Lock lock(core());
   StreamPtr s = stream_of(handle, lock);
   if (!s) {
-    violate("%s of a stream that does not exist", function);
+    violate("%s with a stream that does not exist", function);
     return kInvalidHandle;
   }
   if (s->capture) {
@@ -52,7 +52,7 @@ Result query_stream(void *handle) {
   Lock lock(core());
   StreamPtr s = stream_of(handle, lock);
   if (!s) {
-    violate("a stream is queried that does not exist");
+    violate("a stream that does not exist is queried");
     return kInvalidHandle;
   }
   if (s->capture) {

@@ -1,32 +1,29 @@
 // Streams: queues of work, and the order in which it is done.
 //
-// The problem. A program that forgets to wait for something is right by luck where work is done as soon as it
-// is given, which is what a stand-in would do by itself. On a real GPU the same program goes wrong now and
-// then.
+// The problem. If work is done as soon as it is given, as a simple stand-in would do it, a program that
+// forgets to wait for something is right by luck. On a real GPU the same program goes wrong now and then.
 //
-// The way chosen. A stream is a queue. Work is put at its end, with what it has to wait for, and is done by
-// the threads of the program itself, inside of the calls that wait:
-//   - once: every item is done when it is given;
-//   - late: an item is done only if something waits for it, and then no more is done than that needs. Nothing
-//   that the program
-//     forgot to ask for has happened by luck;
-//   - drawn by a seed: when something is waited for, items of any stream that may go on are done, drawn one
-//   at a time, until that
-//     is done. For a while some streams are drawn often and some hardly ever: where all go at one pace, what
-//     one of them does too early hardly meets what another does too late.
-// Every access of an item is checked at the moment at which it is done against what is allocated, mapped and
-// pinned then, so that freeing what queued work still needs is found wherever the order brings it to light.
+// The solution. A stream is a queue. Work is put at its end, with what it has to wait for, and is done by the
+// program's own threads, inside the calls that wait. There are three orders:
+//   - once: every item is done as it is given;
+//   - late: an item is done only if something waits for it, and then only what is needed for that is done.
+//   Nothing that the program forgot to wait for happens by luck;
+//   - drawn from a seed: when something is waited for, items of all streams that can go on are drawn and
+//   done, one at a time, until it is done. For a while some streams are drawn often and others rarely: if all
+//   went at the same pace, work done too early in one would seldom meet work done too late in another.
+// Each access is checked when its item is done, against what is allocated, mapped and pinned at that moment.
+// So memory that is freed while queued work still needs it is found whenever the order exposes that.
 //
-// To run one item costs a look at what it waits for; a drawn order looks at each stream for each item. The
-// alternative, a thread for each stream, would be closer to a device and would show a race only sometimes:
-// orders that can be repeated are worth more.
+// Running one item costs a look at what it waits for; a drawn order looks at each stream for each item. The
+// alternative, a thread for each stream, would be closer to a device but show a race only sometimes: orders
+// that can be repeated are worth more.
 //
 // The legacy default stream waits for all blocking streams of its context and they for it, as the CUDA
-// documentation says under "Stream synchronization behavior". The per-thread default stream is the legacy one
-// here.
+// documentation says under "Stream synchronization behavior". Here the per-thread default stream is the
+// legacy one.
 //
-// Two clocks run along: the machine's, and the virtual one, which says when an item would be over on a device
-// (clock.cpp).
+// Items are timed on two clocks: the machine's, and the virtual one, which says when an item would end on a
+// device (clock.cpp).
 #include <dlfcn.h>
 #include <time.h>
 
@@ -55,7 +52,7 @@ Streams &streams() {
   return *s;
 }
 
-thread_local int running_depth = 0;  // inside of a stream's work: what is called there is done at once
+thread_local int running_depth = 0;  // above 0 inside a stream's work: calls made there are done at once
 thread_local int suppressed_depth = 0;
 thread_local bool in_host_function = false;
 
@@ -78,7 +75,8 @@ bool may_go_on(const StreamPtr &s) {
   return true;
 }
 
-// Does the first item of a stream, whose waits are over. The lock is free while the item's work runs.
+// Does the first item of a stream; it must have nothing left to wait for. The lock is free while its work
+// runs.
 void perform(const StreamPtr &s, Lock &lock) {
   s->busy = true;
   Item item = std::move(s->queue.front());
@@ -91,7 +89,7 @@ void perform(const StreamPtr &s, Lock &lock) {
     item.run();
     in_host_function = host;
     running_depth--;
-    item.run = nullptr;  // what it holds goes before the lock is taken
+    item.run = nullptr;  // frees what it holds before the lock is taken
     lock.lock();
   }
   if (item.moment) item.moment->done = true, item.moment->at_real = real_nanoseconds();
@@ -100,7 +98,7 @@ void perform(const StreamPtr &s, Lock &lock) {
   streams().changed.notify_all();
 }
 
-// Does one item of a stream that is drawn.
+// Draws a stream and does one of its items.
 bool draw(Lock &lock) {
   auto &all = streams().order;
   if (roll(24) == 0)
@@ -130,8 +128,8 @@ void run_lazily(const Ticket &t, Lock &lock) {
       continue;
     }
     const StreamPtr &s = t.stream;
-    // What the first item waits for runs first. Another thread may take the item meanwhile: look again
-    // afterwards.
+    // What the first item waits for runs first. Look again afterwards: another thread may have taken the
+    // item.
     Ticket before;
     for (auto &w : s->queue.front().waits)
       if (w.stream != s && !over(w)) before = w;
@@ -170,8 +168,8 @@ void forget(const StreamPtr &s) {
   o.erase(std::remove(o.begin(), o.end(), s), o.end());
 }
 
-// What an item waits for because of the default stream's rules.
-// What is done may not be over on the virtual clock: that gets all of them.
+// Adds what an item waits for because of the default stream's rules. after gets work that is already done,
+// too, since it may not have ended on the virtual clock.
 void add_implicit_waits(const StreamPtr &s, Item *item, std::vector<TimedPtr> *after) {
   auto add = [&](const StreamPtr &other) {
     after->push_back(other->last);
@@ -220,7 +218,7 @@ Result give_item(const StreamPtr &s, Item item, Lock &lock, Ticket *ticket) {
     violate("work is given to a stream that does not exist, or was destroyed");
     return kInvalidHandle;
   }
-  if (running()) {  // work of a stream calls: it is done at once, in the place of its caller
+  if (running()) {  // called from a stream's work: done at once, in the caller's place
     bool good = item.touches.empty() || untouched_by_faults(item.touches, item.what);
     if (item.moment) *item.moment = {true, give_timed(s->device, Engine::kNone, 0, {}), real_nanoseconds()};
     if (item.run && good) {
@@ -270,7 +268,7 @@ void run_until(const Ticket &t, Lock &lock) {
     }
 }
 
-// A host that waits must not hold Python's lock, and cannot take it back while it holds ours.
+// A waiting host must not hold Python's lock, and cannot take it back while it holds ours.
 void wait_for(const Ticket &t, Lock &lock) {
   waits++;
   if (running()) return;
@@ -360,7 +358,7 @@ void launch(void *stream, const char *what) {
   Lock lock(core());
   StreamPtr s = stream_of(stream, lock);
   if (!s) violate("%s is launched into a stream that does not exist, or was destroyed", what);
-  // A kernel that does nothing need not be queued but where something looks: in a capture, on the virtual
+  // A kernel that does nothing need not be queued, except where it counts: in a capture and on the virtual
   // clock.
   if (!s || (!s->capture && !settings().virtual_clock)) return;
   Item item;

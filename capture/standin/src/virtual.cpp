@@ -1,13 +1,13 @@
-// Virtual memory: addresses, physical memory and mappings apart, as the driver API has them
+// Virtual memory: addresses, physical memory and mappings, separate as in the driver API
 // (cuMemAddressReserve, cuMemCreate, cuMemMap, cuMemSetAccess and their inverses).
 //
-// Physical memory is a stretch of one file in memory, so that a handle may be mapped at several addresses and
-// all of them show the same bytes. Stretches are placed first fit, and a stretch that goes is punched out of
-// the file. A handle that is shared with another process (cuMemExportToShareableHandle) moves into a file of
-// its own, whose descriptor is what is shared.
+// Physical memory is a stretch of one memfd, so that a handle can be mapped at several addresses and all of
+// them show the same bytes. Stretches are placed first fit, and a freed stretch is punched out of the file. A
+// handle that is shared with another process (cuMemExportToShareableHandle) moves into a file of its own,
+// whose descriptor is shared.
 //
-// cuMemUnmap does not wait for work that touches the mapping: PyTorch waits by itself, and a program that
-// does not is at fault.
+// cuMemUnmap does not wait for work that touches the mapping: PyTorch waits itself, and a program that does
+// not is at fault.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -38,7 +38,7 @@ struct Physical {
   int file = -1;  // its own, or -1 for the common one
   uint64_t offset = 0;
   int mappings = 0;
-  int references = 1;  // of the program
+  int references = 1;  // held by the program
   bool imported = false;
   std::string owner;
   Properties properties{};
@@ -53,7 +53,7 @@ struct Reservation {
 struct Virtual {
   std::map<uint64_t, Physical> physical;
   std::map<uintptr_t, Reservation> reservations;
-  std::map<uint64_t, uint64_t> stretches;  // of the common file: offset and size
+  std::map<uint64_t, uint64_t> stretches;  // of the common file: size by offset
   std::map<uintptr_t, RangePtr> mappings;
   int file = -1;
   uint64_t next = 0x1000;
@@ -85,7 +85,7 @@ bool stretch(uint64_t size, uint64_t *offset) {
   return true;
 }
 
-// A handle goes when it is released and mapped nowhere.
+// Frees a handle once it is released and mapped nowhere.
 void reclaim(uint64_t handle) {
   auto &v = state();
   auto i = v.physical.find(handle);
@@ -167,7 +167,7 @@ Result map(uintptr_t at, uint64_t size, uint64_t offset, uint64_t handle, Lock &
   r->kind = Kind::kMapped;
   r->device = i->second.device;
   r->context = i->second.context;
-  r->alive = false;  // until access is given
+  r->alive = false;  // until cuMemSetAccess
   r->handle = handle;
   r->owner = owner_of_call();
   v.mappings[at] = r;
@@ -175,7 +175,7 @@ Result map(uintptr_t at, uint64_t size, uint64_t offset, uint64_t handle, Lock &
   return kSuccess;
 }
 
-// The mappings that fill a range exactly, or none.
+// The mappings that exactly fill a range, or none.
 std::vector<RangePtr> filling(uintptr_t at, uint64_t size) {
   std::vector<RangePtr> all;
   auto &m = state().mappings;
@@ -223,14 +223,14 @@ Result set_access(uintptr_t at, uint64_t size, const Access *access, size_t n) {
       int protection = access[i].flags == 3   ? PROT_READ | PROT_WRITE
                        : access[i].flags == 1 ? PROT_READ
                                               : PROT_NONE;
-      if (!own && access[i].flags == 0) continue;  // another device's right goes: this one's stays
+      if (!own && access[i].flags == 0) continue;  // takes another device's access away, not this one's
       if (mprotect(reinterpret_cast<void *>(r->at), r->size, protection)) return kUnknown;
       r->alive = protection != PROT_NONE;
     }
   return kSuccess;
 }
 
-// Moves a handle's bytes into a file of its own. Work on it is done first.
+// Moves a handle's bytes into a file of its own, after queued work on it is done.
 Result share(Physical *p, Lock &lock, uint64_t handle) {
   if (p->file >= 0) return kSuccess;
   for (int d = 0; d < devices(); d++) wait_for_device(d, lock);

@@ -1,4 +1,5 @@
-"""Two ranks, of which one breaks the rules of NCCL. They call the library itself: torch would end the process."""
+"""Two ranks, one of which breaks NCCL's rules. They call the library directly: torch would end the
+process."""
 import ctypes, os, subprocess, sys, threading
 
 mode = sys.argv[1]
@@ -20,7 +21,7 @@ so.ncclGetLastError.argtypes = so.ncclCommAbort.argtypes = so.cudaStreamSynchron
 so.ncclCommGetAsyncError.argtypes = [P, ctypes.POINTER(ctypes.c_int)]
 FLOAT, DOUBLE, SUM = 7, 8, 0
 
-# Rank 0 starts rank 1 as a process of its own, and tells it the unique ID and then, by closing the pipe, that it is done.
+# Rank 0 starts rank 1 as a separate process, sends it the unique ID, and closes the pipe when it is done.
 id, rank, child = Id(), int("rank1" in sys.argv), None
 if rank == 0:
     assert so.ncclGetUniqueId(ctypes.byref(id)) == 0
@@ -35,7 +36,7 @@ x, y = P(), P()
 assert so.cudaMalloc(ctypes.byref(x), 1 << 20) == 0 and so.cudaMalloc(ctypes.byref(y), 1 << 21) == 0
 comm = P()
 assert so.ncclCommInitRank(ctypes.byref(comm), 2, id, rank) == 0
-if mode in ("never", "unsent"):  # not before: on a busy machine rank 1 takes longer than that to get here
+if mode in ("never", "unsent"):  # only now: on a busy machine rank 1 takes longer than a second to get here
     os.environ["STANDIN_PATIENCE"] = "1"
 
 
@@ -63,7 +64,7 @@ elif mode == "absent" and rank == 0:  # rank 1 never comes, and another thread e
     answers = []
     watchdog = threading.Timer(0.5, lambda: answers.append(so.ncclCommAbort(comm)))
     watchdog.start()
-elif mode == "never" and rank == 0:  # nor does anybody end the wait
+elif mode == "never" and rank == 0:  # and nothing ends the wait
     reduce()
 elif mode == "unsent" and rank == 0:
     so.ncclRecv(y, 3, FLOAT, 1, comm, stream)

@@ -1,12 +1,13 @@
-"""Runs a schedule on the virtual clock: one instruction a line, times of marks in nanoseconds out.
+"""Runs a schedule on the virtual clock: reads one instruction a line, prints the times of marks in
+nanoseconds.
 
-op S FLOPS BYTES [NAME]   one kernel, of an op of that work
-kernel S                  a kernel of no op
+op S FLOPS BYTES [NAME]   one kernel, of an op with that much work
+kernel S                  a kernel outside any op
 in S BYTES, out S BYTES   a copy of pinned memory to the device, or from it
-wait S T                  stream S waits for what T has so far
+wait S T                  stream S waits for the work that T has so far
 sync S                    the host waits for S
-mark NAME S               when what S has so far is over
-poll S                    asks whether S is over until it is, and prints how often
+mark NAME S               prints when the work that S has so far ends
+poll S                    queries S until it is done, and prints how often
 host                      prints the host's clock
 """
 import collections
@@ -35,7 +36,7 @@ device, host = memory(MOST), Pinned(MOST)
 streams = collections.OrderedDict((name, stream()) for name in "abc")
 waits, marks = [event(2) for _ in range(8)], []
 origin = event(0)
-began = cuda.standin_now()  # a look takes 25
+began = cuda.standin_now()  # reading the clock takes 25
 call("cudaEventRecord", origin, streams["a"])
 for line in open(sys.argv[1]):
     word, *rest = line.split() or ["#"]

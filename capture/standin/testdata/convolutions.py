@@ -1,4 +1,5 @@
-"""A small ResNet and a few other users of cuDNN, trained on the stand-in and compared with one process on the CPU."""
+"""Trains a small ResNet and runs other ops of cuDNN on the stand-in, and compares with one process on the
+CPU."""
 import copy, os, sys
 import torch
 from torch import nn
@@ -53,8 +54,8 @@ ops = {e.key: e.count for e in profile.key_averages()}
 print("cudnn_convolution", ops.get("aten::cudnn_convolution"), "cudnn_batch_norm", ops.get("aten::cudnn_batch_norm"), "native", ops.get("aten::native_batch_norm"),
       ops.get("aten::thnn_conv2d"))
 
-# The workspace is PyTorch's to allocate: by default 4 bytes for each step of the GEMM, which is 16·3·3 forward. A plan is kept for
-# each shape, so each rule has its own.
+# PyTorch allocates the workspace: by default 4 bytes for each step of the GEMM, which is 16·3·3 forward. A
+# plan is cached for each shape, so each rule gets its own shape.
 w = torch.randn(32, 16, 3, 3, device="cuda")
 for n, rule in enumerate(("", "gemm", "none", "1MiB"), 2):
     x = torch.randn(n, 16, 24, 24, device="cuda")

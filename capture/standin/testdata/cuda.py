@@ -1,4 +1,5 @@
-"""The runtime and the driver by ctypes, for the laws in laws_test.go. Integers are passed as 64 bits, which is what registers hold."""
+"""The runtime and the driver through ctypes, for the laws in laws_test.go. Integers are passed as 64 bits,
+the size of a register."""
 import ctypes
 import os
 import subprocess
@@ -20,13 +21,13 @@ def ask(function, *args):
 
 
 def call(function, *args):
-    """Calls a function that has to answer 0."""
+    """Calls a function that must return 0."""
     answer = ask(function, *args)
     assert answer == 0, f"{function} answered {answer}"
 
 
 def out(function, *args, kind=ctypes.c_uint64):
-    """Calls a function whose first argument says where the result goes."""
+    """Calls a function whose first argument points to the result, and returns that."""
     result = kind()
     call(function, ctypes.byref(result), *args)
     return result.value
@@ -75,7 +76,7 @@ def wait_for_device():
 
 
 def after(s, e, before):
-    """Lets a stream wait for what another has so far."""
+    """Makes a stream wait for the work that another has so far."""
     call("cudaEventRecord", e, before)
     call("cudaStreamWaitEvent", s, e, 0)
 

@@ -1,6 +1,8 @@
-"""What torch.distributed does over NCCL, on a number of ranks: prints "same" lines that must not depend on the order of streams.
+"""Uses torch.distributed over NCCL on a number of ranks: prints "same" lines that must not depend on the
+order of work.
 
-Started by torchrun, or by itself with RANKS=N: then it starts its ranks, without the agent of torchrun and its import of torch.
+Started by torchrun, or by itself with RANKS=N: then it starts its ranks itself, without torchrun's agent and
+its import of torch.
 """
 import hashlib, os, socket, subprocess, sys
 
@@ -38,7 +40,7 @@ def expect(name, got, want):
 
 
 def collectives():
-    # No op computes here: tensors are made on the CPU.
+    # Ops do not compute here, so tensors are made on the CPU.
     # Odd sizes, and more than the 2 MiB that ranks show each other in a round.
     for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.uint8):
         n = 1_500_001 if dtype == torch.float32 else 1001
@@ -99,7 +101,7 @@ def collectives():
         x = torch.full((5,), float(rank + 1)).to(device)
         dist.all_reduce(x, group=group)
         expect("group", x, torch.full((5,), float(ranks + 1)))
-    # One rank gives what the other waits for only after their collective is done.
+    # One rank gives what the other waits for only once their collective is done.
     store = dist.distributed_c10d._get_default_store()
     x = torch.ones(3).to(device)
     work = dist.all_reduce(x, async_op=True)
@@ -132,7 +134,7 @@ def train(net, optimizer, data, part=slice(None), to="cpu"):
 
 
 def reference():
-    """One process with the whole batch on the CPU, which has no part in what is tested."""
+    """Trains in one process with the whole batch on the CPU, which uses nothing of what is tested."""
     net = model()
     train(net, torch.optim.AdamW(net.parameters(), lr=1e-2), batches())
     return [p.detach() for p in net.parameters()]

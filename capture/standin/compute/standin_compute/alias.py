@@ -1,9 +1,8 @@
-"""CPU tensors that lie in the memory of CUDA tensors.
+"""CPU tensors in the memory of CUDA tensors.
 
-An alias holds no reference to the CUDA tensor's storage, on purpose: when the caching allocator gives the
-memory to somebody else while work is pending, the work has to read what is there then, as a kernel on a GPU
-would. Freeing
-device memory waits for the device, so what pending work points to stays mapped.
+An alias holds no reference to the CUDA tensor's storage, on purpose: if the caching allocator gives the
+memory to another tensor while work is pending, the work must read what is there then, as a kernel on a GPU
+would. Freeing device memory waits for the device, so memory that pending work points to stays mapped.
 """
 
 import torch
@@ -40,7 +39,7 @@ def is_cuda(x):
 
 
 def tensors(x):
-    """Yield the tensors in an argument: a tensor, or a list of tensors and None."""
+    """Yield the tensors in an argument, which may be a tensor or a list of tensors and None."""
     if isinstance(x, torch.Tensor):
         yield x
     elif isinstance(x, (list, tuple)):
@@ -59,7 +58,7 @@ def mapped(f, x):
 
 
 def put(to, result):
-    """Copy a result of the CPU kernel into the aliases of what the CUDA host code allocated for it."""
+    """Copy a result of the CPU kernel into the memory that the CUDA host code allocated for it."""
     if to is None or result is None:
         return
     if isinstance(to, (list, tuple)):

@@ -1,12 +1,12 @@
 """Fused attention: flash, memory-efficient and cuDNN's, forward and backward.
 
 All three compute softmax(QK'·scale + bias)V for (batch, heads, length, width) and return the logarithm of
-each row's sum for the backward pass. Without dropout, without a bias that wants a gradient and with as many
-key heads as query heads, the CPU's own flash kernels do, and give the bits of a CPU run. Otherwise the
-formula is written out: O(length²) memory.
+each row's sum for the backward pass. Without dropout, without a bias that needs a gradient and with as many
+key heads as query heads, we use the CPU's own flash kernels, which give the bits of a CPU run. Otherwise the
+formula is written out, which takes O(length²) memory.
 
-Dropout's mask is drawn from the seed and the offset that the forward pass took. It returns them in tensors,
-and the backward pass draws the same mask from those.
+The dropout mask is drawn from the seed and offset that the forward pass took. The forward pass returns them
+in tensors, and the backward pass draws the same mask from them.
 
 Source: Dao et al. 2022, "FlashAttention", equations of section 3 and appendix B; PyTorch's schemas of the
 ops.
@@ -24,7 +24,7 @@ def _scale(q, scale):
 
 
 def _heads(t, n):
-    """Repeat key or value heads to as many as there are query heads."""
+    """Repeat key or value heads until there are as many as query heads."""
     return t if t.shape[1] == n else t.repeat_interleave(n // t.shape[1], 1)
 
 
@@ -44,7 +44,7 @@ def _scores(q, k, bias, causal, scale):
 
 
 def _keep(shape, p, draw):
-    """The mask of dropout, already divided by what is kept."""
+    """The dropout mask, already divided by the share that is kept."""
     return torch.rand(shape, generator=draw.generator()).ge(p).float() / (1 - p)
 
 
@@ -77,7 +77,7 @@ def _backward(grad, q, k, v, out, lse, bias, p, causal, scale, draw, bias_grad=F
     if _plain(q, k, v, p, bias, bias_grad):
         lse = (
             lse.transpose(1, 2).contiguous().transpose(1, 2)
-        )  # the strides that the CPU's forward pass gives it
+        )  # with the strides that the CPU's forward pass gives it
         return (
             *_aten._scaled_dot_product_flash_attention_for_cpu_backward(
                 grad, q, k, v, out, lse, 0.0, causal, attn_mask=bias, scale=scale
@@ -124,7 +124,7 @@ def _recall(p, seed, offset):
 
 
 def _padded(lse, to):
-    """The kernels' rows of logarithms may be longer than the sequence, or empty where nobody wants them."""
+    """The kernels' rows of logarithms may be longer than the sequence, or empty if nothing needs them."""
     if to is None or to.numel() == 0:
         return to
     if lse.dim() < to.dim():
@@ -277,5 +277,5 @@ _OWN = {
 
 
 def find(name):
-    """Return what computes an attention op, None for others."""
+    """Return the function that computes an attention op, or None."""
     return _OWN.get(name)

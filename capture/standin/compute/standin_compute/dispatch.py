@@ -1,11 +1,11 @@
-"""Puts a function of ours in place of each CUDA kernel: host code first, then the CPU kernel on aliases.
+"""Replaces each CUDA kernel by a function of ours: host code first, then the CPU kernel on aliases.
 
-Traps, each seen once. The dispatcher hands Python a number where an op was called with one in a tensor's
-place, and a kernel called back wants a tensor: the number becomes a 0-dimensional tensor of the dtype to
-which it would have promoted. Ops and copies inside an op's host code must be left undone, or ops in place
-happen twice; but some host code reads what they wrote, and needs them (rules.READS_INSIDE). A copy between
-two devices runs on the source's stream, which first waits for the target's, and the target's stream waits
-for the copy.
+Traps that we fell into. If an op was called with a number in a tensor's place, the dispatcher hands Python
+the number, but the original kernel wants a tensor: the number becomes a 0-dimensional tensor of the dtype to
+which it would have promoted. Ops and copies inside an op's host code must be skipped, or in-place ops happen
+twice; but some host code reads what they wrote and needs them (rules.READS_INSIDE). A copy between two
+devices runs on the source's stream, which first waits for the target's, and the target's stream waits for the
+copy.
 """
 
 import inspect
@@ -22,17 +22,17 @@ _has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
 
 
 class _Thread(threading.local):
-    """What a thread is in the middle of.
+    """What a thread is doing.
 
-    inside: the op whose host code runs, None outside of one
+    inside: the op whose host code is running, or None
     lifted: whether that op's inner ops are computed
-    suppressed: whether what the thread enqueues is left undone
+    suppressed: whether work that the thread enqueues is dropped
     """
 
     inside, lifted, suppressed = None, False, False
 
     def suppress(self, on):
-        """Set suppressed, and return what it was."""
+        """Set suppressed and return its old value."""
         was, self.suppressed = self.suppressed, on
         if was != on:
             runtime.suppress(on)
@@ -43,7 +43,7 @@ _thread = _Thread()
 
 
 class _host_code:
-    """The host code of an op runs inside; what it launches is left undone."""
+    """Runs an op's host code; work that it launches is dropped."""
 
     __slots__ = ("kernel", "before")
 
@@ -60,7 +60,7 @@ class _host_code:
 
 
 class _computing:
-    """Work that is done or enqueued inside counts, also within the host code of another op."""
+    """Work in this block is done, even within the host code of another op."""
 
     __slots__ = ("was",)
 
@@ -78,7 +78,7 @@ def _scalar(x):
 
 
 class Kernel:
-    """What runs in place of the CUDA kernel of one overload of one op."""
+    """Replaces the CUDA kernel of one overload of one op."""
 
     def __init__(self, name, op, original):
         schema = op._schema
@@ -141,7 +141,7 @@ class Kernel:
         return out
 
     def _compute(self, args, kwargs, out, device, draw):
-        """Do the CPU half now, or hand it to the stream."""
+        """Run the CPU kernel now, or enqueue it on the stream."""
         capturing = torch._C._cuda_isCurrentStreamCapturing()
         later = work.deferred or capturing
         try:
@@ -225,7 +225,7 @@ class Kernel:
             with work.below():
                 try:
                     host[i] = torch.scalar_tensor(x, dtype=dtype, device=CPU)
-                except RuntimeError:  # a number beyond the dtype, as in int8_tensor == 1000
+                except RuntimeError:  # a number out of the dtype's range, as in int8_tensor == 1000
                     host[i] = torch.scalar_tensor(x, dtype=_scalar(x), device=CPU)
                 plain[i] = (
                     x
@@ -255,8 +255,8 @@ class Kernel:
         return torch._C._cuda_getDevice()
 
     def _between_devices(self, keys, args, kwargs):
-        """Copy between the host and a device, or two devices. Only between two devices there is something to
-        compute.
+        """Copy between the host and a device, or between two devices. Only the latter leaves us something to
+        do.
         """
         to, source = args[0], args[1]
         if not (is_cuda(to) and is_cuda(source)):
@@ -264,8 +264,7 @@ class Kernel:
         with _host_code(self):
             self.original.call_boxed(keys, *args, **kwargs)
         with _computing():
-            # The host code has let the source's stream wait for the other, and waited for what is not done
-            # here.
+            # The host code has made the source's stream wait for the other, and has waited for what we skip.
             self._compute(args, {}, to, source.device.index, None)
             done = torch.cuda.Event()
             done.record(torch.cuda.current_stream(source.device))
@@ -273,7 +272,7 @@ class Kernel:
         return to
 
 
-# Ops whose CPU overload takes a number in a tensor's place, with the precision that a number has.
+# Ops whose CPU overload takes a number in a tensor's place, with a number's precision.
 _TAKES_NUMBERS = frozenset(
     n + suffix for n in ("add", "sub", "mul", "div", "true_divide", "floor_divide") for suffix in ("", "_")
 )
@@ -287,7 +286,7 @@ _library = None
 
 
 def install():
-    """Put our functions in place of the CUDA kernels. Called once, when torch has been imported."""
+    """Replace the CUDA kernels by our functions. Called once, when torch has been imported."""
     global _library
     if _library is not None:
         return
@@ -298,7 +297,7 @@ def install():
         )
     _library = torch.library.Library("aten", "IMPL")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # each override is announced otherwise
+        warnings.simplefilter("ignore")  # torch warns of each override
         for name in torch._C._dispatch_get_all_op_names():
             if name.startswith("aten::"):
                 _replace(name)

@@ -1,13 +1,13 @@
 """Draws that depend on the CUDA generator's seed and offset, and on nothing else.
 
-On a GPU a random op takes (seed, offset) of Philox from the generator on the host, moves the offset on by
-what it will use, and launches. That host code really runs here, so the offset moves by CUDA's own rule. What
-the op draws comes from a CPU generator seeded with a mix of the pair that the op took. So a recompute that
-restores the generator's state draws the same, and one that forgets to draws something else, as on a GPU. The
-numbers are not those of a GPU.
+On a GPU a random op takes Philox's (seed, offset) from the generator on the host, advances the offset by what
+it will use, and launches. That host code really runs here, so the offset moves by CUDA's own rule. What the
+op draws comes from a CPU generator seeded with a mix of the op's pair. So a recompute that restores the
+generator's state draws the same numbers, and one that forgets to draws others, as on a GPU. The numbers are
+not those of a GPU.
 
 In a CUDA graph the pair is not known at capture: each replay takes a new one. A draw in a graph then depends
-on the pair at the replay and on its own place among the graph's draws.
+on the pair at the replay and on its position among the graph's draws.
 
 Source: "Reproducibility" and torch.Generator in PyTorch's documentation; the mix is SplitMix64 (Steele, Lea
 and Flood 2014).
@@ -28,7 +28,7 @@ def _mix(x):
 
 
 class Draw:
-    """What a random op took of the CUDA generator: a seed and an offset."""
+    """What a random op took from the CUDA generator: a seed and an offset."""
 
     __slots__ = ("seed", "offset")
 
@@ -36,14 +36,14 @@ class Draw:
         self.seed, self.offset = seed & _MASK, offset & _MASK
 
     def generator(self):
-        """Return a CPU generator that depends on the pair alone."""
+        """Return a CPU generator that depends only on the pair."""
         g = torch.Generator("cpu")
         g.manual_seed(_mix(_mix(self.seed) ^ self.offset) >> 1)
         return g
 
 
 class CapturedDraw:
-    """A draw in a CUDA graph: resolved again by each replay."""
+    """A draw in a CUDA graph, which each replay resolves again."""
 
     __slots__ = ("base", "ordinal")
 
@@ -70,11 +70,11 @@ class _Base:
 
 
 _bases = weakref.WeakKeyDictionary()  # torch.cuda.CUDAGraph -> _Base
-_current = None  # the base of the capture under way; captures do not overlap
+_current = None  # the base of the current capture; captures do not overlap
 
 
 def take(generator, device):
-    """Return what the next random op on a device takes, before its host code runs."""
+    """Return what the next random op on a device will take. Call it before the op's host code runs."""
     if generator is None:
         generator = torch.cuda.default_generators[device]
     if torch.cuda.is_current_stream_capturing():
@@ -86,11 +86,12 @@ def take(generator, device):
 
 
 def follow_graphs(enqueue):
-    """Let replays of CUDA graphs say which (seed, offset) they begin with. enqueue(f) makes f work of the
-    current stream.
+    """Make replays of CUDA graphs note the (seed, offset) with which they begin. enqueue(f) makes f work of
+    the current stream.
     """
     graph = torch.cuda.CUDAGraph
-    if not hasattr(graph, "capture_begin"):  # put in its place by a program that captures nothing, as gmemtop estimate does
+    # Replaced by a program that captures nothing, such as gmemtop estimate.
+    if not hasattr(graph, "capture_begin"):
         return
     begin, end, replay = graph.capture_begin, graph.capture_end, graph.replay
 

@@ -1,9 +1,9 @@
 """Recurrent networks: the fused cells that PyTorch uses without cuDNN, and cuDNN's whole networks.
 
-What a cell keeps for the backward pass has a layout of our own: nobody else reads it. cuDNN's networks run as
-the CPU's of the same kind, from the list of weights that the op is given (they are views of cuDNN's one
-buffer). The backward pass runs the forward pass once more, under autograd: cuDNN's reserve stays unused. A
-network that drops between its layers is refused, since its mask would have to be kept there.
+What a cell keeps for the backward pass has a layout of our own: nothing else reads it. cuDNN's networks run
+as the CPU's of the same kind, with the list of weights that the op gets (they are views of cuDNN's one
+buffer). The backward pass runs the forward pass again, under autograd; cuDNN's reserve stays unused. A
+network with dropout between its layers is refused, since its mask would have to be kept there.
 
 Source: Hochreiter and Schmidhuber 1997 and Cho et al. 2014 for the cells; PyTorch's schemas of the ops.
 """
@@ -16,7 +16,7 @@ _aten = torch.ops.aten
 _LSTM = 2  # the modes: 0 ReLU, 1 tanh, 2 LSTM, 3 GRU
 _CELLS = {0: _aten.rnn_relu, 1: _aten.rnn_tanh, 2: _aten.lstm, 3: _aten.gru}
 
-# What a thread that is in no op has, so that autograd sees what runs.
+# The dispatch keys of a thread outside any op, with which autograd sees what runs.
 _included = torch._C._dispatch_tls_local_include_set()
 _excluded = torch._C._dispatch_tls_local_exclude_set()
 
@@ -166,5 +166,5 @@ _OWN = {
 
 
 def find(name):
-    """Return what computes a recurrent op, None for others."""
+    """Return the function that computes a recurrent op, or None."""
     return _OWN.get(name)

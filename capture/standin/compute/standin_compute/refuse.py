@@ -1,8 +1,8 @@
-"""What cannot be computed at all: sparse and quantized tensors, Triton's kernels, and code that torch.compile
-generates for a GPU.
+"""Refuses what cannot be computed: sparse and quantized tensors, Triton's kernels, and code that
+torch.compile generates for a GPU.
 
-Their kernels do not pass through the ops that we replace, so they would run and leave garbage. They raise
-instead.
+Their kernels do not go through the ops that we replace, so they would do nothing and leave garbage. They
+raise instead.
 """
 
 import importlib.abc
@@ -18,7 +18,7 @@ _KEYS = {
     "SparseCsrCUDA": "sparse tensors are not modelled",
     "QuantizedCUDA": "quantized tensors are not modelled",
 }
-# What only describes such tensors stays.
+# Ops that only describe such tensors are allowed.
 _DESCRIBES = frozenset("""
     _indices _values indices values crow_indices col_indices ccol_indices row_indices _nnz sparse_dim
     dense_dim is_coalesced _coalesced_ _dimI _dimV _sparse_coo_tensor_with_dims
@@ -88,7 +88,7 @@ class _Waiting(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
             return None
-        spec = None  # libraries look for a module before anybody imports it, so this finder stays
+        spec = None  # libraries look for a module before anything imports it, so this finder stays
         for other in sys.meta_path[sys.meta_path.index(self) + 1 :]:
             spec = spec or other.find_spec(name, path, target)
         if spec is None or spec.loader is None:

@@ -1,11 +1,9 @@
-"""Which ops are treated in which way. Names are those of ATen's native functions, without overload, unless
-said.
+"""How ops are treated. Names are those of ATen's native functions, without the overload unless noted.
 
 All other ops run the CPU kernel of the same name.
 """
 
-# Ops that make or describe tensors, or answer a question from what the host knows. Their host code is all of
-# them.
+# Ops that make or describe tensors, or answer from what the host knows. They are all host code.
 MEMORY_ONLY = frozenset("""
     empty empty_strided empty_like new_empty new_empty_strided empty_permuted resize_ resize_as_ set_
     record_stream is_pinned _pin_memory pin_memory as_strided view _reshape_alias unfold is_set_to
@@ -17,8 +15,8 @@ MEMORY_ONLY = frozenset("""
     _sparse_coo_tensor_with_dims _lazy_clone
 """.split())
 
-# Ops whose host code reads device memory that ops inside of them have written: those inside are computed as
-# well. It must do no harm that what they write is computed once more by the outer op.
+# Ops whose host code reads device memory that ops inside it have written: those are computed too. It must do
+# no harm that the outer op computes the same again.
 READS_INSIDE = frozenset("""
     index index_put_ _index_put_impl_ _unsafe_index _unsafe_index_put masked_select bincount histc
     repeat_interleave multinomial embedding_dense_backward _embedding_bag _embedding_bag_forward_only
@@ -26,13 +24,13 @@ READS_INSIDE = frozenset("""
     is_nonzero isin masked_fill masked_fill_ index_fill index_fill_ trace _foreach_copy_
 """.split())
 
-# Ops whose result depends on the data in its size, or is an answer to the host: we synchronise the stream
-# and copy the CPU's result. Their temporaries (CUB, Thrust) are not allocated.
+# Ops whose result has a size that depends on the data, or goes to the host: we synchronise the stream and
+# copy the CPU's result. Their temporaries (CUB, Thrust) are not allocated.
 SIZED_BY_DATA = frozenset("""
     nonzero _unique _unique2 unique_dim unique_consecutive unique_dim_consecutive equal
 """.split())
 
-# Ops of libraries whose entry points do nothing here (cuSOLVER, MAGMA, cuFFT): computed like those above,
+# Ops that call libraries whose functions do nothing here (cuSOLVER, MAGMA, cuFFT): computed like those above,
 # without their host code.
 BY_LIBRARY = (
     "linalg_",
@@ -48,7 +46,7 @@ BY_LIBRARY = (
 )
 NOT_BY_LIBRARY = frozenset("linalg_cross linalg_vector_norm linalg_cross_out linalg_vecdot".split())
 
-# Ops that keep half precision: they move data, or their answer depends on the dtype.
+# Ops that stay in half precision: they move data, or their result depends on the dtype.
 NARROW = frozenset("""
     copy_ _foreach_copy_ cat stack index index_select gather scatter scatter_ take fill_ zero_ _foreach_zero_
     masked_fill masked_fill_ masked_select flip roll where nonzero eq ne lt le gt ge eq_ ne_ lt_ le_ gt_ ge_
@@ -89,7 +87,7 @@ REFUSED = {
 
 
 def refusal(name):
-    """Return why an op is refused, None where it is not."""
+    """Return why an op is refused, or None if it is not."""
     if name in REFUSED:
         return REFUSED[name]
     if name.startswith("miopen_"):
@@ -102,5 +100,5 @@ def refusal(name):
 
 
 def by_library(name):
-    """Tell whether an op is a call of a library whose entry points do nothing here."""
+    """Report whether an op calls a library whose functions do nothing here."""
     return name.startswith(BY_LIBRARY) and name not in NOT_BY_LIBRARY

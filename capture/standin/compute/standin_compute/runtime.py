@@ -1,6 +1,4 @@
-"""The functions that libstandin.so offers to Python. The library is preloaded, so the process itself has
-them.
-"""
+"""The functions of libstandin.so for Python. The library is preloaded, so they are found in the process."""
 
 import ctypes
 
@@ -33,12 +31,12 @@ def enqueue(stream, callback, ticket):
 
 
 def suppress(on):
-    """Switch off, or on again, what this thread enqueues: kernels, and copies within the device."""
+    """Drop what this thread enqueues (kernels, and copies within the device), or stop dropping it."""
     _suppress(1 if on else 0)
 
 
 def deferred():
-    """Tell whether work of a stream may run later than it is enqueued."""
+    """Report whether a stream's work may run later than it is enqueued."""
     return _order() != 1
 
 

@@ -2,8 +2,8 @@
 library that does nothing here.
 
 We synchronise the stream, run the CPU op, and copy its results to the device. What the host code would have
-allocated beside its results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is missing from
-the device's memory.
+allocated besides its results (temporaries of CUB and Thrust, workspaces of cuSOLVER and cuFFT) is missing
+from the device's memory.
 """
 
 import torch
@@ -52,7 +52,7 @@ def compute(kernel, args, kwargs):
 
 
 def _argument(kernel, written, x, host, outs):
-    """A written tensor is computed apart, since the op may resize it."""
+    """A tensor that is written is computed in a copy, since the op may resize it."""
     if written and isinstance(x, torch.Tensor) and kernel.op._schema.name.endswith("_"):
         return host(x)
     if written and isinstance(x, torch.Tensor):

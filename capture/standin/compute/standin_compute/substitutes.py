@@ -62,8 +62,8 @@ def _depthwise(self, weight, kernel_size, bias, stride, padding, dilation, *, ou
 
 
 def _batch_norm(input, weight, bias, running_mean, running_var, training, momentum, eps):
-    """As the CPU's, which returns no statistics outside of training where CUDA returns some that nobody
-    reads.
+    """Like the CPU's, except that outside training CUDA returns statistics, which nothing reads, and the CPU
+    returns none.
     """
     y, mean, invstd = _aten.native_batch_norm.default(
         input, weight, bias, running_mean, running_var, training, momentum, eps
@@ -244,7 +244,7 @@ def _addmm(self, mat1, mat2, out_dtype, *, beta=1, alpha=1, out=None):
 
 
 def _log_sigmoid(self):
-    """CUDA keeps no buffer for the backward pass."""
+    """On CUDA, nothing is kept for the backward pass."""
     return _aten.log_sigmoid_forward.default(self)[0], None
 
 
@@ -266,7 +266,7 @@ def _embedding_bag(
     *,
     outputs,
 ):
-    """CUDA always says which bag an index is in, for the backward pass; the CPU says it where it needs it."""
+    """CUDA always returns which bag an index is in, for the backward pass; the CPU only if it needs that."""
     out, _, size, most = _aten._embedding_bag.default(
         weight,
         indices,
@@ -356,7 +356,7 @@ _OWN = {
     "baddbmm.dtype_out": _addmm,
 }
 
-# Overloads that write to arguments, where the function above returns.
+# Overloads that write to arguments, whereas the function above returns its results.
 _NOT = frozenset(
     [
         "native_batch_norm.out",
@@ -373,14 +373,14 @@ _NOT = frozenset(
 
 
 def find(name):
-    """Return what computes an overload of an op, None where its own CPU kernel does."""
+    """Return the function that computes an overload of an op, or None if its own CPU kernel does."""
     full = name[len("aten::") :]
     if full in _NOT:
         return None
     return _OWN.get(full) or _OWN.get(full.split(".")[0])
 
 
-# Host code that cannot be called: PyTorch makes a number on the device there, which the dispatcher cannot
+# Host code that cannot be called: PyTorch makes a number on the device in it, which the dispatcher cannot
 # hand to Python.
 
 
@@ -395,5 +395,5 @@ _HOST = {"aten::pow.Scalar": _pow, "aten::pow.Scalar_out": _pow}
 
 
 def host_code(name):
-    """Return what stands in for an overload's host code, None where that itself runs."""
+    """Return the replacement of an overload's host code, or None if that itself runs."""
     return _HOST.get(name)

@@ -1,10 +1,11 @@
-"""Run the examples, small, and say where training took their parameters.
+"""Run the examples with small networks, and print what their parameters became.
 
     python compute_examples.py FOLDER cpu|cuda native|cudnn
 
-Prints for each example a hash of all parameters, and the last loss. Dropout is off, since draws on the device
-are not the CPU's. oneDNN is off: the CPU's convolutions are then those that the stand-in computes with.
-native switches cuDNN off: with it a convolution adds its bias in a step of its own, which rounds once more.
+Prints for each example a hash of all parameters, and the last loss. Dropout is off, since the device and the
+CPU draw different random numbers. oneDNN is off: the CPU's convolutions are then those that the stand-in
+uses. native switches cuDNN off: with it a convolution adds its bias in a separate step, which rounds once
+more.
 """
 
 import contextlib

@@ -1,4 +1,5 @@
-"""What laws share: a law is a function whose docstring is its sentence, and raises where it does not hold."""
+"""Shared by the laws. A law is a function whose docstring states it; the function raises if the law is
+broken."""
 
 import sys
 import warnings
@@ -16,13 +17,13 @@ laws, refusals = {}, {}
 
 
 def law(f):
-    """Add a law of what is computed."""
+    """Add a law about what is computed."""
     laws[f.__name__] = f
     return f
 
 
 def refusal(f):
-    """Add a law of what is refused."""
+    """Add a law about what is refused."""
     refusals[f.__name__] = f
     return f
 
@@ -50,7 +51,7 @@ def differ(a, b):
 
 
 def refused(f, *words):
-    """f raises an error that holds the words."""
+    """f raises an error that contains the words."""
     try:
         f()
         torch.cuda.synchronize()
@@ -63,7 +64,7 @@ def refused(f, *words):
 
 
 def forget_late_errors():
-    """Let the next law begin without an error that work of this one left."""
+    """Clear errors that work of this law left, for the next one."""
     try:
         report.raise_late()
     except report.Uncomputed:

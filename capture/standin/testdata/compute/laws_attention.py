@@ -20,7 +20,7 @@ def _attend(q, k, v, backend, **options):
         y = F.scaled_dot_product_attention(*leaves, **options)
     y.backward(torch.linspace(-1, 1, y.numel(), dtype=torch.float64).view(y.shape).to(y.device, y.dtype))
     torch.cuda.synchronize()
-    if y.is_cuda:  # nobody chose another kernel
+    if y.is_cuda:  # check that no other kernel was chosen
         for op in (OPS[backend], OPS[backend] + "_backward"):
             assert report.computed[op] == before[op] + 1, f"{op} was not computed"
     return [t.detach().cpu().double() for t in (y, *[t.grad for t in leaves])]
@@ -77,8 +77,8 @@ def attention_with_fewer_key_heads():
 
 @law
 def attentions_dropout_is_the_same_in_the_backward_pass():
-    """With dropout, the gradient of attention is that of the mask that the forward pass drew: found by making
-    each weight visible.
+    """With dropout, the gradient of attention uses the mask that the forward pass drew; we find the mask by
+    making each weight visible.
     """
     n = 16
     for name, backend in BACKENDS.items():

@@ -9,7 +9,7 @@ from laws import differ, law, same
 
 @law
 def graphs_compute_at_replay():
-    """A captured step computes at each replay from what its inputs hold then, and nothing at capture."""
+    """A captured step computes at each replay, from what its inputs contain then, and not during capture."""
     x, y = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -29,7 +29,7 @@ def graphs_compute_at_replay():
 
 @law
 def graphs_draw_anew_at_each_replay():
-    """Dropout in a graph draws again at each replay, and the same after the generator was set back."""
+    """Dropout in a graph draws anew at each replay, and the same again once the generator is reset."""
     x, y = torch.ones(256, device="cuda"), torch.zeros(256, device="cuda")
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -8,7 +8,8 @@ from laws import LATE, ORDER, law, refusal, refused, same
 
 @law
 def a_missing_wait_shows_late():
-    """A copy on a side stream that does not wait for what it copies is right at once and wrong late."""
+    """A copy on a side stream that does not wait for its source is right in the order "once" and wrong in
+    "late"."""
     host = torch.zeros(4000, pin_memory=True)
     side = torch.cuda.Stream()
     x = torch.arange(4000.0, device="cuda")
@@ -54,8 +55,8 @@ def _used_on_the_side(record):
 
 @law
 def a_missing_record_stream_shows_late():
-    """Memory that a side stream still reads, freed without record_stream and taken again, shows as wrong
-    numbers late.
+    """If memory that a side stream still reads is freed without record_stream and reused, the numbers are
+    wrong in the late order.
     """
     right = _used_on_the_side(False)
     if ORDER in ("once", "late"):
@@ -79,7 +80,7 @@ def host_memory_is_read_when_the_op_is_called():
 
 @law
 def work_in_place_follows_the_order_of_calls():
-    """Ops in place on one stream see what ops before them left."""
+    """In-place ops on one stream see the results of earlier ops."""
     x = torch.zeros(64, device="cuda")
     for i in range(20):
         x += i
@@ -93,7 +94,7 @@ def work_in_place_follows_the_order_of_calls():
 
 @refusal
 def an_error_in_late_work_names_its_op():
-    """What fails when its stream reaches it raises from the next op, and names the op that failed."""
+    """If an op fails when its stream reaches it, the next op raises an error that names it."""
     table = torch.zeros(4, 3, device="cuda")
 
     def bad():
@@ -104,7 +105,7 @@ def an_error_in_late_work_names_its_op():
 
 @law
 def modes_of_the_waiting_thread_see_nothing():
-    """Work that runs while somebody waits under a dispatch mode is not seen by that mode."""
+    """A dispatch mode does not see work that runs while its thread waits."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     seen = []

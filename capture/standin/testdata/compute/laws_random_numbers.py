@@ -36,9 +36,8 @@ DRAWS = {
 
 @law
 def draws_depend_on_seed_and_offset():
-    """The same seed and offset give the same numbers, another offset and another seed give others, and the
-    offset moves.
-    """
+    """The same seed and offset give the same numbers, another offset or seed gives others, and the offset
+    moves."""
     generator = torch.cuda.default_generators[0]
     for name, draw in DRAWS.items():
         torch.cuda.manual_seed(5)
@@ -56,7 +55,7 @@ def draws_depend_on_seed_and_offset():
 
 @law
 def draws_with_a_generator_of_ones_own():
-    """A generator that is passed is the one that is used and moved."""
+    """If a generator is passed, it is used and advanced."""
     g = torch.Generator("cuda")
     g.manual_seed(3)
     before = torch.cuda.default_generators[0].get_offset()
@@ -71,7 +70,7 @@ def draws_with_a_generator_of_ones_own():
 
 @law
 def draws_look_like_their_distribution():
-    """Means and deviations are those of the distribution."""
+    """Means and standard deviations are those of the distribution."""
     torch.cuda.manual_seed(1)
     n = 20000
     for what, x, mean, deviation in (
@@ -89,7 +88,7 @@ def draws_look_like_their_distribution():
 
 @law
 def the_hosts_generator_is_left_alone():
-    """Nothing that the device draws moves the CPU's generator."""
+    """Draws on the device do not advance the CPU's generator."""
     torch.manual_seed(9)
     state = torch.get_rng_state()
     for draw in DRAWS.values():
@@ -106,8 +105,8 @@ def _dropping(seed):
 
 @law
 def a_recompute_that_restores_the_generator_is_equal():
-    """torch.utils.checkpoint with preserve_rng_state gives the gradients of a run without it, and without it
-    others.
+    """torch.utils.checkpoint gives the gradients of a run without checkpoints if preserve_rng_state is set,
+    and others if not.
     """
     from torch.utils.checkpoint import checkpoint
 

@@ -1,4 +1,4 @@
-"""Laws of what is refused: it raises, says why, and is listed in the report."""
+"""Laws of refusals: what is refused raises, says why, and is listed in the report."""
 
 import torch
 from torch import nn
@@ -9,7 +9,7 @@ from laws import refusal, refused, same
 
 @refusal
 def kernels_outside_of_ops_are_refused():
-    """A kernel that is launched outside of an op that we compute fails, and is named."""
+    """A kernel that is launched outside an op that we compute fails, and is named."""
     import ctypes
 
     name = b"void sum_of_all<float>(float*)"
@@ -28,7 +28,7 @@ def kernels_outside_of_ops_are_refused():
 
 @refusal
 def sparse_tensors_are_refused():
-    """What computes with sparse tensors raises and names the op."""
+    """Computing with sparse tensors raises an error that names the op."""
     i = torch.tensor([[0, 1], [1, 0]], device="cuda")
     s = torch.sparse_coo_tensor(i, torch.ones(2, device="cuda"), (2, 2))
     refused(
@@ -43,7 +43,7 @@ def sparse_tensors_are_refused():
 
 @refusal
 def compiled_code_is_refused():
-    """torch.compile with inductor raises a sentence that says why, and backends that run ops work."""
+    """torch.compile with inductor raises an error that says why; backends that run ops work."""
     refused(
         lambda: torch.compile(lambda t: t.sin() + t.cos())(torch.ones(8, device="cuda")),
         "Triton kernels cannot run on the stand-in GPU",
@@ -54,7 +54,7 @@ def compiled_code_is_refused():
 
 @refusal
 def dropout_in_cudnns_networks_is_refused():
-    """What is refused says what to do instead."""
+    """A refusal says what to do instead."""
     lstm = nn.LSTM(4, 4, 2, dropout=0.5).cuda()
     refused(
         lambda: lstm(torch.ones(3, 1, 4, device="cuda")),
@@ -65,7 +65,7 @@ def dropout_in_cudnns_networks_is_refused():
 
 @refusal
 def triton_kernels_are_refused():
-    """A Triton kernel of the user's own raises a sentence that says why."""
+    """A user's own Triton kernel raises an error that says why."""
     import triton
 
     @triton.jit

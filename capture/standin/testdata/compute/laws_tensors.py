@@ -1,4 +1,4 @@
-"""Laws of tensors: several devices, views, lazy bits, promotion of numbers, sizes that are in the data."""
+"""Laws of tensors: several devices, views, lazy bits, promotion of numbers, sizes that depend on data."""
 
 import torch
 
@@ -8,7 +8,7 @@ from laws import close, law, same
 
 @law
 def two_devices_copy_to_each_other():
-    """Copies between devices, also of other dtypes and strides, arrive; each device has its own streams."""
+    """Copies between devices arrive, even with other dtypes and strides; each device has its own streams."""
     if torch.cuda.device_count() < 2:
         return
     a = torch.arange(24.0, device="cuda:0").view(4, 6)
@@ -27,7 +27,7 @@ def two_devices_copy_to_each_other():
 
 @law
 def views_and_lazy_bits():
-    """Strided views, conjugates and negatives compute as on the CPU."""
+    """Strided views, conjugates and negatives give the CPU's results."""
     for device in ("cpu", "cuda"):
         torch.manual_seed(0)
         c = torch.complex(torch.randn(4, 4), torch.randn(4, 4)).to(device)
@@ -82,7 +82,7 @@ def numbers_promote_as_numbers():
 
 @law
 def sizes_come_from_the_data():
-    """nonzero, unique, masked selection and boolean indices give the sizes that the data has."""
+    """nonzero, unique, masked selection and boolean indices return sizes that follow from the data."""
     for device in ("cpu", "cuda"):
         torch.manual_seed(2)
         x = torch.randint(-3, 4, (40,)).to(device)

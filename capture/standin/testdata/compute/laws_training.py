@@ -26,8 +26,8 @@ def _train(device, optimizer, dtype=None, steps=4, **options):
 
 @law
 def optimizers_give_the_cpus_numbers():
-    """for-loop, foreach and fused optimizers end where the CPU's of the same kind do, to the bit where the
-    formulas are the same.
+    """for-loop, foreach and fused optimizers end with the same parameters as the CPU's of the same kind, to
+    the bit if the formulas are the same.
     """
     O = torch.optim
     for optimizer, options in (
@@ -52,8 +52,8 @@ def optimizers_give_the_cpus_numbers():
 
 @law
 def mixed_precision_trains():
-    """autocast with bfloat16, and with float16 and a GradScaler that skips a step with infinite gradients,
-    follow float32 closely.
+    """Training with autocast stays close to float32: with bfloat16, and with float16 and a GradScaler that
+    skips a step with infinite gradients.
     """
     for dtype in (torch.bfloat16, torch.float16):
         for fused in (False, True):
@@ -234,7 +234,7 @@ def losses_give_the_cpus_numbers():
 
 @law
 def synchronised_batch_norm_is_batch_norm():
-    """The ops of SyncBatchNorm, with the batch in two halves, give what batch norm gives for the whole."""
+    """The ops of SyncBatchNorm on two halves of a batch give what batch norm gives for the whole batch."""
     torch.manual_seed(0)
     x, g = torch.randn(8, 3, 5, 5), torch.randn(8, 3, 5, 5)
     bn = nn.BatchNorm2d(3)
@@ -295,7 +295,7 @@ def recurrent_networks_take_packed_sequences():
 
 @law
 def deterministic_algorithms_compute_once():
-    """What PyTorch does by other ops where deterministic algorithms are asked for is done once, not twice."""
+    """If deterministic algorithms make PyTorch use other ops, those are done once, not twice."""
     torch.manual_seed(0)
     x, i, values = torch.randn(6, 4), torch.tensor([0, 2, 2, 5]), torch.randn(4, 4)
     cases = {

@@ -1,11 +1,10 @@
-"""Run laws of what the stand-in GPU computes.
+"""Run the laws about what the stand-in GPU computes.
 
     python run_laws.py once|late|SEED laws|refusals|NAME...
 
-Prints "ok NAME" or "FAIL NAME: why" for each law. The first argument is the order of work that the process
-runs under: a law about races expects wrong numbers in the late order and right ones at once. The laws hold of
-a program that computes; the refusals are laws about what raises, and leave a list of it in the process's
-report.
+Prints "ok NAME" or "FAIL NAME: why" for each law. The first argument is the order of work in this process: a
+law about races expects wrong numbers in the order "late" and right ones in "once". The laws are about
+programs that compute; the refusals are laws about what raises, which the process's report then lists.
 """
 
 import sys

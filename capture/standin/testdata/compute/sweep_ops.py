@@ -3,19 +3,18 @@
     python sweep_ops.py [--dtype float32] [--samples 4] [--only NAME,...] [--skip NAME,...] [--first N]
     [--every K]
 
-Prints one line an op: its name, and one of
+Prints one line for each op: its name, and one of
     agrees     results and gradients have the CPU's bits, or are within the tolerance of the dtype
-    random     the op draws numbers: shapes and dtypes agree
-    refused    the op raised that it is not computed
+    random     the op draws random numbers: shapes and dtypes agree
+    refused    the op raised the error that it is not computed
     memory     the op leaves its result uninitialised
     cpu-lacks  the CPU has no kernel to compare with
     cuda-lacks CUDA has no such kernel
-    DIFFERS    with why: a wrong number, shape or error
+    DIFFERS    and why: a wrong number, shape or error
 
-The CPU's results are the reference; it shares the kernels with what we compute, so a difference means that
-the op was computed from wrong arguments, at the wrong time or into the wrong memory, which is what can go
-wrong here. What a substitute computes (substitutes.py, attention.py) the CPU has under another name, with
-code of its own.
+The CPU's results are the reference. We use the same kernels, so a difference means that the op was computed
+from the wrong arguments, at the wrong time or into the wrong memory, which is what can go wrong here. What a
+substitute computes (substitutes.py, attention.py), the CPU has under another name, with its own code.
 """
 
 import argparse
@@ -27,14 +26,15 @@ import warnings
 
 import torch
 
-# The op database imports a package for golden tests, which it does not use and a wheel does not bring.
+# The op database imports a package for golden tests that it does not use and that wheels do not include.
 sys.modules.setdefault("expecttest", types.SimpleNamespace(TestCase=unittest.TestCase))
 warnings.simplefilter("ignore")
-torch.backends.mkldnn.enabled = False  # the CPU's convolutions are then those that we compute with
+torch.backends.mkldnn.enabled = False  # the CPU's convolutions are then those that we use
 
 from torch.testing._internal.common_methods_invocations import op_db  # noqa: E402
 
-# Many entries of the database seed the generator themselves, so that their draws would look like differences.
+# Many entries of the database seed the generator themselves: we would not see that they draw, and take their
+# draws for differences.
 for module in [
     m
     for n, m in sys.modules.items()
@@ -42,7 +42,7 @@ for module in [
 ]:
     module.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
-# What PyTorch says where CUDA has no kernel.
+# What PyTorch says if CUDA has no kernel.
 CUDA_LACKS = (
     "with arguments from the 'CUDA'",
     "with arguments from the 'SparseCsrCUDA'",
@@ -64,7 +64,7 @@ TOLERANCE = {torch.float32: (2e-4, 2e-4), torch.bfloat16: (4e-2, 4e-2), torch.fl
 
 
 def moved(device, x):
-    """Move a tensor. One that is part of a larger storage stays so: some ops reach beyond their view."""
+    """Move a tensor. If it is part of a larger storage, it stays so: some ops reach beyond their view."""
     if x.layout != torch.strided or x.untyped_storage().nbytes() <= x.numel() * x.element_size():
         return x.to(device)
     whole = torch.empty(0, dtype=x.dtype).set_(x.untyped_storage())
@@ -96,7 +96,7 @@ def flat(x):
 
 
 def run(op, sample, device, gradients):
-    """Return the op's results, and the gradients of its inputs for a gradient that the shapes decide."""
+    """Return the op's results, and the gradients of its inputs for a gradient that depends on the shapes."""
     memo = {}
     first, args, kwargs = (
         to(device, sample.input, memo),
@@ -167,7 +167,7 @@ DRAWS = {
 
 
 def seeded(op, sample):
-    """Whether an op draws: two seeds give two results on the CPU."""
+    """Whether an op draws random numbers: on the CPU, two seeds give two results."""
     if op.name in DRAWS:
         return True
     try:
