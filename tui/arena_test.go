@@ -10,7 +10,7 @@ import (
 )
 
 // What a storage-allocation problem lacks, no recording of a training brings: no view advises one.
-func TestNoViewAdvisesToRecordAStorageAllocationProblem(t *testing.T) {
+func TestNoViewSuggestsRecordingAStorageAllocationProblem(t *testing.T) {
 	tr, err := csv.Read(t.Context(), strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\n"), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestNoViewAdvisesToRecordAStorageAllocationProblem(t *testing.T) {
 		text := start(t, Options{Loader: loaderOf(tl), View: id}, 120, 40).screen()
 		for _, advice := range []string{"describe", "record_function", "_dump_snapshot", "_record_memory_history"} {
 			if strings.Contains(text, advice) {
-				t.Errorf("view %c advises %s:\n%s", id, advice, text)
+				t.Errorf("view %c suggests %s:\n%s", id, advice, text)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ func open120(t *testing.T, keys ...string) *driver {
 	return d
 }
 
-func TestAFilterIsInForceEverywhere(t *testing.T) {
+func TestAFilterAppliesInEveryView(t *testing.T) {
 	d := open120(t, "/")
 	d.typeText("cat:gradient")
 	d.wants("filter / cat:gradient", "12 blocks")
@@ -55,7 +55,7 @@ func TestAFilterThatDoesNotParseIsReportedAndNotApplied(t *testing.T) {
 	d := open120(t, "/")
 	d.typeText("size>banana")
 	if d.m.state.QueryText == "size>banana" {
-		t.Error("a filter that does not parse is in force")
+		t.Error("a filter that does not parse is applied")
 	}
 	d.press("enter")
 	if d.m.dialogs.Len() != 1 {
@@ -63,7 +63,7 @@ func TestAFilterThatDoesNotParseIsReportedAndNotApplied(t *testing.T) {
 	}
 	d.press("esc")
 	if d.m.state.QueryText != "" || d.m.dialogs.Len() != 0 {
-		t.Errorf("esc leaves the filter %q", d.m.state.QueryText)
+		t.Errorf("after esc the filter is %q", d.m.state.QueryText)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestALiveFilterFollowsTheCursor(t *testing.T) {
 		t.Errorf("the filter asks for moment %d, the cursor is at %d", d.m.state.Query.LiveAt, d.m.state.Cursor)
 	}
 	if after := len(d.m.filter.found.blocks); after == before {
-		t.Errorf("%d blocks match at the peak and at the start", after)
+		t.Errorf("%d blocks match both at the peak and at the start", after)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestTheMouseMovesZoomsAndPans(t *testing.T) {
 	at := leaf.Position(s.Device, s.Window.Axis, s.Cursor)
 	part := func(pos int64) float64 { return float64(pos-s.Window.From) / float64(leaf.Span(s.Window)) }
 	if got := part(at); got < 0.45 || got > 0.55 {
-		t.Errorf("a click in the middle puts the cursor at %.2f of the window", got)
+		t.Errorf("a click in the middle puts the cursor at %.2f of the window's width", got)
 	}
 	d.send(tea.MouseWheelMsg{X: 30, Y: y, Button: tea.MouseWheelUp})
 	if leaf.Span(s.Window) >= leaf.Span(whole) {
@@ -115,14 +115,14 @@ func TestTheMouseMovesZoomsAndPans(t *testing.T) {
 	}
 }
 
-func TestTheWheelKeepsWhatIsUnderThePointer(t *testing.T) {
+func TestZoomingByWheelKeepsThePointersPlace(t *testing.T) {
 	full := timeline.Window{From: 0, To: 1_000_000}
 	w := full
 	for _, about := range []int64{250_000, 260_000, 255_000} {
 		before := float64(about-w.From) / float64(leaf.Span(w))
 		w = leaf.Zoom(w, full, about, 3, 4)
 		if after := float64(about-w.From) / float64(leaf.Span(w)); after < before-0.001 || after > before+0.001 {
-			t.Errorf("zooming moves the pointer's place from %.4f to %.4f", before, after)
+			t.Errorf("zooming moved what is under the pointer from %.4f to %.4f", before, after)
 		}
 	}
 }
@@ -148,11 +148,11 @@ func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
 	}
 	d.press("x")
 	if s.Window.Axis != timeline.AxisTime {
-		t.Error("x does not come back to time")
+		t.Error("x does not switch back to time")
 	}
 }
 
-func TestExportWritesAFileAndAsksBeforeItReplacesOne(t *testing.T) {
+func TestExportAsksBeforeReplacingAFile(t *testing.T) {
 	t.Chdir(t.TempDir())
 	csv := Exporter{Name: "CSV", Extension: ".csv", Write: func(_ context.Context, w io.Writer, _ *timeline.Timeline, d *timeline.Device) error {
 		_, err := io.WriteString(w, "events\n")
@@ -175,7 +175,7 @@ func TestExportWritesAFileAndAsksBeforeItReplacesOne(t *testing.T) {
 	d.typeText("csv")
 	d.press("enter")
 	if got, _ := os.ReadFile("train.csv"); string(got) != "events\n" {
-		t.Errorf("the export holds %q", got)
+		t.Errorf("the export contains %q", got)
 	}
 	os.WriteFile("train.csv", []byte("mine"), 0o644)
 	d.press("e")
@@ -184,13 +184,13 @@ func TestExportWritesAFileAndAsksBeforeItReplacesOne(t *testing.T) {
 	d.wants("train.csv exists")
 	d.press("enter") // keep it
 	if got, _ := os.ReadFile("train.csv"); string(got) != "mine" {
-		t.Errorf("keeping the file left %q", got)
+		t.Errorf("after keeping the file it contains %q", got)
 	}
 	d.press("e")
 	d.typeText("csv")
 	d.press("enter", "down", "enter")
 	if got, _ := os.ReadFile("train.csv"); string(got) != "events\n" {
-		t.Errorf("replacing the file left %q", got)
+		t.Errorf("after replacing the file it contains %q", got)
 	}
 	d.press("e")
 	d.typeText("broken")
@@ -199,11 +199,11 @@ func TestExportWritesAFileAndAsksBeforeItReplacesOne(t *testing.T) {
 	left, _ := filepath.Glob("*")
 	hidden, _ := filepath.Glob(".gmemtop-*")
 	if len(left) != 2 || len(hidden) != 0 {
-		t.Errorf("the folder holds %v and %v", left, hidden)
+		t.Errorf("the folder contains %v and %v", left, hidden)
 	}
 }
 
-func TestCopyGivesTheBlockAndItsStack(t *testing.T) {
+func TestCopyCopiesTheBlockAndItsStack(t *testing.T) {
 	d := open120(t, "2", "up", "y")
 	s := d.m.State()
 	if d.ran["setClipboardMsg"] != 1 {
@@ -224,7 +224,7 @@ func TestASourceThatIsNotHereIsCopiedInstead(t *testing.T) {
 	}
 }
 
-func TestADeviceAndAFileCanBeSwitched(t *testing.T) {
+func TestDevicesAndFilesCanBeSwitched(t *testing.T) {
 	d := rich(t)
 	d.press("D")
 	d.typeText("host")
@@ -236,7 +236,7 @@ func TestADeviceAndAFileCanBeSwitched(t *testing.T) {
 	d.typeText("b.gmt")
 	d.press("enter")
 	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/b.gmt" {
-		t.Errorf("the file in view is %s", got)
+		t.Errorf("the open file is %s", got)
 	}
 	if s := d.m.State(); s.Selected != timeline.NoAlloc || s.Cursor != s.Device.Totals.PeakAt || s.HasMark {
 		t.Error("the selection, cursor or mark of another file is kept")
@@ -256,7 +256,7 @@ func TestATerminalThatGrowsShowsTheViewAgain(t *testing.T) {
 			}
 			lines := strings.Split(d.screen(), "\n")
 			if len(lines) != h {
-				t.Fatalf("a terminal of %d rows is given %d", h, len(lines))
+				t.Fatalf("a terminal of %d rows gets %d", h, len(lines))
 			}
 		}
 	}
@@ -268,7 +268,7 @@ func TestALateLoadIsDropped(t *testing.T) {
 	d.run(d.m.loader.start(loaderOf(training(t, "runs/new.gmt", 0)), "new", false))
 	d.send(stale)
 	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/new.gmt" {
-		t.Errorf("a late load put %s in view", got)
+		t.Errorf("a late load opened %s", got)
 	}
 }
 
@@ -285,7 +285,7 @@ func TestQuittingStopsTheLoad(t *testing.T) {
 	}
 	m.Update(keyPress("q"))
 	if loads.Err() == nil {
-		t.Error("the load goes on after q")
+		t.Error("q did not stop the load")
 	}
 }
 
@@ -294,7 +294,7 @@ func TestTheLoadingScreenTicksOnlyWhileItLoads(t *testing.T) {
 	ticks := 0
 	m.after = func(d time.Duration, _ func(time.Time) tea.Msg) tea.Cmd {
 		if d > 100*time.Millisecond {
-			t.Errorf("the first tick comes after %v", d)
+			t.Errorf("the first tick takes %v", d)
 		}
 		ticks++
 		return nil
@@ -302,12 +302,12 @@ func TestTheLoadingScreenTicksOnlyWhileItLoads(t *testing.T) {
 	m.loader.start(loaderOf(), "x", false)
 	m.Update(tickMsg{load: m.loader.number})
 	if ticks != 2 {
-		t.Errorf("%d ticks were asked for, not 2", ticks)
+		t.Errorf("%d ticks were requested, want 2", ticks)
 	}
 	m.Update(loadedMsg{load: m.loader.number, loaded: Loaded{Timelines: []*timeline.Timeline{empty(t)}}})
 	m.Update(tickMsg{load: m.loader.number})
 	if ticks != 2 {
-		t.Error("it ticks on after the load")
+		t.Error("it still ticks after the load")
 	}
 }
 
@@ -319,21 +319,21 @@ func TestNoColorIsObeyed(t *testing.T) {
 	}
 	d.press("t")
 	if !d.m.state.Theme.Mono {
-		t.Error("t brings colours to a terminal that has none")
+		t.Error("t turned on colours on a terminal without any")
 	}
 }
 
 func TestTheMouseCanBeGivenToTheTerminal(t *testing.T) {
 	d := open120(t)
 	if d.m.View().MouseMode != tea.MouseModeCellMotion {
-		t.Error("the mouse is off at first")
+		t.Error("the mouse is off at the start")
 	}
 	d.press("M")
 	if d.m.View().MouseMode != tea.MouseModeNone {
 		t.Error("M leaves the mouse on")
 	}
 	if New(Options{NoMouse: true}).View().MouseMode != tea.MouseModeNone {
-		t.Error("NoMouse is not obeyed")
+		t.Error("NoMouse has no effect")
 	}
 }
 
@@ -342,7 +342,7 @@ type panics struct{ leaf.View }
 
 func (panics) Draw(*leaf.State, *canvas.Canvas) { panic("boom") }
 
-func TestAPanicIsWrittenDownAndTheTerminalRestored(t *testing.T) {
+func TestAPanicIsLoggedAndTheTerminalRestored(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
 	m := New(Options{StateDir: dir, Loader: loaderOf(training(t, "runs/train.gmt", 0))})
@@ -363,7 +363,7 @@ func TestAPanicIsWrittenDownAndTheTerminalRestored(t *testing.T) {
 	}
 }
 
-func TestAPanicOfASlowQuestionDoesNotEndTheProgram(t *testing.T) {
+func TestAPanicInASlowQuestionDoesNotEndTheProgram(t *testing.T) {
 	d := open120(t)
 	var q leaf.Query[int, int]
 	d.run(q.Ask(1, func(context.Context) (int, error) { panic("deep") }))
@@ -395,7 +395,7 @@ func TestRunShowsAFrameAndQuits(t *testing.T) {
 	}
 }
 
-func TestAStretchOfTheRecordingCanOpen(t *testing.T) {
+func TestAPartOfARecordingCanBeOpened(t *testing.T) {
 	tl := training(t, "runs/train.gmt", 64<<20)
 	loader := func(context.Context, func(string, int64, int64)) (Loaded, error) {
 		return Loaded{Timelines: []*timeline.Timeline{tl}, First: 10, End: 30}, nil
@@ -406,7 +406,7 @@ func TestAStretchOfTheRecordingCanOpen(t *testing.T) {
 		t.Errorf("the window is %v", s.Window)
 	}
 	if top := s.Device.Allocated.Range(10, 30).Max; s.Cursor < 10 || s.Cursor >= 30 || s.Device.Allocated.At(s.Cursor) != top {
-		t.Errorf("the cursor is at %d, where %d bytes are, not %d", s.Cursor, s.Device.Allocated.At(s.Cursor), top)
+		t.Errorf("the cursor is at %d with %d bytes, want %d", s.Cursor, s.Device.Allocated.At(s.Cursor), top)
 	}
 }
 
@@ -419,7 +419,7 @@ func TestASelectionOfAnotherDeviceIsDropped(t *testing.T) {
 }
 
 // What was opened is said until a key is pressed: from then on the line is for what is under the cursor.
-func TestAKeyTakesTheNoticeDown(t *testing.T) {
+func TestAKeyDismissesTheNotice(t *testing.T) {
 	tl := training(t, "runs/train.gmt", 0)
 	d := start(t, Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {
 		return Loaded{Timelines: []*timeline.Timeline{tl}, Notice: "this is a sample"}, nil

@@ -35,7 +35,7 @@ func TestFollowShowsEachNewStepUntilItHolds(t *testing.T) {
 	look := func(change func(l *live.Look)) []string {
 		change(&feed.look)
 		if _, ok := f.update(live.LookMsg{Feed: feed, Look: feed.look}); !ok {
-			t.Error("a look of the job is not taken")
+			t.Error("the job's look was not used")
 		}
 		return heard.kinds()
 	}
@@ -84,10 +84,10 @@ func TestFollowDetachesFromThePreviousProcess(t *testing.T) {
 		}
 	}
 	if contexts[0].Err() == nil || contexts[1].Err() != nil {
-		t.Errorf("the first is let go of: %v, the second: %v", contexts[0].Err(), contexts[1].Err())
+		t.Errorf("detached from the first: %v, from the second: %v", contexts[0].Err(), contexts[1].Err())
 	}
 	if f.end(); contexts[1].Err() == nil {
-		t.Error("the second goes on behind the end")
+		t.Error("the second one goes on past the end")
 	}
 }
 
@@ -111,11 +111,11 @@ func TestWatchedViewsComeFirst(t *testing.T) {
 func TestAViewIsLeftOnce(t *testing.T) {
 	tabs := newTabs(nil)
 	if was := tabs.left(); was != nil {
-		t.Errorf("at first %s is left", was.Name())
+		t.Errorf("%s was left at the start", was.Name())
 	}
 	tabs.show(leaf.OOM)
 	if was := tabs.left(); was == nil || was.ID() != leaf.Overview {
-		t.Errorf("left is %v", was)
+		t.Errorf("what is left is %v", was)
 	}
 	if was := tabs.left(); was != nil {
 		t.Errorf("%s is left again", was.Name())

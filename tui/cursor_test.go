@@ -27,7 +27,7 @@ func TestTheCursorStaysInTheRecording(t *testing.T) {
 	} {
 		c.toEnd(1)
 		if walk(); c.Cursor != last {
-			t.Errorf("%s from the end goes to %d", name, c.Cursor)
+			t.Errorf("from the end, %s goes to %d", name, c.Cursor)
 		}
 	}
 	c.toEnd(-1)
@@ -35,7 +35,7 @@ func TestTheCursorStaysInTheRecording(t *testing.T) {
 		t.Errorf("a step back from the start goes to %d", c.Cursor)
 	}
 	if c.choose(timeline.AllocID(d.Allocs.Len())); c.Selected != timeline.NoAlloc {
-		t.Errorf("selects block %d, which is not there", c.Selected)
+		t.Errorf("block %d is selected, which does not exist", c.Selected)
 	}
 }
 
@@ -47,7 +47,7 @@ func TestTheWindowGoesWithTheCursor(t *testing.T) {
 	for _, which := range []int{-1, 1} {
 		c.toEnd(which)
 		if at := leaf.Position(c.device, c.Window.Axis, c.Cursor); at < c.Window.From || at > c.Window.To || !c.zoomed() {
-			t.Errorf("the cursor at %d is outside of the window %v", at, c.Window)
+			t.Errorf("the cursor at %d is outside the window %v", at, c.Window)
 		}
 	}
 	if c.wholeWindow(); c.zoomed() {
@@ -55,11 +55,11 @@ func TestTheWindowGoesWithTheCursor(t *testing.T) {
 	}
 }
 
-func TestIterationsAreWalkedOnceTheyAreKnown(t *testing.T) {
+func TestTheCursorStepsThroughIterationsOnceKnown(t *testing.T) {
 	d := training(t, "runs/a.gmt", 0).Main()
 	c := cursorOn(d)
 	if c.hasIterations() {
-		t.Error("iterations are asked for before they are computed")
+		t.Error("iterations were used before they were computed")
 	}
 	list := steps.Of(d).List
 	c.analysed = true
@@ -70,11 +70,11 @@ func TestIterationsAreWalkedOnceTheyAreKnown(t *testing.T) {
 		}
 	}
 	if say := c.toIteration(1); say != "this is the last iteration" {
-		t.Errorf("behind the last one: %q", say)
+		t.Errorf("after the last one: %q", say)
 	}
 }
 
-func TestTheMarkIsThereAndBack(t *testing.T) {
+func TestTheCursorGoesToTheMarkAndBack(t *testing.T) {
 	c := cursorOn(training(t, "runs/a.gmt", 0).Main())
 	marked := c.Cursor
 	c.mark()
@@ -87,11 +87,11 @@ func TestTheMarkIsThereAndBack(t *testing.T) {
 	}
 }
 
-func TestMatchesAreWalkedRoundAndRound(t *testing.T) {
+func TestSteppingThroughMatchesWrapsAround(t *testing.T) {
 	d := training(t, "runs/a.gmt", 0).Main()
 	f := filter{Filter: &leaf.Filter{}, device: d}
 	if _, err := f.set("size>banana", 0); err == nil || f.QueryText != "" {
-		t.Errorf("%q is in force", f.QueryText)
+		t.Errorf("the filter %q is applied", f.QueryText)
 	}
 	find, err := f.set("cat:activation", 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func TestMatchesAreWalkedRoundAndRound(t *testing.T) {
 	msg := find().(foundMsg)
 	f.take(foundMsg{text: "cat:gradient", device: d, blocks: []timeline.AllocID{7}})
 	if _, ok := f.count("cat:activation"); ok {
-		t.Error("an answer to another filter is taken")
+		t.Error("the answer to another filter was used")
 	}
 	f.take(msg)
 	first, _ := f.next(timeline.NoAlloc, 1)
@@ -115,6 +115,6 @@ func TestMatchesAreWalkedRoundAndRound(t *testing.T) {
 		at, _ = f.next(at, 1)
 	}
 	if back, _ := f.next(at, -1); at != first || back != msg.blocks[len(msg.blocks)-1] {
-		t.Errorf("behind the last match comes %d, before the first %d", at, back)
+		t.Errorf("after the last match comes %d, before the first %d", at, back)
 	}
 }

@@ -193,7 +193,7 @@ func (n *network) Compare(ctx context.Context, p *plan.Problem, names []string, 
 	return c, nil
 }
 
-func TestThePicturesInTheDocumentsAreTheScreensAsTheyAre(t *testing.T) {
+func TestPicturesInTheDocsMatchTheScreens(t *testing.T) {
 	folder := filepath.Join("..", "docs", "screens")
 	planner := &network{answers: map[string]*replay.Comparison{}}
 	gpt := []*timeline.Timeline{sample(t, "gpt-cpu")}

@@ -168,10 +168,10 @@ func (d *driver) golden(name string) {
 	}
 	want, err := os.ReadFile(path)
 	if err != nil {
-		d.t.Fatalf("%v (go test ./tui -update writes it)", err)
+		d.t.Fatalf("%v (write it with go test ./tui -update)", err)
 	}
 	if got != string(want) {
-		d.t.Errorf("%s differs (go test ./tui -update takes it over):\n--- got\n%s--- want\n%s", path, got, want)
+		d.t.Errorf("%s differs (accept it with go test ./tui -update):\n--- got\n%s--- want\n%s", path, got, want)
 	}
 }
 

@@ -77,22 +77,22 @@ func TestTheNewestCapturedStepIsFollowedUntilTheUserLooksCloser(t *testing.T) {
 	f.tell(d, captured(t, 13))
 	second := d.shown()
 	if second == first || d.m.tabs.front != leaf.Timeline {
-		t.Fatal("the newer step does not take the older one's place")
+		t.Fatal("the newer step does not replace the older one")
 	}
 	d.press("left")
 	f.tell(d, captured(t, 23))
 	if d.shown() != second || !d.m.follow.held {
-		t.Error("the step under the user's cursor was taken away")
+		t.Error("the step under the user's cursor disappeared")
 	}
 	d.press("F")
 	if d.shown() == second || d.m.follow.held {
-		t.Error("F does not follow again")
+		t.Error("F does not resume following")
 	}
 	newest := d.shown()
 	d.press("F")
 	f.tell(d, captured(t, 33))
 	if d.shown() != newest {
-		t.Error("F does not hold")
+		t.Error("F does not stop following")
 	}
 }
 
@@ -129,15 +129,15 @@ func TestStepUnderAPlanIsMarkedAndNotPlannedFor(t *testing.T) {
 	d.wants("step 23 under a plan")
 	d.press("L", "G", "enter") // the first one
 	if d.shown() != plain || s.UnderPlan || s.Basis != nil {
-		t.Errorf("of a step that ran without it is said that it is under a plan: %v", s.UnderPlan)
+		t.Errorf("a step without a plan is marked as being under one: %v", s.UnderPlan)
 	}
 	d.press("F")
 	if !s.UnderPlan {
-		t.Error("F does not go on to the newest one")
+		t.Error("F does not go to the newest step")
 	}
 	f.tell(d, func(l *live.Look) { l.Chosen = 1; l.Windows = nil })
 	if s.UnderPlan || s.Basis != nil {
-		t.Error("another process is under the plan of the one before")
+		t.Error("another process has the previous one's plan")
 	}
 }
 
@@ -146,7 +146,7 @@ func TestAJobThatEndsStaysOnTheScreen(t *testing.T) {
 	f.tell(d, captured(t, 3))
 	f.tell(d, func(l *live.Look) { l.State, l.Word = live.Ended, "exit code 1" })
 	if text := d.screen(); !strings.Contains(text, "ended") || !strings.Contains(text, "exit code 1") {
-		t.Errorf("the end is not said:\n%s", text)
+		t.Errorf("the end is not mentioned:\n%s", text)
 	}
 }
 
@@ -171,7 +171,7 @@ func process(pid int, command string) machine.Process {
 	return machine.Process{PID: pid, Command: command, Torch: true}
 }
 
-func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
+func TestWatchingOneProcessAndThenAnother(t *testing.T) {
 	jobs, ended := map[int]*jobFeed{}, map[int]context.Context{}
 	d := start(t, Options{Machine: &node{}, Attach: func(ctx context.Context, pid int) (live.Feed, error) {
 		if pid == 9 {
@@ -201,11 +201,11 @@ func TestAProcessOfTheMachineIsWatchedAndThenAnother(t *testing.T) {
 	}
 	d.press("P", "down", "enter")
 	if len(jobs) != 2 || ended[first].Err() == nil || d.shown() != nil {
-		t.Errorf("%d jobs, the first was let go: %v, its step is still shown: %v", len(jobs), ended[first].Err(), d.shown() != nil)
+		t.Errorf("%d jobs; detached from the first: %v; its step is still shown: %v", len(jobs), ended[first].Err(), d.shown() != nil)
 	}
 	jobs[first].tell(d, captured(t, 4))
 	if d.shown() != nil {
-		t.Error("news of a job that is not watched any more are shown")
+		t.Error("news of a job that is no longer watched is shown")
 	}
 	d.press("P", "down", "enter")
 	d.wants("pid 9 has no torch")
@@ -222,7 +222,7 @@ func TestAlertShowsInEveryViewUntilLiveWasSeen(t *testing.T) {
 	f.tell(d, alerted)
 	d.press("2")
 	if strings.Contains(d.screen(), "L looks") {
-		t.Errorf("what was seen is said again:\n%s", d.screen())
+		t.Errorf("an alert that was seen is repeated:\n%s", d.screen())
 	}
 	f.tell(d, func(l *live.Look) { l.Alerts[0].Step = 20 })
 	d.wants("ran out of memory once", "L looks")
@@ -238,7 +238,7 @@ func TestAlertShowsInEveryViewUntilLiveWasSeen(t *testing.T) {
 	}
 	d.press("2")
 	if strings.Contains(d.screen(), "L looks") {
-		t.Errorf("it stays although it was seen:\n%s", d.screen())
+		t.Errorf("the alert stays after it was seen:\n%s", d.screen())
 	}
 }
 
@@ -281,11 +281,11 @@ func TestAnotherRankIsFollowedInAllViews(t *testing.T) {
 	first := d.shown()
 	f.tell(d, ofRank(t, 0, 13))
 	if d.shown() != first {
-		t.Fatal("the step under the cursor was taken away")
+		t.Fatal("the step under the cursor disappeared")
 	}
 	f.tell(d, ofRank(t, 1, 23))
 	if d.shown() == first || d.m.follow.held {
-		t.Errorf("what was held of rank 0 is still shown: held %v", d.m.follow.held)
+		t.Errorf("the step held for rank 0 is still shown: held %v", d.m.follow.held)
 	}
 	d.wants("rank 1 of 2")
 	second := d.shown()
@@ -295,7 +295,7 @@ func TestAnotherRankIsFollowedInAllViews(t *testing.T) {
 	}
 	f.tell(d, ofRank(t, 0, -1))
 	if d.shown() != nil {
-		t.Error("a step of rank 1 is shown under the name of rank 0, of which none was captured")
+		t.Error("rank 1's step is shown as rank 0's, which has no captured step")
 	}
 }
 

@@ -73,7 +73,7 @@ func TestSmallChangesMakeSmallFrames(t *testing.T) {
 				limit = jump
 			}
 			if n := term.show(d.m.View().Content); n > limit {
-				t.Errorf("view %c: %s takes %d bytes to the terminal, more than %d", id, k, n, limit)
+				t.Errorf("view %c: %s sends %d bytes to the terminal, more than %d", id, k, n, limit)
 			}
 		}
 		if n := term.show(d.m.View().Content); n != 0 {
@@ -90,7 +90,7 @@ func TestAStepInsideAPlanIsSmall(t *testing.T) {
 	for _, k := range []string{"right", "right", ".", "left", "down", "tab", "right"} {
 		d.press(k)
 		if n := term.show(d.m.View().Content); n > 7<<10 {
-			t.Errorf("%s takes %d bytes to the terminal", k, n)
+			t.Errorf("%s sends %d bytes to the terminal", k, n)
 		}
 	}
 	if n := term.show(d.m.View().Content); n != 0 {
@@ -106,7 +106,7 @@ func TestNothingMovesWhenIdle(t *testing.T) {
 		d.press(k)
 	}
 	if ticks != 0 {
-		t.Errorf("%d timers run while nothing happens", ticks)
+		t.Errorf("%d timers are running although nothing happens", ticks)
 	}
 }
 
@@ -273,6 +273,6 @@ func TestSourceTextIsCutToFit(t *testing.T) {
 		}
 	}
 	if got := sourceText([]string{"● live", "train.py", "GPU 0"}, 20); got != "● live · train.py" {
-		t.Errorf("a job: %q", got)
+		t.Errorf("for a job: %q", got)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-func TestAClosedTerminalAndACancelledContextEndTheScreenAndRestoreTheTerminal(t *testing.T) {
+func TestAClosedTerminalOrCancelledContextEndsTheScreenCleanly(t *testing.T) {
 	for name, end := range map[string]func(cancel func()){
 		"hangup": func(func()) { _ = syscall.Kill(syscall.Getpid(), syscall.SIGHUP) },
 		"cancel": func(cancel func()) { cancel() },

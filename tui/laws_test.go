@@ -42,7 +42,7 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 					before := maps.Clone(d.ran)
 					d.press(k)
 					if maps.Equal(before, d.ran) {
-						t.Errorf("%s asks bubbletea for nothing", k)
+						t.Errorf("%s sends bubbletea no command", k)
 					}
 					return
 				}
@@ -50,12 +50,12 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 					d.press("2")
 				}
 				if !d.m.actions.named(a.name).enabled() {
-					t.Fatalf("%s can do nothing even here", a.name)
+					t.Fatalf("the key %s does nothing even here", a.name)
 				}
 				before := d.footprint()
 				d.press(k)
 				if d.footprint() == before {
-					t.Errorf("pressing %s (%s) changes nothing", k, a.binding.Help().Desc)
+					t.Errorf("pressing %s (%s) does nothing", k, a.binding.Help().Desc)
 				}
 			})
 		}
@@ -98,7 +98,7 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 		}
 		for k := range seen {
 			if !works[k] {
-				t.Errorf("in %s %s does nothing", v.Name(), k)
+				t.Errorf("in %s the key %s does nothing", v.Name(), k)
 			}
 		}
 	}
@@ -185,7 +185,7 @@ func TestOneCursorAndOneSelectionInAllViews(t *testing.T) {
 	}
 }
 
-func TestEscTakesBackOneThingAtATime(t *testing.T) {
+func TestEscUndoesOneThingAtATime(t *testing.T) {
 	d := rich(t)
 	s := d.m.State()
 	for _, left := range []string{"selection", "filter", "mark", "zoom"} {
@@ -199,7 +199,7 @@ func TestEscTakesBackOneThingAtATime(t *testing.T) {
 			}
 		}
 		if lost != 1 {
-			t.Errorf("esc on %s took %d things: %v to %v", left, lost, had, has)
+			t.Errorf("esc on %s undid %d things: %v to %v", left, lost, had, has)
 		}
 	}
 }

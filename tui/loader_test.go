@@ -35,7 +35,7 @@ func results(cmd tea.Cmd) []loadedMsg {
 	return out
 }
 
-func TestANewLoadCancelsTheOneBefore(t *testing.T) {
+func TestANewLoadCancelsTheOldOne(t *testing.T) {
 	heard := &said{}
 	l := loader{clock: still(), post: heard.post}
 	var first context.Context
@@ -48,23 +48,23 @@ func TestANewLoadCancelsTheOneBefore(t *testing.T) {
 		return Loaded{}, errors.New("b is damaged")
 	}, "b", true))
 	if first.Err() == nil {
-		t.Error("the first load goes on")
+		t.Error("the first load was not stopped")
 	}
 	if _, ok := l.take(stale[0], true); ok || l.idle() {
 		t.Error("the first load's result ends the second")
 	}
 	if _, ok := l.take(next[0], true); ok || !l.idle() {
-		t.Errorf("a load beside what is open failed: shown %v, idle %v", ok, l.idle())
+		t.Errorf("opening another file failed: shown %v, idle %v", ok, l.idle())
 	}
 	if got := heard.kinds(); !slices.Equal(got, []string{"leaf.ToastMsg"}) {
-		t.Errorf("of the failure it says %v", got)
+		t.Errorf("for the failure it says %v", got)
 	}
 	if l.take(next[0], true); heard.kinds() != nil {
-		t.Error("a result is taken twice")
+		t.Error("a result was used twice")
 	}
 }
 
-func TestALoadSaysHowFarItIs(t *testing.T) {
+func TestALoadReportsItsProgress(t *testing.T) {
 	c := canvas.New(80, 24, canvas.NoColor, false)
 	l := loader{clock: still()}
 	l.start(nil, "runs/a.gmt", false)
@@ -89,20 +89,20 @@ func TestAFailureIsPrintedAsPlainTextLineByLine(t *testing.T) {
 	}
 }
 
-func TestAToastGivesWayToNewerOnesOnly(t *testing.T) {
+func TestAToastIsReplacedOnlyByNewerOnes(t *testing.T) {
 	toast := toaster{clock: still()}
 	toast.say("first", false)
 	first := toastEndMsg{toast.number}
 	toast.say("second", true)
 	if toast.end(first); toast.text != "second" {
-		t.Errorf("the first one's end takes %q", toast.text)
+		t.Errorf("when the first toast ends, %q is shown", toast.text)
 	}
 	if toast.end(toastEndMsg{toast.number}); toast.text != "" {
 		t.Errorf("%q stays", toast.text)
 	}
 }
 
-func TestAKeyDropsTheNoticeAndNothingElse(t *testing.T) {
+func TestAKeyDismissesOnlyTheNotice(t *testing.T) {
 	toast := toaster{clock: still()}
 	toast.sayNotice("an embedded sample")
 	if toast.dropNotice(); toast.text != "" {
@@ -111,6 +111,6 @@ func TestAKeyDropsTheNoticeAndNothingElse(t *testing.T) {
 	toast.sayNotice("an embedded sample")
 	toast.say("copied", false)
 	if toast.dropNotice(); toast.text != "copied" {
-		t.Errorf("a key takes %q", toast.text)
+		t.Errorf("after a key the notice is %q", toast.text)
 	}
 }

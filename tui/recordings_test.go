@@ -14,16 +14,16 @@ func TestARecordingOpensInPlaceOrNextToAnother(t *testing.T) {
 	a, b := training(t, "runs/a.gmt", 0), training(t, "runs/b.gmt", 0)
 	r := recordings{&leaf.Open{}}
 	if r.take(Loaded{}, false); !r.nothing() || r.Device != nil {
-		t.Errorf("nothing was loaded, in view is %v", r.Device)
+		t.Errorf("nothing was loaded; in view is %v", r.Device)
 	}
 	r.take(Loaded{Timelines: []*timeline.Timeline{a}}, false)
 	r.take(Loaded{Timelines: []*timeline.Timeline{b}}, true)
 	if len(r.Timelines) != 2 || r.Timeline != b || r.Device != b.Main() || r.at("runs/a.gmt") != a {
-		t.Errorf("beside the first, %d are open and %v is in view", len(r.Timelines), r.Timeline)
+		t.Errorf("next to the first file, %d are open and %v is in view", len(r.Timelines), r.Timeline)
 	}
 	r.take(Loaded{Timelines: []*timeline.Timeline{a}}, false)
 	if len(r.Timelines) != 1 || r.Device != a.Main() || r.at("runs/b.gmt") != nil {
-		t.Errorf("in place of both, %d are open", len(r.Timelines))
+		t.Errorf("after replacing both, %d are open", len(r.Timelines))
 	}
 }
 
@@ -34,10 +34,10 @@ func TestAnalysisBelongsToItsDevice(t *testing.T) {
 	late := r.analyse(timeline.IEC)().(analysedMsg)
 	r.show(b)
 	if r.analysed(late) || r.Analysed || r.Headline != "" {
-		t.Errorf("the answer for a is taken for b: %q", r.Headline)
+		t.Errorf("the answer for a was used for b: %q", r.Headline)
 	}
 	if !r.analysed(r.analyse(timeline.IEC)().(analysedMsg)) || !r.Analysed || r.Headline == "" {
-		t.Error("the answer for b is not taken")
+		t.Error("the answer for b was not used")
 	}
 	if r.show(a); r.Analysed || r.Headline != "" {
 		t.Errorf("a is said to be %q", r.Headline)
@@ -63,7 +63,7 @@ func TestTheWorstLossIsTheWarning(t *testing.T) {
 	}
 	with.Losses = with.Losses[:1]
 	if got := r.warning(); got != "" {
-		t.Errorf("what is only information is the warning %q", got)
+		t.Errorf("mere information is shown as the warning %q", got)
 	}
 }
 
@@ -76,11 +76,11 @@ func TestAChosenThemeStays(t *testing.T) {
 	}
 	d.choose("dark")
 	if d.ground(false); d.Theme.Name != "dark" {
-		t.Errorf("the terminal's background takes the place of the user's choice: %s", d.Theme.Name)
+		t.Errorf("the terminal's background overrides the user's choice: %s", d.Theme.Name)
 	}
 	before := d.Theme
 	if d.choose("no such theme"); d.Theme != before {
-		t.Errorf("a name that is none chooses %s", d.Theme.Name)
+		t.Errorf("an unknown name chooses %s", d.Theme.Name)
 	}
 	if got := heard.kinds(); len(got) != 1 {
 		t.Errorf("said %v", got)
@@ -89,7 +89,7 @@ func TestAChosenThemeStays(t *testing.T) {
 		d.nextUnits()
 	}
 	if d.Units != timeline.IEC {
-		t.Errorf("after all units come %d", d.Units)
+		t.Errorf("after the last unit comes %d", d.Units)
 	}
 }
 
@@ -118,7 +118,7 @@ func TestSharingSaysWhatItDid(t *testing.T) {
 		}
 	}
 	if _, ok := x.update(s, leaf.ChangedMsg{}); ok {
-		t.Error("it takes what is not its own")
+		t.Error("it handles a message that is not its own")
 	}
 }
 
@@ -157,6 +157,6 @@ func TestBackUndoesOneThingAtATime(t *testing.T) {
 		}
 	}
 	if c.narrowed() {
-		t.Error("something is left to take back")
+		t.Error("something is left to undo")
 	}
 }

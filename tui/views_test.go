@@ -45,7 +45,7 @@ func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
 			sum += g.Bytes
 		}
 		if sum != dev.Totals.PeakAllocated {
-			t.Errorf("by %s: %d of %d bytes", by, sum, dev.Totals.PeakAllocated)
+			t.Errorf("grouped by %s: %d of %d bytes", by, sum, dev.Totals.PeakAllocated)
 		}
 	}
 	d := start(t, Options{Loader: loaderOf(tl), View: leaf.Peak}, 120, 40)
@@ -124,11 +124,11 @@ func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	}
 	d.press("down", "down")
 	if s := d.m.State(); s.Selected == timeline.NoAlloc {
-		t.Error("down selects what is not in the recording")
+		t.Error("down selects something that is not in the recording")
 	}
 }
 
-func TestUpAndDownWalkTheBandsAtTheCursor(t *testing.T) {
+func TestUpAndDownMoveThroughTheBandsAtTheCursor(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Timeline}, 120, 40)
 	s := d.m.State()
 	seen := map[timeline.AllocID]bool{}
@@ -141,7 +141,7 @@ func TestUpAndDownWalkTheBandsAtTheCursor(t *testing.T) {
 		d.press("up")
 	}
 	if live := s.Device.LiveAt(s.Cursor, nil); len(seen) != len(live) {
-		t.Errorf("%d of %d blocks that are alive can be reached", len(seen), len(live))
+		t.Errorf("only %d of the %d live blocks can be reached", len(seen), len(live))
 	}
 }
 
@@ -166,7 +166,7 @@ func TestEmptyViewsSayHowToFillThem(t *testing.T) {
 			d.press(string(rune(v.ID())))
 			if ok, why := v.Available(d.m.State()); !ok {
 				if len(why) < 20 {
-					t.Errorf("%s of %s says only %q", v.Name(), name, why)
+					t.Errorf("help for %s of %s is only %q", v.Name(), name, why)
 				}
 				d.wants("has nothing to show")
 			}
@@ -192,7 +192,7 @@ func TestOneMomentIsNotCalledAPeak(t *testing.T) {
 		d.press(string(rune(v.ID())))
 		for _, wrong := range []string{"at the peak", "At the peak", "within the recording"} {
 			if strings.Contains(d.screen(), wrong) {
-				t.Errorf("%s says %q of one moment:\n%s", v.Name(), wrong, d.screen())
+				t.Errorf("%s calls a single moment %q:\n%s", v.Name(), wrong, d.screen())
 			}
 		}
 	}
@@ -205,7 +205,7 @@ func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
 	lines := strings.Split(strings.TrimRight(d.screen(), "\n"), "\n")
 	for _, hint := range []string{"p peak", "+− zoom", "[ ] iteration", "/ filter", "c mark"} {
 		if last := lines[len(lines)-1]; strings.Contains(last, hint) {
-			t.Errorf("%q is a key that changes nothing there: %s", hint, last)
+			t.Errorf("the key %q does nothing there: %s", hint, last)
 		}
 	}
 }
@@ -240,7 +240,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	for _, v := range d.m.tabs.views {
 		d.press(string(rune(v.ID())), "m")
 		if d.m.tabs.front != leaf.Managers {
-			t.Fatalf("from %s m leads to view %c", v.Name(), d.m.tabs.front)
+			t.Fatalf("from %s, m goes to view %c", v.Name(), d.m.tabs.front)
 		}
 	}
 	d.wants("To fit in", "the fastest is ours", "budget", "step time over memory")
@@ -256,7 +256,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 	d.wants("50 % of today's peak")
 }
 
-func TestAPlanIsWrittenAndNotOverAnotherUnasked(t *testing.T) {
+func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
 	d.press("o")
@@ -279,7 +279,7 @@ func TestAPlanIsWrittenAndNotOverAnotherUnasked(t *testing.T) {
 	d.typeText("a.ours.plan.json")
 	d.press("enter", "down", "enter")
 	if again, _ := os.ReadFile("a.ours.plan.json"); string(again) == string(first) {
-		t.Error("it was not replaced when that was chosen")
+		t.Error("it was not replaced although the user chose that")
 	}
 }
 
@@ -309,6 +309,6 @@ func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
 	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
 	d.press("enter")
 	if !slices.Contains(d.m.filter.found.blocks, a) || len(d.m.filter.found.blocks) > 20 {
-		t.Errorf("%d blocks held the address, the one it lies in among them: %v", len(d.m.filter.found.blocks), slices.Contains(d.m.filter.found.blocks, a))
+		t.Errorf("%d blocks held the address; the selected one is among them: %v", len(d.m.filter.found.blocks), slices.Contains(d.m.filter.found.blocks, a))
 	}
 }

@@ -41,7 +41,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-func TestRowsAreWhatTheSearchFinds(t *testing.T) {
+func TestRowsMatchTheSearch(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6})
 	for _, filter := range []string{"", "forward", "size>=4MiB", "leaked", "cat:optimizer_state"} {
 		sc.Send(leaf.QueryMsg{Text: filter})
@@ -55,7 +55,7 @@ func TestRowsAreWhatTheSearchFinds(t *testing.T) {
 	}
 }
 
-func TestAClickOnAColumnSortsAndASecondTurnsItAround(t *testing.T) {
+func TestClickingAColumnSortsAndClickingAgainReverses(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
 	al := &sc.State.Device.Allocs
 	sc.ClickOn(120, 36, "start")
@@ -69,23 +69,23 @@ func TestAClickOnAColumnSortsAndASecondTurnsItAround(t *testing.T) {
 	}
 	start := func(a timeline.AllocID) int64 { return int64(al.Start[a]) }
 	if _, down := sorted(start); !down {
-		t.Error("a click on start did not put the latest first")
+		t.Error("clicking start did not put the latest first")
 	}
 	sc.ClickOn(120, 36, "start")
 	if up, _ := sorted(start); !up {
-		t.Error("a second click on start did not put the earliest first")
+		t.Error("clicking start again did not put the earliest first")
 	}
 	sc.ClickOn(120, 36, "     size")
 	if _, down := sorted(func(a timeline.AllocID) int64 { return al.Size[a] }); !down {
-		t.Error("a click on size did not put the largest first")
+		t.Error("clicking size did not put the largest first")
 	}
 }
 
-func TestAFilterThatNamesAnOrderKeepsItUntilAColumnIsChosen(t *testing.T) {
+func TestAFiltersOrderStaysUntilAColumnIsChosen(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	sc.Send(leaf.QueryMsg{Text: "sort:life"})
 	if q := v.query(sc.State); q.Sort != sites.SortLifetime || q.Descending {
-		t.Errorf("the filter asked for the shortest first and the order is %v, descending %v", q.Sort, q.Descending)
+		t.Errorf("the filter asks for the shortest first, but the order is %v, descending %v", q.Sort, q.Descending)
 	}
 	sc.Text(120, 36)
 	sc.ClickOn(120, 36, "start")
@@ -94,7 +94,7 @@ func TestAFilterThatNamesAnOrderKeepsItUntilAColumnIsChosen(t *testing.T) {
 	}
 }
 
-func TestMovingTheCursorSearchesOnlyForWhatIsLive(t *testing.T) {
+func TestMovingTheCursorSearchesOnlyForLiveBlocks(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
 	move := func(to timeline.Moment) bool {
 		sc.State.Cursor, sc.State.Query.LiveAt = to, to
@@ -105,7 +105,7 @@ func TestMovingTheCursorSearchesOnlyForWhatIsLive(t *testing.T) {
 	}
 	sc.Send(leaf.QueryMsg{Text: "live"})
 	if !move(3) || !move(40) {
-		t.Error("what is live at the cursor was not searched for again")
+		t.Error("the blocks that are live at the cursor were not searched for again")
 	}
 }
 
@@ -113,7 +113,7 @@ func TestMovingSelectsTheBlockEverywhere(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6})
 	sc.Press("down", "down", "down")
 	if want := v.shown.ids[3]; sc.State.Selected != want {
-		t.Errorf("block %d is selected, the fourth row has %d", sc.State.Selected, want)
+		t.Errorf("block %d is selected, but the fourth row is block %d", sc.State.Selected, want)
 	}
 }
 
@@ -133,14 +133,14 @@ func TestEnterGoesToTheBlocksStartInTheTimeline(t *testing.T) {
 	sc.Press("end", "enter")
 	a := v.shown.ids[len(v.shown.ids)-1]
 	if sc.State.Cursor != sc.State.Device.Allocs.Start[a] || sc.State.Selected != a {
-		t.Errorf("the cursor is at %d and block %d is selected", sc.State.Cursor, sc.State.Selected)
+		t.Errorf("the cursor is at %d, and block %d is selected", sc.State.Cursor, sc.State.Selected)
 	}
 	if shown, ok := sc.Sent[len(sc.Sent)-1].(leaf.ShowMsg); !ok || shown.View != leaf.Timeline {
 		t.Errorf("enter sent %v", sc.Sent)
 	}
 }
 
-func TestTheHistogramsHoldAllBytes(t *testing.T) {
+func TestHistogramsCountEveryByte(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6, Leak: true})
 	for _, h := range []*histogram{&v.shown.sizes, &v.shown.lives} {
 		sum := int64(0)
@@ -153,7 +153,7 @@ func TestTheHistogramsHoldAllBytes(t *testing.T) {
 	}
 	if got, _ := sites.Search(t.Context(), sc.State.Device,
 		sites.Query{Leaked: true}); len(got) != v.shown.leaked {
-		t.Errorf("%d blocks are said never to be freed, there are %d", v.shown.leaked, len(got))
+		t.Errorf("the page reports %d blocks that are never freed, but there are %d", v.shown.leaked, len(got))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestBucketsBeginWhereTheyAreLabelled(t *testing.T) {
 	for b := range never {
 		from := lifeOf(b)
 		if got := lifeBucket(from); got != b {
-			t.Errorf("%d ns begins bucket %d and falls into %d", from, b, got)
+			t.Errorf("%d ns is the start of bucket %d, but falls into bucket %d", from, b, got)
 		}
 		if got := lifeBucket(from - 1); b > 0 && got != b-1 {
 			t.Errorf("%d ns falls into bucket %d, want %d", from-1, got, b-1)
@@ -187,14 +187,14 @@ func TestAClickOnABarFiltersItsSizes(t *testing.T) {
 	}
 }
 
-func TestAnotherDeviceShowsNothingOfTheFirst(t *testing.T) {
+func TestSwitchingDevicesClearsTheView(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	sc.State.Device = viewtest.Training{Iterations: 1}.Timeline(t).Main()
 	if text := sc.Text(120, 36); !strings.Contains(text, "searching") {
 		t.Errorf("another device shows\n%s", text)
 	}
 	if got := v.Status(sc.State); got != "" {
-		t.Errorf("the status line still speaks of %q", got)
+		t.Errorf("the status line still mentions %q", got)
 	}
 }
 
@@ -215,7 +215,7 @@ func BenchmarkDraw(b *testing.B) {
 }
 
 // Numbers of stacks and of bytes, which views write into filters, are words in the sentence.
-func TestTheSentenceReadsFiltersThatViewsMade(t *testing.T) {
+func TestTheSentenceDescribesFiltersMadeByViews(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 4})
 	d := sc.State.Device
 	site := d.Allocs.Stack[0]

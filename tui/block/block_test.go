@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func TestTheFactsOfABlockAreThoseOfItsColumns(t *testing.T) {
+func TestABlocksFactsMatchItsColumns(t *testing.T) {
 	s := viewtest.State(viewtest.Training{Iterations: 2, Layers: 6, Pools: true, Leak: true}.Timeline(t))
 	al := &s.Device.Allocs
 	pending, never := 0, 0
@@ -23,13 +23,13 @@ func TestTheFactsOfABlockAreThoseOfItsColumns(t *testing.T) {
 			switch f.Label {
 			case "category":
 				if !strings.HasPrefix(f.Text, al.Category[a].String()) {
-					t.Errorf("block %d of category %s is said to be %s", i, al.Category[a], f.Text)
+					t.Errorf("block %d of category %s is shown as %s", i, al.Category[a], f.Text)
 				}
 			case "pending":
 				pending++
 			case "alive":
 				if said := strings.Contains(f.Text, "never freed"); said != (al.Requested[a] == timeline.Never) {
-					t.Errorf("block %d, freed at %d, is alive %s", i, al.Requested[a], f.Text)
+					t.Errorf("block %d, freed at %d, is shown as alive %s", i, al.Requested[a], f.Text)
 				}
 				if al.Requested[a] == timeline.Never {
 					never++
@@ -38,7 +38,7 @@ func TestTheFactsOfABlockAreThoseOfItsColumns(t *testing.T) {
 		}
 	}
 	if pending == 0 || never == 0 {
-		t.Errorf("%d blocks wait for their free and %d are never freed: the test shows nothing", pending, never)
+		t.Errorf("%d blocks wait for their free and %d are never freed: this tests nothing", pending, never)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestNoBlockSaysHowToSelectOne(t *testing.T) {
 	c := canvas.New(60, 3, canvas.NoColor, false)
 	block.Draw(s, c, timeline.NoAlloc)
 	if text := ansi.Strip(c.String()); !strings.Contains(text, "select a block") {
-		t.Errorf("without a block there is %q", text)
+		t.Errorf("without a block, the text is %q", text)
 	}
 }
 

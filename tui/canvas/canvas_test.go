@@ -49,7 +49,7 @@ func TestControlCharactersNeverReachTheTerminal(t *testing.T) {
 func TestWideRunesTakeTwoCells(t *testing.T) {
 	c := New(6, 1, TrueColor, false)
 	if n := c.Text(0, 0, Style{}, "日本x"); n != 5 {
-		t.Errorf("five cells are taken as %d", n)
+		t.Errorf("five cells count as %d", n)
 	}
 	if got := plain(c); got != "日本x" {
 		t.Errorf("got %q", got)
@@ -65,7 +65,7 @@ func TestWideRunesTakeTwoCells(t *testing.T) {
 	c.Clear()
 	c.Text(5, 0, Style{}, "日")
 	if got := Width(plain(c)); got > 6 {
-		t.Errorf("a wide rune hangs over the edge: %d cells", got)
+		t.Errorf("a wide rune sticks out over the edge: %d cells", got)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestCombiningMarksStayWithTheirBase(t *testing.T) {
 	}
 	c.Set(0, 0, 'o', 0)
 	if got := plain(c); got != "ox" {
-		t.Errorf("the mark outlives its base: %q", got)
+		t.Errorf("the mark is left without its base: %q", got)
 	}
 }
 
@@ -124,7 +124,7 @@ func TestSequencesAreWrittenOnlyWhereTheStyleChanges(t *testing.T) {
 	c := New(80, 1, TrueColor, false)
 	c.Fill(Rect{W: 80, H: 1}, 'x', Style{FG: Tone{R: 200}})
 	if n := strings.Count(c.String(), "\x1b["); n != 2 {
-		t.Errorf("a row of one style takes %d sequences, want 2: %q", n, c.String())
+		t.Errorf("a row in one style needs %d sequences, want 2: %q", n, c.String())
 	}
 }
 
@@ -157,7 +157,7 @@ func TestTheStringDrawsTheGrid(t *testing.T) {
 			}
 			st := c.StyleOf(want.Style)
 			if got != want.Rune || want.Rune != ' ' && !sameColour(cell.Style.Fg, st.FG) || !sameColour(cell.Style.Bg, st.BG) {
-				t.Fatalf("cell %d,%d shows %q in %v, the grid holds %q in %v", x, y, got, cell.Style, want.Rune, st)
+				t.Fatalf("cell %d,%d shows %q in %v, but the grid has %q in %v", x, y, got, cell.Style, want.Rune, st)
 			}
 		}
 	}
@@ -229,15 +229,15 @@ func TestBarsShowAnythingAboveZero(t *testing.T) {
 			t.Errorf("a tiny part takes %d cells", n)
 		}
 		if n := c.Bar(0, 0, 20, 1<<50, 1<<50, Fill{Mono: '█'}); n != 20 {
-			t.Errorf("the whole takes %d of 20 cells", n)
+			t.Errorf("the full width takes %d of 20 cells", n)
 		}
 		if n := c.Bar(0, 0, 20, 0, 1<<50, Fill{Mono: '█'}); n != 0 {
-			t.Errorf("nothing takes %d cells", n)
+			t.Errorf("an empty part takes %d cells", n)
 		}
 	}
 }
 
-func TestTruncationKeepsTheEndThatWasAskedFor(t *testing.T) {
+func TestTruncationKeepsTheRequestedEnd(t *testing.T) {
 	for _, c := range []struct {
 		got, want string
 	}{

@@ -36,7 +36,7 @@ func TestGlossDrawsWhatTextDraws(t *testing.T) {
 	}
 }
 
-func TestGlossAndBackIsTheSameLook(t *testing.T) {
+func TestStylesSurviveTheRoundTripThroughGloss(t *testing.T) {
 	c := New(1, 1, TrueColor, false)
 	for _, st := range looks {
 		got := FromGloss(c.Gloss(st))
@@ -73,7 +73,7 @@ func FuzzPlain(f *testing.F) {
 			}
 		}
 		if a, b := lipgloss.Width(got), Width(got); a != b {
-			t.Fatalf("Plain(%q) = %q takes %d cells, for the grid %d", s, got, a, b)
+			t.Fatalf("Plain(%q) = %q takes %d cells, but %d in the grid", s, got, a, b)
 		}
 	})
 }

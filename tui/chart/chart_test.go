@@ -51,13 +51,13 @@ func stateOf(d *timeline.Device) *leaf.State {
 	}
 }
 
-func TestAPeakOfNanosecondsIsThereAtFullZoomOut(t *testing.T) {
+func TestAPeakOfNanosecondsIsVisibleAtFullZoomOut(t *testing.T) {
 	d := hills(t)
 	s := stateOf(d)
 	var u Usage
 	for _, w := range []int{1, 7, 40, 200} {
 		if got := u.High(s, w); got != d.Totals.PeakAllocated {
-			t.Errorf("in %d columns the highest is %d, the peak is %d", w, got, d.Totals.PeakAllocated)
+			t.Errorf("in %d columns the highest value is %d, but the peak is %d", w, got, d.Totals.PeakAllocated)
 		}
 		c := canvas.New(w, 4, canvas.NoColor, false)
 		f := &Frame{Device: d, Area: canvas.Rect{W: w, H: 4}, Window: s.Window, High: d.Totals.PeakAllocated}
@@ -78,12 +78,12 @@ func TestCursorGoesToItsColumnsMaximum(t *testing.T) {
 	}
 	for x := range cols {
 		if cols[x].End > cols[x].First && d.Allocated.At(f.moment(x)) < cols[x].Last {
-			t.Errorf("column %d: the cursor stands below its last value", x)
+			t.Errorf("column %d: the cursor is below its last value", x)
 		}
 	}
 }
 
-func TestAColumnHoldsThePositionAtWhichItBegins(t *testing.T) {
+func TestAColumnContainsItsFirstPosition(t *testing.T) {
 	d := hills(t)
 	full := d.Full(timeline.AxisTime)
 	rng := rand.New(rand.NewPCG(1, 9))
@@ -101,7 +101,7 @@ func TestAColumnHoldsThePositionAtWhichItBegins(t *testing.T) {
 }
 
 // However far one zooms in, the cursor stands in the column that shows what its event did.
-func TestEventLiesInTheColumnThatShowsIt(t *testing.T) {
+func TestAnEventIsInTheColumnThatShowsIt(t *testing.T) {
 	d := hills(t)
 	rng := rand.New(rand.NewPCG(1, 10))
 	for _, axis := range []timeline.Axis{timeline.AxisTime, timeline.AxisEvents} {
@@ -112,14 +112,14 @@ func TestEventLiesInTheColumnThatShowsIt(t *testing.T) {
 			f.Window = leaf.Zoom(full, full, leaf.Position(d, axis, m), 1, 1+rng.Int64N(full.To))
 			x := f.Column(leaf.Position(d, axis, m))
 			if x < 0 || x >= f.Area.W {
-				t.Fatalf("%v: event %d is not in %d columns of %+v, which is about it", axis, m, f.Area.W, f.Window)
+				t.Fatalf("%v: event %d is not in the %d columns of %+v, which surrounds it", axis, m, f.Area.W, f.Window)
 			}
 			if c := d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x]; m < c.First || m >= c.End {
-				t.Fatalf("%v: event %d stands in column %d of %d, which shows events %d to %d", axis, m, x, f.Area.W, c.First, c.End)
+				t.Fatalf("%v: event %d is drawn in column %d of %d, which shows events %d to %d", axis, m, x, f.Area.W, c.First, c.End)
 			}
 			if x+1 < f.Area.W && f.Position(x+1) == f.Position(x+2) {
 				if next := f.moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
-					t.Fatalf("%v: a click beside event %d, where nothing happens, goes to event %d", axis, m, next)
+					t.Fatalf("%v: a click next to event %d, where nothing happens, goes to event %d", axis, m, next)
 				}
 			}
 		}
@@ -137,7 +137,7 @@ func TestHeightsGrowWithBytesAndNothingVanishes(t *testing.T) {
 		last = n
 	}
 	if last != 72 || f.Eighths(0) != 0 || f.Row(f.High) != 0 || f.Row(0) != 8 {
-		t.Errorf("the whole is %d eighths high in row %d, nothing %d in row %d", last, f.Row(f.High), f.Eighths(0), f.Row(0))
+		t.Errorf("the full height is %d eighths in row %d, zero is %d in row %d", last, f.Row(f.High), f.Eighths(0), f.Row(0))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestAxesAreLabelledInRoundNumbersOfOneUnit(t *testing.T) {
 		f.YAxis(s, can)
 		got := strings.Join(strings.Fields(strings.ReplaceAll(ansi.Strip(can.String()), "·", " ")), " ")
 		if got != c.want {
-			t.Errorf("up to %d: %q, want %q", c.high, got, c.want)
+			t.Errorf("for a maximum of %d: %q, want %q", c.high, got, c.want)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestLabelsOfTheTimeAxisDoNotTouch(t *testing.T) {
 	}
 }
 
-func TestALowChartHasAScaleBeyondZero(t *testing.T) {
+func TestAShortChartHasALabelBesidesZero(t *testing.T) {
 	s := stateOf(hills(t))
 	for high := int64(1); high <= 1<<40; high = high*5/4 + 1 {
 		c := canvas.New(40, 8, canvas.NoColor, false)

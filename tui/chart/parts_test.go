@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 )
 
-func TestPartsAreDrawnWhereTheyLieAndNamedWhereThereIsRoom(t *testing.T) {
+func TestPartsAreDrawnInPlaceAndNamedIfTheyFit(t *testing.T) {
 	d := hills(t)
 	s := stateOf(d)
 	s.Window = d.Full(timeline.AxisEvents)

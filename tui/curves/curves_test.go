@@ -30,18 +30,18 @@ func top(values []int64) int64 {
 	return best
 }
 
-func TestASpikeOfOneSampleIsThereAtEveryWidth(t *testing.T) {
+func TestASpikeOfOneSampleIsVisibleAtEveryWidth(t *testing.T) {
 	for _, at := range []int{0, 1, 255, Samples - 1} {
 		for _, w := range []int{1, 7, 100, Samples, Samples + 1, 3 * Samples} {
 			p := Plot{Curves: []Curve{{High: spike(at)}}}
 			if got := top(p.fitted(w).Curves[0].High); got != 1000 {
-				t.Errorf("at %d of %d the spike is %d", at, w, got)
+				t.Errorf("in column %d of %d the spike is %d", at, w, got)
 			}
 		}
 	}
 }
 
-func TestTheBandKeepsItsLeastValue(t *testing.T) {
+func TestTheBandShowsItsMinimum(t *testing.T) {
 	low := make([]int64, Samples)
 	for i := range low {
 		low[i] = 500
@@ -53,7 +53,7 @@ func TestTheBandKeepsItsLeastValue(t *testing.T) {
 		least = min(least, v)
 	}
 	if least != 1 {
-		t.Errorf("the least value of the band is %d", least)
+		t.Errorf("the minimum of the band is %d", least)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestAPlotWithoutRoomDrawsNothing(t *testing.T) {
 	c := canvas.New(80, 12, canvas.NoColor, false)
 	dark := &leaf.State{Display: leaf.Display{Theme: theme.Dark()}}
 	if area := p.Draw(dark, c, c.Bounds()); area.H != 10 || area.W == 0 {
-		t.Errorf("the plot lies in %+v", area)
+		t.Errorf("the plot is in %+v", area)
 	}
 	if p.Draw(dark, c, canvas.Rect{W: 10, H: 2}) != (canvas.Rect{}) {
 		t.Error("a plot was drawn where there is no room")

@@ -55,7 +55,7 @@ func colours() *Stack {
 	return s
 }
 
-func TestAListSaysWhatIsChosen(t *testing.T) {
+func TestAListReturnsTheChosenRow(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string
 		want []tea.Msg
@@ -96,7 +96,7 @@ func TestARowIsChosenByAClick(t *testing.T) {
 	t.Fatalf("no steel blue:\n%s", screen(s))
 }
 
-func TestTheTopDialogHasTheKeys(t *testing.T) {
+func TestOnlyTheTopDialogGetsKeys(t *testing.T) {
 	s := colours()
 	s.Open(Ask(leaf.AskMsg{Title: "budget", Answer: func(text string) (tea.Msg, error) { return text, nil }}))
 	if got := typed(s, "ab"); got != nil || s.Len() != 2 {
@@ -110,7 +110,7 @@ func TestTheTopDialogHasTheKeys(t *testing.T) {
 	}
 }
 
-func TestTypingReplacesTheProposal(t *testing.T) {
+func TestTypingReplacesTheSuggestion(t *testing.T) {
 	for name, c := range map[string]struct {
 		keys []string
 		want string
@@ -145,7 +145,7 @@ func TestInvalidAnswerKeepsTheQuestionOpen(t *testing.T) {
 		t.Errorf("said %v, %d open", got, s.Len())
 	}
 	if got := screen(s); !strings.Contains(got, "budget") || !strings.Contains(got, "a budget is a size") {
-		t.Errorf("what is wrong is not said:\n%s", got)
+		t.Errorf("the mistake is not explained:\n%s", got)
 	}
 }
 
@@ -166,7 +166,7 @@ func TestAFilterIsExplainedAsYouType(t *testing.T) {
 		t.Errorf("said %v, want %v", got, want)
 	}
 	if got := screen(s); !strings.Contains(got, "filter / ab>1  note on ab>1") {
-		t.Errorf("the note is not beside the text:\n%s", got)
+		t.Errorf("the note is not next to the text:\n%s", got)
 	}
 	if got := press(s, "backspace", "enter"); got != nil || s.Len() != 1 || !strings.Contains(screen(s), "> needs a size") {
 		t.Errorf("a filter that does not parse is kept: %v, %d open\n%s", got, s.Len(), screen(s))
@@ -180,16 +180,16 @@ func TestAFilterIsExplainedAsYouType(t *testing.T) {
 	}
 }
 
-func TestALongTextMovesWithItsCursor(t *testing.T) {
+func TestLongTextScrollsWithTheCursor(t *testing.T) {
 	s := &Stack{}
 	s.Open(Ask(leaf.AskMsg{Title: "write to", Answer: func(string) (tea.Msg, error) { return nil, nil }}))
 	typed(s, strings.Repeat("0123456789", 12)+"end")
 	if got := screen(s); !strings.Contains(got, "789end") {
-		t.Errorf("the end is out of sight:\n%s", got)
+		t.Errorf("the end is not visible:\n%s", got)
 	}
 	press(s, "home")
 	if got := screen(s); !strings.Contains(got, "write to 0123") {
-		t.Errorf("the beginning is out of sight:\n%s", got)
+		t.Errorf("the beginning is not visible:\n%s", got)
 	}
 }
 

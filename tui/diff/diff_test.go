@@ -36,7 +36,7 @@ func TestGoldens(t *testing.T) {
 	t.Run("one", func(t *testing.T) { viewtest.Open(t, New(), small.Timeline(t)).Golden("one") })
 }
 
-func TestSwappingTurnsEveryDeltaAround(t *testing.T) {
+func TestSwappingReversesEveryDelta(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 6}, viewtest.Training{Iterations: 3, Layers: 9})
 	sum := func() (n int64) {
 		for _, r := range v.known(sc.State).Sites {
@@ -47,19 +47,19 @@ func TestSwappingTurnsEveryDeltaAround(t *testing.T) {
 	before := sum()
 	sc.Press("s")
 	if after := sum(); before == 0 || after != -before {
-		t.Errorf("sites differ by %d, and swapped by %d", before, after)
+		t.Errorf("the sites differ by %d, and after swapping by %d", before, after)
 	}
 	if a, _ := names(sc.State, v.of, 60); !strings.Contains(a, "after.pickle") {
 		t.Errorf("A is %s after a swap", a)
 	}
 }
 
-func TestAStepUnderAPlanIsComparedWithTheOneWithout(t *testing.T) {
+func TestAStepUnderAPlanIsComparedWithOneWithout(t *testing.T) {
 	plain, under := viewtest.Training{Iterations: 2, Scale: 2}.Timeline(t), viewtest.Training{Iterations: 2}.Timeline(t)
 	v := New().(*View)
 	sc := viewtest.Open(t, v, under)
 	if ok, _ := v.Available(sc.State); ok {
-		t.Error("one step is compared with nothing")
+		t.Error("a single step is compared with nothing")
 	}
 	sc.State.UnderPlan, sc.State.Basis, sc.State.BasisName = true, plain, "steps 42–43"
 	if ok, why := v.Available(sc.State); !ok {
@@ -67,12 +67,12 @@ func TestAStepUnderAPlanIsComparedWithTheOneWithout(t *testing.T) {
 	}
 	sc.Send(leaf.ChangedMsg{})
 	if a, b := names(sc.State, v.of, 60); a != "A steps 42–43" || b != "B under a plan" {
-		t.Errorf("they are called %s and %s", a, b)
+		t.Errorf("their names are %s and %s", a, b)
 	}
 	sc.Golden("under-a-plan")
 }
 
-func TestAlignedAtThePeaksBothPeaksStandOverOneAnother(t *testing.T) {
+func TestAligningAtThePeaksPutsThemInOneColumn(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 6}, viewtest.Training{Iterations: 4, Layers: 9})
 	sc.Press("a")
 	_, sh, ok := v.shapes.Value()
@@ -113,7 +113,7 @@ func TestCurvesReachTheirPeaks(t *testing.T) {
 	}
 }
 
-func TestEnterShowsThePeakOfTheRecordingThatHasMore(t *testing.T) {
+func TestEnterShowsThePeakOfTheRecordingWithMore(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, Layers: 9}, viewtest.Training{Iterations: 3, Layers: 6})
 	x := v.known(sc.State)
 	row := 0
@@ -133,7 +133,7 @@ func TestEnterShowsThePeakOfTheRecordingThatHasMore(t *testing.T) {
 	}
 }
 
-func TestOneRecordingIsNotAvailable(t *testing.T) {
+func TestOneRecordingAloneCannotBeCompared(t *testing.T) {
 	s := viewtest.State(viewtest.Training{Iterations: 1}.Timeline(t))
 	if ok, why := New().Available(s); ok || !strings.Contains(why, "gmemtop replay A B") {
 		t.Errorf("one recording: available %v, %q", ok, why)

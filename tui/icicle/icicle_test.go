@@ -42,7 +42,7 @@ func TestWidthsAreSharesOfTheWhole(t *testing.T) {
 	}
 }
 
-func TestZoomFillsTheWidthAndOutComesBack(t *testing.T) {
+func TestZoomingInFillsTheWidthAndZoomingOutReturns(t *testing.T) {
 	var ch Chart
 	root := tree()
 	ch.SetRoot(root)
@@ -64,7 +64,7 @@ func TestZoomFillsTheWidthAndOutComesBack(t *testing.T) {
 	}
 }
 
-func TestArrowsWalkTheTree(t *testing.T) {
+func TestArrowsMoveThroughTheTree(t *testing.T) {
 	var ch Chart
 	ch.SetRoot(tree())
 	draw(&ch, 100, 12)
@@ -75,7 +75,7 @@ func TestArrowsWalkTheTree(t *testing.T) {
 		ch.Move(step.dx, step.dy)
 		draw(&ch, 100, 12)
 		if got := ch.Chosen().Name; got != step.want {
-			t.Errorf("after %d,%d the box is %q, want %q", step.dx, step.dy, got, step.want)
+			t.Errorf("after the mouse at %d,%d the box is %q, want %q", step.dx, step.dy, got, step.want)
 		}
 	}
 }
@@ -92,6 +92,6 @@ func TestAnotherMomentKeepsTheZoomByName(t *testing.T) {
 	}
 	ch.SetRoot(node("", 50, node("other", 40)))
 	if ch.Zoomed() {
-		t.Error("it is zoomed into what is gone")
+		t.Error("it is still zoomed into something that is gone")
 	}
 }

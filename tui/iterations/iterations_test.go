@@ -37,7 +37,7 @@ func TestGoldens(t *testing.T) {
 	}
 }
 
-func TestTheBandHoldsEverySteadyStep(t *testing.T) {
+func TestTheBandContainsEverySteadyStep(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 8, Layers: 6, Odd: 6})
 	_, sh, ok := v.shapes.Value()
 	if !ok {
@@ -56,14 +56,14 @@ func TestTheBandHoldsEverySteadyStep(t *testing.T) {
 			t.Errorf("steady iteration %d leaves the band", i)
 		}
 		if it.List[i].Odd && i >= it.Steady && within {
-			t.Errorf("odd iteration %d lies within the band", i)
+			t.Errorf("the odd iteration %d is within the band", i)
 		}
 		if steady {
 			inBand++
 		}
 	}
 	if inBand != sh.of {
-		t.Errorf("the band says it is made of %d steps, there are %d", sh.of, inBand)
+		t.Errorf("the band reports %d steps, but there are %d", sh.of, inBand)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestMovingARowMovesTheCursorToThatStepsPeak(t *testing.T) {
 	sc.State.Cursor = steps.Of(sc.State.Device).List[4].First
 	sc.Send(leaf.ChangedMsg{})
 	if v.selected() != 4 {
-		t.Errorf("the cursor went into the fifth step and row %d is selected", v.selected())
+		t.Errorf("the cursor is in the fifth step, but row %d is selected", v.selected())
 	}
 }
 
@@ -112,7 +112,7 @@ func TestSortingByPeakPutsTheOddStepFirst(t *testing.T) {
 	sc, v := show(t, viewtest.Training{Iterations: 8, Layers: 6, Odd: 6})
 	sc.ClickOn(120, 36, "peak MiB")
 	if v.order[0] != 5 {
-		t.Errorf("iteration %d comes first by its peak", v.order[0])
+		t.Errorf("sorted by peak, iteration %d comes first", v.order[0])
 	}
 }
 
@@ -124,7 +124,7 @@ func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 	}
 	sc, v = show(t, viewtest.Training{Iterations: 9, Layers: 6, Leak: true})
 	if text := sentence(sc.State, v.known(sc.State)); !strings.Contains(text, "a leak") {
-		t.Errorf("%q does not speak of the leak", text)
+		t.Errorf("%q does not mention the leak", text)
 	}
 	if v.leaks.Rows() == 0 {
 		t.Fatal("no call site leaks")
@@ -138,7 +138,7 @@ func TestTheSentenceNamesTheOddStepAndTheTrend(t *testing.T) {
 func TestOrdinalsAreEnglish(t *testing.T) {
 	for n, want := range map[int]string{1: "1st", 2: "2nd", 3: "3rd", 4: "4th", 11: "11th", 12: "12th", 13: "13th", 21: "21st", 112: "112th"} {
 		if got := ordinal(n); got != want {
-			t.Errorf("%d is %s", n, got)
+			t.Errorf("%d became %s", n, got)
 		}
 	}
 }

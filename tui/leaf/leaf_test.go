@@ -21,7 +21,7 @@ func TestALateAnswerIsDropped(t *testing.T) {
 	first := q.Ask("a", answerOf(1))
 	second := q.Ask("b", answerOf(2))
 	if !q.Take(second()) || !q.Take(first()) {
-		t.Fatal("an answer is not taken as one")
+		t.Fatal("an answer was not recognised")
 	}
 	if k, v, ok := q.Value(); k != "b" || v != 2 || !ok {
 		t.Errorf("the answer is %d to %q", v, k)
@@ -35,7 +35,7 @@ func TestANewQuestionCancelsTheOldOne(t *testing.T) {
 	first()
 	q.Ask("b", answerOf(2))
 	if old.Err() == nil {
-		t.Error("the old question goes on")
+		t.Error("the old question was not cancelled")
 	}
 }
 
@@ -46,11 +46,11 @@ func TestACancelledQuestionIsAskedAgain(t *testing.T) {
 	q.Cancel()
 	late := first()
 	if old.Err() == nil || q.Pending() {
-		t.Errorf("cancelled, it goes on: %v, pending %v", old.Err(), q.Pending())
+		t.Errorf("it goes on after being cancelled: %v, pending %v", old.Err(), q.Pending())
 	}
 	again := q.Ask("a", answerOf(2))
 	if q.Take(late); !q.Pending() || q.Err() != nil {
-		t.Errorf("what was given up is the answer: pending %v, %v", q.Pending(), q.Err())
+		t.Errorf("the cancelled question was answered: pending %v, %v", q.Pending(), q.Err())
 	}
 	q.Take(again())
 	if _, v, ok := q.Value(); v != 2 || !ok {
@@ -62,14 +62,14 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	var q Query[string, int]
 	cmd := q.Ask("a", answerOf(1))
 	if q.Ask("a", answerOf(1)) != nil {
-		t.Error("it is asked again while it is under way")
+		t.Error("it was asked again before the answer")
 	}
 	q.Take(cmd())
 	if q.Ask("a", answerOf(1)) != nil {
-		t.Error("it is asked again after it was answered")
+		t.Error("it was asked again after the answer")
 	}
 	if q.Pending() {
-		t.Error("it is still under way")
+		t.Error("it is still running")
 	}
 }
 
@@ -78,7 +78,7 @@ func TestOldAnswerStaysUntilTheNewOneArrives(t *testing.T) {
 	q.Take(q.Ask("a", answerOf(1))())
 	cmd := q.Ask("b", answerOf(2))
 	if k, v, ok := q.Value(); k != "a" || v != 1 || !ok {
-		t.Errorf("meanwhile the answer is %d to %q", v, k)
+		t.Errorf("until then the answer is %d to %q", v, k)
 	}
 	q.Take(cmd())
 	if k, _, _ := q.Value(); k != "b" {
@@ -86,7 +86,7 @@ func TestOldAnswerStaysUntilTheNewOneArrives(t *testing.T) {
 	}
 }
 
-func TestAnAnswerOfAnotherQueryIsNotTaken(t *testing.T) {
+func TestAnAnswerToAnotherQueryIsIgnored(t *testing.T) {
 	var p, q Query[string, int]
 	if q.Take(p.Ask("a", answerOf(1))()) {
 		t.Error("it is")
@@ -105,7 +105,7 @@ func TestErrorsAndPanicsAreNotAnswers(t *testing.T) {
 			t.Errorf("%s: ok %v, err %v, pending %v", name, ok, q.Err(), q.Pending())
 		}
 		if v, stack := msg.(Panicked).Panic(); (v != nil) != (name == "panic") || (len(stack) > 0) != (name == "panic") {
-			t.Errorf("%s carries the panic %v", name, v)
+			t.Errorf("%s: the panic is %v", name, v)
 		}
 	}
 }
@@ -123,7 +123,7 @@ func TestAWindowNeverLeavesTheRecording(t *testing.T) {
 		case 2:
 			pos := full.From + rng.Int64N(Span(full))
 			if w = Show(w, full, pos); pos < w.From || pos >= w.To {
-				t.Fatalf("%d is not in %v", pos, w)
+				t.Fatalf("%d is not among %v", pos, w)
 			}
 		}
 		if w.From < full.From || w.To > full.To || w.To <= w.From {
@@ -151,17 +151,17 @@ func TestAPercentThatIsNotZeroIsNotPrintedAsZero(t *testing.T) {
 	}
 }
 
-func TestALineNeverEndsWithinAFigure(t *testing.T) {
+func TestLinesNeverBreakInsideAFigure(t *testing.T) {
 	text := "Peak ≥ 4 MiB, -64.0 MiB at a micro-batch, then 100.0 % below 12 B, 408 ms after ≥ 2.5 GiB of 9 s."
 	for w := 13; w < len(text); w++ {
 		for _, line := range Wrap(text, w)[1:] {
 			switch first, _, _ := strings.Cut(line, " "); strings.Trim(first, ",.") {
 			case "64.0", "batch", "MiB", "GiB", "B", "%", "ms", "s", "4", "2.5":
-				t.Errorf("%d wide: a line begins with %q", w, line)
+				t.Errorf("at width %d a line begins with %q", w, line)
 			}
 		}
 		if got := strings.Join(Wrap(text, w), " "); got != text {
-			t.Errorf("%d wide: the text became %q", w, got)
+			t.Errorf("at width %d the text became %q", w, got)
 		}
 	}
 }
@@ -182,7 +182,7 @@ func TestOnlyTheAnswerOfASentenceStandsOut(t *testing.T) {
 			}
 		}
 		if strings.TrimSpace(bold) != "Peak 1.03 GiB here:" || !strings.Contains(shown, "holder:") {
-			t.Errorf("in %d cells %q stands out of %q", w, bold, shown)
+			t.Errorf("in %d cells, %q is highlighted in %q", w, bold, shown)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestUnseenAlertsAreNews(t *testing.T) {
 	over.State, over.Word, over.Failed = Ended, "exit code 1", true
 	say("the end", over, "the job ended: exit code 1")
 	if !v.Grave() {
-		t.Error("a job that fails is worth a warning")
+		t.Error("a failed job shows a warning")
 	}
 	look()
 	say("it is told once", over, "")
@@ -68,7 +68,7 @@ func TestExcusedStepsDoNotAlert(t *testing.T) {
 	}
 }
 
-func TestTheSentenceSaysThatNoStepComes(t *testing.T) {
+func TestTheSentenceSaysThatNoStepsArrive(t *testing.T) {
 	sc, v, _ := open(t, running(t, 50))
 	l := running(t, 51)
 	l.Silence = "no step for 20.0 s"

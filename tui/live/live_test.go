@@ -140,10 +140,10 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 		t.Fatalf("d sent %+v", sc.Sent)
 	}
 	if got, want := pick.Choices[0].Detail, "current; each op; took 31.0 ms longer"; got != want {
-		t.Errorf("what is in force says %q, want %q", got, want)
+		t.Errorf("the filter in force is described as %q, want %q", got, want)
 	}
 	if got := pick.Choices[1].Detail; got != "segments" { // it was not measured yet
-		t.Errorf("what was not tried says %q", got)
+		t.Errorf("what was not tried is shown as %q", got)
 	}
 	sc.Send(pick.Choices[1].Msg)
 	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Deepen, How: "history"}) {
@@ -154,7 +154,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 		t.Fatalf("it sends %+v by itself", sc.Sent)
 	}
 	if sc.Press("d"); len(sc.Sent) > 0 {
-		t.Errorf("where there is no choice d sent %+v", sc.Sent)
+		t.Errorf("d sent %+v although there is no choice", sc.Sent)
 	}
 }
 

@@ -25,14 +25,14 @@ func TestTheSelectedStepStaysSelected(t *testing.T) {
 	x.take(ten, &Look{})
 	x.take(twelve, ten)
 	if got := selected(twelve); got != 11 {
-		t.Errorf("the newest was selected, now it is step %d of 0 to 11", got)
+		t.Errorf("the newest step was selected, but now step %d of 0 to 11 is", got)
 	}
 	if !x.choose(twelve, 4) || x.choose(twelve, 40) || selected(twelve) != 4 {
-		t.Errorf("step %d is chosen and not 4", selected(twelve))
+		t.Errorf("step %d is chosen, want 4", selected(twelve))
 	}
 	more := stepsTo(20)
 	if x.take(more, twelve); selected(more) != 4 {
-		t.Errorf("step %d is selected behind more steps", selected(more))
+		t.Errorf("step %d is selected after more steps came", selected(more))
 	}
 	other := stepsTo(20)
 	other.Chosen = 1
@@ -41,13 +41,13 @@ func TestTheSelectedStepStaysSelected(t *testing.T) {
 	}
 }
 
-func TestTheListOfRanksHasTheKeysBehindTab(t *testing.T) {
+func TestTabGivesTheListOfRanksTheKeys(t *testing.T) {
 	p := newRanksPane()
 	l := &Look{Ranks: []Rank{{ID: 7}, {ID: 8, Rank: 1}}, Chosen: 7}
 	p.take(l, &Look{})
 	down, enter := tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyEnter}
 	if _, _, ok := p.update(l, down); ok {
-		t.Error("it takes keys before tab")
+		t.Error("it gets keys before tab is pressed")
 	}
 	p.update(l, tea.KeyPressMsg{Code: tea.KeyTab})
 	p.update(l, down)
@@ -55,17 +55,17 @@ func TestTheListOfRanksHasTheKeysBehindTab(t *testing.T) {
 		t.Errorf("enter chooses %d, %t, %t", id, chosen, ok)
 	}
 	if p.take(&Look{}, l); p.focus {
-		t.Error("it keeps the keys when there is one process")
+		t.Error("it still gets keys although there is only one process")
 	}
 }
 
 func TestOrdersNameTheProcess(t *testing.T) {
 	l := &Look{Ranks: []Rank{{ID: 7}, {ID: 8, Rank: 1}}, Chosen: 8}
 	if _, ok := takeOrder(nil, l, tea.KeyPressMsg{}); ok {
-		t.Error("a key is taken for an order")
+		t.Error("a key was taken for an order")
 	}
 	if cmd, ok := takeOrder(nil, l, chooseMsg{8}); cmd != nil || !ok {
-		t.Error("the process that is shown is asked for again")
+		t.Error("the process on the screen was requested again")
 	}
 	if l.of() != " of rank 1" || (&Look{}).of() != "" {
 		t.Errorf("orders go to %q", l.of())

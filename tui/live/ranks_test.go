@@ -81,7 +81,7 @@ func TestRanksAreChosenByKeyAndByMouse(t *testing.T) {
 		}
 		y, ok := v.ranks.table.Line(5)
 		if !ok {
-			t.Fatalf("%dx%d: rank 5 is out of sight", w, h)
+			t.Fatalf("%dx%d: rank 5 is not visible", w, h)
 		}
 		sc.Click(4, y)
 		if last := f.orders[len(f.orders)-1]; last != (Order{Kind: Choose, Rank: 5}) {
@@ -90,7 +90,7 @@ func TestRanksAreChosenByKeyAndByMouse(t *testing.T) {
 	}
 }
 
-func TestOrdersNameTheRankThatTheyGoTo(t *testing.T) {
+func TestOrdersNameTheirRank(t *testing.T) {
 	sc, _, _ := open(t, ranked(running(t, 160), 4))
 	sc.Press("r")
 	if m, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(m.Text, "rank 1") {
@@ -99,7 +99,7 @@ func TestOrdersNameTheRankThatTheyGoTo(t *testing.T) {
 	sc.Press("X")
 	pick := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
 	if len(pick.Choices) != 3 || !strings.Contains(pick.Choices[0].Title, "rank 1") || !strings.Contains(pick.Choices[1].Title, "all 4") {
-		t.Errorf("X offers %+v", pick.Choices)
+		t.Errorf("after X the dialog offers %+v", pick.Choices)
 	}
 }
 

@@ -80,7 +80,7 @@ func TestEnterWatchesOnlyWhatCanBeWatched(t *testing.T) {
 	}
 	sc.Press("down")
 	if m, ok := v.Update(sc.State, viewtest.Key("enter"))().(AttachMsg); !ok || m.Process.PID != 4242 {
-		t.Errorf("enter on ada's does not watch it")
+		t.Errorf("enter on ada's process does not watch it")
 	}
 }
 
@@ -98,7 +98,7 @@ func TestAProcessWithoutTorchIsNotAttachedToUnasked(t *testing.T) {
 	}
 }
 
-func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *testing.T) {
+func TestTheSelectedProcessStaysSelectedAsTheListChanges(t *testing.T) {
 	sc, v := open(t, busy())
 	sc.Text(120, 36)
 	sc.Press("down")
@@ -106,14 +106,14 @@ func TestTheSelectedProcessStaysSelectedWhenOthersComeAndWhenTheOrderChanges(t *
 	l.Processes = append(l.Processes, Process{PID: 7, Bytes: known(90 * gib), Command: "new"})
 	v.Take(l)
 	if p, _ := v.selected(); p.PID != 4242 {
-		t.Errorf("selected is %d", p.PID)
+		t.Errorf("the selected one is %d", p.PID)
 	}
 	for range 3 {
 		sc.Press("s")
 		sc.Text(120, 36)
 		sc.Press("S")
 		if p, _ := v.selected(); p.PID != 4242 {
-			t.Errorf("selected is %d", p.PID)
+			t.Errorf("the selected one is %d", p.PID)
 		}
 	}
 }
@@ -130,7 +130,7 @@ func TestUnknownFiguresAreNotDrawnAsZero(t *testing.T) {
 		}
 	}
 	if strings.Contains(got, " 0 B") || strings.Contains(got, " 0 ns") || strings.Contains(got, "-1") {
-		t.Errorf("a figure that is not known is drawn:\n%s", got)
+		t.Errorf("an unknown figure is drawn:\n%s", got)
 	}
 }
 

@@ -20,7 +20,7 @@ func rows(t *testing.T, tl *timeline.Timeline, w, h int) []string {
 }
 
 // From the tables on no two rows in a row are blank: what they cannot fill is the chart's.
-func TestTheTablesLeaveNoRowsBlank(t *testing.T) {
+func TestTablesLeaveNoBlankRows(t *testing.T) {
 	for _, size := range [][2]int{{120, 36}, {120, 30}, {100, 30}, {80, 20}, {160, 44}, {200, 56}} {
 		w, h := size[0], size[1]
 		below, blank := false, 0

@@ -49,7 +49,7 @@ func scenes(t *testing.T, each func(seed uint64, sc *scene)) {
 	}
 }
 
-func TestThePeakIsInEveryRasterHoweverNarrow(t *testing.T) {
+func TestThePeakIsVisibleAtEveryWidth(t *testing.T) {
 	scenes(t, func(seed uint64, sc *scene) {
 		var peak int64
 		for _, u := range sc.usage {
@@ -61,13 +61,13 @@ func TestThePeakIsInEveryRasterHoweverNarrow(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := slices.Max(r.held); got != peak {
-				t.Errorf("seed %d: in %d columns the most held is %d of %d", seed, w, got, peak)
+				t.Errorf("seed %d: in %d columns the maximum is %d of %d", seed, w, got, peak)
 			}
 		}
 	})
 }
 
-func TestEveryStallAndCopyIsInTheLanesHoweverShort(t *testing.T) {
+func TestEveryStallAndCopyIsVisibleHoweverShort(t *testing.T) {
 	scenes(t, func(seed uint64, sc *scene) {
 		r, err := sc.raster(context.Background(), key{0, sc.span, sc.top, 40, 4})
 		if err != nil {
@@ -88,7 +88,7 @@ func TestEveryStallAndCopyIsInTheLanesHoweverShort(t *testing.T) {
 	})
 }
 
-func TestAPointOfTheMapIsTheBoxThatLiesThere(t *testing.T) {
+func TestAPointOnTheMapFindsItsBox(t *testing.T) {
 	scenes(t, func(seed uint64, sc *scene) {
 		k := key{0, sc.span, sc.top, 60, 20}
 		r, err := sc.raster(context.Background(), k)
@@ -104,7 +104,7 @@ func TestAPointOfTheMapIsTheBoxThatLiesThere(t *testing.T) {
 			from, to := k.from+int64(float64(x)/60*float64(sc.span)), k.from+int64(float64(x+1)/60*float64(sc.span))+1
 			high, low := float64(40-row)/40*float64(k.top), float64(39-row)/40*float64(k.top)
 			if b.from > to || b.to < from || float64(b.offset) > high+1 || float64(b.offset+b.size) < low-1 {
-				t.Fatalf("seed %d: the point at column %d, row %d shows a box that lies elsewhere", seed, x, row)
+				t.Fatalf("seed %d: the point at column %d, row %d finds a box that is elsewhere", seed, x, row)
 			}
 		}
 	})
@@ -129,13 +129,13 @@ func TestNoBufferIsListedTwiceAndHeldBytesAddUp(t *testing.T) {
 				}
 			}
 			if gone != away || onHost > away {
-				t.Errorf("seed %d at %d: %d bytes are listed as away, %d said, %d of them on the host", seed, at, gone, away, onHost)
+				t.Errorf("seed %d at %d: the listed buffers away add up to %d bytes, the total shown is %d, %d of them on the host", seed, at, gone, away, onHost)
 			}
 		}
 	})
 }
 
-func TestAStackShowsAsMuchAsIsHeld(t *testing.T) {
+func TestTheStackIsAsHighAsTheHeldBytes(t *testing.T) {
 	scenes(t, func(seed uint64, sc *scene) {
 		sc.placed = false
 		sc.sum()
@@ -156,7 +156,7 @@ func TestAStackShowsAsMuchAsIsHeld(t *testing.T) {
 				}
 			}
 			if want := float64(r.held[x]) / float64(k.top) * float64(2*k.h); float64(n) < want-2 || float64(n) > want+2 {
-				t.Errorf("seed %d: column %d is %d rows high, %.1f are held", seed, x, n, want)
+				t.Errorf("seed %d: column %d is %d rows high, want %.1f", seed, x, n, want)
 			}
 		}
 	})

@@ -74,7 +74,7 @@ func TestEveryRankIsInExactlyOneLane(t *testing.T) {
 				seen := map[int]int{}
 				for _, l := range v.share(sc.State, rows) {
 					if l.y < 0 || l.y >= rows {
-						t.Errorf("%d ranks in %d rows: a lane lies in row %d", n, rows, l.y)
+						t.Errorf("%d ranks in %d rows: a lane is in row %d", n, rows, l.y)
 					}
 					for _, i := range l.ranks {
 						seen[i]++
@@ -82,7 +82,7 @@ func TestEveryRankIsInExactlyOneLane(t *testing.T) {
 				}
 				for i := range n {
 					if seen[i] != 1 && (rows > 1 || n == 1) {
-						t.Fatalf("%d ranks in %d rows, mono %v: rank %d is in %d lanes", n, rows, mono, i, seen[i])
+						t.Fatalf("%d ranks in %d rows, mono %v: rank %d is in %d lanes, want one", n, rows, mono, i, seen[i])
 					}
 				}
 			}
@@ -100,7 +100,7 @@ func TestTheStripKeepsTheMaximumAtEveryWidth(t *testing.T) {
 			top = max(top, x)
 		}
 		if top != 1<<50 {
-			t.Errorf("at %d cells the spike is %d", w, top)
+			t.Errorf("at a width of %d cells the spike is %d", w, top)
 		}
 	}
 }
@@ -152,7 +152,7 @@ func TestSortingByPeakKeepsTheSelectedRank(t *testing.T) {
 	before := v.order[v.table.Selected()]
 	sc.ClickOn(120, 36, "rank")
 	if after := v.order[v.table.Selected()]; after != before {
-		t.Errorf("rank %d was selected and now %d is", before, after)
+		t.Errorf("rank %d was selected, but now rank %d is", before, after)
 	}
 }
 

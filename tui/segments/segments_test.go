@@ -71,7 +71,7 @@ func TestThePartsOfTheEquationAddUpToReserved(t *testing.T) {
 func TestTheMapFollowsTheCursor(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	if v.st.At != sc.State.Device.Totals.PeakAt {
-		t.Fatalf("the map is of event %d and the cursor at %d", v.st.At, sc.State.Device.Totals.PeakAt)
+		t.Fatalf("the map shows event %d, but the cursor is at %d", v.st.At, sc.State.Device.Totals.PeakAt)
 	}
 	sc.State.Cursor = 3
 	sc.Send(leaf.ChangedMsg{})
@@ -80,7 +80,7 @@ func TestTheMapFollowsTheCursor(t *testing.T) {
 	}
 }
 
-func TestOnlyTheLatestCursorsMapIsTaken(t *testing.T) {
+func TestOnlyTheMapOfTheLatestCursorIsShown(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	sc.State.Cursor = 3
 	slow := v.Update(sc.State, leaf.ChangedMsg{})
@@ -89,7 +89,7 @@ func TestOnlyTheLatestCursorsMapIsTaken(t *testing.T) {
 	sc.Send(fast())
 	sc.Send(slow())
 	if v.st.At != 9 {
-		t.Errorf("the map is of event %d, the cursor at 9", v.st.At)
+		t.Errorf("the map shows event %d, but the cursor is at 9", v.st.At)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestMovingToABlockSelectsItEverywhere(t *testing.T) {
 	for range 30 {
 		sc.Press("right")
 		if a := v.piece(v.selected).Alloc; a != sc.State.Selected {
-			t.Fatalf("the map has block %d selected, the others %d", a, sc.State.Selected)
+			t.Fatalf("the map selects block %d, the other views block %d", a, sc.State.Selected)
 		}
 		seen[sc.State.Selected] = true
 		before := v.selected
@@ -109,7 +109,7 @@ func TestMovingToABlockSelectsItEverywhere(t *testing.T) {
 		}
 	}
 	if len(seen) < 5 {
-		t.Errorf("30 steps went over %d blocks", len(seen))
+		t.Errorf("30 steps visited %d blocks", len(seen))
 	}
 }
 
@@ -119,11 +119,11 @@ func TestASelectionMadeElsewhereIsShownHere(t *testing.T) {
 		sc.State.Selected = a
 		sc.Send(leaf.ChangedMsg{})
 		if got := v.piece(v.selected).Alloc; got != a {
-			t.Fatalf("block %d was selected and the map shows %d", a, got)
+			t.Fatalf("block %d was selected, but the map shows block %d", a, got)
 		}
 		line := v.lines.lineOf(v.rows, int(v.selected.row), v.piece(v.selected).Addr)
 		if line < v.top || line >= v.top+v.area.H {
-			t.Errorf("block %d is on line %d, out of the visible [%d, %d)", a, line, v.top, v.top+v.area.H)
+			t.Errorf("block %d is on line %d, outside the visible lines [%d, %d)", a, line, v.top, v.top+v.area.H)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func TestBGoesToTheLargestHole(t *testing.T) {
 		seg.Stack = stack
 		text := sc.Text(120, 36)
 		if !strings.Contains(text, "in a segment of ") || strings.Contains(text, ", requested by") != want {
-			t.Errorf("with stack %d of the segment the hole says\n%s", stack, text)
+			t.Errorf("with stack %d of the segment, the hole shows\n%s", stack, text)
 		}
 	}
 }
@@ -173,11 +173,11 @@ func TestOrdersPutTheRightRowFirst(t *testing.T) {
 			a, b := &v.rows[i-1], &v.rows[i]
 			ok := map[order]bool{bySize: a.mapped >= b.mapped, byStranded: a.stranded >= b.stranded, byAddress: a.from < b.from}[o]
 			if !ok {
-				t.Errorf("by %v, row %d and %d are the wrong way around", o, i-1, i)
+				t.Errorf("sorted by %v, rows %d and %d are in the wrong order", o, i-1, i)
 			}
 		}
 		if got := v.piece(v.selected).Addr; got != at {
-			t.Errorf("by %v another piece is selected", o)
+			t.Errorf("sorting by %v selects another piece", o)
 		}
 	}
 }
@@ -189,20 +189,20 @@ func TestRunsOfAnExpandableSegmentAreOneRow(t *testing.T) {
 	}
 	r := &v.rows[0]
 	if r.mapped >= r.span() {
-		t.Errorf("%d bytes are mapped of a range of %d: there is no gap", r.mapped, r.span())
+		t.Errorf("%d bytes of a range of %d are mapped, so there is no gap", r.mapped, r.span())
 	}
 	if !v.scale {
-		t.Error("one row has a screen of room and is squeezed into a line")
+		t.Error("a single row is squeezed into one line of the screen")
 	}
 }
 
-func TestRunsFarApartAreRowsOfTheirOwn(t *testing.T) {
+func TestDistantRunsGetSeparateRows(t *testing.T) {
 	st := &timeline.AllocatorState{Segments: []timeline.SegmentState{
 		{Addr: 0x1000, Size: 0x1000, Expandable: true}, {Addr: 0x3000, Size: 0x1000, Expandable: true},
 		{Addr: 0x900000, Size: 0x1000, Expandable: true}, {Addr: 0x901000, Size: 0x1000},
 	}}
 	if rows := gather(st); len(rows) != 3 || len(rows[0].runs) != 2 {
-		t.Errorf("runs were gathered into %d rows", len(rows))
+		t.Errorf("the runs were merged into %d rows", len(rows))
 	}
 }
 
@@ -216,7 +216,7 @@ func TestLinesAndRowsAgreeAtEveryScale(t *testing.T) {
 				t.Fatalf("at %d bytes a line, line %d shows [%x, %x) of row %d", bytes, line, from, to, i)
 			}
 			if got := l.lineOf(rows, i, from); got != line {
-				t.Fatalf("at %d bytes a line, line %d begins at %x, which lies on line %d", bytes, line, from, got)
+				t.Fatalf("at %d bytes a line, line %d begins at %x, which is on line %d", bytes, line, from, got)
 			}
 		}
 	}
@@ -231,7 +231,7 @@ func TestEveryByteOfALineIsDrawn(t *testing.T) {
 			sum += int64(p.to - p.from)
 		}
 		if sum != v.rows[i].mapped {
-			t.Errorf("row %d has %d bytes and %d were drawn", i, v.rows[i].mapped, sum)
+			t.Errorf("row %d has %d bytes, but %d were drawn", i, v.rows[i].mapped, sum)
 		}
 	}
 }

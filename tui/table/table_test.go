@@ -84,7 +84,7 @@ func TestTheSelectedRowIsAlwaysVisibleAfterAKey(t *testing.T) {
 	}
 }
 
-func TestColumnsLeaveInTheirOrderAndTheRestGrows(t *testing.T) {
+func TestColumnsAreDroppedInOrderAndTheRestGrows(t *testing.T) {
 	for _, tc := range []struct {
 		w    int
 		want string
@@ -106,7 +106,7 @@ func TestColumnsLeaveInTheirOrderAndTheRestGrows(t *testing.T) {
 	}
 }
 
-func TestNumbersEndAtOneColumnWhateverTheirLength(t *testing.T) {
+func TestNumbersAreRightAligned(t *testing.T) {
 	tab := New(columns()...)
 	tab.SetRows(2000)
 	tab.Select(990)
@@ -121,7 +121,7 @@ func TestNumbersEndAtOneColumnWhateverTheirLength(t *testing.T) {
 	}
 }
 
-func TestAClickSelectsASecondOpensAndATitleSorts(t *testing.T) {
+func TestOneClickSelectsTwoOpenAndATitleSorts(t *testing.T) {
 	tab := New(columns()...)
 	tab.SetRows(100)
 	c := canvas.New(80, 20, canvas.NoColor, false)
@@ -144,7 +144,7 @@ func TestAClickSelectsASecondOpensAndATitleSorts(t *testing.T) {
 		t.Error("a column that cannot sort sorted")
 	}
 	if a := click(1, 10); a.Kind != Ignored {
-		t.Errorf("a click beside the table did %+v", a)
+		t.Errorf("a click outside the table did %+v", a)
 	}
 }
 
@@ -158,7 +158,7 @@ func TestTheWheelScrollsWithoutSelecting(t *testing.T) {
 		t.Errorf("the wheel left row %d on top and row %d selected", tab.Top(), tab.Selected())
 	}
 	if a := tab.Update(tea.MouseWheelMsg{X: 5, Y: 25, Button: tea.MouseWheelDown}); a.Kind != Ignored {
-		t.Error("a wheel outside of the table scrolled it")
+		t.Error("the wheel outside the table scrolled it")
 	}
 }
 
@@ -182,7 +182,7 @@ func TestDraggingTheScrollbarReachesBothEnds(t *testing.T) {
 	}
 }
 
-func TestSWalksTheSortableColumnsThatAreVisible(t *testing.T) {
+func TestSCyclesThroughTheVisibleSortableColumns(t *testing.T) {
 	tab := New(columns()...)
 	tab.SetRows(10)
 	c := canvas.New(34, 5, canvas.NoColor, false) // block, size and site
@@ -211,7 +211,7 @@ func TestAnEmptyTableHasNoSelectionAndOpensNothing(t *testing.T) {
 	}
 	tab.SetRows(3)
 	if tab.Selected() != 0 {
-		t.Errorf("row %d is selected of a table that was filled again", tab.Selected())
+		t.Errorf("row %d is selected after the table was filled again", tab.Selected())
 	}
 }
 

@@ -75,14 +75,14 @@ func TestABackwardLastsAsLongAsItsPhase(t *testing.T) {
 	}
 	got := strip(list, phases, nil)
 	if got[1].End != 18 || got[3].End != 40 {
-		t.Errorf("backwards end at %d and %d, not at 18 and 40", got[1].End, got[3].End)
+		t.Errorf("the backwards end at %d and %d, want 18 and 40", got[1].End, got[3].End)
 	}
 }
 
 func TestAStepEndsWithItsIterationToo(t *testing.T) {
 	list := partsOf("F1 B F3 B F5 B") // an optimizer that allocates nothing is no part
 	if strip(list, nil, nil) == nil {
-		t.Error("without iterations these are no micro-batches")
+		t.Error("parts count as micro-batches although there are no iterations")
 	}
 	if got := strip(list, nil, []steps.Iteration{{First: 0}, {First: 20}, {First: 40}}); got != nil {
 		t.Errorf("three steps are %v", got)

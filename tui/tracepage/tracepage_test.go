@@ -49,7 +49,7 @@ func TestScrollingReachesTheLastRowAndNoFurther(t *testing.T) {
 		t.Errorf("the end shows row %d of %d in %d rows", at, rows, v.body.H)
 	}
 	if text := sc.Text(80, 16); !strings.Contains(text, "vendor") {
-		t.Errorf("the last section is not to be seen at the end\n%s", text)
+		t.Errorf("the last section is not visible at the end\n%s", text)
 	}
 	sc.Press("down", "g")
 	if v.view.YOffset() != 0 {
@@ -57,7 +57,7 @@ func TestScrollingReachesTheLastRowAndNoFurther(t *testing.T) {
 	}
 }
 
-func TestKeysAreOfferedOnlyWhereThereIsSomethingToScroll(t *testing.T) {
+func TestScrollKeysAreOfferedOnlyIfThePageScrolls(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 1})
 	sc.Text(120, 90)
 	if n := len(v.Bindings(sc.State)); n != 0 {
@@ -65,7 +65,7 @@ func TestKeysAreOfferedOnlyWhereThereIsSomethingToScroll(t *testing.T) {
 	}
 	sc.Text(80, 16)
 	if len(v.Bindings(sc.State)) == 0 {
-		t.Error("no key is offered on a page that does not fit")
+		t.Error("no keys are offered although the page does not fit")
 	}
 }
 
