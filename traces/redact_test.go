@@ -70,7 +70,7 @@ func TestRedactKeepsPublicNamesAndFigures(t *testing.T) {
 		"python/threading.py", "ProfilerStep#4",
 		"Optimizer.step#AdamW.step", "aten::conv2d", CounterAllocated, "activation"} {
 		if !strings.Contains("\n"+have+"\n", "\n"+want+"\n") {
-			t.Errorf("%q is gone from\n%s", want, have)
+			t.Errorf("%q is missing from\n%s", want, have)
 		}
 	}
 	if got := r.Setting("PYTORCH_CUDA_ALLOC_CONF"); got != `"expandable_segments:True,max_split_size_mb:128"` {

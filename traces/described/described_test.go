@@ -97,7 +97,7 @@ func TestBadInputIsAnErrorWithItsLine(t *testing.T) {
 	} {
 		_, err := described.Read(context.Background(), strings.NewReader(c.in), nil)
 		if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%q: %v does not say %q", c.in, err, c.want)
+			t.Errorf("%q: %v does not mention %q", c.in, err, c.want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 		t.Errorf("%+v %+v", e, d)
 	}
 	if e := tr.Events.At(1); e.Addr != 1<<20 {
-		t.Errorf("an address that is made up: %x", e.Addr)
+		t.Errorf("a made-up address: %x", e.Addr)
 	}
 	_, err = described.Read(context.Background(), strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"addr":9223372036854775807}`+"\n"), nil)
 	if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), "out of range") {
@@ -45,7 +45,7 @@ func TestARecordingThatBeginsEmptySaysSoForEachDevice(t *testing.T) {
 				t.Errorf("%+v at %+v", c, e)
 			}
 			if begin, _ := tr.DeviceEvents(c.Device); begin != row {
-				t.Errorf("the total stands at row %d, and the device begins at %d", row, begin)
+				t.Errorf("the total is at row %d, but the device begins at row %d", row, begin)
 			}
 		}
 	}

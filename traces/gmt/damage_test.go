@@ -99,7 +99,7 @@ func rowsFrom(t *testing.T, got, want *traces.Trace) (missing int) {
 			j++
 		}
 		if j == want.Events.Len() {
-			t.Fatalf("event %d is none of those that were written: %+v", i, e)
+			t.Fatalf("event %d is not among those that were written: %+v", i, e)
 		}
 		j++
 	}
@@ -153,7 +153,7 @@ func TestEveryFlippedBitIsDetected(t *testing.T) {
 			t.Fatalf("bit %d of byte %d: nothing was read: %v", at%8, at/8, err)
 		}
 		if fe.Offset > int64(at/8) {
-			t.Fatalf("bit %d of byte %d: the error points behind it: %v", at%8, at/8, err)
+			t.Fatalf("bit %d of byte %d: the error points after it: %v", at%8, at/8, err)
 		}
 		if rowsFrom(t, got, want) == 0 {
 			whole++
@@ -231,10 +231,10 @@ func TestALostChunkKeepsTheNumbersOfTheRest(t *testing.T) {
 		for _, a := range got.Accesses { // access i was recorded before event i, by op i
 			n := int(a.Event)
 			if n < got.Events.Len() && number[got.Events.Addr[n]] < int32(a.Addr) {
-				t.Fatalf("chunk at %d: access %d stands before event %d", c.offset, a.Addr, number[got.Events.Addr[n]])
+				t.Fatalf("chunk at %d: access %d comes before event %d", c.offset, a.Addr, number[got.Events.Addr[n]])
 			}
 			if n > 0 && number[got.Events.Addr[n-1]] >= int32(a.Addr) {
-				t.Fatalf("chunk at %d: access %d stands behind event %d", c.offset, a.Addr, number[got.Events.Addr[n-1]])
+				t.Fatalf("chunk at %d: access %d comes after event %d", c.offset, a.Addr, number[got.Events.Addr[n-1]])
 			}
 			if a.Op != traces.NoOp && got.Ops[a.Op].Start != int64(a.Addr) {
 				t.Fatalf("chunk at %d: access %d has the op of access %d", c.offset, a.Addr, got.Ops[a.Op].Start)
@@ -267,7 +267,7 @@ func TestRepairKeepsEveryWholeChunk(t *testing.T) {
 		rep, err := Repair(context.Background(), bytes.NewReader(bad), int64(len(bad)), &out)
 		if want == nil {
 			if err == nil {
-				t.Fatal("a file without anything sound was repaired")
+				t.Fatal("a file without any sound part was repaired")
 			}
 			continue
 		}

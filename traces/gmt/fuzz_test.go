@@ -35,7 +35,7 @@ func resum(data []byte) {
 // checkIDs fails if a trace refers to rows that it does not have: views index without checking.
 func checkIDs(t *testing.T, tr *traces.Trace) {
 	t.Helper()
-	bad := func(what string, i int) { t.Fatalf("%s %d refers to what is not there", what, i) }
+	bad := func(what string, i int) { t.Fatalf("%s %d refers to something that does not exist", what, i) }
 	str := func(id traces.StringID) bool { return id >= 0 && int(id) < len(tr.Strings) }
 	stack := func(id traces.StackID) bool { return id >= -1 && int(id) < tr.Stacks.Len() }
 	n := tr.Events.Len()
@@ -118,7 +118,7 @@ func FuzzRead(f *testing.F) {
 		}
 		got, err := read(data)
 		if err != nil && !errors.Is(err, traces.ErrFormat) {
-			t.Fatalf("error %v is not about the format", err)
+			t.Fatalf("the error %v is not about the format", err)
 		}
 		if got == nil {
 			if err == nil {

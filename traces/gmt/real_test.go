@@ -60,7 +60,7 @@ func TestRealSnapshotsSurviveTheRoundTrip(t *testing.T) {
 			t.Fatalf("snapshot %d: %v", i, err)
 		}
 		if a, b := fmt.Sprintf("%#v", *got), fmt.Sprintf("%#v", *want); a != b {
-			t.Errorf("snapshot %d with %d events came back different", i, want.Events.Len())
+			t.Errorf("snapshot %d with %d events was read back different", i, want.Events.Len())
 		}
 	}
 }

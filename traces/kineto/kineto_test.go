@@ -72,10 +72,10 @@ func TestEveryPrefixIsAnErrorAndNeverAPanic(t *testing.T) {
 	for n := range data {
 		tr, err := kineto.Read(t.Context(), bytes.NewReader(data[:n]), nil)
 		if err == nil {
-			t.Fatalf("the first %d of %d bytes are no error", n, len(data))
+			t.Fatalf("the first %d of %d bytes were accepted", n, len(data))
 		}
 		if !errors.Is(err, traces.ErrFormat) {
-			t.Fatalf("the first %d bytes: %v is no ErrFormat", n, err)
+			t.Fatalf("the first %d bytes: %v is not an ErrFormat", n, err)
 		}
 		if tr != nil {
 			if tr.Events.Len() < last {
@@ -175,7 +175,7 @@ func checkProfile(t *testing.T, tr *traces.Trace) {
 	n := tr.Events.Len()
 	want, ok := figures[n]
 	if !ok {
-		t.Errorf("a profile has %d memory events, which no figure knows", n)
+		t.Errorf("a profile has %d memory events, a number that is not among the known ones", n)
 		return
 	}
 	got := want

@@ -55,13 +55,13 @@ func TestTheSecondOpenReadsTheCopy(t *testing.T) {
 	}
 	second, seen := stages(t, path, o)
 	if seen[StageRead] || !seen[StageCache] {
-		t.Fatalf("the second open went through %v", seen)
+		t.Fatalf("the progress of the second open was %v", seen)
 	}
 	if !same(first, second) {
 		t.Error("the copy differs from the trace")
 	}
 	if _, seen := stages(t, path, Options{CacheDir: o.CacheDir, NoCache: true}); seen[StageCache] {
-		t.Error("NoCache reads the copy")
+		t.Error("with NoCache the copy was read")
 	}
 	info, err := os.Stat(o.CacheDir)
 	if err != nil || info.Mode().Perm() != 0o700 {
@@ -78,7 +78,7 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, seen := stages(t, path, o); seen[StageCache] {
-		t.Error("a file of another time is taken for the old one")
+		t.Error("a file with another time was taken for the old one")
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -92,7 +92,7 @@ func TestAChangedFileIsReadAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, seen := stages(t, path, o); seen[StageCache] {
-		t.Error("a file with another head is taken for the old one")
+		t.Error("a file with another beginning was taken for the old one")
 	}
 }
 
@@ -114,7 +114,7 @@ func TestADamagedCopyIsRemovedAndTheFileRead(t *testing.T) {
 	}
 	second, seen := stages(t, path, o)
 	if !seen[StageRead] || !same(first, second) {
-		t.Errorf("went through %v", seen)
+		t.Errorf("the progress was %v", seen)
 	}
 }
 
@@ -130,7 +130,7 @@ func TestTornAndSmallInputIsNotCached(t *testing.T) {
 	}
 	f.Close()
 	if _, err := Open(t.Context(), path, o); err == nil {
-		t.Fatal("a torn line is no error")
+		t.Fatal("a torn line was accepted")
 	}
 	small := filepath.Join(t.TempDir(), "small")
 	if err := os.WriteFile(small, []byte("id,lower,upper,size\na,0,1,2\n"), 0o644); err != nil {
@@ -198,7 +198,7 @@ func TestOpeningAFileSweepsTheLeftoversOfKilledWriters(t *testing.T) {
 		t.Error("the leftover is still there")
 	}
 	if _, err := os.Stat(fresh); err != nil {
-		t.Errorf("the file of a writer at work is gone: %v", err)
+		t.Errorf("the file of an active writer is gone: %v", err)
 	}
 }
 

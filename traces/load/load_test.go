@@ -167,7 +167,7 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 				t.Errorf("more than one line: %v", err)
 			}
 			if strings.HasSuffix(name, "in a zip") && strings.Contains(err.Error(), "fetch it again") {
-				t.Errorf("an archive that is sound is said to be cut: %v", err)
+				t.Errorf("a sound archive is reported as cut: %v", err)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestProgressEndsAtTheFilesSize(t *testing.T) {
 	var done, total int64
 	_, err := load.Open(t.Context(), path, load.Options{NoCache: true, Progress: func(stage string, d, n int64) {
 		if stage != load.StageRead || d < done {
-			t.Errorf("stage %s at %d behind %d", stage, d, done)
+			t.Errorf("stage %s at %d after %d", stage, d, done)
 		}
 		done, total = d, n
 	}})
@@ -299,7 +299,7 @@ func TestRunsWithoutTraces(t *testing.T) {
 	}
 	_, err := load.OpenRun(t.Context(), []string{path}, load.Options{})
 	if !errors.Is(err, traces.ErrFormat) || !load.IsNoTrace(err) {
-		t.Errorf("a named file that is no trace: %v", err)
+		t.Errorf("a named file that is not a trace: %v", err)
 	}
 	if _, err := load.OpenRun(t.Context(), []string{filepath.Join(dir, "none")}, load.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing folder: %v", err)

@@ -37,7 +37,7 @@ func TestOpenWaitsForTheWriterOfANamedPipe(t *testing.T) {
 		t.Fatalf("the trace in the pipe: %v", err)
 	}
 	if len(told) != 1 || <-told != path {
-		t.Errorf("that it waits was said %d times more", len(told))
+		t.Errorf("the message that it waits came %d more times", len(told))
 	}
 }
 

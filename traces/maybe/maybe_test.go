@@ -23,12 +23,12 @@ func TestAnUnknownFigureIsNeverANumber(t *testing.T) {
 			t.Errorf("%d: %d %v %v", n, v, ok, f)
 		}
 		if f.Minus(unknown).IsKnown() || unknown.Minus(f).IsKnown() {
-			t.Errorf("%d: a difference with an unknown figure is known", n)
+			t.Errorf("%d: the difference to an unknown figure is known", n)
 		}
 	}
 	if maybe.NonNegative(-1).IsKnown() || maybe.NonNegative(0) != maybe.Known(0) ||
 		unknown.Times(3).IsKnown() {
-		t.Error("-1 is unknown, 0 is a number, and three times unknown is unknown")
+		t.Error("want: -1 is unknown, 0 is a number, and three times unknown is unknown")
 	}
 }
 
@@ -84,6 +84,6 @@ func TestAnUnknownFigureIsNullInJSON(t *testing.T) {
 		t.Errorf("%v, %v", back, err)
 	}
 	if err := json.Unmarshal([]byte(`["3"]`), &back); err == nil {
-		t.Error("a text is read as a figure")
+		t.Error("a text was read as a figure")
 	}
 }

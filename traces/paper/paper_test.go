@@ -145,7 +145,7 @@ func FuzzRead(f *testing.F) {
 		}
 		for i, a := range tr.Accesses {
 			if int(a.Event) > tr.Events.Len() || i > 0 && a.Event < tr.Accesses[i-1].Event {
-				t.Fatalf("access %d stands before event %d", i, a.Event)
+				t.Fatalf("access %d comes before event %d", i, a.Event)
 			}
 		}
 	})

@@ -100,7 +100,7 @@ func parse(t *testing.T, data []byte) []*row {
 				r.name = string(get(fields(t, pr.bytes), 6).bytes)
 			}
 			if r.parent != 0 && rows[r.parent] == nil {
-				t.Fatalf("track %s stands under an unknown one", r.name)
+				t.Fatalf("track %s has an unknown parent", r.name)
 			}
 			rows[get(desc, 1).value] = r
 			order = append(order, r)
@@ -109,7 +109,7 @@ func parse(t *testing.T, data []byte) []*row {
 			ev := fields(t, e.bytes)
 			r := rows[get(ev, 11).value]
 			if r == nil {
-				t.Fatalf("an event stands on an unknown track")
+				t.Fatalf("an event is on an unknown track")
 			}
 			addEvent(t, r, get(packet, 8).value, ev, names, texts)
 		}
@@ -125,7 +125,7 @@ func parse(t *testing.T, data []byte) []*row {
 func addEvent(t *testing.T, r *row, at uint64, ev []field, names, texts map[uint64]string) {
 	t.Helper()
 	if at < r.last {
-		t.Fatalf("track %s: time %d behind %d", r.name, at, r.last)
+		t.Fatalf("track %s: time %d after %d", r.name, at, r.last)
 	}
 	r.last = at
 	name, ok := names[get(ev, 10).value]

@@ -69,7 +69,7 @@ func TestRealProfiles(t *testing.T) {
 			continue
 		}
 		if got := count(tr); !figures[got] {
-			t.Errorf("profile %d has the figures %+v, which nobody knows", i, got)
+			t.Errorf("profile %d has the figures %+v, which are not among the known ones", i, got)
 		}
 		checkAccesses(t, tr)
 	}
@@ -115,7 +115,7 @@ func checkAccesses(t *testing.T, tr *traces.Trace) {
 			written[e.Addr] = c == "parameter" || c == "input"
 		}
 		if !live[a.Addr] {
-			t.Fatalf("access %d of op %d touches a buffer that is not there", i, a.Op)
+			t.Fatalf("access %d of op %d touches a buffer that does not exist", i, a.Op)
 		}
 		if a.Mode == traces.Write {
 			written[a.Addr] = true

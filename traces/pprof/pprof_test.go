@@ -103,7 +103,7 @@ func TestEveryPrefix(t *testing.T) {
 func TestSniffRefusesOtherProfiles(t *testing.T) {
 	for _, s := range []string{"", "\n", "\n\n\n\n\n\n\n", "\nid,lower,upper,size", "\x80\x04\x95", "{}"} {
 		if pprof.Sniff([]byte(s)) {
-			t.Errorf("%q is taken for a profile", s)
+			t.Errorf("%q was taken for a profile", s)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 func TestEverySampleOpensAndHasATimeline(t *testing.T) {
 	if len(samples.List()) == 0 {
-		t.Fatal("there is no sample")
+		t.Fatal("there are no samples")
 	}
 	for _, name := range samples.List() {
 		b, err := samples.Open(name)
@@ -38,7 +38,7 @@ func TestTheReadmeSaysHowEachSampleWasMade(t *testing.T) {
 	}
 	for _, name := range samples.List() {
 		if !strings.Contains(string(readme), "`"+name+".gmt`") {
-			t.Errorf("README.md does not speak of %s.gmt", name)
+			t.Errorf("README.md does not mention %s.gmt", name)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr, err := read(assemble(t, c.source))
 			if err == nil {
-				t.Fatal("it was read")
+				t.Fatal("it was read without an error")
 			}
 			if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
@@ -171,7 +171,7 @@ func TestBombsStayWithinMemory(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			tr, err := Read(context.Background(), repeated(c.head, c.body, size), nil)
 			if err == nil {
-				t.Error("it was read")
+				t.Error("it was read without an error")
 			}
 			runtime.GC()
 			runtime.ReadMemStats(&after)

@@ -50,7 +50,7 @@ func TestAPageIsItsSnapshot(t *testing.T) {
 			want, wantErr := read(data)
 			page := pageOf(data)
 			if !SniffPage(page[:min(len(page), 4096)]) || Sniff(page) {
-				t.Errorf("%s %s: the page is not recognised as one", name, form)
+				t.Errorf("%s %s: the page is not recognised", name, form)
 			}
 			got, err := ReadPage(context.Background(), iotest.OneByteReader(bytes.NewReader(page)), nil)
 			if (err == nil) != (wantErr == nil) || (got == nil) != (want == nil) ||
@@ -128,14 +128,14 @@ func TestDamagedPagesAreErrorsWithAPlace(t *testing.T) {
 				t.Fatalf("got %v, %v, want %q", tr != nil, err, c.want)
 			}
 			if at.Offset < 0 || at.Offset > int64(len(c.page)) {
-				t.Errorf("%v is outside of the page of %d bytes", err, len(c.page))
+				t.Errorf("%v is outside the page of %d bytes", err, len(c.page))
 			}
 		})
 	}
 	_, err := readPage([]byte(whole[:half] + "!" + whole[half+1:]))
 	var at *traces.FormatError
 	if !errors.As(err, &at) || at.Offset != int64(half) {
-		t.Errorf("the character at byte %d is said to be wrong by: %v", half, err)
+		t.Errorf("the error for the wrong character at byte %d is: %v", half, err)
 	}
 	broken := errors.New("the disk broke")
 	if _, err := ReadPage(context.Background(), iotest.ErrReader(broken), nil); !errors.Is(err, broken) {
@@ -152,7 +152,7 @@ func TestProgressOfAPageIsInItsBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if last > int64(len(page)) || last < int64(len(page))-120 {
-		t.Errorf("the last of %d bytes that were told is %d", len(page), last)
+		t.Errorf("of %d bytes, the last progress reported is %d", len(page), last)
 	}
 }
 

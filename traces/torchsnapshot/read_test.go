@@ -167,7 +167,7 @@ func TestEveryCutGivesTheSoundPart(t *testing.T) {
 			tr, err := read(data[:n])
 			var fe *traces.FormatError
 			if !errors.As(err, &fe) || !errors.Is(err, traces.ErrFormat) {
-				t.Fatalf("%s cut at %d: %v is no FormatError", form, n, err)
+				t.Fatalf("%s cut at %d: %v is not a FormatError", form, n, err)
 			}
 			if n > 0 && fe.Offset != int64(n) {
 				t.Fatalf("%s cut at %d: offset %d: %v", form, n, fe.Offset, err)
@@ -232,7 +232,7 @@ func checkTables(t testing.TB, tr *traces.Trace) {
 	dump(tr) // resolves every id
 	if len(tr.Events.Addr) != tr.Events.Len() || len(tr.Events.Stack) != tr.Events.Len() ||
 		tr.Events.Detail != nil && len(tr.Events.Detail) != tr.Events.Len() {
-		t.Fatal("columns of different length")
+		t.Fatal("the columns have different lengths")
 	}
 	if n := len(tr.Final.Segments); n > 0 && int(tr.Final.Segments[n-1].EndBlock) != len(tr.Final.Blocks) {
 		t.Fatal("blocks without a segment")
@@ -303,7 +303,7 @@ func TestSniffRefuses(t *testing.T) {
 		"text": "segments", "protocol 6": "\x80\x06}\x94\x8c\x08segments\x94", "a pointer": lfsPrefix, "gzip": "\x1f\x8b\x08segments",
 	} {
 		if Sniff([]byte(head)) {
-			t.Errorf("%s is taken for a snapshot", name)
+			t.Errorf("%s was taken for a snapshot", name)
 		}
 	}
 }

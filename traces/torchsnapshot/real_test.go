@@ -186,7 +186,7 @@ func TestRealSnapshotsRoundTrip(t *testing.T) {
 				b.Events = a.Events // an empty list of the last device is not written
 			}
 			if x, y := fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b); x != y {
-				t.Errorf("Python finds\n%s\nwhere there was\n%s", y, x)
+				t.Errorf("Python found\n%s\nwant\n%s", y, x)
 			}
 		})
 	}
