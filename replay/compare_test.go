@@ -56,7 +56,7 @@ func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {
 		by[r.Info.Name] = r
 	}
 	if r := by["broken"]; r.Available || !strings.HasPrefix(r.Reason, replay.Defect) {
-		t.Errorf("a planner that breaks down: %+v", r)
+		t.Errorf("a planner that panics: %+v", r)
 	}
 	if r := by["lying"]; r.Available || r.Valid || r.Plan != nil || !strings.Contains(r.Reason, "not valid") {
 		t.Errorf("a plan that is not valid is shown: %+v", r)

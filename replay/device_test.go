@@ -82,7 +82,7 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 	}
 	for i, m := range c.Measured {
 		if s := c.Simulated(&m); s != &c.Results[i] || !m.Available || m.Target != "cuda:0" || len(c.Causes(&m, s)) != 0 {
-			t.Errorf("%s: %+v beside %+v", m.Info.Name, m, s)
+			t.Errorf("%s: %+v next to %+v", m.Info.Name, m, s)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 		}
 	}
 	if head != "manager executor footprint off step p95 off overhead simulated stall simulated out in" {
-		t.Errorf("the head is %q", head)
+		t.Errorf("the heading is %q", head)
 	}
 	y := &c.Results[1].Measurement
 	off := replay.Percent(float64(y.Stall) / float64(y.StepTime))
@@ -143,7 +143,7 @@ func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 		})
 		s := text(t, cmp, replay.TextOptions{})
 		if !strings.Contains(s, c.want) || strings.Count(s, "not as simulated") != 1 {
-			t.Errorf("%q is not said once in\n%s", c.want, s)
+			t.Errorf("%q is not mentioned in\n%s", c.want, s)
 		}
 	}
 }

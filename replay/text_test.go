@@ -54,7 +54,7 @@ func TestANarrowTerminalNamesTheColumnsLeftOut(t *testing.T) {
 	}
 	head, rest, _ := strings.Cut(narrow[strings.Index(narrow, "manager "):], "\n")
 	if strings.Contains(head, "planned in") || !strings.Contains(head, "overhead") || !strings.Contains(strings.Join(strings.Fields(rest), " "), "planned in: widen") {
-		t.Errorf("the head is %q in\n%s", head, narrow)
+		t.Errorf("the heading is %q in\n%s", head, narrow)
 	}
 }
 
@@ -76,11 +76,11 @@ func TestTheTableOpensWithTodaysAllocatorAndThenTheFastestThatFits(t *testing.T)
 	}
 	best, ok := c.Best("sim")
 	if !ok || len(order) < 3 || order[0] != "caching ✗" || order[1] != best.Info.Name+" ✓" {
-		t.Errorf("the fastest is %s and the table is %v", best.Info.Name, order)
+		t.Errorf("the fastest is %s, but the table is %v", best.Info.Name, order)
 	}
 	fits := slices.IndexFunc(order[1:], func(s string) bool { return strings.HasSuffix(s, "✗") })
 	if fits < 0 || slices.ContainsFunc(order[1+fits:], func(s string) bool { return strings.HasSuffix(s, "✓") }) {
-		t.Errorf("what fits and what does not are mixed: %v", order)
+		t.Errorf("plans that fit and plans that do not are mixed: %v", order)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 	life := compared(t, &p, 0)
 	says(life.Sentence(timeline.IEC), "all that is alive at the peak", "Less takes swapping or recompute", "gmemtop describe")
 	if s := life.Sentence(timeline.IEC); strings.Contains(s, "Set a budget") {
-		t.Errorf("a budget would change nothing, and it says %q", s)
+		t.Errorf("a budget would change nothing, but the sentence is %q", s)
 	}
 	c = told(t, 70)
 	for i := range c.Results {
@@ -212,6 +212,6 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 		}
 	}
 	if looked < 2 {
-		t.Errorf("only %d rows had something to say", looked)
+		t.Errorf("only %d rows had an explanation", looked)
 	}
 }

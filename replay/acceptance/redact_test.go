@@ -49,7 +49,7 @@ func TestThisMachineIsNotNamed(t *testing.T) {
 	}
 	for _, secret := range []string{host, dir, os.Getenv("HOME")} {
 		if got := r.redact("see " + secret + " and"); secret != "" && strings.Contains(strings.ToLower(got), strings.ToLower(secret)) {
-			t.Errorf("%q survives in %q", secret, got)
+			t.Errorf("%q is still in %q", secret, got)
 		}
 	}
 }
@@ -72,11 +72,11 @@ func FuzzNothingPrivateStays(f *testing.F) {
 			rest = strings.ReplaceAll(rest, placeholder, "\n")
 		}
 		if strings.ContainsAny(rest, `/\@"`) {
-			t.Errorf("a path or a quotation stays: %q", got)
+			t.Errorf("a path or a quotation is still there: %q", got)
 		}
 		for _, c := range rest {
 			if c != '\n' && (c < ' ' || c > '~') {
-				t.Errorf("%q has a character that is no plain text", got)
+				t.Errorf("%q has a character that is not plain text", got)
 			}
 		}
 		secret := lower(spaced(name))
@@ -84,9 +84,9 @@ func FuzzNothingPrivateStays(f *testing.F) {
 		switch {
 		case secret == "" || strings.Trim(secret, opening+closing+quotation+"%") == "":
 		case len(secret) >= shortName && strings.Contains(lower(rest), secret):
-			t.Errorf("%q survives in %q", name, got)
+			t.Errorf("%q is still in %q", name, got)
 		case len(secret) < shortName && strings.Contains("|"+strings.Join(words, "|")+"|", "|"+secret+"|"):
-			t.Errorf("%q is a word of %q", name, got)
+			t.Errorf("%q occurs in %q", name, got)
 		}
 	})
 }

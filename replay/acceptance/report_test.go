@@ -81,7 +81,7 @@ func TestAReportHoldsNothingElse(t *testing.T) {
 		"too much":        `{"day": "` + strings.Repeat("x", largestReport) + `"}`,
 	} {
 		if _, err := Read(strings.NewReader(text)); err == nil {
-			t.Errorf("a file with %s is read", name)
+			t.Errorf("a file with %s was read", name)
 		}
 	}
 }
@@ -99,7 +99,7 @@ func FuzzReadingAReportNeverPanics(f *testing.F) {
 		}
 		var out bytes.Buffer
 		if err := r.Write(&out); err != nil {
-			t.Errorf("it is read and not written: %v", err)
+			t.Errorf("it is read but not written: %v", err)
 		}
 		if err := r.WriteText(&out); err != nil {
 			t.Error(err)

@@ -252,7 +252,7 @@ func TestScriptsAreUnpacked(t *testing.T) {
 	}
 }
 
-func TestAnOverheadThatIsNotKnownIsNoPass(t *testing.T) {
+func TestAnUnknownOverheadDoesNotPass(t *testing.T) {
 	for _, c := range []struct {
 		low, high float64
 		tiny      bool

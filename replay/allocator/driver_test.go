@@ -15,7 +15,7 @@ func TestSmallDriverAllocationsShareAPage(t *testing.T) {
 	}
 	b, err := d.Alloc(1 << 20)
 	if err != nil || b != a+512 || d.Held() != torchalloc.Granularity {
-		t.Fatalf("the second lies at %#x, the first at %#x, %d bytes are held: %v", b, a, d.Held(), err)
+		t.Fatalf("the second is at %#x, the first at %#x, %d bytes are held: %v", b, a, d.Held(), err)
 	}
 	if _, err := d.Alloc(2<<20 + 1); !errors.Is(err, ErrOutOfMemory) {
 		t.Errorf("4 MiB of 2: %v", err)
@@ -30,7 +30,7 @@ func TestSmallDriverAllocationsShareAPage(t *testing.T) {
 		}
 	}
 	if free, total := d.MemInfo(); d.Held() != 0 || free != total || d.Peak() != 4<<20 {
-		t.Errorf("%d bytes are held, the peak was %d", d.Held(), d.Peak())
+		t.Errorf("%d bytes are still held, the peak was %d", d.Held(), d.Peak())
 	}
 	if c := d.Calls(); c.Allocs != 3 || c.Frees != 3 {
 		t.Errorf("calls: %+v", c)

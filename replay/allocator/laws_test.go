@@ -144,15 +144,15 @@ func (p *program) check() {
 	var end uint64
 	for _, seg := range p.alloc.Segments() {
 		if seg.Addr < end {
-			t.Fatalf("segment %#x overlaps the one before it", seg.Addr)
+			t.Fatalf("segment %#x overlaps the previous one", seg.Addr)
 		}
 		at, last := seg.Addr, Allocated
 		for _, b := range seg.Blocks {
 			if b.Addr != at || b.Size <= 0 {
-				t.Fatalf("block %#x does not begin where the one before it ends, %#x", b.Addr, at)
+				t.Fatalf("block %#x does not begin where the previous one ends, %#x", b.Addr, at)
 			}
 			if p.v.name != "gmlake" && b.State == Inactive && last == Inactive {
-				t.Fatalf("hole %#x lies behind a hole", b.Addr)
+				t.Fatalf("hole %#x comes right after a hole", b.Addr)
 			}
 			last = b.State
 			at += uint64(b.Size)
@@ -186,13 +186,13 @@ func (p *program) check() {
 		mine += b.Size
 	}
 	if mine != s.Allocated {
-		t.Fatalf("the program has %d bytes, the allocator says %d", mine, s.Allocated)
+		t.Fatalf("the program holds %d bytes, but the allocator reports %d", mine, s.Allocated)
 	}
 	if limit := p.v.config.Cap; limit > 0 && !p.v.config.Settings.ExpandableSegments && s.Reserved > limit {
 		t.Fatalf("%d bytes are reserved with a cap of %d", s.Reserved, limit)
 	}
 	if p.v.capacity > 0 && p.driver.Held() > p.v.capacity {
-		t.Fatalf("%d bytes are held of %d", p.driver.Held(), p.v.capacity)
+		t.Fatalf("%d of %d bytes are held", p.driver.Held(), p.v.capacity)
 	}
 }
 

@@ -15,11 +15,11 @@ func TestTheSmallestCapIsFoundToThePage(t *testing.T) {
 		t.Errorf("the cap of a program that needs %d is %d (%v)", need, got, err)
 	}
 	if tries > 10 {
-		t.Errorf("%d tries, of which 9 halve the gap to a page", tries)
+		t.Errorf("%d tries, although 9 are enough to halve the gap down to a page", tries)
 	}
 	exact := func(limit int64) (int64, bool, error) { return need, limit >= need, nil }
 	if got, _ := SmallestCap(0, high, exact); got != need {
-		t.Errorf("a try that completed with %d is answered with %d", need, got)
+		t.Errorf("a try completed with %d, but the answer is %d", need, got)
 	}
 	tries = 0
 	stop := errors.New("enough")

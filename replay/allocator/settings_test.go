@@ -74,7 +74,7 @@ func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 		t.Errorf("got %+v, %t, %v", s, known, err)
 	}
 	if s, known, err := SnapshotSettings(Version{}, func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
-		t.Errorf("of nothing: %+v, %t, %v", s, known, err)
+		t.Errorf("for nothing: %+v, %t, %v", s, known, err)
 	}
 	for key, value := range map[string]string{"PYTORCH_CUDA_ALLOC_CONF": `"new_option:1"`, "max_split_size": `"x"`, "PYTORCH_ALLOC_CONF": `{}`} {
 		if _, _, err := SnapshotSettings(Version{}, func(k string) string {
@@ -83,7 +83,7 @@ func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 			}
 			return ""
 		}); err == nil {
-			t.Errorf("%s=%s is accepted", key, value)
+			t.Errorf("%s=%s was accepted", key, value)
 		}
 	}
 }

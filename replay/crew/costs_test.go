@@ -61,16 +61,16 @@ func TestWhatPlansCostOnACPUIsPredictedByMeasuringInTheTraining(t *testing.T) {
 			m.Work, m.WorkBefore, m.WorkAfter, told.CopyTime+told.RecomputeTime)
 		if m.SwappedOut != told.SwappedOut || m.SwappedIn != told.SwappedIn ||
 			(m.SwappedOut > 0) != c.copies {
-			t.Errorf("%s: %d bytes out and %d in, and %d and %d were predicted", c.name, m.SwappedOut,
+			t.Errorf("%s: %d bytes out and %d in, predicted %d and %d", c.name, m.SwappedOut,
 				m.SwappedIn, told.SwappedOut, told.SwappedIn)
 		}
 		if (m.CopyTime > 0) != c.copies || m.CopyTime > factor*told.CopyTime ||
 			told.CopyTime > factor*m.CopyTime {
-			t.Errorf("%s: copies took %d ns, and %d were predicted", c.name, m.CopyTime, told.CopyTime)
+			t.Errorf("%s: copies took %d ns, predicted %d", c.name, m.CopyTime, told.CopyTime)
 		}
 		if (m.RecomputeTime > 0) != c.again || m.RecomputeTime > factor*told.RecomputeTime ||
 			told.RecomputeTime > factor*m.RecomputeTime {
-			t.Errorf("%s: ops that ran again took %d ns, and %d were predicted", c.name, m.RecomputeTime,
+			t.Errorf("%s: ops that ran again took %d ns, predicted %d", c.name, m.RecomputeTime,
 				told.RecomputeTime)
 		}
 		if m.Work <= 0 || m.WorkBefore <= 0 || m.WorkAfter <= 0 {

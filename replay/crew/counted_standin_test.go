@@ -131,7 +131,7 @@ func TestAPlanOnAStandinGPUTakesWhatIsPredicted(t *testing.T) {
 		}
 	}
 	if plans != len(names) || given != plans {
-		t.Errorf("of %d plans %d were carried out, and torch's cache was given back %d times", len(names),
+		t.Errorf("%d plans, %d of them carried out, and torch's cache emptied %d times", len(names),
 			plans, given)
 	}
 }

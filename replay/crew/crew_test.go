@@ -234,9 +234,9 @@ func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 	}
 	// The last known step ran under plan 7, which has since ended: new steps are described as they come.
 	if tr, err := done(0, 0); tr != mine || err != nil {
-		t.Errorf("of no plan: %v", err)
+		t.Errorf("without a plan: %v", err)
 	}
 	if _, err := done(7, 0); !errors.Is(err, errGivenUp) {
-		t.Errorf("the plan ended before the steps that came: %v", err)
+		t.Errorf("the plan ended before the steps arrived: %v", err)
 	}
 }

@@ -88,7 +88,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 					t.Fatalf("%v\n%s", err, out)
 				}
 				if want := torchtest.Learned(out); got != want {
-					t.Errorf("of %d steps some computed something else than without plans", steps)
+					t.Errorf("some of %d steps computed something different from training without plans", steps)
 				}
 				var names []string
 				for _, x := range plans {
@@ -101,7 +101,7 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 	for _, m := range managers.All() {
 		if i := m.Info(); i.Family != plan.Baseline && under[i.Name] == 0 && !replayOnly[i.Name] &&
 			examples == len(smallExamples) {
-			t.Errorf("%s was carried out on no example", i.Name)
+			t.Errorf("%s was not carried out on any example", i.Name)
 		}
 	}
 	t.Logf("on how many examples: %v", under)
@@ -213,7 +213,7 @@ func (l *liveTraining) someSteps(r *rand.Rand, first int64, x carriedPlan) (togg
 		}
 	}
 	if !x.pool && (freed == 0 || missed > 0 || checked == 0) {
-		l.t.Errorf("%s: %d bytes and nanoseconds, %d tensors stayed that were to leave, %d compared",
+		l.t.Errorf("%s: %d bytes and nanoseconds, %d tensors stayed that should have left, %d compared",
 			x.manager, freed, missed, checked)
 	}
 	return toggles

@@ -35,7 +35,7 @@ var torch = torchtest.Python
 func learntTheSame(t *testing.T, got, want string) {
 	t.Helper()
 	if got != want {
-		t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+		t.Errorf("it learnt\n%s\nbut without plans\n%s", got, want)
 	}
 }
 
@@ -245,7 +245,7 @@ func TestPlansToggledAtRandomStepsChangeNoBit(t *testing.T) {
 			words := l.plans(p, x.managers)
 			if name == "convnet" && !bytes.Contains(bytes.Join(slices.Collect(maps.Values(words)), nil),
 				[]byte(`batch_norm",`)) {
-				t.Error("under no plan a normalisation runs again")
+				t.Error("no plan recomputes a normalisation")
 			}
 			toggles, freed, missed := l.toggle(words, steps-40, 5)
 			if toggles < 5 || freed == 0 || missed > 0 {
@@ -267,7 +267,7 @@ func TestTwoOrdersToDescribeAreBothCarriedOut(t *testing.T) {
 		both.Go(func() {
 			w, err := l.describe(t.Context(), capture.Order{Do: capture.Describe, Steps: 1, Saves: true})
 			if err != nil || !slices.Contains(w.Trace.Strings, plan.SaveOp) {
-				t.Errorf("a step with what is saved: %v", err)
+				t.Errorf("a step with saved tensors: %v", err)
 			}
 		})
 		both.Go(func() {
@@ -380,7 +380,7 @@ func forwardComesFirst(t *testing.T, p *plan.Problem) {
 	}
 	for i, op := range p.Ops[:last] {
 		if op.Phase == traces.PhaseBackward {
-			t.Fatalf("op %d of %d in the forward pass, %s, is taken for one of the backward pass", i, last,
+			t.Fatalf("op %d of %d, %s, is in the forward pass but counted as backward", i, last,
 				op.Name)
 		}
 	}
@@ -404,7 +404,7 @@ func TestAPlanEndsWhenTheProgramSetsItsOwnSavedTensorHooks(t *testing.T) {
 		}
 	}
 	if at := l.index(); at >= half {
-		t.Fatalf("the first half was over before its plans were, in step %d", at)
+		t.Fatalf("the first half ended before its plans did, in step %d", at)
 	}
 	if _, err := l.Steps(ctx, number, 1000); !errors.Is(err, errGivenUp) ||
 		!strings.Contains(err.Error(), "has its own saved-tensor hooks") {
@@ -478,7 +478,7 @@ func TestPlansThatExceedHostMemoryOrChangeResultsAreGivenUp(t *testing.T) {
 	if !slices.ContainsFunc(pl.Reruns, func(r plan.Rerun) bool {
 		return slices.ContainsFunc(r.Ops, func(o plan.OpID) bool { return p.Ops[o].Name == "aten::sigmoid" })
 	}) {
-		t.Fatal("no sigmoid runs again")
+		t.Fatal("no plan recomputes a sigmoid")
 	}
 	words, err := live.Encode(p, pl, live.Same)
 	if err != nil {
@@ -490,7 +490,7 @@ func TestPlansThatExceedHostMemoryOrChangeResultsAreGivenUp(t *testing.T) {
 	}
 	if _, err := l.Steps(context.Background(), 5, 1); !errors.Is(err, errGivenUp) ||
 		!strings.Contains(err.Error(), "of host memory, but only") {
-		t.Errorf("a plan that takes a pebibyte of the host ends with %v", err)
+		t.Errorf("a plan that needs a pebibyte of host memory ends with %v", err)
 	}
 	tell := func(live.News) {}
 	if err := live.NewTarget(l.Member, live.Options{}).Hold(context.Background(), p, pl, 0,

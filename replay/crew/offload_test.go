@@ -31,7 +31,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 	l := launchLive(t, pytorch.Launch{Argv: argv, Env: []string{"STOP=" + stop, "OMP_NUM_THREADS=1"},
 		Offload: []string{"cpu"}})
 	if !l.offloads() {
-		t.Errorf("it is not said that what is saved waits on the host: %v", l.History.Snapshot().Notices)
+		t.Errorf("it does not say that saved tensors wait on the host: %v", l.History.Snapshot().Notices)
 	}
 	offloaded := l.problem()
 	for _, s := range l.History.Snapshot().Steps {
@@ -46,7 +46,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 		t.Errorf("under a plan: %+v", on)
 	}
 	if s := l.unplanned(); s.Carried.Out == 0 {
-		t.Errorf("when the plan has gone: %+v", s.Carried)
+		t.Errorf("after the plan has ended: %+v", s.Carried)
 	}
 	// on a CPU offloading gains nothing, and a plan costs what was measured
 	x = managed("joint", live.Hardware{Hardware: anyHardware.Hardware}, share(80))
@@ -59,7 +59,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 		t.Errorf("under a plan for what fits, its cost measured %v: %+v", measured, on)
 	}
 	if s := l.unplanned(); s.Carried.Out != 0 || l.offloads() {
-		t.Errorf("when it fits and the plan has gone: %+v; %v", s.Carried, l.History.Snapshot().Notices)
+		t.Errorf("if it fits and the plan has ended: %+v; %v", s.Carried, l.History.Snapshot().Notices)
 	}
 	kept := l.problem()
 	a, _ := offloaded.PeakLive()
@@ -80,7 +80,7 @@ func TestWhatDoesNotFitIsOffloadedUntilThereIsAPlan(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	if want := torchtest.Learned(out); got != want {
-		t.Error("some steps computed something else than without gmemtop")
+		t.Error("some steps computed something different from training without gmemtop")
 	}
 }
 
@@ -103,7 +103,7 @@ func TestProgramsLearnTheSameWhileTheyAreOffloaded(t *testing.T) {
 			learnt := alone(t, x.script, strings.Split(x.names, ",")...)
 			if want := torchtest.Learned([]byte(strings.Join(slices.Collect(maps.Values(learnt)),
 				""))); got != want {
-				t.Errorf("it learnt\n%s\nand without gmemtop\n%s", got, want)
+				t.Errorf("it learnt\n%s\nbut without gmemtop\n%s", got, want)
 			}
 			var out int64
 			for _, s := range l.History.Snapshot().Steps {

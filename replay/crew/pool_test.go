@@ -79,7 +79,7 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 				"predicted %d",
 				under, len(table.Entries), missed, places, all, table.Arena, footprint)
 			if missed > under*int64(len(table.Entries))/20 {
-				t.Errorf("of %d allocations %d found no place", under*int64(len(table.Entries)), missed)
+				t.Errorf("%d allocations, %d of them without a place", under*int64(len(table.Entries)), missed)
 			}
 			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
 				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all,
@@ -147,7 +147,7 @@ func TestAPoolServesCompiledCode(t *testing.T) {
 					under*int64(len(table.Entries)), missed, places, all)
 			}
 			if got := l.end(); got != want {
-				t.Errorf("it learnt\n%s\nand without plans\n%s", got, want)
+				t.Errorf("it learnt\n%s\nbut without plans\n%s", got, want)
 			}
 		})
 	}

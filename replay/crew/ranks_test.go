@@ -276,7 +276,7 @@ func (l *liveRanks) killSecond() {
 			p.Target().PID > 0
 	})
 	if i < 0 {
-		l.t.Errorf("there is no second of %d ranks", len(list))
+		l.t.Errorf("there is no second rank among %d", len(list))
 		return
 	}
 	if err := syscall.Kill(list[i].Target().PID, syscall.SIGKILL); err != nil {

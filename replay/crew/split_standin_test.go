@@ -33,7 +33,7 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 			words := l.plans(l.problem(), "autoswap,capuchin,sqrt,joint")
 			names := slices.Sorted(maps.Keys(words))
 			if len(names) < 3 {
-				t.Fatalf("plans of %q alone", names)
+				t.Fatalf("only plans of %q", names)
 			}
 			r := rand.New(rand.NewPCG(3, 4))
 			moved, again, missed := int64(0), int64(0), int64(0)
@@ -51,7 +51,7 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 				t.Fatal(err)
 			}
 			if moved == 0 || again == 0 || missed > 0 {
-				t.Errorf("%d bytes moved, %d ns of ops ran again, %d tensors stayed that were to leave",
+				t.Errorf("%d bytes moved, %d ns of ops ran again, %d tensors stayed that should have left",
 					moved, again, missed)
 			}
 			if err := os.WriteFile(stop, nil, 0o600); err != nil {
@@ -65,7 +65,7 @@ func TestAModelOnTwoGPUsLearnsTheSameUnderPlans(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			if want := torchtest.Learned(out); got != want {
-				t.Errorf("of %d steps some computed something else than without plans",
+				t.Errorf("some of %d steps computed something different from training without plans",
 					strings.Count(got, "\n"))
 			}
 			ended()

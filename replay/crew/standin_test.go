@@ -52,7 +52,7 @@ func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 				t.Fatalf("%v\n%s", err, out)
 			}
 			if want := torchtest.Learned(out); got != want {
-				t.Errorf("of %d steps some computed something else than without plans", steps)
+				t.Errorf("some of %d steps computed something different from training without plans", steps)
 			}
 			ended()
 			t.Logf("%d steps, %d toggles of %s", steps, toggles, strings.Join(names, ", "))

@@ -82,7 +82,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	t.Logf("%d kinds of plans; a step took %.2f ticks of a processor and takes %.2f, the process %d KiB "+
 		"and %d KiB", len(names), stepBefore, stepAfter, before>>10, after>>10)
 	if after-before > 16<<20 { // a hundred slabs are three times that
-		t.Errorf("the process took %d bytes and takes %d", before, after)
+		t.Errorf("the process held %d bytes before, and now holds %d", before, after)
 	}
 	if _, err := l.under(101, kinds[names[0]], 3); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
 		}
 	}
 	if freed == 0 || missed > 0 {
-		t.Errorf("%d bytes and nanoseconds; %d tensors stayed that were to leave", freed, missed)
+		t.Errorf("%d bytes and nanoseconds; %d tensors stayed that should have left", freed, missed)
 	}
 	if err := l.job.Detach(t.Context()); err != nil {
 		t.Fatal(err)

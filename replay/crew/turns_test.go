@@ -57,12 +57,12 @@ func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
 func TestPlansNeedAWatchedTrainingThatTakesThem(t *testing.T) {
 	p := &Turns{}
 	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, ErrNoTraining) {
-		t.Errorf("where nothing is watched %q trains: %v", p.Training(), err)
+		t.Errorf("although nothing is watched, %q is training: %v", p.Training(), err)
 	}
 	probed := watchedJob(0, nil)
 	leave := p.Watch(probed.alone)
 	if who := p.Training(); who != "" {
-		t.Errorf("%q is offered, and takes no plans", who)
+		t.Errorf("%q is offered although it takes no plans", who)
 	}
 	leave()
 	w := watchedJob(0, deaf{})
@@ -72,7 +72,7 @@ func TestPlansNeedAWatchedTrainingThatTakesThem(t *testing.T) {
 	}
 	w.History.End(capture.End{Reason: capture.Exited})
 	if who := p.Training(); who != "" {
-		t.Errorf("%q is offered, and has ended", who)
+		t.Errorf("%q is offered although it has ended", who)
 	}
 	leave()
 }
@@ -95,14 +95,14 @@ func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 				t.Errorf("it ends with %v", err)
 			}
 		case <-time.After(20 * time.Second):
-			t.Fatal("it goes on when the screen is left")
+			t.Fatal("it goes on after the screen is left")
 		}
 	}
 	if len(began) > 0 {
 		t.Error("two plans are carried out at once")
 	}
 	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, ErrNoTraining) {
-		t.Errorf("a plan is taken after the screen was left: %v", err)
+		t.Errorf("a plan was accepted after the screen was left: %v", err)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestATrainingUnderAnotherViewersPlanTakesNoSecond(t *testing.T) {
 		case <-time.After(30 * time.Millisecond):
 		}
 		if i > 500 {
-			t.Fatal("it waits for ever")
+			t.Fatal("it hangs")
 		}
 	}
 }

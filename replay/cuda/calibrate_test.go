@@ -28,7 +28,7 @@ func TestCalibrationFindsTheFakeDevicesFigures(t *testing.T) {
 	}
 	near := func(what string, got, want float64) {
 		if math.Abs(got-want) > 0.02*want {
-			t.Errorf("%s: %g, and it is %g", what, got, want)
+			t.Errorf("%s: got %g, want %g", what, got, want)
 		}
 	}
 	near("out", h.D2H.BytesPerSecond, 1e9)

@@ -58,7 +58,7 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 	}
 	for _, m := range managers.All() {
 		if name := m.Info().Name; plans[name] == 0 && !strings.Contains(name, "ilp") {
-			t.Errorf("no plan of %s was carried out", name)
+			t.Errorf("no plan by %s was carried out", name)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 					if c.at < g.slots[s]+size && g.slots[s] < c.end {
 						reused++
 						if c.last > behind {
-							t.Fatalf("seed %d: step %d writes where step %d reads", seed, s, c.last)
+							t.Fatalf("seed %d: step %d writes to memory that step %d reads", seed, s, c.last)
 						}
 					}
 				}
@@ -95,7 +95,7 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 				}
 				seed := v.seed(p, plan.BufferID(b), version, k)
 				if other, taken := seen[seed]; taken && other != id {
-					t.Fatalf("%+v and %+v have one pattern", id, other)
+					t.Fatalf("%+v and %+v have the same pattern", id, other)
 				}
 				seen[seed] = id
 			}
@@ -126,7 +126,7 @@ func TestPlansOutsideTheTablesAreRefused(t *testing.T) {
 		}
 		spoil(pl)
 		if _, err := compile(p, pl); err == nil {
-			t.Errorf("%s is accepted", name)
+			t.Errorf("%s was accepted", name)
 		}
 	}
 }

@@ -51,7 +51,7 @@ func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 		}
 	}
 	if stalled < 3 || swapped < 3 {
-		t.Errorf("%d plans stalled, %d swapped: the law was hardly tried", stalled, swapped)
+		t.Errorf("only %d plans stalled and %d swapped: the law was hardly tested", stalled, swapped)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestAStandInTakesTheRecordedTime(t *testing.T) {
 			all += p.Ops[i].Duration
 		}
 		if math.Abs(float64(m.StepTime-all)) > 0.01*float64(all)+3_000 {
-			t.Errorf("ops of %d bytes and %d ns: an iteration takes %d ns, recorded are %d", c.size, c.duration, m.StepTime, all)
+			t.Errorf("with ops of %d bytes and %d ns an iteration takes %d ns, but %d were recorded", c.size, c.duration, m.StepTime, all)
 		}
 	}
 }
@@ -121,7 +121,7 @@ func TestKeepingEverythingIsTimedEvenIfItDoesNotFit(t *testing.T) {
 				return err
 			}
 			if folded.Footprint > limit {
-				t.Errorf("%d bytes are taken and %d may be", folded.Footprint, limit)
+				t.Errorf("%d bytes are taken, but only %d may be", folded.Footprint, limit)
 			}
 			got, err = r.keepAll(p, folded)
 			return err
@@ -199,7 +199,7 @@ func pressed(t *testing.T, policy plan.Policy) (*plan.Problem, *plan.Plan, plan.
 			return p, pl, m
 		}
 	}
-	t.Fatal("no problem presses the allocator")
+	t.Fatal("no problem puts pressure on the allocator")
 	return nil, nil, plan.Measurement{}
 }
 

@@ -149,7 +149,7 @@ func TestARecordedReleaseIsNotGuessed(t *testing.T) {
 		t.Errorf("its own release: %s", rep.Sentence(timeline.IEC))
 	}
 	if rep := replay("[2, 15]"); rep.First == nil || !rep.TorchRecorded {
-		t.Errorf("another release passes for its own: %s", rep.Sentence(timeline.IEC))
+		t.Errorf("another release counts as its own: %s", rep.Sentence(timeline.IEC))
 	}
 }
 
@@ -378,7 +378,7 @@ func TestRecordedSnapshots(t *testing.T) {
 		t.Run(role, func(t *testing.T) {
 			w, known := want[role]
 			if !known {
-				t.Fatalf("no outcome is written down")
+				t.Fatalf("no outcome was recorded")
 			}
 			delete(want, role)
 			if w.refused != 0 {

@@ -52,7 +52,7 @@ func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 				emptied += rep.EmptiedCaches
 				exactly(t, name, rep)
 				if !rep.TorchRecorded || rep.Settings.Torch != allocator.TorchOf(tr.Setting) {
-					t.Errorf("%s: the release of the recording is not taken: %+v", name, rep.Settings)
+					t.Errorf("%s: the recorded release is not used: %+v", name, rep.Settings)
 				}
 				// A recording made without gmemtop names neither release nor device.
 				tr.Settings = withoutOurs(tr.Settings)
@@ -60,7 +60,7 @@ func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 					t.Fatalf("%s without its release: %v", name, err)
 				}
 				if rep.TorchRecorded {
-					t.Errorf("%s: a release is taken for recorded", name)
+					t.Errorf("%s: a release counts as recorded", name)
 				}
 				exactly(t, name+" without its release", rep)
 			}

@@ -237,13 +237,13 @@ func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 		for k, v := range figures(whole) {
 			sum[k] += v
 			if got := figures(half)[k]; got != v/2 {
-				t.Errorf("seed %d: figure %d is %d of one iteration and %d where that is two", seed, k, v, got)
+				t.Errorf("seed %d: figure %d is %d for one iteration, but %d if that is planned as two", seed, k, v, got)
 			}
 		}
 	}
 	for k, v := range sum {
 		if v == 0 {
-			t.Errorf("figure %d is 0 in every example: the law was hardly tried", k)
+			t.Errorf("figure %d is 0 in every example: the law was hardly tested", k)
 		}
 	}
 }

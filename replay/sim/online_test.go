@@ -48,7 +48,7 @@ func TestAnOnlineAllocatorCompletesUnderItsFootprintAndHoldsAtLeastWhatIsAlive(t
 		}
 	}
 	if retried == 0 {
-		t.Error("no cap made any allocator give its cache back: the law was hardly tried")
+		t.Error("no cap made any allocator give its cache back: the law was hardly tested")
 	}
 }
 
@@ -115,7 +115,7 @@ func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testin
 		}
 	}
 	if tried == 0 {
-		t.Error("no allocator held more than it needs: the law was hardly tried")
+		t.Error("no allocator held more than it needs: the law was hardly tested")
 	}
 }
 

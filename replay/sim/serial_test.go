@@ -85,7 +85,7 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 		}
 	}
 	if copied < 100 || single < 40 {
-		t.Errorf("%d plans copy and %d problems have one stream: the law was hardly tried", copied, single)
+		t.Errorf("only %d plans copy and %d problems have one stream: the law was hardly tested", copied, single)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestHooksTakeTimeIfTensorsLeaveAndReturn(t *testing.T) {
 		}
 	}
 	if hooked < 5 || noted < 5 {
-		t.Errorf("%d plans have hooks and %d note ops: the law was hardly tried", hooked, noted)
+		t.Errorf("only %d plans have hooks and %d record ops: the law was hardly tested", hooked, noted)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestWithoutEnginesNothingOverlapsACopyOfItsQueue(t *testing.T) {
 		var end int64
 		for _, s := range m.Spans {
 			if s.Stall && s.Start >= s.End {
-				t.Errorf("seed %d: a wait of no time is shown: %+v", seed, s)
+				t.Errorf("seed %d: a wait without duration is shown: %+v", seed, s)
 			}
 			if s.Stall || s.Queue != 0 {
 				continue
@@ -230,6 +230,6 @@ func TestWithoutEnginesTheirShareMeansNothing(t *testing.T) {
 		}
 	}
 	if slower < 30 {
-		t.Errorf("copies cost time in %d of 100 plans: the law was hardly tried", slower)
+		t.Errorf("copies cost time in only %d of 100 plans: the law was hardly tested", slower)
 	}
 }

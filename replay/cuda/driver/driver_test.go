@@ -24,7 +24,7 @@ func TestAnswersOfTheDriverAreSentences(t *testing.T) {
 			t.Errorf("%d: %v, fatal %t", c.code, err, driver.Fatal(err))
 		}
 		if !strings.Contains(err.Error(), "free memory") || !strings.Contains(err.Error(), "CUDA_ERROR") {
-			t.Errorf("%d does not say what was asked and what the driver answered: %v", c.code, err)
+			t.Errorf("error %d does not name the call and the driver's answer: %v", c.code, err)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestWithoutADriverThereIsASentence(t *testing.T) {
 	empty := filepath.Join(t.TempDir(), "libcuda.so.1")
 	compile(t, empty, "int nothing;")
 	if _, err := driver.Open(empty); !errors.Is(err, driver.ErrNoDriver) {
-		t.Errorf("a library that is no driver: %v", err)
+		t.Errorf("a library that is not a driver: %v", err)
 	}
 }
 

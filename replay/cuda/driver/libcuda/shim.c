@@ -13,15 +13,16 @@ enum { count = sizeof names / sizeof *names };
 __attribute__((visibility("hidden"))) void *libcuda_table[count];
 static void *handle;
 
-// Stands in for what the driver lacks, and for all of it while none is open. The arguments do not matter: the caller clears them away.
+// Called for functions that the driver lacks, and for all of them while no driver is open. The arguments do
+// not matter: the caller cleans them up.
 static CUresult absent(void) { return CUDA_ERROR_NOT_FOUND; }
 
 __attribute__((constructor)) static void clear(void) {
     for (int i = 0; i < count; i++) libcuda_table[i] = (void *)absent;
 }
 
-// libcuda_open opens the library and starts the driver. It returns the driver's answer to cuInit, or -1 with a sentence in why where there is no such
-// library. missing counts the functions that this driver does not have.
+// libcuda_open opens the library and starts the driver. It returns the driver's answer to cuInit, or -1 with
+// the reason in why if there is no such library. missing counts the functions that this driver does not have.
 int libcuda_open(const char *path, char *why, int size, int *missing) {
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!h) {
@@ -56,5 +57,5 @@ void libcuda_close(void) {
     handle = 0;
 }
 
-// gorgonia.org/cu calls this while the program starts, and ends the program where it fails.
+// gorgonia.org/cu calls this while the program starts, and ends the program if it fails.
 __attribute__((visibility("hidden"))) CUresult cuInit(unsigned int flags) { (void)flags; return CUDA_SUCCESS; }

@@ -1,10 +1,12 @@
-/* The part of the CUDA driver interface that gorgonia.org/cu is compiled against, and what package libcuda adds to it.
+/* The part of the CUDA driver interface that gorgonia.org/cu is compiled against, plus what package libcuda
+ * needs.
  *
- * Written for this project, so that it builds where no CUDA toolkit is installed: names, values and layouts, nothing else. They are those of
- * CUDA 11.8 to 12.x; a driver keeps them for ever under the versioned names below, which is why a program built with this header runs on
- * newer drivers too. TestTheHeaderAgreesWithARealOne compares every value, layout and prototype with an installed toolkit's header.
+ * Written for this project, so that it builds without a CUDA toolkit: names, values and layouts, nothing
+ * else. They are those of CUDA 11.8 to 12.x. Drivers keep them for ever under the versioned names below, so a
+ * program built with this header also runs on newer drivers. TestTheHeaderAgreesWithARealOne compares every
+ * value, layout and prototype with an installed toolkit's header.
  *
- * generate.go reads the prototypes: one line each, names of functions and types without names of parameters.
+ * generate.go reads the prototypes: one per line, functions and types named, parameters not.
  */
 #ifndef GMEMTOP_CUDA_H
 #define GMEMTOP_CUDA_H
@@ -15,7 +17,7 @@
 
 #define CUDA_VERSION 11080
 
-/* Values of the driver's own. */
+/* The driver's own values. */
 typedef uint32_t cuuint32_t;
 typedef unsigned long long CUdeviceptr;
 typedef unsigned long long CUmemGenericAllocationHandle;
@@ -305,7 +307,7 @@ typedef struct {
     unsigned char reserved[56];
 } CUmemPoolProps;
 
-/* The version of each function that is called: the driver exports it under the name on the right. */
+/* Which version of each function is called: the driver exports it under the name on the right. */
 #define cuArray3DCreate cuArray3DCreate_v2
 #define cuArray3DGetDescriptor cuArray3DGetDescriptor_v2
 #define cuArrayCreate cuArrayCreate_v2
