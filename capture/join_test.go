@@ -183,7 +183,7 @@ func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 			e := tr.Events.At(i)
 			if e.Action == traces.Alloc {
 				if lives[e.Addr] {
-					t.Fatalf("seed %d: event %d allocates %d, which lives", seed, i, e.Addr)
+					t.Fatalf("seed %d: event %d allocates %d, which is still alive", seed, i, e.Addr)
 				}
 				lives[e.Addr] = true
 			} else if e.Action == traces.FreeCompleted {
@@ -263,7 +263,7 @@ func TestAccessesToTwoDevicesStayInOrderWithTheirEvents(t *testing.T) {
 			n += len(d.AccessesOf(timeline.AllocID(a)))
 		}
 		if want := map[traces.DeviceKind]int{traces.DeviceGPU: 2 * 6, traces.DeviceCPU: 2 * 3}[d.Info.Kind]; n != want {
-			t.Errorf("%s: %d accesses touch a block that is alive, %d are expected:\n%s", d.Label(), n, want, around(tr))
+			t.Errorf("%s: %d accesses touch a live block, want %d:\n%s", d.Label(), n, want, around(tr))
 		}
 	}
 }
@@ -282,7 +282,7 @@ func TestAWindowBeginsAfterThePreviousOneEnds(t *testing.T) {
 	}
 	for i := range tr.Events.Len() {
 		if e := tr.Events.At(i); e.Time > 50 && e.Time < 4500 {
-			t.Errorf("%s at %d lies between the two", e.Action, e.Time)
+			t.Errorf("%s at %d is between the two", e.Action, e.Time)
 		}
 	}
 }

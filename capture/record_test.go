@@ -88,7 +88,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 		case "step.allocated":
 			found = len(c.Value) == 2 && c.Value[0] == 100
 		case "step.reserved":
-			t.Error("a figure that was not taken was recorded")
+			t.Error("a figure that was not measured was recorded")
 		}
 	}
 	if !found {
@@ -198,7 +198,7 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 		}
 	}
 	if len(kept) != 3 || kept[1]-kept[0] != 2000 || kept[2]-kept[1] != 2000 || trigger != "trigger allocated>1KiB: 2000 bytes" {
-		t.Errorf("windows at %v are kept, of %q", kept, trigger)
+		t.Errorf("windows at %v are kept for %q", kept, trigger)
 	}
 }
 
@@ -232,7 +232,7 @@ func TestAFatalOutOfMemoryKeepsTheWindowsBeforeIt(t *testing.T) {
 		}
 	}
 	if !slices.Equal(fired, []int64{10}) || kept != 2 || !strings.Contains(lost, "CUDA out of memory") {
-		t.Errorf("fired in %v, %d windows are kept, it is said %q", fired, kept, lost)
+		t.Errorf("fired in %v, %d windows kept, the notice is %q", fired, kept, lost)
 	}
 }
 
@@ -255,10 +255,10 @@ func TestADiskErrorEndsOnlyTheRecording(t *testing.T) {
 		r.Window(two(t)[0])
 	}
 	if len(told) != 1 { // before it is closed
-		t.Errorf("told of %v", told)
+		t.Errorf("reported %v", told)
 	}
 	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "recording") || r.Err() == nil || len(told) != 1 || told[0] != err {
-		t.Errorf("%v, told of %v", err, told)
+		t.Errorf("%v, reported %v", err, told)
 	}
 	load(t, filepath.Join(dir, "x.gmt"))
 }

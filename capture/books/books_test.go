@@ -252,7 +252,7 @@ func TestWithoutNVMLThereAreNoBooks(t *testing.T) {
 	b.readNow(t)
 	for range 3 {
 		if _, _, ok := b.Parts(10, step(1, 1)); ok {
-			t.Error("books without a witness")
+			t.Error("there are books although nothing was measured")
 		}
 	}
 	if asked != 1 {
@@ -263,7 +263,7 @@ func TestWithoutNVMLThereAreNoBooks(t *testing.T) {
 	}
 }
 
-func TestCUDAsNumberOfADeviceIsTranslatedOnlyWhereThatIsCertain(t *testing.T) {
+func TestCUDADeviceNumbersAreTranslatedOnlyIfCertain(t *testing.T) {
 	equal := []nvml.Device{{Index: 0, Name: "H100", UUID: "GPU-aa1"},
 		{Index: 1, Name: "H100", UUID: "GPU-bb2"}, {Index: 2, Name: "H100", UUID: "GPU-bb3"}}
 	mixed := []nvml.Device{{Index: 0, Name: "T400", UUID: "GPU-aa1"},

@@ -24,13 +24,13 @@ func TestOrdersWaitForTheFirstStep(t *testing.T) {
 	p := NewWatch(Options{Every: 10, Depth: capture.HowHistory}).Process
 	p.wantFirst(2)
 	if p.askNow(t.Context()) { // nobody takes orders yet
-		t.Error("what nobody has heard is not asked for again")
+		t.Error("a request that nobody received is not repeated")
 	}
 	o := &taker{}
 	p.connect(o)
 	for range 2 {
 		if !p.askNow(t.Context()) {
-			t.Error("what was taken is asked for again")
+			t.Error("a request that was received is repeated")
 		}
 	}
 	if want := []capture.Action{capture.Depth, capture.Every}; !slices.Equal(o.got, want) {
@@ -46,7 +46,7 @@ func TestAJobLearnsWhatItsProcessesCannotCapture(t *testing.T) {
 	j.Notice(capture.Notice{Key: "attached", Text: "by ptrace"})
 	j.Notice(capture.Notice{Key: capture.HowOps, Text: "torch.compile is in use", Unmet: true})
 	if want := []string{"rank 1: torch.compile is in use"}; !slices.Equal(told, want) {
-		t.Errorf("the job is told %q, not %q", told, want)
+		t.Errorf("the job reports %q, want %q", told, want)
 	}
 	if err := j.Close(); err != nil {
 		t.Error(err)
@@ -62,14 +62,14 @@ func TestRequestedStepsArePendingUntilTheyArrive(t *testing.T) {
 	}
 	p.Window(capture.Window{First: 3, Last: 4})
 	if pending() {
-		t.Error("nobody asked for any")
+		t.Error("it was sent unasked")
 	}
 	if err := p.Capture(t.Context(), 1); err != nil || !pending() {
 		t.Errorf("earlier steps count as the requested ones: %v", err)
 	}
 	p.Window(capture.Window{First: 9, Last: 9})
 	if pending() {
-		t.Error("they have come")
+		t.Error("they have arrived already")
 	}
 }
 

@@ -72,7 +72,7 @@ func TestTheAgentLeavesNonRanksBeforeGmemtopEnds(t *testing.T) {
 	go func() { left <- k.leave() }()
 	select {
 	case <-left:
-		t.Error("it is left before the agent is out")
+		t.Error("it was left before the agent was gone")
 	case <-time.After(100 * time.Millisecond):
 		close(out)
 		if err := <-left; err != nil {

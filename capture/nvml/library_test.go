@@ -330,7 +330,7 @@ func TestInstancesOfMIGHaveTheirOwnMemoryAndProcesses(t *testing.T) {
 		t.Errorf("instances: %+v", r.Instances)
 	}
 	if len(r.Processes) != 2 || r.Processes[0].PID != 99 || r.Processes[0].Used != maybe.Known(2*gib) || r.Processes[1].GPUInstance != maybe.Known(7) {
-		t.Errorf("processes, one of which both lists name: %+v", r.Processes)
+		t.Errorf("processes, one of which is in both lists: %+v", r.Processes)
 	}
 	if devices, _ := l.Devices(); !devices[1].MIG || devices[0].MIG {
 		t.Error("MIG mode of the devices")
@@ -401,7 +401,7 @@ func TestAClosedLibraryRefusesInsteadOfCalling(t *testing.T) {
 	l := mustOpen(t, server())
 	l.open.RLock() // a call that has not returned
 	if err := l.Close(); err == nil {
-		t.Error("the library was closed under a call")
+		t.Error("the library was closed during a call")
 	}
 	l.open.RUnlock()
 	if err := l.Close(); err != nil {

@@ -74,7 +74,7 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 		}
 		for i, r := range early.Devices[0].Readings { // a view never changes
 			if r.Power != maybe.Known(int64(i+1)) {
-				t.Errorf("the older view's reading %d became %v", i, r.Power)
+				t.Errorf("reading %d of the older view changed to %v", i, r.Power)
 			}
 		}
 		select {
@@ -185,7 +185,7 @@ func TestEndedProcessesAreRememberedUpToALimit(t *testing.T) {
 	}
 	s.take(0, Reading{Time: base.Add(time.Hour)}, nil, 0) // the driver does not tell: nobody is gone
 	if p := s.View().Devices[0].Processes; !p[0].Gone.IsZero() {
-		t.Errorf("process %+v is gone by not being told", p[0])
+		t.Errorf("process %+v disappeared because it was not reported", p[0])
 	}
 }
 
@@ -221,7 +221,7 @@ func TestTheRateOfALinkIsUnknownAcrossAReload(t *testing.T) {
 		t.Errorf("rates %v %v", sent, received)
 	}
 	if sent, _ := at(12, maybe.Known(5)).NVLinkRate(at(10, maybe.Known(1000))); sent.IsKnown() {
-		t.Errorf("a counter that fell gives %v", sent)
+		t.Errorf("a counter that decreased gives %v", sent)
 	}
 	if sent, _ := at(12, maybe.Int{}).NVLinkRate(at(10, maybe.Known(1000))); sent.IsKnown() {
 		t.Errorf("an unknown counter gives %v", sent)

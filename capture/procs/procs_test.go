@@ -116,9 +116,9 @@ func TestThisProcess(t *testing.T) {
 		t.Errorf("its state is %q", s)
 	}
 	if _, err := l.Look(1 << 30); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a number nobody has: %v", err)
+		t.Errorf("a pid that does not exist: %v", err)
 	}
 	if s := State(1 << 30); s != 0 {
-		t.Errorf("the state of a number nobody has is %q", s)
+		t.Errorf("the state of a pid that does not exist is %q", s)
 	}
 }

@@ -18,7 +18,7 @@ func TestTheLineOfAProcess(t *testing.T) {
 		")" + strings.Repeat(" no", 30), strings.Replace(line, "777", "soon", 1),
 		strings.Replace(line, " S ", " SS ", 1)} {
 		if s, err := parseStat([]byte(bad)); !errors.Is(err, fs.ErrInvalid) {
-			t.Errorf("%q is taken for %+v, %v", bad, s, err)
+			t.Errorf("%q was parsed as %+v, %v", bad, s, err)
 		}
 	}
 }

@@ -237,7 +237,7 @@ def _stand_in(torch):
 		}
 	}
 	if !pools[2000] || !pools[2] || len(pools) > 3 { // counted once by itself and once for the window; of two pools of this device, with none of another
-		t.Errorf("private pools hold %v", pools)
+		t.Errorf("private pools contain %v", pools)
 	}
 }
 
@@ -367,7 +367,7 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 	v := seen.Snapshot()
 	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 || len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
-		t.Errorf("losses %+v, %d steps from %d on, of 24 of which 5 wait", v.Losses, len(v.Steps), v.Steps[0].Index)
+		t.Errorf("losses %+v, %d steps from %d on, with 24 steps of which 5 wait", v.Losses, len(v.Steps), v.Steps[0].Index)
 	}
 	if with, _ := learnt(t, said()); !slices.Equal(with, without) {
 		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))

@@ -51,7 +51,7 @@ wait("end")
 	s, err := pytorch.Attach(ctx, cmd.Process.Pid, func(_ context.Context, _ int, source string) error {
 		const often = "TICK, SLOWEST = 500, 2000"
 		if strings.Count(source, often) != 1 {
-			t.Errorf("the agent does not look as often as %q says", often)
+			t.Errorf("the agent does not check as often as %q says", often)
 		}
 		return open("bootstrap", strings.Replace(source, often, "TICK, SLOWEST = 3600000, 3600000", 1))
 	})

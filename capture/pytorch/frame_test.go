@@ -163,7 +163,7 @@ func TestOtherPeersCauseErrorsNotPanics(t *testing.T) {
 	}
 	v, err := run(t, append(raw(frameWindow, `{"how":"ops"}`), append(append(raw(frameData, "no zlib"), raw(frameWhole, "{}")...), raw(frameBye, `{"reason":"exit"}`)...)...))
 	if err != nil || len(v.Losses) != 1 || v.End.Reason != capture.Exited {
-		t.Errorf("a damaged window ends the watching: %v, %+v", err, v)
+		t.Errorf("a damaged window ended the session: %v, %+v", err, v)
 	}
 }
 
@@ -238,7 +238,7 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 	}
 	dial(t, path, []byte("GET / HTTP/1.1\r\n\r\n"))
 	if _, err := l.Accept(ctx); err == nil {
-		t.Error("a browser is taken for an agent")
+		t.Error("a browser was taken for an agent")
 	}
 	if _, err := Listen(path); !errors.Is(err, ErrWatched) || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())+" since ") {
 		t.Errorf("a second viewer: %v", err)
@@ -252,7 +252,7 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 		t.Errorf("%d %s %v", k, payload, err)
 	}
 	if peer(conn) > 0 && s.Target().PID != os.Getpid() {
-		t.Errorf("the agent's own word %d goes before the kernel's", s.Target().PID)
+		t.Errorf("the agent's number %d overrides the kernel's", s.Target().PID)
 	}
 	for want, o := range map[string]capture.Order{
 		`{"id":8,"do":"describe","steps":3,"saves":true}`:       {ID: 8, Do: capture.Describe, Steps: 3, Saves: true},
@@ -271,7 +271,7 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Error("the socket stays behind")
+		t.Error("the socket is left behind")
 	}
 }
 
@@ -306,7 +306,7 @@ func TestAFolderThatOthersCanEnterIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Folder(); err == nil {
-		t.Error("a link is followed")
+		t.Error("a symbolic link was followed")
 	}
 }
 
@@ -330,7 +330,7 @@ func TestAMarkerCountsOnlyForTheProcessThatWroteIt(t *testing.T) {
 	if _, err := os.Stat("/proc/self/stat"); err == nil {
 		write(marker{Version: Version, PID: os.Getpid(), Start: 1, Socket: "x"})
 		if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrReused) {
-			t.Errorf("a number that was used again: %v", err)
+			t.Errorf("a reused pid: %v", err)
 		}
 	}
 }
@@ -399,7 +399,7 @@ func TestACommandThatIsNotPythonRunsUnchanged(t *testing.T) {
 		}
 	}
 	if _, err := Start(Launch{Argv: []string{"/no/such/program"}}); err == nil {
-		t.Error("a program that is not there starts")
+		t.Error("a program that does not exist was started")
 	}
 	dir, _ := Folder()
 	if left, _ := os.ReadDir(dir); len(left) > 0 {

@@ -42,6 +42,6 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 		left[i] = filepath.Base(left[i])
 	}
 	if got, want := fmt.Sprint(left), "[run-begins run-inside run-lives run-unsaid]"; got != want {
-		t.Errorf("left are %s, not %s", got, want)
+		t.Errorf("%s are left, want %s", got, want)
 	}
 }

@@ -65,7 +65,7 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 	w.mu.Unlock()
 	ranks = slices.DeleteFunc(ranks, func(x []capture.Window) bool { return len(x) == 0 })
 	if len(ranks) != 2 || len(ranks[0]) != len(kinds) || len(ranks[1]) != len(kinds) {
-		t.Fatalf("windows of %d ranks, not of 2 with %d each; losses %v, notices %v", len(ranks), len(kinds), v.Losses, v.Notices)
+		t.Fatalf("windows of %d ranks, want 2 ranks with %d each; losses %v, notices %v", len(ranks), len(kinds), v.Losses, v.Notices)
 	}
 	for _, windows := range ranks {
 		check(t, "ddp", windows[0].Trace, truths["ddp-0"])
@@ -125,7 +125,7 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 		}
 	}
 	if made["gather temporary"] == 0 || made["split_with_sizes_copy temporary"] == 0 || made["reduce_scatter gradient"] == 0 {
-		t.Errorf("what gathers, splits and reduces makes %v", made)
+		t.Errorf("gathering, splitting and reducing gives %v", made)
 	}
 }
 
@@ -193,7 +193,7 @@ func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 	}
 	v := w.end()
 	if v.Target.Depth != capture.HowProfile {
-		t.Errorf("captured by %q", v.Target.Depth)
+		t.Errorf("captured with %q", v.Target.Depth)
 	}
 	with, _ := learnt(t, v.Output)
 	if !slices.Equal(with, without) {
@@ -213,7 +213,7 @@ func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.ranks) != 0 {
-		t.Errorf("%d workers spoke", len(w.ranks))
+		t.Errorf("%d workers reported", len(w.ranks))
 	}
 }
 

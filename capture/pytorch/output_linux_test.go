@@ -61,7 +61,7 @@ func TestACommandGoesOnPrintingWhenTheDiskIsFull(t *testing.T) {
 	}
 	kept, err := os.ReadFile(job.OutputPath())
 	if err != nil || !bytes.HasSuffix(all.Bytes(), bytes.TrimLeft(kept, "\x00")) || len(bytes.TrimLeft(kept, "\x00")) < outputKept {
-		t.Errorf("%d bytes are kept, %v", len(kept), err)
+		t.Errorf("%d bytes were kept: %v", len(kept), err)
 	}
 }
 
@@ -75,7 +75,7 @@ func TestACommandIsNotStartedWithoutDiskSpaceToPrint(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if _, err := os.Stat(begun); err == nil {
-		t.Error("it was begun")
+		t.Error("it was started")
 	}
 }
 

@@ -104,7 +104,7 @@ func TestAgentsOfOtherUsersAndInContainersConnect(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := s.connect(filepath.Join(at.there, "x.sock")); got != "answered 64" {
-				t.Errorf("whoever connects hears %q", got)
+				t.Errorf("a process that connects gets %q", got)
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
@@ -122,7 +122,7 @@ func TestAgentsOfOtherUsersAndInContainersConnect(t *testing.T) {
 				t.Error(err)
 			}
 			if _, err := os.Lstat(rootOf(s.pid) + at.there); !errors.Is(err, os.ErrNotExist) {
-				t.Errorf("the folder stays behind: %v", err)
+				t.Errorf("the folder is left behind: %v", err)
 			}
 			if ownFiles {
 				if _, err := os.Lstat(at.there); err == nil {
@@ -225,6 +225,6 @@ func TestALockedFolderDoesNotBlockForever(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(time.Minute):
-		t.Fatal("it waits for whoever locked the folder")
+		t.Fatal("it waits for the process that locked the folder")
 	}
 }

@@ -48,7 +48,7 @@ time.sleep(1000)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			job, err := Start(Launch{Argv: argv, Reach: func(_ context.Context, pid int, _ string) error {
-				t.Errorf("process %d is attached to", pid)
+				t.Errorf("process %d was attached to", pid)
 				return nil
 			}})
 			if err != nil {
@@ -70,7 +70,7 @@ time.sleep(1000)
 			list := said.of("reach")
 			if len(list) != 1 || !strings.HasPrefix(list[0], want) || !strings.Contains(list[0], "as another user or in a container") ||
 				!strings.Contains(list[0], fmt.Sprintf("gmemtop attach %d ", job.PID())) {
-				t.Errorf("of process %d it is said: %q", job.PID(), list)
+				t.Errorf("for process %d the message is %q", job.PID(), list)
 			}
 		})
 	}

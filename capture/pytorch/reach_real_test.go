@@ -94,7 +94,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 					t.Fatalf("it ends unseen: %v\n%s", err, seen.Snapshot().Output)
 				case <-deadline:
 					_ = job.Signal(os.Kill)
-					t.Fatalf("nobody is reached: %v, %+v\n%s", r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
+					t.Fatalf("no process was reached: %v, %+v\n%s", r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
 				}
 			}
 			if err := os.WriteFile(gate+"/mlp@16", nil, 0o600); err != nil {
@@ -123,7 +123,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			}
 			if !strings.HasPrefix(said, "process "+strconv.Itoa(v.Target.PID)+" (") ||
 				!strings.Contains(said, "did not get gmemtop's environment") {
-				t.Errorf("it is said: %q", said)
+				t.Errorf("it reports %q", said)
 			}
 		})
 	}
@@ -157,7 +157,7 @@ func TestTheReasonForNotAttachingIsShown(t *testing.T) {
 		Reach: func(_ context.Context, pid int, source string) error {
 			asked = append(asked, pid)
 			if !strings.Contains(source, "\n\nreach(") {
-				t.Error("the source does not begin anything")
+				t.Error("the source starts nothing")
 			}
 			return errors.New("it is forbidden here: ask for leave")
 		},
@@ -171,7 +171,7 @@ func TestTheReasonForNotAttachingIsShown(t *testing.T) {
 	}
 	v := seen.Snapshot()
 	if len(asked) != 1 || asked[0] != job.PID() || v.End.Code != maybe.Known(3) {
-		t.Errorf("asked %v of %d, %+v", asked, job.PID(), v.End)
+		t.Errorf("asked %v out of %d, %+v", asked, job.PID(), v.End)
 	}
 	said := false
 	for _, n := range v.Notices {

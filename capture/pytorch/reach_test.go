@@ -95,7 +95,7 @@ func TestAReachedProcessGetsTheSettingsOfTheOthers(t *testing.T) {
 	r := &reacher{mux: &mux{job: &Job{launch: launch, listener: &Listener{path: "/x.sock"}}}}
 	r.attach(t.Context(), &procs.Process{PID: os.Getpid()}, &reached{})
 	if source != launch.agent()+"\n\nreach(\"/x.sock\")\n" {
-		t.Errorf("what is injected ends in %q", source[max(len(source)-100, 0):])
+		t.Errorf("the injected source ends in %q", source[max(len(source)-100, 0):])
 	}
 	if want := "\n\nsettings.first, settings.depth = 2, \"history\"\nsettings.unplanned += (\"cuda\",)\nsettings.unplanned += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
 		t.Errorf("it settles %q, not %q", strings.TrimPrefix(launch.agent(), Agent()), want)

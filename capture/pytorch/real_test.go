@@ -98,7 +98,7 @@ func control(t *testing.T, scenarios ...string) []string {
 	var text strings.Builder
 	for _, s := range scenarios {
 		if controls.sections[s] == "" {
-			t.Fatalf("%s learnt nothing without capture", s)
+			t.Fatalf("%s learnt nothing without a capture", s)
 		}
 		text.WriteString(controls.sections[s] + "\n")
 	}
@@ -182,7 +182,7 @@ func (w *watching) until(what string, ok func(v capture.View) bool) capture.View
 		wait, next := context.WithTimeout(ctx, 50*time.Millisecond) // other ranks have sessions of their own
 		_, _ = w.Wait(wait, v.Version)
 		if next(); ctx.Err() != nil {
-			w.t.Fatalf("waited in vain for %s; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
+			w.t.Fatalf("%s never came; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
 		}
 	}
 }
@@ -194,7 +194,7 @@ func heard(ctx context.Context, s *capture.History, id capture.OrderID) error {
 			return true, nil
 		}
 		if v.Ended {
-			return false, fmt.Errorf("it ends before it has heard: %+v", v.End)
+			return false, fmt.Errorf("it ended before it had heard: %+v", v.End)
 		}
 		return false, nil
 	})
@@ -455,6 +455,6 @@ func checkData(t *testing.T, tr *traces.Trace) {
 		t.Errorf("inputs %q, not %q", inputs, want)
 	}
 	if categories["activation"] < 2 {
-		t.Errorf("what the network hands to the criterion is %v", categories)
+		t.Errorf("the network's output for the criterion is %v", categories)
 	}
 }

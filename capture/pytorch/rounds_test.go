@@ -230,7 +230,7 @@ func oneIsCutOff(ctx context.Context, pid int, _ *rand.Rand) error {
 func oneFollows(ctx context.Context, pid int) error {
 	next, err := visit(ctx, pid)
 	if err != nil {
-		return fmt.Errorf("behind the one that has gone: %w", err)
+		return fmt.Errorf("after the viewer that has gone: %w", err)
 	}
 	return next.leave(ctx)
 }

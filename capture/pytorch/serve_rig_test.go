@@ -66,7 +66,7 @@ func connectAgent(t testing.TB, path string) *fakeAgent {
 		_ = conn.Close()
 		time.Sleep(10 * time.Millisecond)
 	}
-	t.Error("nobody welcomes the agent")
+	t.Error("the agent got no welcome")
 	return nil
 }
 

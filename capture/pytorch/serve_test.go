@@ -65,7 +65,7 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 			}
 		}
 		if !strings.Contains(along, fmt.Sprintf("watching alongside process %d", os.Getpid())) || len(v.Notices) != len(first.Notices)+1 {
-			t.Errorf("%+v beside %+v", v.Notices, first.Notices)
+			t.Errorf("%+v next to %+v", v.Notices, first.Notices)
 		}
 	}
 
@@ -74,19 +74,19 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"id":5,"do":"describe","steps":3}` {
-		t.Errorf("the agent hears %s", got)
+		t.Errorf("the agent receives %s", got)
 	}
 	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 7}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"do":"every","steps":7}` {
-		t.Errorf("the agent hears %s", got)
+		t.Errorf("the agent receives %s", got)
 	}
 	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Depth, How: capture.HowHistory}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"do":"depth","how":"history"}` {
-		t.Errorf("the agent hears %s", got)
+		t.Errorf("the agent receives %s", got)
 	}
 	a.say(frameNotice, `{"key":"asked","text":""}`)
 	a.window()
@@ -176,10 +176,10 @@ func TestAViewerThatDoesNotReadOnlyMissesSteps(t *testing.T) {
 		missed[l.Name] = l.Count
 	}
 	if got := int64(len(v.Steps)) + missed["steps"]; got != all || missed["steps"] == 0 {
-		t.Errorf("%d steps and %d missed are not %d", len(v.Steps), missed["steps"], all)
+		t.Errorf("%d steps and %d missed, want %d together", len(v.Steps), missed["steps"], all)
 	}
 	if got := int64(len(v.Windows)) + missed["windows"]; got != all/1000 || missed["windows"] == 0 {
-		t.Errorf("%d captured steps and %d missed are not %d", len(v.Windows), missed["windows"], all/1000)
+		t.Errorf("%d captured steps and %d missed, want %d together", len(v.Windows), missed["windows"], all/1000)
 	}
 	if last := v.Steps[len(v.Steps)-1].Index; last != all-1 || v.End.Reason != capture.Exited {
 		t.Errorf("it ends with step %d, %+v", last, v.End)

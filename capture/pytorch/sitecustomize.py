@@ -1,7 +1,9 @@
-"""Stands first on PYTHONPATH in what gmemtop starts: runs the sitecustomize that would have run, and wakes the agent when torch is imported.
+"""First on PYTHONPATH in programs that gmemtop starts: runs the sitecustomize that it hides, and starts the
+agent when torch is imported.
 
-It imports nothing that Python has not imported already, and never torch. A process that does not import torch only carries a finder that
-looks at names. Whatever goes wrong here, the program starts as it would have.
+It imports nothing that Python has not imported already, and never torch. In a process that does not import
+torch, it only leaves a finder that looks at names. Whatever goes wrong here, the program starts as it would
+have.
 """
 import os
 import sys
@@ -41,8 +43,8 @@ class _Finder(object):
 
 
 def behind(finder, name, path, target):
-    """What the finders behind this one find. It stays in its place, since libraries look for torch before
-    anybody imports it."""
+    """What the finders after this one find. This one stays in place, since libraries look for torch before
+    anything imports it."""
     for other in sys.meta_path[sys.meta_path.index(finder) + 1 :]:
         find = getattr(other, "find_spec", None)
         spec = find(name, path, target) if find is not None else None
@@ -52,7 +54,7 @@ def behind(finder, name, path, target):
 
 
 def wake(folder):
-    """Run the agent in a name space that no table of modules holds."""
+    """Run the agent in a namespace that is not in sys.modules."""
     path = os.environ.get("GMEMTOP_SOCK", "")
     with open(os.path.join(folder, "agent.py")) as f:
         space = {"__name__": "gmemtop_agent"}
@@ -78,7 +80,7 @@ try:
     _spec = chain()
 except Exception:
     _spec = None
-if _spec is not None:  # outside of the guard: its errors are the program's own, as they would have been
+if _spec is not None:  # outside the guard: its errors are the program's own, as they would be without us
     import importlib.util
 
     _module = importlib.util.module_from_spec(_spec)

@@ -133,7 +133,7 @@ func TestExamplesComputeTheCPUsParametersToTheBit(t *testing.T) {
 			got := compute(t, order, "examples.py", folder, "cuda", "native")
 			got.Check(t)
 			if got.Stdout != want {
-				t.Errorf("parameters, and the last loss, are\n%sand on the CPU\n%s", got.Stdout, want)
+				t.Errorf("the parameters and the last loss are\n%sbut on the CPU\n%s", got.Stdout, want)
 			}
 		})
 	}

@@ -227,7 +227,7 @@ free(d); close(a, b)`}
 	for seed := 2; seed < 14; seed++ {
 		first := race.run(t, fmt.Sprint(seed)).Stdout
 		if again := race.run(t, fmt.Sprint(seed)).Stdout; again != first {
-			t.Errorf("seed %d gives %q and then %q", seed, first, again)
+			t.Errorf("seed %d gives first %q, then %q", seed, first, again)
 		}
 		seen[first] = true
 	}

@@ -31,7 +31,7 @@ func distributed(t *testing.T, m standin.Machine, ranks int, torchrun bool, part
 	r.Check(t)
 	for rank := range ranks {
 		if !strings.Contains(r.Stdout, fmt.Sprintf("ok %d\n", rank)) {
-			t.Errorf("rank %d did not come to its end:\n%s%s", rank, r.Stdout, r.Stderr)
+			t.Errorf("rank %d did not finish:\n%s%s", rank, r.Stdout, r.Stderr)
 		}
 	}
 	return r
@@ -105,7 +105,7 @@ func TestBrokenRanksEndInErrors(t *testing.T) {
 			}
 			r := standintest.Run(t, standintest.Library(t), standin.Machine{Order: standin.Late}, standintest.Interpreter(t), path, test.mode)
 			if !strings.Contains(r.Stdout, test.stdout) {
-				t.Errorf("no %q in what the ranks print:\n%s%s", test.stdout, r.Stdout, r.Stderr)
+				t.Errorf("no %q in the ranks' output:\n%s%s", test.stdout, r.Stdout, r.Stderr)
 			}
 			var violations []string
 			for _, p := range r.Reports {

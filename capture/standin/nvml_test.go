@@ -113,7 +113,7 @@ func startMonitor(t *testing.T, lib *standin.Library, m standin.Machine) func() 
 			err = json.Unmarshal(line, &all)
 		}
 		if err != nil {
-			t.Fatalf("the monitor answers %q: %v", line, err)
+			t.Fatalf("the monitor answered %q: %v", line, err)
 		}
 		for _, s := range all {
 			sum := int64(0)

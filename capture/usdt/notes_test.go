@@ -100,7 +100,7 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 		}
 	}
 	if _, err := readNotes(strings.NewReader("not an ELF file")); err == nil {
-		t.Error("text was read as ELF")
+		t.Error("plain text was read as ELF")
 	}
 	if list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, nil, 0))); err != nil || len(list) != 0 {
 		t.Errorf("no notes: %v, %v", list, err)

@@ -214,7 +214,7 @@ func TestEachFunctionOfTheDriverIsSeen(t *testing.T) {
 		k, sites := p.trace(Options{Probes: Driver, perf: perf})
 		for _, s := range sites {
 			if s.Name == "cuMemAllocAsync_ptsz" {
-				t.Error("two names of one function are probed twice")
+				t.Error("a function with two names is probed twice")
 			}
 			if want := s.Name != "cuMemMap"; s.Emulated != want {
 				t.Errorf("%s emulated: %v, want %v", s.Name, s.Emulated, want)

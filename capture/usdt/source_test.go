@@ -135,7 +135,7 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 			}
 		}
 		if i > 0 && len(given) != len(before) {
-			t.Errorf("window %d begins with %v, the one before ended with %v", i, given, before)
+			t.Errorf("window %d begins with %v, but the previous one ended with %v", i, given, before)
 		}
 		before = balance(t, tr)
 		for _, l := range tr.Losses {
@@ -144,7 +144,7 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 			}
 		}
 		if i > 0 && tr.Clock.Epoch < s.windows[i-1].Trace.Clock.Epoch {
-			t.Errorf("window %d begins before the one before", i)
+			t.Errorf("window %d begins before the previous one", i)
 		}
 		if age := time.Since(time.Unix(0, tr.Clock.Epoch)); age < 0 || age > time.Minute {
 			t.Errorf("window %d began %v ago", i, age)

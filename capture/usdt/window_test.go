@@ -82,7 +82,7 @@ func show(out *strings.Builder, tr *traces.Trace) {
 	}
 }
 
-func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testing.T) {
+func TestAWindowBeginsWithTheBlocksStillAliveWhateverTheEvents(t *testing.T) {
 	type block struct {
 		device traces.Device
 		addr   uint64
@@ -143,7 +143,7 @@ func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testi
 				}
 			}
 			if !maps.Equal(given, end) {
-				t.Fatalf("a window begins with %v, the one before ended with %v", given, end)
+				t.Fatalf("a window begins with %v, but the previous one ended with %v", given, end)
 			}
 			end = live
 			var held int64 // a size of all ones wraps around, and back when it is freed
@@ -158,7 +158,7 @@ func TestAWindowBeginsWithWhatTheOneBeforeLeftAliveWhateverTheEventsAre(t *testi
 				}
 			}
 			if counted := w.allocated.now; w.blocksToo && counted != held || !w.blocksToo && w.reserved.now != held {
-				t.Fatalf("%d bytes are alive; counted are %+v and %+v", held, w.allocated, w.reserved)
+				t.Fatalf("%d bytes are alive, but the counts are %+v and %+v", held, w.allocated, w.reserved)
 			}
 		}
 	}

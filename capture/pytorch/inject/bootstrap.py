@@ -1,9 +1,11 @@
-# Runs in the target, on its main thread, between two bytecodes of the program. Its globals: source, filename, name, report.
-# Nothing may come out of it, print or stay: only modules that every interpreter has loaded are imported.
+# Runs in the target, on its main thread, between two bytecodes of the program. Its globals: source, filename,
+# name, report. It must not raise, print or leave anything behind: it only imports modules that every
+# interpreter has already loaded.
 #
-# A signal handler of the program may happen to run in here, and raise. Such an exception is the program's own, neither the source's
-# nor ours: it is raised again from a signal handler once the main thread is back in the program. Whatever makes it do so would take
-# effect at the very next bytecode, which is still in here; so that a thread waits, some milliseconds, until the main one has left.
+# A signal handler of the program may run while we are in here, and raise. That exception belongs to the
+# program, not to the source or to us: we raise it again from a signal handler once the main thread is back in
+# the program. A signal sent now would take effect at the very next bytecode, which is still in here. So a
+# thread waits some milliseconds until the main one has left, and then sends it.
 try:
     try:
         exec(compile(source, filename, "exec", 0, True), {"__name__": name, "__file__": filename})

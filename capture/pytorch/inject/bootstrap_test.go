@@ -31,7 +31,7 @@ func TestTheProgramIsSilentAndNeverFails(t *testing.T) {
 func TestUnusableSourcesAreRefused(t *testing.T) {
 	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"}, {Source: strings.Repeat(" ", maxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
 		if b.validate() == nil {
-			t.Errorf("%.20q %q is accepted", b.Source, b.Name)
+			t.Errorf("%.20q with %q was accepted", b.Source, b.Name)
 		}
 	}
 }
@@ -48,7 +48,7 @@ func TestTheHeaderIsRead(t *testing.T) {
 		t.Errorf("%+v", h)
 	}
 	if judge(1, "ok") != nil || judge(1, "") != nil || judge(1, "KeyError: 1") == nil {
-		t.Error("outcomes are judged wrongly")
+		t.Error("outcomes are judged incorrectly")
 	}
 }
 

@@ -118,6 +118,6 @@ func TestErrorsWrapTheirKindAndCause(t *testing.T) {
 		t.Errorf("%q", err)
 	}
 	if gone(7).Refused() {
-		t.Error("a process that has ended is no refusal")
+		t.Error("a process that has ended counts as a refusal")
 	}
 }

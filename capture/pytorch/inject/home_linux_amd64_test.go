@@ -87,7 +87,7 @@ func TestTheTargetSurvivesTheKillingOfGmemtop(t *testing.T) {
 		err := stopped(l, nil, func(l *tracee) error {
 			err := deaths[os.Getenv(place)](l, function, die)
 			if !l.home.ready {
-				t.Errorf("there is no way home: %+v, stack pointer %#x", l.home.ways, l.saved.Rsp)
+				t.Errorf("there is nothing to return to: %+v, stack pointer %#x", l.home.ways, l.saved.Rsp)
 			}
 			return err
 		})
@@ -113,7 +113,7 @@ func TestTheTargetSurvivesTheKillingOfGmemtop(t *testing.T) {
 							break
 						}
 						if time.Now().After(end) {
-							t.Fatalf("%s: it is not back: mask %s, tracer %s, state %q", at, now["SigBlk"],
+							t.Fatalf("%s: it was not restored: mask %s, tracer %s, state %q", at, now["SigBlk"],
 								now["TracerPid"], procs.State(p.pid))
 						}
 					}

@@ -44,7 +44,7 @@ func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
 				}
 				for k := range after {
 					if before[k] != after[k] {
-						t.Errorf("%s was\n%s\nand is\n%s", k, before[k], after[k])
+						t.Errorf("%s changed from\n%s\nto\n%s", k, before[k], after[k])
 					}
 				}
 				for k := range before {
@@ -61,7 +61,7 @@ func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
 	})
 }
 
-func TestEveryPythonComputesOn(t *testing.T) {
+func TestEveryPythonKeepsComputing(t *testing.T) {
 	each(t, func(t *testing.T, p interpreter) {
 		for _, mode := range []string{"compute", "signals", "blocked"} {
 			t.Run(mode, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTwoHundredInjectionsIntoABusyProcess(t *testing.T) {
 				t.Errorf("the source ran %v times, not %d", found["n"], n)
 			}
 			t.Logf("stopped in all, %d injections: %s", n, percentiles(all))
-			t.Logf("without the time in which there was no processor: %s", percentiles(fed))
+			t.Logf("without the time spent waiting for a processor: %s", percentiles(fed))
 		})
 	}
 }
@@ -162,7 +162,7 @@ func TestASignalHandlersExceptionReachesTheProgram(t *testing.T) {
 			p.expect("seen")
 		}
 		if found := p.finish(Ptrace); found["raised"] != float64(n) || found["seen"] != float64(n) {
-			t.Errorf("the handler raised %v times and the program saw %v, not %d", found["raised"], found["seen"], n)
+			t.Errorf("the handler raised %v times and the program saw %v, want %d", found["raised"], found["seen"], n)
 		}
 	}
 }

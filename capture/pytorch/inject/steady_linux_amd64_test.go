@@ -26,18 +26,18 @@ func TestNoGarbageIsCollectedWhileATargetIsHalted(t *testing.T) {
 	began := time.Now()
 	first, second := steadily(), steadily()
 	if n := collected(); n > 0 && time.Since(began) < steadyLimit { // it is given back after that
-		t.Errorf("%d collections while two hold off", n)
+		t.Errorf("%d collections while two processes hold them off", n)
 	}
 	first()
 	first()
 	if n := collected(); n > 0 && time.Since(began) < steadyLimit {
-		t.Errorf("%d collections while one holds off", n)
+		t.Errorf("%d collections while one process holds them off", n)
 	}
 	second()
 	if n := collected(); n == 0 {
 		t.Error("no collection after both")
 	}
 	if got := debug.SetGCPercent(37); got != 37 {
-		t.Errorf("the setting is %d, not what it was", got)
+		t.Errorf("the setting changed to %d", got)
 	}
 }

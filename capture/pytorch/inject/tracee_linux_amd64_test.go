@@ -53,12 +53,12 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	}
 	t.Logf("stopped for %v, without a processor for %v of it", halted, starved)
 	if halted > 50*time.Millisecond && starved < halted/2 {
-		t.Errorf("of %v it was without a processor for %v", halted, starved)
+		t.Errorf("it had no processor for %v out of %v", starved, halted)
 	}
 	took, ours := p.calls(t, 200)
 	t.Logf("calls of %v took the tracing thread %v of a processor", took, ours)
 	if took > 50*time.Millisecond && ours > took/4 { // it would have kept the processor from whom it waits for
-		t.Errorf("while it waited for %v the tracing thread ran for %v", took, ours)
+		t.Errorf("during a wait of %v the tracing thread ran for %v", took, ours)
 	}
 	if found := p.finish(Ptrace); found["n"] != float64(n) {
 		t.Errorf("the source ran %v times, not %d", found["n"], n)
@@ -119,10 +119,10 @@ func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
 		return l.wait(time.Second)
 	})
 	if !errors.Is(err, errEnded) {
-		t.Errorf("%v, not that it has ended", err)
+		t.Errorf("%v, which does not say that it has ended", err)
 	}
 	p.ended = true
 	if err := p.cmd.Wait(); err == nil || err.Error() != "signal: killed" {
-		t.Errorf("the exit is %v, not that it was killed", err)
+		t.Errorf("the exit is %v, which does not say that it was killed", err)
 	}
 }

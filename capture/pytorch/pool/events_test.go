@@ -94,7 +94,7 @@ func FuzzRecording(f *testing.F) {
 		}
 		for i := range tr.Events.Len() {
 			if i > 0 && tr.Events.Time[i] <= tr.Events.Time[i-1] {
-				t.Fatalf("event %d is not after the one before", i)
+				t.Fatalf("event %d is not after the previous one", i)
 			}
 		}
 	})

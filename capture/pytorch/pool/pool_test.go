@@ -143,7 +143,7 @@ func ran(t *testing.T, scenario string, result any) {
 		}
 	})
 	if run.results[scenario] == nil {
-		t.Fatalf("%s said nothing: %v", scenario, run.err)
+		t.Fatalf("%s reported nothing: %v", scenario, run.err)
 	}
 	if err := json.Unmarshal(run.results[scenario], result); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestThePoolDoesNotChangeTrainingByABit(t *testing.T) {
 				t.Errorf("the same learnt while recorded: %v, with the pool: %v, switching: %v", o.Recorded, o.Pooled, o.Toggled)
 			}
 			if !o.Differ {
-				t.Error("two steps learnt the same: the comparison says nothing")
+				t.Error("two steps learnt the same, so the comparison proves nothing")
 			}
 			o.clean(t)
 			o.Figures.serves(t, 0.9)
@@ -258,7 +258,7 @@ func TestNoPlanMakesThePoolGiveOutMemoryTwice(t *testing.T) {
 		t.Error("a plan of random places changed what was learnt")
 	}
 	if o.Served == 0 || o.Occupied == 0 {
-		t.Errorf("%d allocations served, %d found their place taken: this says nothing", o.Served, o.Occupied)
+		t.Errorf("%d allocations served, %d found their place taken: this tests nothing", o.Served, o.Occupied)
 	}
 }
 

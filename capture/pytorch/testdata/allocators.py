@@ -1,8 +1,8 @@
-"""Print what the agent says of an allocator that serves memory.
+"""Print what the agent reports about the allocator in use.
 
 usage: allocators.py AGENT.py FILE
 
-FILE says which: pluggable is one that the program puts in the place of PyTorch's, here the C library's.
+FILE says which: pluggable replaces PyTorch's allocator, here by the C library's.
 """
 import json
 import sys

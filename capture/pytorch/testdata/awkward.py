@@ -1,8 +1,9 @@
-"""Train as programs do that plans get into the way of, and print what they learnt to the last bit.
+"""Train in ways that a plan could disturb, and print what was learnt to the last bit.
 
 usage: awkward.py SCENARIO@STEPS[,SCENARIO@STEPS...]
 
-What can differ from one step to the next is a function of the step alone, so that a training under plans can be compared with one without.
+Anything that varies from step to step depends on the step alone, so that training with and without plans can
+be compared.
 """
 import sys
 import threading
@@ -14,7 +15,8 @@ from torch.nn import functional as F
 
 
 def steps(name, model, batch, learn, optimizer=None):
-    """learn takes the loss of a step and its number, and fills gradients; it returns False where the optimizer is not to step."""
+    """learn takes a step's loss and number, and fills gradients; it returns False if the optimizer must not
+    step."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(train.STEPS):
@@ -38,7 +40,7 @@ def gpt():
 
 
 def twice(name):
-    """Keeps the graph and goes through it twice."""
+    """Keeps the graph and runs backward twice."""
 
     def learn(model, batch, step):
         loss = model(*batch)
@@ -50,7 +52,7 @@ def twice(name):
 
 
 def penalty(name):
-    """The gradient's size is part of what is learnt: backward goes through backward."""
+    """The gradient's norm is part of the loss: backward runs through backward."""
 
     def learn(model, batch, step):
         loss = model(*batch)
@@ -64,7 +66,7 @@ def penalty(name):
 
 
 def varied(name):
-    """The batch has another size in one step of seven."""
+    """The batch has a different size in one step out of seven."""
 
     def batch(step):
         x, y = train.tokens()
@@ -74,7 +76,7 @@ def varied(name):
 
 
 def trips(name):
-    """An exception in the middle of the backward pass, which the program survives."""
+    """Raises in the middle of the backward pass, and goes on."""
 
     def learn(model, batch, step):
         def trip(grad):
@@ -95,7 +97,7 @@ def trips(name):
 
 
 def stops(name):
-    """Ctrl-C in the middle of the forward pass, which the program survives."""
+    """Gets Ctrl-C in the middle of the forward pass, and goes on."""
     model = gpt()
 
     def stop(module, inputs):
@@ -115,7 +117,7 @@ def stops(name):
 
 
 def hooked(name):
-    """Has hooks on saved tensors of its own inside of a module."""
+    """Has its own hooks on saved tensors inside a module."""
 
     class Offloaded(torch.nn.Module):
         def __init__(self):
@@ -132,7 +134,8 @@ def hooked(name):
 
 
 def wrapped(name):
-    """Has hooks on saved tensors of its own around the steps of its second half, under which less is kept than was saved: what comes back is not what left."""
+    """Has its own hooks on saved tensors around the steps of its second half. They keep less than was saved,
+    so that something else comes back."""
 
     def pack(t):
         return t.to(torch.bfloat16) if t.dtype == torch.float32 else t
@@ -152,7 +155,7 @@ def wrapped(name):
 
 
 def compiles(name):
-    """Has its network compiled in its second half."""
+    """Compiles its network in its second half."""
     model = gpt()
     compiled = torch.compile(model, backend="eager")
 
@@ -163,7 +166,8 @@ def compiles(name):
 
 
 def effects(name):
-    """Has a function of its own that counts, both ways, and learns with what it counted."""
+    """Has its own autograd function, which counts its forward and backward passes; the counts affect
+    training."""
 
     class Counting(torch.autograd.Function):
         forwards = backwards = 0
@@ -196,7 +200,8 @@ def effects(name):
 
 
 def mixed(name):
-    """Saves what is no plain tensor of its own memory: a sparse gradient's, a subclass's, views of one storage, one that is expanded, some of a few bytes."""
+    """Saves tensors that are not plain ones with memory of their own: a sparse gradient's, a subclass's,
+    views of one storage, an expanded one, some of a few bytes."""
 
     class Named(torch.Tensor):
         pass
@@ -220,7 +225,7 @@ def mixed(name):
 
 
 def maps(name):
-    """Uses functions of torch.func inside of a module, in one step of five, and beside its backward pass."""
+    """Uses torch.func inside a module, in one step out of five, and next to its backward pass."""
 
     class Net(torch.nn.Module):
         def __init__(self):
@@ -242,7 +247,8 @@ def maps(name):
 
 
 def starves(name):
-    """Runs out of memory in the forward pass of one step in ten and in the backward pass of another, which the program survives."""
+    """Runs out of memory in the forward pass of one step in ten and in the backward pass of another, and goes
+    on."""
     model, want = gpt(), 1 << 60
 
     def starve(module, inputs):
@@ -269,7 +275,7 @@ def starves(name):
 
 
 def looks(name):
-    """Looks at its validation set now and then, between two steps and in the middle of one."""
+    """Validates now and then, between two steps and in the middle of one."""
 
     def learn(model, batch, step):
         with torch.no_grad():
@@ -281,7 +287,8 @@ def looks(name):
 
 
 def changed(name):
-    """Changes a tensor that autograd saved, in one step of five: torch refuses the backward pass, and so it has to be under a plan."""
+    """Changes a tensor that autograd saved, in one step out of five: torch refuses the backward pass, and
+    must also do so under a plan."""
 
     class Changing(torch.nn.Module):
         def __init__(self):
@@ -310,8 +317,10 @@ def changed(name):
 
 
 def beside(name):
-    """Another thread trains another network all the while, and is in its backward pass most of the time."""
-    other, stop = train.Loss(train.GPT()).eval(), []  # which draws no numbers of the first one's
+    """Another thread trains another network at the same time, and is in its backward pass most of the
+    time."""
+    # Draws no random numbers, which the first one would miss.
+    other, stop = train.Loss(train.GPT()).eval(), []
 
     def linger(gradient):
         time.sleep(0.005)
@@ -332,7 +341,7 @@ def beside(name):
 
 
 def grows(name):
-    """Trains on larger batches in its second half."""
+    """Trains with larger batches in its second half."""
     net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.GELU(), torch.nn.Linear(96, 96), torch.nn.GELU(), torch.nn.Linear(96, 10))
 
     def batch(step):
@@ -343,7 +352,7 @@ def grows(name):
 
 
 def wobbles(name):
-    """Has a sigmoid that is never twice the same in its last bits, as sums in no fixed order are."""
+    """Has a sigmoid whose last bits differ each time, like those of sums in no fixed order."""
     ran = []
 
     def sigmoid(x):

@@ -1,4 +1,5 @@
-"""Have one plan swap some tensors and make others again, a normalisation's among them, and see that running statistics are what they are without it.
+"""Check that a plan that swaps some tensors and recomputes others, including a normalisation's, leaves the
+running statistics as they are without it.
 
 usage: both.py CARRY.PY
 """
@@ -14,7 +15,8 @@ with open(sys.argv[1]) as f:
 
 
 class Net(torch.nn.Module):
-    """Saves what each convolution made, for the normalisation behind it, and what that made, for the next layer."""
+    """Saves each convolution's output for the normalisation after it, and that one's output for the next
+    layer."""
 
     def __init__(self):
         super().__init__()
@@ -29,7 +31,7 @@ class Net(torch.nn.Module):
 
 
 class Made(TorchDispatchMode):
-    """Takes down by which ops of a name a storage was made."""
+    """Notes which ops made each storage, by name and number."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -47,7 +49,7 @@ def pack(t):
 
 
 def learn(plan=None):
-    """Losses, gradients and running statistics of each step, what each step moved, and why the plan ended."""
+    """Returns each step's losses, gradients and running statistics, what it moved, and why the plan ended."""
     torch.manual_seed(1)
     net = Net()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)

@@ -1,4 +1,5 @@
-"""Train the same network once for each agent in a folder, in the order of their names, with the agent brought in before and gone after.
+"""Train the same network once with each agent in a folder, in the order of their names. Each agent attaches
+before and is gone after.
 
 usage: broken.py SOCKET FOLDER
 """

@@ -1,6 +1,7 @@
-"""Capture CUDA graphs under a plan that an agent carries out: of a forward pass, of a backward pass as a
-whole and from its middle on, of an optimizer's step and of a step as a whole. The plan ends with its reason,
-none of its copies is part of a graph, and what is learnt, by replaying them as well, is what is learnt alone.
+"""Capture CUDA graphs while an agent carries out a plan: of a forward pass, of a backward pass as a whole and
+from its middle on, of an optimizer's step and of a whole step. The plan ends with its reason, the graphs
+contain none of its copies, and training learns the same as without the agent, also when it replays the
+graphs.
 
 usage: captures.py AGENT.py
 """
@@ -18,7 +19,7 @@ STEPS, CAPTURED = 8, 4
 
 
 def train(what, agent, plan):
-    """Train, one step of it by a graph. Return a digest of all that was learnt, and why the plan ended."""
+    """Train, with one step by a graph. Return a digest of all that was learnt, and why the plan ended."""
     torch.manual_seed(3)
     net = waits.Net(None).cuda()
     optimizer = torch.optim.Adam(net.parameters(), lr=0.01, capturable=True)
@@ -68,7 +69,7 @@ def train(what, agent, plan):
             else:
                 optimizer.step()
             losses.append(loss.detach())
-        del loss  # what is left of it would have the graph wait for a stream that is not captured
+        del loss  # otherwise the graph would wait for a stream that is not captured
         if under:
             why = carrier.why
     if agent is not None:
@@ -78,8 +79,8 @@ def train(what, agent, plan):
 
 
 def backward(what, net, loss, middle, graph, carrier):
-    """Capture the backward pass, or the rest of it, of a forward pass that was not captured, and leave the
-    gradients in the parameters. The copies of a plan may not be part of the graph."""
+    """Capture the backward pass, or the rest of it, after a forward pass that was not captured, and leave the
+    gradients in the parameters. A plan's copies must not be part of the graph."""
 
     def moved():
         return carrier and (carrier.now.back, carrier.now.again, len(carrier.same.compared))
@@ -91,7 +92,7 @@ def backward(what, net, loss, middle, graph, carrier):
         middle_grad, *grads = torch.autograd.grad(loss, [middle] + late)
         for p, g in zip(late, grads):
             p.grad = g
-        graph.capture_begin()  # of the program's own, on the stream that it trains on
+        graph.capture_begin()  # the program's own graph, on the stream that it trains on
     else:
         captured = torch.cuda.graph(graph, stream=torch.cuda.current_stream())
         captured.__enter__()
@@ -100,7 +101,7 @@ def backward(what, net, loss, middle, graph, carrier):
         grads = torch.autograd.grad(middle, early, middle_grad)
     else:
         grads = torch.autograd.grad(loss, params)
-    assert moved() == before, "the graph has the plan's copies in it"
+    assert moved() == before, "the graph contains the plan's copies"
     if what == "rest":
         graph.capture_end()
     else:

@@ -1,4 +1,5 @@
-"""What a device runs late keeps the order in which it was issued, and its step. It needs no torch.
+"""Check that work that a device runs late keeps the order in which it was issued, and its step. Needs no
+torch.
 
 usage: clock.py AGENT.py
 """
@@ -10,7 +11,7 @@ with open(sys.argv[1]) as f:
     exec(compile(f.read(), "gmemtop_agent", "exec"), space)
 
 one_clock, TIME_AT = space["_one_clock"], space["TIME_AT"]
-HOST, DEVICE = 1000, 9000  # nanoseconds that an op takes to issue, and to run
+HOST, DEVICE = 1000, 9000  # nanoseconds that it takes to issue an op, and to run it
 
 
 def op(t, stream=0):
@@ -18,8 +19,9 @@ def op(t, stream=0):
 
 
 def training(steps, ops, rng, lag, other=0.0):
-    """Rows of steps of so many ops each as the host issues them, what the device said of its ops, and the host's bounds of the steps. The device begins lag behind;
-    a share of the ops runs on another stream."""
+    """Returns rows of steps with so many ops each as the host issues them, the device's times of these ops,
+    and the host's bounds of the steps. The device starts behind the host, by lag; a share of the ops runs on
+    another stream."""
     rows, ran, bounds, host, device, step_of = [], {}, [], 0, lag, []
     for step in range(steps):
         begin = host
@@ -60,15 +62,15 @@ for seed in range(200):
         assert [x for j, x in enumerate(row) if j not in (TIME_AT[row[0]], 2)] == [x for j, x in enumerate(was) if j not in (TIME_AT[was[0]], 2)]
         if row[0] == "o":
             assert row[2] == DEVICE, row
-            if not other:  # the one stream's own times, but for ops that the host's own bound of a step holds back
+            if not other:  # the stream's own times, except for ops that the host's bound of a step delays
                 assert row[1] >= ran[k][1], (seed, k)
                 assert row[1] == ran[k][1] or row[1] in {b for pair in placed for b in pair}, (seed, k, row, ran[k])
 
-# The device's work of a step counts as its time, also where the host is done long before.
+# A step takes as long as its work on the device, even if the host is done long before.
 rows, ran, bounds, _ = training(1, 50, random.Random(0), 0)
 (begin, end), = one_clock(rows, ran, bounds)
 assert end - begin >= 50 * DEVICE > 2 * (bounds[0][1] - bounds[0][0]), (begin, end, bounds)
 
-# Where nothing ran on a device the host's times stay.
+# If nothing ran on a device, the host's times stay.
 rows = [op(5), ("f", 1, 7)]
 assert one_clock(rows, {}, [(0, 9)]) == [(0, 9)] and rows == [op(5), ("f", 1, 7)], rows

@@ -1,4 +1,5 @@
-"""What carrying plans out costs is tried, and an exception of a signal's handler in the middle of that leaves nothing behind.
+"""Measure what carrying out plans costs, and check that an exception from a signal handler during that leaves
+nothing behind.
 
 usage: costs.py AGENT.py
 """
@@ -14,7 +15,7 @@ seed = torch.get_rng_state()
 
 
 def left():
-    """What stands on torch's stacks: hooks on saved tensors, dispatch modes."""
+    """What is on torch's stacks: hooks on saved tensors, dispatch modes."""
     try:
         torch._C._autograd._saved_tensors_hooks_disable("looks")
         hooks = 0

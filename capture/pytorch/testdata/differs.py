@@ -1,8 +1,9 @@
-"""See that a plan says so where what returns is not what left.
+"""Check that a plan reports it when a tensor comes back different.
 
 usage: differs.py CARRY.PY
 
-A sigmoid that is a little more each time it runs stands for the ops that add in no fixed order, and a byte changed on the host for a copy that went wrong.
+A sigmoid that gives a little more each time stands for ops that add in no fixed order, and a byte changed on
+the host for a copy that went wrong.
 """
 import sys
 
@@ -28,7 +29,7 @@ library.impl("sigmoid", sigmoid, "CPU")
 
 
 class Net(torch.nn.Module):
-    """Saves its input, what the sigmoid made (of a size that is no multiple of eight), and weights."""
+    """Saves its input, the sigmoid's output (whose size is not a multiple of eight), and weights."""
 
     def __init__(self):
         super().__init__()

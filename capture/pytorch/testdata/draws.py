@@ -1,4 +1,5 @@
-"""See that attention which drops no weight runs again, and that no draw of the program's is another for it.
+"""Check that attention without dropout can be recomputed, and that this changes none of the program's random
+numbers.
 
 usage: draws.py CARRY.PY
 """
@@ -21,7 +22,7 @@ def expect(what, got, want):
 
 
 class Net(torch.nn.Module):
-    """Attention, and behind it what draws."""
+    """Attention, followed by ops that draw random numbers."""
 
     def __init__(self, drop):
         super().__init__()

@@ -1,4 +1,5 @@
-"""Let one call after the other of what carries a plan out fail, and see that training goes on and learns the same.
+"""Make the calls that carry out a plan fail, one after another, and check that training goes on and learns
+the same.
 
 usage: failing.py CARRY.PY
 """
@@ -13,16 +14,17 @@ with open(sys.argv[1]) as f:
     exec(compile(f.read(), sys.argv[1], "exec"), carry)
 Carrier = carry["Carrier"]
 
-# What may fail whenever it is called: everything but the last resort, where a tensor that has gone is needed and cannot be had.
+# Calls that may always fail: all but the last resort, when a tensor that left is needed and cannot be
+# restored.
 ANY = ["region.push", "_save", "now.known", "now.value", "_out", "same.sum", "same.compare", "rerun._note"]
 ANY += ["rerun._held", "rerun._made"]
-# What may fail where it is done ahead: fetching before the need, and running again before what is read is changed, for which it has to be known.
+# Calls that may fail when made early: fetching ahead of the need, and recomputing before an input is changed.
 AHEAD = ["_back", "rerun._run", "rerun._given"]
 
 
 class Net(torch.nn.Module):
-    """Saves its input, which is swapped, and what the sigmoid made, which is dropped. In some steps it changes what that was made of,
-    before or after it has gone."""
+    """Saves its input, which is swapped, and the sigmoid's output, which is dropped. In some steps it changes
+    the sigmoid's input, before or after the output has left."""
 
     def __init__(self):
         super().__init__()
@@ -74,7 +76,7 @@ def state():
 
 
 class Failing(Carrier):
-    """Has the n-th call of a method fail; of those that are done ahead only such are counted."""
+    """Makes the n-th call of a method fail; methods in AHEAD count only calls that are made early."""
 
     def __init__(self, plan, method, n):
         Carrier.__init__(self, torch, plan)
@@ -88,7 +90,8 @@ class Failing(Carrier):
 
         def call(*args, **kwargs):
             frame = sys._getframe(1)
-            while method in AHEAD and frame.f_code.co_name in ("_run", "_calls"):  # what stands between the need and the call
+            # Between the need and the call.
+            while method in AHEAD and frame.f_code.co_name in ("_run", "_calls"):
                 frame = frame.f_back
             caller = frame.f_code.co_name
             ahead = caller in ("_spoil", "_load") if method in AHEAD else caller != "_spoil"

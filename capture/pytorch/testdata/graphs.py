@@ -1,8 +1,8 @@
-"""See that a plan ends where the program turns to CUDA graphs, and that training goes on.
+"""Check that a plan ends when the program starts using CUDA graphs, and that training goes on.
 
 usage: graphs.py CARRY.PY
 
-Where there is no GPU torch is told that there is one, and when a graph is captured.
+Without a GPU, we make torch believe that there is one, and that it captures a graph.
 """
 import sys
 
@@ -33,7 +33,7 @@ own = CUDAGraph.replay, CUDAGraph.capture_begin
 
 
 class Net(torch.nn.Module):
-    """Saves its input and what the sigmoid made. It may become a graph behind the first layer."""
+    """Saves its input and the sigmoid's output. May start a capture after the first layer."""
 
     def __init__(self):
         super().__init__()
@@ -53,7 +53,7 @@ AT = 3
 
 
 def learn(plan, how):
-    """What is learnt, what each step moved and ran again, and why the plan ended."""
+    """Returns what was learnt, what each step moved and recomputed, and why the plan ended."""
     global capturing
     torch.manual_seed(1)
     net, learnt, moved, why = Net(), [], [], ""

@@ -1,9 +1,9 @@
-"""Hear what a viewer sends as if an enemy had written it. It needs no torch.
+"""Feed the agent input as if from a hostile viewer. Needs no torch.
 
 usage: hears.py AGENT.py
 
-A line of the input is a stream of bytes in hexadecimal. The line of the output that answers it is JSON:
-whether the agent hung up, whether it leaves, and what it sends, in hexadecimal.
+Each line of the input is a stream of bytes in hexadecimal. The output answers it with a line of JSON: whether
+the agent hung up, whether it leaves, and what it sends, in hexadecimal.
 """
 import json
 import sys
@@ -20,7 +20,7 @@ class Closed(object):
 
 
 def hear(stream, size):
-    """Return a sender that was told a stream, in pieces of so many bytes, until it hung up."""
+    """Return a sender that received a stream, in pieces of so many bytes, until it hung up."""
     link = space["Link"]("/nowhere", None)
     windows = types.SimpleNamespace(next_ready=lambda: None, ready=[], lasted=0, busy=lambda: False)
     manager = types.SimpleNamespace(offloads=False)
@@ -52,7 +52,7 @@ for line in sys.stdin:
         assert how in ("ops", "history", "profile", "events") and 1 <= steps <= 1000, (how, steps)
         assert isinstance(saves, bool) and isinstance(library, str), (saves, library)
     hung_up = s.link.sock is None
-    s.welcome, s.told = True, s._changing()  # who it is takes a torch to say
+    s.welcome, s.told = True, s._changing()  # a proper greeting would need torch
     s._fill()
     sent = bytes(s.link.out).hex()
     print(json.dumps({"hung_up": hung_up, "leaving": wishes.leaving, "sent": sent}), flush=True)

@@ -1,4 +1,4 @@
-"""Send while somebody holds every object there is, as a program does that goes through gc.get_objects().
+"""Send while something holds a reference to every object, like a program that walks gc.get_objects().
 
 usage: held.py AGENT.PY
 """
@@ -13,7 +13,7 @@ with open(sys.argv[1]) as f:
 
 
 class Socket(object):
-    """Takes a little at a time; whoever looks meanwhile keeps what he has seen."""
+    """Takes a little at a time, and keeps a reference to all that it can see meanwhile."""
 
     def __init__(self):
         self.held, self.got = [], b""

@@ -1,13 +1,17 @@
-"""Train, and put each training down twice: as the agent describes it, with what every storage is for, and as the history of a CUDA allocator
-shows the same allocations, which says of each its bytes, its times and its Python stack, and nothing else.
+"""Train, and record each training twice: as the agent describes it, with what every storage is for, and as a
+CUDA allocator's history shows the same allocations, with only the bytes, the times and the Python stack of
+each.
 
 usage: history.py AGENT.py FOLDER SCENARIO[,SCENARIO...]
 
-Writes FOLDER/NAME.jsonl and FOLDER/NAME.pickle for each scenario of train.py, or of the estimate's own train.py where it is called plain-NAME: all from
-the first weight to the end of the last step. Prints torch's version. Two things are as on a
-CUDA device although the training runs on the CPU. The backward pass runs there on threads of its own, which have no Python frame but those of
-what it calls in Python again; so a stack is cut where Python calls the engine. And what is no storage of a tensor is not seen, like memory that a
-kernel takes for itself.
+Writes FOLDER/NAME.jsonl and FOLDER/NAME.pickle for each scenario of train.py, or of the estimate's own
+train.py if it is called plain-NAME: everything from the first weight to the end of the last step. Prints
+torch's version.
+
+Two things are as on a CUDA device although the training runs on the CPU. There, the backward pass runs on
+threads of its own, whose only Python frames are those of Python code that it calls; so a stack is cut where
+Python calls the engine. And memory that belongs to no tensor, such as what a kernel takes for itself, is not
+seen.
 """
 import importlib.util
 import os
@@ -31,7 +35,7 @@ def engine(code):
 
 
 def stack():
-    """The frames of Python, innermost first, without ours."""
+    """The Python frames, innermost first, without ours."""
     inside, out, f = torch._C._current_graph_task_id() != -1, [], sys._getframe(1)
     while f is not None and not (inside and engine(f.f_code)):
         if f.f_code.co_filename not in ("gmemtop_agent", __file__):
@@ -41,7 +45,7 @@ def stack():
 
 
 class Stacked(space["Storages"]):
-    """Storages with a stack for each."""
+    """Storages, with a stack for each."""
 
     def of(self, t, *args, **how):
         known = len(self.born)
@@ -54,7 +58,7 @@ class Stacked(space["Storages"]):
 
 
 class Recorder(space["Ops"]):
-    """The agent's own eyes."""
+    """The agent's own recorder."""
 
     make_storages = Stacked
 
@@ -89,7 +93,7 @@ class Recorder(space["Ops"]):
 
 
 def history(recorder):
-    """What torch.cuda.memory._snapshot() returns of an allocator that did the same."""
+    """What torch.cuda.memory._snapshot() would return for an allocator that did the same."""
     stacks, events, held = {}, [], {}
 
     def frames(number):

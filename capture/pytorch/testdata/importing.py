@@ -1,4 +1,4 @@
-"""Be attached to in the midst of importing torch, as whoever attaches to a program that has only just begun does it.
+"""Attach in the middle of importing torch, as happens when a program has only just started.
 
 usage: importing.py AGENT.PY
 """
@@ -8,7 +8,7 @@ import time
 
 
 class Finder(object):
-    """Comes along when one of torch's modules is looked for, early on, and finds nothing."""
+    """Attaches when Python looks for one of torch's modules, early on, and finds nothing itself."""
 
     done = False
 
@@ -17,7 +17,7 @@ class Finder(object):
             self.done = True
             with open(sys.argv[1]) as f:
                 exec(compile(f.read() + "\n\nattach('/nowhere/x.sock')\n", "gmemtop_agent", "exec"), space)
-            time.sleep(0.5)  # for the agent's thread to do what it must not do yet
+            time.sleep(0.5)  # time for the agent's thread to do what it must not do yet
             self.meddled = "torch.optim" in sys.modules
         return None
 

@@ -1,19 +1,20 @@
-"""See that what a program was doing when it died of an out-of-memory arrives at a viewer that reads, and that no history is left on.
+"""Check that a viewer receives what a program was doing when it died of an out-of-memory, and that no history
+is left on.
 
 usage: LASTWINDOW=WHAT lastwindow.py AGENT.PY
 
 WHAT is what the viewer asks for, and what is slow:
-  slow    a thousand steps; the agent takes seconds to put the history together
-  every   every step; the program runs out of memory in the step behind one that was captured
-  behind  every step; the agent still sends the one before the one before when the program runs out of memory
-  leave   a thousand steps, and to be let go of within them
-  lost    one step, and the viewer goes while it is sent
-  ops     one step, op by op; what it says of the allocator is printed
+  slow    a thousand steps; the agent takes seconds to assemble the history
+  every   every step; the program runs out of memory in the step after a captured one
+  behind  every step; the agent is still sending the last step but one when the program runs out of memory
+  leave   a thousand steps; the viewer detaches before they are over
+  lost    one step; the viewer disappears while it is sent
+  ops     one step, op by op; what it says about the allocator is printed
 and of programs that are started with the agent, where the viewer asks for nothing:
   first   the program runs out of memory before a step ends
-  late    it runs out of memory in a long stretch behind some steps
-  fine    it ends in a long stretch, and does not run out of memory
-  own     it turns a history of its own on, and steps
+  late    it runs out of memory in a long stretch after some steps
+  fine    it ends in a long stretch without running out of memory
+  own     it turns on its own history, and trains some steps
 """
 import json
 import os

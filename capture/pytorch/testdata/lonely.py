@@ -1,4 +1,4 @@
-"""An agent that was brought in and meets nobody goes, and leaves nothing.
+"""Check that an agent that finds no viewer goes away and leaves nothing behind.
 
 usage: lonely.py AGENT.PY
 """
@@ -38,7 +38,7 @@ while lives() and time.monotonic() < began + 60:
     step()
     time.sleep(0.01)
 step()
-assert not lives(), "it waits still"
+assert not lives(), "it still waits"
 assert len(hooks._global_optimizer_post_hooks) == 0 and torch.autograd.backward is backward, "it left hooks"
-assert not os.path.exists(nowhere), "it made the folder in which nobody was to be met"
+assert not os.path.exists(nowhere), "it made the folder of the viewer that does not exist"
 os.rmdir(os.path.dirname(nowhere))

@@ -1,9 +1,11 @@
-"""Train while all that autograd saves waits on the host, and see that nothing else is different.
+"""Train while everything that autograd saves waits on the host, and check that nothing else is different.
 
 usage: offload.py AGENT.PY
 
-Each network is trained twice, and two steps of each run are described. It has to learn the same to the bit, and the descriptions have to say the same: the same ops on the
-same storages, which come and go at the same places. What the program's tensors take at the most is looked at beside, through the window's own weak references.
+Each network is trained twice, and two steps of each run are described. Both runs must learn the same to the
+bit, and the descriptions must be the same: the same ops on the same storages, which come and go at the same
+places. The most memory that the program's tensors take is measured separately, through the window's own weak
+references.
 """
 import json
 import sys
@@ -21,7 +23,7 @@ with open(sys.argv[1]) as f:
 
 
 class Counted(agent["Storages"]):
-    """Counts what is there, whatever the description says."""
+    """Counts the bytes that are really there, whatever the description says."""
 
     here = most = 0
 
@@ -44,7 +46,8 @@ class Watched(agent["Ops"]):
 
 
 def learn(make, offload, steps=5):
-    """The losses and gradients, the rows of steps 3 and 4, and the most bytes that were there in these."""
+    """Returns the losses and gradients, the rows of steps 3 and 4, and the most bytes that were there in
+    them."""
     torch.manual_seed(3)
     net, batch, autocast = make()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -89,11 +92,11 @@ def broke(error):
 
 
 def what(rows):
-    """A description without its times and made-up addresses; and its times, to be looked at apart."""
+    """Splits a description into its rows without times and made-up addresses, and its times."""
     times = [row["t"] for row in rows[1:]]
     out, run = [], []
     for row in [{k: v for k, v in row.items() if k not in ("t", "d", "addr")} for row in rows[1:]] + [{}]:
-        if row.get("k") == "free":  # what goes together goes in any order
+        if row.get("k") == "free":  # blocks that are freed together are freed in any order
             run.append(row)
             continue
         out += sorted(run, key=lambda row: row["id"]) + [row]
@@ -102,7 +105,8 @@ def what(rows):
 
 
 class Kept(torch.nn.Module):
-    """Saves things twice, views, pieces, a graph's input, and something that is changed before it is read by nobody."""
+    """Saves things twice, views, pieces, a graph's input, and something that is changed and then never
+    read."""
 
     def __init__(self):
         super().__init__()
@@ -112,13 +116,13 @@ class Kept(torch.nn.Module):
         u = torch.tanh(self.a(x))
         v = u.view(2, -1, 128).transpose(0, 1)
         w = (v * v).sum(1) + u[::2] * u[1::2]
-        dropped = (w.exp() * w).sum()  # a graph that nobody goes through
+        dropped = (w.exp() * w).sum()  # a graph without a backward pass
         del dropped
         return self.b(w).relu_().square().mean()
 
 
 class Gates(torch.nn.Module):
-    """Changes pieces of one storage in turn, each saved before the next one changes: torch's cell does."""
+    """Changes pieces of one storage in turn, each saved before the next one changes, as torch's cell does."""
 
     def __init__(self):
         super().__init__()
@@ -161,13 +165,14 @@ for name, make in networks():
     want, _, _ = what(without)
     bad = []
     if plain != got:
-        bad.append("learns something else")
+        bad.append("learns something different")
     if rows != want:
-        bad.append("is described as another: " + first(rows, want))
+        bad.append("is described differently: " + first(rows, want))
     if any(t < 0 for t in times) or not all(a < b for a, b in steps) or steps[0][1] > steps[1][1]:
-        bad.append("has times that are none")
+        bad.append("has impossible times")
     if not out:
         bad.append("nothing was moved")
     print("%s: %d KiB at the most instead of %d KiB, %d KiB moved, %d rows: %s" % (name, most >> 10, all_of_it >> 10, out >> 10, len(rows), "; ".join(bad) or "the same"))
-    failed = failed or bool(bad) or most > all_of_it or name != "kept" and most == all_of_it  # at the peak of kept all of it is in use
+    # At kept's peak all of it is in use.
+    failed = failed or bool(bad) or most > all_of_it or name != "kept" and most == all_of_it
 sys.exit(1 if failed else 0)

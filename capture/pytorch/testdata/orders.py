@@ -1,4 +1,5 @@
-"""An order that comes while the training thread takes up the one before is not lost. It needs no torch.
+"""Check that an order that arrives while the training thread takes up the one before is not lost. Needs no
+torch.
 
 usage: orders.py AGENT.py
 """
@@ -23,7 +24,7 @@ class Socket(object):
 
 
 class Manager(space["Manager"]):
-    """One that hears of a second order, as the sending thread may, when it has come to some place with the first."""
+    """Receives a second order, as the sending thread may, when it reaches a certain place with the first."""
 
     def __init__(self, place):
         outbox, wishes, optimizers = space["Outbox"](), space["Wishes"](), space["Optimizers"]()
@@ -64,7 +65,7 @@ class Broken(object):
 
 
 for place in ("off", "refusal", "on"):
-    for carrier in (None, Broken()):  # one that is broken is taken off before an order is taken up
+    for carrier in (None, Broken()):  # a broken one is taken off before an order is taken up
         m = Manager(place)
         m.was, m.carrier = 1, carrier
         m.hear(1)
@@ -77,7 +78,7 @@ for place in ("off", "refusal", "on"):
         assert [s for n, s in states if n == 101] == first, "the first order is answered by %s" % states
         assert [s for n, s in states if n == 102] == ["accepted", "done"], "the second order is answered by %s" % states
 
-# Of two orders that come before a step ends, the newer one counts.
+# Of two orders that arrive before a step ends, the newer one counts.
 m = Manager("")
 m.was, m.carrier = 0, None
 m.hear(1)
@@ -95,7 +96,7 @@ m.hear(1)
 m.manage()
 assert [(a["state"], a["reason"]) for a in m.outbox.answers] == [("accepted", ""), ("refused", "not_begun")], m.outbox.answers
 
-# Whatever comes from the socket raises nothing: it is an order, or the viewer is hung up on.
+# Nothing that comes from the socket raises: it is an order, or the agent hangs up.
 draw = random.Random(1)
 whole = [json.dumps(o).encode() for o in (
     {"id": 3, "do": "describe", "steps": 2, "how": "ops", "saves": True, "library": "/x"}, {"do": "every", "steps": 5},
@@ -116,7 +117,7 @@ for _ in range(5000):
     assert not m.link.unread
 assert 500 < hung_up < 4500, hung_up
 
-# What is no order is refused, and a describe order is answered when it is heard.
+# Anything that is not an order is refused, and a describe order is answered as soon as it arrives.
 m = Manager("")
 for n, do in enumerate(("describe", "every", "depth", "dance", None)):
     m.sender._order({"id": n + 1, "do": do, "how": "history"})

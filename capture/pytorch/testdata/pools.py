@@ -1,4 +1,5 @@
-"""What private pools hold is counted from the list of segments, in a stand-in for torch that says what it was asked for.
+"""Check that the memory of private pools is counted from the list of segments, with a stand-in for torch that
+notes what it was asked for.
 
 usage: pools.py AGENT.py
 """
@@ -34,7 +35,7 @@ def counted(torch, times=1):
     pools, now = space["Pools"](), [5]
 
     def clock():
-        now[0] += 1000  # each look at the clock is a thousand nanoseconds later
+        now[0] += 1000  # each reading of the clock is a thousand nanoseconds later
         return now[0]
 
     for _ in range(times):
@@ -65,7 +66,8 @@ assert counted(none, times=3).seen == (-1, -1) and none.asked == 1, "an allocato
 pools = counted(Torch(several))
 assert pools.next >= 2000000000, "the next time is seconds away"
 
-# A figure that was taken while the thread had no processor is not put off for long, and one that costs more from now on is.
+# If a reading was slow only because the thread had no processor, the next one is not put off for long; if
+# readings cost more from now on, it is.
 cost = space["_cost"]
 assert cost(100, 0) == 100 and cost(60, 100) == 60 and cost(10000000, 100) == 200
 assert cost(10000000, 0) == 2 * space["EXPECTED"], "the first one counts for little as well"

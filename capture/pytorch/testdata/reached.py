@@ -1,4 +1,5 @@
-"""A program that is reached while it trains has what it saves wait on the host from its next step on, if that is asked for, and leaves nothing of it.
+"""Check that a program that is reached while it trains offloads what autograd saves from its next step on, if
+that is asked for, and that nothing of this is left behind.
 
 usage: reached.py AGENT.py
 """
@@ -46,7 +47,7 @@ manager = agent.manager
 until("nothing is moved", lambda: 0 < manager.happened[0] == manager.happened[1])
 child = os.fork()
 if child == 0:
-    agent.manager.unplanned = ()  # as if that had been given up before
+    agent.manager.unplanned = ()  # as if offloading had been given up before
     for _ in range(3):
         step()
     os._exit(0 if agent.pid == os.getpid() and agent.manager.carrier is None else 1)
@@ -56,4 +57,4 @@ agent.bell.ring()
 until("the agent has not gone", lambda: not any(t.name == "gmemtop" for t in threading.enumerate()))
 assert agent.manager.carrier is None and not module._global_forward_pre_hooks, "hooks of modules are left"
 assert not os.path.exists(os.path.join(folder, "%d.json" % os.getpid())), "its word is left"
-shutil.rmtree(folder)  # the child was killed, so to speak, and left its own
+shutil.rmtree(folder)  # the child ended as if killed and left its file

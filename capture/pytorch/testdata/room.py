@@ -1,8 +1,8 @@
-"""See what the agent takes the host to have room for, and what it refuses.
+"""Check how much memory the agent thinks the host has room for, and what it refuses.
 
 usage: room.py AGENT.PY FOLDER
 
-FOLDER becomes the file systems of some hosts.
+The file systems of some made-up hosts are written to FOLDER.
 """
 import os
 import sys
@@ -17,7 +17,7 @@ GIB = 1 << 30
 
 
 def host(name, available, groups, files):
-    """The room on a host that has so many GiB and these control groups."""
+    """The room on a host with so many GiB and these control groups."""
     root = os.path.join(sys.argv[2], name)
     for path, text in dict(files, **{"proc/meminfo": "MemTotal: 99999999 kB\nMemAvailable: %d kB\n" % (available * GIB >> 10), "proc/self/cgroup": groups}).items():
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
@@ -48,7 +48,7 @@ expect("less than the limit", host("short", 2, "0::/\n", group("sys/fs/cgroup", 
 expect("nobody says", agent["host_room"](os.path.join(sys.argv[2], "nowhere")), None)
 expect("this host", (agent["host_room"]() or 0) > 0, True)
 
-# A slab is pinned in each rank of the host.
+# Each rank of the host pins a slab.
 manager = agent["Agent"]("", False).manager
 manager.optimizers.device = lambda: torch.device("cpu")
 plan, rooms = {"version": 1, "device": "cpu", "slab": 2 * GIB, "values": [], "groups": []}, [10 * GIB]
@@ -63,7 +63,7 @@ expect("three have theirs", manager._refusal(plan), "")
 manager.before = 8 * GIB
 expect("there was too little before", manager._refusal(plan).startswith("host full ranks: 8192, 4, "), True)
 
-# Ops that are taken down are a dispatch mode's to see: one of the program's own around them would see ours.
+# We record ops with a dispatch mode: a mode of the program's own around its steps would see ours.
 os.environ["LOCAL_WORLD_SIZE"], manager.before, rooms[0] = "1", None, 10 * GIB
 with torch.utils._python_dispatch.TorchDispatchMode():
     again, alone = manager._refusal(dict(plan, groups=[[["aten::relu", 0]]])), manager._refusal(plan)
@@ -72,7 +72,7 @@ manager.optimizers.device = lambda: torch.device("meta")
 expect("another device", manager._refusal(plan), "device without plans: meta")
 manager.optimizers.device = lambda: torch.device("cpu")
 
-# What a GPU's graph is made of is no place to begin.
+# A plan must not begin while a CUDA graph is captured.
 asked, capturing = [], [True]
 manager.wishes.plans.append({"order": 0, "id": 3, "plan": plan, "keep": False})
 manager._on = lambda number, plan: asked.append(number) or ""

@@ -1,10 +1,11 @@
-"""Carry a plan out with streams that do their work as late as they may, on a CPU, and compare what is learnt.
+"""Carry out a plan on a CPU with streams that do their work as late as possible, and compare what is learnt.
 
 usage: streams.py CARRY.PY [BREAK]
 
-A copy on one of these streams waits in its queue until somebody waits for an event behind it. So whoever gives memory back, or reads it, without having waited
-is found out: what is read is what was there before, and what was given back is gone. BREAK names a wait to leave out, to show that; with memory, the device
-has none for every third tensor that is fetched ahead, which then has to come when it is needed.
+A copy on one of these streams waits in its queue until something waits for an event after it. So code that
+gives memory back or reads it without having waited is caught: it reads the old bytes, or the memory is gone.
+BREAK names a wait to leave out, to show that. With BREAK=memory, the device has no room for every third
+tensor that is fetched ahead, so that it must come when it is needed.
 """
 import contextlib
 import sys
@@ -56,7 +57,7 @@ class Stream(object):
 
 
 class Compute(Stream):
-    """The stream that trains: it does at once what it is told."""
+    """The stream that trains: it does its work at once."""
 
     def wait_event(self, event):
         if ("release" if event.stream is carrier.streams.out else "wait") not in sys.argv[2:]:
@@ -81,7 +82,7 @@ def late(to, source, non_blocking=False):
     on = current[-1]
     if on is compute:
         return copy_(to, source)
-    # The slab stays; a tensor's memory has to be there still when its turn comes.
+    # The slab stays; a tensor's memory must still be there when the copy runs.
     ends = [t if t.untyped_storage()._cdata == carrier.slab.untyped_storage()._cdata else weakref.ref(t.untyped_storage()) for t in (to, source)]
 
     def run():
@@ -98,7 +99,7 @@ def late(to, source, non_blocking=False):
 
 
 class Watch(object):
-    """Takes down which storages are saved and loaded, by size."""
+    """Notes which storages are saved and loaded, by size."""
 
     def __init__(self, own):
         self.own, self.saves, self.loads, self.first, self.count = own, [], [], {}, 0
@@ -159,7 +160,7 @@ fetched, late_ones, bring = [], 0, carrier._back
 
 
 def ahead(it, value, dtype):
-    """Takes down at which load a tensor is fetched, and at which it was to be."""
+    """Notes at which load a tensor is fetched, and at which it was planned to be."""
     global late_ones
     fetched.append((it.loaded - 1, value.entry["fetch"]))
     if "memory" in sys.argv[2:] and len(fetched) % 3 == 0 and it.loaded - 1 == value.entry["fetch"]:

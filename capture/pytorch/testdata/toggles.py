@@ -1,8 +1,9 @@
-"""Turn a plan on and off a hundred times, and see that nothing of it stays.
+"""Turn a plan on and off a hundred times, and check that nothing of it stays.
 
 usage: toggles.py CARRY.PY
 
-Some toggles come while a graph of before is still to be gone through; some steps have an op that changes what a dropped tensor was made of.
+Sometimes an earlier graph still awaits its backward pass; in some steps an op changes the input of a dropped
+tensor.
 """
 import gc
 import sys
@@ -20,7 +21,7 @@ with open(sys.argv[1]) as f:
 
 
 class Net(torch.nn.Module):
-    """What it drops was made of a buffer, which it changes in some steps as soon as it has been read."""
+    """The dropped tensor is computed from a buffer, which some steps change as soon as it has been read."""
 
     def __init__(self):
         super().__init__()
@@ -42,14 +43,16 @@ def state():
 
 def learn(toggles):
     torch.manual_seed(1)
-    net, other, losses, carrier, kept = Net(), Net(), [], None, None  # the other one is not learnt, so that its graph can wait
+    # The other one does not learn, so that its graph can wait.
+    net, other, losses, carrier, kept = Net(), Net(), [], None, None
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     for step in range(toggles * 2):
         net.changes = step % 3 == 2
         optimizer.zero_grad()
         loss = net(torch.randn(128, 64)).square().mean()
         if step % 5 == 4 and kept is None:
-            kept = other(torch.randn(128, 64)).square().mean()  # is gone through when the plan that it was made under has gone
+            # Its backward pass runs after the plan it was made under has ended.
+            kept = other(torch.randn(128, 64)).square().mean()
         loss.backward()
         if kept is not None and step % 5 == 1:
             kept.backward()
@@ -72,7 +75,7 @@ def learn(toggles):
 before = state()
 PLAN = None
 want = learn(100)
-# The net saves its input and then what the sigmoid made, which is dropped.
+# The net saves its input and then the sigmoid's output, which is dropped.
 PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20, "values": [{"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
         "groups": [[["aten::addmm", 0], ["aten::add", 0], ["aten::sigmoid", 0]]]}
 moved = []

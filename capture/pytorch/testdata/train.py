@@ -2,9 +2,10 @@
 
 usage: train.py SCENARIO[@STEPS][,SCENARIO...]
 
-For each scenario: every loss in hexadecimal, a digest of all parameters, gradients and buffers, and the bytes of its own tensors. Where GATE names a
-folder, each scenario says "at NAME" at its fourth step and waits for a file of that name, so that a test can ask for something first. As long
-as there is a file that HOLD names, no step begins.
+For each scenario: every loss in hexadecimal, a digest of all parameters, gradients and buffers, and the bytes
+of its own tensors. If GATE names a folder, each scenario prints "at NAME" at its fourth step and waits for a
+file of that name, so that a test can ask for something first. While the file named by HOLD exists, no step
+begins.
 """
 import gc
 import hashlib
@@ -22,7 +23,7 @@ HOLD = os.environ.get("HOLD", "")
 
 
 def write(*words):
-    """A line in one piece, since several processes write to one file."""
+    """Writes a line in one piece, since several processes write to one file."""
     sys.stdout.flush()
     os.write(1, (" ".join(words) + "\n").encode())
 
@@ -42,7 +43,7 @@ def gate(name, step):
 
 
 def unique(tensors):
-    """The bytes of the storages of tensors, each once."""
+    """The bytes of the tensors' storages, each counted once."""
     found = {}
     for t in tensors:
         t = getattr(t, "_local_tensor", t)
@@ -60,7 +61,7 @@ def say(name, losses, optimizers, model=None, batch=None, buffers=()):
     state += [t for v in state if isinstance(v, list) for t in v]
     state = [t for t in state if isinstance(t, torch.Tensor)]
     digest = hashlib.sha256()
-    for t in params + grads + list(buffers):  # running statistics teach nothing while one trains, and are learnt all the same
+    for t in params + grads + list(buffers):  # running statistics do not affect training, but are learnt too
         digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     truth = {"name": name, "parameters": unique(params), "gradients": unique(grads), "optimizer_state": unique(state)}
     if model is not None:
@@ -72,7 +73,8 @@ def say(name, losses, optimizers, model=None, batch=None, buffers=()):
 
 
 def saved(model, batch, params):
-    """The bytes that autograd keeps for backward, by its own word: storages that its hooks see, parameters, buffers and the batch left out."""
+    """The bytes that autograd keeps for backward, as its hooks report them: storages other than those of
+    parameters, buffers and the batch."""
     own = {t.untyped_storage()._cdata for t in list(params) + list(model.buffers()) + list(batch)}
     seen, keep = {}, []
 
@@ -224,7 +226,7 @@ def closure(name, optimizer=None, truth=True):
 
 
 def lbfgs(name):
-    """Has the closure called several times in a step."""
+    """Its optimizer calls the closure several times in a step."""
     closure(name, lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2, history_size=2), truth=False)
 
 
@@ -270,7 +272,8 @@ def loader(name):
 
 
 def arrays(name):
-    """Data that comes without an op, from numpy and from lists; a network and a criterion that are modules of their own; a table that was there before."""
+    """Data that comes without an op, from numpy and from lists; a network and a criterion that are separate
+    modules; a table that was there before."""
     import numpy
 
     r = numpy.random.RandomState(0)
@@ -289,7 +292,8 @@ def arrays(name):
 
 
 def leaks(name):
-    """Keeps what the network made of every batch, beside what it adds each step and what it keeps once."""
+    """Leaks a copy of the network's output of every batch; all else it keeps is made once or replaced each
+    step."""
     net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
     optimizer, kept, last, losses = torch.optim.Adam(net.parameters()), [], None, []
     for step in range(STEPS):
@@ -337,13 +341,14 @@ def compiled(name, backend="eager"):
 
 
 def inductor(name):
-    """Compiled to code of its own, which needs a C++ compiler."""
+    """Compiled to native code, which needs a C++ compiler."""
     net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Linear(256, 256))
     loop(name, torch.compile(Loss(net)), lambda: (torch.randn(128, 256), torch.randint(0, 256, (128,))), truth=False)
 
 
 def graphs(name):
-    """Replays what stands in for a CUDA graph in each step, and says at the end whether it is still the program's own."""
+    """Replays a stand-in for a CUDA graph in each step, and prints at the end whether replay is still the
+    program's own."""
 
     class Graph(object):
         def replay(self):
@@ -368,7 +373,7 @@ def graphs(name):
 
 
 def moded(name):
-    """Trains inside of a dispatch mode of its own."""
+    """Trains inside a dispatch mode of its own."""
     from torch.utils.flop_counter import FlopCounterMode
 
     with FlopCounterMode(display=False) as counter:
@@ -378,7 +383,7 @@ def moded(name):
 
 
 def functional(name):
-    """Takes gradients by torch.func beside backward()."""
+    """Takes gradients with torch.func as well as with backward()."""
     net = torch.nn.Linear(16, 1)
 
     class Net(torch.nn.Module):
@@ -393,7 +398,7 @@ def functional(name):
 
 
 def raises(name):
-    """An exception in the middle of a step, and no one to catch it."""
+    """Raises an exception in the middle of a step, and nothing catches it."""
     model = torch.nn.Linear(16, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for step in range(STEPS):
@@ -425,7 +430,7 @@ def interrupted(name):
 
 
 def forks(name):
-    """A child of fork trains beside its parent."""
+    """A forked child trains while its parent does."""
     pid = os.fork()
     if pid == 0:
         torch.manual_seed(5)
@@ -437,13 +442,13 @@ def forks(name):
 
 
 def ranks(name, wraps=("ddp", "fsdp")):
-    """Two processes of gloo."""
+    """Two processes with gloo."""
     import socket
 
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    os.environ["STEPS"] = str(STEPS)  # they are processes of their own
+    os.environ["STEPS"] = str(STEPS)  # for the processes that are spawned
     torch.multiprocessing.spawn(rank, (wraps, port), nprocs=2)
 
 
@@ -452,7 +457,9 @@ def rank(k, wraps, port):
     torch.distributed.init_process_group("gloo", "tcp://127.0.0.1:%d" % port, rank=k, world_size=2)
     for wrap in wraps:
         wrapped(k, wrap)
-    gc.collect()  # a wrapped model holds its group in a cycle, and threads of a group that outlives the interpreter now and then abort the process
+    # A wrapped model keeps its group in a cycle, and if a group outlives the interpreter, its threads may
+    # abort the process.
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 
@@ -491,5 +498,5 @@ if __name__ == "__main__":
         try:
             globals()[scenario.partition("@")[0]](scenario)
         except ValueError:
-            if scenario is chosen[-1]:  # nobody catches what the last one raises
+            if scenario is chosen[-1]:  # nothing catches what the last one raises
                 raise

@@ -1,4 +1,5 @@
-"""See that attention which drops no weight, on a GPU, runs again under a plan and is not taken for something that differs: it returns a seed and an offset that it never writes.
+"""Check that a plan can recompute attention without dropout on a GPU, and does not report it as different: it
+returns a seed and an offset that it never writes.
 
 usage: unwritten.py AGENT.PY
 """
@@ -26,7 +27,7 @@ class Net(torch.nn.Module):
 
 
 class Returned(TorchDispatchMode):
-    """What attention returned, by name."""
+    """What attention returns, by name."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
@@ -37,7 +38,7 @@ class Returned(TorchDispatchMode):
 
 
 def litter(value):
-    """Leave blocks of the smallest size behind that hold a value."""
+    """Leave free blocks of the smallest size that contain a value."""
     blocks = [torch.full((64,), value, device="cuda") for _ in range(64)]
     del blocks
 

@@ -1,9 +1,11 @@
-"""Carry plans out on a GPU, and compare what is learnt with training without: to the bit, parameters, gradients, buffers, optimizer state and losses.
+"""Carry out plans on a GPU, and compare what is learnt with training without them, to the bit: parameters,
+gradients, buffers, optimizer state and losses.
 
 usage: waits.py AGENT.py [AGENT.py ...]
 
-Prints a line for each agent: its file, and the scenarios in which it learnt something else or failed. A wait that is missing among an agent's streams has to show
-on a stand-in GPU that does its work in another order than it was given.
+Prints a line for each agent: its file, and the scenarios in which it learnt something different or failed. If
+a wait between an agent's streams is missing, a stand-in GPU that does work in another order than given must
+show it.
 """
 import contextlib
 import hashlib
@@ -15,11 +17,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-BATCH, WIDTH, STEPS = 64, 64, 4  # so that gradients of weights and activations are of one size, and take each other's memory
+# So that gradients of weights and activations have the same size and reuse each other's memory.
+BATCH, WIDTH, STEPS = 64, 64, 4
 
 
 class Net(nn.Module):
-    """Layers whose saved tensors are worth moving, running statistics, and a branch on a stream of its own where there is one."""
+    """Layers whose saved tensors are worth moving, running statistics, and, if asked for, a branch on a
+    stream of its own."""
 
     def __init__(self, side):
         super().__init__()
@@ -41,7 +45,7 @@ class Net(nn.Module):
             self.side.wait_stream(main)
             with torch.cuda.stream(self.side):
                 other.record_stream(self.side)
-                self.shift.mul_(1.25)  # of which something may still have to be made again
+                self.shift.mul_(1.25)  # something may still have to be recomputed from it
                 other = torch.tanh(torch.sigmoid(self.branch(other)))
                 other = other * torch.sigmoid(other)
             main.wait_stream(self.side)
@@ -53,7 +57,8 @@ class Net(nn.Module):
 
 
 class Apart(nn.Module):
-    """The last to read a tensor is an op of another stream, and behind it in the backward pass stand ops that do not wait for that one."""
+    """The last op to read a tensor is on another stream, and later ops of the backward pass do not wait for
+    it."""
 
     def __init__(self, side):
         super().__init__()
@@ -62,7 +67,7 @@ class Apart(nn.Module):
 
     def forward(self, x):
         v, main = self.first(x), torch.cuda.current_stream()
-        early = (v.detach() * self.head).sum()  # a graph of its own, gone through first
+        early = (v.detach() * self.head).sum()  # a separate graph, whose backward pass runs first
         late = sum(layer(x) for layer in self.layers)
         self.side.wait_stream(main)
         with torch.cuda.stream(self.side):
@@ -82,7 +87,7 @@ def loss_of(net, x, losses):
 
 
 class Watch(object):
-    """What an iteration saves and loads, in order, and by which op each storage was made."""
+    """What an iteration saves and loads, in order, and which op made each storage."""
 
     def __init__(self):
         self.saves, self.loads, self.made, self.sums, self.seen = [], [], {}, {}, {}
@@ -96,7 +101,7 @@ class Watch(object):
 
 
 class Ops(TorchDispatchMode):
-    """Numbers the ops of forward passes by name, as a plan does."""
+    """Numbers the forward ops of each name, as a plan does."""
 
     def __init__(self, watch):
         super().__init__()
@@ -115,7 +120,8 @@ class Ops(TorchDispatchMode):
 
 
 def plan_of(space, kind, side, drops):
-    """A plan in which what is saved leaves as soon as it can and comes back two loads ahead, or is dropped where that is asked for and one op makes it."""
+    """A plan in which saved tensors leave as soon as they can and come back two loads ahead, or, if asked
+    for, are dropped where one op makes them."""
     torch.manual_seed(3)
     net, watch = kind(side).cuda(), Watch()
     carrier = space["Carrier"](torch, {})
@@ -161,7 +167,7 @@ def learn(space, plan, scenario, kind, side):
     carriers = []
     try:
         return train(space, plan, scenario, kind, side, carriers)
-    finally:  # or what a broken agent leaves behind would train with the next one
+    finally:  # otherwise what a broken agent leaves behind would affect the next one
         for carrier in carriers:
             carrier.remove()
 
@@ -174,18 +180,21 @@ def train(space, plan, scenario, kind, side, carriers):
     carrier, loading, losses, moved, kept = None, torch.cuda.Stream(), [], [0, 0, 0, 0], None
     for step in range(STEPS):
         optimizer.zero_grad()
-        with torch.cuda.stream(loading):  # the batch comes on a stream of the program's own
+        with torch.cuda.stream(loading):  # the batch arrives on one of the program's own streams
             x = data[step % 2].to("cuda", non_blocking=True)
         torch.cuda.current_stream().wait_stream(loading)
         x.record_stream(torch.cuda.current_stream())
         before, kept = kept, None
-        if scenario == "kept" and step % 2 == 1:  # this graph is gone through in the next step, when its plan has gone; its weights are not learnt, so that it can be
+        # Its backward pass runs in the next step, after its plan has ended; its weights are frozen to allow
+        # that.
+        if scenario == "kept" and step % 2 == 1:
             kept = loss_of(frozen, x, losses)
         loss = loss_of(net, x, losses)
-        if scenario == "part":  # of the graph only a part is gone through, and what was fetched for the rest goes unused
+        if scenario == "part":  # only part of the graph is used, and what was fetched for the rest is not
             first, = torch.autograd.grad(loss, [net.head.weight], retain_graph=True)
             del loss
-            churn = [torch.full((BATCH, WIDTH), float(k), device="cuda") for k in range(12)]  # takes the memory that was given back
+            # Reuses the memory that was given back.
+            churn = [torch.full((BATCH, WIDTH), float(k), device="cuda") for k in range(12)]
             loss = loss_of(net, x, losses)
             losses += churn + [first]
         if before is not None:

@@ -1,8 +1,9 @@
-"""A description of steps on a GPU holds all that the allocator holds: its peak is the allocator's own, to the byte.
+"""Check that a description of steps on a GPU accounts for all memory: its peak is the allocator's own, to the
+byte.
 
 usage: within.py AGENT.py
 
-Prints the steps' peak, and for each op that takes memory of its own what that is.
+Prints the steps' peak, and the memory that ops take for themselves.
 """
 import json
 import sys
@@ -31,7 +32,7 @@ def requested(which):
 
 
 def describe(step, optimizer, steps):
-    """The lines of a window of so many steps, and the most that the allocator held meanwhile."""
+    """The lines of a window of so many steps, and the most that the allocator held during it."""
     window = space["Ops"](torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](), [optimizer], fail)
     torch.cuda.reset_peak_memory_stats()
     assert not window.begin()
@@ -51,7 +52,7 @@ def fail(error):
 
 
 def peak_of(lines):
-    """The most that is alive on the GPU by the lines' own word."""
+    """The most memory in use on the GPU according to the lines."""
     now = peak = 0
     size = {}
     for line in lines[1:]:
@@ -66,7 +67,7 @@ def peak_of(lines):
 
 def main():
     torch.manual_seed(0)
-    unused = torch.empty(12345, device="cuda")  # held, and touched by nothing
+    unused = torch.empty(12345, device="cuda")  # kept, but never touched
     for name in ("tf32", "bf16"):
         net = Net().cuda()
         optimizer = torch.optim.AdamW(net.parameters())
@@ -75,7 +76,7 @@ def main():
         def step():
             optimizer.zero_grad()
             with torch.autocast("cuda", dtype=torch.bfloat16, enabled=name == "bf16"):
-                kept["logits"] = logits = net(tokens)  # until the next step has its own
+                kept["logits"] = logits = net(tokens)  # until the next step replaces it
                 loss = F.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
             loss.backward()
             optimizer.step()

@@ -1,5 +1,5 @@
-# A program to be attached to. It works until state["stop"] is set from outside, checks all the while that it works right, and prints
-# what it found as JSON. The first argument names what its main thread does.
+# A program to attach to. It works until state["stop"] is set from outside, keeps checking that its results
+# are right, and prints what it found as JSON. The first argument says what its main thread does.
 import ctypes, json, math, os, select, signal, sys, threading, time, zlib
 
 state = {"n": 0, "stop": False, "threads": []}
@@ -203,7 +203,7 @@ def mode_faulthandler():
     mode_compute()
 
 
-def mode_seccomp():  # a filter that kills whoever makes a system call that does not exist
+def mode_seccomp():  # a filter that kills the process if it makes a system call that does not exist
     class Filter(ctypes.Structure):
         _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint)]
 
