@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 
@@ -285,11 +286,26 @@ func (c *faultCase) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 	return ids
 }
 
-// keepsLoss reports whether anything that a loss allocated is still there.
+// keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function whose
+// name or file says that it is one.
 func (c *faultCase) keepsLoss() bool {
+	places := c.d.Timeline().Places()
 	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
-		return c.kinds.Of(c.d.Origin(id)).Has(frames.KindLoss)
+		s := c.d.Origin(id)
+		if c.kinds.Of(s).Has(frames.KindLoss) {
+			return true
+		}
+		return s >= 0 && slices.ContainsFunc(places.Stacks.At(s), func(f traces.FrameID) bool {
+			fn, file, _ := places.FrameText(f)
+			return c.kinds.Frames[f].Has(frames.KindPython) && (namesLoss(fn) || namesLoss(path.Base(file)))
+		})
 	})
+}
+
+// namesLoss reports whether a function's or file's name says that it computes a loss.
+func namesLoss(name string) bool {
+	name = strings.ToLower(name)
+	return strings.Contains(name, "loss") || strings.Contains(name, "criterion")
 }
 
 // nextCall ends what calls of the model left when the call after each begins.

@@ -17,7 +17,8 @@ import (
 // blocks are there) and one that keeps the last few (only late ones'); both lack blocks of some third of
 // the steps. Blocks of a backward that stay are graphs kept by create_graph=True, if backward() makes them: a
 // gradient that torch.autograd.grad returns is nobody's .grad, so that only a value that is kept holds its
-// graph. Several blocks a step are a graph; one block a step is a result that a list keeps.
+// graph. Several blocks a step are a graph; one block a step is a result that a list keeps. Where weights stay,
+// whole models do, and their gradients with them.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4
@@ -96,12 +97,15 @@ func growthFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
-	var backward int64
+	var backward, weights int64
 	inModel := false
 	for _, id := range ids {
 		k := c.kinds.Of(c.d.Origin(id))
 		if k.Has(frames.KindBackwardPass) || c.d.Origin(id) == traces.NoStack {
 			backward += c.d.Allocs.Rounded[id]
+		}
+		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
+			weights += c.d.Allocs.Rounded[id]
 		}
 		inModel = inModel || k.Has(frames.KindModuleCall)
 	}
@@ -112,6 +116,8 @@ func growthFault(c *faultCase) (fault, bool) {
 	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +
 		"tensors after .detach()."
 	switch {
+	case 4*weights >= bytes:
+		why = "each step makes weights, and they stay with their gradients"
 	case 4*backward >= bytes && c.gradOnly():
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +

@@ -44,8 +44,8 @@ func requestFault(c *faultCase) (fault, bool) {
 }
 
 // One function that works on too much at once. The pattern: the function of the user's that asked, outside of
-// the model, holds a few large blocks; with what it asked for they are most of the memory, and far larger than
-// what the model makes. What looks like it: weights that a function makes by hand, which only its name
+// the model, holds a few large blocks; with what it asked for they are most of the memory, and far larger
+// than what the model makes. What looks like it: weights that a function makes by hand, which only its name
 // tells; a data set, which is data's fault where the model runs on parts of it; a batch that is too large,
 // from which the model makes blocks of its size.
 

@@ -30,7 +30,7 @@ var explains = map[string][]string{
 	"exception_keeps":   {"one_backward_for_many", "eval_with_grad", "hook_keeps", "kept_graph", "leak"},
 	"kv_cache":          {"collected_outputs", "sequence_growth", "leak"},
 	"checkpoint_saving": {"leak"},
-	"model_copy":        {"leak", "weights_too_large"},
+	"model_copy":        {"leak", "weights_too_large", "frozen_gradients"},
 	"padding":           {"sequence_growth"},
 	"expert_imbalance":  {"sequence_growth"},
 	"cublas_workspaces": {"leak"},
