@@ -40,8 +40,14 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	}
 	var b strings.Builder
 	b.WriteString(c.largestBatch(u))
-	fmt.Fprintf(&b, "To fit in %s, the fastest is %s: %s%s", u.Bytes(c.Budget), best.Info.Name, u.Bytes(best.Measurement.Footprint), c.stepClause(best.Overhead))
-	b.WriteString(c.eagerClause(&best, u))
+	can, ideal := "", best
+	eager, ok := c.Fastest(plan.TorchEager, c.firstTarget())
+	if ok && best.Executor == plan.Ideal && len(best.Plan.Absences) > 0 {
+		can, best = " that PyTorch can run today", eager
+	}
+	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s%s", u.Bytes(c.Budget), can, best.Info.Name,
+		u.Bytes(best.Measurement.Footprint), c.stepClause(best.Overhead))
+	b.WriteString(c.executorClause(&best, &ideal, u))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
 	}
@@ -89,19 +95,26 @@ func (r *Result) batch() string {
 	return fmt.Sprint(r.MaxBatch)
 }
 
-// eagerClause ends the sentence about the best result with the plan that PyTorch can run today instead.
-func (c *Comparison) eagerClause(best *Result, u timeline.Units) string {
+// executorClause ends the sentence about the best result with who can carry it out, and with what the ideal
+// executor, which can move any buffer at any moment, would make of it.
+func (c *Comparison) executorClause(best, ideal *Result, u timeline.Units) string {
 	if len(best.Plan.Absences) == 0 {
 		return "."
 	}
-	if best.Executor == plan.TorchEager {
+	if best.Executor == plan.TorchEager && ideal.Executor == plan.TorchEager {
 		return ", runnable in PyTorch today."
 	}
-	if eager, ok := c.Fastest(plan.TorchEager, c.firstTarget()); ok {
-		if !c.Problem.HasTimes {
-			return fmt.Sprintf(" (runnable in PyTorch today: %s).", eager.Info.Name)
+	if best.Executor == plan.TorchEager {
+		x, y := &best.Measurement, &ideal.Measurement
+		if x.Footprint == y.Footprint && x.StepTime == y.StepTime {
+			return "."
 		}
-		return fmt.Sprintf(" (runnable in PyTorch today: %s, %s).", Percent(eager.Overhead), eager.Info.Name)
+		s := fmt.Sprintf(" (if any buffer could be moved at any moment: %s by %s", u.Bytes(y.Footprint),
+			ideal.Info.Name)
+		if c.Problem.HasTimes {
+			s += ", " + Percent(ideal.Overhead)
+		}
+		return s + ")."
 	}
 	if least := c.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
 		return fmt.Sprintf(". As PyTorch runs plans today none fits, the least being %s, by %s.", u.Bytes(least.Measurement.Footprint), least.Info.Name)

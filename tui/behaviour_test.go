@@ -29,9 +29,9 @@ func open120(t *testing.T, keys ...string) *driver {
 func TestAFilterAppliesInEveryView(t *testing.T) {
 	d := open120(t, "/")
 	d.typeText("cat:gradient")
-	d.wants("filter / cat:gradient", "12 blocks")
+	d.wants("search / cat:gradient", "12 blocks")
 	d.press("enter")
-	d.wants("filter cat:gradient (12)")
+	d.wants("search cat:gradient (12)")
 	for i := range 3 {
 		d.press("n")
 		s := d.m.State()

@@ -11,15 +11,28 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// keysDialog lists every key that does something now, starting with those of the view in front.
+// keysDialog lists every key that does something now, by what one wants to do: another view, what the view in
+// front does, and the rest.
 func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
-	entries := viewEntries(v, own)
-	for i := range actions {
-		entries = append(entries, actions[i].entry())
+	entries := actions.entries(groupView)
+	entries = append(entries, viewEntries(v, own)...)
+	for _, group := range []string{groupMove, groupLook, groupFind, groupShare, groupApp} {
+		entries = append(entries, actions.entries(group)...)
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
 	l.Footer = "mouse: click selects, wheel zooms, drag pans; M turns it off"
 	return l
+}
+
+// entries are the actions of a group that do something now.
+func (k keymap) entries(group string) []dialog.Entry {
+	var entries []dialog.Entry
+	for i := range k {
+		if k[i].group == group && k[i].enabled() {
+			entries = append(entries, k[i].entry())
+		}
+	}
+	return entries
 }
 
 // viewEntries are what a view binds.
@@ -28,7 +41,8 @@ func viewEntries(v leaf.View, own []key.Binding) []dialog.Entry {
 	for _, b := range own {
 		if keys := b.Keys(); b.Enabled() && len(keys) > 0 {
 			entries = append(entries, dialog.Entry{
-				Group: v.Name(), Title: b.Help().Desc, Key: b.Help().Key, Msg: leaf.KeyMsg{Key: keys[0]},
+				Group: "In this view", Title: b.Help().Desc, Key: b.Help().Key,
+				Msg: leaf.KeyMsg{Key: keys[0]},
 			})
 		}
 	}
@@ -40,26 +54,29 @@ func (a *action) entry() dialog.Entry {
 	return dialog.Entry{Group: a.group, Title: help.Desc, Key: help.Key, Off: !a.enabled(), Msg: runMsg{a.name}}
 }
 
-// palette lists everything that can be done by name: views, keys, devices, themes, exports.
+// palette lists what can be done by name: what keys do not reach at once (exports, devices, files, themes)
+// before what they do.
 func palette(m *Model) *dialog.List {
 	idle, s := m.loader.idle(), &m.state
-	entries := viewEntries(m.tabs.view(), m.tabs.bindings(s, idle))
-	for i := range m.actions {
-		if a := &m.actions[i]; a.name != "palette" && a.enabled() {
-			entries = append(entries, a.entry())
-		}
-	}
+	var entries []dialog.Entry
 	if m.ready() {
+		entries = append(entries, m.share.entries(s, m.shot())...)
 		entries = append(entries, deviceEntries(s)...)
 	}
 	if idle {
 		entries = append(entries, fileEntries(s)...)
 	}
+	entries = append(entries, m.actions.entries(groupView)...)
+	entries = append(entries, viewEntries(m.tabs.view(), m.tabs.bindings(s, idle))...)
+	for _, group := range []string{groupFind, groupShare, groupLook, groupMove, groupApp} {
+		for _, e := range m.actions.entries(group) {
+			if e.Msg != (runMsg{"palette"}) {
+				entries = append(entries, e)
+			}
+		}
+	}
 	if m.screen.hasColors() {
 		entries = append(entries, themeEntries()...)
-	}
-	if m.ready() {
-		entries = append(entries, m.share.entries(s, m.shot())...)
 	}
 	return dialog.NewList("What next?", "type a few letters", entries)
 }

@@ -87,7 +87,7 @@ func (x *sharing) update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 // exports lists what can be written to a file.
 func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
 	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
-	l.Footer = "files are written to the current folder"
+	l.Footer = "written to the current folder, as " + exportBase(s.Timeline) + " with the ending at the right"
 	return l
 }
 
@@ -97,7 +97,7 @@ func (x *sharing) entries(s *leaf.State, screen shot) []dialog.Entry {
 	job := func(name, ext string, write func(ctx context.Context, w io.Writer) error) dialog.Entry {
 		path := base + ext
 		return dialog.Entry{
-			Group: "Export", Title: name, Detail: path,
+			Group: "Export", Title: name, Detail: ext,
 			Msg: saveMsg{exportJob{name: name, path: path, write: write}},
 		}
 	}

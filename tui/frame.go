@@ -228,7 +228,10 @@ func drawStatus(s *leaf.State, c *canvas.Canvas, v leaf.View, shows bool, watche
 	}
 	right := ""
 	if s.QueryText != "" {
-		right = "filter " + s.QueryText
+		right = "search " + s.QueryText
+		if filters(v) {
+			right = "filter " + s.QueryText
+		}
 		if n, ok := found.count(s.QueryText); ok {
 			right += " (" + n + ")"
 		}
@@ -297,21 +300,28 @@ func (l *hintList) add(b key.Binding, msg any) {
 	l.room -= need
 }
 
-// hints returns the hints that fit in w cells: the view's own, then the root's most useful ones.
+// hints returns the hints that fit in w cells: the view's own, then the root's most useful ones. Whatever the
+// view has, there is room for those that always stay.
 func (k keymap) hints(s *leaf.State, v leaf.View, own []key.Binding, idle bool, w int) []hint {
-	list := hintList{room: w}
+	add := func(list *hintList, names []string) {
+		for _, name := range names {
+			if a := k.named(name); a != nil && a.enabled() && !shadowed(v, s, a, own) {
+				list.add(shortHint(a, v), runMsg{name})
+			}
+		}
+	}
+	last := hintList{room: w}
+	add(&last, stayingHints)
+	list := hintList{room: last.room}
 	first := min(len(own), 5)
 	for _, b := range own[:first] {
 		list.add(b, nil)
 	}
-	for _, name := range hintNames {
-		if a := k.named(name); a != nil && a.enabled() && !shadowed(v, s, a, own) {
-			list.add(shortHint(a), runMsg{name})
-		}
-	}
+	add(&list, hintNames)
 	for _, b := range own[first:] {
 		list.add(b, nil)
 	}
+	list.hints = append(list.hints, last.hints...)
 	if !idle {
 		list.add(bind("q", "quit", "q"), runMsg{"quit"})
 	}
@@ -356,14 +366,20 @@ func shadowed(v leaf.View, s *leaf.State, a *action, own []key.Binding) bool {
 	return false
 }
 
+// filters reports whether a view shows only the blocks that match, instead of being searched for them.
+func filters(v leaf.View) bool { return v != nil && v.ID() == leaf.Allocations }
+
 // shortHint is an action's binding with the words that fit the bottom line.
-func shortHint(a *action) key.Binding {
+func shortHint(a *action, v leaf.View) key.Binding {
 	words := map[string][2]string{
 		"peak": {"p", "peak"}, "zoom in": {"+−", "zoom"}, "next iteration": {"[ ]", "iteration"},
 		"filter": {"/", "filter"},
 		"mark":   {"c", "mark"}, "compare": {"d", "compare"}, "back": {"esc", "back"}, "next match": {"n N", "match"},
 		"follow": {"o", "source"}, "follow job": {"F", "follow, hold"}, "rank": {"w", "rank"},
 		"export": {"e", "export"}, "device": {"D", "device"}, "file": {"w", "file"}, "palette": {":", "more"},
+	}
+	if !filters(v) {
+		words["filter"] = [2]string{"/", "search"}
 	}
 	b := a.binding
 	if w, ok := words[a.name]; ok {

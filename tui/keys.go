@@ -33,11 +33,11 @@ func bind(help, desc string, keys ...string) key.Binding {
 
 // The headings of help, in order.
 const (
+	groupView  = "Go to"
 	groupMove  = "Move in time"
-	groupLook  = "Look"
-	groupFind  = "Find"
-	groupShare = "Share"
-	groupView  = "Views"
+	groupLook  = "Zoom, compare"
+	groupFind  = "Find blocks"
+	groupShare = "Take along"
 	groupApp   = "gmemtop"
 )
 
@@ -174,19 +174,20 @@ func newKeymap(m *Model) keymap {
 		},
 
 		{
-			name: "filter", group: groupFind, first: true, binding: bind("/", "filter blocks", "/"),
-			can: ready, do: open(func() dialog.Dialog { return m.filter.prompt() }),
+			name: "filter", group: groupFind, first: true,
+			binding: bind("/", "search blocks; Allocations lists them", "/"),
+			can:     ready, do: open(func() dialog.Dialog { return m.filter.prompt() }),
 		},
 		{
-			name: "next match", group: groupFind, binding: bind("n", "next block of the filter", "n"),
+			name: "next match", group: groupFind, binding: bind("n", "next block found", "n"),
 			can: hasFilter, do: match(1),
 		},
 		{
-			name: "previous match", group: groupFind, binding: bind("N", "previous block of the filter", "N"),
+			name: "previous match", group: groupFind, binding: bind("N", "previous block found", "N"),
 			can: hasFilter, do: match(-1),
 		},
 		{
-			name: "back", group: groupFind, binding: bind("esc", "back: selection, filter, mark, zoom", "esc"),
+			name: "back", group: groupFind, binding: bind("esc", "back: selection, mark, zoom", "esc"),
 			can: when(func() bool { return at.narrowed() || m.filter.QueryText != "" }),
 			do: func() tea.Cmd {
 				back(at, &m.filter)
@@ -353,5 +354,8 @@ func keyPress(name string) tea.KeyPressMsg {
 // hintNames are the root's actions that follow the view's own in the bottom line, most useful first.
 var hintNames = []string{
 	"follow job", "rank", "peak", "zoom in", "next iteration", "filter", "mark", "compare", "back",
-	"next match", "follow", "export", "device", "file", "palette",
+	"next match", "follow", "device", "file",
 }
+
+// stayingHints are those that the bottom line has in every view.
+var stayingHints = []string{"export", "palette"}

@@ -162,8 +162,8 @@ func TestEveryHintIsClickable(t *testing.T) {
 	d.click(": more")
 	d.wants("What next?")
 	d.press("esc")
-	d.click("/ filter")
-	d.wants("filter /")
+	d.click("/ search")
+	d.wants("search /")
 }
 
 func TestOneCursorAndOneSelectionInAllViews(t *testing.T) {
@@ -200,6 +200,18 @@ func TestEscUndoesOneThingAtATime(t *testing.T) {
 		}
 		if lost != 1 {
 			t.Errorf("esc on %s undid %d things: %v to %v", left, lost, had, has)
+		}
+	}
+}
+
+func TestEveryViewHintsAtExportAndPaletteAt80Columns(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0))}, 80, 24)
+	for _, v := range d.m.tabs.views {
+		d.press(string(rune(v.ID())))
+		lines := strings.Split(strings.TrimRight(d.screen(), "\n"), "\n")
+		last := lines[len(lines)-1]
+		if !strings.Contains(last, "e export  : more") || !strings.Contains(last, "? help") {
+			t.Errorf("%s: %s", v.Name(), last)
 		}
 	}
 }

@@ -203,7 +203,7 @@ func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
 	d.press("9")
 	d.wants("has nothing to show", "e export", ": more", "? help")
 	lines := strings.Split(strings.TrimRight(d.screen(), "\n"), "\n")
-	for _, hint := range []string{"p peak", "+− zoom", "[ ] iteration", "/ filter", "c mark"} {
+	for _, hint := range []string{"p peak", "+− zoom", "[ ] iteration", "/ search", "c mark"} {
 		if last := lines[len(lines)-1]; strings.Contains(last, hint) {
 			t.Errorf("the key %q does nothing there: %s", hint, last)
 		}

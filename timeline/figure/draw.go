@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -184,7 +185,13 @@ func (c *Chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
 	if x > f.x+f.w*0.7 {
 		st.anchor, dx = anchorEnd, -9
 	}
-	cv.text(x+dx, max(top-6, f.y-2), "peak "+c.units.Bytes(*c.Device.PeakAllocated), st)
+	label, at := "peak "+c.units.Bytes(*c.Device.PeakAllocated), max(top-6, f.y-2)
+	left, wide := x+dx, float64(len(label))*letter*st.size
+	if st.anchor == anchorEnd {
+		left -= wide
+	}
+	cv.fill(left, at-11, wide, 14, p.paper) // no line of the grid runs through it
+	cv.text(x+dx, at, label, st)
 }
 
 // panel draws the peak's breakdown beside the chart: categories, then call sites.
@@ -210,6 +217,12 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 		}
 		y += 26
 	}
+	for _, cat := range c.elsewhere() {
+		cv.area([]point{{f.x, y - 10}, {f.x + 12, y - 10}, {f.x + 12, y + 1}, {f.x, y + 1}}, cat)
+		cv.text(f.x+20, y, cat.String(), textStyle{12, false, anchorStart, p.ink})
+		cv.text(f.x+f.w, y, "not at the peak", textStyle{12, false, anchorEnd, p.faint})
+		y += 20
+	}
 	y += 12
 	cv.text(f.x, y, "Largest call sites", textStyle{14, true, anchorStart, p.ink})
 	y += 22
@@ -222,6 +235,21 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 		cv.text(f.x, y+15, clipLeft(row.Site, f.w, 11), textStyle{11, false, anchorStart, p.faint})
 		y += 36
 	}
+}
+
+// elsewhere returns the categories that the chart draws and that hold nothing at the peak.
+func (c *Chart) elsewhere() []timeline.Category {
+	var list []timeline.Category
+	for _, cat := range c.Order {
+		atPeak := slices.ContainsFunc(c.Device.Peak.ByCategory, func(row report.CategoryRow) bool {
+			return categoryOf(row.Name) == cat
+		})
+		drawn := slices.ContainsFunc(c.Columns, func(col Column) bool { return col.By[cat] > 0 })
+		if drawn && !atPeak {
+			list = append(list, cat)
+		}
+	}
+	return list
 }
 
 // ticks returns at most ten round values from 0, in the unit of the labels.
@@ -263,9 +291,12 @@ func roundSteps(from, to int64, n int) []int64 {
 	return out
 }
 
+// letter is the width of a letter by its size, in a wide typeface.
+const letter = 0.6
+
 // clip cuts s to about width pixels of text of the given size.
 func clip(s string, width, size float64) string {
-	n := int(width / (size * 0.53))
+	n := int(width / (size * letter))
 	if r := []rune(s); len(r) > n {
 		return string(r[:max(n-1, 0)]) + "…"
 	}
@@ -274,7 +305,7 @@ func clip(s string, width, size float64) string {
 
 // clipLeft cuts the beginning and keeps the end of a path.
 func clipLeft(s string, width, size float64) string {
-	n := int(width / (size * 0.53))
+	n := int(width / (size * letter))
 	if r := []rune(s); len(r) > n {
 		return "…" + string(r[len(r)-max(n-1, 0):])
 	}

@@ -165,7 +165,7 @@ func TestAFilterIsExplainedAsYouType(t *testing.T) {
 	if got := typed(s, "b>1"); !slices.Equal(got, want) {
 		t.Errorf("said %v, want %v", got, want)
 	}
-	if got := screen(s); !strings.Contains(got, "filter / ab>1  note on ab>1") {
+	if got := screen(s); !strings.Contains(got, "search / ab>1  note on ab>1") {
 		t.Errorf("the note is not next to the text:\n%s", got)
 	}
 	if got := press(s, "backspace", "enter"); got != nil || s.Len() != 1 || !strings.Contains(screen(s), "> needs a size") {

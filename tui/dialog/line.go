@@ -131,7 +131,7 @@ type Filter struct {
 // NewFilter returns the dialog with the current filter. Note returns a note of at most w cells to show beside
 // a valid text.
 func NewFilter(text string, parse func(text string) error, note func(text string, w int) string) *Filter {
-	return &Filter{line: line{"filter /", newInput(text)}, before: text, parse: parse, note: note}
+	return &Filter{line: line{"search /", newInput(text)}, before: text, parse: parse, note: note}
 }
 
 // Hints implements Dialog.

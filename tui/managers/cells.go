@@ -103,10 +103,10 @@ func (x *sheet) cell(i, col int) table.Cell {
 	case colName:
 		text := m.Info.Name
 		// The executor's is the first column to go where there is little room.
-		if _, _, there := x.table.ColumnAt(colExecutor); r.of != plan.Ideal && !there {
-			text += " eager"
+		if _, _, there := x.table.ColumnAt(colExecutor); !r.stands && !there {
+			text += " ideal"
 		}
-		cell := table.Cell{Text: text, Lead: string(m.letter), LeadStyle: th.Series(m.series), Style: th.Text}
+		cell := table.Cell{Text: text, Lead: string(r.mark), LeadStyle: th.Series(m.series), Style: th.Text}
 		switch {
 		case !r.served:
 			cell.Style, cell.LeadStyle = th.Faint, th.Faint

@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// spot is a manager's letter in the trade-off.
+// spot is a row's mark in the trade-off.
 type spot struct {
 	x, y int
 	of   rowKey
@@ -137,7 +137,7 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	}
 	plot.High += plot.High / 16
 	for _, r := range list {
-		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: r.m.letter, Style: x.Theme.Faint}
+		curve := curves.Curve{High: stretch(r.result.shape, plot.Span), Mark: r.mark, Style: x.Theme.Faint}
 		if !r.stale && x.worth(r) > 0 {
 			curve.Style = x.Theme.Series(r.m.series)
 		}
@@ -243,8 +243,8 @@ func (x *picture) drawNoCharts(c *canvas.Canvas, at canvas.Rect) {
 	c.TextCenter(at.X, at.Y+at.H/2, at.W, x.Theme.Faint, text)
 }
 
-// drawTradeOff draws memory against step time: a letter a manager, and for the selected one a dot for every
-// budget that was asked for.
+// drawTradeOff draws memory against step time: digits for the rows of the frontier, dots for the rest, and for the
+// selected manager a small dot for every budget that was asked for.
 func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	list := x.drawn()
 	if len(list) == 0 {
@@ -292,6 +292,7 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 		}
 	}
 	beyond := ""
+	slices.SortStableFunc(list, func(a, b *row) int { return cmp.Compare(a.mark, b.mark) }) // digits first
 	for _, r := range list {
 		over := r.result.Overhead > slow
 		v.drawSpot(c, area, x, r, px(r.result.Measurement.Footprint), py(r.result.Overhead), over)
@@ -302,11 +303,14 @@ func (v *charts) drawTradeOff(c *canvas.Canvas, at canvas.Rect, x *picture) {
 	v.nameSpot(c, area, x, beyond)
 }
 
-// drawSpot writes a manager's letter; where another has the place, the next free cell beside it.
+// drawSpot draws a row's mark; where another has the place, a digit takes the next free cell beside it.
 func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *row, x, y int, beyond bool) {
 	k := r.key()
 	taken := func(x int) bool {
 		return slices.ContainsFunc(v.spots, func(o spot) bool { return o.x == x && o.y == y })
+	}
+	if taken(x) && r.mark == otherMark && k != of.chosen {
+		return
 	}
 	for d := 0; taken(x) && d < 6; d++ {
 		step := (d/2 + 1) * (1 - d%2*2)
@@ -325,14 +329,14 @@ func (v *charts) drawSpot(c *canvas.Canvas, area canvas.Rect, of *picture, r *ro
 	if k == of.chosen {
 		style = of.Theme.OnSelected(of.Theme.Strong)
 	}
-	c.Set(x, y, r.m.letter, c.Style(style))
+	c.Set(x, y, r.mark, c.Style(style))
 	if beyond && x+1 < area.X+area.W {
 		c.Set(x+1, y, '↑', c.Style(of.Theme.Faint))
 	}
 	v.spots = append(v.spots, spot{x, y, k})
 }
 
-// nameSpot writes the name of the chosen manager where it hides no letter, and how far beyond the axis it is.
+// nameSpot writes the name of the chosen manager where it hides no mark, and how far beyond the axis it is.
 func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyond string) {
 	i := slices.IndexFunc(v.spots, func(p spot) bool { return p.of == of.chosen })
 	if i < 0 {

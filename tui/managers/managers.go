@@ -309,6 +309,10 @@ func (v *View) Status(s *leaf.State) string {
 	if measured := v.measuring.status(s.Units, q, r); measured != "" {
 		return text + " · " + measured
 	}
+	if !r.stands {
+		return text + " · ideal: as if any buffer could be moved at any moment; PyTorch today runs the row " +
+			"without it"
+	}
 	text += " · " + m.Info.Summary
 	if m.Info.Reading != "" {
 		text += " · our reading: " + m.Info.Reading

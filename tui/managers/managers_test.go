@@ -411,7 +411,7 @@ func TestTheRowsAboveTheBestStayInSightUntilOneScrolls(t *testing.T) {
 		}
 		sc.Send(msg)
 		sc.Mono(120, 10+i%2)
-		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 && !strings.Contains(text, "c caching") {
+		if text := sc.Mono(120, 10+i%2); slices.Index(v.Order(), v.Chosen()) < 3 && !strings.Contains(text, "• caching") {
 			t.Errorf("with %s today's allocator is not in sight:\n%s", budget, text)
 		}
 	}

@@ -2,6 +2,7 @@ package managers
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -92,5 +93,52 @@ func TestARankingSortsByWhatOthersKnow(t *testing.T) {
 	})
 	if got := names(&k); !slices.Equal(got, []string{"swap", "swift", "caching", "re-run"}) {
 		t.Errorf("the order is %v", got)
+	}
+}
+
+func TestOnlyRowsOfTheFrontierHaveDigits(t *testing.T) {
+	on, p := some()
+	on.toggleAll()
+	k := newRanking()
+	a := &answers{by: map[string][]result{
+		"caching": came("caching", 800, 0),
+		"swap":    came("swap", 700, 0.2),
+		"swift":   came("swift", 750, 0.1),
+	}}
+	k.refresh(question{&setup{p: p}, 900}, a, on, nil)
+	marks := func() string {
+		var text []string
+		for i := range k.rows {
+			text = append(text, k.rows[i].m.Info.Name+" "+string(k.rows[i].mark))
+		}
+		slices.Sort(text)
+		return strings.Join(text, ", ")
+	}
+	if got, want := marks(), "caching 3, re-run •, swap 1, swift 2"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	a.by["swift"] = came("swift", 750, 0.2) // as slow as swap, which takes less
+	k.refresh(question{&setup{p: p}, 900}, a, on, nil)
+	if got, want := marks(), "caching 2, re-run •, swap 1, swift •"; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
+func TestWhatPyTorchCanRunComesBeforeWhatAnIdealExecutorCould(t *testing.T) {
+	on, p := some()
+	k := newRanking()
+	both := append(came("swift", 700, 0), came("swift", 750, 0.1)...)
+	for i := range both {
+		both[i].Plan = &plan.Plan{Absences: make([]plan.Absence, 1)}
+	}
+	both[1].Executor = plan.TorchEager
+	k.refresh(question{&setup{p: p}, 900}, &answers{by: map[string][]result{"swift": both}}, on, nil)
+	if want := (rowKey{2, plan.TorchEager}); k.winner != want || k.rows[0].key() != want {
+		t.Errorf("%v is the answer and %v the first row", k.winner, k.rows[0].key())
+	}
+	both[1].Fits = false
+	k.refresh(question{&setup{p: p}, 720}, &answers{by: map[string][]result{"swift": both}}, on, nil)
+	if want := (rowKey{2, plan.Ideal}); k.winner != want || k.rows[0].key() != want {
+		t.Errorf("where it does not fit, %v is the answer and %v the first row", k.winner, k.rows[0].key())
 	}
 }

@@ -1,8 +1,6 @@
 package managers
 
 import (
-	"strings"
-
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
@@ -13,43 +11,29 @@ type roster []manager
 type manager struct {
 	Manager
 	on     bool
-	letter rune // its own in charts and in the table
-	series int  // its tone
+	series int // its tone
 }
 
 func newRoster(list []Manager) roster {
 	var r roster
 	for _, m := range list {
-		r = append(r, manager{Manager: m, on: m.On, letter: '*'})
+		r = append(r, manager{Manager: m, on: m.On, series: -1})
 	}
-	taken := map[rune]bool{}
 	n := 0
-	// The first have their name's first letter, and tones that are told apart best.
+	// The first have the tones that are told apart best.
 	for _, first := range []func(m *manager) bool{
 		func(m *manager) bool { return m.On && m.Info.Ours },
 		func(m *manager) bool { return m.On },
 		func(*manager) bool { return true },
 	} {
 		for i := range r {
-			if m := &r[i]; first(m) && m.letter == '*' {
-				m.letter, m.series = letterFor(m.Info.Name, taken), n
+			if m := &r[i]; first(m) && m.series < 0 {
+				m.series = n
 				n++
 			}
 		}
 	}
 	return r
-}
-
-// letterFor returns a letter of the name that no other manager has, or any other.
-func letterFor(name string, taken map[rune]bool) rune {
-	const letters = "abcdefghijklmnopqrstuvwxyz"
-	for _, r := range strings.ToLower(name) + letters + strings.ToUpper(name+letters) + "123456789" {
-		if (r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '1' && r <= '9') && !taken[r] {
-			taken[r] = true
-			return r
-		}
-	}
-	return '*'
 }
 
 // toggleAll switches all on, or, where all are, back to those that were on at first.

@@ -3,6 +3,7 @@ package managers
 import (
 	"cmp"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 
@@ -35,6 +36,7 @@ type row struct {
 	stale   bool    // an answer to another budget
 	served  bool    // the recording serves the manager
 	of      plan.Executor
+	mark    rune // its own in the trade-off and in the table, see number
 	stands  bool // for what a training does with its manager: it runs what eager PyTorch can
 }
 
@@ -121,6 +123,7 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 			return r.manager == k.rows[i].manager && r.of == plan.TorchEager
 		})
 	}
+	k.number()
 	k.rank(q.budget > 0)
 	k.sort(more)
 	k.table.SetRows(len(k.rows))
@@ -184,12 +187,65 @@ func (k *ranking) rank(budget bool) {
 		if d := cmp.Compare(class(&a), class(&b)); d != 0 || a.result == nil || b.result == nil {
 			return d
 		}
+		fits := func(r *row) bool { return !budget || r.result.Fits }
+		if fits(&a) && fits(&b) && today(&a, &b) != 0 {
+			return today(&a, &b)
+		}
 		return replay.Rank(&a.result.Result, &b.result.Result, budget)
 	})
 }
 
-// findWinner is the row that the sentence is about: the fastest that fits, or without a budget the smallest
-// that costs no time.
+// today puts rows that PyTorch can run today before those that an ideal executor could.
+func today(a, b *row) int {
+	switch {
+	case a.stands == b.stands:
+		return 0
+	case a.stands:
+		return -1
+	}
+	return 1
+}
+
+// Marks of rows that are not on the frontier, and of those that no digit is left for.
+const (
+	otherMark = '•'
+	lastMark  = '+'
+)
+
+// number gives the rows of the frontier, on which no other takes less memory and is as fast, the digits from
+// 1 on, the smallest first. The others are all alike.
+func (k *ranking) number() {
+	var list []*row
+	for i := range k.rows {
+		r := &k.rows[i]
+		if r.mark = otherMark; r.planned() && r.m.on {
+			list = append(list, r)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *row) int {
+		x, y := &a.result.Measurement, &b.result.Measurement
+		return cmp.Or(cmp.Compare(x.Footprint, y.Footprint),
+			cmp.Compare(a.result.Overhead, b.result.Overhead), today(a, b))
+	})
+	mark, fastest := '1', math.Inf(1)
+	for _, r := range list {
+		if r.result.Overhead >= fastest {
+			continue
+		}
+		fastest, r.mark = r.result.Overhead, mark
+		if mark++; mark > '9' {
+			mark = lastMark
+		}
+	}
+}
+
+// runnable reports whether PyTorch can carry a result out today: a plan for it, or an allocator's.
+func runnable(r *result) bool {
+	return r.Executor == plan.TorchEager || r.Plan == nil || len(r.Plan.Absences) == 0
+}
+
+// findWinner is the row that the sentence is about: the fastest that fits, of those that PyTorch can run
+// today if there are any, or without a budget the smallest that costs no time.
 func findWinner(q question, a *answers, all roster) rowKey {
 	var best *result
 	who := rowKey{manager: -1}
@@ -205,7 +261,11 @@ func findWinner(q question, a *answers, all roster) rowKey {
 				continue
 			}
 			better := best == nil
-			if !better {
+			switch can := runnable(r); {
+			case better:
+			case q.budget > 0 && can != runnable(best):
+				better = can
+			default:
 				d := replay.Rank(&r.Result, &best.Result, q.budget > 0)
 				better = d < 0 || d == 0 && r.Executor == plan.Ideal && best.Executor != plan.Ideal
 			}

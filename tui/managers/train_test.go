@@ -144,7 +144,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	if !slices.ContainsFunc(r.said, func(m tea.Msg) bool { w, ok := m.(leaf.WindowMsg); return ok && w.Window == r.State.Window }) {
 		t.Errorf("the step that is shown is not held: %v", r.said)
 	}
-	if text := r.Mono(120, 36); strings.Count(text, "●▶") != 1 || !strings.Contains(text, "●▶  o ours") {
+	if text := r.Mono(120, 36); strings.Count(text, "●▶") != 1 || !strings.Contains(text, "●▶  1 ours") {
 		t.Errorf("the row is not marked, or others are:\n%s", text)
 	}
 	if status := r.v.Status(r.State); !strings.Contains(status, "the last steps took 1.51 s, 95 of 100 within 1.60 s, 12.0 MiB out and 12.0 MiB in with each, 21.0 ms of ops run again") {

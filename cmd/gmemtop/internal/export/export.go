@@ -22,6 +22,8 @@ import (
 // Format is one format, of the whole trace, of one device or of several. Exactly one of the functions is set.
 type Format struct {
 	Name, Extension, About string
+	// Title is the name that people know the format by.
+	Title string
 	// Binary means that the bytes are no use on a terminal.
 	Binary  bool
 	Trace   func(ctx context.Context, w io.Writer, t *traces.Trace) error
@@ -31,25 +33,33 @@ type Format struct {
 
 // Formats lists all formats in help's order.
 var Formats = []Format{
-	{Name: "perfetto", Extension: ".pftrace", About: "for ui.perfetto.dev", Binary: true,
+	{Name: "perfetto", Title: "Perfetto", Extension: ".pftrace", About: "for ui.perfetto.dev", Binary: true,
 		Trace: perfetto.Write},
-	{Name: "folded", Extension: ".folded", About: "stacks that hold the peak, for flame graphs",
+	{Name: "folded", Title: "folded stacks", Extension: ".folded",
+		About:  "what holds the peak, for flame graphs",
 		Device: figure.Folded},
-	{Name: "csv", Extension: ".csv", About: "every allocation; --what events or stacks for those",
+	{Name: "csv", Title: "CSV", Extension: ".csv", About: "every allocation, for spreadsheets",
 		Device: figure.CSV},
-	{Name: "parquet", Extension: ".parquet", About: "every allocation, for DuckDB, pandas and polars",
+	{Name: "parquet", Title: "Parquet", Extension: ".parquet",
+		About:  "every allocation, for DuckDB, pandas and polars",
 		Binary: true, Device: figure.Parquet},
-	{Name: "json", Extension: ".json", About: "the stats and every allocation", Device: figure.JSON},
-	{Name: "snapshot", Extension: ".pickle", About: "for PyTorch's memory_viz", Binary: true,
+	{Name: "json", Title: "JSON", Extension: ".json",
+		About: "the stats and every allocation", Device: figure.JSON},
+	{Name: "snapshot", Title: "PyTorch snapshot", Extension: ".pickle",
+		About: "for PyTorch's memory_viz", Binary: true,
 		Trace: torchsnapshot.Write},
-	{Name: "gmt", Extension: ".gmt", About: "the native file, an Apache Arrow stream", Binary: true,
+	{Name: "gmt", Title: "gmemtop recording", Extension: ".gmt",
+		About: "the native file, an Apache Arrow stream", Binary: true,
 		Trace: gmt.Write},
-	{Name: "svg", Extension: ".svg", About: "usage by category and the peak, as a drawing",
+	{Name: "svg", Title: "SVG", Extension: ".svg", About: "usage by category and the peak, as a drawing",
 		Device: figure.SVG},
-	{Name: "png", Extension: ".png", About: "the same as pixels", Binary: true, Device: figure.PNG},
-	{Name: "html", Extension: ".html", About: "a page that needs no network and answers the mouse",
+	{Name: "png", Title: "PNG", Extension: ".png",
+		About: "the same as pixels", Binary: true, Device: figure.PNG},
+	{Name: "html", Title: "HTML", Extension: ".html",
+		About:   "a page that needs no network and answers the mouse",
 		Devices: figure.HTML},
-	{Name: "markdown", Extension: ".md", About: "the report for an issue or a pull request",
+	{Name: "markdown", Title: "Markdown", Extension: ".md",
+		About:  "the report for an issue or a pull request",
 		Device: figure.Markdown},
 }
 
@@ -103,7 +113,7 @@ func Choose(format, output, what string) (Format, error) {
 func ForScreen(units timeline.Units) []tui.Exporter {
 	var out []tui.Exporter
 	for _, f := range Formats {
-		out = append(out, tui.Exporter{Name: f.Name + ": " + f.About, Extension: f.Extension,
+		out = append(out, tui.Exporter{Name: f.Title + ": " + f.About, Extension: f.Extension,
 			Write: func(ctx context.Context, w io.Writer, t *timeline.Timeline, d *timeline.Device) error {
 				o := figure.Options{Options: report.Options{Units: units}}
 				switch {
