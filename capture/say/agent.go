@@ -15,7 +15,7 @@ type Told struct {
 	Values []any  `json:"values,omitempty"`
 }
 
-// maxNested bounds the nesting of sentences. The agent's are at most two deep.
+// maxNested bounds the nesting of sentences. The agent's are at most three deep.
 const maxNested = 4
 
 // Text returns the sentence, or text if this program does not know it.
@@ -88,9 +88,10 @@ var agent = map[string]string{
 		"the GPU's driver allocates with gmemtop attach --probes",
 	"agent_lives": "another agent is running in this process, and this gmemtop cannot find it: run " +
 		"gmemtop as the user who started that agent, with the same XDG_RUNTIME_DIR",
-	"agent_failed":    "the agent hit an error and stopped; training goes on: %s",
-	"last_words_lost": "%s; its last message was lost: %s",
-	"wrapped_since":   "%s, which the program wrapped after gmemtop did",
+	"torch_import_failed": "the program failed to import torch",
+	"agent_failed":        "the agent hit an error and stopped; training goes on: %s",
+	"last_words_lost":     "%s; its last message was lost: %s",
+	"wrapped_since":       "%s, which the program wrapped after gmemtop did",
 
 	// Steps.
 	"first_step": "waiting for the first optimizer step",
@@ -132,6 +133,8 @@ var agent = map[string]string{
 		"the window would show it uncompiled, so it is discarded",
 	"graphs_replayed": "%s CUDA graphs were replayed: gmemtop does not see the ops in them",
 	"costs_unknown":   "the time that copies take could not be measured: %s",
+	"copies_untimed":  "not all copies that were to be timed were made",
+	"reruns_untimed":  "not all ops that were to be timed ran again",
 	"saves_unseen":    "gmemtop did not see what autograd saved up to step %s: %s",
 
 	// Tensors that wait on the host until there is a plan.
@@ -220,6 +223,7 @@ var agent = map[string]string{
 	"library_missing": "torch's %s is not loaded in this process",
 	"symbols_unread": "cannot read the symbols of %s (%s): was torch updated since the program " +
 		"began? restart it",
+	"not_elf":           "it is not a 64-bit ELF file",
 	"allocator_missing": "torch has no allocator for %s yet: wait for the first step",
 	"allocator_replaced": "another tool or a pluggable allocator has replaced torch's allocator for " +
 		"%s, or its library has no symbols",

@@ -374,6 +374,7 @@ class Agent:
         end = self.exit or {
             "reason": "detached" if self.wishes.leaving else "disarmed",
             "detail": self.guard.why,
+            "says": told(self.guard.why),
         }
         if self.left:
             end = dict(end, left=self.left, left_says=[told(what) for what in self.left])

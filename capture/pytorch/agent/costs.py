@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .carry import COMPARED_FIRST, Carrier, Iteration, pack, unpack
 from .compat import address_of, without_autocast
+from .says import Refused, Says
 
 if TYPE_CHECKING:
     from .kinds import Plan, Row, Tensor
@@ -103,7 +104,7 @@ class Costs:
                     del t
                     packed.pop()
                 if carrier.now.missed or carrier.why:
-                    raise RuntimeError(carrier.why or "a copy that was to be timed was not made")
+                    raise Refused(carrier.why or Says("copies_untimed"))
                 carrier.next()
         # Behind the first round the memory on the host has been touched, as in a plan's later steps.
         return [max(_median(a[count:]) - _median(b[count:]), 1) for a, b in zip(taken[swaps], taken[keeps])]
@@ -145,7 +146,7 @@ class Costs:
                 carrier = self._carrier(plan)
                 figures.append(chain(carrier))
                 if carrier.now.missed or carrier.why:
-                    raise RuntimeError(carrier.why or "ops that were to be timed did not run again")
+                    raise Refused(carrier.why or Says("reruns_untimed"))
             with torch.no_grad():
                 begin = self.clock()
                 for _ in range(CHAIN):

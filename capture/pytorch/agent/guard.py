@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from .says import why_of
+
 
 class Guard:
     def __init__(self) -> None:
@@ -13,7 +15,7 @@ class Guard:
     def caught(self, error: BaseException) -> bool:
         """Disarm. Returns whether the error is the program's own, and to be raised again."""
         self.dead = True
-        self.why = self.why or "%s: %s" % (type(error).__name__, error)
+        self.why = self.why or why_of(error)
         return not isinstance(error, Exception) or _raised_by_a_handler(error)
 
     def broke(self, error: BaseException) -> None:

@@ -20,9 +20,8 @@ from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
 from .pooled import Pooled
 from .region import COMPILED
-from .says import Says
+from .says import Says, why_of
 from .settings import settings
-from .slots import Refused
 from .streams import capturing
 from .wire import DONE, ENDED, REFUSED
 
@@ -106,7 +105,7 @@ class Manager:
                 try:
                     why = self._refusal(order["plan"]) or self._on(order["id"], order["plan"])
                 except Exception as e:
-                    why = Says("plan_malformed", "%s: %s" % (type(e).__name__, e))
+                    why = Says("plan_malformed", why_of(e))
             if why:
                 text = Says("plan_not_begun", why)
                 self.outbox.say(text, "plan %d" % order["id"])
@@ -136,7 +135,7 @@ class Manager:
             carrier.begin()
         except Exception as e:
             carrier.remove()
-            return e.why if isinstance(e, Refused) else "%s: %s" % (type(e).__name__, e)
+            return why_of(e)
         self.carrier, self.managed = carrier, number
         return ""
 

@@ -16,8 +16,8 @@ import sys
 import threading
 from typing import Any, Callable
 
-from .says import Says
-from .slots import SLOTS, Refused, Symbols, table
+from .says import Refused, Says, why_of
+from .slots import SLOTS, Symbols, table
 
 RUNTIME = (
     "cudaStreamIsCapturing",
@@ -83,10 +83,8 @@ def _guarded(method: Callable[..., Any]) -> Callable[..., str]:
         try:
             said: str = method(self, *args) or ""
             return said
-        except Refused as e:
-            self.error = e.why
         except Exception as e:
-            self.error = "%s: %s" % (type(e).__name__, e)
+            self.error = why_of(e)
         return self.error
 
     call.__name__, call.__doc__ = method.__name__, method.__doc__
@@ -113,10 +111,8 @@ class Pool:
         """Why this process cannot have a pool, as a sentence; "" where it can."""
         try:
             self._check()
-        except Refused as e:
-            return e.why
         except Exception as e:
-            return "%s: %s" % (type(e).__name__, e)
+            return why_of(e)
         return ""
 
     def _check(self) -> None:
@@ -247,7 +243,7 @@ class Pool:
                 "events": rows,
             }
         except Exception as e:
-            self.error = "%s: %s" % (type(e).__name__, e)
+            self.error = why_of(e)
             return None
 
     # -- serving ---------------------------------------------------------------------------------------------

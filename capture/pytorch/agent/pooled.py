@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .carry import Carrier
 from .pool import Pool
-from .says import Says
-from .slots import Refused
+from .says import Refused, Says
 
 if TYPE_CHECKING:
     from .kinds import Moved, Plan

@@ -8,7 +8,7 @@ import threading
 import types
 from typing import Any
 
-from .says import Says
+from .says import Refused, Says
 
 OLDEST = 2, 2  # of torch: what the agent calls came with it
 
@@ -49,7 +49,7 @@ def importing(torch: Any) -> bool:
     ends that by giving one of them half a module."""
     there = sys.modules.get("torch")
     if there is not torch:
-        raise ImportError("the program failed to import torch")
+        raise Refused(Says("torch_import_failed"))
     return initializing(there)
 
 

@@ -26,6 +26,19 @@ class Says(str):
         return said
 
 
+class Refused(Exception):
+    """What cannot be done, and why."""
+
+    def __init__(self, why: str) -> None:
+        Exception.__init__(self, why)
+        self.why = why
+
+
+def why_of(error: BaseException) -> str:
+    """What people are told of an error: the sentence of one of ours, else its type and its own words."""
+    return error.why if isinstance(error, Refused) else "%s: %s" % (type(error).__name__, error)
+
+
 def told(text: str) -> dict[str, Any]:
     """A text as the wire has it: {} for one that is no sentence of ours."""
     if not isinstance(text, Says):

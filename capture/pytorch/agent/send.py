@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterator
 
 from .hello import hello
 from .recorded import RECORDED, allocator_rules
-from .says import Says, told
+from .says import Says, told, why_of
 from .wire import (
     ACCEPTED,
     ANSWER,
@@ -103,7 +103,7 @@ class Sender:
             self._part(end, last)
         except Exception as e:
             if self.link.sock is not None:
-                lost = Says("last_words_lost", end["detail"], "%s: %s" % (type(e).__name__, e))
+                lost = Says("last_words_lost", end["detail"], why_of(e))
                 self.link.frame(BYE, {"reason": "disarmed", "detail": lost, "says": told(lost)})
                 self.link.sock.settimeout(0.5)
                 self.link.sock.sendall(self.link.out)

@@ -15,7 +15,7 @@ import os
 import struct
 from typing import Callable
 
-from .says import Says
+from .says import Refused, Says
 
 HOOKED = ("allocate", "raw_deleter", "recordStream", "getBaseAllocation", "shareIpcHandle", "begin", "end")
 SLOTS = {
@@ -76,14 +76,6 @@ NAMES = {  # the names that the symbols of HOOKED have
 ABSENT = ("shareIpcHandle",)  # from torch before 2.5
 
 
-class Refused(Exception):
-    """What cannot be done, and why."""
-
-    def __init__(self, why: str) -> None:
-        Exception.__init__(self, why)
-        self.why = why
-
-
 class Symbols:
     """The functions and tables of a library in this process, by address. Reads 64-bit little-endian ELF,
     which is what torch's wheels for Linux are."""
@@ -102,13 +94,14 @@ class Symbols:
         try:
             with open(self.path, "rb") as f:
                 self.names = self._read(f.read())
-        except (OSError, struct.error, ValueError, IndexError) as e:
-            raise Refused(Says("symbols_unread", self.path, str(e))) from e
+        except (OSError, struct.error, ValueError, IndexError, Refused) as e:
+            why = e.why if isinstance(e, Refused) else str(e)
+            raise Refused(Says("symbols_unread", self.path, why)) from e
 
     @staticmethod
     def _read(data: bytes) -> dict[int, list[tuple[str, int]]]:
         if data[:6] != b"\x7fELF\x02\x01":
-            raise ValueError("not a 64-bit ELF file")
+            raise Refused(Says("not_elf"))
         (at,) = struct.unpack_from("<Q", data, 0x28)
         size, count = struct.unpack_from("<HH", data, 0x3A)
         sections = [struct.unpack_from("<IIQQQQIIQQ", data, at + i * size) for i in range(count)]

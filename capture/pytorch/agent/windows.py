@@ -11,7 +11,7 @@ from .costs import carrying_costs
 from .manage import unplannable
 from .ops import Ops
 from .recorded import RECORDED
-from .says import Says
+from .says import Says, why_of
 from .storages import Addresses
 from .totals import foreign
 from .wire import REFUSED
@@ -200,7 +200,7 @@ class Windows:
         try:
             return {"costs": carrying_costs(self.torch, window.rows.list)}
         except Exception as e:
-            self.outbox.say(Says("costs_unknown", "%s: %s" % (type(e).__name__, e)), "costs")
+            self.outbox.say(Says("costs_unknown", why_of(e)), "costs")
             return {}
 
     def stop(self) -> None:
