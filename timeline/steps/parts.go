@@ -113,8 +113,8 @@ func findParts(d *timeline.Device) []Part {
 		out = append(out, Part{Phase: says.phase, First: at, End: at + 1, Caller: says.caller, Frees: -1})
 		open = true
 	}
-	if n := len(out); n > 0 && open {
-		out[n-1].End = timeline.Moment(d.Len())
+	if open {
+		out[len(out)-1].End = timeline.Moment(d.Len())
 	}
 	for i := range out {
 		settle(d, out, i)
