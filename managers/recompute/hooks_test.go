@@ -95,3 +95,16 @@ func TestBytesThatChangeAreCopiedWhenTheyAreSavedAgain(t *testing.T) {
 		t.Errorf("%+v: it leaves behind op 1, and op 2 changes it", out.Absences)
 	}
 }
+
+// TestWhatIsNeededFirstComesBackFirst has one load bring back two tensors.
+func TestWhatIsNeededFirstComesBackFirst(t *testing.T) {
+	p, x := hookedStep(false)
+	y := x + 1
+	d, notes, err := recompute.Eager(p, plan.Decisions{Absences: []plan.Absence{
+		{Buffer: x, After: 3, Release: 4, Fetch: 8, Before: 10},
+		{Buffer: y, After: 7, Release: 8, Fetch: 8, Before: 8},
+	}})
+	if err != nil || len(d.Absences) != 2 || d.Absences[0].Buffer != y || d.Absences[1].Buffer != x {
+		t.Errorf("%+v, %v, %v", d.Absences, notes, err)
+	}
+}

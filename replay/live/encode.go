@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -264,10 +263,15 @@ func (e *encoder) values() error {
 		}
 		e.out.Values = append(e.out.Values, v)
 	}
-	slices.SortFunc(e.out.Values, func(x, y value) int { return cmp.Compare(x.Save, y.Save) })
-	for i := 1; i < len(e.out.Values); i++ {
-		if e.out.Values[i].Save == e.out.Values[i-1].Save {
-			return fmt.Errorf("%w: two buffers are the tensor that autograd saves as number %d", ErrNotLive, e.out.Values[i].Save)
+	// The process fetches what one load brings back in the order of the plan.
+	saves := make([]int, len(e.out.Values))
+	for i := range e.out.Values {
+		saves[i] = e.out.Values[i].Save
+	}
+	slices.Sort(saves)
+	for i := 1; i < len(saves); i++ {
+		if saves[i] == saves[i-1] {
+			return fmt.Errorf("%w: two buffers are the tensor that autograd saves as number %d", ErrNotLive, saves[i])
 		}
 	}
 	return nil

@@ -1,0 +1,41 @@
+package live
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestAPlansOrderIsTheOrderOfItsCopiesBack has a plan name its swaps in the opposite order: the process
+// fetches what one load brings back in the order in which values are listed.
+func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
+	p, pl := swapsAll(t, recording(t, triedCosts))
+	listed := func() (saves []int) {
+		words, err := Encode(p, pl, Same)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e encoded
+		if err := json.Unmarshal(words, &struct {
+			Values *[]value `json:"values"`
+		}{&e.Values}); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range e.Values {
+			saves = append(saves, v.Save)
+		}
+		return saves
+	}
+	forth := listed()
+	slices.Reverse(pl.Absences)
+	back := listed()
+	slices.Reverse(back)
+	if len(forth) < 2 || !slices.Equal(forth, back) {
+		t.Errorf("a plan lists saves %v, and turned round, from its end, %v", forth, back)
+	}
+	pl.Absences = append(pl.Absences, pl.Absences[0])
+	if _, err := Encode(p, pl, Same); err == nil || !strings.Contains(err.Error(), "two buffers are the tensor") {
+		t.Errorf("one save twice: %v", err)
+	}
+}
