@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// What a storage-allocation problem lacks, no recording of a training brings: no view advises one.
+// No recording of a training has what a storage-allocation problem lacks, so no view suggests making one.
 func TestNoViewSuggestsRecordingAStorageAllocationProblem(t *testing.T) {
 	tr, err := csv.Read(t.Context(), strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\n"), nil)
 	if err != nil {

@@ -418,7 +418,7 @@ func TestASelectionOfAnotherDeviceIsDropped(t *testing.T) {
 	}
 }
 
-// What was opened is said until a key is pressed: from then on the line is for what is under the cursor.
+// The line says what was opened until a key is pressed; after that it describes what is under the cursor.
 func TestAKeyDismissesTheNotice(t *testing.T) {
 	tl := training(t, "runs/train.gmt", 0)
 	d := start(t, Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) {

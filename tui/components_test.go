@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// said is what a component posts, by kind, since it was last asked.
+// said is what a component has posted, by kind, since the last call.
 type said struct{ msgs []tea.Msg }
 
 func (s *said) post(msg tea.Msg) { s.msgs = append(s.msgs, msg) }

@@ -54,7 +54,7 @@ func read(t *testing.T, data []byte, path string) *timeline.Timeline {
 }
 
 // network plans one step of ResNet-50 on an A100 with real managers, leaving out those that search for
-// seconds and what they measured of their own time: the same picture on every machine.
+// seconds and their measured planning times: the same picture on every machine.
 type network struct {
 	answers map[string]*replay.Comparison
 	eager   func(context.Context, *plan.Problem, *plan.Plan) (*plan.Plan, error) // nil to leave out what PyTorch can run today
@@ -73,9 +73,9 @@ func recorded(t *testing.T) *timeline.Timeline {
 	return read(t, data, "gpt2.py")
 }
 
-// toggled plans a recorded training for the machine that ran it, and says of a plan in it what that training
-// said when it ran: the figures of the live line are those that gmemtop run showed on the machine of the
-// recording, a busy one of 2 cores.
+// toggled plans a recorded training for the machine that ran it, and reports for a plan what that training
+// reported when it ran: the figures of the live line are those that gmemtop run showed on the recording's
+// machine, a busy one with 2 cores.
 type toggled struct{ network }
 
 func (*toggled) Problem(ctx context.Context, d *timeline.Device, hw plan.Hardware) (*plan.Problem, error) {
@@ -267,7 +267,7 @@ func (d *driver) picture(path string) {
 	}
 }
 
-// holding presses a key that begins something without an end, and hears of it once.
+// holding presses a key that starts something endless, and takes one message from it.
 func (d *driver) holding(key string) {
 	_, cmd := d.m.Update(keyPress(key))
 	d.each(cmd, func(msg tea.Msg) {

@@ -24,11 +24,11 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files again")
 
-// driver is a model with a clock that stands still and commands that run at once.
+// driver is a model with a stopped clock and commands that run at once.
 type driver struct {
 	t testing.TB
 	m *Model
-	// quit says that the model asked to leave; ran are the commands' messages that bubbletea handles itself,
+	// quit is set when the model asks to quit; ran has the commands' messages that bubbletea handles itself,
 	// by their type's name.
 	quit bool
 	ran  map[string]int
@@ -57,7 +57,7 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 	return d
 }
 
-// quick lets moments pass at once, such as those for which a budget rests, and a second never.
+// quick makes short waits end at once, such as the one after a budget changes, and waits of a second never.
 func quick(m *Model) {
 	v, ok := m.tabs.of(leaf.Managers).(*managers.View)
 	if !ok {
@@ -89,7 +89,7 @@ func (d *driver) run(cmd tea.Cmd) {
 	})
 }
 
-// each runs a command and hands over what it says. Batches and sequences are slices of commands.
+// each runs a command and passes on its messages. Batches and sequences are slices of commands.
 func (d *driver) each(cmd tea.Cmd, f func(tea.Msg)) {
 	if cmd == nil {
 		return
@@ -124,7 +124,7 @@ func (d *driver) typeText(text string) {
 	}
 }
 
-// own are the keys of the view in front.
+// own returns the keys of the view in front.
 func (d *driver) own() []key.Binding { return d.m.tabs.bindings(&d.m.state, d.m.loader.idle()) }
 
 func (d *driver) screen() string { return ansi.Strip(d.m.View().Content) }
@@ -175,7 +175,7 @@ func (d *driver) golden(name string) {
 	}
 }
 
-// errDamaged is what a reader says of a damaged file.
+// errDamaged is a reader's error for a damaged file.
 var errDamaged = &traces.FormatError{
 	Format: "torch_snapshot", Offset: 4711, Reason: "the pickle ends inside a string", Advice: "the file was cut: copy it again",
 	Err: errors.New("unexpected end of file"),

@@ -172,7 +172,7 @@ func empty(tb testing.TB) *timeline.Timeline {
 	return t
 }
 
-// twoDevices is the training beside pinned host memory, with a stack whose innermost file is on this machine.
+// twoDevices is the training with pinned host memory, and a stack whose innermost file is on this machine.
 func twoDevices(tb testing.TB) *timeline.Timeline {
 	m := newMaker()
 	m.b.T.Source.Path = "runs/two.gmt"

@@ -14,7 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/machine"
 )
 
-// jobFeed is a job whose news come when a test says so.
+// jobFeed is a job whose news arrives when a test says so.
 type jobFeed struct {
 	look   live.Look
 	orders []live.Order
@@ -33,7 +33,7 @@ func (f *jobFeed) tell(d *driver, change func(l *live.Look)) {
 	d.send(live.LookMsg{Feed: f, Look: f.look})
 }
 
-// captured adds a step captured whole.
+// captured adds a captured step.
 func captured(t *testing.T, step int64) func(l *live.Look) {
 	tl := training(t, "", step<<20)
 	return func(l *live.Look) {
@@ -211,7 +211,7 @@ func TestWatchingOneProcessAndThenAnother(t *testing.T) {
 	d.wants("pid 9 has no torch")
 }
 
-// alerted is a job with something to say.
+// alerted is a job with an alert.
 func alerted(l *live.Look) {
 	l.Alerts = append(l.Alerts, live.Alert{Kind: live.OutOfMemory, Step: 12, Size: 1})
 }
@@ -260,7 +260,7 @@ func TestScreensOfAnAlert(t *testing.T) {
 	}
 }
 
-// ofRank makes the look one about a rank of two, with the step captured whole that is given, or none for a
+// ofRank makes the look one about one of two ranks, with the given captured step, or none for a
 // negative one.
 func ofRank(t *testing.T, rank int, step int64) func(l *live.Look) {
 	one := captured(t, max(step, 0))

@@ -52,13 +52,13 @@ func (t *terminal) show(content string) int {
 	return t.out.Len()
 }
 
-// measured are the views that one recording fills.
+// measured are the views that show a single recording.
 var measured = []leaf.ID{
 	leaf.Overview, leaf.Timeline, leaf.Peak, leaf.Segments, leaf.Iterations, leaf.Allocations, leaf.OOM, leaf.Trace, leaf.Managers,
 }
 
-// A step of the cursor or of a row changes little. A jump takes the cursor's line across the chart, and of a
-// row the renderer writes all that lies between the first cell that changed and the last.
+// Moving the cursor or a row by one step changes little. A jump moves the cursor's line across the chart, and
+// in a row the renderer writes everything between the first and the last cell that changed.
 func TestSmallChangesMakeSmallFrames(t *testing.T) {
 	const step, jump = 5 << 10, 9 << 10
 	keys := []string{"right", "right", "left", "down", "down", "up", "c", ".", ".", ",", "]", "[", "p", "u", "p", ".", ",", "p"}
@@ -110,9 +110,9 @@ func TestNothingMovesWhenIdle(t *testing.T) {
 	}
 }
 
-// BenchmarkFrame measures, in wall time and in the thread's own processor time, a key's whole way: Update,
+// BenchmarkFrame measures, in wall time and in the thread's own processor time, all that a key takes: Update,
 // View, and the renderer down to bytes, on the loop's own goroutine. Answers to slow questions arrive as
-// frames of their own and are counted too.
+// separate frames and are counted too.
 func BenchmarkFrame(b *testing.B) {
 	for _, events := range []int{1_000_000, 10_000_000} {
 		tl := large(b, events)
@@ -122,7 +122,7 @@ func BenchmarkFrame(b *testing.B) {
 	}
 }
 
-// BenchmarkDialog measures a key's way while help lies over a view: the rows, the text that is typed, the
+// BenchmarkDialog measures what a key takes while help covers a view: the rows, the typed text, the
 // renderer.
 func BenchmarkDialog(b *testing.B) {
 	d := start(b, Options{Loader: loaderOf(training(b, "runs/a.gmt", 0)), View: leaf.Allocations}, 200, 60)
@@ -180,7 +180,7 @@ func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
 	b.ReportMetric(float64(bytes[at(0.99)]), "p99-bytes")
 }
 
-// messages runs a command and all within it, and returns what they say.
+// messages runs a command and all commands in it, and returns their messages.
 func messages(cmd tea.Cmd) []tea.Msg {
 	var out []tea.Msg
 	d := &driver{ran: map[string]int{}}
@@ -188,7 +188,7 @@ func messages(cmd tea.Cmd) []tea.Msg {
 	return out
 }
 
-// large is a run of many events: steps of a few thousand blocks, each with stacks of its own kind.
+// large is a run with many events: steps of a few thousand blocks with various stacks.
 func large(tb testing.TB, events int) *timeline.Timeline {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b := traces.NewBuilder()
@@ -254,8 +254,8 @@ func BenchmarkCanvas(b *testing.B) {
 	}
 }
 
-// What is open is cut once, in the middle of its name, and what has no room beside twelve cells of it is left
-// out whole.
+// The name of what is open is cut once, in its middle; anything that does not fit next to twelve cells of it
+// is left out whole.
 func TestSourceTextIsCutToFit(t *testing.T) {
 	parts := []string{"forward_and_backward_memory_snapshot.pickle", "GPU 0", "3 iterations", "exact"}
 	for _, c := range []struct {

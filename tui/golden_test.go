@@ -74,7 +74,7 @@ func TestSituations(t *testing.T) {
 	}
 }
 
-// failing is a Loader whose file is damaged, with what was sound of it.
+// failing is a Loader whose file is damaged; it returns the sound part.
 func failing(sound ...*timeline.Timeline) Loader {
 	return func(context.Context, func(string, int64, int64)) (Loaded, error) {
 		var l Loaded
@@ -87,7 +87,7 @@ func failing(sound ...*timeline.Timeline) Loader {
 	}
 }
 
-// loadingScreen is a load that stands still.
+// loadingScreen is a load that makes no progress.
 func loadingScreen(t *testing.T) *driver {
 	d := start(t, Options{}, 80, 24)
 	d.m.loader.start(loaderOf(), "runs/train.gmt", false)

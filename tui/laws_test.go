@@ -62,7 +62,7 @@ func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
 	}
 }
 
-// approaches are ways to come to a view: a key that does nothing at the top of a list does something further
+// approaches are ways to get to a view: a key that does nothing at the top of a list does something further
 // down.
 var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down", "down", "right"}, {"tab"}, {"p", "up", "up"},
 	{"up", "v", "v"}, {"i", "down", "down", "enter"}, {"down", "down", "g"}, {"v", "v", "up"}, {"enter"}, {"enter", "right", "right", "+", "down", "down"},

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// still is a clock that stands still and runs no timer.
+// still is a stopped clock without timers.
 func still() *clock {
 	at := time.Unix(1700000000, 0)
 	return &clock{

@@ -24,12 +24,12 @@ import (
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
 
-// The storm: a person who leans on the keyboard, waves the mouse and drags the window's corner, while answers
+// The storm: somebody leans on the keyboard, waves the mouse and drags the window's corner, while answers
 // to slow questions come late and out of order. Whatever happens, nothing panics, no line is longer than the
-// terminal is wide, no frame has more lines than it is high, and a frame is drawn from what is known without
+// terminal is wide, no frame has more lines than it is high, and a frame is drawn from what is known, without
 // waiting for anything.
 
-// storm is a driver whose commands are answered at random times, as those of bubbletea are.
+// storm is a driver whose commands are answered at random times, as in bubbletea.
 type storm struct {
 	*driver
 	rng     *rand.Rand
@@ -47,7 +47,7 @@ func newStorm(t testing.TB, seed uint64, opts Options) *storm {
 	return s
 }
 
-// step lets one thing happen, and looks at the frame.
+// step makes one thing happen, and checks the frame.
 func (s *storm) step() {
 	s.t.Helper()
 	var msg tea.Msg
@@ -147,7 +147,7 @@ func (s *storm) mouse() tea.Msg {
 	return tea.MouseWheelMsg(m)
 }
 
-// odd is what seldom comes: other colours, pastes, messages that views send, with values that make no sense.
+// odd makes rare input: other colours, pastes, messages that views send, with values that make no sense.
 func (s *storm) odd() tea.Msg {
 	n := 1
 	if d := s.m.state.Device; d != nil {
@@ -175,7 +175,7 @@ func (s *storm) run(steps int) {
 	}
 }
 
-// stormy are sessions of every kind, small ones.
+// stormy are small sessions of every kind.
 func stormy(t testing.TB) map[string]Options {
 	loads := func(l Loaded) Options {
 		return Options{Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return l, nil }}
@@ -239,7 +239,7 @@ func TestNoStormOfInputBreaksTheScreen(t *testing.T) {
 	}
 }
 
-// TestNoStormBreaksTheScreenOfRealTraces leads the storm over one trace of each kind.
+// TestNoStormBreaksTheScreenOfRealTraces runs the storm on one trace of each kind.
 func TestNoStormBreaksTheScreenOfRealTraces(t *testing.T) {
 	root := os.Getenv("GMEMTOP_TRACES")
 	if root == "" {

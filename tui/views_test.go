@@ -108,7 +108,7 @@ func TestSmallBlocksAreMergedAndOpen(t *testing.T) {
 	d.wants("500 of 501")
 }
 
-// The source's own total may be far more than the recording shows blocks for, as of a profile that began in
+// The source's own total may far exceed the recorded blocks, as in a profile that began in
 // the middle of a training.
 func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	m := newMaker()

@@ -214,7 +214,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-// Numbers of stacks and of bytes, which views write into filters, are words in the sentence.
+// In the sentence, the stack numbers and bytes of filters made by views become words.
 func TestTheSentenceDescribesFiltersMadeByViews(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 4})
 	d := sc.State.Device

@@ -128,7 +128,7 @@ func TestSequencesAreWrittenOnlyWhereTheStyleChanges(t *testing.T) {
 	}
 }
 
-// The string must draw in a terminal what the grid holds: bubbletea's own parser is the other reader.
+// In a terminal, the string must draw what is in the grid; bubbletea's own parser checks that.
 func TestTheStringDrawsTheGrid(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	c := New(30, 8, TrueColor, false)

@@ -9,7 +9,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 )
 
-// looks are styles of each kind: plain, with attributes, with colours of each sort.
+// looks are styles of each kind: plain, with attributes, with each kind of colour.
 var looks = []Style{
 	{},
 	{Bold: true, Underline: true},

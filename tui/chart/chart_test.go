@@ -100,7 +100,7 @@ func TestAColumnContainsItsFirstPosition(t *testing.T) {
 	}
 }
 
-// However far one zooms in, the cursor stands in the column that shows what its event did.
+// However far you zoom in, the cursor is in the column that shows what its event did.
 func TestAnEventIsInTheColumnThatShowsIt(t *testing.T) {
 	d := hills(t)
 	rng := rand.New(rand.NewPCG(1, 10))

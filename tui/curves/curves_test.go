@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// spike returns a curve that is flat but for one value.
+// spike returns a curve that is flat except for one value.
 func spike(at int) []int64 {
 	v := make([]int64, Samples)
 	for i := range v {

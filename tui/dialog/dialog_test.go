@@ -19,7 +19,7 @@ var codes = map[string]rune{
 	"up": tea.KeyUp, "down": tea.KeyDown, "pgdown": tea.KeyPgDown, "left": tea.KeyLeft,
 }
 
-// press presses keys, one a name or a rune, and returns all that the dialogs said.
+// press presses keys, each a name or a rune, and returns all messages of the dialogs.
 func press(s *Stack, keys ...string) []tea.Msg {
 	var said []tea.Msg
 	for _, k := range keys {
@@ -193,7 +193,7 @@ func TestLongTextScrollsWithTheCursor(t *testing.T) {
 	}
 }
 
-// Names of files, processes and blocks stand in dialogs: none of them styles anything or moves the cursor.
+// Dialogs show names of files, processes and blocks: none may set a style or move the cursor.
 func TestAHostileNameIsText(t *testing.T) {
 	evil := "x\x1b[31mred\x1b]0;t\x07\x1b[2J\r\n\u009b1m"
 	for _, th := range []*theme.Theme{theme.Dark(), theme.Mono()} {

@@ -156,7 +156,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-// However long the names of the recordings, the chart's legend has both.
+// The chart's legend has the names of both recordings, however long they are.
 func TestTheLegendNamesBothRecordings(t *testing.T) {
 	a := viewtest.Training{Iterations: 2, Path: "runs/forward_and_backward_memory_snapshot_of_monday.pickle"}.Timeline(t)
 	b := viewtest.Training{Iterations: 2, Scale: 2, Path: "runs/forward_and_backward_memory_snapshot_of_tuesday.pickle"}.Timeline(t)

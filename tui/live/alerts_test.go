@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// with changes the last step of a look and updates its report.
+// with changes a look's last step and updates its report.
 func with(l Look, change func(s *Step)) Look {
 	change(&l.Steps[len(l.Steps)-1])
 	var bytes, took []maybe.Int

@@ -13,7 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// fakeFeed is a job that stands still and writes down what it is asked for.
+// fakeFeed is a job without news that records what it is asked for.
 type fakeFeed struct {
 	look   Look
 	orders []Order
@@ -128,7 +128,7 @@ func TestKeysBecomeOrders(t *testing.T) {
 	}
 }
 
-// How deep steps are captured is chosen with a key, beside what each way was measured to cost.
+// A key chooses how steps are captured, next to the measured cost of each way.
 func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	l := running(t, 20)
 	l.Capture.Depth = "ops"
@@ -201,7 +201,7 @@ func TestTheSelectedStepStaysAndTheNewestFollows(t *testing.T) {
 	}
 }
 
-// What was refused and what was noticed is said to its end below the steps, too, and the newest steps stay
+// Refusals and notices are shown in full below the steps, and the newest steps stay
 // above it.
 func TestNoticesBelowTheStepsAreNotCut(t *testing.T) {
 	const why = "code under torch.compile would run eagerly if it were described op by op, so what it allocates is captured by the allocator's history"

@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// ranked makes a job of n ranks of a look: rank 3 takes 18 ms longer before its backward, which is where the
-// others wait for it, and the last one has died.
+// ranked turns a look into a job of n ranks: rank 3 takes 18 ms longer before its backward, which is where
+// the others wait for it, and the last one has died.
 func ranked(l Look, n int) Look {
 	var peers []runs.Peer
 	for i := range n {

@@ -14,7 +14,7 @@ const gib = 1 << 30
 
 func known(n int64) maybe.Int { return maybe.Known(n) }
 
-// busy is a machine of two GPUs with three processes, one of which belongs to somebody else.
+// busy is a machine with two GPUs and three processes, one of them another user's.
 func busy() Look {
 	history := make([]maybe.Int, 200)
 	for i := range history {

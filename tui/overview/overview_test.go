@@ -19,7 +19,7 @@ func rows(t *testing.T, tl *timeline.Timeline, w, h int) []string {
 	return lines
 }
 
-// From the tables on no two rows in a row are blank: what they cannot fill is the chart's.
+// From the tables on, no two adjacent rows are blank: rows that the tables cannot fill go to the chart.
 func TestTablesLeaveNoBlankRows(t *testing.T) {
 	for _, size := range [][2]int{{120, 36}, {120, 30}, {100, 30}, {80, 20}, {160, 44}, {200, 56}} {
 		w, h := size[0], size[1]
@@ -41,7 +41,7 @@ func TestTablesLeaveNoBlankRows(t *testing.T) {
 	}
 }
 
-// However narrow, a size stands beside its unit.
+// A size is next to its unit, however narrow the view is.
 func TestSizesByCategoryHaveTheirUnit(t *testing.T) {
 	for _, w := range []int{78, 80, 90, 120, 200} {
 		for _, line := range rows(t, viewtest.Training{}.Timeline(t), w, 20) {

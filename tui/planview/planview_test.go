@@ -11,7 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// scenes are the plans of random problems with random absences, each instance at an address of its own.
+// scenes are the plans of random problems with random absences, each instance at its own address.
 func scenes(t *testing.T, each func(seed uint64, sc *scene)) {
 	t.Helper()
 	for seed := range uint64(40) {

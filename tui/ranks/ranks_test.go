@@ -12,8 +12,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-// run makes a run of n ranks from few trainings: ranks in odd allocate larger batches, ranks in broken could
-// not be read.
+// run makes a run of n ranks from a few trainings: ranks in odd allocate larger batches, ranks in broken
+// could not be read.
 func run(t testing.TB, n int, odd, broken map[int]bool) *runs.Run {
 	t.Helper()
 	summarise := func(o viewtest.Training) runs.RankSummary {

@@ -294,7 +294,7 @@ func BenchmarkDraw(b *testing.B) {
 	}
 }
 
-// In the smallest terminal, too, and in the first frame, the equation ends with its sum and the map has a
+// Even in the smallest terminal and in the first frame, the equation ends with its sum and the map has a
 // legend.
 func TestTheSmallestMapHasItsLegendAndItsSum(t *testing.T) {
 	for _, o := range []viewtest.Training{{}, {Pools: true}, {Expandable: true}, {NoSegments: true}} {

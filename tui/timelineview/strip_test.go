@@ -9,7 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// partsOf reads parts one a word: F, B or O, behind it which part frees most of what it leaves; F- leaves
+// partsOf reads parts, one per word: F, B or O, then which part frees most of what it leaves; F- leaves
 // nothing.
 func partsOf(text string) (list []steps.Part) {
 	for i, word := range strings.Fields(text) {
