@@ -3,7 +3,6 @@
 // Its duties:
 //   - [Fit] makes a [Model] from a recording at one batch size, or at two; [FitSequence] from three or four at different batch sizes and sequence lengths;
 //   - [Model.Scaled] and [Model.ScaledTo] make the problem at another batch size and sequence length;
-//   - [Resized] makes the problem of a larger step, of which only the sizes of some buffers are known;
 //   - [MaxBatch] searches for the largest batch that a question answers yes to.
 package batch
 
@@ -15,7 +14,6 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -77,7 +75,7 @@ func Fit(points ...Point) (*Model, error) {
 		return nil, fmt.Errorf("fit batch sizes: %w", err)
 	}
 	if len(points) == 1 {
-		m.constant = constants(points[0].Problem)
+		m.constant = plan.Constants(points[0].Problem)
 		return m, nil
 	}
 	if points[0].Batch == points[1].Batch {
@@ -205,33 +203,6 @@ func stem(name string) string {
 		}
 	}
 	return b.String()
-}
-
-// constants says which buffers of a single recording do not grow with the batch: parameters, optimizer state,
-// what persists otherwise, and gradients of parameters. Recordings call gradients of activations gradients
-// too, so a gradient counts as a parameter's where it persists, an op of the optimizer touches it, or a
-// parameter has its size.
-func constants(p *plan.Problem) []bool {
-	sizes := map[int64]bool{}
-	for i := range p.Buffers {
-		if p.Buffers[i].Category == timeline.Parameter {
-			sizes[p.Buffers[i].Size] = true
-		}
-	}
-	constant := make([]bool, len(p.Buffers))
-	for i := range p.Buffers {
-		switch b := &p.Buffers[i]; b.Category {
-		case timeline.Parameter, timeline.OptimizerState:
-			constant[i] = true
-		case timeline.Gradient:
-			constant[i] = b.Life == plan.Persistent || sizes[b.Size] || slices.ContainsFunc(p.TouchesOf(plan.BufferID(i)), func(t plan.Touch) bool {
-				return p.Ops[t.Op].Phase == traces.PhaseOptimizer
-			})
-		default:
-			constant[i] = b.Life == plan.Persistent
-		}
-	}
-	return constant
 }
 
 // shrinking notes buffers that are smaller at the larger batch.

@@ -4,15 +4,15 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/networks"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Of a larger step only the sizes of what is saved for the backward pass are known. The others follow: none is
-// smaller than in a step of a larger batch, and the peak is as high, up to 3 %; at another sequence length, too,
-// where some parameters of these networks grow, a ten thousandth of it all. Workspaces may come out larger.
+// Of a larger step only the sizes of what is saved for the backward pass are known. The others follow: none
+// is smaller than in a step of a larger batch, and the peak is as high, up to 3 %; at another sequence
+// length, too, where some parameters of these networks grow, a ten thousandth of it all. Workspaces may come
+// out larger.
 func TestTheSizesOfALargerStepFollowFromWhatItSaves(t *testing.T) {
 	for _, n := range networks.All() {
 		small := recording(t, n.Name, 16, n.Sequence, networks.Options{}).Problem
@@ -31,12 +31,13 @@ func sizesFollow(t *testing.T, name string, small, large *plan.Problem, all bool
 			known[plan.BufferID(i)] = large.Buffers[i].Size
 		}
 	}
-	got, err := batch.Resized(small, known)
+	got, err := plan.Resized(small, known)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range got.Buffers {
-		if b, want := &got.Buffers[i], &large.Buffers[i]; all && b.Category != timeline.Input && b.Size < want.Size {
+		b, want := &got.Buffers[i], &large.Buffers[i]
+		if all && b.Category != timeline.Input && b.Size < want.Size {
 			t.Errorf("%s: buffer %d (%s, %s) has %d bytes, want at least %d", name, i, b.Name, b.Category,
 				b.Size, want.Size)
 		}
@@ -55,7 +56,7 @@ func TestAStepOfTheSameSizesIsTheSame(t *testing.T) {
 	for i := range p.Buffers {
 		known[plan.BufferID(i)] = p.Buffers[i].Size / 2 // a smaller step changes nothing either
 	}
-	got, err := batch.Resized(p, known)
+	got, err := plan.Resized(p, known)
 	if err != nil {
 		t.Fatal(err)
 	}

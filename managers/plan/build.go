@@ -384,7 +384,8 @@ func (x *extractor) settle() {
 	}
 	switch {
 	case long > 0 && x.p.EagerOnly:
-		x.p.Notes = append(x.p.Notes, count(long, "buffer lives longer than an iteration, and is there twice for a part of it",
+		x.p.Notes = append(x.p.Notes, count(long,
+			"buffer lives longer than an iteration, and is there twice for a part of it",
 			"buffers live longer than an iteration, and are there twice for a part of it"))
 	case long > 0:
 		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers live longer than an iteration, and have two places, taken in turn", long))

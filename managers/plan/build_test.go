@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -173,40 +172,36 @@ func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 // arena keeps a place for each. Both must have the peak of the recording where the two overlap.
 func TestWhatOutlivesAnIterationCountsTwiceOnlyWhileTwoAreThere(t *testing.T) {
 	const steps, length = 4, 1000
+	const op = `"k":"op","d":20,"name":"aten::mm","phase":"forward","module":"fc","r":[0],"m":[],` +
+		`"rerun":true,"stream":0`
+	alloc := func(id, size int) string {
+		return fmt.Sprintf(`"k":"alloc","id":%d,"size":%d,"category":"input","on":"cuda:0"`, id, size)
+	}
 	recorded := func(freed int) string {
 		var b strings.Builder
-		b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
-			`"world_size":1,"epoch_ns":0,"steps":[`)
+		b.WriteString(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,` +
+			`"rank":0,"world_size":1,"epoch_ns":0,"steps":[`)
 		for k := range steps {
 			fmt.Fprintf(&b, "%s[%d,%d]", strings.Repeat(",", min(k, 1)), 10+k*length, 10+(k+1)*length)
 		}
-		b.WriteString("]}\n" + `{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n" +
-			`{"k":"alloc","id":1,"size":1048576,"t":2,"category":"input","on":"cuda:0"}` + "\n")
+		b.WriteString("]}\n" +
+			`{"k":"alloc","id":0,"size":512,"t":1,"category":"parameter","on":"cuda:0"}` + "\n")
+		fmt.Fprintf(&b, `{%s,"t":2}`+"\n", alloc(1, 1<<20))
 		for k := range steps {
 			batch, work, at := 2+2*k, 3+2*k, 10+k*length
-			events := []struct {
-				at   int
-				text string
-			}{
-				{100, fmt.Sprintf(`"k":"alloc","id":%d,"size":1048576,"category":"input","on":"cuda:0"`, batch)},
-				{freed, fmt.Sprintf(`"k":"free","id":%d`, max(batch-2, 1))},
-				{500, fmt.Sprintf(`"k":"alloc","id":%d,"size":2097152,"category":"temporary","on":"cuda:0"`, work)},
-				{510, fmt.Sprintf(`"k":"op","d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0],"w":[%d],`+
-					`"m":[],"rerun":true,"stream":0`, work)},
-				{600, fmt.Sprintf(`"k":"free","id":%d`, work)},
+			free := fmt.Sprintf(`{"k":"free","id":%d,"t":%d}`+"\n", max(batch-2, 1), at+freed)
+			fmt.Fprintf(&b, `{%s,"t":%d}`+"\n", alloc(batch, 1<<20), at+100)
+			if freed < 500 {
+				b.WriteString(free)
 			}
-			slices.SortStableFunc(events, func(x, y struct {
-				at   int
-				text string
-			}) int {
-				return x.at - y.at
-			})
-			for _, e := range events {
-				fmt.Fprintf(&b, `{%s,"t":%d}`+"\n", e.text, at+e.at)
+			fmt.Fprintf(&b, `{%s,"t":%d}`+"\n", alloc(work, 2<<20), at+500)
+			fmt.Fprintf(&b, `{%s,"w":[%d],"t":%d}`+"\n", op, work, at+510)
+			if freed >= 500 {
+				b.WriteString(free)
 			}
+			fmt.Fprintf(&b, `{"k":"free","id":%d,"t":%d}`+"\n", work, at+600)
 			for _, after := range []int{150, 300, 700} {
-				fmt.Fprintf(&b, `{"k":"op","t":%d,"d":20,"name":"aten::mm","phase":"forward","module":"fc","r":[0],`+
-					`"w":[],"m":[],"rerun":true,"stream":0}`+"\n", at+after)
+				fmt.Fprintf(&b, `{%s,"w":[],"t":%d}`+"\n", op, at+after)
 			}
 		}
 		return b.String()

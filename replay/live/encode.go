@@ -34,8 +34,8 @@ type encoded struct {
 	Slab    int64  `json:"slab"` // bytes of host memory
 	// Saves counts the tensors that a step saves. A step of other batches saves as many.
 	Saves int `json:"saves"`
-	// Sizes are the bytes of each in the largest step that was seen, -1 where that is not known; nil where all
-	// steps are of one shape. The process tells of larger ones.
+	// Sizes are the bytes of each in the largest step that was seen, -1 where that is not known; nil where
+	// all steps are of one shape. The process tells of larger ones.
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
 	Groups [][]numeral `json:"groups"`

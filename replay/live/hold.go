@@ -90,7 +90,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Missed > 0:
 		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
 	}
-	s += n.largerSteps(u)
+	s += n.LargerSteps(u)
 	if n.Ended != "" && !n.Phase.Carried() {
 		s += "; the plan before ended: " + n.Ended
 	}

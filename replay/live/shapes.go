@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/gmemtop/gmemtop/managers/batch"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -25,7 +24,7 @@ const watchedSteps = 40
 // sized returns the problem of the largest steps of those that were described and of some more.
 func (t *Target) sized(ctx context.Context, p *plan.Problem, described int) (*plan.Problem, error) {
 	watched := 0
-	if !t.opt.NeverWithout { // where there are no steps without a plan, there is no memory for one that keeps all
+	if !t.opt.NeverWithout { // or there is no memory for a plan that keeps everything
 		words, err := watching(p)
 		if err != nil {
 			return nil, err
@@ -46,8 +45,9 @@ func (t *Target) sized(ctx context.Context, p *plan.Problem, described int) (*pl
 			}
 		}
 	}
-	p.Notes = append(p.Notes, fmt.Sprintf("the batches have other shapes: planned for the largest of %d steps; "+
-		"where a step is larger still the same tensors leave, and the plan is made again for it", described+watched))
+	p.Notes = append(p.Notes, fmt.Sprintf("the batches have other shapes: planned for the largest of %d "+
+		"steps; where a step is larger still the same tensors leave, and the plan is made again for it",
+		described+watched))
 	return p, nil
 }
 
@@ -68,8 +68,8 @@ func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
 		return nil, err
 	}
 	if len(sizes) != len(e.saves) {
-		return nil, fmt.Errorf("%w: a larger step saved %d tensors, and the described one %d: its steps differ in "+
-			"more than shapes", ErrUneven, len(sizes), len(e.saves))
+		return nil, fmt.Errorf("%w: a larger step saved %d tensors, and the described one %d: its steps "+
+			"differ in more than shapes", ErrUneven, len(sizes), len(e.saves))
 	}
 	known := map[plan.BufferID]int64{}
 	for k, b := range e.saved() {
@@ -77,7 +77,7 @@ func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
 			known[b] = max(known[b], sizes[k])
 		}
 	}
-	return batch.Resized(p, known)
+	return plan.Resized(p, known)
 }
 
 // larger is a plan that is carried out in a training of many shapes, and what came of larger steps.
@@ -89,8 +89,8 @@ type larger struct {
 	steps  int64 // larger ones under this plan that were heard of
 }
 
-// heard looks whether steps were larger than planned for, notes that in the news, and has the plan made again.
-// It reports whether another plan is carried out now.
+// heard looks whether steps were larger than planned for, notes that in the news, and has the plan made
+// again. It reports whether another plan is carried out now.
 func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 	sizes, steps := l.t.member.Larger(l.number)
 	if steps <= l.steps || sizes == nil {
@@ -156,8 +156,8 @@ func (t *Target) passed(p *plan.Problem, pl *plan.Plan, sizes []int64, steps int
 		timeline.IEC.Bytes(held)), err
 }
 
-// largerSteps says how many steps were larger than planned for, "" for none.
-func (n *News) largerSteps(u timeline.Units) string {
+// LargerSteps says how many steps were larger than planned for, to stand behind a sentence; "" for none.
+func (n *News) LargerSteps(u timeline.Units) string {
 	if n.Larger == 0 {
 		return ""
 	}
@@ -177,4 +177,3 @@ func counted(n int64) string {
 	}
 	return fmt.Sprintf("%d steps were", n)
 }
-

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -280,7 +281,8 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 		noted bool
 	}{
 		{"all are alike", recording(t, triedCosts), 1, false},
-		{"one is smaller", halved(), describeTries, true},
+		// the descriptions, and a plan that keeps everything, for its sizes
+		{"one is smaller", halved(), describeTries + len([]string{"on", "40 with", "off"}), true},
 	} {
 		d := &uneven{drifting{tr: recording(t, triedCosts)}, c.first, 2}
 		p, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
@@ -288,10 +290,67 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 			t.Fatalf("%s: %v", c.what, err)
 		}
 		noted := slices.ContainsFunc(p.Notes, func(n string) bool {
-			return strings.Contains(n, "the largest of 10 steps is planned")
+			return strings.Contains(n, "planned for the largest of 50 steps")
 		})
 		if len(d.asked) != c.asked || noted != c.noted {
 			t.Errorf("%s: %d descriptions, and it notes %q", c.what, len(d.asked), p.Notes)
+		}
+	}
+}
+
+// What a larger step saved is planned for: the problem has its sizes, and no buffer becomes smaller. While a
+// plan is on, a larger step has it made again for the new sizes; where that fails the plan stays.
+func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
+	tr := recording(t, triedCosts)
+	p, pl := swapsAll(t, tr)
+	pl.Budget, _ = pl.PeakLive()
+	e := encoder{p: p}
+	if err := e.number(); err != nil {
+		t.Fatal(err)
+	}
+	d := &drifting{tr: tr, larger: 1}
+	grew := plan.NoBuffer
+	for _, b := range e.saved() {
+		d.sizes = append(d.sizes, -1)
+		if grew == plan.NoBuffer && b != plan.NoBuffer && p.Buffers[b].Category == timeline.Activation {
+			grew, d.sizes[len(d.sizes)-1] = b, 3*p.Buffers[b].Size
+		}
+	}
+	if grew == plan.NoBuffer {
+		t.Fatal("the recording saves no activation")
+	}
+	for _, fails := range []bool{false, true} {
+		var asked *plan.Problem
+		makes := func(_ context.Context, q *plan.Problem) (*plan.Plan, int64, error) {
+			if asked = q; fails {
+				return nil, 0, errors.New("no room")
+			}
+			return pl, 7, nil
+		}
+		target := NewTarget(d, Options{Again: makes})
+		on := larger{t: target, p: p, pl: pl, number: 1}
+		n := News{Before: 100}
+		again, err := on.heard(t.Context(), &n)
+		if err != nil || asked == nil || n.Larger != 1 {
+			t.Fatalf("%v, and the news is %+v", err, n)
+		}
+		for i := range p.Buffers {
+			was, is := p.Buffers[i].Size, asked.Buffers[i].Size
+			if is < was || plan.BufferID(i) == grew && is != 3*was {
+				t.Errorf("buffer %d had %d bytes and has %d", i, was, is)
+			}
+		}
+		if again == fails || (n.Refused == "no room") != fails || (on.p == asked) == fails ||
+			(n.PredictedStep == 107) == fails {
+			t.Errorf("planned again: %v, and the news is %+v", again, n)
+		}
+		held, err := heldBy(asked, pl)
+		if err != nil || n.Above != held-pl.Budget || n.Above <= 0 {
+			t.Errorf("the step holds %d bytes, and the news is %+v, %v", held, n, err)
+		}
+		known := larger{t: target, p: p, pl: pl, number: 1, steps: 1}
+		if more, err := known.heard(t.Context(), &n); more || err != nil {
+			t.Errorf("of a step that was heard of a plan is made again: %v", err)
 		}
 	}
 }

@@ -291,6 +291,9 @@ func (t *trial) more() string {
 	if n.Missed > 0 {
 		more += fmt.Sprintf(" · %s stayed against the plan", timeline.Counted(n.Missed, "tensor"))
 	}
+	if n.Larger > 0 {
+		more += fmt.Sprintf(" · %s", timeline.Counted(n.Larger, "larger step"))
+	}
 	switch {
 	case n.Differ > 0:
 		more += fmt.Sprintf(" · %s not the same to the bit", timeline.Counted(n.Differ, "tensor"))
@@ -433,5 +436,5 @@ func (t *training) status(u timeline.Units, r *row) string {
 	if n.Missed > 0 {
 		text += fmt.Sprintf("; %s stayed on the GPU against the plan: the step differs from the one that was captured", timeline.Counted(n.Missed, "tensor"))
 	}
-	return text
+	return text + n.LargerSteps(u)
 }

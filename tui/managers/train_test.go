@@ -168,6 +168,14 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	same.Differ = 1
 	r.tell(same)
 	r.until("· 1 tensor not the same to the bit")
+	larger := on
+	larger.Larger, larger.Above = 3, 5<<20
+	r.tell(larger)
+	r.until("(predicted +0.3 %) · 3 larger steps")
+	if status := r.v.Status(r.State); !strings.Contains(status, "; 3 steps were larger than any before, by "+
+		"prediction up to 5.00 MiB above the budget, planned for now") {
+		t.Errorf("the status is %q", status)
+	}
 	r.tell(on)
 	r.until("on for 120 steps")
 	r.press("T")

@@ -47,7 +47,7 @@ class Sizes:
         """A place on the host for a tensor that is larger than its own in the slab, None where no memory is
         left for one."""
         there = self.places.get(slot)
-        if there is None or there.numel() < size:
+        if there is None or len(there) < size:
             room = host_room()
             if room is not None and size > room * HOST_SHARE:
                 return None

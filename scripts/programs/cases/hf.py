@@ -136,13 +136,12 @@ def padded():
     return model, make
 
 
-def pad(examples):
-    """Pads as transformers' DataCollatorForSeq2Seq does, which needs a tokenizer."""
-    fill = {"input_ids": 0, "attention_mask": 0, "labels": -100}
-    return {
-        k: torch.nn.utils.rnn.pad_sequence([e[k] for e in examples], batch_first=True, padding_value=v)
-        for k, v in fill.items()
-    }
+def pad():
+    """The usual collator, with a tokenizer that only knows how to pad."""
+    import tokenizers
+
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<pad>": 0}, unk_token="<pad>"))
+    return t.DataCollatorForSeq2Seq(t.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="<pad>"))
 
 
 def main():
@@ -173,7 +172,7 @@ def main():
             bf16=a.bf16,
             torch_compile=a.compile,
         )
-        collator = pad if a.model == "padded" else None
+        collator = pad() if a.model == "padded" else None
         t.Trainer(model=model, args=args, train_dataset=Data(make), data_collator=collator).train()
 
 

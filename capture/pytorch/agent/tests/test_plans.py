@@ -13,6 +13,7 @@ from agent.host import host_room, local_ranks
 from agent.patch import Patches
 from agent.region import COMPILED, Region
 from agent.same import Same
+from agent.sizes import Sizes
 from agent.steps import Steps
 from agent.streams import Streams
 from agent.values import Value, expect_unchanged, movable, space_for
@@ -101,6 +102,51 @@ def test_what_somebody_has_wrapped_since_stays_and_is_named():
         assert Owner().method() == "somebody's around ours"
     finally:
         Owner.method = theirs
+
+
+def saved(size):
+    storage = SimpleNamespace(nbytes=lambda: size)
+    return SimpleNamespace(layout="strided", untyped_storage=lambda: storage)
+
+
+def test_larger_tensors_of_a_step_like_the_plans_are_noted_and_told_once():
+    sizes = Sizes(SimpleNamespace(strided="strided"), {"sizes": [10, -1, 30]})
+    for n, size in enumerate((12, 99, 30, 7)):
+        sizes.saved(n, saved(size))
+    sizes.next(alike=False)  # of another kind of step
+    assert sizes.known == [10, -1, 30]
+    assert not sizes.news
+    sizes.next(alike=True)  # in which nothing was saved
+    assert not sizes.news
+    for n, size in enumerate((12, 99, 30)):
+        sizes.saved(n, saved(size))
+    sizes.next(alike=True)
+    assert sizes.known == [12, -1, 30]
+    assert (sizes.news, sizes.steps) == (True, 1)
+    sizes.saved(0, saved(12))  # as large as it was
+    sizes.next(alike=True)
+    assert sizes.steps == 1
+
+
+def test_a_larger_tensor_gets_a_place_that_the_next_ones_take_and_none_where_there_is_no_room(monkeypatch):
+    made = []
+
+    class Torch:
+        uint8, no_grad = "uint8", contextlib.nullcontext
+
+        def empty(self, size, **where):
+            made.append((size, where["pin_memory"]))
+            return range(size)
+
+    monkeypatch.setitem(Sizes.place.__globals__, "host_room", lambda: 100)
+    monkeypatch.setitem(Sizes.place.__globals__, "without_dispatch", lambda torch: contextlib.nullcontext())
+    sizes = Sizes(Torch(), {"device": "cuda:0"})
+    assert len(sizes.place(0, 20)) == 20
+    assert len(sizes.place(0, 15)) == 15
+    assert len(sizes.place(512, 15)) == 15
+    assert len(sizes.place(0, 30)) == 30
+    assert made == [(20, True), (15, True), (30, True)]
+    assert sizes.place(1024, 91) is None
 
 
 def test_a_hosts_room_is_the_least_of_what_limits_it(tmp_path):

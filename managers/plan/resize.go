@@ -1,4 +1,4 @@
-package batch
+package plan
 
 import (
 	"cmp"
@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -23,30 +22,31 @@ import (
 // have two lengths, and nobody tells them.
 
 // Resized returns the problem of a step that has larger tensors: known are the sizes of some buffers, in
-// bytes. Buffers that do not grow with the batch stay, and none becomes smaller. Durations grow with the bytes
-// that an op touches. Sizes of other buffers follow from those of the known ones, and are inferred.
-func Resized(p *plan.Problem, known map[plan.BufferID]int64) (*plan.Problem, error) {
+// bytes. Buffers that do not grow with the batch stay, and none becomes smaller. Durations grow with what an
+// op touches. Sizes of other buffers follow from those of the known ones, and are inferred.
+func Resized(p *Problem, known map[BufferID]int64) (*Problem, error) {
 	q := *p
 	q.Buffers, q.Ops, q.Notes = slices.Clone(p.Buffers), slices.Clone(p.Ops), slices.Clone(p.Notes)
 	g := growthOf(p, known)
-	stays := constants(p)
+	stays := Constants(p)
 	for i := range q.Buffers {
 		b := &q.Buffers[i]
-		size, ok := known[plan.BufferID(i)]
+		size, ok := known[BufferID(i)]
 		switch {
 		case ok:
-		case stays[i] || optimizers(p, plan.BufferID(i)):
+		case stays[i] || optimizers(p, BufferID(i)):
 			continue
 		default:
 			size = g.size(b.Size)
 		}
-		if b.Size = max(b.Size, size); b.Size > plan.MaxSize {
-			return nil, fmt.Errorf("%w problem: buffer %d (%s) would have %d bytes", plan.ErrInvalid, i, b.Name, b.Size)
+		if b.Size = max(b.Size, size); b.Size > MaxSize {
+			return nil, fmt.Errorf("%w problem: buffer %d (%s) would have %d bytes", ErrInvalid, i, b.Name,
+				b.Size)
 		}
 	}
 	for i := range q.Ops {
 		var before, after float64
-		for _, a := range p.AccessesOf(plan.OpID(i)) {
+		for _, a := range p.AccessesOf(OpID(i)) {
 			before += float64(p.Buffers[a.Buffer].Size)
 			after += float64(q.Buffers[a.Buffer].Size)
 		}
@@ -62,10 +62,38 @@ func Resized(p *plan.Problem, known map[plan.BufferID]int64) (*plan.Problem, err
 	return &q, nil
 }
 
+// Constants says which buffers of a single recording do not grow with the batch: parameters, optimizer state,
+// what persists otherwise, and gradients of parameters. Recordings call gradients of activations gradients
+// too, so a gradient counts as a parameter's where it persists, an op of the optimizer touches it, or a
+// parameter has its size.
+func Constants(p *Problem) []bool {
+	sizes := map[int64]bool{}
+	for i := range p.Buffers {
+		if p.Buffers[i].Category == timeline.Parameter {
+			sizes[p.Buffers[i].Size] = true
+		}
+	}
+	constant := make([]bool, len(p.Buffers))
+	for i := range p.Buffers {
+		switch b := &p.Buffers[i]; b.Category {
+		case timeline.Parameter, timeline.OptimizerState:
+			constant[i] = true
+		case timeline.Gradient:
+			constant[i] = b.Life == Persistent || sizes[b.Size] ||
+				slices.ContainsFunc(p.TouchesOf(BufferID(i)), func(t Touch) bool {
+					return p.Ops[t.Op].Phase == traces.PhaseOptimizer
+				})
+		default:
+			constant[i] = b.Life == Persistent
+		}
+	}
+	return constant
+}
+
 // optimizers reports whether only the optimizer touches a buffer.
-func optimizers(p *plan.Problem, b plan.BufferID) bool {
+func optimizers(p *Problem, b BufferID) bool {
 	touches := p.TouchesOf(b)
-	return len(touches) > 0 && !slices.ContainsFunc(touches, func(t plan.Touch) bool {
+	return len(touches) > 0 && !slices.ContainsFunc(touches, func(t Touch) bool {
 		return p.Ops[t.Op].Phase != traces.PhaseOptimizer
 	})
 }
@@ -78,11 +106,11 @@ type growth struct {
 }
 
 // growthOf returns how the buffers whose sizes are known grow. Parameters, which are saved too, tell nothing.
-func growthOf(p *plan.Problem, known map[plan.BufferID]int64) growth {
+func growthOf(p *Problem, known map[BufferID]int64) growth {
 	g := growth{of: map[int64]int64{}, most: 1}
 	for id, size := range known {
 		b := &p.Buffers[id]
-		if b.Size == 0 || b.Life == plan.Persistent || b.Category == timeline.Parameter {
+		if b.Size == 0 || b.Life == Persistent || b.Category == timeline.Parameter {
 			continue
 		}
 		g.of[b.Size] = max(g.of[b.Size], size, b.Size)
@@ -101,7 +129,9 @@ func (g *growth) size(bytes int64) int64 {
 		return to
 	}
 	near := slices.Clone(g.sizes)
-	times := func(s int64) float64 { return max(float64(s), float64(bytes)) / min(float64(s), float64(bytes)) }
+	times := func(s int64) float64 {
+		return max(float64(s), float64(bytes)) / min(float64(s), float64(bytes))
+	}
 	near = slices.DeleteFunc(near, func(s int64) bool {
 		k := times(s)
 		return bytes == 0 || k > mostTimes || k != math.Trunc(k)

@@ -1,0 +1,92 @@
+package crew
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// A plan is made for the largest of the steps that were seen. Where larger ones come the same tensors leave,
+// none stays, and the plan is made again for the new sizes: later ones hold the budget. What is learnt is the
+// same to the bit.
+func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
+	torch(t)
+	t.Parallel()
+	const script, name = "testdata/lengths.py", "lengths@400"
+	want := alone(t, script, name)[name]
+	l := startLive(t, script, name)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+
+	var budget int64
+	var plans []*plan.Plan
+	makes := func(ctx context.Context, p *plan.Problem) (*plan.Plan, int64, error) {
+		ms, err := managers.Select("joint")
+		if err != nil {
+			return nil, 0, err
+		}
+		pl, err := ms[0].Plan(ctx, p, plan.Request{Budget: budget, Evaluator: sim.Simulator{}, Work: 2000})
+		if err == nil {
+			pl, err = managers.Eager(ctx, p, pl)
+		}
+		if err == nil && pl == nil {
+			err = errors.New("nothing leaves")
+		}
+		plans = append(plans, pl)
+		return pl, 0, err
+	}
+	target := live.NewTarget(l.Member, live.Options{Warm: 1, Steps: 3, Again: makes})
+	p, err := target.Problem(ctx, anyHardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	budget = p.Held() / 2
+	pl, _, err := makes(ctx, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last live.News
+	after := 0
+	err = target.Hold(ctx, p, pl, 0, func(n live.News) {
+		if n.Larger > 0 {
+			after++
+		}
+		if last = n; after == 4 { // the plan made again was on for some steps, and its peak was measured
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last.Larger == 0 || last.Refused != "" || len(plans) < 2 {
+		t.Fatalf("%d plans were made, and the news is %+v", len(plans), last)
+	}
+	if last.Predicted > budget || last.Peak > budget {
+		t.Errorf("larger steps hold %d bytes, predicted %d, of a budget of %d", last.Peak, last.Predicted,
+			budget)
+	}
+	learntTheSame(t, l.end(), want)
+
+	steps := l.History.Snapshot().Steps
+	slab := int64(0)
+	for _, x := range pl.Absences {
+		if x.How == plan.Swap {
+			slab += p.Buffers[x.Buffer].Size
+		}
+	}
+	more := false
+	for _, s := range steps {
+		if s.Carried.Missed > 0 {
+			t.Errorf("in step %d %d tensors stayed that were to leave", s.Index, s.Carried.Missed)
+		}
+		more = more || s.Carried.Out > slab
+	}
+	if !more {
+		t.Errorf("no step moved more than the %d bytes of the first plan", slab)
+	}
+}

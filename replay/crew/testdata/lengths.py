@@ -1,0 +1,65 @@
+"""Train on sequences of many lengths, padded to the longest of their batch, and print what was learnt to the
+last bit. Longer ones come late.
+
+usage: lengths.py NAME@STEPS
+"""
+
+import hashlib
+import os
+import sys
+import time
+
+import torch
+
+torch.set_num_threads(1)
+LATE, LONG = 150, 46
+
+
+def batch(step):
+    g = torch.Generator().manual_seed(step)
+    lengths = torch.randint(16, 41, (16,), generator=g).tolist()
+    if step >= LATE and step % 4 == 0:
+        lengths[step % 16] = LONG
+    rows = [torch.randint(0, 50, (n,), generator=g) for n in lengths]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(50, 64)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.TransformerEncoderLayer(64, 4, 128, dropout=0.0, batch_first=True) for _ in range(4)
+        )
+        self.head = torch.nn.Linear(64, 50)
+
+    def forward(self, x):
+        y = self.embed(x)
+        for layer in self.layers:
+            y = layer(y)
+        return torch.nn.functional.cross_entropy(self.head(y).flatten(0, 1), x.flatten())
+
+
+def main():
+    name = sys.argv[1]
+    torch.manual_seed(0)
+    net = Net()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
+    losses = []
+    for step in range(int(name.partition("@")[2])):
+        while os.path.exists(os.environ.get("HOLD", "")):
+            time.sleep(0.01)
+        time.sleep(float(os.environ.get("PACE", "0")))
+        optimizer.zero_grad()
+        loss = net(batch(step))
+        loss.backward()
+        optimizer.step()
+        losses.append(float(loss))
+    digest = hashlib.sha256()
+    for p in net.parameters():
+        digest.update(p.detach().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    print("losses", name, *[x.hex() for x in losses])
+    print("digest", name, digest.hexdigest(), flush=True)
+
+
+main()
