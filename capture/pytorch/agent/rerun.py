@@ -34,6 +34,12 @@ STATISTICS = {
 }
 
 
+def updated(name: str, args: Sequence[Any]) -> tuple[int, ...]:
+    """Which arguments of a call are running statistics that it updates. Of another op any argument may be a
+    tensor, which is neither true nor false."""
+    return STATISTICS[name] if name in STATISTICS and len(args) > 5 and args[5] else ()
+
+
 class _Call:
     """How an op was called. Tensors among the arguments are handles."""
 
@@ -133,7 +139,7 @@ class Rerun:
             value = it.known(t.untyped_storage()) if type(t) in self.plain else None
             if value is None or value.spoiled or value.groups != groups:
                 return None
-        call, statistics = _Call(), STATISTICS.get(name, ()) if len(args) > 5 and args[5] else ()
+        call, statistics = _Call(), updated(name, args)
         call.func, call.seeded = func, self.infos[func][3] is not None
         call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
         call.kwargs = {k: self._held(it, a) for k, a in kwargs.items()}

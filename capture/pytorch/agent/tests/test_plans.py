@@ -12,6 +12,7 @@ from agent.draws import draws
 from agent.host import host_room, local_ranks
 from agent.patch import Patches
 from agent.region import COMPILED, Region
+from agent.rerun import updated
 from agent.same import Same
 from agent.sizes import Sizes
 from agent.steps import Steps
@@ -77,6 +78,18 @@ def test_a_saved_tensor_that_was_changed_raises_as_without_hooks():
 )
 def test_whether_a_call_draws(chance, args, kwargs, drawn):
     assert draws(chance, args, kwargs) is drawn
+
+
+class Tensor:
+    def __bool__(self):
+        raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
+
+
+def test_only_of_a_normalisation_in_training_statistics_are_updated():
+    t, name = Tensor(), "aten::native_batch_norm"
+    assert updated(name, (t, t, t, t, t, True, 0.1)) == (3, 4)
+    assert updated(name, (t, t, t, t, t, False, 0.1)) == ()
+    assert updated("aten::mkldnn_rnn_layer", (t, t, t, t, t, t, t)) == ()
 
 
 class Owner:
