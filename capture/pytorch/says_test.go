@@ -49,3 +49,28 @@ func TestAgentMessagesUseTheCatalogue(t *testing.T) {
 		}
 	}
 }
+
+// TestLabelsInAWindowUseTheCatalogue: a captured step has the same labels from this agent as from an older
+// one, which sends the sentence itself.
+func TestLabelsInAWindowUseTheCatalogue(t *testing.T) {
+	for block, want := range map[string]string{
+		`"label":"workspace: aten::mm","says":{"code":"workspace","values":["aten::mm"]}`: "workspace of aten::mm",
+		`"label":"untouched","says":{"code":"untouched","values":[]}`:                     "not touched by these steps",
+		`"label":"as it came","says":{"code":"of a newer agent"}`:                         "as it came",
+		`"label":"as it came","says":7`:                                                   "as it came",
+		`"label":"workspace of aten::mm"`:                                                 "workspace of aten::mm",
+	} {
+		window := `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" +
+			`{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu",` + block + "}\n"
+		v, err := run(t, slices.Concat(
+			raw(frameHello, aHello), raw(frameWindow, `{"how":"ops"}`), raw(frameData, deflate(window)),
+			raw(frameWhole, `{}`), raw(frameBye, `{"reason":"detached"}`)))
+		if err != nil || len(v.Windows) != 1 {
+			t.Fatalf("%s: %d windows, %v", block, len(v.Windows), err)
+		}
+		tr := v.Windows[0].Trace
+		if got := tr.Text(tr.DetailOf(0).UserMetadata); got != want {
+			t.Errorf("%s: %q, not %q", block, got, want)
+		}
+	}
+}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/gmt"
@@ -73,7 +74,7 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	var tr *traces.Trace
 	switch a.head.How {
 	case capture.HowOps:
-		tr, err = described.Read(ctx, limited, nil)
+		tr, err = described.ReadWith(ctx, limited, described.Options{Sentence: say.Label})
 	case capture.HowHistory:
 		tr, err = torchsnapshot.Read(ctx, limited, nil)
 	case capture.HowProfile:

@@ -47,6 +47,16 @@ func (t Told) text(nested int) (string, bool) {
 	return fmt.Sprintf(sentence, gaps...), true
 }
 
+// Label returns the sentence that an agent sent as the label of a block, or text if this program does not know
+// it.
+func Label(says json.RawMessage, text string) string {
+	var t Told
+	if err := json.Unmarshal(says, &t); err != nil {
+		return text
+	}
+	return t.Text(text)
+}
+
 // UnmarshalJSON reads what an agent sends. Anything that is not a sentence gets no code; that is not an
 // error.
 func (t *Told) UnmarshalJSON(b []byte) error {
@@ -131,6 +141,9 @@ var agent = map[string]string{
 		"would end the other",
 	"compiled_meanwhile": "torch.compile was first used while a step was being captured op by op: " +
 		"the window would show it uncompiled, so it is discarded",
+	"untouched":       "not touched by these steps",
+	"of_step_before":  "of the step before",
+	"workspace":       "workspace of %s",
 	"graphs_replayed": "%s CUDA graphs were replayed: gmemtop does not see the ops in them",
 	"costs_unknown":   "the time that copies take could not be measured: %s",
 	"copies_untimed":  "not all copies that were to be timed were made",

@@ -12,8 +12,9 @@
 //	{"k":"op","t":10,"d":900,"name":"aten::mm","phase":"forward","module":"layers.0","r":[1,2],"w":[7],"m":[],"rerun":true,"stream":0}
 //	{"k":"free","id":7,"t":2000}                                                      a storage is freed
 //
-// An alloc may carry "label", what the program calls the storage (layers.0.weight), and "addr", an address
-// that stays the same from one recording of a process to the next; without it the reader makes addresses up.
+// An alloc may carry "label", what the program calls the storage (layers.0.weight), with "says" beside it if
+// that is a sentence of which there is a code (see [Options]); and "addr", an address that stays the same from
+// one recording of a process to the next; without it the reader makes addresses up.
 // Readers skip unknown keys.
 //
 // Ops named gmemtop::save and gmemtop::load are autograd's own accesses: it saves a tensor for the backward
@@ -83,23 +84,24 @@ type head struct {
 const CostsSetting = "carrying_costs"
 
 type row struct {
-	K        string  `json:"k"`
-	T        int64   `json:"t"`
-	ID       int64   `json:"id"`
-	Size     int64   `json:"size"`
-	Category string  `json:"category"`
-	Label    string  `json:"label"`
-	Addr     uint64  `json:"addr"`
-	On       string  `json:"on"`
-	D        int64   `json:"d"`
-	Name     string  `json:"name"`
-	Phase    string  `json:"phase"`
-	Module   string  `json:"module"`
-	R        []int64 `json:"r"`
-	W        []int64 `json:"w"`
-	M        []int64 `json:"m"`
-	Rerun    bool    `json:"rerun"`
-	Stream   uint64  `json:"stream"`
+	K        string          `json:"k"`
+	T        int64           `json:"t"`
+	ID       int64           `json:"id"`
+	Size     int64           `json:"size"`
+	Category string          `json:"category"`
+	Label    string          `json:"label"`
+	Says     json.RawMessage `json:"says"`
+	Addr     uint64          `json:"addr"`
+	On       string          `json:"on"`
+	D        int64           `json:"d"`
+	Name     string          `json:"name"`
+	Phase    string          `json:"phase"`
+	Module   string          `json:"module"`
+	R        []int64         `json:"r"`
+	W        []int64         `json:"w"`
+	M        []int64         `json:"m"`
+	Rerun    bool            `json:"rerun"`
+	Stream   uint64          `json:"stream"`
 }
 
 // storage is a live storage.
@@ -118,13 +120,28 @@ type reader struct {
 	// first event.
 	empty bool
 	begun map[traces.DeviceID]bool
+	o     Options
+}
+
+// Options says how a recording is read.
+type Options struct {
+	// Progress, if not nil, is called with the number of bytes read so far.
+	Progress func(done int64)
+	// Sentence, if not nil, returns the sentence of the code in "says" beside a label, or that label if it
+	// does not know the code. Without it labels stay as they are.
+	Sentence func(says json.RawMessage, label string) string
 }
 
 // Read reads a recording. progress, if not nil, is called with the number of bytes read so far. Errors name
 // the line; the lines before a damaged one make the trace that comes with the error.
 func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces.Trace, error) {
-	r := &reader{b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20, begun: map[traces.DeviceID]bool{}}
-	err := r.lines(ctx, in, progress)
+	return ReadWith(ctx, in, Options{Progress: progress})
+}
+
+// ReadWith is Read with more options.
+func ReadWith(ctx context.Context, in io.Reader, o Options) (*traces.Trace, error) {
+	r := &reader{o: o, b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20, begun: map[traces.DeviceID]bool{}}
+	err := r.lines(ctx, in)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -137,7 +154,7 @@ func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces
 	return r.b.Finish(), err
 }
 
-func (r *reader) lines(ctx context.Context, in io.Reader, progress func(int64)) error {
+func (r *reader) lines(ctx context.Context, in io.Reader) error {
 	scan := bufio.NewScanner(in)
 	scan.Buffer(make([]byte, 0, 1<<16), maxLine)
 	done := int64(0)
@@ -148,8 +165,8 @@ func (r *reader) lines(ctx context.Context, in io.Reader, progress func(int64)) 
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			if progress != nil {
-				progress(done)
+			if r.o.Progress != nil {
+				r.o.Progress(done)
 			}
 		}
 		if len(bytes.TrimSpace(line)) == 0 {
@@ -278,6 +295,9 @@ func (r *reader) device(name string) traces.DeviceID {
 
 func (r *reader) event(x *row, s storage, a traces.Action) {
 	e := traces.Event{Time: x.T, Addr: s.addr, Size: s.size, Stack: traces.NoStack, Device: s.device, Action: a}
+	if len(x.Says) > 0 && r.o.Sentence != nil {
+		x.Label = r.o.Sentence(x.Says, x.Label)
+	}
 	if a == traces.Alloc && (x.Category != "" || x.Label != "") {
 		e.Detail = r.b.Detail(traces.Detail{Category: r.b.String(x.Category), UserMetadata: r.b.String(x.Label), ForwardStack: traces.NoStack})
 	}

@@ -2,6 +2,7 @@ package described_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -26,6 +27,26 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 	_, err = described.Read(context.Background(), strings.NewReader(head+`{"k":"alloc","id":1,"size":8,"addr":9223372036854775807}`+"\n"), nil)
 	if !errors.Is(err, traces.ErrFormat) || !strings.Contains(err.Error(), "out of range") {
 		t.Errorf("%v", err)
+	}
+}
+
+func TestALabelMayBeASentence(t *testing.T) {
+	const in = head + `{"k":"alloc","id":1,"size":8,"label":"as it came","says":{"code":"a"},"on":"cpu"}` + "\n" +
+		`{"k":"alloc","id":2,"size":8,"label":"layers.0.weight","on":"cpu"}` + "\n"
+	sentence := func(says json.RawMessage, label string) string { return label + " with " + string(says) }
+	for _, c := range []struct {
+		sentence func(json.RawMessage, string) string
+		want     string
+	}{{nil, "as it came"}, {sentence, `as it came with {"code":"a"}`}} {
+		tr, err := described.ReadWith(t.Context(), strings.NewReader(in), described.Options{Sentence: c.sentence})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range []string{c.want, "layers.0.weight"} {
+			if got := tr.Text(tr.DetailOf(i).UserMetadata); got != want {
+				t.Errorf("storage %d is labelled %q, not %q", i+1, got, want)
+			}
+		}
 	}
 }
 

@@ -11,6 +11,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Iterator
 
+from .says import told
+
 if TYPE_CHECKING:
     from .rows import Rows
     from .storages import Storages
@@ -43,6 +45,10 @@ def lines(
         if s not in quoted:
             quoted[s] = json.dumps(s)
         return quoted[s]
+
+    def says(label: str) -> str:
+        code = told(label)
+        return ',"says":' + json.dumps(code, separators=(",", ":")) if code else ""
 
     for table in (storages.before, rows.list):
         for row in table:
@@ -77,7 +83,7 @@ def lines(
                         max(rows.at(row[3]), 0),
                         uses.category(row[1]),
                         storages.where[row[1]],
-                        "" if label is None else ',"label":' + quote(label),
+                        "" if label is None else ',"label":' + quote(label) + says(label),
                     )
                 )
             if len(out) >= 2000:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .compat import address_of, is_wrapper, sparse_parts, without_functions
 from .phases import FORWARD
 from .rows import TIME_AT
+from .says import Says
 from .within import REST_ADDRESS
 
 if TYPE_CHECKING:
@@ -261,7 +262,8 @@ class Storages:
         """Note bytes that an op took for itself, of which it keeps some, and return their number."""
         number = len(self.born)
         self.born.append(None)
-        self.where[number], self.category[number], self.label[number] = on, "temporary", "workspace of " + op
+        self.where[number], self.category[number] = on, "temporary"
+        self.label[number] = Says("workspace", op)
         self.rows.came(number, kept or size, self.addresses.fresh(kept or size))
         if kept:
             self.within.add(on, kept)
@@ -308,8 +310,8 @@ class Storages:
             there[self.where[number]] = there.get(self.where[number], 0) + size
         for k, on in enumerate(sorted(self.within.held)):
             stays, pieces = self.within.rest(on, there.get(on, 0))
-            for at, size, label in [(None, stays, "not touched by these steps")] * (stays > 0) + [
-                (rows, n, "of the step before") for rows, n in pieces
+            for at, size, label in [(None, stays, Says("untouched"))] * (stays > 0) + [
+                (rows, n, Says("of_step_before")) for rows, n in pieces
             ]:
                 number = len(self.born)
                 self.born.append(None)

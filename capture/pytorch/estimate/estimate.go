@@ -28,6 +28,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/described"
 )
@@ -290,7 +291,7 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := described.Read(ctx, bytes.NewReader(lines), nil)
+	t, err := described.ReadWith(ctx, bytes.NewReader(lines), described.Options{Sentence: say.Label})
 	if err != nil {
 		return nil, fmt.Errorf("what the estimate left behind: %w", err)
 	}

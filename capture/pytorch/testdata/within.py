@@ -85,10 +85,11 @@ def main():
             step()
         lines, peak = describe(step, optimizer, 1)
         got = peak_of(lines)
-        spaces = sorted({(x["label"], x["size"]) for x in lines[1:] if x["k"] == "alloc" and x.get("label", "").startswith("workspace of ")})
+        said = lambda code: [x for x in lines[1:] if x["k"] == "alloc" and x.get("says", {}).get("code") == code]
+        spaces = sorted({(x["label"], x["size"]) for x in said("workspace")})
         print(name, "peak", peak, "described", got, "own", spaces)
         assert got == peak, "%s: %d bytes are described at the peak, and the allocator held %d" % (name, got, peak)
-        rest = [x["size"] for x in lines[1:] if x["k"] == "alloc" and x.get("label") == "not touched by these steps"]
+        rest = [x["size"] for x in said("untouched")]
         print(rest)
         assert rest and rest[0] >= unused.untyped_storage().nbytes()
         assert any("mm" in label for label, _ in spaces) or torch.__version__ < "2.12", spaces

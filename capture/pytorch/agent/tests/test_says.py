@@ -1,14 +1,56 @@
-"""What the agent tells people has a code, in whatever frame it is sent."""
+"""What the agent tells people is in gmemtop's catalogue: the agent itself has only codes."""
 
+import ast
+import json
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 import agent.windows
 from agent.guard import Guard
+from agent.lines import lines
 from agent.outbox import Outbox
 from agent.says import Refused, Says, told, why_of
 from agent.windows import Windows
+
+SENTENCE = re.compile(r"[a-z]{2,} [a-z]{2,}")
+
+# Texts that no viewer is sent, each with where it goes instead.
+OTHERS = {
+    "one of the variables needed for gradient": "torch's own words for an error of the program's",
+    "gmemtop: a tensor that was dropped cannot": "an exception in the program, which nobody may be watching",
+    "gmemtop looks": "torch's reason against hooks, for as long as it is asked whether it has one",
+    "the viewer has gone": "ends the connection",
+    "a frame of %d bytes": "ends the connection",
+    "%s takes more than 64 bits": "ends the connection",
+    "the plan is not a JSON object": "ends the connection",
+}
+
+
+def texts(tree):
+    """The strings of a module that are not documentation."""
+    documentation = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef))
+        and isinstance(node.body[0], ast.Expr)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+            yield node.value
+
+
+def test_the_agent_has_no_sentences_of_its_own():
+    said, unused = [], set(OTHERS)
+    for module in sorted(Path(agent.windows.__file__).parent.glob("*.py")):
+        for text in texts(ast.parse(module.read_text())):
+            known = [begin for begin in OTHERS if text.startswith(begin)]
+            unused.difference_update(known)
+            if SENTENCE.search(text) and not known:
+                said.append((module.name, text))
+    assert (said, unused) == ([], set())
 
 
 @pytest.mark.parametrize(
@@ -46,3 +88,28 @@ def test_the_last_word_has_the_code_of_what_stopped_the_agent():
     ours = {"code": "torch_import_failed", "values": []}
     assert words == [{"reason": "disarmed", "detail": "torch import failed", "says": ours}]
     assert stopped.outbox.notices[0][1]["says"] == {"code": "agent_failed", "values": [ours]}
+
+
+def test_a_window_has_the_codes_of_its_labels():
+    storages = SimpleNamespace(
+        torch=SimpleNamespace(__version__="2"),
+        device="cpu",
+        where={0: "cpu", 1: "cpu", 2: "cpu"},
+        before=[("a", 0, 8, 0, 64)],
+        untouched=lambda: None,
+    )
+    rows = SimpleNamespace(
+        start=0,
+        at=lambda t: t,
+        device_times=lambda steps: steps,
+        list=[("a", 1, 8, 5, 128), ("a", 2, 8, 5, 192)],
+    )
+    labels = {0: "layers.0.weight", 1: Says("workspace", "aten::mm")}
+    uses = SimpleNamespace(label=labels.get, category=lambda _: "unknown")
+    text = "".join(lines({"epoch_ns": 0}, [], rows, storages, uses))
+    said = [(row.get("label"), row.get("says")) for row in map(json.loads, text.splitlines()[1:])]
+    assert said == [
+        ("layers.0.weight", None),
+        ("workspace: aten::mm", {"code": "workspace", "values": ["aten::mm"]}),
+        (None, None),
+    ]
