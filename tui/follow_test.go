@@ -270,7 +270,7 @@ func ofRank(t *testing.T, rank int, step int64) func(l *live.Look) {
 		if step < 0 {
 			l.Windows = nil
 		}
-		l.Chosen, l.Ranks = rank, []live.Rank{{ID: 0, Rank: 0, PID: 7, State: live.Running}, {ID: 1, Rank: 1, PID: 8, State: live.Running}}
+		l.Chosen, l.Ranks = rank, []live.Rank{{ID: 0, Rank: maybe.Known(0), PID: 7, State: live.Running}, {ID: 1, Rank: maybe.Known(1), PID: 8, State: live.Running}}
 	}
 }
 

@@ -35,8 +35,8 @@ func (p *ranksPane) drawStrip(th *theme.Theme, c *canvas.Canvas, y int, l *Look)
 	title := "rank"
 	for i := range ranks {
 		r := &ranks[i]
-		labels[i] = strconv.Itoa(r.Rank)
-		if r.Rank < 0 {
+		labels[i] = r.Rank.String()
+		if !r.Rank.IsKnown() {
 			title, labels[i] = "process", strconv.Itoa(r.PID)
 		}
 		if m, _ := p.mark(th, r); m != "" {
@@ -104,7 +104,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		r := &ranks[i]
 		top = max(top, r.Typical.Bytes.Or(0))
 		phases = phases || r.Typical.Forward.IsKnown()
-		numbered = numbered || r.Rank >= 0
+		numbered = numbered || r.Rank.IsKnown()
 	}
 	same := func(f func(r *Rank) string) bool {
 		return !slices.ContainsFunc(ranks, func(r Rank) bool { return f(&r) != f(&ranks[0]) })
@@ -135,8 +135,8 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 			}
 			return table.Cell{}
 		case rankName:
-			cell := table.Cell{Text: strconv.Itoa(r.Rank)}
-			if r.Rank < 0 {
+			cell := table.Cell{Text: r.Rank.String()}
+			if !r.Rank.IsKnown() {
 				cell.Text = strconv.Itoa(r.PID)
 			}
 			cell.Lead, cell.LeadStyle = p.mark(th, r)
@@ -148,10 +148,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		case rankDevice:
 			return table.Cell{Text: r.Device, Style: th.Dim}
 		case rankStep:
-			if r.Step < 0 {
-				return table.Cell{Text: "–", Style: th.Faint}
-			}
-			return table.Cell{Text: leaf.Count(r.Step)}
+			return figureCell(r.Step, th, canvas.Style{}, leaf.Count)
 		case rankTime:
 			return duration(r.Typical.Duration)
 		case rankForward:
@@ -183,7 +180,7 @@ func (p *ranksPane) status(u timeline.Units, l *Look) string {
 	i := p.order[row]
 	r := &l.Ranks[i]
 	text := fmt.Sprintf("%s, process %d", r.Name(), r.PID)
-	if r.Rank < 0 {
+	if !r.Rank.IsKnown() {
 		text = fmt.Sprintf("process %d, %s", r.PID, r.Title)
 	}
 	if r.Device != "" {

@@ -91,16 +91,17 @@ type Look struct {
 type Rank struct {
 	// ID identifies a process of the job for as long as it is watched.
 	ID int
-	// Rank is -1 for a process that has none; PID is its number.
-	Rank, PID int
+	// Rank is unknown of a process that has none; PID is its number.
+	Rank maybe.Int
+	PID  int
 	// Title is the script, Device the device of its parameters.
 	Title, Device string
 	State         State
 	// Word says how a process ended, "" if unknown; Failed means that it did not end well.
 	Word   string
 	Failed bool
-	// Step is the newest step, -1 for none; Typical is how long recent steps usually take.
-	Step    int64
+	// Step is the newest step, unknown before the first; Typical is how long recent steps usually take.
+	Step    maybe.Int
 	Typical runs.Peer
 	// Captured is the number of steps captured whole.
 	Captured int
@@ -110,8 +111,8 @@ type Rank struct {
 
 // Name is the process's name among several: its rank, else its number.
 func (r *Rank) Name() string {
-	if r.Rank >= 0 {
-		return fmt.Sprintf("rank %d", r.Rank)
+	if r.Rank.IsKnown() {
+		return fmt.Sprintf("rank %v", r.Rank)
 	}
 	return fmt.Sprintf("process %d", r.PID)
 }

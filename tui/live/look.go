@@ -23,7 +23,7 @@ func (l *Look) chosen() (Rank, bool) {
 // Among completes a process's name: "of 4" after a rank, "(one of 2)" after a number.
 func (l *Look) Among() string {
 	for i := range l.Ranks {
-		if l.Ranks[i].Rank < 0 {
+		if !l.Ranks[i].Rank.IsKnown() {
 			return fmt.Sprintf("(one of %d)", len(l.Ranks))
 		}
 	}

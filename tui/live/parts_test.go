@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // stepsTo returns a look at steps 0 to last.
@@ -43,7 +44,7 @@ func TestTheSelectedStepStaysSelected(t *testing.T) {
 
 func TestTabGivesTheListOfRanksTheKeys(t *testing.T) {
 	p := newRanksPane()
-	l := &Look{Ranks: []Rank{{ID: 7}, {ID: 8, Rank: 1}}, Chosen: 7}
+	l := &Look{Ranks: []Rank{{ID: 7, Rank: maybe.Known(0)}, {ID: 8, Rank: maybe.Known(1)}}, Chosen: 7}
 	p.take(l, &Look{})
 	down, enter := tea.KeyPressMsg{Code: tea.KeyDown}, tea.KeyPressMsg{Code: tea.KeyEnter}
 	if _, _, ok := p.update(l, down); ok {
@@ -60,7 +61,7 @@ func TestTabGivesTheListOfRanksTheKeys(t *testing.T) {
 }
 
 func TestOrdersNameTheProcess(t *testing.T) {
-	l := &Look{Ranks: []Rank{{ID: 7}, {ID: 8, Rank: 1}}, Chosen: 8}
+	l := &Look{Ranks: []Rank{{ID: 7, Rank: maybe.Known(0)}, {ID: 8, Rank: maybe.Known(1)}}, Chosen: 8}
 	if _, ok := takeOrder(nil, l, tea.KeyPressMsg{}); ok {
 		t.Error("a key was taken for an order")
 	}

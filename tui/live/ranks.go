@@ -128,7 +128,7 @@ func (p *ranksPane) sort(l *Look) {
 		r := &ranks[i]
 		switch p.table.SortBy {
 		case rankStep:
-			return r.Step
+			return r.Step.Or(-1)
 		case rankTime:
 			return r.Typical.Duration.Or(-1)
 		case rankForward:

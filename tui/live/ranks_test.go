@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 func ranked(l Look, n int) Look {
 	var peers []runs.Peer
 	for i := range n {
-		r := Rank{ID: i, Rank: i, PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: 159, Captured: 2,
+		r := Rank{ID: i, Rank: maybe.Known(int64(i)), PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: maybe.Known(159), Captured: 2,
 			Typical: runs.Peer{Duration: maybe.Known(58e6), Forward: maybe.Known(14e6),
 				Backward: maybe.Known(39e6), Optimizer: maybe.Known(5e6),
 				Bytes: maybe.Known(2<<30 + int64(i)<<20)}}
@@ -25,7 +26,7 @@ func ranked(l Look, n int) Look {
 		case i == 3 || n == 2 && i == 1:
 			r.Typical.Forward, r.Typical.Backward = maybe.Known(32e6), maybe.Known(21e6)
 		case i == n-1 && n > 2:
-			r.State, r.Word, r.Failed, r.Step = Ended, "RuntimeError: boom", true, 121
+			r.State, r.Word, r.Failed, r.Step = Ended, "RuntimeError: boom", true, maybe.Known(121)
 		}
 		p := r.Typical
 		if r.State == Ended {
@@ -51,7 +52,7 @@ func TestScreensOfRanks(t *testing.T) {
 	}
 	scripts := ranked(running(t, 160), 2)
 	for i := range scripts.Ranks {
-		scripts.Ranks[i].Rank, scripts.Ranks[i].Title, scripts.Ranks[i].Device = -1, []string{"actor.py", "critic.py"}[i], "cpu"
+		scripts.Ranks[i].Rank, scripts.Ranks[i].Title, scripts.Ranks[i].Device = maybe.Int{}, []string{"actor.py", "critic.py"}[i], "cpu"
 	}
 	sc, _, _ := open(t, scripts)
 	sc.Press("tab")
@@ -133,5 +134,17 @@ func TestClickingAColumnSelectsItsStep(t *testing.T) {
 	sc.Send(columnMsg{step: 3})
 	if msg, ok := v.Update(sc.State, columnMsg{step: 3})().(OpenMsg); !ok || msg.Window.First != 3 {
 		t.Errorf("a second click on a captured step sends %+v", msg)
+	}
+}
+
+// A process that has not stepped is behind all others by its steps, and step 0 is a step.
+func TestAProcessWithoutAStepSortsBeforeStepZero(t *testing.T) {
+	p := newRanksPane()
+	l := &Look{Ranks: []Rank{{ID: 1, Step: maybe.Known(4)}, {ID: 2, Step: maybe.Known(0)}, {ID: 3}}, Chosen: 1}
+	p.table.SortBy, p.table.Descending = rankStep, false
+	p.take(l, &Look{})
+	p.sort(l)
+	if want := []int{2, 1, 0}; !slices.Equal(p.order, want) {
+		t.Errorf("order %v, not %v", p.order, want)
 	}
 }

@@ -81,9 +81,9 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	f.job.Add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
 	list[2].Window(capture.Window{Trace: timelinetest.Sample(t), First: 4, Last: 4, How: capture.HowOps})
 	l := until(t, f, "four ranks", func(l live.Look) bool {
-		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == 19
+		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == maybe.Known(19)
 	})
-	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != 3 || l.Ranks[3].PID != 103 ||
+	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != maybe.Known(3) || l.Ranks[3].PID != 103 ||
 		l.Ranks[3].Typical.Duration != maybe.Known(40e6) {
 		t.Errorf("%+v", l)
 	}
@@ -141,10 +141,10 @@ func TestTheJobsSinkPassesToAnotherRankWhenTheFirstHasEnded(t *testing.T) {
 	f.job.Begin(rankOf(1)) // the source says no more of rank 0 than that another takes its place
 	f.job.Step(stepOf(20))
 	l := until(t, f, "rank 1 goes on", func(l live.Look) bool {
-		return l.Ranks[1].Step == 20 &&
+		return l.Ranks[1].Step == maybe.Known(20) &&
 			l.Ranks[0].State == live.Ended
 	})
-	if l.Ranks[0].Step != 19 || l.Chosen != 0 {
+	if l.Ranks[0].Step != maybe.Known(19) || l.Chosen != 0 {
 		t.Errorf("%+v", l.Ranks)
 	}
 }

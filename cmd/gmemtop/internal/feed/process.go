@@ -451,11 +451,11 @@ func (f *Process) rank() live.Rank {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	r := live.Rank{ID: f.process.ID, Rank: int(f.target.Rank.Or(-1)), PID: f.target.PID, Title: l.Title,
+	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
 		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
-		Step: -1, Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
+		Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {
-		r.Step = l.Steps[n-1].Index
+		r.Step = maybe.Known(l.Steps[n-1].Index)
 	}
 	if r.Word == say.Exited {
 		r.Word = ""
