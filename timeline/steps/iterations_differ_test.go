@@ -150,3 +150,48 @@ func TestWhatStaysAfterAStepMakesNoLaterStepUnusual(t *testing.T) {
 		}
 	}
 }
+
+// A step's sentence has a clause for each difference; steps before the steady ones are warm-up, also where
+// nothing differs. Each step is its blocks, as lines of code and MiB.
+func TestWhyAStepDiffersNamesTheNewSiteWithTheMostBytes(t *testing.T) {
+	const usual = "a40 b20"
+	for _, c := range []struct {
+		steps string
+		why   []string
+	}{
+		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c1", []string{"", "", "",
+			"peak +3.00 MiB, churn +3.00 MiB, +2 allocations, 2 new call sites: site d.py:1"}},
+		{usual + "|" + usual + "|" + usual + "|a40 b20 d2 c1 c3", []string{"", "", "",
+			"peak +6.00 MiB, churn +6.00 MiB, +3 allocations, 2 new call sites: site c.py:1"}},
+		{usual + "|" + usual + "|" + usual + "|a38 b20 c2", []string{"", "", "",
+			"+1 allocations, 1 new call site: site c.py:1"}},
+		{"a40 b20 c3|" + usual + "|" + usual, []string{
+			"warm-up: peak +3.00 MiB, churn +3.00 MiB, +1 allocations, 1 new call site: site c.py:1",
+			"", ""}},
+		{usual + "|a40 b20 b5|" + usual + "|" + usual, []string{"",
+			"warm-up: peak +5.00 MiB, churn +5.00 MiB, +1 allocations", "", ""}},
+	} {
+		var b strings.Builder
+		b.WriteString("gpu 0\n")
+		for _, s := range "abcd" {
+			fmt.Fprintf(&b, "stack %c site %c.py:1 < main t.py:1\n", s, s)
+		}
+		for k, one := range strings.Split(c.steps, "|") {
+			at := k * 1_000_000
+			fmt.Fprintf(&b, "at %d\nmark iteration %d %d step %d\n", at, at, at+1_000_000, k+1)
+			f := strings.Fields(one)
+			for i, x := range f {
+				fmt.Fprintf(&b, "+ x%d %sm %c\n", i, x[1:], x[0])
+			}
+			for i := range f {
+				fmt.Fprintf(&b, "- x%d\n", i)
+			}
+		}
+		it := steps.Of(timelinetest.Script(t, b.String()).Main())
+		for k := range it.List {
+			if got := it.List[k].Why(timeline.IEC); got != c.why[k] {
+				t.Errorf("%s: step %d: %q, not %q", c.steps, k, got, c.why[k])
+			}
+		}
+	}
+}

@@ -1,0 +1,98 @@
+package steps_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+)
+
+// groups is a recording without marks: parameters, which are large, and rounds. A round has each times the
+// same run of allocations, each of its own size and line, and then extra others, which are freed at once. The
+// blocks of a run are freed at its end or, if kept, at the end of the round, the last ones first. It returns
+// where runs and rounds begin.
+func groups(t *testing.T, parameters, rounds, each, length, extra int, kept bool) (d *timeline.Device, runs,
+	whole []int) {
+	t.Helper()
+	var b strings.Builder
+	for i := range max(length, extra) {
+		fmt.Fprintf(&b, "stack r%d work model.py:%d < main train.py:%d\n", i, 10+i, 5+i)
+		fmt.Fprintf(&b, "stack e%d check eval.py:%d < main t.py:90\n", i, i)
+	}
+	at := parameters
+	for i := range parameters {
+		fmt.Fprintf(&b, "+ p%d %dm\n", i, 500+i)
+	}
+	for range rounds {
+		whole = append(whole, at)
+		for k := range each {
+			runs = append(runs, at)
+			for i := range length {
+				fmt.Fprintf(&b, "+ x%d-%d %dk r%d\n", k, i, i+1, i)
+			}
+			at += length
+			for i := length - 1; !kept && i >= 0; i-- {
+				fmt.Fprintf(&b, "- x%d-%d\n", k, i)
+				at += 2
+			}
+		}
+		for i := range extra {
+			fmt.Fprintf(&b, "+ e %dk e%d\n- e\n", 3*i+1, i)
+			at += 3
+		}
+		for k := each - 1; kept && k >= 0; k-- {
+			for i := length - 1; i >= 0; i-- {
+				fmt.Fprintf(&b, "- x%d-%d\n", k, i)
+				at += 2
+			}
+		}
+	}
+	return timelinetest.Script(t, b.String()).Main(), runs, whole
+}
+
+// What repeats within a round is a step if memory is back where it was at its end, and the evaluation after
+// some of them makes no round a step. If memory is still held, the same allocations are layers of one step.
+func TestRunsAreStepsIfTheirMemoryIsFreedAndLayersIfItIsKept(t *testing.T) {
+	for _, length := range []int{8, 9, 17, 40} {
+		for _, each := range []int{7, 10} {
+			for _, extra := range []int{4, 5, length/2 + 2} {
+				for _, kept := range []bool{false, true} {
+					parameters := length * (each % 4) // 3 or 2 runs of them
+					d, runs, whole := groups(t, parameters, 4, each, length, extra, kept)
+					it := steps.Of(d)
+					if it.Source != steps.FromPeriodicity {
+						t.Fatalf("iterations from %v", it.Source)
+					}
+					want := runs
+					if kept {
+						want = whole
+					}
+					var got []int
+					for _, x := range it.List {
+						got = append(got, int(x.First))
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("runs of %d, %d a round and %d others, kept %v: steps begin at %v, not %v",
+							length, each, extra, kept, got, want)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestWhatRepeatsTooLittleIsNoStep(t *testing.T) {
+	for _, c := range []struct {
+		length, times int
+		found         bool
+	}{{7, 40, false}, {8, 2, true}, {8, 1, false}, {30, 2, true}, {30, 1, false}} {
+		d, _, _ := groups(t, 0, 1, c.times, c.length, 0, false)
+		if it := steps.Of(d); (len(it.List) == c.times) != c.found || !c.found && len(it.List) > 0 {
+			t.Errorf("%d allocations %d times: %d steps by %v", c.length, c.times, len(it.List), it.Source)
+		}
+	}
+}
