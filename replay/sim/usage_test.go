@@ -1,0 +1,54 @@
+package sim_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/replay/sim"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A resident buffer is there from the beginning, though it is used late; another is there from its first use
+// to its last, and one that no op uses while compute passes by. Usage ends with the step.
+func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
+	b := plantest.New()
+	b.P.Hardware.LaunchGap = 0
+	weight := b.Persistent("weight", 1<<20, timeline.Parameter)
+	x, y := b.Buffer("x", 4<<10, timeline.Activation), b.Buffer("y", 2<<10, timeline.Activation)
+	idle := b.Buffer("idle", 1<<10, timeline.Activation)
+	ids := func(all ...plan.BufferID) []plan.BufferID { return all }
+	b.Op("make x", traces.PhaseForward, 100, nil, ids(x))
+	b.Op("wait", traces.PhaseForward, 1000, nil, nil)
+	b.Op("x to y", traces.PhaseForward, 10, ids(x), ids(y))
+	b.Op("use y", traces.PhaseBackward, 1, ids(y, weight), nil)
+	p := b.End()
+	p.Buffers[idle].Start, p.Buffers[idle].End = 1, 3
+	if err := p.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(context.Background(), p, pl, place.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.Run(context.Background(), p, pl, sim.Options{Usage: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, u := range m.Usage {
+		got = append(got, fmt.Sprintf("%d: %d", u.Time, u.Bytes>>10))
+	}
+	const want = "0: 1028, 100: 1029, 1100: 1031, 1110: 1026, 1111: 0"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("KiB in use by time are %s, not %s", s, want)
+	}
+}
