@@ -15,20 +15,23 @@ import (
 )
 
 // A resident buffer is there from the beginning, though it is used late; another is there from its first use
-// to its last, and one that no op uses while compute passes by. Usage ends with the step.
+// to its last, and one that no op uses while compute passes by. What another stream allocates is there from
+// the time at which that stream is at it. Usage ends with the step.
 func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 	b := plantest.New()
 	b.P.Hardware.LaunchGap = 0
 	weight := b.Persistent("weight", 1<<20, timeline.Parameter)
 	x, y := b.Buffer("x", 4<<10, timeline.Activation), b.Buffer("y", 2<<10, timeline.Activation)
-	idle := b.Buffer("idle", 1<<10, timeline.Activation)
+	idle, beside := b.Buffer("idle", 1<<10, timeline.Activation), b.Buffer("beside", 8<<10, timeline.Activation)
 	ids := func(all ...plan.BufferID) []plan.BufferID { return all }
 	b.Op("make x", traces.PhaseForward, 100, nil, ids(x))
+	other := b.Op("beside", traces.PhaseForward, 50, nil, ids(beside))
+	b.P.Streams, b.P.Ops[other].Stream = 2, 1
 	b.Op("wait", traces.PhaseForward, 1000, nil, nil)
 	b.Op("x to y", traces.PhaseForward, 10, ids(x), ids(y))
 	b.Op("use y", traces.PhaseBackward, 1, ids(y, weight), nil)
 	p := b.End()
-	p.Buffers[idle].Start, p.Buffers[idle].End = 1, 3
+	p.Buffers[idle].Start, p.Buffers[idle].End = 2, 4
 	if err := p.Finish(); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 	for _, u := range m.Usage {
 		got = append(got, fmt.Sprintf("%d: %d", u.Time, u.Bytes>>10))
 	}
-	const want = "0: 1028, 100: 1029, 1100: 1031, 1110: 1026, 1111: 0"
+	const want = "0: 1036, 100: 1029, 1100: 1031, 1110: 1026, 1111: 0"
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("KiB in use by time are %s, not %s", s, want)
 	}
