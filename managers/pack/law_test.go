@@ -250,6 +250,25 @@ func TestACancelledSearchReturnsItsBestAndTheContextsError(t *testing.T) {
 	}
 }
 
+// An error says that the context ended too early, and nothing else: neither that the work ran out, nor that the
+// context ended when there was nothing left to find.
+func TestOnlyAnEndTooEarlyIsAnError(t *testing.T) {
+	res, err := Exact(t.Context(), largerProblem(600, 200, 3), Options{Work: 1})
+	if err != nil || res.Status != Feasible || res.Top <= res.LowerBound {
+		t.Errorf("out of work: %v, top %d, bound %d: %v", res.Status, res.Top, res.LowerBound, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	res, err = Exact(ctx, largerProblem(20, 8, 1), Options{Progress: func(best, bound int64) {
+		if best == bound {
+			cancel()
+		}
+	}})
+	if err != nil || ctx.Err() == nil || res.Status != Optimal {
+		t.Errorf("cancelled at the optimum: %v: %v", res.Status, err)
+	}
+}
+
 func TestProgressOnlyImproves(t *testing.T) {
 	best, bound := int64(1)<<60, int64(0)
 	_, err := Exact(t.Context(), largerProblem(150, 60, 5), Options{Work: 30000, Progress: func(b, l int64) {
