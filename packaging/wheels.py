@@ -57,7 +57,9 @@ def version_of(described: str) -> str:
     v1.2.0-3-gabc1234 is 1.2.0.post3+gabc1234, abc1234 (there is no tag) is 0.0.0+gabc1234."""
     text, dirty = re.subn(r"-dirty$", "", described)
     tag = re.fullmatch(
-        r"v?(?P<numbers>\d+(?:\.\d+)*)(?:-?(?P<kind>a|b|rc|alpha|beta)\.?(?P<n>\d+))?(?:-(?P<since>\d+)-(?P<hash>g[0-9a-f]+))?",
+        r"v?(?P<numbers>\d+(?:\.\d+)*)"
+        r"(?:-?(?P<kind>a|b|rc|alpha|beta)\.?(?P<n>\d+))?"
+        r"(?:-(?P<since>\d+)-(?P<hash>g[0-9a-f]+))?",
         text,
     )
     local = []

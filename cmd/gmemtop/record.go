@@ -86,7 +86,7 @@ gmemtop attach PID shows what is being recorded.`,
 			"ends, or on Ctrl-C)")
 	cmd.Flags().BoolVar(&c.invited, "invited", false,
 		"write the agent's source, after a line with its length, to standard output for the process to run")
-	_ = cmd.Flags().MarkHidden("invited") // for `import gmemtop` alone; the error is for a flag that is not there
+	_ = cmd.Flags().MarkHidden("invited") // for `import gmemtop` alone; fails only for an unknown flag
 	cmd.Flags().SetInterspersed(false)
 	return cmd
 }
