@@ -2,15 +2,17 @@
 // time on the stand-in GPU:
 //
 //	go run ./scripts/predictions -python PYTHON [-packages DIR] [-results DIR] [-only NAME,...] \
-//		[-managers NAME,...] > docs/predictions.md
+//		[-budgets PERCENT,...] [-managers NAME,...] > docs/predictions.md
 //
 // Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
 // budget. Each comparison is kept in the folder of results, so that a run that was ended goes on where it
-// was; -table only writes the page again.
+// was; -table only writes the page again. All programs are compared at the first budget before any is at the
+// second, so that a run that is ended early has seen every program.
 package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -22,12 +24,35 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/standin"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
-// rates are those of the machine: no card's, but of an H100's order.
-const rates = "launch=6000,event=1000,kernel=2000,copy=9000,driver=100000,together=0.85," +
-	"arithmetic=0.55,bandwidth=0.75,out=52,in=53"
+// machine is the one that programs train on: no card, but of an H100's order. Times are in nanoseconds, rates
+// in bytes a nanosecond.
+var machine = struct {
+	launch, event, kernel, copies, driver    int64
+	together, arithmetic, bandwidth, out, in float64
+}{launch: 6000, event: 1000, kernel: 2000, copies: 9000, driver: 100_000,
+	together: 0.85, arithmetic: 0.55, bandwidth: 0.75, out: 52, in: 53}
+
+// rates are the machine in the words of the stand-in's clock.
+func rates() string {
+	m := &machine
+	return fmt.Sprintf("launch=%d,event=%d,kernel=%d,copy=%d,driver=%d,together=%g,arithmetic=%g,bandwidth=%g,"+
+		"out=%g,in=%g", m.launch, m.event, m.kernel, m.copies, m.driver, m.together, m.arithmetic, m.bandwidth,
+		m.out, m.in)
+}
+
+// hardware is the machine as plans are made for it: what a calibration of its link would say. What kernels
+// take is in the description of a step.
+func hardware() plan.Hardware {
+	m := &machine
+	return plan.Hardware{Name: "the stand-in", Origin: "the rates of the stand-in's clock",
+		D2H:      plan.Link{BytesPerSecond: m.out * 1e9, Latency: m.copies},
+		H2D:      plan.Link{BytesPerSecond: m.in * 1e9, Latency: m.copies},
+		Together: m.together, LaunchGap: m.launch, MallocTime: m.driver, FreeTime: m.driver}
+}
 
 type program struct {
 	name string
@@ -49,10 +74,14 @@ var programs = []program{
 
 var budgets = []string{"80", "60", "40"}
 
+// methods are the managers that are compared: one of each published method that a training can carry out, and
+// ours.
+const methods = "vdnn-all,autoswap,sqrt,rotor,dtr,checkmate,capuchin,delta,home,joint"
+
 type options struct {
-	python, packages, results, only, managers string
-	limit                                     time.Duration
-	table                                     bool
+	python, packages, results, only, budgets, managers string
+	limit, planning                                    time.Duration
+	table                                              bool
 }
 
 func main() {
@@ -61,7 +90,9 @@ func main() {
 	flag.StringVar(&o.packages, "packages", "", "a folder with transformers, timm and torchvision")
 	flag.StringVar(&o.results, "results", "predictions", "the folder that comparisons are kept in")
 	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
-	flag.StringVar(&o.managers, "managers", "all", "as compare --managers")
+	flag.StringVar(&o.budgets, "budgets", "60,80,40", "the budgets to run at, in this order")
+	flag.StringVar(&o.managers, "managers", methods, "as compare --managers")
+	flag.DurationVar(&o.planning, "planning", 2*time.Minute, "the most time for planning with one manager")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "the most time for one comparison")
 	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
 	flag.Parse()
@@ -84,12 +115,22 @@ func (o *options) path(p program, budget string) string {
 	return filepath.Join(o.results, p.name+"-"+budget+".json")
 }
 
+// hardware is the file that describes the machine to gmemtop.
+func (o *options) hardware() string { return filepath.Join(o.results, "hardware.json") }
+
 func (o *options) measure(ctx context.Context) error {
 	lib, err := standin.Build(ctx, o.python)
 	if err != nil {
 		return fmt.Errorf("build the stand-in: %w", err)
 	}
 	if err := os.MkdirAll(o.results, 0o777); err != nil {
+		return err
+	}
+	h, err := json.Marshal(hardware())
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.hardware(), h, 0o666); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "predictions-")
@@ -101,11 +142,11 @@ func (o *options) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range programs {
-		if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
-			continue
-		}
-		for _, budget := range budgets {
+	for budget := range strings.SplitSeq(o.budgets, ",") {
+		for _, p := range programs {
+			if o.only != "" && !slices.Contains(strings.Split(o.only, ","), p.name) {
+				continue
+			}
 			if _, err := os.Stat(o.path(p, budget)); err == nil {
 				continue
 			}
@@ -125,7 +166,7 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 	budget string) error {
 	ctx, cancel := context.WithTimeout(ctx, o.limit)
 	defer cancel()
-	m := standin.Machine{Clock: standin.Program, Hollow: "1MiB", Rates: rates,
+	m := standin.Machine{Clock: standin.Program, Hollow: "1MiB", Rates: rates(),
 		Board: filepath.Join(dir, "board")}
 	training := exec.CommandContext(ctx, o.python, p.args...)
 	training.Env = lib.EnvironOf(append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1"), m)
@@ -139,7 +180,7 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 		return err
 	}
 	text, err := trial.Compare(ctx, gmemtop, t, "--budget", budget+"%", "--iterations", "3",
-		"--results", "any", "--managers", o.managers)
+		"--results", "any", "--hardware", o.hardware(), "--limit", o.planning.String(), "--managers", o.managers)
 	if err != nil {
 		return err
 	}

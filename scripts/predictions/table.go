@@ -4,13 +4,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
+// head has one blank, for the machine's rates.
 const head = `# Predictions
 
 Virtual time on a stand-in: no figure of this page is a card's. Written by
@@ -19,17 +22,17 @@ Virtual time on a stand-in: no figure of this page is a card's. Written by
 
 Each program trains on the stand-in, and
 ` + "`gmemtop compare --target live:`" + ` carries plans out in it at 80,
-60 and 40 % of what a step holds at its peak without a plan. PyTorch itself carries out each plan; the
+60 and 40 %% of what a step holds at its peak without a plan. PyTorch itself carries out each plan; the
 stand-in's clock, which shares nothing with the simulator, says how long that took. Nothing is computed.
 
 *Planned* is the peak of what the plan says is allocated, *simulated* the top of its placed arena,
 *measured* the peak that PyTorch allocated. Managers state no step time of their own: it is the simulator's,
 beside the measured one. Measured under a plan, a step is the median of three. A cause is given where measured
-and planned footprint differ by more than 3 %, or step times by more than 7 %.
+and planned footprint differ by more than 3 %%, or step times by more than 7 %%.
 
-The machine: the stand-in's default model, and ` + "`" + rates + "`" + `
-(nanoseconds, and bytes a nanosecond). The simulator has a built-in preset, whose shares, link and
-latencies differ from these.
+The machine: the stand-in's default model, and ` + "`%s`" + `
+(nanoseconds, and bytes a nanosecond). The simulator is told the link's rates and latency, as a calibration
+on a card would tell it, and reads what ops take from the step that was described.
 `
 
 const (
@@ -38,17 +41,18 @@ const (
 )
 
 func (o *options) write(w io.Writer) error {
-	if _, err := io.WriteString(w, head); err != nil {
+	if _, err := fmt.Fprintf(w, head, rates()); err != nil {
 		return err
 	}
-	var without []string
+	missing := map[string][]string{} // programs, by the budgets at which nothing is kept of them
 	rows, footprints, times := 0, 0, 0
 	var text strings.Builder
 	for _, p := range programs {
+		var without []string
 		for _, budget := range budgets {
 			data, err := os.ReadFile(o.path(p, budget))
 			if os.IsNotExist(err) {
-				without = append(without, p.name+" at "+budget+" %")
+				without = append(without, budget)
 				continue
 			}
 			if err != nil {
@@ -61,11 +65,14 @@ func (o *options) write(w io.Writer) error {
 			r, f, t := section(&text, p.name, budget, &c)
 			rows, footprints, times = rows+r, footprints+f, times+t
 		}
+		if at := strings.Join(without, ", "); at != "" {
+			missing[at] = append(missing[at], p.name)
+		}
 	}
 	fmt.Fprintf(w, "\nOf %d plans carried out, %d are more than 3 %% off in footprint and %d more than "+
 		"7 %% in step time.\n", rows, footprints, times)
-	if len(without) > 0 {
-		fmt.Fprintf(w, "\nNot measured: %s.\n", strings.Join(without, ", "))
+	for _, at := range slices.Sorted(maps.Keys(missing)) {
+		fmt.Fprintf(w, "\nNot measured at %s %%: %s.\n", at, strings.Join(missing[at], ", "))
 	}
 	_, err := io.WriteString(w, text.String())
 	return err
@@ -79,15 +86,12 @@ func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footp
 		return 0, 0, 0
 	}
 	simulated := map[string]trial.Row{}
-	refused := map[string][]string{}
 	var table strings.Builder
 	for _, r := range c.Results {
 		switch {
 		case r.Target == "sim" && r.Executor == "torch-eager" && r.Available:
 			simulated[r.Manager] = r
-		case r.Target == "live" && !r.Available:
-			refused[r.Reason] = append(refused[r.Reason], r.Manager)
-		case r.Target == "live":
+		case r.Target == "live" && r.Available:
 			s, there := simulated[r.Manager]
 			if !there {
 				continue
@@ -124,13 +128,28 @@ func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footp
 	} else {
 		fmt.Fprint(w, "No plan was carried out.\n")
 	}
-	for _, r := range c.Results {
-		if list := refused[r.Reason]; r.Target == "live" && !r.Available && list != nil {
-			fmt.Fprintf(w, "\nNot carried out: %s: %s.\n", strings.Join(list, ", "), r.Reason)
-			delete(refused, r.Reason)
-		}
-	}
+	writeReasons(w, c, "Not carried out", func(r *trial.Row) bool { return r.Target == "live" && !r.Available })
+	writeReasons(w, c, "No plan", func(r *trial.Row) bool { return r.Target == "sim" && !r.Available })
 	return rows, footprints, times
+}
+
+// writeReasons lists managers by what is said of those that are meant.
+func writeReasons(w io.Writer, c *trial.Comparison, what string, meant func(*trial.Row) bool) {
+	var reasons []string
+	by := map[string][]string{}
+	for i := range c.Results {
+		r := &c.Results[i]
+		if !meant(r) {
+			continue
+		}
+		if by[r.Reason] == nil {
+			reasons = append(reasons, r.Reason)
+		}
+		by[r.Reason] = append(by[r.Reason], r.Manager)
+	}
+	for _, reason := range reasons {
+		fmt.Fprintf(w, "\n%s: %s: %s.\n", what, strings.Join(by[reason], ", "), strings.TrimSuffix(reason, "."))
+	}
 }
 
 func signed(got, want int64) float64 {
