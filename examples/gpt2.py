@@ -67,7 +67,7 @@ class GPT2(nn.Module):
         self.ln = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         for name, p in self.named_parameters():
-            if p.dim() == 2:  # what adds to the residual stream begins smaller
+            if p.dim() == 2:  # weights that add to the residual stream start smaller
                 nn.init.normal_(p, std=0.02 / (2 * layers) ** 0.5 if name.endswith(("proj.weight", "down.weight")) else 0.02)
             elif name.endswith("bias"):
                 nn.init.zeros_(p)
@@ -91,7 +91,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that repeat, from the host, as from a data loader.
+    # Four batches from the host, used in turn, as from a data loader.
     data = [torch.randint(args.vocabulary, (args.batch, args.sequence + 1)) for _ in range(4)]
 
     for step in range(args.steps):

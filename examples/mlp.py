@@ -57,7 +57,7 @@ def main():
     optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that repeat, from the host, as from a data loader.
+    # Four batches from the host, used in turn, as from a data loader.
     data = [(torch.randn(args.batch, args.inputs), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
 
     for step in range(args.steps):

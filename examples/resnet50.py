@@ -4,8 +4,9 @@
     gmemtop run -- python examples/resnet50.py
     gmemtop record -o resnet50.gmt -- python examples/resnet50.py --steps 30
 
-It is the network of He et al. 2016 (bottlenecks 3, 4, 6, 3; --blocks 3,4,23,3 makes it a ResNet-101; the stride in the 3x3 convolution, as
-everybody trains it), with SGD and momentum, in float32. On a machine without a GPU, --batch 2 --image 64 --width 16 takes a fraction of a second a step.
+It is the network of He et al. 2016 (bottlenecks 3, 4, 6, 3; --blocks 3,4,23,3 makes it a ResNet-101; the
+stride in the 3x3 convolution, as is usual), with SGD and momentum, in float32. On a machine without a GPU,
+--batch 2 --image 64 --width 16 takes a fraction of a second a step.
 """
 import argparse
 import time
@@ -89,7 +90,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=1e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that repeat, from the host, as from a data loader.
+    # Four batches from the host, used in turn, as from a data loader.
     data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
 
     for step in range(args.steps):

@@ -34,7 +34,7 @@ def parse():
     p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
     args = p.parse_args()
     if args.image < 32 or args.image % 32:
-        p.error(f"--image {args.image}: five poolings halve it, so take a multiple of 32")
+        p.error(f"--image {args.image}: five pooling layers halve it: use a multiple of 32")
     return args
 
 
@@ -77,7 +77,7 @@ def main():
     optimizer = torch.optim.SGD(model.parameters(), lr=args.lr, momentum=0.9, weight_decay=5e-4)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that repeat, from the host, as from a data loader.
+    # Four batches from the host, used in turn, as from a data loader.
     data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
 
     for step in range(args.steps):

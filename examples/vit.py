@@ -35,9 +35,9 @@ def parse():
     p.add_argument("--deterministic", action="store_true", help="the same loss to the last bit in every run, on a GPU as well; slower")
     args = p.parse_args()
     if args.image < args.patch or args.image % args.patch:
-        p.error(f"--image {args.image}: patches tile it, so take a multiple of {args.patch}, or another --patch")
+        p.error(f"--image {args.image}: it must be a multiple of --patch, {args.patch}")
     if args.width % args.heads:
-        p.error(f"--width {args.width}: heads share it, so take a multiple of {args.heads}, or another --heads")
+        p.error(f"--width {args.width}: it must be a multiple of --heads, {args.heads}")
     return args
 
 
@@ -98,7 +98,7 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr, weight_decay=0.1)
     print(f"{sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters on {args.device}", flush=True)
 
-    # Four batches that repeat, from the host, as from a data loader.
+    # Four batches from the host, used in turn, as from a data loader.
     data = [(torch.randn(args.batch, 3, args.image, args.image), torch.randint(args.classes, (args.batch,))) for _ in range(4)]
 
     for step in range(args.steps):
