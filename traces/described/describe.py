@@ -1,15 +1,15 @@
 """Describe training steps op by op: which op reads and writes which memory, in which module and phase, and how long it takes.
 
-A memory snapshot says when blocks lived. To plan swapping and recompute, gmemtop has to know who uses them; this file records that. It
-needs torch 2.2 or newer and nothing else. Copy it beside your training script:
+A memory snapshot says when blocks were alive. To plan swapping and recompute, gmemtop must also know which
+ops use them; this file records that. It needs only torch, 2.2 or newer. Copy it next to your training script:
 
     from describe import Describe
 
     for step, batch in enumerate(loader):
-        if step == 3:                                   # warm
+        if step == 3:                                   # warmed up
             recorder = Describe("step.jsonl", model, optimizer)
         if step in (3, 4):
-            with recorder.step():                       # two steps, so that what is carried from one to the next is seen
+            with recorder.step():                       # two steps, to see what one leaves for the next
                 train(batch)
         elif step == 5:
             recorder.close()
@@ -18,11 +18,11 @@ needs torch 2.2 or newer and nothing else. Copy it beside your training script:
 
     gmemtop compare step.jsonl --budget 12GiB
 
-It costs some microseconds an op while it records, and changes no result. It sees eager PyTorch: code under torch.compile is refused, since a compiled
-step would run eagerly while it is watched. On a GPU, ops are timed with events on the current stream; memory that kernels take inside of an op
-(workspaces) is not seen.
+While it records, it costs some microseconds an op and changes no results. It records eager PyTorch only: it
+refuses code under torch.compile, since a compiled step would run eagerly while it is recorded. On a GPU, ops
+are timed with events on the current stream; memory that kernels take inside an op (workspaces) is not seen.
 
-The file is JSON lines; the package comment of traces/described says what they hold.
+The file is JSON lines; the package comment of traces/described documents them.
 """
 import contextlib
 import json
@@ -36,13 +36,13 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-# Ops that give the whole tensor a new value, whatever it held.
+# Ops that overwrite the whole tensor.
 OVERWRITES = {"zero_", "fill_", "copy_", "normal_", "uniform_", "random_", "bernoulli_"}
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
 
 
 def _tensors(tree):
-    """The tensors of a tree that have memory of their own: not sparse ones, nor fake ones."""
+    """The tensors in a tree that have their own memory, unlike sparse and fake ones."""
     return [t for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor) and t.layout == torch.strided and t.device.type != "meta"]
 
 
@@ -61,10 +61,10 @@ def one_clock(rows, ran, steps):
     Changes rows and returns the steps' new bounds. All times are in nanoseconds. rows hold the host's times. ran has
     the start and duration of each op that the device timed, by id(row). steps are pairs of host times.
 
-    A device runs an op later than the host issues it. If ops stood where the device ran them and all else where the
-    host was, an op would come after the free of what it reads, or fall into the next step. So the order is the host's,
-    and the clock is that of the stream with the most ops. Ops of other streams keep their durations and lose their
-    starts.
+    A device runs an op later than the host issues it. If ops had the device's times and everything else the
+    host's, an op could come after the free of a tensor that it reads, or in the next step. So the order is
+    the host's, and the clock is that of the stream with the most ops. Ops of other streams keep their
+    durations but not their starts.
     """
     counts = {}
     for row in rows:
@@ -74,7 +74,7 @@ def one_clock(rows, ran, steps):
     bounds, placed, now, ends = [t for step in steps for t in step], [], -1, 0
 
     def place():
-        """The next bound, after all before it; a step ends when its last op has ended."""
+        """The next bound, later than all earlier ones; a step ends when its last op has ended."""
         k = len(placed)
         return placed[-1] if k > 0 and bounds[k] == bounds[k - 1] else max(now + 1, ends, bounds[k])
 
@@ -102,7 +102,7 @@ class Describe:
 
     def __init__(self, path, model=None, optimizer=None):
         if os.path.exists(path):
-            raise FileExistsError("%s is there already: remove it or name another file" % path)
+            raise FileExistsError("%s exists already: remove it or name another file" % path)
         if any(isinstance(m, torch._dynamo.eval_frame.OptimizedModule) for m in ([] if model is None else model.modules())):
             raise RuntimeError("the model is compiled: describe it without torch.compile")
         self.path, self.model, self.optimizer = path, model, optimizer
@@ -120,7 +120,8 @@ class Describe:
             self._storage(tensor, "parameter", known=True)
         self._optimizer_state()
 
-    # What a storage is called. A storage object lives as long as the memory; its address may be used again afterwards.
+    # Numbers a storage. A storage object lives as long as its memory; its address may be used again
+    # afterwards.
     def _storage(self, tensor, category=None, known=False):
         storage = tensor.untyped_storage()
         key = storage._cdata
@@ -182,7 +183,7 @@ class Describe:
         stop = self._now()
         if cuda:
             end.record()
-        self.start = start  # what the op made was there when it began
+        self.start = start  # what the op made counts as made when it began
         try:
             self._touched(func, args, kwargs, out, inputs, read, phase, module, start, stop, (begin, end) if cuda else None)
         finally:
@@ -206,7 +207,7 @@ class Describe:
             if not known or found not in seen:
                 made.append(found)
         if not made and not mutated:
-            return  # a view, or a question about sizes: no bytes are touched
+            return  # a view, or a query of sizes: no bytes are touched
         if name in OVERWRITES and len(mutated) == 1 and inputs[0].numel() * inputs[0].element_size() == self.sizes[mutated[0]]:
             made, mutated = mutated + made, []
         row = {"k": "op", "t": start, "d": stop - start, "name": "aten::" + name, "phase": phase, "module": module,
@@ -217,7 +218,8 @@ class Describe:
             self.timers.append((row,) + timer)
         self.rows.append(row)
         if name in ("native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm") and len(args) > 5 and args[5] and args[3] is not None:
-            # Its running statistics change, which its schema does not say: an op of its own, so that the normalisation can run again.
+            # It changes its running statistics, which its schema does not say. They become a separate op, so
+            # that the normalisation can run again.
             stats = [self._storage(args[3]), self._storage(args[4])]
             row["r"] = sorted(set(row["r"]) - set(stats))
             self.rows.append({"k": "op", "t": stop, "d": 0, "name": "running_statistics", "phase": phase, "module": module, "r": [], "w": [],
@@ -232,7 +234,7 @@ class Describe:
 
     @contextlib.contextmanager
     def step(self):
-        """Record what runs inside as one training step."""
+        """Record what runs in this block as one training step."""
         hooks = [
             torch_module.register_module_forward_pre_hook(self._enter_module),
             torch_module.register_module_forward_hook(self._leave_module, always_call=True),
@@ -249,7 +251,7 @@ class Describe:
                 hook.remove()
             self.marks.append([begin, self._now()])
 
-    # Hooks of modules return nothing: what they return would take the place of inputs and outputs.
+    # Module hooks return nothing: what they return would replace inputs and outputs.
     def _enter_module(self, module, inputs):
         self.modules.append(self.names.get(module, type(module).__name__))
 
@@ -278,7 +280,7 @@ class Describe:
         return {FORWARD: "temporary", BACKWARD: "autograd_detail", OPTIMIZER: "temporary"}[born]
 
     def close(self):
-        """Write the file, under another name until it is whole."""
+        """Write the file, under another name until it is complete."""
         if self.timers:
             torch.cuda.synchronize()
             origin = self.timers[0][1]

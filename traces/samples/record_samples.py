@@ -3,9 +3,10 @@
 
 usage: record_samples.py OUTDIR [NAME]
 
-Writes, for each model, torch.profiler's chrome trace (with memory events, stacks, modules and shapes) of four steps, and two steps
-described op by op. gmemtop reads these itself; `make samples` turns them into the .gmt files beside this script. No data set is needed:
-inputs are random, and what is recorded does not depend on their values.
+For each model it writes torch.profiler's chrome trace of four steps (with memory events, stacks, modules and
+shapes) and a description of two steps, op by op. gmemtop reads both; `make samples` turns them into the .gmt
+files next to this script. No data set is needed: inputs are random, and the recording does not depend on
+their values.
 """
 import os
 import subprocess
@@ -124,7 +125,7 @@ def record(name, make, out):
     torch.manual_seed(0)
     path = os.path.join(out, name + ".json")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, with_stack=True) as prof:
-        # The model is built under the profiler, so that parameters have their allocation in the trace.
+        # The model is built under the profiler, so that the trace has the parameters' allocations.
         with record_function("build"):
             step, _, _ = make()
         for _ in range(STEPS):
@@ -142,7 +143,7 @@ def describe(name, make, out):
     torch.manual_seed(0)
     path = os.path.join(out, name + ".jsonl")
     step, model, optimizer = make()
-    for _ in range(3):  # caches and the optimizer's state
+    for _ in range(3):  # fills caches and creates the optimizer's state
         step()
     recorder = Describe(path, model, optimizer)
     for _ in range(2):
@@ -164,6 +165,6 @@ if __name__ == "__main__":
         else:
             record(sys.argv[2], MODELS[sys.argv[2]], out)
     else:
-        # A process each: what one model leaves allocated would stand in the other's recording.
+        # Each in its own process: what one model leaves allocated would show up in the other's recording.
         for name in list(MODELS) + list(DESCRIBED):
             subprocess.run([sys.executable, os.path.abspath(__file__), out, name], check=True)

@@ -1,4 +1,4 @@
-"""Two like steps on a GPU that is behind its host: what is described of each has to be the same.
+"""Train two equal steps on a GPU that lags behind its host: the descriptions of both must be the same.
 
 usage: lagging.py OUT.jsonl
 """

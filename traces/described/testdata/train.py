@@ -1,4 +1,5 @@
-"""Train a small network for five steps, the third and fourth described where a file is named, and print losses and a sum of the parameters."""
+"""Train a small network for five steps and print losses and a sum of the parameters. If a file is named,
+describe the third and fourth step."""
 import sys
 
 import torch

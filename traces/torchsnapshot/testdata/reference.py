@@ -1,4 +1,5 @@
-"""Print what a snapshot holds, as JSON, by Python's own decoder with every global refused. Usage: reference.py FILE"""
+"""Print a snapshot's figures as JSON, read by Python's own decoder with all globals refused. Usage:
+reference.py FILE"""
 import collections
 import json
 import pickle
