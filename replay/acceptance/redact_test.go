@@ -54,7 +54,7 @@ func TestThisMachineIsNotNamed(t *testing.T) {
 	}
 }
 
-// Whatever a message says and wherever a name stands in it: neither the name nor any path is in what stays.
+// Whatever a message says, no name and no path is left in it.
 func FuzzNothingPrivateStays(f *testing.F) {
 	f.Add("open ", "jane", "/x.py: gone")
 	f.Add("'", "node-17", "'")

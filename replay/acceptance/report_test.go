@@ -43,7 +43,7 @@ func TestAReportComesBackAsItWasWritten(t *testing.T) {
 	}
 }
 
-// Whatever a report file is made to hold beyond its fields, or in another form, is refused.
+// A report file with anything besides its fields, or in another form, is refused.
 func TestAReportHoldsNothingElse(t *testing.T) {
 	for name, change := range map[string]func(*Report){
 		"another schema":    func(r *Report) { r.SchemaVersion = 2 },
@@ -107,7 +107,7 @@ func FuzzReadingAReportNeverPanics(f *testing.F) {
 	})
 }
 
-// What is shown before anybody sends a report is all that it holds.
+// The summary that users see before they send a report shows everything in it.
 func TestTheSummaryShowsEverything(t *testing.T) {
 	r := sample()
 	var b strings.Builder
@@ -121,7 +121,7 @@ func TestTheSummaryShowsEverything(t *testing.T) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
 	}
-	// Every value of the JSON is in the text, but for those that are rounded there or named otherwise.
+	// Every value of the JSON is in the text, except for those that are rounded or named differently there.
 	raw, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)

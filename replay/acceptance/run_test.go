@@ -91,8 +91,8 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 	}
 }
 
-// A recorded step of ten seconds is carried out where every check is to run, and skipped by name where there
-// are minutes.
+// A recorded step of ten seconds is carried out if every check is to run, and skipped by name if the time is
+// limited.
 func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
 	row := `{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, "footprint_bytes": 1000}`
 	text := `{"problem": {"step_time_ns": 9600000000}, "results": [` + fmt.Sprintf(row, "sim") + ", " + fmt.Sprintf(row, "cuda:0") + `]}`
@@ -156,7 +156,7 @@ func TestABrokenCheckFailsAloneAndTheRestGoesOn(t *testing.T) {
 	if fmt.Sprint(got) != "[failed ok skipped not_run]" || r.Failed() != 1 {
 		t.Errorf("%v", r.Results)
 	}
-	// What was ok is not run again in the same folder, and nothing else is taken from it.
+	// Checks that were ok do not run again in the same folder; nothing else in it is reused.
 	again := newSession(s.Options)
 	again.facts, again.size = s.facts, s.size
 	for i := range list {
@@ -187,8 +187,8 @@ func TestACheckThatDoesNotEndIsStoppedByTheTime(t *testing.T) {
 	}
 }
 
-// Stopping ends the program, its group, and what left the group for a session of its own and ignores every
-// signal that may be ignored.
+// Stopping ends the program, its process group, and a process that left the group for its own session and
+// ignores every signal that it can.
 func TestStoppingLeavesNoProcess(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("needs setsid: a program that starts another one in a session of its own")
@@ -231,7 +231,7 @@ func alive(pids []int) []int {
 	return list
 }
 
-// The environment of a user reaches no gmemtop that is checked.
+// The user's environment does not reach the gmemtop that is checked.
 func TestSettingsOfTheUserReachNoCheck(t *testing.T) {
 	s := stage(t, `echo "gmemtop: $(env | grep -c '^GMEMTOP_BUDGET') settings" >&2; exit 1`)
 	s.Environ = append(s.Environ, "GMEMTOP_BUDGET=1GiB")

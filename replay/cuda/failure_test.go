@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/cuda/driver"
 )
 
-// onlinePolicies are the online allocators that a device is enacted with.
+// onlinePolicies are the online allocators that are tried on a device.
 var onlinePolicies = []plan.Policy{{Name: "caching"}, {Name: "caching", Settings: "expandable_segments:True"}, {Name: "direct"}, {Name: "arena"}, {Name: "gmlake"}, {Name: plan.PolicyAsync}}
 
 // policies are plans of one problem for every kind of memory.
@@ -54,8 +54,8 @@ func TestEveryKindOfMemoryIsVerifiedInEveryOrder(t *testing.T) {
 	}
 }
 
-// TestWhateverFailsEverythingIsGivenBack fails every call that takes something, each in turn, with the answer
-// that it can have on a device.
+// TestWhateverFailsEverythingIsGivenBack makes every call that takes something fail, one at a time, with an
+// error that it can return on a device.
 func TestWhateverFailsEverythingIsGivenBack(t *testing.T) {
 	for _, c := range []struct {
 		function string
@@ -170,7 +170,7 @@ func TestCancellingReturnsAtOnceWithEverythingGivenBack(t *testing.T) {
 	<-target.turn
 }
 
-// expiring is a context that is cancelled after it was asked a number of times.
+// expiring is a context that is cancelled once it has been checked a number of times.
 type expiring struct {
 	context.Context
 	left int
@@ -277,8 +277,8 @@ func TestTheLedgerGivesBackInTheOrderThatTheDriverWants(t *testing.T) {
 	}
 }
 
-// TestOnlineAllocatorsKeepEveryByteOnManyStreams: blocks that go from stream to stream are where an allocator
-// on a device needs more than addresses.
+// TestOnlineAllocatorsKeepEveryByteOnManyStreams: if blocks go from stream to stream, an allocator on a
+// device has to order more than addresses.
 func TestOnlineAllocatorsKeepEveryByteOnManyStreams(t *testing.T) {
 	target := device(t, 1<<30, nil)
 	for seed := range uint64(24) {

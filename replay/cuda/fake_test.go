@@ -89,8 +89,8 @@ func placed(t *testing.T, seed uint64, share float64) (*plan.Problem, *plan.Plan
 	return p, planned(t, p, plantest.RandomDecisions(p, seed, share))
 }
 
-// planned assembles and places decisions so that a returning buffer never lies where it lay before: there its
-// old bytes would be right, and a plan with a missing wait would do no harm.
+// planned assembles and places decisions so that a returning buffer never gets its old place: its old bytes
+// there would be right, and a plan with a missing wait would do no harm.
 func planned(t *testing.T, p *plan.Problem, d plan.Decisions) *plan.Plan {
 	t.Helper()
 	first, err := plan.Assemble(p, d)

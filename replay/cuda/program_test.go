@@ -7,8 +7,8 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 )
 
-// TestCopiesOnTheHostNeverShareBytesWithoutAnOrder follows every byte's owners: a copy out that takes a place
-// which a copy in reads is behind that copy in.
+// TestCopiesOnTheHostNeverShareBytesWithoutAnOrder follows every byte's owners: a copy out to a place that a
+// copy in reads comes after that copy in.
 func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 	reused, waits := 0, 0
 	for seed := range uint64(80) {

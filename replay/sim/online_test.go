@@ -75,8 +75,8 @@ func TestTheDirectAllocatorPaysForTheDriver(t *testing.T) {
 	}
 }
 
-// TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes: its footprint says that it does not fit,
-// but its time is still known.
+// TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes: its footprint shows that it does not
+// fit, but its time is still known.
 func TestAnIterationThatNeedsMoreThanTheCapIsTimedWhereItJustCompletes(t *testing.T) {
 	tried := 0
 	for seed := range uint64(20) {

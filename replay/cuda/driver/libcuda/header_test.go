@@ -82,7 +82,7 @@ func readOurs(t *testing.T) ours {
 }
 
 // TestTheHeaderAgreesWithARealOne prints every value, size and offset with our header and with a toolkit's,
-// and has a compiler look at every prototype beside the toolkit's own.
+// and lets a compiler compare every prototype with the toolkit's own.
 func TestTheHeaderAgreesWithARealOne(t *testing.T) {
 	cc, dir, o := compiler(t), realHeader(t), readOurs(t)
 	real, err := os.ReadFile(filepath.Join(dir, "cuda.h"))
@@ -132,7 +132,7 @@ func TestTheHeaderAgreesWithARealOne(t *testing.T) {
 	}
 	mine, theirs := table("include"), table(dir)
 	for i := range mine {
-		// A kernel node's parameters grew in 12.0; the function that we declare takes those of before.
+		// A kernel node's parameters grew in 12.0; the function that we declare takes the older ones.
 		if mine[i] != theirs[i] && !strings.HasPrefix(mine[i], "CUDA_KERNEL_NODE_PARAMS") {
 			t.Errorf("ours: %s; the toolkit's: %s", mine[i], theirs[i])
 		}
@@ -155,7 +155,7 @@ func TestTheHeaderAgreesWithARealOne(t *testing.T) {
 	}
 }
 
-// TestTheTrampolinesAreThoseOfTheHeader fails where generate.go was not run.
+// TestTheTrampolinesAreThoseOfTheHeader fails if generate.go was not run.
 func TestTheTrampolinesAreThoseOfTheHeader(t *testing.T) {
 	o := readOurs(t)
 	names, err := os.ReadFile("names.h")
