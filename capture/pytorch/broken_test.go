@@ -367,7 +367,8 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 	v := seen.Snapshot()
 	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 || len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
-		t.Errorf("losses %+v, %d steps from %d on, with 24 steps of which 5 wait", v.Losses, len(v.Steps), v.Steps[0].Index)
+		t.Errorf("losses %+v, %d steps from %d on, with 24 steps of which 5 wait",
+			v.Losses, len(v.Steps), v.Steps[0].Index)
 	}
 	if with, _ := learnt(t, said()); !slices.Equal(with, without) {
 		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))

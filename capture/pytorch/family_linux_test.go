@@ -93,7 +93,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 				}
 			}
 			if fresh := familyOf(job).look(); slices.Contains(fresh, pids["remembered"]) {
-				t.Error("it is also found without having seen its parent, so this proves nothing about remembering")
+				t.Error("it is found without having seen its parent: this proves nothing about remembering")
 			}
 		})
 	}
@@ -141,7 +141,8 @@ func TestAReusedProcessNumberIsNotTheCommand(t *testing.T) {
 	}{{own.Started, true}, {own.Started - 1, false}} {
 		f := &family{root: os.Getpid(), started: c.started, session: own.Session, group: own.Group, mark: "GMEMTOP_NOBODYS=1"}
 		if found := f.look(); slices.Contains(found, os.Getpid()) != c.want {
-			t.Errorf("the command started at %d, process %d at %d: %v", c.started, os.Getpid(), own.Started, found)
+			t.Errorf("the command started at %d, process %d at %d: %v",
+				c.started, os.Getpid(), own.Started, found)
 		}
 	}
 }

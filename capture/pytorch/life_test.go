@@ -65,7 +65,8 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 	w.mu.Unlock()
 	ranks = slices.DeleteFunc(ranks, func(x []capture.Window) bool { return len(x) == 0 })
 	if len(ranks) != 2 || len(ranks[0]) != len(kinds) || len(ranks[1]) != len(kinds) {
-		t.Fatalf("windows of %d ranks, want 2 ranks with %d each; losses %v, notices %v", len(ranks), len(kinds), v.Losses, v.Notices)
+		t.Fatalf("windows of %d ranks, want 2 ranks with %d each; losses %v, notices %v",
+			len(ranks), len(kinds), v.Losses, v.Notices)
 	}
 	for _, windows := range ranks {
 		check(t, "ddp", windows[0].Trace, truths["ddp-0"])

@@ -94,7 +94,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 					t.Fatalf("it ends unseen: %v\n%s", err, seen.Snapshot().Output)
 				case <-deadline:
 					_ = job.Signal(os.Kill)
-					t.Fatalf("no process was reached: %v, %+v\n%s", r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
+					t.Fatalf("no process was reached: %v, %+v\n%s",
+						r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
 				}
 			}
 			if err := os.WriteFile(gate+"/mlp@16", nil, 0o600); err != nil {

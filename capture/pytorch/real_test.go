@@ -182,7 +182,8 @@ func (w *watching) until(what string, ok func(v capture.View) bool) capture.View
 		wait, next := context.WithTimeout(ctx, 50*time.Millisecond) // other ranks have sessions of their own
 		_, _ = w.Wait(wait, v.Version)
 		if next(); ctx.Err() != nil {
-			w.t.Fatalf("%s never came; output:\n%s\nnotices: %v losses: %v", what, v.Output, v.Notices, v.Losses)
+			w.t.Fatalf("%s never came; output:\n%s\nnotices: %v losses: %v",
+				what, v.Output, v.Notices, v.Losses)
 		}
 	}
 }

@@ -179,7 +179,8 @@ func TestAViewerThatDoesNotReadOnlyMissesSteps(t *testing.T) {
 		t.Errorf("%d steps and %d missed, want %d together", len(v.Steps), missed["steps"], all)
 	}
 	if got := int64(len(v.Windows)) + missed["windows"]; got != all/1000 || missed["windows"] == 0 {
-		t.Errorf("%d captured steps and %d missed, want %d together", len(v.Windows), missed["windows"], all/1000)
+		t.Errorf("%d captured steps and %d missed, want %d together",
+			len(v.Windows), missed["windows"], all/1000)
 	}
 	if last := v.Steps[len(v.Steps)-1].Index; last != all-1 || v.End.Reason != capture.Exited {
 		t.Errorf("it ends with step %d, %+v", last, v.End)

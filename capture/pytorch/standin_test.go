@@ -209,7 +209,7 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	}
 	for k, name := range names[1:] {
 		if len(shown[k+1]) == 0 {
-			t.Errorf("without %s everything learns the same in all orders: it is not needed, or no scenario shows that it is", name)
+			t.Errorf("without %s all orders learn the same: it is not needed, or no scenario shows it", name)
 		} else {
 			t.Logf("without %s: %s", name, strings.Join(shown[k+1], " | "))
 		}

@@ -582,6 +582,6 @@ call("cuMemAlloc_v2", ctypes.byref(ctypes.c_uint64()), MiB)
 call("cuStreamCreate", ctypes.byref(ctypes.c_uint64()), 1)
 call("cuCtxDestroy_v2", c)
 assert ask("cuCtxDestroy_v2", c) == 201
-assert free_memory() == 1014 * MiB`, violation: "a context that does not exist", leaks: "device memory\n1 x stream"},
+assert free_memory() == 1014 * MiB`, violation: "a context that", leaks: "device memory\n1 x stream"},
 	})
 }

@@ -113,7 +113,8 @@ func TestTheTargetSurvivesTheKillingOfGmemtop(t *testing.T) {
 							break
 						}
 						if time.Now().After(end) {
-							t.Fatalf("%s: it was not restored: mask %s, tracer %s, state %q", at, now["SigBlk"],
+							t.Fatalf("%s: it was not restored: mask %s, tracer %s, state %q",
+								at, now["SigBlk"],
 								now["TracerPid"], procs.State(p.pid))
 						}
 					}

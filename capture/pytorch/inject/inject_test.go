@@ -162,7 +162,8 @@ func TestASignalHandlersExceptionReachesTheProgram(t *testing.T) {
 			p.expect("seen")
 		}
 		if found := p.finish(Ptrace); found["raised"] != float64(n) || found["seen"] != float64(n) {
-			t.Errorf("the handler raised %v times and the program saw %v, want %d", found["raised"], found["seen"], n)
+			t.Errorf("the handler raised %v times and the program saw %v, want %d",
+				found["raised"], found["seen"], n)
 		}
 	}
 }

@@ -198,7 +198,8 @@ func awaitState(t *testing.T, pid int, state byte) {
 	t.Helper()
 	for end := time.Now().Add(time.Minute); procs.State(pid) != state; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("process %d has been in state %q instead of %q for a minute", pid, procs.State(pid), state)
+			t.Fatalf("process %d has been in state %q instead of %q for a minute",
+				pid, procs.State(pid), state)
 		}
 	}
 }

@@ -258,7 +258,8 @@ func TestNoPlanMakesThePoolGiveOutMemoryTwice(t *testing.T) {
 		t.Error("a plan of random places changed what was learnt")
 	}
 	if o.Served == 0 || o.Occupied == 0 {
-		t.Errorf("%d allocations served, %d found their place taken: this tests nothing", o.Served, o.Occupied)
+		t.Errorf("%d allocations served, %d found their place taken: this tests nothing",
+			o.Served, o.Occupied)
 	}
 }
 
