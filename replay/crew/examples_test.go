@@ -88,7 +88,8 @@ func TestEveryManagerLearnsTheSameOnEveryExample(t *testing.T) {
 					t.Fatalf("%v\n%s", err, out)
 				}
 				if want := torchtest.Learned(out); got != want {
-					t.Errorf("some of %d steps computed something different from training without plans", steps)
+					t.Errorf("some of %d steps computed something different from training without plans",
+						steps)
 				}
 				var names []string
 				for _, x := range plans {

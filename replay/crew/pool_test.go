@@ -79,7 +79,8 @@ func TestPoolsToggledAtRandomStepsChangeNoBit(t *testing.T) {
 				"predicted %d",
 				under, len(table.Entries), missed, places, all, table.Arena, footprint)
 			if missed > under*int64(len(table.Entries))/20 {
-				t.Errorf("%d allocations, %d of them without a place", under*int64(len(table.Entries)), missed)
+				t.Errorf("%d allocations, %d of them without a place",
+					under*int64(len(table.Entries)), missed)
 			}
 			if places*10 < all*9 || table.Arena > footprint || table.Arena >= places {
 				t.Errorf("%d of %d bytes have a place in an arena of %d; the planner says %d", places, all,

@@ -74,7 +74,8 @@ func TestAStandInTakesTheRecordedTime(t *testing.T) {
 			all += p.Ops[i].Duration
 		}
 		if math.Abs(float64(m.StepTime-all)) > 0.01*float64(all)+3_000 {
-			t.Errorf("with ops of %d bytes and %d ns an iteration takes %d ns, but %d were recorded", c.size, c.duration, m.StepTime, all)
+			t.Errorf("with ops of %d bytes and %d ns an iteration takes %d ns, but %d were recorded",
+				c.size, c.duration, m.StepTime, all)
 		}
 	}
 }

@@ -72,7 +72,8 @@ func TestLeavingOutAnyWaitOfAPlanIsDetected(t *testing.T) {
 		}
 	}
 	if stale > needed/100 {
-		t.Errorf("leaving out %d of %d waits goes undetected, because old copies on the host are right", stale, needed)
+		t.Errorf("leaving out %d of %d waits goes undetected, because old copies on the host are right",
+			stale, needed)
 	}
 	if needed < 300 {
 		t.Errorf("only %d waits were needed: the law was hardly tested", needed)
@@ -138,9 +139,9 @@ func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 	return false
 }
 
-// TestLeavingOutAnyKindOfWaitOfTheExecutorIsDetected leaves out all waits of one kind. There are waits between
-// iterations, of the plan, for places on the host and for memory that changes queues: whichever kind is
-// missing, the device finds wrong bytes or an access to memory that holds nothing.
+// TestLeavingOutAnyKindOfWaitOfTheExecutorIsDetected leaves out all waits of one kind. There are waits
+// between iterations, of the plan, for places on the host and for memory that changes queues: whichever kind
+// is missing, the device finds wrong bytes or an access to memory that holds nothing.
 func TestLeavingOutAnyKindOfWaitOfTheExecutorIsDetected(t *testing.T) {
 	if lib == nil {
 		t.Skip("needs g++: the stand-in GPU is compiled by the test")

@@ -237,7 +237,8 @@ func TestTwoIterationsPlannedAsOneAreMeasuredAsOne(t *testing.T) {
 		for k, v := range figures(whole) {
 			sum[k] += v
 			if got := figures(half)[k]; got != v/2 {
-				t.Errorf("seed %d: figure %d is %d for one iteration, but %d if that is planned as two", seed, k, v, got)
+				t.Errorf("seed %d: figure %d is %d for one iteration, but %d if that is planned as two",
+					seed, k, v, got)
 			}
 		}
 	}

@@ -109,7 +109,8 @@ func TestOppositeCopiesShareTheLinkAsTheHardwareSays(t *testing.T) {
 			}
 		}
 		if seen != 2 || m.StepTime != 7*5*alone {
-			t.Errorf("together %.1f: %d copies at the same time, a step of %d ns", c.together, seen, m.StepTime)
+			t.Errorf("together %.1f: %d copies at the same time, a step of %d ns",
+				c.together, seen, m.StepTime)
 		}
 	}
 }

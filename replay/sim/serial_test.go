@@ -85,7 +85,8 @@ func TestWithoutEnginesAStepTakesComputeAndCopies(t *testing.T) {
 		}
 	}
 	if copied < 100 || single < 40 {
-		t.Errorf("only %d plans copy and %d problems have one stream: the law was hardly tested", copied, single)
+		t.Errorf("only %d plans copy and %d problems have one stream: the law was hardly tested",
+			copied, single)
 	}
 }
 

@@ -75,7 +75,7 @@ func readOurs(t *testing.T) ours {
 	}
 	o.prototypes = regexp.MustCompile(`(?ms)^CUresult \w+\(.*?\);`).FindAllString(o.text, -1)
 	if len(o.values) < 250 || len(o.fields) < 80 || len(o.types) < 40 || len(o.prototypes) < 170 {
-		t.Fatalf("our header has %d values, %d fields, %d types and %d prototypes: it was not parsed correctly",
+		t.Fatalf("our header has %d values, %d fields, %d types and %d prototypes: it was misread",
 			len(o.values), len(o.fields), len(o.types), len(o.prototypes))
 	}
 	return o
@@ -173,7 +173,8 @@ func TestTheTrampolinesAreThoseOfTheHeader(t *testing.T) {
 		}
 	}
 	if !slices.Equal(listed, declared) {
-		t.Errorf("the header declares %d functions, but %d have trampolines: run go generate", len(declared), len(listed))
+		t.Errorf("the header declares %d functions, but %d have trampolines: run go generate",
+			len(declared), len(listed))
 	}
 	for _, arch := range []string{"amd64", "arm64"} {
 		text, err := os.ReadFile("trampolines_" + arch + ".S")
