@@ -171,7 +171,8 @@ func (d *driver) golden(name string) {
 		d.t.Fatalf("%v (write it with go test ./tui -update)", err)
 	}
 	if got != string(want) {
-		d.t.Errorf("%s differs (accept it with go test ./tui -update):\n--- got\n%s--- want\n%s", path, got, want)
+		d.t.Errorf("%s differs (accept it with go test ./tui -update):\n--- got\n%s--- want\n%s",
+			path, got, want)
 	}
 }
 

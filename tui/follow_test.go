@@ -201,7 +201,8 @@ func TestWatchingOneProcessAndThenAnother(t *testing.T) {
 	}
 	d.press("P", "down", "enter")
 	if len(jobs) != 2 || ended[first].Err() == nil || d.shown() != nil {
-		t.Errorf("%d jobs; detached from the first: %v; its step is still shown: %v", len(jobs), ended[first].Err(), d.shown() != nil)
+		t.Errorf("%d jobs; detached from the first: %v; its step is still shown: %v",
+			len(jobs), ended[first].Err(), d.shown() != nil)
 	}
 	jobs[first].tell(d, captured(t, 4))
 	if d.shown() != nil {

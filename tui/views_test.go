@@ -309,6 +309,7 @@ func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
 	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
 	d.press("enter")
 	if !slices.Contains(d.m.filter.found.blocks, a) || len(d.m.filter.found.blocks) > 20 {
-		t.Errorf("%d blocks held the address; the selected one is among them: %v", len(d.m.filter.found.blocks), slices.Contains(d.m.filter.found.blocks, a))
+		t.Errorf("%d blocks held the address; the selected one is among them: %v",
+			len(d.m.filter.found.blocks), slices.Contains(d.m.filter.found.blocks, a))
 	}
 }

@@ -85,7 +85,8 @@ func TestAFiltersOrderStaysUntilAColumnIsChosen(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2})
 	sc.Send(leaf.QueryMsg{Text: "sort:life"})
 	if q := v.query(sc.State); q.Sort != sites.SortLifetime || q.Descending {
-		t.Errorf("the filter asks for the shortest first, but the order is %v, descending %v", q.Sort, q.Descending)
+		t.Errorf("the filter asks for the shortest first, but the order is %v, descending %v",
+			q.Sort, q.Descending)
 	}
 	sc.Text(120, 36)
 	sc.ClickOn(120, 36, "start")
@@ -153,7 +154,8 @@ func TestHistogramsCountEveryByte(t *testing.T) {
 	}
 	if got, _ := sites.Search(t.Context(), sc.State.Device,
 		sites.Query{Leaked: true}); len(got) != v.shown.leaked {
-		t.Errorf("the page reports %d blocks that are never freed, but there are %d", v.shown.leaked, len(got))
+		t.Errorf("the page reports %d blocks that are never freed, but there are %d",
+			v.shown.leaked, len(got))
 	}
 }
 

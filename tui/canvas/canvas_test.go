@@ -157,7 +157,8 @@ func TestTheStringDrawsTheGrid(t *testing.T) {
 			}
 			st := c.StyleOf(want.Style)
 			if got != want.Rune || want.Rune != ' ' && !sameColour(cell.Style.Fg, st.FG) || !sameColour(cell.Style.Bg, st.BG) {
-				t.Fatalf("cell %d,%d shows %q in %v, but the grid has %q in %v", x, y, got, cell.Style, want.Rune, st)
+				t.Fatalf("cell %d,%d shows %q in %v, but the grid has %q in %v",
+					x, y, got, cell.Style, want.Rune, st)
 			}
 		}
 	}

@@ -57,7 +57,8 @@ func TestAPeakOfNanosecondsIsVisibleAtFullZoomOut(t *testing.T) {
 	var u Usage
 	for _, w := range []int{1, 7, 40, 200} {
 		if got := u.High(s, w); got != d.Totals.PeakAllocated {
-			t.Errorf("in %d columns the highest value is %d, but the peak is %d", w, got, d.Totals.PeakAllocated)
+			t.Errorf("in %d columns the highest value is %d, but the peak is %d",
+				w, got, d.Totals.PeakAllocated)
 		}
 		c := canvas.New(w, 4, canvas.NoColor, false)
 		f := &Frame{Device: d, Area: canvas.Rect{W: w, H: 4}, Window: s.Window, High: d.Totals.PeakAllocated}
@@ -112,14 +113,17 @@ func TestAnEventIsInTheColumnThatShowsIt(t *testing.T) {
 			f.Window = leaf.Zoom(full, full, leaf.Position(d, axis, m), 1, 1+rng.Int64N(full.To))
 			x := f.Column(leaf.Position(d, axis, m))
 			if x < 0 || x >= f.Area.W {
-				t.Fatalf("%v: event %d is not in the %d columns of %+v, which surrounds it", axis, m, f.Area.W, f.Window)
+				t.Fatalf("%v: event %d is not in the %d columns of %+v, which surrounds it",
+					axis, m, f.Area.W, f.Window)
 			}
 			if c := d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x]; m < c.First || m >= c.End {
-				t.Fatalf("%v: event %d is drawn in column %d of %d, which shows events %d to %d", axis, m, x, f.Area.W, c.First, c.End)
+				t.Fatalf("%v: event %d is drawn in column %d of %d, which shows events %d to %d",
+					axis, m, x, f.Area.W, c.First, c.End)
 			}
 			if x+1 < f.Area.W && f.Position(x+1) == f.Position(x+2) {
 				if next := f.moment(x + 1); next < m || d.Allocated.At(next) != d.Columns(d.Allocated, f.Window, f.Area.W, nil)[x].Last {
-					t.Fatalf("%v: a click next to event %d, where nothing happens, goes to event %d", axis, m, next)
+					t.Fatalf("%v: a click next to event %d, where nothing happens, goes to event %d",
+						axis, m, next)
 				}
 			}
 		}
@@ -137,7 +141,8 @@ func TestHeightsGrowWithBytesAndNothingVanishes(t *testing.T) {
 		last = n
 	}
 	if last != 72 || f.Eighths(0) != 0 || f.Row(f.High) != 0 || f.Row(0) != 8 {
-		t.Errorf("the full height is %d eighths in row %d, zero is %d in row %d", last, f.Row(f.High), f.Eighths(0), f.Row(0))
+		t.Errorf("the full height is %d eighths in row %d, zero is %d in row %d",
+			last, f.Row(f.High), f.Eighths(0), f.Row(0))
 	}
 }
 

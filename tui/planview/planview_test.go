@@ -104,7 +104,8 @@ func TestAPointOnTheMapFindsItsBox(t *testing.T) {
 			from, to := k.from+int64(float64(x)/60*float64(sc.span)), k.from+int64(float64(x+1)/60*float64(sc.span))+1
 			high, low := float64(40-row)/40*float64(k.top), float64(39-row)/40*float64(k.top)
 			if b.from > to || b.to < from || float64(b.offset) > high+1 || float64(b.offset+b.size) < low-1 {
-				t.Fatalf("seed %d: the point at column %d, row %d finds a box that is elsewhere", seed, x, row)
+				t.Fatalf("seed %d: the point at column %d, row %d finds a box that is elsewhere",
+					seed, x, row)
 			}
 		}
 	})
@@ -129,7 +130,8 @@ func TestNoBufferIsListedTwiceAndHeldBytesAddUp(t *testing.T) {
 				}
 			}
 			if gone != away || onHost > away {
-				t.Errorf("seed %d at %d: the listed buffers away add up to %d bytes, the total shown is %d, %d of them on the host", seed, at, gone, away, onHost)
+				t.Errorf("seed %d at %d: the listed buffers add up to %d bytes, the total is %d, %d on the host",
+					seed, at, gone, away, onHost)
 			}
 		}
 	})

@@ -82,7 +82,8 @@ func TestEveryRankIsInExactlyOneLane(t *testing.T) {
 				}
 				for i := range n {
 					if seen[i] != 1 && (rows > 1 || n == 1) {
-						t.Fatalf("%d ranks in %d rows, mono %v: rank %d is in %d lanes, want one", n, rows, mono, i, seen[i])
+						t.Fatalf("%d ranks in %d rows, mono %v: rank %d is in %d lanes, want one",
+							n, rows, mono, i, seen[i])
 					}
 				}
 			}

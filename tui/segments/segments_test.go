@@ -123,7 +123,8 @@ func TestASelectionMadeElsewhereIsShownHere(t *testing.T) {
 		}
 		line := v.lines.lineOf(v.rows, int(v.selected.row), v.piece(v.selected).Addr)
 		if line < v.top || line >= v.top+v.area.H {
-			t.Errorf("block %d is on line %d, outside the visible lines [%d, %d)", a, line, v.top, v.top+v.area.H)
+			t.Errorf("block %d is on line %d, outside the visible lines [%d, %d)",
+				a, line, v.top, v.top+v.area.H)
 		}
 	}
 }
@@ -216,7 +217,8 @@ func TestLinesAndRowsAgreeAtEveryScale(t *testing.T) {
 				t.Fatalf("at %d bytes a line, line %d shows [%x, %x) of row %d", bytes, line, from, to, i)
 			}
 			if got := l.lineOf(rows, i, from); got != line {
-				t.Fatalf("at %d bytes a line, line %d begins at %x, which is on line %d", bytes, line, from, got)
+				t.Fatalf("at %d bytes a line, line %d begins at %x, which is on line %d",
+					bytes, line, from, got)
 			}
 		}
 	}
