@@ -53,7 +53,8 @@ func TestQuickLateGPUWorkCountsForItsStep(t *testing.T) {
 	}
 	for k := range steps {
 		if m := tr.Marks[k]; k > 0 && m.Start < tr.Marks[k-1].End {
-			t.Errorf("step %d begins at %d, before the previous one ends at %d", k, m.Start, tr.Marks[k-1].End)
+			t.Errorf("step %d begins at %d, before the previous one ends at %d",
+				k, m.Start, tr.Marks[k-1].End)
 		}
 	}
 }

@@ -231,10 +231,12 @@ func TestALostChunkKeepsTheNumbersOfTheRest(t *testing.T) {
 		for _, a := range got.Accesses { // access i was recorded before event i, by op i
 			n := int(a.Event)
 			if n < got.Events.Len() && number[got.Events.Addr[n]] < int32(a.Addr) {
-				t.Fatalf("chunk at %d: access %d comes before event %d", c.offset, a.Addr, number[got.Events.Addr[n]])
+				t.Fatalf("chunk at %d: access %d comes before event %d",
+					c.offset, a.Addr, number[got.Events.Addr[n]])
 			}
 			if n > 0 && number[got.Events.Addr[n-1]] >= int32(a.Addr) {
-				t.Fatalf("chunk at %d: access %d comes after event %d", c.offset, a.Addr, number[got.Events.Addr[n-1]])
+				t.Fatalf("chunk at %d: access %d comes after event %d",
+					c.offset, a.Addr, number[got.Events.Addr[n-1]])
 			}
 			if a.Op != traces.NoOp && got.Ops[a.Op].Start != int64(a.Addr) {
 				t.Fatalf("chunk at %d: access %d has the op of access %d", c.offset, a.Addr, got.Ops[a.Op].Start)
