@@ -1,9 +1,10 @@
-"""Train; run what stands in FOLDER/bootstrap once it is there, as an attaching program would have it run; and once FOLDER/detached is there,
-print how the process differs from what it was before, and what was learnt.
+"""Train. When FOLDER/bootstrap appears, run its code as an attaching program would. When FOLDER/detached
+appears, print how the process differs from before, and what was learnt.
 
 usage: residue.py FOLDER [USER]
 
-With a user's number it becomes that user before. DEVICE in the environment is what it trains on, where that is not the CPU.
+With a user's number, it first becomes that user. DEVICE in the environment names the device if it is not the
+CPU.
 """
 import gc
 import hashlib
@@ -56,12 +57,12 @@ def of_gpu():
     if device == "cpu":
         return []
     torch.cuda.synchronize()
-    torch.empty(1, pin_memory=True)  # torch takes pinned memory back that copies have read when it is asked for some
+    torch.empty(1, pin_memory=True)  # torch reclaims pinned memory of finished copies on the next request
     return [torch.cuda.memory_stats()["requested_bytes.all.current"], torch.cuda.host_memory_stats()["active_bytes.current"], torch._C._cuda_isHistoryEnabled()]
 
 
 def running():
-    """The threads, as Python and as the kernel knows them."""
+    """The threads, as Python lists them and as the kernel counts them."""
     return sorted(t.name for t in threading.enumerate()) + [str(len(os.listdir("/proc/self/task")))]
 
 
@@ -130,7 +131,7 @@ for _ in range(3):
     step()
 print("steps", len(losses), flush=True)
 
-# The same steps again, in a process that was watched before: what is learnt has to be the same.
+# The same steps again, in a process that was watched before, must learn the same.
 torch.manual_seed(1)
 again = network()
 optimizer = torch.optim.Adam(again.parameters())
