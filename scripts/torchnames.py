@@ -2,11 +2,11 @@
 
 usage: torchnames.py SOURCE...    SOURCE is a wheel of torch, or a folder of packages that holds torch
 
-Nothing of torch is run. A wheel for macOS is the smallest (60 MB):
+Runs nothing from torch. A wheel for macOS is the smallest (60 MB):
 
     pip download --no-deps --only-binary=:all: --platform macosx_11_0_arm64 --python-version 3.11 torch==2.2.2
 
-From 2.12 on the platform is macosx_14_0_arm64. The exit status is 1 where a release lacks a name.
+From 2.12 on the platform is macosx_14_0_arm64. The exit status is 1 if a release lacks a name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TABLE = os.path.join(os.path.dirname(__file__), "..", "docs", "torch-names.md")
 STUBS = ["torch/_C/__init__.pyi", "torch/_C/_autograd.pyi", "torch/_C/_VariableFunctions.pyi"]
 LIBRARIES = ["torch/lib/libtorch_python.so", "torch/lib/libtorch_python.dylib"]
 
-# Names in Python: the files that may hold one, and what shows it there.
+# Names in Python: the files that may have one, and the text that shows it there.
 PYTHON = {
     "torch.autograd._get_sequence_nr": (["torch/autograd/__init__.py"], r"\b_get_sequence_nr\b"),
     "torch.autograd._profiler_enabled": (["torch/autograd/__init__.py"], r"\b_profiler_enabled\b"),
@@ -96,7 +96,7 @@ class Source:
         self.version = int(found.group(1)), int(found.group(2))
 
     def read(self, name: str) -> bytes:
-        """A file's bytes, none where there is no such file."""
+        """A file's bytes, empty if there is no such file."""
         try:
             if self.wheel is not None:
                 return self.wheel.read(name)
@@ -106,7 +106,7 @@ class Source:
             return b""
 
     def seen(self) -> dict[str, str]:
-        """The names that are there, each with what shows it."""
+        """The names that were found, each with what showed it."""
         out = {}
         for name, (files, pattern) in PYTHON.items():
             if any(re.search(pattern.encode(), self.read(f), re.M) for f in files):
@@ -123,7 +123,7 @@ class Source:
 
 
 def spans(versions: list[tuple[int, int]], every: list[tuple[int, int]]) -> str:
-    """Releases in words: those that follow each other as a span."""
+    """Releases in words, with consecutive ones as a span."""
     out: list[str] = []
     for k, v in enumerate(every):
         if v not in versions:

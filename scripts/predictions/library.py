@@ -1,4 +1,5 @@
-"""Train a network from a library on random data: library.py NAME. It needs the library named beside it."""
+"""Train a network from a library on random data: library.py NAME. It needs the library in the network's
+comment."""
 
 import sys
 
