@@ -81,7 +81,7 @@ def full(p):
 
 
 def share(p):
-    """The same within the share of the card that the program allows itself."""
+    """The same, within the share of the card that the program allows itself."""
     torch.cuda.set_per_process_memory_fraction(0.5)
     for _ in range(8):
         p.held.append(p.bytes(40_000_001))
