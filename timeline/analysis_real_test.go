@@ -48,10 +48,14 @@ func TestNoLeverSavesMoreThanExistsOnEverySnapshot(t *testing.T) {
 		limit := max(d.Totals.PeakAllocated, d.Totals.PeakReserved, d.Totals.EndReserved)
 		last := int64(1 << 62)
 		for _, l := range a.Levers {
-			if l.Saves > limit || l.Saves == 0 || l.Saves > last || l.Text == "" {
-				t.Errorf("lever %+v after one of %d, limit %d", l, last, limit)
+			worth := l.Saves
+			if l.Name == "micro_batch" && worth > 0 { // other levers go first if they save half as much
+				worth /= 2
 			}
-			last = l.Saves
+			if l.Saves > limit || l.Saves == 0 || worth > last || l.Text == "" {
+				t.Errorf("lever %s saves %d after one worth %d, limit %d: %q", l.Name, l.Saves, last, limit, l.Text)
+			}
+			last = worth
 		}
 		for i := 1; i < len(a.Holders); i++ {
 			if a.Holders[i].Bytes > a.Holders[i-1].Bytes {

@@ -169,6 +169,10 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize < 2:
 			most = " On one GPU most would be saved by " // the table begins with what takes more of them
 		default:
+			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves > l.Saves }
+			if slices.ContainsFunc(a.Levers, smaller) {
+				most = " With the batch as it is, most would be saved by "
+			}
 			return s, most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
 		}
 	}
@@ -236,7 +240,7 @@ type Result struct {
 	Advice  string
 	Causes  []Cause
 	Holders []sites.Group // by stack, descending
-	Levers  []Lever       // what helps most first
+	Levers  []Lever       // those that help most come first; see worth
 }
 
 // Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace

@@ -286,8 +286,8 @@ func (c *faultCase) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 	return ids
 }
 
-// keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function whose
-// name or file says that it is one.
+// keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function
+// whose name or file says that it is one.
 func (c *faultCase) keepsLoss() bool {
 	places := c.d.Timeline().Places()
 	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {

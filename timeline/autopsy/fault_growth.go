@@ -17,8 +17,8 @@ import (
 // blocks are there) and one that keeps the last few (only late ones'); both lack blocks of some third of
 // the steps. Blocks of a backward that stay are graphs kept by create_graph=True, if backward() makes them: a
 // gradient that torch.autograd.grad returns is nobody's .grad, so that only a value that is kept holds its
-// graph. Several blocks a step are a graph; one block a step is a result that a list keeps. Where weights stay,
-// whole models do, and their gradients with them.
+// graph. Several blocks a step are a graph; one block a step is a result that a list keeps. Where weights
+// stay, whole models do, and their gradients with them.
 
 // leastSteps is how many steps must have left something.
 const leastSteps = 4

@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -59,8 +60,11 @@ const (
 func functionFault(c *faultCase) (fault, bool) {
 	s := c.d.Event(c.a.At).Stack
 	fn, file := c.userFunction(s)
-	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) ||
+	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) || c.runsModel(fn, file) ||
 		len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
+		return fault{}, false
+	}
+	if c.d.Reserved.At(c.a.At)-c.total+max(c.a.Free, 0) >= c.a.Asked { // it is there, in pieces
 		return fault{}, false
 	}
 	var ids []timeline.AllocID
@@ -104,6 +108,17 @@ func functionFault(c *faultCase) (fault, bool) {
 		f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
 	}
 	return f, true
+}
+
+// runsModel reports whether a function calls the model.
+func (c *faultCase) runsModel(fn, file string) bool {
+	return slices.ContainsFunc(c.parts, func(p steps.Part) bool {
+		if p.Caller < 0 {
+			return false
+		}
+		f, in, _ := c.d.Timeline().Places().FrameText(p.Caller)
+		return f == fn && in == file
+	})
 }
 
 // userFunction returns the innermost function of a stack that is the user's, and its file.

@@ -206,5 +206,5 @@ func (f *fault) outgrows(lever string) bool {
 	case "logits", "attention_scores", "first_device":
 		return false
 	}
-	return lever == "micro_batch"
+	return lever == microBatch
 }

@@ -132,7 +132,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		return 0
 	}))
 	return Lever{
-		Name: "micro_batch", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: microBatch, Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
 			"activations and inputs, "+

@@ -306,7 +306,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		return
 	}
 	p.line("")
-	p.line("what would help, most first")
+	p.line("what would help")
 	simulated, refused := false, d.Simulation != nil && !d.Simulation.Available
 	for _, l := range d.Levers {
 		saves, fits := "not shown by this trace", ""

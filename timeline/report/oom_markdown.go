@@ -41,7 +41,7 @@ func (d *OOMDevice) issueLevers(p *printer, u timeline.Units) {
 		return
 	}
 	p.line("")
-	p.line("what would help, most first")
+	p.line("what would help")
 	var rows []row
 	for _, l := range first(d.Levers, mostInIssue) {
 		came := "not tried"

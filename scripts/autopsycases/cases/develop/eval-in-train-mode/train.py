@@ -1,4 +1,4 @@
-"""Trains with per-sample gradients: hooks keep each linear layer's input until the backward; then evaluates."""
+"""Trains with gradients clipped by sample: hooks keep each linear layer's input. Then evaluates."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Trains an image retrieval network on tuples of images of all sizes: a query, a match and five others each."""
+"""Trains an image retrieval network on tuples of a query, a match and five others, of all sizes."""
 
 import random
 import sys
