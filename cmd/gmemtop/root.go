@@ -108,7 +108,8 @@ func newRootCommand(a *app) *cobra.Command {
 		newReplayCommand(a),
 		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
 		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
-		newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root), newManCommand(a, root),
+		newMCPCommand(a), newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root),
+		newManCommand(a, root),
 	)
 	helpTexts(a, root)
 	if err := completions(root); err != nil {
