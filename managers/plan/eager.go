@@ -25,8 +25,20 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "it leaves behind the forward pass"
 	case p.Ops[x.Before].Phase == traces.PhaseForward:
 		return "it would have to be back within the forward pass"
+	case p.readLater(x.Buffer, x.Before):
+		return "the program itself holds it for a later forward pass"
 	}
 	return ""
+}
+
+// readLater reports whether an op of a forward pass touches a buffer behind a position of a backward pass: as
+// a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
+func (p *Problem) readLater(b BufferID, at OpID) bool {
+	touches := p.TouchesOf(b)
+	from, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+	return slices.ContainsFunc(touches[from:], func(t Touch) bool {
+		return p.Ops[t.Op].Phase == traces.PhaseForward
+	})
 }
 
 // outlives reports whether a buffer is there at the iteration's end though nothing touches it any more: a

@@ -126,3 +126,28 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 		})
 	}
 }
+
+// A discriminator sees a generator's images twice, each time in a forward pass with a backward pass behind
+// it: between the two a variable of the program holds them, so that dropping them at the first would free
+// nothing. They may leave behind the second.
+func TestWhatALaterForwardPassReadsIsHeldUntilThen(t *testing.T) {
+	b := plantest.New()
+	z, images := b.Buffer("z", 100, timeline.Input), b.Buffer("images", 100, timeline.Activation)
+	buf := func(x ...plan.BufferID) []plan.BufferID { return x }
+	b.Op("input", traces.PhaseForward, 10, nil, buf(z))
+	b.Op("generate", traces.PhaseForward, 10, buf(z), buf(images))
+	b.Op("see", traces.PhaseForward, 10, buf(images), nil)
+	b.Op("learn to see", traces.PhaseBackward, 10, buf(images), nil)
+	b.Op("see again", traces.PhaseForward, 10, buf(images), nil)
+	b.Op("learn to generate", traces.PhaseBackward, 10, buf(images), nil)
+	p := b.End()
+	away := func(after, before plan.OpID) plan.Absence {
+		return plan.Absence{Buffer: images, After: after, Release: after + 1, Fetch: before, Before: before}
+	}
+	if why := p.EagerRefusal(away(2, 3)); !strings.Contains(why, "a later forward pass") {
+		t.Errorf("between the two it says %q", why)
+	}
+	if why := p.EagerRefusal(away(4, 5)); why != "" {
+		t.Errorf("behind the second it says %q", why)
+	}
+}
