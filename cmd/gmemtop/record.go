@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,7 +27,8 @@ const recordEvery = 100
 type recordCommand struct {
 	watcher
 	steps   int64
-	invited bool // the process runs the agent by itself: it reads its source from our standard output
+	invited bool        // the process runs the agent by itself: it reads its source from our standard output
+	handed  atomic.Bool // the process has got the agent's source, or knows that it needs none
 }
 
 func newRecordCommand(a *app) *cobra.Command {
@@ -94,10 +96,21 @@ gmemtop attach PID shows what is being recorded.`,
 // handOver writes the agent's source to standard output, after a line with its length. The process that
 // started us runs it, so that it can be recorded where nothing may trace it.
 func (c *recordCommand) handOver(_ context.Context, pid int, source string) error {
+	if c.handed.Swap(true) {
+		return fmt.Errorf("process %d ran the agent, which did not start: watch it again", pid)
+	}
 	if _, err := fmt.Fprintf(c.out, "%d\n%s", len(source), source); err != nil {
 		return fmt.Errorf("process %d did not take the agent: %w", pid, err)
 	}
 	return nil
+}
+
+// needsNone tells the process, once we are connected, that it has nothing to run: an agent was there already.
+func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
+	err := w.History.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
+	if err == nil && !c.handed.Swap(true) {
+		_, _ = fmt.Fprintln(c.out, 0)
+	}
 }
 
 // outliveTerminal lets a recording go on when the terminal closes: neither the hangup signal nor a broken
@@ -132,6 +145,9 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	defer stop()
 	w.Connect(run, pid, found.Started)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
+	if c.invited {
+		go c.needsNone(run, w)
+	}
 	end, reason := c.follow(ctx, w, f)
 	left := w.LetGo()
 	stop()

@@ -127,6 +127,8 @@ class Watch:
             raise RuntimeError("the recorder did not start: %s" % (self._said() or "it did not answer"))
         hooks = _hooks()
         before = len(hooks or ())
+        if not source:
+            return  # an agent is here already, since somebody else watches this process
         exec(compile(source, "<gmemtop>", "exec", 0, True), {"__name__": "gmemtop_agent"})
         late = time.monotonic() + HOOKS
         while hooks is not None and len(hooks) == before and self.recording and time.monotonic() < late:
@@ -152,6 +154,20 @@ class Watch:
         said = self._said()
         if recorder.returncode != 0 or not self.path.exists():
             warn(said or "nothing was recorded")
+
+    def _give_up(self) -> None:
+        """End a recorder that did not come to record anything. It removes its file."""
+        recorder, self._recorder = self._recorder, None
+        if recorder is None:
+            return
+        atexit.unregister(self.stop)
+        try:
+            if recorder.poll() is None:
+                recorder.send_signal(signal.SIGINT)
+            recorder.wait(HOOKS)
+        except subprocess.TimeoutExpired:
+            recorder.kill()
+            recorder.wait()
 
     def _said(self) -> str:
         """The recorder's last message, without its name."""
@@ -200,10 +216,7 @@ def watch(
         out._start([*command, str(os.getpid())])
     except Exception as e:
         warn("nothing is recorded: %s" % e)
-        recorder, out._recorder = out._recorder, None
-        if recorder is not None:
-            recorder.kill()
-            recorder.wait()
+        out._give_up()
     return out
 
 

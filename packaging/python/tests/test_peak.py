@@ -109,7 +109,7 @@ def test_a_peak_that_grew_fails_its_test(pytester: pytest.Pytester, monkeypatch:
 
     def run(size: int, *arguments: str) -> pytest.RunResult:
         monkeypatch.setenv("SIZE", str(size))
-        return pytester.runpytest_subprocess(*PLUGIN, *arguments)
+        return pytester.runpytest_inprocess(*PLUGIN, *arguments)
 
     first = run(100000)
     first.assert_outcomes(passed=4, warnings=3)
@@ -143,6 +143,6 @@ def test_a_damaged_baseline_is_named(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(TEST)
     for text in ("{", "[]", '{"a": 1}', '{"a": {"cpu": "much"}}'):
         Path(pytester.path / "gmemtop-peaks.json").write_text(text)
-        done = pytester.runpytest_subprocess(*PLUGIN)
+        done = pytester.runpytest_inprocess(*PLUGIN)
         assert done.ret == pytest.ExitCode.USAGE_ERROR
         done.stderr.fnmatch_lines(["*does not hold peaks: remove it, then run pytest --gmemtop-update*"])
