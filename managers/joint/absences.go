@@ -7,7 +7,8 @@ type absences struct {
 	m              *model
 	how            []choice // what becomes of it
 	release, fetch []plan.OpID
-	due            []plan.OpID // of each swap, the position by which it must be back
+	leave          []plan.OpID // the first position at which it may be gone
+	due            []plan.OpID // the position by which it must be back
 	// of each swap, the position by which its first stay must be over, since a chain makes it again as
 	// scratch
 	evictBy []plan.OpID
@@ -22,12 +23,14 @@ func (a *absences) present(b plan.BufferID, at plan.OpID) (bool, int32) {
 	g := a.m.gapOf(b, at)
 	there := g < 0
 	if !there {
-		switch a.how[g] {
-		case keep:
+		switch {
+		case at < a.leave[g]:
+			there = a.how[g] != discard
+		case a.how[g] == keep:
 			there = true
-		case swap:
+		case a.how[g] == swap:
 			there = a.fetch[g] <= at // copies back are issued before the rerun
-		case recompute:
+		case a.how[g] == recompute:
 			there = a.fetch[g] < at
 		}
 	}

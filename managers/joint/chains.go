@@ -47,6 +47,8 @@ type chains struct {
 	early    []int32
 	unmet    []need
 	freed    []int64 // of each op of a chain, bytes of what it is the last to use
+	dropped  []int32 // the gaps whose values are made again
+	lists    lists   // of these, by the position by which they must be back
 }
 
 // rerun is a chain before position at: ops[from:to].
@@ -64,6 +66,10 @@ type need struct {
 // place places a rerun before every op that needs something dropped and not yet back, in order of time.
 func (c *chains) place() {
 	m := c.m
+	if c.setting.nest != nil {
+		c.placeByDue()
+		return
+	}
 	for k := 0; k < len(m.byBefore); {
 		at := m.gaps[m.byBefore[k]].before
 		c.targets = c.targets[:0]
@@ -74,6 +80,28 @@ func (c *chains) place() {
 		}
 		if len(c.targets) > 0 {
 			c.placeAt(at)
+		}
+	}
+}
+
+// placeByDue is place where values may have to be back earlier than they are needed.
+func (c *chains) placeByDue() {
+	c.dropped = c.dropped[:0]
+	for _, g := range c.m.byBefore {
+		if c.absences.how[g] == recompute {
+			c.dropped = append(c.dropped, g)
+		}
+	}
+	c.lists.sort(c.dropped, func(g int32) plan.OpID { return c.absences.due[g] })
+	for i := range c.lists.first {
+		c.targets = c.targets[:0]
+		for g := c.lists.first[i]; g >= 0; g = c.lists.next[g] {
+			if c.absences.how[g] == recompute && c.absences.fetch[g] == plan.OpID(i) {
+				c.targets = append(c.targets, g)
+			}
+		}
+		if len(c.targets) > 0 {
+			c.placeAt(plan.OpID(i))
 		}
 	}
 }
@@ -114,9 +142,9 @@ func (c *chains) placeAt(at plan.OpID) {
 		}
 		g := c.retained[len(c.retained)-1] // the one needed last goes again
 		c.retained = c.retained[:len(c.retained)-1]
-		x := &c.m.gaps[g]
-		c.memory.hold(-x.size, at, x.before)
-		c.absences.fetch[g] = x.before
+		due := c.absences.due[g]
+		c.memory.hold(-c.m.gaps[g].size, at, due)
+		c.absences.fetch[g] = due
 	}
 	if c.memory.rerunPeak[at] > c.memory.limit[at] && c.fallBackToSwap(at, from) {
 		return
@@ -147,7 +175,7 @@ func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 	}
 	for _, g := range c.targets {
 		if c.absences.how[g] == recompute {
-			c.absences.how[g] = swap
+			c.swapInstead(g)
 		}
 	}
 	c.ops, c.memory.rerunPeak[at] = c.ops[:from], 0
@@ -159,11 +187,18 @@ func (c *chains) fallBackToSwap(at plan.OpID, from int32) bool {
 func (c *chains) fallBack(g int32) {
 	x := &c.m.gaps[g]
 	if x.canSwap && !c.noSwap {
-		c.absences.how[g] = swap
+		c.swapInstead(g)
 		return
 	}
 	c.absences.how[g] = keep
-	c.memory.hold(x.size, x.after+1, x.before)
+	c.memory.hold(x.size, c.absences.leave[g], c.absences.due[g])
+}
+
+// swapInstead has gap g swapped, back when it is needed.
+func (c *chains) swapInstead(g int32) {
+	before := c.m.gaps[g].before
+	c.memory.hold(-c.m.gaps[g].size, c.absences.due[g], before)
+	c.absences.how[g], c.absences.due[g], c.absences.fetch[g] = swap, before, before
 }
 
 // collect adds to the rerun at position at the ops that make the value which b holds there. Its ops begin at
@@ -254,10 +289,10 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 				continue
 			}
 			there, g := c.absences.present(a.Buffer, at)
-			if there || g < 0 || c.absences.how[g] != recompute || m.gaps[g].before == at ||
+			if there || g < 0 || c.absences.how[g] != recompute || c.absences.due[g] == at ||
 				m.gaps[g].after+1 >= at ||
-				int(m.gaps[g].before-at) > m.set.farthestRetained ||
-				c.setting.from != nil && at < c.setting.from[g] ||
+				int(c.absences.due[g]-at) > m.set.farthestRetained ||
+				c.setting.nest != nil && at < c.setting.nest.retain[g] ||
 				c.m.writtenIn(a.Buffer, o+1, at) {
 				continue
 			}
@@ -270,9 +305,9 @@ func (c *chains) retain(at plan.OpID, chain []plan.OpID) {
 	c.retained = slices.Compact(c.retained)
 	kept := c.retained[:0]
 	for _, g := range c.retained {
-		x := &m.gaps[g]
-		if c.memory.fits(x.size, at, x.before) {
-			c.memory.hold(x.size, at, x.before)
+		x, due := &m.gaps[g], c.absences.due[g]
+		if c.memory.fits(x.size, at, due) {
+			c.memory.hold(x.size, at, due)
 			c.absences.fetch[g] = at
 			kept = append(kept, g)
 		}

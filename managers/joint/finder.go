@@ -22,8 +22,11 @@ type finder struct {
 	grid     grid
 	rungs    map[int]*rung
 	rungWork int64    // of the counted work, for each rung
+	perByte  float64  // time of copying a byte out and in, in nanoseconds
 	pack     int64    // counted work of a search for places, in the packer's steps
 	best     *outcome // that fits the budget; the fastest, then the smallest
+	// by the size of sections, the best within the budget of all that were measured
+	bestOf   map[int64]*outcome
 	smallest *outcome // the smallest
 	// the best of all that were measured within the budget, on the ladder or not: what a call that is
 	// cancelled gives
@@ -49,8 +52,9 @@ func newFinder(
 	off mechanisms,
 	set params,
 ) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}}
+	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}, bestOf: map[int64]*outcome{}}
 	m := compile(p, set)
+	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
 	f.b = newBounder(m)
 	f.grid = newGrid(m)
 	f.views = append(f.views, f.newView(p, m, 0, off))

@@ -2,28 +2,60 @@ package joint
 
 import "github.com/gmemtop/gmemtop/managers/plan"
 
-// Moves for chains that run again in several sweeps.
+// Moves for when values leave, and when they are made again.
 //
-// The problem: by default a chain retains of its results what memory allows, those needed soonest first. In
-// little memory that is the wrong choice: a sweep should leave checkpoints far apart, and the sweeps between
-// them others, as rotor has it. And a long chain can be cut short by bringing its input back from the host
-// for one op, which no single choice leads to: the input's copy alone costs time, the op alone has no input.
+// The problem: by default what is absent leaves at once, is made again when it is needed, and a chain retains of
+// its results what memory allows, those needed soonest first. That is not always the best. In little memory a
+// sweep should leave checkpoints far apart, and the sweeps between them others, as rotor has it. A chain may
+// have to run earlier than its result is needed, while its input is still there; or the input leaves late, behind
+// a chain that reads it; or it comes back from the host for one op. No single choice leads to any of these.
 //
-// Way chosen: each gap has a first position from which on a chain may retain its value, 0 for any chain. A
-// plan of another manager gives them to begin with; a move gives one gap another, from among the positions at
-// which something runs again. A second move makes a gap's value again from inputs that come back from the
-// host. Only the search from other plans does this (seeds.go).
+// Way chosen: each gap has three positions beside its choice (nest), which moves change, alone or together for
+// a chain and what it reads. A plan of another manager gives them to begin with. Only the search from plans does
+// this (seeds.go). The exact search of the tests showed which of these were missing.
 //
 // Complexity: a schedule for each try, as for other moves. Rejected: the number of sweeps that a value stays
 // for instead of a position: when chains before it change, its meaning does.
 
-// moved is a change of a gap's first position.
-type moved struct {
-	gap int32
-	was plan.OpID
+// nest are the positions of each gap.
+type nest struct {
+	leave  []plan.OpID // the first at which its value may be gone
+	again  []plan.OpID // where the value is made again at the latest
+	retain []plan.OpID // the first at which a chain may retain the value, 0 for any
 }
 
-// nest tries a move for chains, and reports whether it found one.
+// newNest returns the positions that gaps have by default.
+func newNest(m *model) *nest {
+	n := &nest{
+		leave:  make([]plan.OpID, len(m.gaps)),
+		again:  make([]plan.OpID, len(m.gaps)),
+		retain: make([]plan.OpID, len(m.gaps)),
+	}
+	for g := range m.gaps {
+		n.leave[g], n.again[g] = m.gaps[g].after+1, m.gaps[g].before
+	}
+	return n
+}
+
+// copy takes over all positions of another.
+func (n *nest) copy(of *nest) {
+	copy(n.leave, of.leave)
+	copy(n.again, of.again)
+	copy(n.retain, of.retain)
+}
+
+// moved is what a gap's positions were.
+type moved struct {
+	gap                  int32
+	leave, again, retain plan.OpID
+}
+
+// set gives a gap its positions back.
+func (n *nest) set(to moved) {
+	n.leave[to.gap], n.again[to.gap], n.retain[to.gap] = to.leave, to.again, to.retain
+}
+
+// nest tries a move of positions, and reports whether it found one.
 func (w *moves) nest() bool {
 	v := w.v
 	if len(w.list) == 0 || v.off.recompute {
@@ -31,15 +63,31 @@ func (w *moves) nest() bool {
 	}
 	g := w.list[v.rnd.IntN(len(w.list))]
 	if !v.m.gaps[g].canRecompute {
-		return false
+		return w.stay(g)
 	}
-	if v.rnd.IntN(4) == 0 && !v.off.swap {
+	switch kind := v.rnd.IntN(16); {
+	case kind < 2 && !v.off.swap:
 		return w.fromHost(g)
+	case kind < 6:
+		return w.runEarlier(g)
+	case kind < 8:
+		return w.inputsStay(g)
+	case kind < 10:
+		return w.runEarlier(g) && w.inputsStay(g)
+	case kind < 11:
+		return w.stay(g)
 	}
 	return w.retainFrom(g)
 }
 
-// retainFrom gives a recomputed gap another first position.
+// move remembers a gap's positions and returns them.
+func (w *moves) move(g int32) *nest {
+	n := w.v.s.setting.nest
+	w.moved = append(w.moved, moved{g, n.leave[g], n.again[g], n.retain[g]})
+	return n
+}
+
+// retainFrom gives a recomputed gap another position from which on it is retained.
 func (w *moves) retainFrom(g int32) bool {
 	v := w.v
 	s, x := v.s, &v.m.gaps[g]
@@ -52,30 +100,102 @@ func (w *moves) retainFrom(g int32) bool {
 	case v.rnd.IntN(2) == 0:
 		to = x.before
 	}
-	if s.setting.choice[g] == recompute && s.setting.from[g] == to {
+	if s.setting.choice[g] == recompute && s.setting.nest.retain[g] == to {
 		return false
 	}
 	w.flip(g, recompute)
-	w.moved = append(w.moved, moved{g, s.setting.from[g]})
-	s.setting.from[g] = to
+	w.move(g).retain[g] = to
 	return true
 }
 
 // fromHost recomputes a gap from inputs that come back from the host.
 func (w *moves) fromHost(g int32) bool {
-	m, s := w.v.m, w.v.s
-	at := m.gaps[g].before
+	s := w.v.s
 	w.flip(g, recompute)
+	w.inputs(g, s.setting.nest.again[g], func(h int32) {
+		if w.v.m.gaps[h].canSwap && s.setting.choice[h] == recompute {
+			w.flip(h, swap)
+		}
+	})
+	return len(w.undone) > 0
+}
+
+// inputs calls do for each gap in which something lies at a position that what makes gap g reads.
+func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
+	m := w.v.m
+	for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
+		for _, a := range m.p.AccessesOf(o) {
+			if h := m.gapOf(a.Buffer, at); a.Mode.Reads() && h >= 0 && h != g {
+				do(h)
+			}
+		}
+	}
+}
+
+// runEarlier makes a gap's value again before an op that reads what it is made from, while compute waits anyway, or
+// when it is needed.
+func (w *moves) runEarlier(g int32) bool {
+	v, m := w.v, w.v.m
+	x := &m.gaps[g]
+	to, seen := x.before, 1
+	switch v.rnd.IntN(4) {
+	case 0: // or anywhere, so that it is copied out earlier
+		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), 2
+	case 1: // or where compute waits for something else
+		for at := x.after + 1; at < x.before; at++ {
+			if v.s.queues.wait[at] > 0 {
+				if seen++; v.rnd.IntN(seen) == 0 {
+					to = at
+				}
+			}
+		}
+	}
 	for _, o := range m.producer[m.producerAt[g]:m.producerAt[g+1]] {
 		for _, a := range m.p.AccessesOf(o) {
 			if !a.Mode.Reads() {
 				continue
 			}
-			h := m.gapOf(a.Buffer, at)
-			if h >= 0 && h != g && m.gaps[h].canSwap && s.setting.choice[h] == recompute {
-				w.flip(h, swap)
+			for _, t := range m.p.TouchesOf(a.Buffer) {
+				if x.after < t.Op && t.Op < x.before {
+					if seen++; v.rnd.IntN(seen) == 0 {
+						to = t.Op
+					}
+				}
 			}
 		}
 	}
-	return len(w.undone) > 0
+	if seen == 1 || v.s.setting.choice[g] == recompute && v.s.setting.nest.again[g] == to {
+		return false
+	}
+	w.flip(g, recompute)
+	w.move(g).again[g] = to
+	return true
+}
+
+// inputsStay recomputes a gap, and has what that reads stay until then.
+func (w *moves) inputsStay(g int32) bool {
+	s := w.v.s
+	w.flip(g, recompute)
+	at := s.setting.nest.again[g]
+	w.inputs(g, at, func(h int32) {
+		if x := &w.v.m.gaps[h]; s.setting.choice[h] != keep && at < x.before {
+			w.move(h).leave[h] = at + 1
+		}
+	})
+	return len(w.undone)+len(w.moved) > 0
+}
+
+// stay has a gap's value leave behind some chain, or at once.
+func (w *moves) stay(g int32) bool {
+	v := w.v
+	x, n := &v.m.gaps[g], v.s.setting.nest
+	to := x.after + 1
+	if reruns := v.s.chains.reruns; len(reruns) > 0 && v.rnd.IntN(3) > 0 {
+		to = reruns[v.rnd.IntN(len(reruns))].at + 1
+	}
+	if v.s.setting.choice[g] == keep || to <= x.after || x.before <= to || n.leave[g] == to {
+		return false
+	}
+	w.move(g).leave[g] = to
+	return true
 }

@@ -73,6 +73,8 @@ type params struct {
 	// slack is how much slower than the best a move may be at first; it falls to nothing halfway. Halved:
 	// +0.09 % (-2.1 to +5.7 %), work +1 %. Doubled: +0.03 % (-3.4 to +5.4 %), work +6 %.
 	slack float64
+	// deepSlack is the same for each search from other plans. Set by the exact times of small problems.
+	deepSlack []float64
 	// searchShare leaves prices one part in so many of the work, the rest is for moves. Halved: +0.18 %
 	// (-6.9 to +15.1 %), work +8 %. Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
@@ -211,6 +213,7 @@ func defaults() params {
 		fillShares: []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3},
 
 		slack:        0.004,
+		deepSlack:    []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
 		searchShare:  2,
 		moves:        [5]int{1, 2, 5, 9, 12},
 		interference: 1024,

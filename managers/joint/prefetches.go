@@ -1,6 +1,11 @@
 package joint
 
-import "github.com/gmemtop/gmemtop/managers/plan"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
 
 // Where copies back are issued.
 //
@@ -45,6 +50,10 @@ func (ps *prefetches) place() {
 		}
 	}
 	if pulled {
+		// of those due at one position the ones that a chain reads come first, since the op is behind the chain
+		slices.SortStableFunc(ps.order, func(a, b int32) int {
+			return cmp.Compare(ps.late(a), ps.late(b))
+		})
 		ps.lists.sort(ps.order, func(g int32) plan.OpID { return ps.absences.due[g] })
 		ps.lists.all(ps.order)
 	}
@@ -87,6 +96,14 @@ func (ps *prefetches) place() {
 	ps.memory.closeBlocks()
 }
 
+// late is 0 for a gap whose value is back before it is needed, and 1 for others.
+func (ps *prefetches) late(g int32) int {
+	if ps.absences.due[g] < ps.m.gaps[g].before {
+		return 0
+	}
+	return 1
+}
+
 // group is a stretch of the queue of copies back, up to a place in it, that are issued at one position. Once
 // together they stay together: what makes one of them go later makes all, so that a queue that is pushed back
 // again and again is moved in whole groups.
@@ -100,9 +117,9 @@ type group struct {
 // far as memory allows.
 func (ps *prefetches) earlier(g int32, f plan.OpID, last int64) plan.OpID {
 	x := &ps.m.gaps[g]
-	for f > x.after+1 && ps.queues.clock[f] > last {
+	for f > ps.absences.leave[g] && ps.queues.clock[f] > last {
 		b := (f - 1) >> blockShift
-		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start > x.after &&
+		if start := b << blockShift; f&(1<<blockShift-1) == 0 && start >= ps.absences.leave[g] &&
 			ps.queues.clock[start+1] > last &&
 			ps.memory.room[b]-ps.memory.added[b] >= x.size {
 			ps.memory.added[b] += x.size

@@ -33,7 +33,9 @@ type queues struct {
 	stall      int64   // all of wait
 	time       int64   // when all is done
 	ready      []int64 // of each stream, when it is free
-	evictions  lists   // the swaps, by the op behind which they leave
+	evictions  lists   // the swaps, by the op behind which they are copied
+	leaving    lists   // those that stay for a while after that, by the position before that at which they leave
+	late       []int32 // the same as a list
 	pending    []int32 // copies out whose memory is not given back yet
 }
 
@@ -84,6 +86,15 @@ func (qs *queues) overlapped() {
 	// Gaps by the op behind which they leave; among equals in the order in which they return, as
 	// plan.Assemble issues them.
 	qs.evictions.sort(qs.prefetches.order, func(g int32) plan.OpID { return m.gaps[g].after })
+	qs.late = qs.late[:0]
+	if qs.setting.nest != nil {
+		for _, g := range qs.prefetches.order {
+			if qs.absences.leave[g] > m.gaps[g].after+1 {
+				qs.late = append(qs.late, g)
+			}
+		}
+		qs.leaving.sort(qs.late, func(g int32) plan.OpID { return qs.absences.leave[g] - 1 })
+	}
 	clear(qs.ready)
 	qs.pending = qs.pending[:0]
 	var outFree, inFree, held, all int64
@@ -91,10 +102,12 @@ func (qs *queues) overlapped() {
 	nextIn, nextDue := 0, 0 // ins are in order of fetch, and in order of due
 	first := 0              // of pending
 	var single int64
+	next := 0 // of the reruns
 	for i := range m.n {
 		at := plan.OpID(i)
 		qs.clock[i] = all
-		var wait int64
+		var wait, opWait int64 // of what stands here, and of the op alone, which may be behind a rerun
+		again := m.k == 1 && qs.chains.rerunTime[i] > 0
 		// What is done leaves; what must leave is waited for.
 		if qs.chains.rerunTime[i] > 0 {
 			qs.scratchFirst(at, first)
@@ -108,7 +121,11 @@ func (qs *queues) overlapped() {
 			if !must && qs.evicted[g] > all {
 				break
 			}
-			if qs.absences.fetch[g] > at {
+			switch {
+			case qs.absences.fetch[g] <= at:
+			case again && qs.absences.evictBy[g] > at && qs.memory.rerunPeak[i]+held <= qs.memory.limit[i]:
+				opWait = max(opWait, qs.evicted[g])
+			default:
 				wait = max(wait, qs.evicted[g])
 			}
 			qs.absences.release[g] = min(at, qs.absences.fetch[g])
@@ -117,22 +134,35 @@ func (qs *queues) overlapped() {
 		}
 		for nextIn < len(qs.prefetches.order) && qs.absences.fetch[qs.prefetches.order[nextIn]] <= at {
 			g := qs.prefetches.order[nextIn]
-			inFree = max(inFree, all, wait, qs.evicted[g]) + m.gaps[g].prefetchTime
+			inFree = max(inFree, all, wait, opWait, qs.evicted[g]) + m.gaps[g].prefetchTime
 			qs.prefetched[g] = inFree
 			nextIn++
 		}
+		due := nextDue
 		for ; nextDue < nextIn && qs.absences.due[qs.prefetches.order[nextDue]] <= at; nextDue++ {
 			g := qs.prefetches.order[nextDue]
 			// a chain that reads what was pulled waits for it
-			if m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 {
+			switch {
+			case m.gaps[g].before == at && again:
+				opWait = max(opWait, qs.prefetched[g])
+			case m.gaps[g].before == at || qs.chains.rerunTime[i] > 0 && !again:
 				wait = max(wait, qs.prefetched[g])
 			}
 		}
 		if m.k == 1 {
 			t := max(single, wait)
-			qs.wait[i] = t - single
-			qs.stall += t - single
-			t = max(t+qs.chains.rerunTime[i], m.issue[i])
+			for next < len(qs.chains.reruns) && qs.chains.reruns[next].at < at {
+				next++
+			}
+			if again && due < nextDue {
+				t = qs.rerunAt(&qs.chains.reruns[next], t)
+			} else {
+				t += qs.chains.rerunTime[i]
+			}
+			t = max(t, opWait)
+			qs.wait[i] = t - single - qs.chains.rerunTime[i]
+			qs.stall += qs.wait[i]
+			t = max(t, m.issue[i])
 			qs.start[i] = t
 			single = t + qs.setting.dur[i]
 			qs.end[i], all = single, single
@@ -150,12 +180,38 @@ func (qs *queues) overlapped() {
 		for g := qs.evictions.first[i]; g >= 0; g = qs.evictions.next[g] {
 			outFree = max(outFree, qs.written(g)) + m.gaps[g].evictTime
 			qs.evicted[g] = outFree
-			qs.pending = append(qs.pending, g)
-			held += m.gaps[g].size
+			if qs.absences.leave[g] == at+1 {
+				qs.pending = append(qs.pending, g)
+				held += m.gaps[g].size
+			}
+		}
+		if len(qs.late) > 0 {
+			for g := qs.leaving.first[i]; g >= 0; g = qs.leaving.next[g] {
+				qs.pending = append(qs.pending, g)
+				held += m.gaps[g].size
+			}
 		}
 	}
 	qs.clock[m.n] = all
 	qs.time = max(all, inFree, outFree)
+}
+
+// rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back that it reads.
+func (qs *queues) rerunAt(r *rerun, t int64) int64 {
+	m := qs.m
+	for _, o := range qs.chains.ops[r.from:r.to] {
+		for _, a := range m.p.AccessesOf(o) {
+			if !a.Mode.Reads() {
+				continue
+			}
+			if there, g := qs.absences.present(a.Buffer, r.at); there && g >= 0 && qs.absences.how[g] == swap &&
+				r.at >= qs.absences.leave[g] {
+				t = max(t, qs.prefetched[g])
+			}
+		}
+		t += qs.setting.dur[o] + m.p.Hardware.AgainTime
+	}
+	return t
 }
 
 // inline is overlapped where there are no copy engines: each copy stands in the first stream, out of memory

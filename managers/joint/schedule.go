@@ -45,9 +45,7 @@ type setting struct {
 	dur    []int64  // of each op under its variant
 	work   []int64
 	lead   float64 // copies back begin this share of their own time earlier than they must
-	// of each gap, the first position from which on a chain may retain its value: recomputation nests. nil
-	// where every chain retains what memory allows
-	from []plan.OpID
+	nest   *nest   // nil where values leave at once, return when needed, and chains retain what memory allows
 }
 
 func newSchedule(m *model) *schedule {
@@ -59,7 +57,7 @@ func newSchedule(m *model) *schedule {
 	}
 	s.absences = absences{
 		m: m, how: make([]choice, g), release: make([]plan.OpID, g), fetch: make([]plan.OpID, g),
-		due: make([]plan.OpID, g), evictBy: make([]plan.OpID, g),
+		leave: make([]plan.OpID, g), due: make([]plan.OpID, g), evictBy: make([]plan.OpID, g),
 	}
 	s.memory = memory{
 		m: m, steps: &s.steps,
@@ -71,6 +69,7 @@ func newSchedule(m *model) *schedule {
 			[]int64,
 			n+1,
 		), opEpoch: make([]int32, n), lastUse: make([]int32, b), useEpoch: make([]int32, b),
+		lists: newLists(n, g),
 	}
 	s.prefetches = prefetches{
 		m: m, setting: &s.setting, absences: &s.absences, memory: &s.memory, chains: &s.chains, queues: &s.queues,
@@ -84,7 +83,7 @@ func newSchedule(m *model) *schedule {
 			[]int64,
 			g,
 		), prefetched: make([]int64, g), wait: make([]int64, n+1), ready: make([]int64, m.k),
-		evictions: newLists(n, g),
+		evictions: newLists(n, g), leaving: newLists(n, g),
 	}
 	return s
 }
@@ -116,11 +115,18 @@ func (s *schedule) absent() {
 		if x.dead {
 			s.absences.how[g] = discard
 		}
-		s.absences.release[g], s.absences.fetch[g] = x.after+1, x.before
-		s.absences.due[g], s.absences.evictBy[g] = x.before, x.before
+		leave, due := x.after+1, x.before
+		if nest := s.setting.nest; nest != nil && !x.dead {
+			if s.absences.how[g] == recompute {
+				due = nest.again[g]
+			}
+			leave = min(nest.leave[g], due)
+		}
+		s.absences.release[g], s.absences.leave[g] = leave, leave
+		s.absences.fetch[g], s.absences.due[g], s.absences.evictBy[g] = due, due, x.before
 		if s.absences.how[g] == swap || s.absences.how[g] == recompute {
-			delta[x.after+1] -= x.size
-			delta[x.before] += x.size
+			delta[leave] -= x.size
+			delta[due] += x.size
 		}
 	}
 	var sum int64

@@ -4,7 +4,6 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/place"
-	"github.com/gmemtop/gmemtop/managers/plan"
 )
 
 // The search for choices within limits.
@@ -26,7 +25,7 @@ type candidate struct {
 	choice []choice
 	way    []uint8
 	lead   float64
-	from   []plan.OpID
+	nest   *nest // nil where the schedule has none
 	over   int64
 	time   int64
 	price  prices // under which it was covered
@@ -54,7 +53,9 @@ func (s *schedule) choose(c *candidate) {
 		s.setting.setWay(int(o), c.way[o])
 	}
 	s.setting.lead = c.lead
-	copy(s.setting.from, c.from)
+	if s.setting.nest != nil && c.nest != nil {
+		s.setting.nest.copy(c.nest)
+	}
 }
 
 // set makes the schedule of a candidate.
@@ -70,7 +71,10 @@ func (s *schedule) take(c *candidate) {
 		s.setting.choice...), append(
 		c.way[:0],
 		s.setting.way...), s.setting.lead
-	c.from = append(c.from[:0], s.setting.from...)
+	if c.nest = nil; s.setting.nest != nil {
+		c.nest = newNest(s.m)
+		c.nest.copy(s.setting.nest)
+	}
 }
 
 func (v *view) estimate() candidate {
@@ -157,7 +161,7 @@ func (v *view) search(seeds []*candidate, share int64) *candidate {
 		}
 	}
 	if !f.off.search {
-		v.improve(best, v.until)
+		v.improve(best, v.until, v.f.set.slack)
 	}
 	return best
 }
@@ -210,7 +214,7 @@ func (v *view) repair(old *candidate, work int64) *candidate {
 		}
 	}
 	if !v.f.off.search {
-		v.improve(&x, s.steps+work)
+		v.improve(&x, s.steps+work, v.f.set.slack)
 	}
 	return &x
 }
@@ -237,7 +241,7 @@ func (v *view) moves() (w moves, ok bool) {
 	m := v.m
 	w.v = v
 	for _, g := range m.choices {
-		if x := &m.gaps[g]; v.c.sum[x.before] > v.c.sum[x.after+1] &&
+		if x := &m.gaps[g]; (v.c.sum[x.before] > v.c.sum[x.after+1] || v.s.setting.nest != nil) &&
 			(x.canRecompute && !v.off.recompute || x.canSwap && !v.off.swap) {
 			w.list = append(w.list, g)
 		}
@@ -268,7 +272,7 @@ func (w *moves) random() {
 	list := w.list
 	w.undone, w.lead = w.undone[:0], s.setting.lead
 	w.moved = w.moved[:0]
-	if s.setting.from != nil && v.rnd.IntN(3) == 0 && w.nest() {
+	if s.setting.nest != nil && v.rnd.IntN(3) == 0 && w.nest() {
 		return
 	}
 	mix := &v.f.set.moves
@@ -328,12 +332,13 @@ func (w *moves) undo() {
 	}
 	s.setting.lead = w.lead
 	for k := len(w.moved) - 1; k >= 0; k-- {
-		s.setting.from[w.moved[k].gap] = w.moved[k].was
+		s.setting.nest.set(w.moved[k])
 	}
 }
 
-// improve changes choices a few at a time and keeps what is no worse; at first also what is a little worse.
-func (v *view) improve(best *candidate, until int64) {
+// improve changes choices a few at a time and keeps what is no worse; at first also what is slower by up to so
+// much.
+func (v *view) improve(best *candidate, until int64, first float64) {
 	s := v.s
 	w, ok := v.moves()
 	if !ok {
@@ -341,15 +346,29 @@ func (v *view) improve(best *candidate, until int64) {
 	}
 	s.set(best)
 	now := *best
-	now.choice, now.way, now.from = nil, nil, nil
+	now.choice, now.way, now.nest = nil, nil, nil
 	began := s.steps
 	for k := 0; s.steps < until && !v.good(best); k++ {
 		if k%16 == 0 && v.f.ctx.Err() != nil {
 			break
 		}
-		slack := v.f.set.slack * (1 - 2*float64(s.steps-began)/float64(until-began))
+		slack := first * (1 - 2*float64(s.steps-began)/float64(until-began))
 		w.random()
 		x := v.estimate()
+		if s.setting.nest != nil {
+			left := 1 - float64(s.steps-began)/float64(until-began)
+			heat := first * float64(best.time) * left * left * v.rnd.ExpFloat64()
+			if v.energy(&x, left) <= v.energy(&now, left)+heat {
+				now = x
+				if x.better(best) {
+					best.over, best.time, best.cost = x.over, x.time, x.cost
+					s.take(best)
+				}
+				continue
+			}
+			w.undo()
+			continue
+		}
 		if x.over < now.over ||
 			x.over == now.over && (x.time < now.time || x.time == now.time && x.cost <= now.cost ||
 				slack > 0 && float64(x.time) < float64(best.time)*(1+slack)) {
@@ -362,6 +381,12 @@ func (v *view) improve(best *candidate, until int64) {
 		}
 		w.undo()
 	}
+}
+
+// energy is the time of a candidate, and for what passes its limits some times of what copying that out and in
+// would take, the more the less is left of the search.
+func (v *view) energy(x *candidate, left float64) float64 {
+	return float64(x.time) + float64(x.over)*v.f.perByte*(24-20*left)
 }
 
 // polish improves a plan that fits by what it measures, where what it measures is not what its schedule

@@ -38,7 +38,6 @@ func (f *finder) askOthers(others []plan.Manager) {
 	if len(others) == 0 || f.r.Budget <= 0 || f.p.EagerOnly || f.met() {
 		return
 	}
-	own := f.best
 	var seed *outcome // the best of theirs
 	for _, family := range []plan.Family{plan.Combining, plan.Recomputing, plan.Swapping} {
 		var asked []plan.Manager
@@ -54,10 +53,10 @@ func (f *finder) askOthers(others []plan.Manager) {
 			seed = f.askAll(asked, seed)
 		}
 	}
-	for _, x := range []*outcome{seed, own} {
-		if x != nil && !f.met() && f.ctx.Err() == nil {
-			f.searchOn(x.pl)
-		}
+	if seed != nil {
+		f.deepen([]*outcome{seed})
+	} else {
+		f.deepen(nil)
 	}
 }
 
@@ -128,8 +127,10 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 			continue
 		}
 		f.note(x)
-		if f.r.Budget > 0 {
-			f.searchOn(x.pl)
+		for _, v := range f.views {
+			if f.r.Budget > 0 && v.section == x.pl.SectionBytes {
+				v.searchOn(x.pl, f.set.slack, 0)
+			}
 		}
 	}
 }
@@ -154,26 +155,63 @@ func (f *finder) ask(m plan.Manager) *outcome {
 	return x
 }
 
-// searchOn improves a plan of another manager: its absences are read as choices, its positions are ours.
-func (f *finder) searchOn(pl *plan.Plan) {
-	for _, v := range f.views {
-		if v.section == pl.SectionBytes {
-			v.searchOn(pl)
+// deepen searches on from the best plans known, with moves that the ladder does without: a few times more, from
+// what the last time came to, as long as the bound is not met. At first it takes much worse steps on the way than
+// later.
+func (f *finder) deepen(seeds []*outcome) {
+	for k, slack := range f.set.deepSlack {
+		for _, v := range f.views {
+			for _, x := range append(seeds, f.bestOf[v.section]) {
+				if f.met() || f.ctx.Err() != nil {
+					return
+				}
+				if x != nil && x.pl.SectionBytes == v.section {
+					v.searchOn(x.pl, slack, k)
+				}
+			}
 		}
+		seeds = nil
 	}
 }
 
-func (v *view) searchOn(pl *plan.Plan) {
-	s, m := v.s, v.m
-	limit := v.f.r.Budget
-	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed, uint64(limit)))
+// searchOn improves a plan, at first by taking steps that are slower by so much: its absences are read as
+// choices, its positions are ours. Where addresses take the outcome above the budget, it is mended once within
+// less.
+func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
+	s, limit := v.s, v.f.r.Budget
+	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))
 	v.target = (v.f.bound(limit)+1)*int64(v.p.Iterations) - 1
-	for i := range s.memory.limit {
-		s.memory.limit[i] = limit
-	}
+	v.applyMargin(limit, 0)
 	v.c.excess()
-	s.setting.from = make([]plan.OpID, len(m.gaps))
-	defer func() { s.setting.from = nil }()
+	s.setting.nest = newNest(v.m)
+	defer func() { s.setting.nest = nil }()
+	v.read(pl)
+	x := v.estimate()
+	s.take(&x)
+	work := v.f.rungWork
+	for range 2 {
+		v.improve(&x, s.steps+work, slack)
+		s.set(&x)
+		if x.over > 0 || v.f.best != nil && v.f.perIteration(x.time) > v.f.best.time {
+			return
+		}
+		y, err := v.realize(limit, v.f.pack, math.MaxInt64)
+		if err != nil {
+			return
+		}
+		v.f.note(y)
+		if y.pl.Footprint <= limit {
+			return
+		}
+		v.applyMargin(limit, y.pl.Footprint-limit)
+		x, work = v.estimate(), work/2
+		s.take(&x)
+	}
+}
+
+// read sets the schedule's choices and positions to those of a plan.
+func (v *view) read(pl *plan.Plan) {
+	s, m := v.s, v.m
 	for g := range s.setting.choice {
 		s.setting.choice[g] = keep
 	}
@@ -185,6 +223,13 @@ func (v *view) searchOn(pl *plan.Plan) {
 			s.setting.setWay(int(o), pl.Variants[o])
 		}
 	}
+	needed := map[plan.OpID]bool{} // by position, whether what is made again there is needed at once
+	for k := range pl.Absences {
+		if x := &pl.Absences[k]; x.How == plan.Recompute && x.Fetch == x.Before {
+			needed[x.Before] = true
+		}
+	}
+	nest := s.setting.nest
 	for k := range pl.Absences {
 		x := &pl.Absences[k]
 		g := m.gapOf(x.Buffer, x.Before)
@@ -193,15 +238,11 @@ func (v *view) searchOn(pl *plan.Plan) {
 		case x.How == plan.Swap && m.gaps[g].canSwap:
 			s.setting.choice[g] = swap
 		case x.How == plan.Recompute && m.gaps[g].canRecompute:
-			s.setting.choice[g], s.setting.from[g] = recompute, x.Fetch
+			s.setting.choice[g], nest.retain[g], nest.leave[g] = recompute, x.Fetch, x.Release
+			if !needed[x.Fetch] { // or this chain would not be run
+				nest.again[g] = x.Fetch
+			}
 		}
 	}
 	s.setting.lead = 0
-	x := v.estimate()
-	s.take(&x)
-	v.improve(&x, s.steps+v.f.rungWork)
-	s.set(&x)
-	if y, err := v.realize(limit, v.f.pack, math.MaxInt64); err == nil {
-		v.f.note(y)
-	}
 }

@@ -276,8 +276,13 @@ func (v *view) measured(pl *plan.Plan, opt place.Options) (*outcome, error) {
 		}
 		x.time = me.StepTime
 	}
-	if f := v.f; (f.r.Budget == 0 || pl.Footprint <= f.r.Budget) && better(x, f.interim) {
-		f.interim = x
+	if f := v.f; f.r.Budget == 0 || pl.Footprint <= f.r.Budget {
+		if better(x, f.interim) {
+			f.interim = x
+		}
+		if better(x, f.bestOf[v.section]) {
+			f.bestOf[v.section] = x
+		}
 	}
 	return x, nil
 }

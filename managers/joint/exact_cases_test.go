@@ -1,0 +1,86 @@
+package joint_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/managers/joint"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// TestJointAgainstTheExactSearch compares joint with the best of all plans of 100 small problems, where the exact
+// search comes to an end: its plans are hardly ever slower, never faster than is possible, and the bound is never
+// above what is possible.
+func TestJointAgainstTheExactSearch(t *testing.T) {
+	t.Parallel()
+	ours, err := managers.Select("joint")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const mostStates = 150_000
+	var mu sync.Mutex
+	solved, optimal, worst := 0, 0, 0.0
+	var wg sync.WaitGroup
+	room := make(chan struct{}, 2)
+	for i := range 100 {
+		wg.Go(func() {
+			room <- struct{}{}
+			defer func() { <-room }()
+			seed, eighths := uint64(i/2), []int64{1, 4}[i%2]
+			x := randomSmall(seed)
+			p := x.problem()
+			peak, _ := p.PeakLive()
+			low := p.MustReside().Total()
+			budget := (low + (peak-low)*eighths/8 + 1<<20 - 1) >> 20
+			pl, err := ours[0].Plan(t.Context(), p, plan.Request{Budget: budget << 20, Seed: 1, Evaluator: sim.Simulator{}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			m, err := sim.Run(t.Context(), p, pl, sim.Options{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			mine := int(m.StepTime / 1000)
+			if m.StepTime%1000 != 0 || pl.SectionBytes > 0 {
+				mine++ // parts of buffers may do better than whole ones, and take parts of units
+			}
+			best, found, ended := x.fastest(int(budget), mine+1, mostStates)
+			if !ended {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !found && pl.SectionBytes == 0 && pl.Footprint <= budget<<20 {
+				t.Errorf("seed %d within %d MiB: joint takes %d, which the exact search calls impossible", seed, budget, mine)
+			}
+			if !found {
+				best = mine
+			}
+			solved++
+			if b := joint.Bound(p, budget<<20); found && b > int64(best)*1000 {
+				t.Errorf("seed %d within %d MiB: the bound is %d, and %d is possible", seed, budget, b, best)
+			}
+			lost := float64(m.StepTime)/float64(best*1000) - 1
+			if pl.Footprint > budget<<20 {
+				t.Errorf("seed %d: joint misses %d MiB", seed, budget)
+			} else if lost <= 0 {
+				optimal++
+			} else {
+				t.Logf("seed %d within %d MiB: %.1f %% above the best", seed, budget, lost*100)
+				worst = max(worst, lost)
+			}
+		})
+	}
+	wg.Wait()
+	t.Logf("%d solved, joint the best in %d, at worst %.1f %% above", solved, optimal, worst*100)
+	if solved < 80 {
+		t.Errorf("only %d solved: joint was hardly compared", solved)
+	}
+	if optimal < solved*95/100 || worst > 0.1 {
+		t.Errorf("joint is the best in %d of %d, at worst %.1f %% above", optimal, solved, worst*100)
+	}
+}

@@ -1,0 +1,451 @@
+package joint_test
+
+import (
+	"math/bits"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// The exact step time of small trainings.
+//
+// Problem: whether a plan is the best there is takes a judge that shares nothing with the planner.
+//
+// Way chosen: the best-first search over moments at which something ends. There, each of the compute stream and
+// the two copy engines begins something or waits, and what leaves memory is chosen only when something needs the
+// room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the first of
+// them. States that are equal but for the time are one. The estimate of the rest is what ops must still take,
+// with those that have to run again.
+//
+// The rules are those of plans: a value that has left may come back once before it is read; what a chain makes on
+// the way is gone before the next op, and nothing else leaves while a chain runs; copies out are made in the order
+// of the ops behind which they are issued. Ops may run again as often as they like, in any order. Memory counts by
+// bytes at each moment, without addresses: no plan is faster than this, and some are slower since addresses are in
+// the way, or since a copy back takes its memory before a chain and not while it runs.
+//
+// Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer program
+// with a variable for the start of each copy (minutes for each problem).
+
+// small is a training in whole units of time and memory. Op i writes value i.
+type small struct {
+	dur, size []int
+	reads     [][]int
+	again     []bool // the op may run again
+	link      int    // time of a copy of one unit, each way
+}
+
+// problem writes a small training as a problem: a unit of memory is a mebibyte, a unit of time that of its copy
+// on the link of plantest.
+func (x *small) problem() *plan.Problem {
+	b := plantest.New()
+	link := plan.Link{BytesPerSecond: (1 << 20) * 1e6 / float64(x.link)}
+	b.P.Hardware.D2H, b.P.Hardware.H2D = link, link
+	values := make([]plan.BufferID, len(x.dur))
+	for i := range x.dur {
+		values[i] = b.Buffer("v", int64(x.size[i])<<20, timeline.Activation)
+	}
+	for i, d := range x.dur {
+		var reads []plan.BufferID
+		for _, r := range x.reads[i] {
+			reads = append(reads, values[r])
+		}
+		id := b.Op("op", traces.PhaseForward, int64(d)*1000, reads, values[i:i+1])
+		b.P.Ops[id].Rerunnable = x.again[i]
+	}
+	return b.End()
+}
+
+// state is where a small training stands. Values are bits.
+type state struct {
+	next      int8 // the next op to run for the first time
+	stage     int8 // who decides: compute, the engine out, the engine in
+	run       int8 // the op that runs, -1 for none
+	first     bool // it runs for the first time
+	chain     bool // something has run again since the last op that ran for the first time
+	runLeft   int16
+	out, in   int8 // the values that are copied, -1 for none
+	outLeft   int16
+	inLeft    int16
+	here      uint32    // in memory, or about to be written or copied there
+	host      uint32    // copies
+	ahead     [2]uint32 // of copies: they are for the next idle interval, for the next but one
+	order     int8      // the op behind which the last of them was issued
+	returned  uint32    // back before the next use: stays
+	scratch   uint32    // made on the way to something else
+	announced uint32    // made since the engine out last had a choice
+}
+
+// exact is the search.
+type exact struct {
+	*small
+	budget  int
+	readers []uint32 // of each op: the values it reads
+	lastUse []int    // of each value
+	touches [][]int  // of each value, the ops that write and read it
+	seen    map[state]int
+	buckets [][]state // by the least time that a plan through the state takes
+	at      int
+	limit   int // no plan that takes so long is of interest
+}
+
+// fastest returns the least time within the budget if it is below limit, and whether the search came to an end
+// within so many states.
+func (x *small) fastest(budget, limit, states int) (time int, found, ended bool) {
+	e := &exact{small: x, budget: budget, limit: limit, seen: map[state]int{}, buckets: make([][]state, limit)}
+	e.readers, e.lastUse, e.touches = make([]uint32, len(x.dur)), make([]int, len(x.dur)), make([][]int, len(x.dur))
+	for i, reads := range x.reads {
+		e.lastUse[i], e.touches[i] = i, []int{i}
+		for _, r := range reads {
+			e.readers[i] |= 1 << r
+			e.lastUse[r], e.touches[r] = i, append(e.touches[r], i)
+		}
+	}
+	e.push(&state{run: -1, out: -1, in: -1}, 0)
+	for ; e.at < limit; e.at++ {
+		for len(e.buckets[e.at]) > 0 {
+			last := len(e.buckets[e.at]) - 1
+			s := e.buckets[e.at][last]
+			e.buckets[e.at] = e.buckets[e.at][:last]
+			time := e.at - e.rest(&s)
+			if e.seen[s] != time {
+				continue
+			}
+			if int(s.next) == len(x.dur) && s.run < 0 {
+				return time, true, true
+			}
+			if len(e.seen) > states {
+				return 0, false, false
+			}
+			e.expand(&s, time)
+		}
+	}
+	return 0, false, true
+}
+
+func (e *exact) push(s *state, time int) {
+	if f := time + e.rest(s); f < e.limit {
+		if old, ok := e.seen[*s]; !ok || time < old {
+			e.seen[*s] = time
+			e.buckets[f] = append(e.buckets[f], *s)
+		}
+	}
+}
+
+// alive returns the values that some op still has to read for the first time.
+func (e *exact) alive(s *state) (alive uint32) {
+	made := int(s.next)
+	if s.run >= 0 && s.first {
+		made--
+	}
+	for v := range made {
+		if e.lastUse[v] >= made {
+			alive |= 1 << v
+		}
+	}
+	return alive
+}
+
+// rest is a time that no plan undercuts from here on.
+func (e *exact) rest(s *state) int {
+	t := int(s.runLeft)
+	for i := int(s.next); i < len(e.dur); i++ {
+		t += e.dur[i]
+	}
+	for left := e.alive(s) &^ (s.here &^ s.scratch) &^ s.host; left != 0; left &= left - 1 {
+		t += e.dur[bits.TrailingZeros32(left)]
+	}
+	return t
+}
+
+func (e *exact) used(s *state) (sum int) {
+	for m := s.here; m != 0; m &= m - 1 {
+		sum += e.size[bits.TrailingZeros32(m)]
+	}
+	return sum
+}
+
+// expand puts forward what the one whose turn it is can do.
+func (e *exact) expand(s *state, time int) {
+	switch s.stage {
+	case 0:
+		e.compute(s, time)
+	case 1:
+		e.copyOut(s, time)
+	case 2:
+		e.copyIn(s, time)
+	}
+}
+
+// pinned are the values that must stay now.
+func (e *exact) pinned(s *state) (m uint32) {
+	if s.run >= 0 {
+		m |= e.readers[s.run] | 1<<s.run
+	}
+	if s.out >= 0 {
+		m |= 1 << s.out
+	}
+	if s.in >= 0 {
+		m |= 1 << s.in
+	}
+	return m | s.returned
+}
+
+// makeRoom calls do for each least set of values that leave so that so much fits; for each set at all where more
+// is to follow for which none may leave.
+func (e *exact) makeRoom(s *state, need int, stay uint32, all bool, do func(s *state)) {
+	over := e.used(s) + need - e.budget
+	if over <= 0 && !all {
+		do(s)
+		return
+	}
+	free := s.here &^ stay &^ e.pinned(s)
+	var list []int
+	for m := free; m != 0; m &= m - 1 {
+		list = append(list, bits.TrailingZeros32(m))
+	}
+	alive := e.alive(s)
+	var try func(k, over int, gone uint32)
+	try = func(k, over int, gone uint32) {
+		if over <= 0 && (!all || k == len(list)) {
+			for m := gone; m != 0 && !all; m &= m - 1 { // none of them is needless
+				if over+e.size[bits.TrailingZeros32(m)] <= 0 {
+					return
+				}
+			}
+			t := *s
+			t.here &^= gone
+			t.scratch &^= gone
+			do(&t)
+			return
+		}
+		if k == len(list) {
+			return
+		}
+		v := list[k]
+		bit := uint32(1) << v
+		if s.scratch&bit != 0 || alive&bit == 0 || s.host&^s.ahead[0]&^s.ahead[1]&bit != 0 || e.again[v] {
+			try(k+1, over-e.size[v], gone|bit)
+		}
+		try(k+1, over, gone)
+	}
+	try(0, over, 0)
+}
+
+func (e *exact) compute(s *state, time int) {
+	idle := *s
+	idle.stage = 1
+	e.push(&idle, time)
+	if s.run >= 0 {
+		return
+	}
+	there := s.here
+	if s.in >= 0 {
+		there &^= 1 << s.in
+	}
+	if i := int(s.next); i < len(e.dur) && e.readers[i]&^(there&^s.scratch) == 0 {
+		t := *s
+		t.here &^= s.scratch // a chain's own values are gone before the op
+		t.scratch = 0
+		stay := e.readers[i]
+		if t.chain { // what it read is there until the op has begun
+			stay = ^uint32(0)
+		}
+		e.makeRoom(&t, e.size[i], stay, false, func(t *state) {
+			u := *t
+			u.run, u.first, u.runLeft, u.stage, u.chain = int8(i), true, int16(e.dur[i]), 1, false
+			u.next++
+			if !u.touch(e.readers[i]) {
+				return
+			}
+			u.here |= 1 << i
+			e.push(&u, time)
+		})
+	}
+	alive := e.alive(s)
+	useful := uint32(0)
+	for o := int(s.next) - 1; o >= 0; o-- { // values whose making serves something that is alive and not there
+		if bit := uint32(1) << o; s.here&bit == 0 && (alive&bit != 0 || useful&bit != 0) {
+			useful |= bit | e.readers[o]
+		}
+	}
+	for o := range int(s.next) {
+		bit := uint32(1) << o
+		if !e.again[o] || useful&bit == 0 || there&bit != 0 || s.here&bit != 0 || e.readers[o]&^there != 0 {
+			continue
+		}
+		stay := e.readers[o]
+		if s.chain {
+			stay |= ^s.scratch
+		}
+		e.makeRoom(s, e.size[o], stay, !s.chain, func(t *state) {
+			for _, stays := range []bool{false, true} {
+				if stays && alive&bit == 0 {
+					continue
+				}
+				u := *t
+				u.run, u.first, u.runLeft, u.stage, u.chain = int8(o), false, int16(e.dur[o]), 1, true
+				u.here |= bit
+				if stays {
+					u.returned |= bit
+				} else {
+					u.scratch |= bit
+				}
+				e.push(&u, time)
+			}
+		})
+	}
+}
+
+func (e *exact) copyOut(s *state, time int) {
+	t := *s
+	t.stage, t.announced = 2, 0
+	e.push(&t, time)
+	if s.out >= 0 {
+		return
+	}
+	can := e.alive(s) & s.here & s.announced &^ s.scratch &^ s.host
+	if s.run >= 0 {
+		can &^= 1 << s.run
+	}
+	for ; can != 0; can &= can - 1 {
+		v := bits.TrailingZeros32(can)
+		done, _ := slices.BinarySearch(e.touches[v], int(s.next))
+		for later := range 3 {
+			if done+later >= len(e.touches[v]) {
+				break
+			}
+			behind := int8(e.touches[v][done-1+later])
+			if behind < s.order {
+				continue
+			}
+			u := t
+			u.out, u.outLeft, u.order = int8(v), int16(e.size[v]*e.link), behind
+			if later > 0 {
+				u.ahead[later-1] |= 1 << v
+			}
+			e.push(&u, time)
+		}
+	}
+}
+
+// touch ends the idle intervals of what an op reads, and reports whether no copy of these is under way.
+func (s *state) touch(read uint32) bool {
+	over := read &^ s.ahead[0] &^ s.ahead[1]
+	s.host &^= over
+	s.ahead[0], s.ahead[1] = s.ahead[0]&^read|s.ahead[1]&read, s.ahead[1]&^read
+	s.returned &^= read
+	s.announced |= read
+	return s.out < 0 || over>>s.out&1 == 0
+}
+
+func (e *exact) copyIn(s *state, time int) {
+	e.advance(*s, time)
+	if s.in >= 0 {
+		return
+	}
+	for can := e.alive(s) & s.host &^ s.here; can != 0; can &= can - 1 {
+		v := bits.TrailingZeros32(can)
+		e.makeRoom(s, e.size[v], 0, false, func(t *state) {
+			u := *t
+			u.in, u.inLeft = int8(v), int16(e.size[v]*e.link)
+			u.here |= 1 << v
+			u.returned |= 1 << v
+			e.advance(u, time)
+		})
+	}
+}
+
+// advance goes on to the next moment at which something ends.
+func (e *exact) advance(s state, time int) {
+	step := int16(1 << 14)
+	if s.run >= 0 {
+		step = min(step, s.runLeft)
+	}
+	if s.out >= 0 {
+		step = min(step, s.outLeft)
+	}
+	if s.in >= 0 {
+		step = min(step, s.inLeft)
+	}
+	if step == 1<<14 {
+		return
+	}
+	if s.out >= 0 {
+		if s.outLeft -= step; s.outLeft == 0 {
+			s.host |= 1 << s.out
+			s.out = -1
+			s.announced = s.here // the engine chooses among all
+		}
+	}
+	if s.in >= 0 {
+		if s.inLeft -= step; s.inLeft == 0 {
+			s.in = -1
+		}
+	}
+	if s.run >= 0 {
+		if s.runLeft -= step; s.runLeft == 0 {
+			s.announced |= 1 << s.run
+			s.run = -1
+		}
+	}
+	s.stage = 0
+	dead := ^e.alive(&s)
+	if s.run >= 0 {
+		dead &^= 1 << s.run
+	}
+	s.here &^= dead &^ s.scratch
+	s.host &^= dead
+	s.ahead[0] &^= dead
+	s.ahead[1] &^= dead
+	s.announced &= s.here
+	if s.out >= 0 && dead>>s.out&1 != 0 {
+		return // copied in vain
+	}
+	e.push(&s, time+int(step))
+}
+
+// randomSmall returns a small training: a chain, one with connections that skip layers, or a random graph.
+func randomSmall(seed uint64) *small {
+	r := rand.New(rand.NewPCG(seed, 0x5ca1ab1e))
+	x := &small{link: 1 + r.IntN(3)}
+	op := func(again bool, reads ...int) int {
+		x.dur, x.size = append(x.dur, 1+r.IntN(5)), append(x.size, 1+r.IntN(4))
+		x.reads, x.again = append(x.reads, reads), append(x.again, again)
+		return len(x.dur) - 1
+	}
+	if kind := seed % 3; kind < 2 { // layers forward and back
+		layers := 3 + r.IntN(6)
+		acts := []int{op(false)}
+		var forward [][]int
+		for i := range layers {
+			reads := []int{acts[i]}
+			if kind == 1 && i > 1 && r.IntN(2) == 0 {
+				reads = append(reads, acts[r.IntN(i)])
+			}
+			forward = append(forward, reads)
+			acts = append(acts, op(r.IntN(8) > 0, reads...))
+		}
+		grad := op(false, acts[layers])
+		for i := layers - 1; i >= 0; i-- {
+			grad = op(false, append([]int{grad}, forward[i]...)...)
+		}
+		return x
+	}
+	n := 8 + r.IntN(9)
+	var all []int
+	for i := range n {
+		var reads []int
+		for range min(i, 1+r.IntN(2)) {
+			v := all[r.IntN(len(all))]
+			if len(reads) == 0 || reads[0] != v {
+				reads = append(reads, v)
+			}
+		}
+		all = append(all, op(r.IntN(5) > 0 && i < n*2/3, reads...))
+	}
+	return x
+}
