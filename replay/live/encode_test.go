@@ -35,7 +35,8 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 		t.Errorf("a plan lists saves %v, and turned round, from its end, %v", forth, back)
 	}
 	pl.Absences = append(pl.Absences, pl.Absences[0])
-	if _, err := Encode(p, pl, Same); err == nil || !strings.Contains(err.Error(), "two buffers are the tensor") {
+	_, err := Encode(p, pl, Same)
+	if err == nil || !strings.Contains(err.Error(), "two buffers are the tensor") {
 		t.Errorf("one save twice: %v", err)
 	}
 }
