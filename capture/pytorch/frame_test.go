@@ -147,15 +147,15 @@ func TestANoticeSaysWhetherAnOrderIsUnmet(t *testing.T) {
 
 func TestOtherPeersCauseErrorsNotPanics(t *testing.T) {
 	for name, b := range map[string][]byte{
-		"a frame of no length":     {0, 0, 0, 0, 1},
-		"a frame above the limit":  {255, 255, 255, 255, 1},
-		"a frame that is cut":      raw(frameSteps, aStep)[:20],
-		"steps that are no rows":   raw(frameSteps, `{"a":1}`),
-		"a step of few columns":    raw(frameSteps, `[[1,2,3]]`),
-		"a step that ends early":   raw(frameSteps, strings.Replace(aStep, "10,20", "20,10", 1)),
-		"a piece of no window":     raw(frameData, "x"),
-		"the end of no window":     raw(frameWhole, "{}"),
-		"a notice that is no JSON": raw(frameNotice, "{"),
+		"an empty frame":              {0, 0, 0, 0, 1},
+		"a frame above the limit":     {255, 255, 255, 255, 1},
+		"a truncated frame":           raw(frameSteps, aStep)[:20],
+		"steps that are not rows":     raw(frameSteps, `{"a":1}`),
+		"a step with too few columns": raw(frameSteps, `[[1,2,3]]`),
+		"a step that ends early":      raw(frameSteps, strings.Replace(aStep, "10,20", "20,10", 1)),
+		"a piece without a window":    raw(frameData, "x"),
+		"an end without a window":     raw(frameWhole, "{}"),
+		"a notice that is not JSON":   raw(frameNotice, "{"),
 	} {
 		if _, err := run(t, b); err == nil {
 			t.Errorf("%s is taken", name)

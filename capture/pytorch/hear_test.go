@@ -141,14 +141,14 @@ func TestTheAgentReadsKnownStreams(t *testing.T) {
 		stream          []byte
 		hungUp, leaving bool
 	}{
-		"an order":               {anOrder(`{"id":1,"do":"every","steps":1}`), false, false},
-		"a frame of a later one": {raw(250, "later"), false, false},
-		"a goodbye":              {raw(frameDetach, "{}"), false, true},
-		"a viewer of version 1":  {raw(frameWelcome, `{"version":1}`), true, false},
-		"no JSON":                {anOrder("{"), true, false},
-		"a plan that is none":    {anOrder(`{"id":1,"do":"carry","plan":[1]}`), true, false},
-		"a frame of no length":   {[]byte{0, 0, 0, 0, 70}, true, false},
-		"an endless frame":       {[]byte{255, 255, 255, 255, 70}, true, false},
+		"an order":                     {anOrder(`{"id":1,"do":"every","steps":1}`), false, false},
+		"a frame of a later version":   {raw(250, "later"), false, false},
+		"a goodbye":                    {raw(frameDetach, "{}"), false, true},
+		"a viewer of version 1":        {raw(frameWelcome, `{"version":1}`), true, false},
+		"no JSON":                      {anOrder("{"), true, false},
+		"a plan that is not an object": {anOrder(`{"id":1,"do":"carry","plan":[1]}`), true, false},
+		"an empty frame":               {[]byte{0, 0, 0, 0, 70}, true, false},
+		"an endless frame":             {[]byte{255, 255, 255, 255, 70}, true, false},
 	} {
 		if x, err := h.hear(c.stream); err != nil || x.HungUp != c.hungUp || x.Leaving != c.leaving {
 			t.Errorf("%s: %+v, %v\n%s", name, x, err, &h.err)

@@ -25,7 +25,7 @@ var deaths = map[string]func(l *tracee, function func(string) uint64, die func()
 		_, err := l.syscall(unix.SYS_POLL, 0, 0, 50)
 		return err
 	},
-	"behind a system call": func(l *tracee, _ func(string) uint64, die func()) error {
+	"after a system call": func(l *tracee, _ func(string) uint64, die func()) error {
 		defer die()
 		_, err := l.syscall(unix.SYS_GETPID)
 		return err
@@ -39,7 +39,7 @@ var deaths = map[string]func(l *tracee, function func(string) uint64, die func()
 		_, err := l.call(function("usleep"), 50_000)
 		return err
 	},
-	"behind a function": func(l *tracee, function func(string) uint64, die func()) error {
+	"after a function": func(l *tracee, function func(string) uint64, die func()) error {
 		if err := l.mapStack(); err != nil {
 			return err
 		}
@@ -49,7 +49,7 @@ var deaths = map[string]func(l *tracee, function func(string) uint64, die func()
 		die()
 		return nil
 	},
-	"on the way to the release": func(l *tracee, _ func(string) uint64, die func()) error {
+	"before the release": func(l *tracee, _ func(string) uint64, die func()) error {
 		defer die()
 		if _, err := l.syscall(unix.SYS_GETPID); err != nil {
 			return err
