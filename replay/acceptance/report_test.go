@@ -46,22 +46,22 @@ func TestAReportComesBackAsItWasWritten(t *testing.T) {
 // A report file with anything besides its fields, or in another form, is refused.
 func TestAReportHoldsNothingElse(t *testing.T) {
 	for name, change := range map[string]func(*Report){
-		"another schema":    func(r *Report) { r.SchemaVersion = 2 },
-		"a name as version": func(r *Report) { r.Gmemtop.Version = "jane's build" },
-		"a path as driver":  func(r *Report) { r.GPU.Driver = "/usr/lib" },
-		"a GPU with a tab":  func(r *Report) { r.GPU.Name = "NVIDIA\tX" },
-		"a host as kernel":  func(r *Report) { r.System.Kernel = "node7" },
-		"an unknown check":  func(r *Report) { r.Results[0].Check = "node7" },
-		"an unknown figure": func(r *Report) { r.Results[0].Figures[0].Name = "secret" },
-		"an unknown owner":  func(r *Report) { r.Results[0].Figures[0].Of = "jane" },
-		"another unit":      func(r *Report) { r.Results[0].Figures[0].Unit = "MiB" },
-		"no number":         func(r *Report) { r.Results[0].Figures[0].Value = math.NaN() },
-		"a raw reason":      func(r *Report) { r.Results[3].Reason = "open /home/jane/x.py: gone" },
-		"a terminal's code": func(r *Report) { r.Results[3].Reason = "\x1b[31mred" },
-		"an odd outcome":    func(r *Report) { r.Results[3].Outcome = "fine" },
-		"a check twice":     func(r *Report) { r.Results[3] = r.Results[0] },
-		"other networks":    func(r *Report) { r.Networks = "mine" },
-		"torch by name":     func(r *Report) { r.Torch.Version = "jane-fork" },
+		"another schema":            func(r *Report) { r.SchemaVersion = 2 },
+		"a name as the version":     func(r *Report) { r.Gmemtop.Version = "jane's build" },
+		"a path as the driver":      func(r *Report) { r.GPU.Driver = "/usr/lib" },
+		"a GPU with a tab":          func(r *Report) { r.GPU.Name = "NVIDIA\tX" },
+		"a host name as the kernel": func(r *Report) { r.System.Kernel = "node7" },
+		"an unknown check":          func(r *Report) { r.Results[0].Check = "node7" },
+		"an unknown figure":         func(r *Report) { r.Results[0].Figures[0].Name = "secret" },
+		"an unknown owner":          func(r *Report) { r.Results[0].Figures[0].Of = "jane" },
+		"another unit":              func(r *Report) { r.Results[0].Figures[0].Unit = "MiB" },
+		"no number":                 func(r *Report) { r.Results[0].Figures[0].Value = math.NaN() },
+		"a raw reason":              func(r *Report) { r.Results[3].Reason = "open /home/jane/x.py: gone" },
+		"a terminal's code":         func(r *Report) { r.Results[3].Reason = "\x1b[31mred" },
+		"an odd outcome":            func(r *Report) { r.Results[3].Outcome = "fine" },
+		"a check twice":             func(r *Report) { r.Results[3] = r.Results[0] },
+		"other networks":            func(r *Report) { r.Networks = "mine" },
+		"torch by name":             func(r *Report) { r.Torch.Version = "jane-fork" },
 	} {
 		r := sample()
 		change(r)

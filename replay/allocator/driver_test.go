@@ -114,8 +114,8 @@ func TestRestoreRefusesInvalidStates(t *testing.T) {
 			{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}},
 			{Addr: 1<<30 + 2048, Size: 4096, Blocks: []SegmentBlock{block(1<<30+2048, 4096, Inactive)}},
 		},
-		"a run off its pages": {{Addr: 1 << 30, Size: 4096, Expandable: true, Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}}},
-		"an end beyond all":   {{Addr: 1<<64 - 512, Size: 4096, Blocks: []SegmentBlock{block(1<<64-512, 4096, Allocated)}}},
+		"a run that does not fill its pages": {{Addr: 1 << 30, Size: 4096, Expandable: true, Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}}},
+		"an end past the address space":      {{Addr: 1<<64 - 512, Size: 4096, Blocks: []SegmentBlock{block(1<<64-512, 4096, Allocated)}}},
 	} {
 		a, err := NewCaching(Config{Driver: NewDriver(0)})
 		if err != nil {

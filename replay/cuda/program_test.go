@@ -111,12 +111,12 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 func TestPlansOutsideTheTablesAreRefused(t *testing.T) {
 	p := plantest.Chain(3, 1<<10, 1000)
 	for name, spoil := range map[string]func(*plan.Plan){
-		"an op that is not there":      func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Op: 99} },
-		"a queue that is not there":    func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Queue: 9} },
-		"an instance that is not":      func(pl *plan.Plan) { pl.Steps[0].Instance = 1000 },
-		"a wait for what comes later":  func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Wait, On: 5} },
-		"a kind that there is not":     func(pl *plan.Plan) { pl.Steps[1].Kind = 99 },
-		"a place outside of the arena": func(pl *plan.Plan) { pl.Instances[2].Offset = 1 << 40 },
+		"a missing op":                 func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Op: 99} },
+		"a missing queue":              func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Queue: 9} },
+		"a missing instance":           func(pl *plan.Plan) { pl.Steps[0].Instance = 1000 },
+		"a wait for a later step":      func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Wait, On: 5} },
+		"an unknown kind":              func(pl *plan.Plan) { pl.Steps[1].Kind = 99 },
+		"a place outside the arena":    func(pl *plan.Plan) { pl.Instances[2].Offset = 1 << 40 },
 		"a copy in without a copy out": func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.In, Queue: p.InQueue()} },
 		"an op without its buffer":     func(pl *plan.Plan) { pl.Steps[0] = pl.Steps[1] },
 	} {
