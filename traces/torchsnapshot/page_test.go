@@ -118,7 +118,7 @@ func TestDamagedPagesAreErrorsWithAPlace(t *testing.T) {
 		"cut":             {whole[:half], "the file ends in the middle", true},
 		"another pickle":  {whole[:data] + "gARLAy4=\"}]", "this is not a memory snapshot", false},
 		"code in it":      {whole[:data] + "gARjb3MKc3lzdGVtCi4=\"}]", "which makes Python run code", false},
-		"data far too late": {"<html>local_files" + strings.Repeat(" ", maxPageHead) + whole[data-40:],
+		"data beyond the head": {"<html>local_files" + strings.Repeat(" ", maxPageHead) + whole[data-40:],
 			"no snapshot up to here", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func TestDamageIsNamedByItsLine(t *testing.T) {
 			"line 11: a value reaches", 4},
 		"a size too large": {strings.Replace(dump, "size 32,", "size 9223372036854775807,", 1),
 			"line 7: an allocation of 9223372036854775807", 2},
-		"a size without end": {strings.Replace(dump, "size 32,", "size 99999999999999999999,", 1),
+		"a size that overflows": {strings.Replace(dump, "size 32,", "size 99999999999999999999,", 1),
 			"line 7: an allo", 2},
 		"a line too long": {dump[:65] + strings.Repeat("x", 2<<20), "longer than 1 MiB", 1},
 	} {
