@@ -61,15 +61,15 @@ func TestAListReturnsTheChosenRow(t *testing.T) {
 		want []tea.Msg
 		left int // dialogs that are open
 	}{
-		"first":             {[]string{"enter"}, []tea.Msg{"red"}, 0},
-		"further down":      {[]string{"down", "enter"}, []tea.Msg{"orange"}, 0},
-		"searched":          {[]string{"b", "l", "u", "e", " ", "s", "enter"}, []tea.Msg{"steel"}, 0},
-		"by its detail":     {[]string{"f", "r", "u", "i", "enter"}, []tea.Msg{"orange"}, 0},
-		"off":               {[]string{"down", "down", "enter"}, nil, 1},
-		"nothing matches":   {[]string{"x", "y", "enter"}, nil, 1},
-		"searched in vain":  {[]string{"x", "backspace", "enter"}, []tea.Msg{"red"}, 0},
-		"past the last row": {[]string{"pgdown", "pgdown", "down", "enter"}, []tea.Msg{"steel"}, 0},
-		"left":              {[]string{"esc"}, nil, 0},
+		"first":                    {[]string{"enter"}, []tea.Msg{"red"}, 0},
+		"further down":             {[]string{"down", "enter"}, []tea.Msg{"orange"}, 0},
+		"searched":                 {[]string{"b", "l", "u", "e", " ", "s", "enter"}, []tea.Msg{"steel"}, 0},
+		"by its detail":            {[]string{"f", "r", "u", "i", "enter"}, []tea.Msg{"orange"}, 0},
+		"off":                      {[]string{"down", "down", "enter"}, nil, 1},
+		"nothing matches":          {[]string{"x", "y", "enter"}, nil, 1},
+		"a search without a match": {[]string{"x", "backspace", "enter"}, []tea.Msg{"red"}, 0},
+		"past the last row":        {[]string{"pgdown", "pgdown", "down", "enter"}, []tea.Msg{"steel"}, 0},
+		"left":                     {[]string{"esc"}, nil, 0},
 	} {
 		s := colours()
 		screen(s)
