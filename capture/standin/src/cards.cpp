@@ -2,10 +2,10 @@
 //
 // Memory is the total that PyTorch prints in its out-of-memory messages on such a card ("GPU 0 has a total
 // capacity of 79.11 GiB"), as found in public reports; driver releases and ECC change it by some tens of MiB.
-// All else comes from NVIDIA's CUDA programming guide (the table of technical specifications per compute
-// capability) and from the cards' public data sheets and architecture white papers: compute capabilities,
-// multiprocessors and their shared memory, threads and blocks, clocks, bus widths, L2 sizes, links and power.
-// link_rate and memory_rate are used by the virtual clock only: the peaks of PCIe and of the memory in GB/s.
+// Compute capabilities, multiprocessors and their shared memory, threads and blocks, clocks, bus widths, L2
+// sizes, links and power come from NVIDIA's CUDA programming guide (the table of technical specifications per
+// compute capability) and from the cards' public data sheets and architecture white papers. link_rate and
+// memory_rate are used by the virtual clock only: the peaks of PCIe and of the memory in GB/s.
 //
 // "plain" is not a real card. Its figures are round, for tests that calculate.
 #include <strings.h>

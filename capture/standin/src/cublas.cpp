@@ -1,4 +1,4 @@
-// cuBLAS and cuBLASLt: handles and matrix descriptions work; products are work on a stream that does nothing.
+// cuBLAS and cuBLASLt: handles and matrix descriptions work; products are queued on a stream and do nothing.
 //
 // The numbers come from the Python side, which computes whole ATen ops. What matters here is memory, and
 // PyTorch asks for that: before any call it gives each handle and stream a workspace of its own choice, so

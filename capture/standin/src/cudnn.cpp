@@ -6,8 +6,8 @@
 // stand-in: its statically linked CUDA runtime asks the driver for cuGetExportTable, tables of undocumented
 // functions.
 //
-// The solution: everything that describes (descriptors, plans, sizes) works; everything that computes is work
-// on the handle's stream that does nothing, like kernels. The numbers come from the Python side, which
+// The solution: everything that describes (descriptors, plans, sizes) works; everything that computes is
+// queued on the handle's stream and does nothing, like kernels. The numbers come from the Python side, which
 // computes whole ATen ops.
 //
 // What a closed library does inside can only be inferred, and the report says so ("inferred"):

@@ -13,8 +13,8 @@
 // A descriptor that is put into another one is shared, not copied: cuDNN requires that it is finalized first,
 // and after that it does not change. It lives on when its owner destroys it.
 //
-// Sources: the cuDNN backend API in NVIDIA's documentation. Attributes have that API's numbers; the order in
-// which PyTorch sets them confirms the ones we use.
+// Sources: the cuDNN backend API in NVIDIA's documentation. Attributes have that API's numbers; PyTorch's
+// own calls, in the order of its operations, confirm those that we use.
 #include <cstring>
 #include <map>
 #include <memory>
