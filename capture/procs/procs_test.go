@@ -101,7 +101,7 @@ func TestThisProcess(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("needs Linux: processes are read from /proc")
 	}
-	// ages are told in hundredths of a second, and this may be the first of them
+	// ages are in hundredths of a second, and this process may still be in its first
 	time.Sleep(20 * time.Millisecond)
 	var l Lister
 	p, err := l.Look(os.Getpid())

@@ -23,7 +23,7 @@ func carrying(t *testing.T, script string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// Streams need a GPU. The stand-ins here work as late as they may, so that a missing wait changes what is
+// Streams need a GPU. The stand-ins here work as late as possible, so that a missing wait changes what is
 // learnt.
 func TestSwapsWaitForTheirCopies(t *testing.T) {
 	t.Parallel()

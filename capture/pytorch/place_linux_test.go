@@ -151,8 +151,7 @@ func TestAnotherUsersAgentCannotGainAccess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where the socket is said to be there is a file of ours, in a folder that is ours or in theirs by way of
-	// a link.
+	// At the socket's path there is a file of ours, in a folder of ours or, through a link, in theirs.
 	if err := os.Symlink(ours, filepath.Join(at.here, "link.sock")); err != nil {
 		t.Fatal(err)
 	}

@@ -145,7 +145,7 @@ func TestQuickADescriptionNamesTheAllocator(t *testing.T) {
 	}
 }
 
-// orders are when a device may do its work: at once, as late as it may, or at random.
+// orders are when a device may do its work: at once, as late as possible, or at random.
 var orders = []string{standin.Once, standin.Late, "2", "3"}
 
 // TestPlansLearnTheSameInEveryOrder compares training under plans with training without, to the bit: swapping
@@ -217,7 +217,7 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 }
 
 // TestAttachingToAGPULeavesNothing attaches gmemtop to a training on a GPU that does its work at once, and on
-// one that does it as late as it may, and detaches. The training itself compares what is left in it,
+// one that does it as late as possible, and detaches. The training itself compares what is left in it,
 // including device and pinned memory, with what was there before; and losses, parameters, gradients and
 // optimizer state, to the bit, with the same steps alone.
 func TestAttachingToAGPULeavesNothing(t *testing.T) {

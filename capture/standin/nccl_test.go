@@ -57,7 +57,7 @@ func TestQuickTwoRanksTrainWithFSDP(t *testing.T) {
 }
 
 // Collectives, DDP and FSDP2 give on two ranks what one process gives on the CPU (the script compares), and
-// give the same to the bit whether streams do their work at once, as late as they may, or in a drawn order.
+// give the same to the bit whether streams do their work at once, as late as possible, or in a drawn order.
 func TestRanksTrainAlikeInEveryOrder(t *testing.T) {
 	var first []string
 	for _, order := range []string{standin.Once, standin.Late, "7"} {

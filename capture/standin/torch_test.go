@@ -117,7 +117,7 @@ if __name__ == "__main__":
 	}
 }
 
-// TestQuickTorchRacesShow: what no wait orders is right at once and wrong late.
+// TestQuickTorchRacesShow: without a wait, results are right in the order "once" and wrong in "late".
 func TestQuickTorchRacesShow(t *testing.T) {
 	standintest.Computing(t)
 	for order, want := range map[string]string{standin.Once: "7000.0", standin.Late: "0.0"} {
@@ -138,7 +138,7 @@ print(copy.sum().item())`)
 }
 
 // TestQuickTorchFreesMemoryWhileTheAllocatorWaits: the allocator runs out of memory and waits for work, which is
-// Python, and meanwhile another thread frees memory without letting go of Python's interpreter lock.
+// Python, while another thread frees memory without releasing Python's interpreter lock.
 func TestQuickTorchFreesMemoryWhileTheAllocatorWaits(t *testing.T) {
 	standintest.Computing(t)
 	got := standintest.Python(t, standin.Machine{Memory: "900MiB", Order: standin.Late, Compute: true}, `

@@ -63,7 +63,8 @@ func (s *sink) locked(f func()) {
 	f()
 }
 
-// run starts a source and returns its sink, once it watches, and what stops it and returns its error.
+// run starts a source and returns its sink, once it watches, and a function that stops it and returns its
+// error.
 func run(t *testing.T, o Options) (*sink, func() error) {
 	t.Helper()
 	needProbes(t)

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// built is where the watched program and its libraries lie.
+// built is where the watched program and its libraries are.
 var built struct {
 	once sync.Once
 	dir  string

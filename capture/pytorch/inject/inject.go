@@ -43,7 +43,7 @@
 //   - The floating-point and vector registers, which a called function may use at will, are saved and given back as well.
 //   - A signal that arrives meanwhile: all but the synchronous ones are blocked for the length of the calls (a handler that ran in
 //     between would turn the restarted call into EINTR), and pending ones are delivered after.
-//   - The queue's own lock: up to 3.12 a semaphore, which can be given up; from 3.13 on a lock that, when contended, lets go of the
+//   - The queue's own lock: up to 3.12 a semaphore, which can be given up; from 3.13 on a lock that, when contended, releases the
 //     interpreter lock in the midst of whatever the thread was at. There the lock is found in _PyRuntime and the calls are only made
 //     while it is free; where it cannot be found, only while the thread waits in a system call.
 //   - A restartable sequence (rseq): the thread is released and stopped again.
