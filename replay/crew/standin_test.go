@@ -22,7 +22,7 @@ import (
 // TestEveryManagerLearnsTheSameOnAStandinGPU runs every manager that works in a running training, pools
 // included, for some steps of a training by PyTorch's own CUDA code, on and off at random, and compares
 // parameters, gradients, buffers and optimizer state after every step with those of the same training alone.
-// The GPU does its work as late as it may, or in a random order.
+// The GPU does its work as late as possible, or in a random order.
 func TestEveryManagerLearnsTheSameOnAStandinGPU(t *testing.T) {
 	for _, x := range []struct{ script, flags, order string }{
 		{"mlp.py", "--batch 1024 --inputs 16 --layers 4 --width 64 --dropout 0.1", standin.Late},
@@ -87,7 +87,7 @@ func learnedAlone(t *testing.T, env []string, wrap string, steps int) string {
 }
 
 // All ranks of a training over NCCL carry out a plan and drop it again on request, while streams do their
-// work as late as they may; the ranks learn the same as alone, to the bit.
+// work as late as possible; the ranks learn the same as alone, to the bit.
 func TestAPlanInAllRanksOnTwoStandinGPUs(t *testing.T) {
 	standintest.Computing(t)
 	for wrap, manager := range map[string]string{"ddp": "capuchin", "fsdp": "vdnn-all"} {

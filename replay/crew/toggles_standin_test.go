@@ -21,7 +21,7 @@ import (
 )
 
 // TestAHundredTogglesLeaveNothingBehindOnAStandinGPU turns plans that swap, drop and choose addresses on and
-// off a hundred times in a training by PyTorch's own CUDA code, on a GPU that works as late as it may. Each
+// off a hundred times in a training by PyTorch's own CUDA code, on a GPU that works as late as possible. Each
 // step learns the same as without, to the bit; and once the agent has gone, so have its hooks, patches,
 // threads, objects, device memory and pinned memory.
 func TestAHundredTogglesLeaveNothingBehindOnAStandinGPU(t *testing.T) {
