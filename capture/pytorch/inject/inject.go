@@ -36,25 +36,29 @@
 //
 // # What could go wrong, and the precautions
 //
-//   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be in force when the thread goes on.
-//     The last stop before detaching is made inside the kernel's signal path with the saved registers in place, so that the kernel
-//     restarts the call itself, with the time that was left. The few that signal(7) lists as never restarted after a stop (epoll_wait
-//     is one) return EINTR, as they do under any debugger; Python repeats them.
-//   - The floating-point and vector registers, which a called function may use at will, are saved and given back as well.
-//   - A signal that arrives meanwhile: all but the synchronous ones are blocked for the length of the calls (a handler that ran in
-//     between would turn the restarted call into EINTR), and pending ones are delivered after.
-//   - The queue's own lock: up to 3.12 a semaphore, which can be given up; from 3.13 on a lock that, when contended, releases the
-//     interpreter lock in the midst of whatever the thread was at. There the lock is found in _PyRuntime and the calls are only made
-//     while it is free; where it cannot be found, only while the thread waits in a system call.
+//   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be intact when the
+//     thread goes on. The last stop before detaching is inside the kernel's signal path with the saved
+//     registers in place, so that the kernel restarts the call itself, with the remaining time. The few calls
+//     that signal(7) lists as never restarted after a stop (epoll_wait is one) return EINTR, as under any
+//     debugger; Python repeats them.
+//   - Floating-point and vector registers, which a called function may use freely, are saved and restored too.
+//   - A signal that arrives during the calls: all but the synchronous ones are blocked until the calls are done
+//     (a handler in between would turn the restarted call into EINTR), and pending ones are delivered then.
+//   - The queue's own lock: up to 3.12 a semaphore, for which we can stop waiting; from 3.13 on a lock that,
+//     when contended, releases the interpreter lock in the middle of whatever the thread was doing. There, the
+//     lock is found in _PyRuntime and calls are made only while it is free; if it cannot be found, only while
+//     the thread waits in a system call.
 //   - A restartable sequence (rseq): the thread is released and stopped again.
-//   - An interpreter that is still starting: Py_IsInitialized is asked first.
-//   - The thread is in a long call in C: the source waits in the queue. The caller is notified, and may give up: the text is then emptied
-//     and a Residue says what remains until the interpreter comes by.
-//   - A signal handler of the program runs while the source does, and raises: the exception is the program's, and is raised there.
+//   - An interpreter that is still starting: Py_IsInitialized is called first.
+//   - The thread is in a long C call: the source waits in the queue. The caller is notified and may give up:
+//     the text is then emptied, and a Residue says what remains until the interpreter gets there.
+//   - A signal handler of the program runs during the source, and raises: the exception belongs to the program,
+//     and is raised there.
 //   - This program ends while the target is halted: a closed terminal, Ctrl-C and the end of main wait for
-//     the release (Quiesce). If it is killed, the kernel lets the target go on where it stands, and each
+//     the release (Quiesce). If it is killed, the kernel lets the target go on from where it is, and each
 //     remote call returns to what the thread was doing (home_linux_amd64.go).
-//   - The target executes another program meanwhile: a random token in the memory is compared before anything is unmapped.
+//   - The target executes another program in between: we compare a random token in the memory before we unmap
+//     anything.
 //
 // # Rejected
 //
