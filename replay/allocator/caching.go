@@ -15,20 +15,24 @@ import (
 // including the odd ones:
 //
 //   - A request is rounded up to 512 bytes, or to roundup_power2_divisions (Settings.Round).
-//   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool, whose segments are
-//     20 MiB for requests below 10 MiB and else the request rounded up to 2 MiB (Settings.SegmentFor).
-//   - Of the free blocks of the pool and the stream the smallest that fits is taken, of equal ones the lowest or the oldest: the lower
-//     bound in a set ordered by (stream, size, age where the release asks for it, address). A block of another stream is never taken.
-//   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB (large pool);
-//     else the block keeps it, the source of internal waste beyond rounding.
-//   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay cached.
-//   - When nothing fits, the driver is asked; if it refuses (or the cap does), unsplit blocks beyond max_split_size_mb are given
-//     back, and the driver asked again; then everything wholly free is given back (release_cached_blocks), and the driver asked a
-//     last time, which is the retry that num_alloc_retries counts. Then the request fails.
-//   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request gets one only if it is
-//     less than 20 MiB (max_non_split_rounding_mb) larger.
-//   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private pools and graph
-//     captures: see caching_pools.go.
+//   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool,
+//     whose segments are 20 MiB for requests below 10 MiB, and otherwise the request rounded up to 2 MiB
+//     (Settings.SegmentFor).
+//   - Of the pool's free blocks of the stream, the smallest that fits is taken, and of equal ones the lowest or
+//     the oldest: the lower bound in a set ordered by (stream, size, age if the release uses it, address). A
+//     block of another stream is never taken.
+//   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB
+//     (large pool); otherwise the block keeps it, which wastes memory beyond rounding.
+//   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay
+//     cached.
+//   - If nothing fits, the driver is asked. If it refuses (or the cap does), unsplit blocks beyond
+//     max_split_size_mb are given back, and the driver is asked again. Then everything entirely free is given
+//     back (release_cached_blocks), and the driver is asked a last time, which is the retry that
+//     num_alloc_retries counts. Then the request fails.
+//   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request gets
+//     one only if the block is less than 20 MiB (max_non_split_rounding_mb) larger.
+//   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private
+//     pools and graph captures: see caching_pools.go.
 //
 // Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer
 // ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb). Not emulated:
