@@ -3,21 +3,23 @@
 // their weights. It becomes a trace of one training iteration with full dataflow.
 //
 // The file says less than a trace needs. The reader assumes the rest:
-//   - Layers run one after the other on one stream, forward in topological order (lowest node number first), backward in reverse.
+//   - Layers run one after the other on one stream, forward in topological order (lowest node number first),
+//     backward in reverse.
 //   - A first node called Input is the data loader: its time includes one-off setup work and is dropped, so
 //     it is not an op. Its bytes are a buffer of category input that exists from the start.
 //   - Weights exist from the start and stay. Their gradients are allocated by the layer's backward op and
 //     freed at the end.
 //   - An in-place layer (its description says inplace) changes the first of its inputs whose other readers
-//     have all run and which the backward pass does not need as it was; View and Flatten alias their input. Neither has an output or a gradient of its own. Size yields a number on the host, not a buffer. An
-//     in-place layer of which every input is still needed by a later layer gets a buffer of its own.
-//   - Convolution, Linear, BatchNorm and pooling need their input again in the backward pass, ReLU its output; Add, View and
-//     Dropout need none (the mask of a Dropout has no size in the file and is counted as a loss); a layer that this version does
-//     not know needs both.
-//   - The gradient of an output is as large as the output. It is allocated by the first backward op that writes to it, added to
-//     by others, and freed when the op that made the output has run backward.
-//   - The loss is not in the file. An op without duration stands for it, reads the outputs that no layer
-//     reads and writes their gradients. The optimizer is neither in the file nor in the trace.
+//     have all run and which the backward pass does not need unchanged. View and Flatten alias their input.
+//     None of these has its own output or gradient. Size yields a number on the host, not a buffer. If later
+//     layers still need every input of an in-place layer, it gets a buffer of its own.
+//   - Convolution, Linear, BatchNorm and pooling need their input again in the backward pass, ReLU its output.
+//     Add, View and Dropout need neither (the mask of a Dropout has no size in the file and is counted as a
+//     loss). A layer that this version does not know needs both.
+//   - The gradient of an output is as large as the output. It is allocated by the first backward op that writes
+//     to it, added to by others, and freed when the op that made the output has run backward.
+//   - The loss is not in the file. An op without duration represents it, reads the outputs that no layer reads,
+//     and writes their gradients. The optimizer is neither in the file nor in the trace.
 //   - Forward ops are rerunnable, except Dropout.
 //
 // Addresses are made up. Times are exact: the file's milliseconds have three decimals.
