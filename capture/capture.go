@@ -90,9 +90,8 @@ type Target struct {
 	// Offloads says that saved tensors wait on the host while no plan is carried out.
 	Offloads bool
 	// Room is how many bytes of the device the process may have for its tensors, as its first step found it:
-	// what its allocator holds and what is free, within the share that the program allows itself; 0 where
-	// unknown.
-	Room int64
+	// what its allocator holds and what is free, within the share that the program allows itself.
+	Room maybe.Int
 	// GPUs are those that the process sees, once it has used one: their numbers in the process, names and
 	// memory.
 	GPUs []traces.Device

@@ -67,7 +67,7 @@ type hello struct {
 	Says     say.Told `json:"says,omitzero"`
 	Depth    string   `json:"depth"`
 	Offloads bool     `json:"offloads,omitempty"`
-	Room     int64    `json:"room"`
+	Room     int64    `json:"room"` // 0 where unknown
 	// Devices are the GPUs that the process sees.
 	Devices []gpu `json:"devices,omitempty"`
 	// Viewer is the process of the Relay that sends this.

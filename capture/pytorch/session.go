@@ -88,12 +88,16 @@ func target(conn net.Conn, h hello) capture.Target {
 	if seen := peer(conn); seen > 0 {
 		pid = seen
 	}
+	var room maybe.Int
+	if h.Room > 0 {
+		room = maybe.Known(h.Room)
+	}
 	return capture.Target{
 		PID: pid, Started: h.Start, Host: h.Host, Argv: h.Argv,
 		Python: h.Python, Torch: h.Torch, Device: h.Device,
 		Rank: maybe.NonNegative(h.Rank), LocalRank: maybe.NonNegative(h.LocalRank),
 		WorldSize: maybe.NonNegative(h.WorldSize),
-		Agent:     h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: h.Room,
+		Agent:     h.Version, Capabilities: h.Capabilities, Depth: h.Depth, Offloads: h.Offloads, Room: room,
 		GPUs: gpus(h.Devices),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/crew"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // choiceFlags choose the plan that a command trains with.
@@ -92,16 +93,16 @@ func (f *choiceFlags) planned() (*crew.Choice, error) {
 	return planner.Choose(m, f.fitInto), nil
 }
 
-// fitInto returns the budget of a manager's plan, given the room on the device, 0 if unknown.
-func (f *choiceFlags) fitInto(_ context.Context, p *plan.Problem, room int64) (int64, error) {
+// fitInto returns the budget of a manager's plan, given the room on the device.
+func (f *choiceFlags) fitInto(_ context.Context, p *plan.Problem, room maybe.Int) (int64, error) {
 	switch {
 	case f.plan.Budget != "" || planner.Pools(f.manager):
 		return f.plan.BudgetFor(p)
-	case room == 0:
+	case !room.IsKnown():
 		return 0, errors.New("the device's memory is unknown: give the memory that the plan must fit into " +
 			"with --budget")
 	}
-	return int64(float64(room) * crew.RoomShare), nil
+	return int64(float64(room.Or(0)) * crew.RoomShare), nil
 }
 
 // Values of --until-planned.

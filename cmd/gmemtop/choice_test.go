@@ -3,9 +3,11 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 func TestChoiceTermsApplyToManagersAndFiles(t *testing.T) {
@@ -26,5 +28,15 @@ func TestChoiceTermsApplyToManagersAndFiles(t *testing.T) {
 		if want := map[bool]string{true: "joint", false: "mine.json"}[f.manager != ""]; c.Name != want {
 			t.Errorf("it is called %q, not %q", c.Name, want)
 		}
+	}
+}
+
+func TestABudgetIsAShareOfTheRoomIfThatIsKnown(t *testing.T) {
+	f := choiceFlags{manager: "joint"}
+	if n, err := f.fitInto(t.Context(), nil, maybe.Known(1000)); n != 900 || err != nil {
+		t.Errorf("a budget of %d, %v", n, err)
+	}
+	if n, err := f.fitInto(t.Context(), nil, maybe.Int{}); err == nil || !strings.Contains(err.Error(), "--budget") {
+		t.Errorf("of an unknown room: %d, %v", n, err)
 	}
 }

@@ -14,15 +14,16 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Choice is the plan to run a training with, and its terms.
 type Choice struct {
 	// Name is what people call the plan.
 	Name string
-	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors in bytes
-	// (0 if unknown). It is nil for a ready-made plan.
-	Budget func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
+	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors in bytes.
+	// It is nil for a ready-made plan.
+	Budget func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
 	// Make plans a problem for a budget, or reads a ready-made plan.
 	Make func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error)
 	// Pools says that the plan chooses addresses and nothing else.
@@ -55,12 +56,12 @@ type Made struct {
 // ErrNothingLeaves says that eager PyTorch can carry out no part of a plan.
 var ErrNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
 
-// Plan plans a problem for a room in bytes, 0 if unknown. Problems of one shape, such as those of ranks that
+// Plan plans a problem for a room in bytes. Problems of one shape, such as those of ranks that
 // train on equal parts of a batch, share the plan made for the first of them.
-func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room int64) (Made, error) {
+func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room maybe.Int) (Made, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	shape := fmt.Sprintf("%s in %d", p.Hash(), room)
+	shape := fmt.Sprintf("%s in %v", p.Hash(), room)
 	if m, ok := c.made[shape]; ok && plan.Validate(p, m.Plan) == nil {
 		return m, nil
 	}
@@ -75,7 +76,7 @@ func (c *Choice) Plan(ctx context.Context, p *plan.Problem, room int64) (Made, e
 	return m, nil
 }
 
-func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Made, err error) {
+func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int) (m Made, err error) {
 	m.Plan, err = c.within(ctx, p, room)
 	switch {
 	case err != nil:
@@ -100,7 +101,7 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room int64) (m Ma
 }
 
 // within plans for this room and returns the part that eager PyTorch can carry out.
-func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan.Plan, error) {
+func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int) (*plan.Plan, error) {
 	plans := func(budget int64) (*plan.Plan, error) {
 		pl, err := c.Make(ctx, p, budget)
 		if err != nil {
@@ -118,7 +119,7 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room int64) (*plan
 	case c.Pools: // an arena has no holes but its plan's own
 		return plans(budget)
 	}
-	return live.InRoom(ctx, p, room, budget, plans)
+	return live.InRoom(ctx, p, room.Or(0), budget, plans)
 }
 
 // eager returns the part of a plan that eager PyTorch can carry out. A plan that has nothing to do is
@@ -143,9 +144,9 @@ func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*pl
 
 // fits reports whether the training also runs without a plan: whether PyTorch's caching allocator needs at
 // most RoomShare of the room.
-func (c *Choice) fits(ctx context.Context, p *plan.Problem, room int64) (bool, error) {
+func (c *Choice) fits(ctx context.Context, p *plan.Problem, room maybe.Int) (bool, error) {
 	all, err := c.Caching(ctx, p)
-	return err == nil && room > 0 && float64(all) <= RoomShare*float64(room), err
+	return err == nil && room.IsKnown() && float64(all) <= RoomShare*float64(room.Or(0)), err
 }
 
 // replans is how often to plan again for a training that has changed before giving up.

@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/managers/plan/plantest"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A plan that swaps only in the first of two micro-batches costs time and saves nothing: the second holds as
@@ -30,8 +31,24 @@ func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 		}
 		pl.Executor = plan.TorchEager
 		c := Choice{Make: func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil }}
-		if _, err := c.Plan(t.Context(), p, 0); errors.Is(err, live.ErrNoGain) == all || all && err != nil {
+		if _, err := c.Plan(t.Context(), p, maybe.Int{}); errors.Is(err, live.ErrNoGain) == all || all && err != nil {
 			t.Errorf("swaps in all micro-batches %v: %v", all, err)
+		}
+	}
+}
+
+func TestATrainingFitsOnlyARoomThatIsKnown(t *testing.T) {
+	for _, c := range []struct {
+		room maybe.Int
+		all  int64
+		want bool
+	}{
+		{maybe.Int{}, 0, false}, {maybe.Int{}, 1, false},
+		{maybe.Known(1000), 900, true}, {maybe.Known(1000), 901, false},
+	} {
+		x := Choice{Caching: func(context.Context, *plan.Problem) (int64, error) { return c.all, nil }}
+		if got, err := x.fits(t.Context(), nil, c.room); err != nil || got != c.want {
+			t.Errorf("%d in %v: %t, %v", c.all, c.room, got, err)
 		}
 	}
 }

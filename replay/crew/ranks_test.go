@@ -135,7 +135,7 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 	}
 	return &Choice{Name: manager, Hardware: h, Pools: list[0].Info().Family == plan.Pooling,
 		Eager:  managers.Eager,
-		Budget: func(_ context.Context, p *plan.Problem, _ int64) (int64, error) { return budget(p), nil },
+		Budget: func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) { return budget(p), nil },
 		Make: func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
 			return list[0].Plan(ctx, p, plan.Request{Seed: 1, Evaluator: sim.Simulator{}, Budget: budget})
 		},
@@ -407,14 +407,14 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 	target := OfWatch(guest).Target(false, live.Options{Steps: 5},
 		func(ctx context.Context, p *plan.Problem, manager string) (*plan.Plan, error) {
 			again++
-			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, 0)
+			m, err := managed(manager, anyHardware, ninety).Plan(ctx, p, maybe.Int{})
 			return m.Plan, err
 		})
 	p, err := target.Problem(t.Context(), anyHardware)
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := managed("vdnn-all", anyHardware, ninety).Plan(t.Context(), p, 0)
+	made, err := managed("vdnn-all", anyHardware, ninety).Plan(t.Context(), p, maybe.Int{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/replay/sim"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Manager returns the manager of that name.
@@ -70,7 +71,7 @@ func choose(manager string, h live.Hardware, budget int64) (*crew.Choice, error)
 	if err != nil {
 		return nil, err
 	}
-	c := Choose(m, func(context.Context, *plan.Problem, int64) (int64, error) { return budget, nil })
+	c := Choose(m, func(context.Context, *plan.Problem, maybe.Int) (int64, error) { return budget, nil })
 	c.Hardware = h
 	return c, nil
 }
@@ -81,16 +82,16 @@ func (t *Task) Replan(ctx context.Context, p *plan.Problem, manager string) (*pl
 	if err != nil {
 		return nil, err
 	}
-	x := Choose(m, func(_ context.Context, p *plan.Problem, _ int64) (int64, error) {
+	x := Choose(m, func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
 		return t.BudgetFor(p)
 	})
 	x.Hardware = live.Hardware{Hardware: p.Hardware}
-	made, err := x.Plan(ctx, p, 0)
+	made, err := x.Plan(ctx, p, maybe.Int{})
 	return made.Plan, err
 }
 
-// A BudgetFunc returns the budget of a plan given the room on the device, 0 if unknown.
-type BudgetFunc func(ctx context.Context, p *plan.Problem, room int64) (int64, error)
+// A BudgetFunc returns the budget of a plan given the room on the device.
+type BudgetFunc func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
 
 // Choose returns the choice of a manager's plan.
 func Choose(m plan.Manager, budget BudgetFunc) *crew.Choice {

@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/replay/live"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	screen "github.com/gmemtop/gmemtop/tui/managers"
 )
 
@@ -94,7 +95,7 @@ func measured(ctx context.Context, w *crew.Crew, of *replay.Comparison, h live.H
 		if err != nil {
 			return nil, err
 		}
-		m, err := x.Plan(ctx, p, 0)
+		m, err := x.Plan(ctx, p, maybe.Int{})
 		return m.Plan, err
 	}
 	target := w.Target(false, live.Options{}, replan)
