@@ -12,7 +12,7 @@ CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(shell command -v g++))
 PACKED := $(if $(CAN_PACK),packed,unpacked)
 PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
 
-.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels generate clean
+.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
@@ -63,6 +63,9 @@ dist: ## static binaries for every target, with checksums; without cgo they read
 
 wheels: dist ## the same as wheels for pip, with the Python package
 	SOURCE_DATE_EPOCH=$${SOURCE_DATE_EPOCH:-$$(git log -1 --format=%ct)} python3 packaging/wheels.py --version $(VERSION) --binaries dist --output dist
+
+release: ## all files of a release: docs/releasing.md
+	packaging/release.sh
 
 clean:
 	rm -rf bin dist
