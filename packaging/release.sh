@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds everything that a release consists of, into dist/, and publishes nothing: docs/releasing.md. The same commit gives the
-# same bytes, with the same release of Go.
+# Builds everything that a release consists of, into dist/, and publishes nothing: docs/releasing.md. The same
+# commit gives the same bytes, with the same release of Go.
 #   packaging/release.sh            for what `git describe` says, such as v1.2.0
 #   packaging/release.sh --reuse    from the binaries that are in dist/ already
 set -euo pipefail
