@@ -44,10 +44,10 @@
 //   - Floating-point and vector registers, which a called function may use freely, are saved and restored too.
 //   - A signal that arrives during the calls: all but the synchronous ones are blocked until the calls are done
 //     (a handler in between would turn the restarted call into EINTR), and pending ones are delivered then.
-//   - The queue's own lock: up to 3.12 a semaphore, for which we can stop waiting; from 3.13 on a lock that,
-//     when contended, releases the interpreter lock in the middle of whatever the thread was doing. There, the
-//     lock is found in _PyRuntime and calls are made only while it is free; if it cannot be found, only while
-//     the thread waits in a system call.
+//   - The queue's own lock: up to 3.12 a semaphore, and a call that waits for it can be abandoned; from 3.13 on
+//     a lock that, when contended, releases the interpreter lock in the middle of whatever the thread was
+//     doing. There, the lock is found in _PyRuntime and calls are made only while it is free; if it cannot be
+//     found, only while the thread waits in a system call.
 //   - A restartable sequence (rseq): the thread is released and stopped again.
 //   - An interpreter that is still starting: Py_IsInitialized is called first.
 //   - The thread is in a long C call: the source waits in the queue. The caller is notified and may give up:
