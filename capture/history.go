@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// A viewer draws at its own pace; a source sends at its own. History stands between them: everything is
-// appended under one lock, and a snapshot is slices of what was appended, shared, never copied. That is sound
-// because an entry is never written twice: steps live in a slice that is only appended to, and once it holds
-// twice the limit the newer half moves to a slice of its own, so that the amortised cost of a step is
-// constant and a snapshot that is still drawn keeps the old one. A ring was rejected: it overwrites in place
-// what a viewer may be reading.
+// A viewer draws at its own pace, and a source sends at its own. History is between them: everything is
+// appended under one lock, and a snapshot is slices of what was appended, shared and never copied. That is
+// sound because an entry is never written twice: steps are in a slice that is only appended to. Once it holds
+// twice the limit, the newer half moves to a new slice, so that the amortised cost of a step is constant and
+// a snapshot that is still drawn keeps the old one. Rejected: a ring, which overwrites in place what a viewer
+// may be reading.
 
 // Default limits of a History.
 const (

@@ -124,8 +124,8 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 			out.Unknown = append(out.Unknown, "NVML does not report the memory of process "+name(p)+": it is in the unexplained part")
 		}
 	}
-	// A process that holds memory and is not listed under its number has another one there: any that is
-	// listed may be it, and counted beside it its memory would be counted twice.
+	// A process that holds memory but is not listed under its pid has another pid in the list. Any listed
+	// process may be it, and counting both would count its memory twice.
 	hidden := b.PID != 0 && !listed && r.ProcessesKnown && b.Reserved.Or(0) > 0
 	if hidden {
 		others = nil

@@ -22,8 +22,8 @@ import (
 //   - if its environment names our socket, which no other command's does: python -I inherits it, too;
 //   - if its output goes to the file that was made for the command's output.
 //
-// Not found: a process whose parent ended within a second, before anybody looked, and that has left session,
-// group, environment and output behind. A daemon that clears its environment does that.
+// Not found: a process whose parent ended within a second, before we looked, and that has left the session,
+// group, environment and output. A daemon that clears its environment does that.
 //
 // Rejected: to be told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what
 // is started; a control group of its own, which not every user may make, and which changes how the command
@@ -131,8 +131,8 @@ func (f *family) list() []int {
 	return list
 }
 
-// holds reports whether n is in a list and says something: ours does not, nor does 0, which stands for one
-// outside of this program's name space.
+// holds reports whether n is in a list and means anything. Our own number does not, nor does 0, which stands
+// for a process outside this program's PID namespace.
 func holds(sorted []int, n, ours int) bool {
 	_, ok := slices.BinarySearch(sorted, n)
 	return ok && n != 0 && n != ours

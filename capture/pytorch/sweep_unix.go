@@ -11,9 +11,9 @@ import (
 // sweepSockets removes the sockets in a folder that nobody holds any more: a viewer that was killed could not
 // remove its own.
 //
-// Whether a socket is held is asked by connecting one of another type to it. The kernel answers "wrong type"
-// for a socket that is bound, listening or not, and "refused" for one that is only a name. The holder notices
-// nothing of it. Rejected: connecting to it in earnest, which its viewer would take for an agent, and
+// To find out whether a socket is held, we connect a socket of another type to it. The kernel answers "wrong
+// type" for a socket that is bound, listening or not, and "refused" for one that is only a name. The holder
+// does not notice. Rejected: really connecting, since its viewer would take us for an agent, and
 // /proc/net/unix, which does not list the sockets of other network namespaces.
 func sweepSockets(dir string) {
 	files, err := os.ReadDir(dir)

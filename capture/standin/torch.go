@@ -16,7 +16,7 @@ import (
 )
 
 // Stubs. PyTorch's libraries name thousands of functions of NVIDIA's libraries, and the stand-in has
-// hundreds. The dynamic linker needs all of them, and nobody knows what the real libraries beside PyTorch
+// hundreds. The dynamic linker needs all of them, and we do not know what the real libraries next to PyTorch
 // would do without a driver. So every named function that the stand-in lacks gets a stub, which answers "not
 // supported" in its library's code and is counted in the report. The names come from the libraries' own
 // symbol tables, and from the strings by which libc10_cuda.so looks up functions of the driver and NVML.
