@@ -6,7 +6,7 @@ import (
 )
 
 // ErrFormat is wrapped by every error that means the input is damaged, cut or hostile. A reader returns it
-// beside a trace of what was sound before, or a nil trace where nothing was.
+// with a trace of the sound part before the damage, or nil if there is none.
 var ErrFormat = errors.New("invalid input")
 
 // ErrUnsupported is wrapped by errors that mean the input is sound, but of a kind that gmemtop cannot use.

@@ -217,7 +217,7 @@ func parseEnvelope(b []byte) (m envelope, err error) {
 	return m, err
 }
 
-// header reads the table inside of a Message.
+// header reads the table inside a Message.
 func (m *envelope) header(c *chunk) (err error) {
 	switch m.kind {
 	case headerSchema:

@@ -11,8 +11,8 @@ import (
 // Ranges of one thread nest, but the profile lists them flat, in the order in which each recorder wrote its
 // own. This file rebuilds the nesting by a sweep: it merges a thread's ranges, sorted by start (longest
 // first), with its memory events, sorted by time, and keeps a stack of open ranges, which shows what each op
-// and memory event runs inside of. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at
-// most once for each open range that has an event under it.
+// and memory event runs inside. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at most
+// once for each open range that has an event under it.
 //
 // What the nesting gives: an op's parent, module path and phase; and the stack of an event, innermost frame
 // first: the op names and Python frames around it. Autograd's threads have no Python frames; there, PyTorch's
@@ -148,7 +148,7 @@ func (w *sweep) push(sp *span) {
 	}
 }
 
-// inside reports whether in runs inside of out, which began no later.
+// inside reports whether in runs inside out, which began no later.
 func (w *sweep) inside(in, out *span) bool {
 	if in.start >= out.end && in.end > in.start {
 		return false
@@ -239,7 +239,7 @@ func (w *sweep) phaseOf(sp *span) traces.Phase {
 }
 
 // markForward gives the forward phase to ops that have no module around them and whose backward op the
-// profile holds, and to what runs inside of them. An op's parent stands before it.
+// profile holds, and to what runs inside them. An op's parent comes before it.
 func (w *sweep) markForward() {
 	for i := range w.ops {
 		op := &w.ops[i]

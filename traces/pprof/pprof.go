@@ -242,7 +242,7 @@ func firstNumber(s string) int {
 }
 
 // stack interns a sample's frames, which pprof lists innermost first, inlined ones inside a location too.
-// An executable has none, and stands under a frame that says so.
+// An executable has none, and goes under a frame that says so.
 func (w *writer) stack(s *profile.Sample) traces.StackID {
 	const most = 1024
 	var ids []traces.FrameID

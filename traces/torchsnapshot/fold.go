@@ -157,8 +157,7 @@ func hostKey(key text) uint32 {
 	return 0
 }
 
-// open makes an empty container of kind k inside parent; key is the key it stands under where parent is a
-// dict.
+// open makes an empty container of kind k inside parent; key is its key if parent is a dict.
 func (f *fold) open(k kind, parent value, key text) (value, error) {
 	if parent.kind == kRoot || k == kSegments {
 		f.lastChild = k
