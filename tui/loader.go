@@ -111,9 +111,9 @@ func (l *loader) onTick(msg tickMsg) tea.Cmd {
 	return l.tick()
 }
 
-// take ends the load that a result belongs to, and keeps what went wrong. beside means that the result goes
-// beside what is open; ok is false if there is nothing to show: the result is an earlier load's, or the load
-// failed. If something is open, a failure is only a message.
+// take ends the load that a result belongs to, and keeps what went wrong. beside means that the result is
+// shown next to what is open; ok is false if there is nothing to show: the result is an earlier load's, or
+// the load failed. If something is open, a failure is only a message.
 func (l *loader) take(msg loadedMsg, open bool) (beside, ok bool) {
 	if l.current == nil || msg.load != l.number {
 		return false, false

@@ -90,8 +90,8 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 	return facts
 }
 
-// Life says from when to when block a was allocated and how long that is, with a mark where a bound lies
-// outside of the recording.
+// Life says from when to when block a was allocated and how long that is, with a mark if a bound is outside
+// the recording.
 func Life(d *timeline.Device, a timeline.AllocID) string {
 	origin := d.Timeline().Zero()
 	from, to := d.Lifetime(a)

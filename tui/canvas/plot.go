@@ -6,9 +6,9 @@ package canvas
 
 import "image/color"
 
-// Fill is how an area looks: the colour with, in cells that lie wholly inside of it, a quiet pattern in
-// Shade, so that two areas can be told apart without seeing colours; and the glyph that stands for both where
-// there are no colours.
+// Fill is how an area looks: its colour; in cells entirely inside the area, also a quiet pattern in Shade, so
+// that two areas can be told apart without seeing colours; and the glyph that replaces both if there are no
+// colours.
 type Fill struct {
 	Color   color.Color
 	Shade   color.Color

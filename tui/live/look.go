@@ -84,7 +84,7 @@ func (l *Look) takesOrders() bool {
 	return c.Connected && c.No == "" && !c.All
 }
 
-// sentence answers what somebody who watches a job wants to know: is it well, how much memory does it take,
+// sentence answers what a user who watches a job wants to know: is it well, how much memory does it take,
 // does it grow?
 func (l *Look) sentence(u timeline.Units) string {
 	n := len(l.Steps)
