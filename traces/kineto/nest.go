@@ -11,8 +11,8 @@ import (
 // Ranges of one thread nest, but the profile lists them flat, in the order in which each recorder wrote its
 // own. This file rebuilds the nesting by a sweep: it merges a thread's ranges, sorted by start (longest
 // first), with its memory events, sorted by time, and keeps a stack of open ranges, which shows what each op
-// and memory event runs inside. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at most
-// once for each open range that has an event under it.
+// and memory event runs inside. O(n log n) for the sort, O(n) for the sweep, and a call stack is built at
+// most once for each open range that has an event under it.
 //
 // What the nesting gives: an op's parent, module path and phase; and the stack of an event, innermost frame
 // first: the op names and Python frames around it. Autograd's threads have no Python frames; there, PyTorch's
