@@ -125,7 +125,7 @@ func gains(before, with int64) error {
 // away and Hold returns nil; any other error says why it is not carried out any more: it was refused, did not
 // fit, steps took longer than allowed, or no step held less.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
-	words, err := t.encode(p, pl)
+	words, err := t.encode(ctx, p, pl)
 	if err != nil {
 		return err
 	}

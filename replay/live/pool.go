@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/sim"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -127,6 +128,37 @@ func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, er
 	}
 	return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: h.on(d), Name: "what the running training allocates"})
 }
+
+// pays returns an error that wraps [ErrNoGain] where the arena of a pool's plan takes as much as PyTorch's
+// own allocator needs for the same step, or more.
+func pays(ctx context.Context, p *plan.Problem, pl *plan.Plan) error {
+	settings, _ := settingsOf(p)
+	need, err := sim.CachingNeeds(ctx, p, pl, settings)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil: // nobody knows what PyTorch's allocator needs
+		return nil
+	case pl.Footprint < need:
+		return nil
+	}
+	var crosses int64
+	for i := range p.Buffers {
+		if p.Buffers[i].Life == plan.Carried {
+			crosses += p.Rounded(plan.BufferID(i))
+		}
+	}
+	why := ""
+	if pl.Manager == smartPool && crosses > 0 {
+		why = fmt.Sprintf(", since SmartPool keeps two places for the %s that live from one step into the "+
+			"next", timeline.IEC.Bytes(crosses))
+	}
+	return fmt.Errorf("%w: its arena takes %s, and PyTorch's allocator needs %s%s; try another manager that "+
+		"chooses addresses", ErrNoGain, timeline.IEC.Bytes(pl.Footprint), timeline.IEC.Bytes(need), why)
+}
+
+// smartPool is the manager that keeps two places for what lives from one step into the next.
+const smartPool = "smartpool"
 
 // PoolTable returns what the pool is to serve under a plan.
 func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {

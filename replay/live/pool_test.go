@@ -114,3 +114,39 @@ func TestOnlyPlansThatChooseAddressesAndNothingElseArePooled(t *testing.T) {
 		}
 	}
 }
+
+// An arena that takes as much as PyTorch's own allocator is refused, with what it is spent on.
+func TestAPoolThatTakesMoreThanPyTorchsAllocatorIsRefused(t *testing.T) {
+	const step = "+a 4194304, -a, -g, +g 4194304, |, "
+	const steps = "+g 4194304, |, " + step + step + "-g, |"
+	d, err := trainingDevice(t.Context(), script(steps))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pl.Place(make([]int64, len(pl.Instances)))
+	if err := pays(t.Context(), p, pl); err != nil { // PyTorch takes a segment of 20 MiB
+		t.Errorf("an arena of %d bytes: %v", pl.Footprint, err)
+	}
+	far := make([]int64, len(pl.Instances))
+	far[0] = 16 << 20
+	pl.Place(far)
+	target := NewPoolTarget(struct{ PoolMember }{}, "", Options{})
+	if _, err := target.encode(t.Context(), p, pl); !errors.Is(err, ErrNoGain) || !strings.HasSuffix(err.Error(),
+		"its arena takes 20.0 MiB, and PyTorch's allocator needs 20.0 MiB; try another manager that chooses "+
+			"addresses") {
+		t.Errorf("an arena of %d bytes: %v", pl.Footprint, err)
+	}
+	pl.Manager = smartPool
+	if err := pays(t.Context(), p, pl); !errors.Is(err, ErrNoGain) ||
+		!strings.Contains(err.Error(), "two places for the 4.00 MiB that live from one step into the next") {
+		t.Errorf("of SmartPool: %v", err)
+	}
+}

@@ -118,7 +118,7 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 		n.Refused = err.Error()
 		return false, nil
 	}
-	words, err := l.t.encode(q, pl)
+	words, err := l.t.encode(ctx, q, pl)
 	if err != nil {
 		return false, err
 	}

@@ -119,7 +119,7 @@ func (*Target) Name() string { return Name }
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
-	words, err := t.encode(p, pl)
+	words, err := t.encode(ctx, p, pl)
 	if err != nil {
 		return m, err
 	}
@@ -288,8 +288,12 @@ func (o *Options) allowed(without, with int64) error {
 	return nil
 }
 
-func (t *Target) encode(p *plan.Problem, pl *plan.Plan) ([]byte, error) {
+// encode returns a plan in the agent's words. That of a pool is refused where it gains nothing.
+func (t *Target) encode(ctx context.Context, p *plan.Problem, pl *plan.Plan) ([]byte, error) {
 	if t.pool != nil {
+		if err := pays(ctx, p, pl); err != nil {
+			return nil, err
+		}
 		return EncodePool(p, pl, t.library)
 	}
 	return encodeFor(p, pl, t.opt.Results, t.shapes)
