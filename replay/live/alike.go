@@ -13,6 +13,10 @@ import (
 // is planned on.
 var ErrUneven = errors.New("the steps that were described are not alike")
 
+// errSettling wraps [ErrUneven] where only the optimizer's ops differ: LBFGS does more in each step until its
+// history is full.
+var errSettling = fmt.Errorf("%w in what the optimizer does", ErrUneven)
+
 // alike compares the ops of the steps: their names, in order. Its error says where they part, and where
 // tensors have other sizes before that, since batches of many shapes are then why.
 func alike(tr *traces.Trace) error {
@@ -29,8 +33,12 @@ func alike(tr *traces.Trace) error {
 		}
 		for i := range max(len(ops), len(first)) {
 			if i >= len(ops) || i >= len(first) || tr.Ops[ops[i]].Name != tr.Ops[first[i]].Name {
+				uneven := ErrUneven
+				if optimizes(tr, first, i) && optimizes(tr, ops, i) {
+					uneven = errSettling
+				}
 				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs (%s and %s)%s",
-					ErrUneven, len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
+					uneven, len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
 					why(tr, first[:min(i, len(first))], ops[:min(i, len(ops))]))
 			}
 		}
@@ -100,6 +108,11 @@ func written(tr *traces.Trace) map[traces.OpID]int64 {
 		}
 	}
 	return wrote
+}
+
+// optimizes reports whether the i-th op of a step is the optimizer's, or there is none.
+func optimizes(tr *traces.Trace, ops []traces.OpID, i int) bool {
+	return i >= len(ops) || tr.Ops[ops[i]].Phase == traces.PhaseOptimizer
 }
 
 // named says which op of a step is the i-th, and in which module it runs.

@@ -14,6 +14,10 @@ import (
 // shapes that vary: the largest of those is planned for.
 const describeTries = 5
 
+// settlingSteps is how many steps are let pass before the next description where the optimizer's work still
+// changes: five descriptions then span some fifty steps.
+const settlingSteps = 10
+
 // Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware
 // h, or where nobody chose it on what the GPU is that trains, or what is measured where a CPU does; that of a
 // pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up
@@ -36,6 +40,11 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		p, err := problem(ctx, tr, h)
 		if errors.Is(err, ErrUneven) {
 			uneven = err
+			if errors.Is(err, errSettling) && try < describeTries && !t.opt.NeverWithout {
+				if _, err := t.member.Steps(ctx, 0, settlingSteps); err != nil {
+					return nil, err
+				}
+			}
 			continue
 		}
 		if err != nil {

@@ -370,6 +370,32 @@ func (u *uneven) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	return tr, err
 }
 
+// An optimizer such as LBFGS does more in each step until its history is full: descriptions wait for that.
+func TestStepsWhoseOptimizerStillChangesAreDescribedLater(t *testing.T) {
+	changed := recording(t, triedCosts)
+	for i := range changed.Marks { // the last op of each step is the optimizer's, and another in the second
+		if m := changed.Marks[i]; m.Kind == traces.MarkIteration {
+			own := ownOps(changed, m, false)
+			op := &changed.Ops[own[len(own)-1]]
+			op.Phase = traces.PhaseOptimizer
+			if m.Start > changed.Ops[0].Start {
+				op.Name = changed.Ops[own[0]].Name
+			}
+		}
+	}
+	if err := alike(changed); !errors.Is(err, errSettling) || !errors.Is(err, ErrUneven) {
+		t.Fatalf("its steps differ in the optimizer, and %v", err)
+	}
+	d := &uneven{drifting{tr: recording(t, triedCosts)}, changed, 3}
+	if _, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"describe", "10 without", "describe"}
+	if !slices.Equal(d.asked, want) {
+		t.Errorf("the training was asked for %q, not %q", d.asked, want)
+	}
+}
+
 // Steps of other shapes and of other ops: the refusal names where they part, and tells the two apart.
 func TestStepsThatAreNotAlikeAreToldWhy(t *testing.T) {
 	for _, c := range []struct {
