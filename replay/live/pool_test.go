@@ -139,7 +139,8 @@ func TestAPoolThatTakesMoreThanPyTorchsAllocatorIsRefused(t *testing.T) {
 	far[0] = 16 << 20
 	pl.Place(far)
 	target := NewPoolTarget(struct{ PoolMember }{}, "", Options{})
-	if _, err := target.encode(t.Context(), p, pl); !errors.Is(err, ErrNoGain) || !strings.HasSuffix(err.Error(),
+	_, err = target.encode(t.Context(), p, pl)
+	if !errors.Is(err, ErrNoGain) || !strings.HasSuffix(err.Error(),
 		"its arena takes 20.0 MiB, and PyTorch's allocator needs 20.0 MiB; try another manager that chooses "+
 			"addresses") {
 		t.Errorf("an arena of %d bytes: %v", pl.Footprint, err)
