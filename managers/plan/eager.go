@@ -35,7 +35,8 @@ func (p *Problem) EagerRefusal(x Absence) string {
 // a discriminator sees a generator's images twice. Then a variable of the program holds it until there.
 func (p *Problem) readLater(b BufferID, at OpID) bool {
 	touches := p.TouchesOf(b)
-	from, _ := slices.BinarySearchFunc(touches, at, func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
+	from, _ := slices.BinarySearchFunc(touches, at,
+		func(t Touch, at OpID) int { return cmp.Compare(t.Op, at) })
 	return slices.ContainsFunc(touches[from:], func(t Touch) bool {
 		return p.Ops[t.Op].Phase == traces.PhaseForward
 	})
