@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from .markers import started
+from .process import environment_number
 from .says import Says, told
 from .wire import VERSION
 
@@ -23,8 +24,8 @@ def hello(
 ) -> dict[str, Any]:
     """The payload of a hello. The device and its room are those of the parameters, how is by which means
     windows are captured, offloads says whether saved tensors wait on the host."""
-    rank = _number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
-    world = _number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
+    rank = environment_number("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+    world = environment_number("WORLD_SIZE", "SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE")
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
         rank, world = dist.get_rank(), dist.get_world_size()
@@ -38,7 +39,7 @@ def hello(
         "torch": str(torch.__version__),
         "device": "" if device is None else str(device),
         "rank": rank,
-        "local_rank": _number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        "local_rank": environment_number("LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"),
         "world_size": world,
         "capabilities": ["steps", "ops"]
         + (["history"] if device is not None and device.type == "cuda" else [])
@@ -50,14 +51,6 @@ def hello(
         "waiting": WAITING if waiting else "",
         "says": told(WAITING) if waiting else {},
     }
-
-
-def _number(*names: str) -> int:
-    """The first of some environment variables that is a number, -1 if none is."""
-    for name in names:
-        if os.environ.get(name, "").isdigit():
-            return int(os.environ[name])
-    return -1
 
 
 def _gpus(torch: Any) -> list[dict[str, Any]]:

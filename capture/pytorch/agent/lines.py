@@ -11,6 +11,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Iterator
 
+from .process import environment_number
 from .says import told
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ def lines(
         torch=storages.torch.__version__,
         device=storages.device,
         pid=os.getpid(),
-        rank=int(os.environ.get("RANK", -1)),
-        world_size=int(os.environ.get("WORLD_SIZE", -1)),
+        rank=environment_number("RANK"),
+        world_size=environment_number("WORLD_SIZE"),
         epoch_ns=rows.start + head["epoch_ns"],
         steps=[[rows.at(a), rows.at(b)] for a, b in steps],
     )

@@ -25,6 +25,14 @@ def too_old(torch: Any) -> str:
     return Says("torch_too_old", version, "%d.%d" % OLDEST)
 
 
+def environment_number(*names: str) -> int:
+    """The first of some environment variables that is a number, -1 if none is."""
+    for name in names:
+        if os.environ.get(name, "").isdecimal():
+            return int(os.environ[name])
+    return -1
+
+
 def initializing(module: Any) -> bool:
     """Whether a module is being imported."""
     return bool(getattr(getattr(module, "__spec__", None), "_initializing", False))

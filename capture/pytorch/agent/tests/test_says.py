@@ -90,7 +90,8 @@ def test_the_last_word_has_the_code_of_what_stopped_the_agent():
     assert stopped.outbox.notices[0][1]["says"] == {"code": "agent_failed", "values": [ours]}
 
 
-def test_a_window_has_the_codes_of_its_labels():
+def window_of(labels):
+    """The lines of a window of three storages."""
     storages = SimpleNamespace(
         torch=SimpleNamespace(__version__="2"),
         device="cpu",
@@ -104,12 +105,25 @@ def test_a_window_has_the_codes_of_its_labels():
         device_times=lambda steps: steps,
         list=[("a", 1, 8, 5, 128), ("a", 2, 8, 5, 192)],
     )
-    labels = {0: "layers.0.weight", 1: Says("workspace", "aten::mm")}
     uses = SimpleNamespace(label=labels.get, category=lambda _: "unknown")
     text = "".join(lines({"epoch_ns": 0}, [], rows, storages, uses))
-    said = [(row.get("label"), row.get("says")) for row in map(json.loads, text.splitlines()[1:])]
-    assert said == [
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_window_has_the_codes_of_its_labels():
+    _, *rows = window_of({0: "layers.0.weight", 1: Says("workspace", "aten::mm")})
+    assert [(row.get("label"), row.get("says")) for row in rows] == [
         ("layers.0.weight", None),
         ("workspace: aten::mm", {"code": "workspace", "values": ["aten::mm"]}),
         (None, None),
     ]
+
+
+@pytest.mark.parametrize(
+    "rank, want", [("3", 3), ("", -1), ("-1", -1), ("first", -1), ("\u00b2", -1), (None, -1)]
+)
+def test_a_rank_that_is_no_number_is_unknown(monkeypatch, rank, want):
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    assert window_of({})[0]["rank"] == want
