@@ -46,7 +46,8 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Begin(capture.Target{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
+	r.Begin(capture.Target{PID: 7, Host: "h", Torch: "2.9", Device: "cpu", Rank: maybe.Known(1),
+		WorldSize: maybe.Known(2)})
 	now := time.Now().UnixNano()
 	windows := two(t)
 	for i := range windows {

@@ -75,7 +75,8 @@ func TestRequestedStepsArePendingUntilTheyArrive(t *testing.T) {
 
 // rank is a process of a job that has taken a step.
 func rank(j *Job, n int) *Process {
-	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(3)}
+	t := capture.Target{PID: 100 + n, Started: int64(n + 1), Rank: maybe.Known(int64(n)),
+		WorldSize: maybe.Known(3)}
 	p := j.First()
 	if n > 0 {
 		p = j.Add(t, &taker{})

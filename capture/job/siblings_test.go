@@ -9,8 +9,13 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
+// rankOf is a process that trains with others.
+func rankOf(pid int, rank, world int64) capture.Target {
+	return capture.Target{PID: pid, Rank: maybe.Known(rank), WorldSize: maybe.Known(world)}
+}
+
 func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
-	of := capture.Target{PID: 100, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}
+	of := rankOf(100, 0, 3)
 	with := func(target capture.Target, steps int, end *capture.End) *sibling {
 		s := &sibling{pid: target.PID, watch: NewWatch(Options{}), stop: func() {}}
 		if target.PID != 0 {
@@ -30,15 +35,15 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 		name string
 		err  string
 	}{
-		{"another rank", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(3)}, 1, nil), "rank 1", ""},
+		{"another rank", with(rankOf(101, 1, 3), 1, nil), "rank 1", ""},
 		{"one that has not answered", with(capture.Target{}, 0, nil), "", ""},
 		{"one that has not joined the others yet", with(capture.Target{PID: 101}, 0,
 			nil), "", ""},
 		{"one that trains alone", with(capture.Target{PID: 101}, 1, nil), "", ""},
-		{"a rank of another training", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(2)}, 1, nil), "", ""},
-		{"the same rank of another training", with(capture.Target{PID: 101, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}, 1, nil),
+		{"a rank of another training", with(rankOf(101, 1, 2), 1, nil), "", ""},
+		{"the same rank of another training", with(rankOf(101, 0, 3), 1, nil),
 			"", ""},
-		{"one that has ended", with(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(3)}, 1,
+		{"one that has ended", with(rankOf(101, 1, 3), 1,
 			&capture.End{Reason: capture.Exited}), "", ""},
 		{"one that does not take the agent in", with(capture.Target{}, 0,
 			&capture.End{Reason: capture.Refused, Detail: "traced by another"}), "process 0",
@@ -61,10 +66,10 @@ func TestTheAgentSaysWhichTrainingARankBelongsTo(t *testing.T) {
 
 func TestTheAgentLeavesNonRanksBeforeGmemtopEnds(t *testing.T) {
 	s := &sibling{pid: 101, watch: NewWatch(Options{}), stop: func() {}}
-	s.watch.History.Begin(capture.Target{PID: 101, Rank: maybe.Known(1), WorldSize: maybe.Known(2)})
+	s.watch.History.Begin(rankOf(101, 1, 2))
 	out := make(chan struct{})
 	s.watch.running.Go(func() { <-out })
-	if m, ok := s.member(capture.Target{PID: 100, Rank: maybe.Known(0), WorldSize: maybe.Known(3)}); ok {
+	if m, ok := s.member(rankOf(100, 0, 3)); ok {
 		t.Fatalf("a rank of another training is %+v", m)
 	}
 	k := siblings{known: map[int]*sibling{101: s}}

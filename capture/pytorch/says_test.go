@@ -53,12 +53,13 @@ func TestAgentMessagesUseTheCatalogue(t *testing.T) {
 // TestLabelsInAWindowUseTheCatalogue: a captured step has the same labels from this agent as from an older
 // one, which sends the sentence itself.
 func TestLabelsInAWindowUseTheCatalogue(t *testing.T) {
+	const mm, untouched = "workspace of aten::mm", "not touched by these steps"
 	for block, want := range map[string]string{
-		`"label":"workspace: aten::mm","says":{"code":"workspace","values":["aten::mm"]}`: "workspace of aten::mm",
-		`"label":"untouched","says":{"code":"untouched","values":[]}`:                     "not touched by these steps",
+		`"label":"workspace: aten::mm","says":{"code":"workspace","values":["aten::mm"]}`: mm,
+		`"label":"untouched","says":{"code":"untouched","values":[]}`:                     untouched,
 		`"label":"as it came","says":{"code":"of a newer agent"}`:                         "as it came",
 		`"label":"as it came","says":7`:                                                   "as it came",
-		`"label":"workspace of aten::mm"`:                                                 "workspace of aten::mm",
+		`"label":"workspace of aten::mm"`:                                                 mm,
 	} {
 		window := `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" +
 			`{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu",` + block + "}\n"

@@ -371,10 +371,12 @@ func TestAHelloRoundTrips(t *testing.T) {
 	}{
 		{wire: `"rank":-1,"local_rank":-1,"world_size":-1`},
 		{rank: maybe.Known(3), wire: `"rank":3,"local_rank":-1,"world_size":-1`},
-		{maybe.Known(0), maybe.Known(0), maybe.Known(4), maybe.Known(1 << 30), `"rank":0,"local_rank":0,"world_size":4`},
+		{maybe.Known(0), maybe.Known(0), maybe.Known(4), maybe.Known(1 << 30),
+			`"rank":0,"local_rank":0,"world_size":4`},
 	} {
-		want := capture.Target{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"}, Python: "3.12",
-			Torch: "2.9", Device: "cuda:0", Rank: c.rank, LocalRank: c.local, WorldSize: c.world, Agent: Version,
+		want := capture.Target{PID: 7, Started: 5, Host: "h", Argv: []string{"python", "train.py"},
+			Python: "3.12", Torch: "2.9", Device: "cuda:0",
+			Rank: c.rank, LocalRank: c.local, WorldSize: c.world, Agent: Version,
 			Capabilities: []string{"steps"}, Depth: capture.HowOps, Offloads: true, Room: c.room,
 			GPUs: []traces.Device{{Kind: traces.DeviceGPU, Name: "a GPU", TotalBytes: 2 << 30}}}
 		b, err := new(guest).words(capture.View{Target: want}, nil)

@@ -47,8 +47,8 @@ func (t Told) text(nested int) (string, bool) {
 	return fmt.Sprintf(sentence, gaps...), true
 }
 
-// Label returns the sentence that an agent sent as the label of a block, or text if this program does not know
-// it.
+// Label returns the sentence that an agent sent as the label of a block, or text if this program does not
+// know it.
 func Label(says json.RawMessage, text string) string {
 	var t Told
 	if err := json.Unmarshal(says, &t); err != nil {

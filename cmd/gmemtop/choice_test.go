@@ -36,7 +36,8 @@ func TestABudgetIsAShareOfTheRoomIfThatIsKnown(t *testing.T) {
 	if n, err := f.fitInto(t.Context(), nil, maybe.Known(1000)); n != 900 || err != nil {
 		t.Errorf("a budget of %d, %v", n, err)
 	}
-	if n, err := f.fitInto(t.Context(), nil, maybe.Int{}); err == nil || !strings.Contains(err.Error(), "--budget") {
+	n, err := f.fitInto(t.Context(), nil, maybe.Int{})
+	if err == nil || !strings.Contains(err.Error(), "--budget") {
 		t.Errorf("of an unknown room: %d, %v", n, err)
 	}
 }

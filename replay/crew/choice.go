@@ -21,7 +21,7 @@ import (
 type Choice struct {
 	// Name is what people call the plan.
 	Name string
-	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors in bytes.
+	// Budget returns the budget that the plan of a problem must fit into, given the room for tensors.
 	// It is nil for a ready-made plan.
 	Budget func(ctx context.Context, p *plan.Problem, room maybe.Int) (int64, error)
 	// Make plans a problem for a budget, or reads a ready-made plan.

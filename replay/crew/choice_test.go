@@ -31,7 +31,8 @@ func TestAPlanThatLowersNoPeakIsNotCarriedOut(t *testing.T) {
 		}
 		pl.Executor = plan.TorchEager
 		c := Choice{Make: func(context.Context, *plan.Problem, int64) (*plan.Plan, error) { return pl, nil }}
-		if _, err := c.Plan(t.Context(), p, maybe.Int{}); errors.Is(err, live.ErrNoGain) == all || all && err != nil {
+		_, err = c.Plan(t.Context(), p, maybe.Int{})
+		if errors.Is(err, live.ErrNoGain) == all || all && err != nil {
 			t.Errorf("swaps in all micro-batches %v: %v", all, err)
 		}
 	}

@@ -134,8 +134,10 @@ func managed(manager string, h live.Hardware, budget func(p *plan.Problem) int64
 		panic(err) // a mistake of the test
 	}
 	return &Choice{Name: manager, Hardware: h, Pools: list[0].Info().Family == plan.Pooling,
-		Eager:  managers.Eager,
-		Budget: func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) { return budget(p), nil },
+		Eager: managers.Eager,
+		Budget: func(_ context.Context, p *plan.Problem, _ maybe.Int) (int64, error) {
+			return budget(p), nil
+		},
 		Make: func(ctx context.Context, p *plan.Problem, budget int64) (*plan.Plan, error) {
 			return list[0].Plan(ctx, p, plan.Request{Seed: 1, Evaluator: sim.Simulator{}, Budget: budget})
 		},

@@ -140,7 +140,8 @@ func Read(ctx context.Context, in io.Reader, progress func(done int64)) (*traces
 
 // ReadWith is Read with more options.
 func ReadWith(ctx context.Context, in io.Reader, o Options) (*traces.Trace, error) {
-	r := &reader{o: o, b: traces.NewBuilder(), live: map[int64]storage{}, next: 1 << 20, begun: map[traces.DeviceID]bool{}}
+	r := &reader{o: o, b: traces.NewBuilder(), next: 1 << 20,
+		live: map[int64]storage{}, begun: map[traces.DeviceID]bool{}}
 	err := r.lines(ctx, in)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()

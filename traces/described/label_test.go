@@ -31,14 +31,16 @@ func TestALabelAndAnAddressStayWithTheStorage(t *testing.T) {
 }
 
 func TestALabelMayBeASentence(t *testing.T) {
-	const in = head + `{"k":"alloc","id":1,"size":8,"label":"as it came","says":{"code":"a"},"on":"cpu"}` + "\n" +
+	const in = head +
+		`{"k":"alloc","id":1,"size":8,"label":"as it came","says":{"code":"a"},"on":"cpu"}` + "\n" +
 		`{"k":"alloc","id":2,"size":8,"label":"layers.0.weight","on":"cpu"}` + "\n"
 	sentence := func(says json.RawMessage, label string) string { return label + " with " + string(says) }
 	for _, c := range []struct {
 		sentence func(json.RawMessage, string) string
 		want     string
 	}{{nil, "as it came"}, {sentence, `as it came with {"code":"a"}`}} {
-		tr, err := described.ReadWith(t.Context(), strings.NewReader(in), described.Options{Sentence: c.sentence})
+		o := described.Options{Sentence: c.sentence}
+		tr, err := described.ReadWith(t.Context(), strings.NewReader(in), o)
 		if err != nil {
 			t.Fatal(err)
 		}

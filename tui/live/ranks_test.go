@@ -18,7 +18,8 @@ import (
 func ranked(l Look, n int) Look {
 	var peers []runs.Peer
 	for i := range n {
-		r := Rank{ID: i, Rank: maybe.Known(int64(i)), PID: 4242 + i, Title: "train.py", Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: maybe.Known(159), Captured: 2,
+		r := Rank{ID: i, Rank: maybe.Known(int64(i)), PID: 4242 + i, Title: "train.py",
+			Device: fmt.Sprintf("cuda:%d", i%8), State: Running, Step: maybe.Known(159), Captured: 2,
 			Typical: runs.Peer{Duration: maybe.Known(58e6), Forward: maybe.Known(14e6),
 				Backward: maybe.Known(39e6), Optimizer: maybe.Known(5e6),
 				Bytes: maybe.Known(2<<30 + int64(i)<<20)}}
@@ -52,7 +53,8 @@ func TestScreensOfRanks(t *testing.T) {
 	}
 	scripts := ranked(running(t, 160), 2)
 	for i := range scripts.Ranks {
-		scripts.Ranks[i].Rank, scripts.Ranks[i].Title, scripts.Ranks[i].Device = maybe.Int{}, []string{"actor.py", "critic.py"}[i], "cpu"
+		r := &scripts.Ranks[i]
+		r.Rank, r.Title, r.Device = maybe.Int{}, []string{"actor.py", "critic.py"}[i], "cpu"
 	}
 	sc, _, _ := open(t, scripts)
 	sc.Press("tab")
@@ -140,7 +142,8 @@ func TestClickingAColumnSelectsItsStep(t *testing.T) {
 // A process that has not stepped is behind all others by its steps, and step 0 is a step.
 func TestAProcessWithoutAStepSortsBeforeStepZero(t *testing.T) {
 	p := newRanksPane()
-	l := &Look{Ranks: []Rank{{ID: 1, Step: maybe.Known(4)}, {ID: 2, Step: maybe.Known(0)}, {ID: 3}}, Chosen: 1}
+	ranks := []Rank{{ID: 1, Step: maybe.Known(4)}, {ID: 2, Step: maybe.Known(0)}, {ID: 3}}
+	l := &Look{Ranks: ranks, Chosen: 1}
 	p.table.SortBy, p.table.Descending = rankStep, false
 	p.take(l, &Look{})
 	p.sort(l)

@@ -81,7 +81,8 @@ func TestEveryProcessThatStepsIsInTheListAndOneOfThemIsShown(t *testing.T) {
 	f.job.Add(rankOf(9), &orders{}).Begin(rankOf(9)) // imports torch and never steps
 	list[2].Window(capture.Window{Trace: timelinetest.Sample(t), First: 4, Last: 4, How: capture.HowOps})
 	l := until(t, f, "four ranks", func(l live.Look) bool {
-		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 && l.Ranks[3].Step == maybe.Known(19)
+		return len(l.Ranks) == 4 && len(l.Steps) == 20 && l.Ranks[2].Captured == 1 &&
+			l.Ranks[3].Step == maybe.Known(19)
 	})
 	if l.Chosen != 0 || len(l.Windows) != 0 || l.Ranks[3].Rank != maybe.Known(3) || l.Ranks[3].PID != 103 ||
 		l.Ranks[3].Typical.Duration != maybe.Known(40e6) {
