@@ -14,12 +14,6 @@ import (
 // never memory, and is not named. Source: PyTorch's notes/cuda, "Optimizing memory usage with
 // PYTORCH_CUDA_ALLOC_CONF"; round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
 
-// numberOf returns a setting of the recording that is a number.
-func (c *faultCase) numberOf(key string) (int64, bool) {
-	n, err := strconv.ParseInt(c.d.Timeline().Trace.Setting(key), 10, 64)
-	return n, err == nil
-}
-
 // roundsUp reports whether sizes are rounded up to parts of powers of two.
 func (c *faultCase) roundsUp() bool {
 	var divisions map[string]int64
@@ -39,13 +33,13 @@ func settingsFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	// How much of it the settings make: what is there beyond a rounding to 512 bytes, by the size of blocks.
-	split, _ := c.numberOf("max_split_size")
+	split, _ := strconv.Atoi(c.d.Timeline().Trace.Setting("max_split_size"))
 	rounds := c.roundsUp()
 	var bytes int64
 	f := fault{}
 	for _, id := range c.live {
 		n := c.d.Allocs.Rounded[id] - (c.d.Allocs.Size[id]+511)&^511
-		if n <= 0 || !rounds && (split <= 0 || c.d.Allocs.Size[id] < split) {
+		if n <= 0 || !rounds && (split <= 0 || c.d.Allocs.Size[id] < int64(split)) {
 			continue
 		}
 		bytes += n

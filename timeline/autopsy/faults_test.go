@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"context"
 	"testing"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -26,4 +27,20 @@ func TestNoDetectorFindsAFaultAtThePeakOfASoundTraining(t *testing.T) {
 	t.Run("sample", func(t *testing.T) { none(t, timelinetest.Built(t, timelinetest.Sample(t))) })
 	t.Run("made up", func(t *testing.T) { none(t, timelinetest.Built(t, timelinetest.Unmarked(20_000))) })
 	timelinetest.Snapshots(t, none)
+}
+
+// Advice about PyTorch is for PyTorch alone: the same recording has none where another allocator made it.
+func TestOnlyRecordingsOfPyTorchGetItsAdvice(t *testing.T) {
+	for format, advised := range map[string]bool{"torch_snapshot": true, "": true, traces.FormatJAX: false,
+		traces.FormatXLA: false} {
+		tr := timelinetest.Sample(t)
+		tr.Source.Format = format
+		a, err := Of(context.Background(), timelinetest.Built(t, tr), timeline.IEC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Levers) > 0 != advised {
+			t.Errorf("format %q: %d levers", format, len(a.Levers))
+		}
+	}
 }
