@@ -39,7 +39,9 @@ quick: ## what takes under a minute and needs no torch
 
 N ?= 20
 SEED ?= 1
-CORES := ./traces/torchsnapshot ./timeline ./managers/pack ./managers/plan ./managers/joint ./replay/sim ./timeline/autopsy=./timeline ./timeline/sites=./timeline
+CORES := ./traces/torchsnapshot ./timeline ./managers/pack ./managers/plan ./managers/joint ./replay/sim \
+	./timeline/autopsy=./timeline/autopsy,./timeline ./timeline/runs=./timeline/runs,./timeline \
+	./timeline/sites=./timeline/sites,./timeline ./timeline/steps=./timeline/steps,./timeline
 mutate: ## change one place of the cores' code at a time: their tests must notice (N changes of each package, drawn by SEED)
 	go run ./scripts/mutate -n $(N) -seed $(SEED) $(CORES)
 
