@@ -18,4 +18,8 @@ for module in "${modules[@]}"; do
 	slowest=$(go run $gotestsum tool slowest --threshold 10s --jsonfile "$events" | head -15)
 	[ -z "$slowest" ] || printf '\nSlowest:\n%s\n' "$slowest"
 done
+# The wheels and recipes of a release, where python3 has pytest; the rest of packaging/python is .ci/run's.
+if [ -z "${PACKAGES:-}" ] && python3 -c 'import pytest' 2>/dev/null; then
+	(cd packaging/python && python3 -B -m pytest -q -p no:cacheprovider -rs tests/test_wheels.py tests/test_recipes.py) || status=1
+fi
 exit $status

@@ -95,6 +95,13 @@ def test_the_same_bytes_twice(tmp_path: Path) -> None:
         assert path.name == second[target].name
 
 
+def test_all_files_are_of_the_time_of_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    for path in build(tmp_path / "a", BINARIES).values():
+        with zipfile.ZipFile(path) as z:
+            assert {e.date_time for e in z.infolist()} == {(2023, 11, 14, 22, 13, 20)}
+
+
 def test_the_record_has_every_file(tmp_path: Path) -> None:
     import base64
 
@@ -106,6 +113,7 @@ def test_the_record_has_every_file(tmp_path: Path) -> None:
                 content = z.read(name)
                 kind, _, text = sum_.partition("=")
                 assert kind == "sha256"
+                assert len(text) == 43, "the digest has no padding"
                 assert base64.urlsafe_b64decode(text + "=") == hashlib.sha256(content).digest(), name
                 assert int(size) == len(content)
             assert rows[-1][1:] == ["", ""]
