@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="needs torch")
+# Imported before any test: pytester forgets what a run within this process imports, and parts of torch cannot
+# be imported twice.
+Peak = pytest.importorskip("gmemtop._peak").Peak
 pytest_plugins = ["pytester"]
 PLUGIN = ("-p", "gmemtop.pytest_plugin", "-p", "no:cacheprovider")
 
 
 def measured(work: Any) -> int:
-    from gmemtop._peak import Peak
-
     with Peak() as peak:
         work()
     return peak.bytes["cpu"]
@@ -73,8 +74,6 @@ def test_results_are_the_same() -> None:
             model(torch.randn(4, 8)).square().mean().backward()
             optimizer.step()
         return [p.detach().clone() for p in model.parameters()] + [torch.get_rng_state()]
-
-    from gmemtop._peak import Peak
 
     alone = train()
     with Peak():
