@@ -75,6 +75,8 @@ type params struct {
 	slack float64
 	// deepSlack is the same for each search from other plans. Set by the exact times of small problems.
 	deepSlack []float64
+	// deepTries is how many schedules a search from plans must have for there to be several of them.
+	deepTries int64
 	// searchShare leaves prices one part in so many of the work, the rest is for moves. Halved: +0.18 %
 	// (-6.9 to +15.1 %), work +8 %. Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
@@ -146,6 +148,11 @@ type params struct {
 	// nearBound is the part of the bound within which a probe is not worth it. Halved: +0.01 % (+0.0 to
 	// +0.5 %), work -4 %. Doubled: no step time changes, work +3 %.
 	nearBound int64
+	// nearEnough is the part of the bound within which none of the quickest managers is asked where planning
+	// takes seconds; within farEnough none of the others is, and no search is made from plans.
+	nearEnough, farEnough int64
+	// quick is how many of the other managers count as quick.
+	quick int
 	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint, and for
 	// joint to ask managers of all families. The benchmark has fewer. Halved and doubled: no step time
 	// changes.
@@ -213,6 +220,7 @@ func defaults() params {
 		fillShares: []float64{0.5, 0, 0.25, 0.7, 0.1, 0.4, 0.9, 0.6, 0.8, 0.15, 0.3},
 
 		slack:        0.004,
+		deepTries:    2000,
 		deepSlack:    []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
 		searchShare:  2,
 		moves:        [5]int{1, 2, 5, 9, 12},
@@ -237,6 +245,9 @@ func defaults() params {
 		coarse:       16,
 		probes:       3,
 		nearBound:    50,
+		nearEnough:   400,
+		farEnough:    20,
+		quick:        2,
 		tieBuffers:   20_000,
 
 		page:           torchalloc.Granularity,

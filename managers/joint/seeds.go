@@ -23,9 +23,10 @@ import (
 // recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
 // asked: others plan what it cannot carry out.
 //
-// Complexity: what the others take. With tens of thousands of buffers all of them take a minute and more, and
-// only those that combine swapping and recomputation are asked. Rejected: asking at the rungs of the ladder,
-// which would keep the step time from rising with the budget by construction also where another's plan is the
+// Complexity: what the others take. Where planning takes seconds they are asked one by one, the quickest first,
+// until the plan is near the bound; that can leave a plan of theirs unseen that is faster by less. With tens of
+// thousands of buffers all of them take a minute and more, and only those that combine swapping and
+// recomputation are asked. Rejected: asking at the rungs of the ladder, which would keep the step time from rising with the budget by construction also where another's plan is the
 // best, but asks ten times and at budgets that are not the caller's, so that others could be better there.
 
 // Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
@@ -35,10 +36,11 @@ func Seeded(others ...plan.Manager) Joint { return Joint{seeds: others} }
 // askOthers asks other managers for their plans where the best so far is above the bound, and searches on
 // from the best of theirs, and from our own.
 func (f *finder) askOthers(others []plan.Manager) {
-	if len(others) == 0 || f.r.Budget <= 0 || f.p.EagerOnly || f.met() {
+	if len(others) == 0 || f.r.Budget <= 0 || f.p.EagerOnly || f.settled(f.set.nearEnough) {
 		return
 	}
 	var seed *outcome // the best of theirs
+	near, count := f.set.nearEnough, 0
 	for _, family := range []plan.Family{plan.Combining, plan.Recomputing, plan.Swapping} {
 		var asked []plan.Manager
 		for _, m := range others {
@@ -49,15 +51,20 @@ func (f *finder) askOthers(others []plan.Manager) {
 		if large := len(f.p.Buffers) > f.set.tieBuffers; large && family != plan.Combining {
 			break // all others together take a minute and more there
 		}
+		if f.large() { // one by one, for as long as it is worth it
+			for ; len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil; asked = asked[1:] {
+				seed = f.askAll(asked[:1], seed)
+				if count++; count == f.set.quick {
+					near = f.set.farEnough
+				}
+			}
+			continue
+		}
 		if len(asked) > 0 && !f.met() && !f.lose(family) {
 			seed = f.askAll(asked, seed)
 		}
 	}
-	if seed != nil {
-		f.deepen([]*outcome{seed})
-	} else {
-		f.deepen(nil)
-	}
+	f.deepen(seed)
 }
 
 // askAll asks managers side by side, notes their plans in the order of the list, and returns the best plan
@@ -84,6 +91,19 @@ func (f *finder) askAll(managers []plan.Manager, best *outcome) *outcome {
 		}
 	}
 	return best
+}
+
+// large reports whether planning takes seconds.
+func (f *finder) large() bool { return f.views[0].m.n+len(f.p.Buffers) > f.set.largeProblem }
+
+// settled reports whether what can still be won is not worth the time that it takes: nothing, or in a large
+// problem such a part of the bound.
+func (f *finder) settled(part int64) bool {
+	if f.best == nil || !f.large() {
+		return f.met()
+	}
+	bound := f.bound(f.r.Budget)
+	return f.best.time <= bound+bound/part
 }
 
 // met reports whether nothing can be faster than the best plan.
@@ -155,22 +175,33 @@ func (f *finder) ask(m plan.Manager) *outcome {
 	return x
 }
 
-// deepen searches on from the best plans known, with moves that the ladder does without: a few times more, from
-// what the last time came to, as long as the bound is not met. At first it takes much worse steps on the way than
-// later.
-func (f *finder) deepen(seeds []*outcome) {
-	for k, slack := range f.set.deepSlack {
+// deepen searches on from the best plans known, another manager's among them, with moves that the ladder does
+// without. Where schedules are so quick that a search has thousands of them, it does so several times, from what
+// the last time came to; at first it takes much worse steps on the way than later.
+func (f *finder) deepen(seed *outcome) {
+	rounds := f.set.deepSlack
+	m := f.views[0].m
+	if f.rungWork < f.set.deepTries*int64(m.n+len(m.gaps)) {
+		rounds = rounds[:1]
+	}
+	for k, slack := range rounds {
 		for _, v := range f.views {
-			for _, x := range append(seeds, f.bestOf[v.section]) {
-				if f.met() || f.ctx.Err() != nil {
+			from := []*outcome{f.bestOf[v.section]}
+			if len(rounds) == 1 && f.best != nil && f.best.pl.SectionBytes != v.section {
+				from = nil
+			}
+			if k == 0 && seed != nil && seed.pl.SectionBytes == v.section {
+				from = append(from, seed)
+			}
+			for _, x := range from {
+				if f.settled(f.set.farEnough) || f.ctx.Err() != nil {
 					return
 				}
-				if x != nil && x.pl.SectionBytes == v.section {
+				if x != nil {
 					v.searchOn(x.pl, slack, k)
 				}
 			}
 		}
-		seeds = nil
 	}
 }
 
