@@ -134,6 +134,11 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 	if f.ctx.Err() != nil && f.interim != nil && better(f.interim, f.best) {
 		f.best = f.interim
 	}
+	if f.best == nil && f.smallest == nil && f.ctx.Err() != nil {
+		if x, err := f.first(); err == nil {
+			f.note(x)
+		}
+	}
 	switch {
 	case f.best != nil:
 		f.writeBound(f.best)
@@ -144,6 +149,27 @@ func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
 		err = f.ctx.Err()
 	}
 	return nil, err
+}
+
+// first makes a plan of the first choices, for a call that was cancelled before it had any: it takes about as
+// long as reading the problem did.
+func (f *finder) first() (*outcome, error) {
+	f.ctx = context.WithoutCancel(f.ctx)
+	f.grid.probes = false
+	limit := f.r.Budget
+	if limit <= 0 {
+		limit = f.grid.limit(f.grid.top)
+	}
+	v := f.views[0]
+	v.applyMargin(limit, 0)
+	v.c.costs.forget()
+	pr := prices{copy: 1, recompute: 1}
+	if v.off.recompute {
+		pr.recompute = -1
+	}
+	v.c.choose(pr, nil)
+	v.s.run()
+	return v.realize(limit, 1, math.MaxInt64)
 }
 
 // pickRung finds the rung for the budget, and below it the smallest that takes no longer.

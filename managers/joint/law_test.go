@@ -198,27 +198,6 @@ func TestTheSameRequestGivesTheSamePlan(t *testing.T) {
 	}
 }
 
-func TestCancelledPlanningReturnsAtOnce(t *testing.T) {
-	p := plantest.Chain(400, 1<<20, 1_000_000)
-	b := budgets(p, 3)[1]
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	if _, err := (joint.Joint{}).Plan(ctx, p, request(b)); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled before it began, planning returned %v", err)
-	}
-	ctx, cancel = context.WithCancel(context.Background())
-	r := request(b)
-	r.Work = 0
-	r.Progress = func(done, total int64) { cancel() }
-	pl, err := joint.Joint{}.Plan(ctx, p, r)
-	if err != nil {
-		t.Fatalf("cancelled behind its first plan, planning returned %v", err)
-	}
-	if err := plan.Validate(p, pl); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestRecordingsWithoutAccessesArePlacedOnly(t *testing.T) {
 	p := plantest.Random(3, 60)
 	p.Kind = traces.Lifetimes
