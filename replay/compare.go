@@ -78,6 +78,9 @@ type Progress struct {
 	Manager     string
 	Done        bool
 	Part, Total int64 // of its planning, in its own units; both 0 when it begins, and while unknown
+	// Gap is by which part of the proven bound its best plan so far is slower, where Bounded.
+	Gap     float64
+	Bounded bool
 	// Began is when planning with this manager began.
 	Began   time.Time
 	Results []Result
@@ -190,10 +193,13 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 				u := Progress{Index: i, Manager: managers[i].Info().Name, Began: time.Now()}
 				update(u)
 				results[i] = c.one(ctx, managers[i], opt, func(part, total int64) {
-					u := u
 					u.Part, u.Total = part, total
 					update(u)
+				}, func(gap float64) {
+					u.Gap, u.Bounded = gap, true
+					update(u)
 				})
+				u.Part, u.Total, u.Bounded, u.Gap = 0, 0, false, 0
 				u.Done, u.Results = true, results[i]
 				update(u)
 			}
@@ -253,7 +259,8 @@ var evaluator = sim.Simulator{}
 
 // one plans with one manager and measures its plan everywhere. A planner that panics has a defect, which
 // becomes its result and must not take down the others or the screen.
-func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64)) (results []Result) {
+func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progress func(part, total int64),
+	near func(gap float64)) (results []Result) {
 	info := m.Info()
 	failed := func(reason string) []Result {
 		return []Result{{Info: info, Target: opt.Targets[0].Name(), Reason: reason}}
@@ -269,7 +276,8 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		limited, cancel = context.WithTimeout(ctx, opt.Limit)
 		defer cancel()
 	}
-	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator, Progress: progress})
+	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
+		Progress: progress, Near: near})
 	var unavailable *plan.Unavailable
 	switch {
 	case errors.As(err, &unavailable):

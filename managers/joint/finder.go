@@ -276,8 +276,25 @@ func (f *finder) turns() int {
 	return max(f.set.leastTurns, min(f.set.mostTurns, f.set.turnsWork/(f.views[0].m.n+1)))
 }
 
+// tellGap says how near the bound the best plan so far is.
+func (f *finder) tellGap() {
+	best := f.best
+	if best == nil {
+		best = f.interim
+	}
+	if f.r.Near == nil || best == nil || f.r.Budget <= 0 {
+		return
+	}
+	dual := f.b.dual // of the limit at hand: telling changes no plan
+	bound := f.bound(f.r.Budget)
+	if f.b.dual = dual; bound > 0 {
+		f.r.Near(max(float64(best.time)/float64(bound)-1, 0))
+	}
+}
+
 // note takes a plan into account.
 func (f *finder) note(x *outcome) {
+	defer f.tellGap()
 	if f.smallest == nil || x.pl.Footprint < f.smallest.pl.Footprint {
 		f.smallest = x
 	}

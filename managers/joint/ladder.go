@@ -166,6 +166,7 @@ func (f *finder) rung(at int) (*rung, error) {
 		return nil, err
 	}
 	f.rungs[at] = x
+	f.tellGap()
 	f.r.Report(int64(len(f.rungs)), max(int64(len(f.rungs)), f.grid.visited()))
 	return x, nil
 }

@@ -158,7 +158,7 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 // ask returns a manager's plan, nil where it cannot serve the problem or only a target knows its footprint.
 func (f *finder) ask(m plan.Manager) *outcome {
 	r := f.r
-	r.Work, r.Progress = 0, nil
+	r.Work, r.Progress, r.Near = 0, nil, nil
 	pl, err := m.Plan(f.ctx, f.p, r)
 	if err != nil || pl == nil || pl.Policy != nil || plan.Validate(f.p, pl) != nil {
 		return nil

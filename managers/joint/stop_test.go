@@ -3,6 +3,7 @@ package joint_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"sync/atomic"
 	"testing"
 
@@ -70,5 +71,38 @@ func TestPlanningCanBeStoppedAnywhere(t *testing.T) {
 	}
 	if early < 2 {
 		t.Errorf("stopped before the first plan %d times: the law was hardly tried", early)
+	}
+}
+
+// Planning tells how near its bound the best plan so far is, which gets no worse and ends where the plan is; and
+// telling changes no plan.
+func TestPlanningTellsHowNearItsBoundItIs(t *testing.T) {
+	t.Parallel()
+	p := plantest.Random(5, 50)
+	r := request(budgets(p, 3)[1])
+	want, err := joint.Joint{}.Plan(t.Context(), p, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told []float64
+	r.Near = func(gap float64) { told = append(told, gap) }
+	got, err := joint.Joint{}.Plan(t.Context(), p, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got.Steps, want.Steps) || got.Footprint != want.Footprint {
+		t.Error("telling changes the plan")
+	}
+	if len(told) < 2 {
+		t.Fatalf("told %v", told)
+	}
+	for k := 1; k < len(told); k++ {
+		if told[k] > told[k-1] {
+			t.Errorf("told %v: it gets worse", told)
+		}
+	}
+	// the bound of the plan is had with more turns, and so may be nearer
+	if gap := float64(measure(t, p, got).StepTime)/float64(got.StepBound) - 1; told[len(told)-1] < gap-1e-9 {
+		t.Errorf("told %v, and the plan is %.4f above its bound", told, gap)
 	}
 }

@@ -89,11 +89,14 @@ func (b *Planning) show() {
 	b.line.Say(strings.Join(parts, " · "))
 }
 
-// underWay describes the progress of one manager: "joint 34 %, 12 s".
+// underWay describes the progress of one manager: "joint 34 %, within 4 % of the bound, 12 s".
 func underWay(u *replay.Progress, now time.Time) string {
 	s := u.Manager
 	if u.Total > 0 {
 		s += fmt.Sprintf(" %d %%", min(100*u.Part/u.Total, 99))
+	}
+	if u.Bounded {
+		s += fmt.Sprintf(", within %.2g %% of the bound", 100*u.Gap)
 	}
 	if u.Began.IsZero() {
 		return s
