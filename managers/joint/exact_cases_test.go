@@ -10,9 +10,9 @@ import (
 	"github.com/gmemtop/gmemtop/replay/sim"
 )
 
-// TestJointAgainstTheExactSearch compares joint with the best of all plans of 100 small problems, where the exact
-// search comes to an end: its plans are hardly ever slower, never faster than is possible, and the bound is never
-// above what is possible.
+// TestJointAgainstTheExactSearch compares joint with the best of all plans of 100 small problems, where the
+// exact search comes to an end: its plans are hardly ever slower, never faster than is possible, and the
+// bound is never above what is possible.
 func TestJointAgainstTheExactSearch(t *testing.T) {
 	t.Parallel()
 	ours, err := managers.Select("joint")
@@ -34,7 +34,8 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 			peak, _ := p.PeakLive()
 			low := p.MustReside().Total()
 			budget := (low + (peak-low)*eighths/8 + 1<<20 - 1) >> 20
-			pl, err := ours[0].Plan(t.Context(), p, plan.Request{Budget: budget << 20, Seed: 1, Evaluator: sim.Simulator{}})
+			r := plan.Request{Budget: budget << 20, Seed: 1, Evaluator: sim.Simulator{}}
+			pl, err := ours[0].Plan(t.Context(), p, r)
 			if err != nil {
 				t.Error(err)
 				return
@@ -55,7 +56,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if !found && pl.SectionBytes == 0 && pl.Footprint <= budget<<20 {
-				t.Errorf("seed %d within %d MiB: joint takes %d, which the exact search calls impossible", seed, budget, mine)
+				t.Errorf("seed %d within %d MiB: %d should be impossible", seed, budget, mine)
 			}
 			if !found {
 				best = mine

@@ -15,20 +15,21 @@ import (
 //
 // Problem: whether a plan is the best there is takes a judge that shares nothing with the planner.
 //
-// Way chosen: the best-first search over moments at which something ends. There, each of the compute stream and
-// the two copy engines begins something or waits, and what leaves memory is chosen only when something needs the
-// room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the first of
-// them. States that are equal but for the time are one. The estimate of the rest is what ops must still take,
-// with those that have to run again.
+// Way chosen: the best-first search over moments at which something ends. There, each of the compute stream
+// and the two copy engines begins something or waits, and what leaves memory is chosen only when something
+// needs the room. Beginning at other moments gains nothing: whatever begins between two ends can begin at the
+// first of them. States that are equal but for the time are one. The estimate of the rest is what ops must
+// still take, with those that have to run again.
 //
-// The rules are those of plans: a value that has left may come back once before it is read; what a chain makes on
-// the way is gone before the next op, and nothing else leaves while a chain runs; copies out are made in the order
-// of the ops behind which they are issued. Ops may run again as often as they like, in any order. Memory counts by
-// bytes at each moment, without addresses: no plan is faster than this, and some are slower since addresses are in
-// the way, or since a copy back takes its memory before a chain and not while it runs.
+// The rules are those of plans: a value that has left may come back once before it is read; what a chain
+// makes on the way is gone before the next op, and nothing else leaves while a chain runs; copies out are
+// made in the order of the ops behind which they are issued. Ops may run again as often as they like, in any
+// order. Memory counts by bytes at each moment, without addresses: no plan is faster than this, and some are
+// slower since addresses are in the way, or since a copy back takes its memory before a chain and not while
+// it runs.
 //
-// Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer program
-// with a variable for the start of each copy (minutes for each problem).
+// Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer
+// program with a variable for the start of each copy (minutes for each problem).
 
 // small is a training in whole units of time and memory. Op i writes value i.
 type small struct {
@@ -38,8 +39,8 @@ type small struct {
 	link      int    // time of a copy of one unit, each way
 }
 
-// problem writes a small training as a problem: a unit of memory is a mebibyte, a unit of time that of its copy
-// on the link of plantest.
+// problem writes a small training as a problem: a unit of memory is a mebibyte, a unit of time that of its
+// copy on the link of plantest.
 func (x *small) problem() *plan.Problem {
 	b := plantest.New()
 	link := plan.Link{BytesPerSecond: (1 << 20) * 1e6 / float64(x.link)}
@@ -92,11 +93,13 @@ type exact struct {
 	limit   int // no plan that takes so long is of interest
 }
 
-// fastest returns the least time within the budget if it is below limit, and whether the search came to an end
-// within so many states.
+// fastest returns the least time within the budget if it is below limit, and whether the search came to an
+// end within so many states.
 func (x *small) fastest(budget, limit, states int) (time int, found, ended bool) {
-	e := &exact{small: x, budget: budget, limit: limit, seen: map[state]int{}, buckets: make([][]state, limit)}
-	e.readers, e.lastUse, e.touches = make([]uint32, len(x.dur)), make([]int, len(x.dur)), make([][]int, len(x.dur))
+	e := &exact{small: x, budget: budget, limit: limit, seen: map[state]int{}}
+	e.buckets = make([][]state, limit)
+	n := len(x.dur)
+	e.readers, e.lastUse, e.touches = make([]uint32, n), make([]int, n), make([][]int, n)
 	for i, reads := range x.reads {
 		e.lastUse[i], e.touches[i] = i, []int{i}
 		for _, r := range reads {
@@ -194,8 +197,8 @@ func (e *exact) pinned(s *state) (m uint32) {
 	return m | s.returned
 }
 
-// makeRoom calls do for each least set of values that leave so that so much fits; for each set at all where more
-// is to follow for which none may leave.
+// makeRoom calls do for each least set of values that leave so that so much fits; for each set at all where
+// more is to follow for which none may leave.
 func (e *exact) makeRoom(s *state, need int, stay uint32, all bool, do func(s *state)) {
 	over := e.used(s) + need - e.budget
 	if over <= 0 && !all {
@@ -267,7 +270,8 @@ func (e *exact) compute(s *state, time int) {
 	}
 	alive := e.alive(s)
 	useful := uint32(0)
-	for o := int(s.next) - 1; o >= 0; o-- { // values whose making serves something that is alive and not there
+	// useful are the values that serve to make something that is alive and not there
+	for o := int(s.next) - 1; o >= 0; o-- {
 		if bit := uint32(1) << o; s.here&bit == 0 && (alive&bit != 0 || useful&bit != 0) {
 			useful |= bit | e.readers[o]
 		}

@@ -52,7 +52,8 @@ func newFinder(
 	off mechanisms,
 	set params,
 ) (*finder, error) {
-	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}, bestOf: map[int64]*outcome{}}
+	f := &finder{ctx: ctx, p: p, r: r, off: off, set: set, rungs: map[int]*rung{}}
+	f.bestOf = map[int64]*outcome{}
 	m := compile(p, set)
 	f.perByte = float64(p.Hardware.D2H.Time(m.peak)+p.Hardware.H2D.Time(m.peak)) / float64(max(m.peak, 1))
 	f.b = newBounder(m)

@@ -4,15 +4,16 @@ import "github.com/gmemtop/gmemtop/managers/plan"
 
 // Moves for when values leave, and when they are made again.
 //
-// The problem: by default what is absent leaves at once, is made again when it is needed, and a chain retains of
-// its results what memory allows, those needed soonest first. That is not always the best. In little memory a
-// sweep should leave checkpoints far apart, and the sweeps between them others, as rotor has it. A chain may
-// have to run earlier than its result is needed, while its input is still there; or the input leaves late, behind
-// a chain that reads it; or it comes back from the host for one op. No single choice leads to any of these.
+// The problem: by default what is absent leaves at once, is made again when it is needed, and a chain retains
+// of its results what memory allows, those needed soonest first. That is not always the best. In little
+// memory a sweep should leave checkpoints far apart, and the sweeps between them others, as rotor has it. A
+// chain may have to run earlier than its result is needed, while its input is still there; or the input
+// leaves late, behind a chain that reads it; or it comes back from the host for one op. No single choice
+// leads to any of these.
 //
-// Way chosen: each gap has three positions beside its choice (nest), which moves change, alone or together for
-// a chain and what it reads. A plan of another manager gives them to begin with. Only the search from plans does
-// this (seeds.go). The exact search of the tests showed which of these were missing.
+// Way chosen: each gap has three positions beside its choice (nest), which moves change, alone or together
+// for a chain and what it reads. A plan of another manager gives them to begin with. Only the search from
+// plans does this (seeds.go). The exact search of the tests showed which of these were missing.
 //
 // Complexity: a schedule for each try, as for other moves. Rejected: the number of sweeps that a value stays
 // for instead of a position: when chains before it change, its meaning does.
@@ -132,8 +133,8 @@ func (w *moves) inputs(g int32, at plan.OpID, do func(h int32)) {
 	}
 }
 
-// runEarlier makes a gap's value again before an op that reads what it is made from, while compute waits anyway, or
-// when it is needed.
+// runEarlier makes a gap's value again before an op that reads what it is made from, while compute waits
+// anyway, or when it is needed.
 func (w *moves) runEarlier(g int32) bool {
 	v, m := w.v, w.v.m
 	x := &m.gaps[g]

@@ -50,7 +50,8 @@ func (ps *prefetches) place() {
 		}
 	}
 	if pulled {
-		// of those due at one position the ones that a chain reads come first, since the op is behind the chain
+		// of those due at one position the ones that a chain reads come first, since the op is behind the
+		// chain
 		slices.SortStableFunc(ps.order, func(a, b int32) int {
 			return cmp.Compare(ps.late(a), ps.late(b))
 		})

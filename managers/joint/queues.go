@@ -34,7 +34,7 @@ type queues struct {
 	time       int64   // when all is done
 	ready      []int64 // of each stream, when it is free
 	evictions  lists   // the swaps, by the op behind which they are copied
-	leaving    lists   // those that stay for a while after that, by the position before that at which they leave
+	leaving    lists   // those that stay for a while behind it, by the last op that they stay for
 	late       []int32 // the same as a list
 	pending    []int32 // copies out whose memory is not given back yet
 }
@@ -196,7 +196,8 @@ func (qs *queues) overlapped() {
 	qs.time = max(all, inFree, outFree)
 }
 
-// rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back that it reads.
+// rerunAt returns when a rerun that begins at t is done: each of its ops waits for the copies back that it
+// reads.
 func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 	m := qs.m
 	for _, o := range qs.chains.ops[r.from:r.to] {
@@ -204,8 +205,8 @@ func (qs *queues) rerunAt(r *rerun, t int64) int64 {
 			if !a.Mode.Reads() {
 				continue
 			}
-			if there, g := qs.absences.present(a.Buffer, r.at); there && g >= 0 && qs.absences.how[g] == swap &&
-				r.at >= qs.absences.leave[g] {
+			there, g := qs.absences.present(a.Buffer, r.at)
+			if there && g >= 0 && qs.absences.how[g] == swap && r.at >= qs.absences.leave[g] {
 				t = max(t, qs.prefetched[g])
 			}
 		}

@@ -336,8 +336,8 @@ func (w *moves) undo() {
 	}
 }
 
-// improve changes choices a few at a time and keeps what is no worse; at first also what is slower by up to so
-// much.
+// improve changes choices a few at a time and keeps what is no worse; at first also what is slower by up to
+// so much.
 func (v *view) improve(best *candidate, until int64, first float64) {
 	s := v.s
 	w, ok := v.moves()
@@ -383,8 +383,8 @@ func (v *view) improve(best *candidate, until int64, first float64) {
 	}
 }
 
-// energy is the time of a candidate, and for what passes its limits some times of what copying that out and in
-// would take, the more the less is left of the search.
+// energy is the time of a candidate, and for what passes its limits some times of what copying that out and
+// in would take, the more the less is left of the search.
 func (v *view) energy(x *candidate, left float64) float64 {
 	return float64(x.time) + float64(x.over)*v.f.perByte*(24-20*left)
 }

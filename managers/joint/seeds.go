@@ -23,11 +23,12 @@ import (
 // recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
 // asked: others plan what it cannot carry out.
 //
-// Complexity: what the others take. Where planning takes seconds they are asked one by one, the quickest first,
-// until the plan is near the bound; that can leave a plan of theirs unseen that is faster by less. With tens of
-// thousands of buffers all of them take a minute and more, and only those that combine swapping and
-// recomputation are asked. Rejected: asking at the rungs of the ladder, which would keep the step time from rising with the budget by construction also where another's plan is the
-// best, but asks ten times and at budgets that are not the caller's, so that others could be better there.
+// Complexity: what the others take. Where planning takes seconds they are asked one by one, the quickest
+// first, until the plan is near the bound; that can leave a plan of theirs unseen that is faster by less.
+// With tens of thousands of buffers all of them take a minute and more, and only those that combine swapping
+// and recomputation are asked. Rejected: asking at the rungs of the ladder, which would keep the step time
+// from rising with the budget by construction also where another's plan is the best, but asks ten times and
+// at budgets that are not the caller's, so that others could be better there.
 
 // Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.
@@ -52,8 +53,8 @@ func (f *finder) askOthers(others []plan.Manager) {
 			break // all others together take a minute and more there
 		}
 		if f.large() { // one by one, for as long as it is worth it
-			for ; len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil; asked = asked[1:] {
-				seed = f.askAll(asked[:1], seed)
+			for len(asked) > 0 && !f.settled(near) && !f.lose(family) && f.ctx.Err() == nil {
+				seed, asked = f.askAll(asked[:1], seed), asked[1:]
 				if count++; count == f.set.quick {
 					near = f.set.farEnough
 				}
@@ -176,8 +177,8 @@ func (f *finder) ask(m plan.Manager) *outcome {
 }
 
 // deepen searches on from the best plans known, another manager's among them, with moves that the ladder does
-// without. Where schedules are so quick that a search has thousands of them, it does so several times, from what
-// the last time came to; at first it takes much worse steps on the way than later.
+// without. Where schedules are so quick that a search has thousands of them, it does so several times, from
+// what the last time came to; at first it takes much worse steps on the way than later.
 func (f *finder) deepen(seed *outcome) {
 	rounds := f.set.deepSlack
 	m := f.views[0].m
@@ -206,8 +207,8 @@ func (f *finder) deepen(seed *outcome) {
 }
 
 // searchOn improves a plan, at first by taking steps that are slower by so much: its absences are read as
-// choices, its positions are ours. Where addresses take the outcome above the budget, it is mended once within
-// less.
+// choices, its positions are ours. Where addresses take the outcome above the budget, it is mended once
+// within less.
 func (v *view) searchOn(pl *plan.Plan, slack float64, k int) {
 	s, limit := v.s, v.f.r.Budget
 	v.rnd = rand.New(rand.NewPCG(v.f.r.Seed+uint64(slack*1e6)+uint64(k), uint64(limit)))

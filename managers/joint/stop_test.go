@@ -74,8 +74,8 @@ func TestPlanningCanBeStoppedAnywhere(t *testing.T) {
 	}
 }
 
-// Planning tells how near its bound the best plan so far is, which gets no worse and ends where the plan is; and
-// telling changes no plan.
+// Planning tells how near its bound the best plan so far is, which gets no worse and ends where the plan is;
+// and telling changes no plan.
 func TestPlanningTellsHowNearItsBoundItIs(t *testing.T) {
 	t.Parallel()
 	p := plantest.Random(5, 50)
