@@ -139,6 +139,10 @@ class Rerun:
             value = it.known(t.untyped_storage()) if type(t) in self.plain else None
             if value is None or value.spoiled or value.groups != groups:
                 return None
+        for t in self._tensors((args, tuple(kwargs.values())), []):
+            value = it.known(t.untyped_storage()) if movable(t, self.plain, self.strided) else None
+            if value is not None and value.spoiled and value.entry is not None:
+                return None  # it stands for other bytes than the op reads
         call, statistics = _Call(), updated(name, args)
         call.func, call.seeded = func, self.infos[func][3] is not None
         call.args = tuple(None if k in statistics else self._held(it, a) for k, a in enumerate(args))
@@ -152,7 +156,8 @@ class Rerun:
                     return x.detach()
             storage = x.untyped_storage()
             value = it.known(storage)
-            if value is None:
+            # what another op has changed since is not what its group makes
+            if value is None or value.spoiled:
                 value = it.value(storage)
             if value.entry is None and value.groups is None and value.base is None:
                 value.base = bytes_of(self.torch, storage, x.dtype)  # what reads it again holds it
