@@ -20,7 +20,7 @@ def test_what_was_changed_since_its_group_made_it_is_read_as_it_is():
 
     def learnt(values, groups):
         net = Net()
-        carrier = Carrier(torch, {"values": values, "groups": groups, "saves": 3})
+        carrier = Carrier(torch, {"device": "cpu", "values": values, "groups": groups, "saves": 3})
         carrier.begin()
         try:
             net(torch.full((4,), 0.1)).sum().backward()
