@@ -16,15 +16,18 @@ func TestThePageCountsWhatIsOff(t *testing.T) {
 		return trial.Row{Manager: manager, Executor: "torch-eager", Target: target, Available: true,
 			Predicted: planned << 20, Footprint: footprint << 20, StepTime: step, Causes: causes}
 	}
+	slower := row("delta", "live", 100, 100, 800_000)
+	slower.Before = 900_000 // beside the million of the description
 	o := options{results: t.TempDir()}
 	for name, c := range map[string]trial.Comparison{
-		"mlp-80": {Results: []trial.Row{
+		"mlp-80": {StepTime: 1_000_000, Results: []trial.Row{
 			row("sqrt", "sim", 0, 101, 1_000_000), row("joint", "sim", 0, 101, 1_000_000),
-			row("home", "sim", 0, 101, 1_000_000),
+			row("home", "sim", 0, 101, 1_000_000), row("delta", "sim", 0, 101, 1_000_000),
 			{Manager: "rotor", Target: "sim", Reason: "it is no chain"},
 			row("sqrt", "live", 100, 102, 1_060_000, "a counter"), // within
 			row("joint", "live", 100, 104, 1_000_000, "a counter"),
 			row("home", "live", 100, 100, 920_000),
+			slower,
 			{Manager: "dtr", Target: "live", Reason: "it was turned off."},
 		}},
 		"mlp-60": {Impossible: "it needs more"},
@@ -43,13 +46,14 @@ func TestThePageCountsWhatIsOff(t *testing.T) {
 	}
 	for _, want := range []string{
 		"`" + rates() + "`",
-		"Of 3 plans carried out, 1 are more than 3 % off in footprint and 1 more than 7 % in step time.",
+		"Of 4 plans carried out, 1 are more than 3 % off in footprint and 2 more than 7 % in step time.",
 		"Not measured at 40 %: mlp.", "Not measured at 80, 60, 40 %: vgg16, ",
 		"Not possible: it needs more.", "No plan: rotor: it is no chain.",
 		"Not carried out: dtr: it was turned off.\n",
 		"| sqrt | 100.0 | 101.0 | 102.0 | +2.0 % | 1.00 | 1.06 | +6.0 % |  |",
 		"| joint | 100.0 | 101.0 | 104.0 | +4.0 % | 1.00 | 1.00 | +0.0 % | a counter |",
 		"| home | 100.0 | 101.0 | 100.0 | +0.0 % | 1.00 | 0.92 | -8.0 % | not found |",
+		"| -20.0 % | a step without a plan is also off from its description |",
 	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.String())
