@@ -75,7 +75,7 @@ func Names() []string {
 }
 
 // Select returns the managers of a list of names separated by commas, in the order of [All]; "all" is all of
-// them, "" the default ones. A name that ends in * selects all that begin so.
+// them, "" the default ones. A name that ends in * selects every name that begins like it.
 func Select(list string) ([]plan.Manager, error) {
 	switch strings.TrimSpace(list) {
 	case "all":

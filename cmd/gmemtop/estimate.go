@@ -149,7 +149,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		e.Budget = cards[0].Memory
 	}
 	if e.Budget == 0 {
-		return usageError{fmt.Errorf("%s has no size of memory: say --budget", e.Hardware.Name)}
+		return usageError{fmt.Errorf("the memory of %s is unknown: give --budget", e.Hardware.Name)}
 	}
 	if err := e.check(); err != nil {
 		return usageError{err}
@@ -257,9 +257,9 @@ func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why err
 func (e *estimateCommand) check() error {
 	switch {
 	case e.steps < 1 || e.steps > 100:
-		return fmt.Errorf("--steps %d is not 1 to 100", e.steps)
+		return fmt.Errorf("--steps %d is not between 1 and 100", e.steps)
 	case e.processes < 0 || e.processes > 1<<16:
-		return fmt.Errorf("--world-size %d is not 1 to 65536", e.processes)
+		return fmt.Errorf("--world-size %d is not between 1 and 65536", e.processes)
 	}
 	return e.sizes.Check(e.Argv, e.maxBatch)
 }

@@ -72,7 +72,7 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := list[2].Files(); err == nil || !strings.Contains(err.Error(),
-		"run-rank2.gmt is there already") {
+		"run-rank2.gmt already exists") {
 		t.Errorf("what is there was not kept: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "run-rank2.gmt")); err != nil {

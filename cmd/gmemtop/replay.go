@@ -63,7 +63,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 		return c.printOnce(ctx)
 	}
 	if slices.Contains(c.paths, "-") && isTerminal(c.in) {
-		return usageError{errors.New("- is standard input, and that is the keyboard: name a file")}
+		return usageError{errors.New("standard input is a terminal: name a file instead of -")}
 	}
 	o := c.screen()
 	o.Title = title(c.paths)

@@ -193,7 +193,7 @@ func (c *runCommand) recordRank(force bool) func(p *job.Process) error {
 		}
 		err = p.Record(o)
 		if errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("not written, since %s is there already: --force overwrites it", path)
+			return fmt.Errorf("not written, since %s already exists: --force overwrites it", path)
 		}
 		return err
 	}

@@ -99,7 +99,7 @@ func FitSequence(points ...Point) (*Model, error) {
 	m := &Model{points: slices.Clone(points), sequence: true}
 	for _, p := range points {
 		if p.Sequence < 1 || p.Sequence > Limit {
-			return nil, fmt.Errorf("fit sequence lengths: sequence length %d is not 1 to %d", p.Sequence, Limit)
+			return nil, fmt.Errorf("fit sequence lengths: sequence length %d is not between 1 and %d", p.Sequence, Limit)
 		}
 	}
 	if err := m.match(); err != nil {
@@ -125,7 +125,7 @@ func (m *Model) match() error {
 			return errors.New("a recording is missing: its problem is nil")
 		}
 		if x.Batch < 1 || x.Batch > Limit {
-			return fmt.Errorf("batch %d is not 1 to %d; say at which batch size the recording was made", x.Batch, Limit)
+			return fmt.Errorf("batch %d is not between 1 and %d; say at which batch size the recording was made", x.Batch, Limit)
 		}
 		if i > 0 {
 			if why := differ(m.points[0].Problem, x.Problem); why != "" {
@@ -235,12 +235,12 @@ func (m *Model) ScaledTo(batch, sequence int) (*plan.Problem, error) {
 	first := m.points[0]
 	switch {
 	case batch < 1 || batch > Limit:
-		return nil, fmt.Errorf("scale %s: batch %d is not 1 to %d", first.Problem.Name, batch, Limit)
+		return nil, fmt.Errorf("scale %s: batch %d is not between 1 and %d", first.Problem.Name, batch, Limit)
 	case !m.sequence && sequence != first.Sequence:
 		return nil, fmt.Errorf("scale %s: its recordings have one sequence length, %d; record others and fit those",
 			first.Problem.Name, first.Sequence)
 	case m.sequence && (sequence < 1 || sequence > Limit):
-		return nil, fmt.Errorf("scale %s: sequence length %d is not 1 to %d", first.Problem.Name, sequence, Limit)
+		return nil, fmt.Errorf("scale %s: sequence length %d is not between 1 and %d", first.Problem.Name, sequence, Limit)
 	}
 	for _, x := range m.points {
 		if x.Batch == batch && (!m.sequence || x.Sequence == sequence) {

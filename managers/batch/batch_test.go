@@ -238,7 +238,7 @@ func TestRecordingsThatDoNotMatchAreRefusedWithWhatToDo(t *testing.T) {
 		{[]batch.Point{a, a, a}, "3 recordings given"},
 		{[]batch.Point{a, a}, "both recordings are of batch 8; record one at another"},
 		{[]batch.Point{{Batch: 8}}, "its problem is nil"},
-		{[]batch.Point{{Problem: a.Problem}}, "batch 0 is not 1 to"},
+		{[]batch.Point{{Problem: a.Problem}}, "batch 0 is not between 1 and"},
 		{[]batch.Point{a, recording(t, "overfeat", 16, 0, networks.Options{})}, "op 14 is drop6 in one and fc6 in another"},
 		{[]batch.Point{a, recording(t, "vgg-16", 16, 0, networks.Options{})}, "op 1 is conv1 in one and conv1_1 in another"},
 		{[]batch.Point{a, recording(t, "alexnet", 16, 0, networks.Options{PersistentGradients: true})}, "touches other buffers"},

@@ -310,8 +310,8 @@ func TestWhatCannotBeMadeIsRefusedWithWhatToDo(t *testing.T) {
 		o     networks.Options
 		say   string
 	}{
-		{vgg, 0, good, networks.Options{}, "batch 0 is not 1 to"},
-		{vgg, 1 << 30, good, networks.Options{}, "is not 1 to"},
+		{vgg, 0, good, networks.Options{}, "batch 0 is not between 1 and"},
+		{vgg, 1 << 30, good, networks.Options{}, "is not between 1 and"},
 		{vgg, 8, link, networks.Options{}, "take a device preset"},
 		{vgg, 8, good, networks.Options{Sequence: 128}, "leave Sequence 0"},
 		{gpt, 8, good, networks.Options{Sequence: -1}, "sequence length -1"},

@@ -151,7 +151,7 @@ func (l *looked) plan(ctx context.Context, pid int, share float64, costs string)
 	case !r.Available:
 		l.Unplanned = r.Reason
 	case r.Executor != plan.TorchEager && len(r.Plan.Absences) > 0:
-		l.Unplanned = "eager PyTorch can run nothing of the plan"
+		l.Unplanned = "eager PyTorch cannot carry out any of the plan"
 	case live.Gains(problem, r.Plan) != nil:
 		l.Unplanned = live.Gains(problem, r.Plan).Error()
 	default:

@@ -127,10 +127,10 @@ func TestSizesMatchPlaceholders(t *testing.T) {
 		{"train {sequence}", nil, nil, false, "the command has a place for {sequence}"},
 		{"train", []int{8, 16}, nil, false, "several sizes of --batch"},
 		{"train", nil, []int{8}, false, "--sequence needs its place"},
-		{"train {batch}", []int{0}, nil, false, "a size of --batch or --sequence is not 1 to"},
-		{"train {sequence}", nil, []int{-1}, false, "a size of --batch or --sequence is not 1 to"},
+		{"train {batch}", []int{0}, nil, false, "a size of --batch or --sequence is not between 1 and"},
+		{"train {sequence}", nil, []int{-1}, false, "a size of --batch or --sequence is not between 1 and"},
 		{"train", nil, nil, true, "--max-batch needs --batch"},
-		{"train {batch} {sequence}", []int{1}, []int{2, 3}, true, "--max-batch is looked for at one"},
+		{"train {batch} {sequence}", []int{1}, []int{2, 3}, true, "--max-batch takes one"},
 	} {
 		s := Sizes{c.batches, c.sequences}
 		argv := strings.Fields(c.command)

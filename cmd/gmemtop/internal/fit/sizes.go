@@ -51,7 +51,7 @@ func (s *Sizes) Check(argv []string, maxBatch bool) error {
 	switch {
 	case slices.ContainsFunc(slices.Concat(s.Batches, s.Sequences),
 		func(n int) bool { return n < 1 || n > batch.Limit }):
-		return fmt.Errorf("a size of --batch or --sequence is not 1 to %d", batch.Limit)
+		return fmt.Errorf("a size of --batch or --sequence is not between 1 and %d", batch.Limit)
 	case strings.Contains(command, batchPlace) && len(s.Batches) == 0:
 		return errors.New("the command has a place for {batch}: say which, --batch 8 or --batch 8,16")
 	case strings.Contains(command, sequencePlace) && len(s.Sequences) == 0:
@@ -65,7 +65,7 @@ func (s *Sizes) Check(argv []string, maxBatch bool) error {
 		return errors.New("--max-batch needs --batch: the size that the script has, or one for {batch} in " +
 			"the command")
 	case maxBatch && len(s.Sequences) > 1:
-		return errors.New("--max-batch is looked for at one --sequence")
+		return errors.New("--max-batch takes one --sequence")
 	}
 	return nil
 }

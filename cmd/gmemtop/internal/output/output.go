@@ -122,7 +122,7 @@ func (f *Files) MayWrite(path string) error {
 	case info.IsDir():
 		return fmt.Errorf("-o %s %w: name a file in it", path, ErrFolder)
 	case !f.Force && info.Mode().IsRegular():
-		return fmt.Errorf("%s is there already: overwrite it with -f or name another file", path)
+		return fmt.Errorf("%s already exists: overwrite it with -f or name another file", path)
 	}
 	return nil
 }
