@@ -53,7 +53,8 @@ func TestNoLeverSavesMoreThanExistsOnEverySnapshot(t *testing.T) {
 				worth /= 2
 			}
 			if l.Saves > limit || l.Saves == 0 || worth > last || l.Text == "" {
-				t.Errorf("lever %s saves %d after one worth %d, limit %d: %q", l.Name, l.Saves, last, limit, l.Text)
+				t.Errorf("lever %s saves %d after one worth %d, limit %d: %q",
+					l.Name, l.Saves, last, limit, l.Text)
 			}
 			last = worth
 		}

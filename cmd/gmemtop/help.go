@@ -71,7 +71,7 @@ func hardwareTopic() string {
 // managersTopic lists the managers, each with what it does and where its method comes from.
 func managersTopic() string {
 	var b strings.Builder
-	b.WriteString("--managers takes names separated by commas, with * for every name that begins like this, or all.\n")
+	b.WriteString("--managers takes names separated by commas, beginnings with *, or all.\n")
 	family := ""
 	for _, m := range managers.All() {
 		i := m.Info()

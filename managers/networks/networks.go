@@ -162,7 +162,8 @@ func (n Network) run(batch int, hw plan.Hardware, o Options) (*tape, error) {
 	case n.Sequence == 0 && o.Sequence != 0:
 		return nil, fmt.Errorf("make %s: it takes images, which have no sequence length; leave Sequence 0", n.Name)
 	case o.Sequence < 0 || o.Sequence > maxSequence:
-		return nil, fmt.Errorf("make %s: sequence length %d is not between 1 and %d", n.Name, o.Sequence, maxSequence)
+		return nil, fmt.Errorf("make %s: sequence length %d is not between 1 and %d",
+			n.Name, o.Sequence, maxSequence)
 	case o.Optimizer > Adam:
 		return nil, fmt.Errorf("make %s: unknown optimizer %d", n.Name, o.Optimizer)
 	}

@@ -250,8 +250,8 @@ func TestACancelledSearchReturnsItsBestAndTheContextsError(t *testing.T) {
 	}
 }
 
-// An error says that the context ended too early, and nothing else: neither that the work ran out, nor that the
-// context ended when there was nothing left to find.
+// An error says that the context ended too early, and nothing else: neither that the work ran out, nor that
+// the context ended when there was nothing left to find.
 func TestOnlyAnEndTooEarlyIsAnError(t *testing.T) {
 	res, err := Exact(t.Context(), largerProblem(600, 200, 3), Options{Work: 1})
 	if err != nil || res.Status != Feasible || res.Top <= res.LowerBound {

@@ -395,7 +395,9 @@ func (e *eager) keep(r *region, why string) {
 func (e *eager) decisions(reruns []plan.Rerun) plan.Decisions {
 	out := plan.Decisions{Absences: slices.Clone(e.swaps)}
 	// Copies back queue up, so that what is needed first has to come first.
-	slices.SortStableFunc(out.Absences, func(x, y plan.Absence) int { return cmp.Compare(x.Before, y.Before) })
+	slices.SortStableFunc(out.Absences, func(x, y plan.Absence) int {
+		return cmp.Compare(x.Before, y.Before)
+	})
 	ops := 0
 	for i := range e.all {
 		slices.Sort(e.all[i].drops)

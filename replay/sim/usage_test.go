@@ -22,7 +22,8 @@ func TestUsageIsTheMemoryOfEachMoment(t *testing.T) {
 	b.P.Hardware.LaunchGap = 0
 	weight := b.Persistent("weight", 1<<20, timeline.Parameter)
 	x, y := b.Buffer("x", 4<<10, timeline.Activation), b.Buffer("y", 2<<10, timeline.Activation)
-	idle, beside := b.Buffer("idle", 1<<10, timeline.Activation), b.Buffer("beside", 8<<10, timeline.Activation)
+	idle := b.Buffer("idle", 1<<10, timeline.Activation)
+	beside := b.Buffer("beside", 8<<10, timeline.Activation)
 	ids := func(all ...plan.BufferID) []plan.BufferID { return all }
 	b.Op("make x", traces.PhaseForward, 100, nil, ids(x))
 	other := b.Op("beside", traces.PhaseForward, 50, nil, ids(beside))

@@ -39,8 +39,10 @@ var machine = struct {
 // rates are the machine in the words of the stand-in's clock.
 func rates() string {
 	m := &machine
-	return fmt.Sprintf("launch=%d,event=%d,kernel=%d,copy=%d,driver=%d,together=%g,arithmetic=%g,bandwidth=%g,"+
-		"out=%g,in=%g", m.launch, m.event, m.kernel, m.copies, m.driver, m.together, m.arithmetic, m.bandwidth,
+	return fmt.Sprintf("launch=%d,event=%d,kernel=%d,copy=%d,driver=%d,"+
+		"together=%g,arithmetic=%g,bandwidth=%g,"+
+		"out=%g,in=%g", m.launch, m.event, m.kernel, m.copies, m.driver,
+		m.together, m.arithmetic, m.bandwidth,
 		m.out, m.in)
 }
 
@@ -180,7 +182,8 @@ func (o *options) compare(ctx context.Context, lib *standin.Library, dir, gmemto
 		return err
 	}
 	text, err := trial.Compare(ctx, gmemtop, t, "--budget", budget+"%", "--iterations", "3",
-		"--results", "any", "--hardware", o.hardware(), "--limit", o.planning.String(), "--managers", o.managers)
+		"--results", "any", "--hardware", o.hardware(), "--limit", o.planning.String(),
+		"--managers", o.managers)
 	if err != nil {
 		return err
 	}

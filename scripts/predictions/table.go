@@ -133,7 +133,9 @@ func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footp
 	} else {
 		fmt.Fprint(w, "No plan was carried out.\n")
 	}
-	writeReasons(w, c, "Not carried out", func(r *trial.Row) bool { return r.Target == "live" && !r.Available })
+	writeReasons(w, c, "Not carried out", func(r *trial.Row) bool {
+		return r.Target == "live" && !r.Available
+	})
 	writeReasons(w, c, "No plan", func(r *trial.Row) bool { return r.Target == "sim" && !r.Available })
 	return rows, footprints, times
 }
@@ -153,7 +155,8 @@ func writeReasons(w io.Writer, c *trial.Comparison, what string, meant func(*tri
 		by[r.Reason] = append(by[r.Reason], r.Manager)
 	}
 	for _, reason := range reasons {
-		fmt.Fprintf(w, "\n%s: %s: %s.\n", what, strings.Join(by[reason], ", "), strings.TrimSuffix(reason, "."))
+		names := strings.Join(by[reason], ", ")
+		fmt.Fprintf(w, "\n%s: %s: %s.\n", what, names, strings.TrimSuffix(reason, "."))
 	}
 }
 

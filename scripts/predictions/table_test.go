@@ -69,7 +69,8 @@ func TestTheSimulatorIsToldTheMachinesLink(t *testing.T) {
 		got  float64
 	}{
 		{"out=52", h.D2H.BytesPerSecond / 1e9}, {"in=53", h.H2D.BytesPerSecond / 1e9},
-		{"together=0.85", h.Together}, {"copy=9000", float64(h.D2H.Latency)}, {"copy=9000", float64(h.H2D.Latency)},
+		{"together=0.85", h.Together},
+		{"copy=9000", float64(h.D2H.Latency)}, {"copy=9000", float64(h.H2D.Latency)},
 		{"launch=6000", float64(h.LaunchGap)}, {"driver=100000", float64(h.MallocTime)},
 	} {
 		name, value, _ := strings.Cut(c.rate, "=")

@@ -129,8 +129,8 @@ func (b *bench) opening(p *page) {
 		"implicit GEMM only, so that a table shows tensors rather than workspaces.")
 	p.item("Managers search with their default amount of work, which is counted rather than timed, and " +
 		"with seed 1. Except for the one column that says so, the page contains no wall-clock times.")
-	p.item("How close the simulator comes to plans that PyTorch carries out, in virtual time on a stand-in GPU, is " +
-		"in [predictions.md](predictions.md).")
+	p.item("How close the simulator comes to plans that PyTorch carries out, in virtual time on a stand-in " +
+		"GPU, is in [predictions.md](predictions.md).")
 }
 
 // closing lists what failed while the page was made.

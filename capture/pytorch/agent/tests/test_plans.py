@@ -80,13 +80,13 @@ def test_whether_a_call_draws(chance, args, kwargs, drawn):
     assert draws(chance, args, kwargs) is drawn
 
 
-class Tensor:
+class Several:
     def __bool__(self):
         raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
 
 
 def test_only_of_a_normalisation_in_training_statistics_are_updated():
-    t, name = Tensor(), "aten::native_batch_norm"
+    t, name = Several(), "aten::native_batch_norm"
     assert updated(name, (t, t, t, t, t, True, 0.1)) == (3, 4)
     assert updated(name, (t, t, t, t, t, False, 0.1)) == ()
     assert updated("aten::mkldnn_rnn_layer", (t, t, t, t, t, t, t)) == ()

@@ -15,8 +15,8 @@ func TestAnAnswerIsCutAtTheEndOfALine(t *testing.T) {
 	}
 	got := bounded(strings.Repeat(line, 1000))
 	head, cut, ok := strings.Cut(got, "(cut here")
-	if !ok || !strings.HasSuffix(cut, "\n") || len(got) > mostBytes+100 || strings.Trim(head, line) != "" ||
-		len(head)%len(line) != 0 {
+	if !ok || !strings.HasSuffix(cut, "\n") || len(got) > mostBytes+100 ||
+		strings.ReplaceAll(head, line, "") != "" {
 		t.Errorf("%d bytes, ending %q", len(got), got[max(len(got)-120, 0):])
 	}
 	got = bounded(strings.Repeat("ö", mostBytes))
