@@ -109,8 +109,8 @@ func TestAPlanBecomesATableInPython(t *testing.T) {
 				"keeps 67 % and swaps 33 % of what is not persistent at the peak.", `
     "version": 1, "device": "cpu", "slab": 2097152,
     "values": [
-        {"save":0,"bytes":1048576,"how":"swap","slot":0,"release":1,"fetch":1,"group":0},
-        {"save":1,"bytes":1048576,"how":"swap","slot":1048576,"release":2,"fetch":0,"group":0},
+        {"save":1,"bytes":1048576,"how":"swap","slot":0,"release":2,"fetch":0,"group":0},
+        {"save":0,"bytes":1048576,"how":"swap","slot":1048576,"release":1,"fetch":1,"group":0},
     ],
     "groups": [
     ],
