@@ -26,6 +26,7 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	var budget int64
 	var plans []*plan.Plan
 	makes := func(ctx context.Context, p *plan.Problem) (*plan.Plan, int64, error) {
+		defer l.hold.still()() // the larger steps must not be over before there is a plan
 		ms, err := managers.Select("joint")
 		if err != nil {
 			return nil, 0, err
@@ -40,8 +41,10 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 		plans = append(plans, pl)
 		return pl, 0, err
 	}
-	target := live.NewTarget(l.Member, live.Options{Warm: 1, Steps: 3, Again: makes})
+	target := live.NewTarget(describedHeld{l}, live.Options{Warm: 1, Steps: 3, Again: makes})
+	goOn := l.hold.still() // nor before the steps were described
 	p, err := target.Problem(ctx, anyHardware)
+	goOn()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +64,7 @@ func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 		}
 	})
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v, after %+v", err, last)
 	}
 	if last.Larger == 0 || last.Refused != "" || len(plans) < 2 {
 		t.Fatalf("%d plans were made, and the news is %+v", len(plans), last)

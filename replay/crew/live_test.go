@@ -151,16 +151,32 @@ func alone(t *testing.T, script string, scenarios ...string) map[string]string {
 	return learnt
 }
 
-// describedHeld is a training that is paused unless somebody waits for its description, so that work on a
+// describedHeld is a training that is paused unless somebody waits for its steps, so that work on a
 // description costs the training no steps, however busy the machine is.
 type describedHeld struct{ *liveTraining }
 
 func (d describedHeld) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
-	if d.hold != nil {
-		d.hold.off()
-		defer d.hold.on()
-	}
+	defer d.running()()
 	return d.liveTraining.Describe(ctx, number)
+}
+
+func (d describedHeld) Carry(ctx context.Context, number int64, plan []byte) error {
+	defer d.running()()
+	return d.liveTraining.Carry(ctx, number, plan)
+}
+
+func (d describedHeld) Steps(ctx context.Context, number int64, n int) ([]live.Step, error) {
+	defer d.running()()
+	return d.liveTraining.Steps(ctx, number, n)
+}
+
+// running lets the training go on until the returned function is called.
+func (d describedHeld) running() (pause func()) {
+	if d.hold == nil {
+		return func() {}
+	}
+	d.hold.off()
+	return d.hold.on
 }
 
 // problem describes the training until it has two ordinary steps: two with the same number of ops.
