@@ -85,7 +85,7 @@ def check_binary(target: str, program: bytes) -> None:
     if system == "linux":
         number = int.from_bytes(program[18:20], "little")
         if program[:5] != b"\x7fELF\x02" or number != {"amd64": 62, "arm64": 183}[machine]:
-            raise Unfit("the binary for %s is none of that machine" % target)
+            raise Unfit("the binary for %s was built for another machine" % target)
         start, entry_size, entries = (
             int.from_bytes(program[at : at + n], "little") for at, n in ((32, 8), (54, 2), (56, 2))
         )
@@ -97,7 +97,7 @@ def check_binary(target: str, program: bytes) -> None:
     else:
         number = int.from_bytes(program[4:8], "little")
         if program[:4] != b"\xcf\xfa\xed\xfe" or number != {"amd64": 0x1000007, "arm64": 0x100000C}[machine]:
-            raise Unfit("the binary for %s is none of that machine" % target)
+            raise Unfit("the binary for %s was built for another machine" % target)
 
 
 def write_wheel(

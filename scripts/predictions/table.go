@@ -140,7 +140,7 @@ func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footp
 	return rows, footprints, times
 }
 
-// writeReasons lists managers by what is said of those that are meant.
+// writeReasons lists the managers that meant selects, grouped by the reason given.
 func writeReasons(w io.Writer, c *trial.Comparison, what string, meant func(*trial.Row) bool) {
 	var reasons []string
 	by := map[string][]string{}

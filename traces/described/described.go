@@ -13,7 +13,7 @@
 //	{"k":"free","id":7,"t":2000}                                                      a storage is freed
 //
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), with "says" beside it if
-// that is a sentence of which there is a code (see [Options]); and "addr", an address that stays the same from
+// its sentence has a code (see [Options]); and "addr", an address that stays the same from
 // one recording of a process to the next; without it the reader makes addresses up.
 // Readers skip unknown keys.
 //

@@ -67,11 +67,11 @@ def test_version_is_refused(described: str) -> None:
     ("target", "program", "why"),
     [
         ("linux-amd64", elf(62, 1, 3), "not static"),
-        ("linux-amd64", elf(183, 1), "none of that machine"),
-        ("linux-arm64", elf(62, 1), "none of that machine"),
-        ("linux-amd64", b"", "none of that machine"),
-        ("darwin-arm64", macho(0x1000007), "none of that machine"),
-        ("darwin-amd64", elf(62, 1), "none of that machine"),
+        ("linux-amd64", elf(183, 1), "built for another machine"),
+        ("linux-arm64", elf(62, 1), "built for another machine"),
+        ("linux-amd64", b"", "built for another machine"),
+        ("darwin-arm64", macho(0x1000007), "built for another machine"),
+        ("darwin-amd64", elf(62, 1), "built for another machine"),
     ],
 )
 def test_a_tag_must_be_true(target: str, program: bytes, why: str) -> None:
