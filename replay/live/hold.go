@@ -184,7 +184,8 @@ func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added
 			}
 			// A step that is larger than planned for is no evidence: it holds more without the plan, too.
 			_, larger := t.member.Larger(on.number)
-			if err := gains(n.PeakBefore, n.Peak); err != nil && larger == 0 && !n.Pooled && !t.opt.NeverWithout {
+			comparable := larger == 0 && !n.Pooled && !t.opt.NeverWithout
+			if err := gains(n.PeakBefore, n.Peak); err != nil && comparable {
 				return err
 			}
 			t.opt.Seat.Leave() // from here on nothing of this rank is compared with what it was before

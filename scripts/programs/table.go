@@ -27,7 +27,8 @@ steps the weights after each step were compared, by a checksum of all their bits
 what it adds to the processor time of a step, which other programs on the machine change less than its
 duration. In brackets is what was predicted. smartpool chooses addresses: its figures are what it takes from
 the driver, instead of what PyTorch's caching allocator would. A footprint that is more than 3 % off its
-prediction is marked (!). Three steps were timed with each plan, and three before and after it, on
+prediction is marked (!); where batches vary in shape the prediction is that of the largest step, and only a
+step that holds more is marked. Three steps were timed with each plan, and three before and after it, on
 a busy machine. Predicted times come from scripts/programs/thread.json, which was measured in part, and in
 another training: they are rough.
 `
