@@ -73,8 +73,8 @@ type Request struct {
 	Evaluator Evaluator
 	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
 	Progress func(done, total int64)
-	// Near, where not nil, is told by which part of the proven bound the best plan so far is slower than
-	// that, by managers that have one; from the goroutine of Progress.
+	// Near, if not nil, receives how much slower than the proven bound the best plan so far is, as a share
+	// of the bound. Only managers that prove a bound call it, from the goroutine that calls Progress.
 	Near func(gap float64)
 }
 

@@ -98,7 +98,7 @@ func optimizers(p *Problem, b BufferID) bool {
 	})
 }
 
-// growth says what becomes of tensors of a size.
+// growth is how tensors of one size grow.
 type growth struct {
 	sizes []int64 // known, ascending
 	of    map[int64]int64
@@ -123,7 +123,7 @@ func growthOf(p *Problem, known map[BufferID]int64) growth {
 // mostTimes is how many times another's size a tensor's may be and still grow with that.
 const mostTimes = 16
 
-// size returns what becomes of a tensor of some bytes.
+// size returns how large a tensor of some bytes becomes.
 func (g *growth) size(bytes int64) int64 {
 	if to, ok := g.of[bytes]; ok {
 		return to

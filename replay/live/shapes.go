@@ -8,11 +8,11 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// Batches of many shapes: a budget has to hold for the largest step, and two described steps are seldom that
-// one. What a step saves is told by the hooks at no cost, whatever its shape. So some more steps are watched
-// behind the descriptions, and the problem is that of the largest sizes that any of them saved. A plan goes
-// on to be carried out where a step is larger still, since which tensor leaves, and when, depends on no size;
-// the process then tells the new sizes, and the plan is made again for them.
+// Batches of many shapes. A budget has to hold for the largest step, and the two steps that are described are
+// seldom the largest. Hooks can report what any step saves at no cost, so after the descriptions some more
+// steps are watched, and the plan is made for the largest sizes seen. It stays on in a step that is larger
+// still, since which tensor leaves, and when, does not depend on sizes; the process then reports the new
+// sizes, and the plan is made again for them.
 //
 // Rejected: describing steps until one is as large as the largest that was watched (of lengths that are drawn
 // at random it comes once in as many steps); a smaller budget for unknown larger steps (nobody knows by how

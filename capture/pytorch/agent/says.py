@@ -35,7 +35,7 @@ class Refused(Exception):
 
 
 def why_of(error: BaseException) -> str:
-    """What people are told of an error: the sentence of one of ours, else its type and its own words."""
+    """Describe an error to people: the sentence of one of ours, else its type and message."""
     return error.why if isinstance(error, Refused) else "%s: %s" % (type(error).__name__, error)
 
 

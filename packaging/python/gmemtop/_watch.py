@@ -139,13 +139,7 @@ class Watch:
         if recorder is None or os.getpid() != self._owner:
             return
         atexit.unregister(self.stop)
-        try:
-            if recorder.poll() is None:
-                recorder.send_signal(signal.SIGINT)
-            recorder.wait(COMPLETE)
-        except subprocess.TimeoutExpired:
-            recorder.kill()
-            recorder.wait()
+        if not _ended(recorder, COMPLETE):
             warn(
                 "the recorder did not end within %.0f seconds; %s holds what it had written"
                 % (COMPLETE, self.path)
@@ -161,13 +155,7 @@ class Watch:
         if recorder is None:
             return
         atexit.unregister(self.stop)
-        try:
-            if recorder.poll() is None:
-                recorder.send_signal(signal.SIGINT)
-            recorder.wait(HOOKS)
-        except subprocess.TimeoutExpired:
-            recorder.kill()
-            recorder.wait()
+        _ended(recorder, HOOKS)
 
     def _said(self) -> str:
         """The recorder's last message, without its name."""
@@ -218,6 +206,19 @@ def watch(
         warn("nothing is recorded: %s" % e)
         out._give_up()
     return out
+
+
+def _ended(recorder: subprocess.Popen[bytes], patience: float) -> bool:
+    """Interrupt a recorder; if it does not end within patience seconds, kill it and return False."""
+    try:
+        if recorder.poll() is None:
+            recorder.send_signal(signal.SIGINT)
+        recorder.wait(patience)
+    except subprocess.TimeoutExpired:
+        recorder.kill()
+        recorder.wait()
+        return False
+    return True
 
 
 def _path(output: str | os.PathLike[str] | None) -> Path:
