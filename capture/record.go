@@ -1,7 +1,6 @@
 package capture
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -157,9 +156,11 @@ func (r *Recorder) source() traces.Source {
 
 func (r *Recorder) process() traces.Process {
 	t := &r.target
-	return traces.Process{
-		Host: t.Host, PID: cmp.Or(int64(t.PID), -1), Rank: int(t.Rank.Or(-1)), WorldSize: int(t.WorldSize.Or(-1)),
+	p := traces.Process{Host: t.Host, Rank: t.Rank, WorldSize: t.WorldSize}
+	if t.PID != 0 {
+		p.PID = maybe.Known(int64(t.PID))
 	}
+	return p
 }
 
 // Files returns the files of the recording, oldest first, without those that were removed.

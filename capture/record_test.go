@@ -80,7 +80,7 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	if got != want {
 		t.Errorf("recorded\n%sjoined\n%s", got, want)
 	}
-	if tr.Process.PID != 7 || tr.Process.Rank != 1 || len(tr.Marks) != 2 {
+	if tr.Process.PID != maybe.Known(7) || tr.Process.Rank != maybe.Known(1) || len(tr.Marks) != 2 {
 		t.Errorf("%+v, %d marks", tr.Process, len(tr.Marks))
 	}
 	found := false
@@ -100,15 +100,15 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	}
 }
 
-func TestARecordingSaysMinusOneForWhatIsUnknownOfAProcess(t *testing.T) {
+func TestARecordingKeepsWhatIsUnknownOfAProcess(t *testing.T) {
 	for _, c := range []struct {
 		begin []capture.Target
 		want  traces.Process
 	}{
-		{nil, traces.Process{PID: -1, Rank: -1, WorldSize: -1}},
-		{[]capture.Target{{PID: 7}}, traces.Process{PID: 7, Rank: -1, WorldSize: -1}},
+		{nil, traces.Process{}},
+		{[]capture.Target{{PID: 7}}, traces.Process{PID: maybe.Known(7)}},
 		{[]capture.Target{{PID: 7, Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
-			traces.Process{PID: 7, WorldSize: 2}},
+			traces.Process{PID: maybe.Known(7), Rank: maybe.Known(0), WorldSize: maybe.Known(2)}},
 	} {
 		path := filepath.Join(t.TempDir(), "run.gmt")
 		r, err := capture.NewRecorder(capture.RecordOptions{Path: path})

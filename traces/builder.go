@@ -47,7 +47,6 @@ func NewBuilder() *Builder {
 	b.T.Streams = []uint64{0}
 	b.T.Details = []Detail{{ForwardStack: NoStack}}
 	b.T.Stacks.Offsets = []int32{0}
-	b.T.Process = Process{PID: -1, Rank: -1, WorldSize: -1}
 	b.T.Clock = Clock{HasTime: true, Resolution: 1}
 	return b
 }

@@ -1,5 +1,7 @@
 package traces
 
+import "github.com/gmemtop/gmemtop/traces/maybe"
+
 // Trace is the recording of one process: see the package comment. It is frozen: readers share it without
 // locks.
 type Trace struct {
@@ -48,11 +50,10 @@ type Source struct {
 	SyntheticAddresses bool
 }
 
-// Process is the recorded process; -1 stands for an unknown number.
+// Process is the recorded process. Host is "" if unknown.
 type Process struct {
-	Host            string
-	PID             int64
-	Rank, WorldSize int
+	Host                 string
+	PID, Rank, WorldSize maybe.Int
 }
 
 // Clock relates event times to the world. With HasTime false the source has no clock and an event's time is

@@ -7,6 +7,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // maker writes a small training run event by event.
@@ -21,7 +22,8 @@ type maker struct {
 func newMaker() *maker {
 	b := traces.NewBuilder()
 	b.T.Source = traces.Source{Format: "gmt", Path: "runs/train.gmt", Bytes: 4096}
-	b.T.Process = traces.Process{Host: "node", PID: 7, Rank: 0, WorldSize: 1}
+	b.T.Process = traces.Process{Host: "node", PID: maybe.Known(7), Rank: maybe.Known(0),
+		WorldSize: maybe.Known(1)}
 	m := &maker{b: b, dev: b.Device(traces.DeviceGPU, 0), next: 0x7f0000000000, live: map[uint64]int64{}}
 	b.T.Devices[m.dev].Name, b.T.Devices[m.dev].TotalBytes = "H100", 80<<30
 	return m

@@ -171,7 +171,7 @@ func source(f *follow, s *leaf.State) []string {
 		if p := s.Timeline.Trace.Source.Path; p != "" {
 			parts = append(parts, leaf.Base(p))
 		}
-		if r := s.Timeline.Trace.Process.Rank; r >= 0 {
+		if r, known := s.Timeline.Trace.Process.Rank.Value(); known {
 			parts = append(parts, fmt.Sprintf("rank %d", r))
 		}
 	case s.Run != nil:

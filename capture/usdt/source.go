@@ -204,7 +204,7 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 	sink.Notice(capture.Notice{Key: noticeIntervals, Text: "a row is " + lasting(s.o.Window) + " of the process, not a training step: probes see none"})
 	w := newWindower(now-clock, watches(sites, blockAlloc))
 	w.driverToo = watches(sites, driverAlloc)
-	w.process = traces.Process{Host: target.Host, PID: int64(target.PID), Rank: -1, WorldSize: -1}
+	w.process = traces.Process{Host: target.Host, PID: maybe.Known(int64(target.PID))}
 	w.settings = settings(sites)
 	w.resolve = t.resolver()
 	var lost [lossKinds]int64

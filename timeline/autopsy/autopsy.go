@@ -166,7 +166,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	for _, l := range a.Levers {
 		switch {
 		case l.Saves <= 0:
-		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize < 2:
+		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
 			most = " On one GPU most would be saved by " // the table begins with what takes more of them
 		default:
 			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves > l.Saves }

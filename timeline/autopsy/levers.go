@@ -66,7 +66,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 			return nil, err
 		}
 	}
-	single := a.OOM && d.Timeline().Trace.Process.WorldSize < 2
+	single := a.OOM && d.Timeline().Trace.Process.WorldSize.Or(1) < 2
 	rank := func(l *Lever) int { // on one GPU more devices come last of those with a known saving
 		switch {
 		case l.Saves <= 0:

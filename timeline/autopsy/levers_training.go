@@ -322,7 +322,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 // shard returns the cuts of one category when it is divided over the ranks, and says over how many: the run's
 // own number, else two.
 func (c *leverCase) shard(cat timeline.Category) ([]Change, string) {
-	world := int64(c.d.Timeline().Trace.Process.WorldSize)
+	world := c.d.Timeline().Trace.Process.WorldSize.Or(0)
 	stated := fmt.Sprintf("over the run's %d ranks", world)
 	if world < 2 {
 		world, stated = 2, "over 2 ranks (more save more)"

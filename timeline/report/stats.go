@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Stats is the report of one trace. Every figure is in bytes or nanoseconds; nil if the trace does not show
@@ -27,11 +28,11 @@ type Stats struct {
 
 // Source is the file that a report is about.
 type Source struct {
-	Format string `json:"format"`
-	Path   string `json:"path"`
-	Bytes  int64  `json:"bytes"`
-	Tool   string `json:"tool,omitempty"`
-	Rank   *int   `json:"rank"`
+	Format string    `json:"format"`
+	Path   string    `json:"path"`
+	Bytes  int64     `json:"bytes"`
+	Tool   string    `json:"tool,omitempty"`
+	Rank   maybe.Int `json:"rank"`
 }
 
 // Loss is something that the trace lacks, counted.
@@ -228,12 +229,8 @@ func NewStats(ctx context.Context, t *timeline.Timeline, o Options) (*Stats, err
 }
 
 func newSource(tr *traces.Trace) Source {
-	src := Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes, Tool: tr.Source.Tool}
-	if tr.Process.Rank >= 0 {
-		rank := tr.Process.Rank
-		src.Rank = &rank
-	}
-	return src
+	return Source{Format: tr.Source.Format, Path: tr.Source.Path, Bytes: tr.Source.Bytes, Tool: tr.Source.Tool,
+		Rank: tr.Process.Rank}
 }
 
 // newLosses returns the losses that the reader found, then those found when matching allocations with frees.

@@ -37,8 +37,8 @@ func (s *Stats) facts(o Options) []string {
 	if s.Source.Tool != "" {
 		f = append(f, s.Source.Tool)
 	}
-	if s.Source.Rank != nil {
-		f = append(f, fmt.Sprintf("rank %d", *s.Source.Rank))
+	if s.Source.Rank.IsKnown() {
+		f = append(f, "rank "+s.Source.Rank.String())
 	}
 	f = append(f, s.Kind)
 	if s.Complete {

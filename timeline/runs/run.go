@@ -37,7 +37,7 @@ const (
 // recording's own clock. It returns the context's error when cancelled.
 func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, columns int) (RankSummary, error) {
 	p := &t.Trace.Process
-	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
+	r := RankSummary{Rank: int(p.Rank.Or(-1)), Path: t.Trace.Source.Path, Host: p.Host}
 	d := t.Main()
 	if d == nil {
 		return r, nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // script is the tiny text form in which tests write traces, one statement a line, # begins a comment:
@@ -140,7 +141,8 @@ func (s *script) statement(f []string) error {
 	case "at":
 		s.now = size(f[1])
 	case "rank":
-		s.b.T.Process.Rank, s.b.T.Process.WorldSize = int(size(f[1])), int(size(f[2]))
+		s.b.T.Process.Rank = maybe.NonNegative(size(f[1]))
+		s.b.T.Process.WorldSize = maybe.NonNegative(size(f[2]))
 	case "setting":
 		s.b.T.Settings = append(s.b.T.Settings, traces.Setting{Key: f[1], Value: strings.Join(f[2:], " ")})
 	case "stack":

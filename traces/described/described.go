@@ -46,6 +46,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 const (
@@ -68,8 +69,8 @@ type head struct {
 	Version   int        `json:"version"`
 	Torch     string     `json:"torch"`
 	PID       int64      `json:"pid"`
-	Rank      int        `json:"rank"`
-	WorldSize int        `json:"world_size"`
+	Rank      int64      `json:"rank"`
+	WorldSize int64      `json:"world_size"`
 	Epoch     int64      `json:"epoch_ns"`
 	Empty     bool       `json:"empty"`
 	Steps     [][2]int64 `json:"steps"`
@@ -216,7 +217,8 @@ func (r *reader) head(line []byte) error {
 	}
 	t.Source.Format, t.Source.Tool = formatName, "torch "+h.Torch
 	t.Source.SyntheticAddresses = true
-	t.Process = traces.Process{PID: h.PID, Rank: h.Rank, WorldSize: h.WorldSize}
+	t.Process = traces.Process{PID: maybe.NonNegative(h.PID), Rank: maybe.NonNegative(h.Rank),
+		WorldSize: maybe.NonNegative(h.WorldSize)}
 	t.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: h.Epoch}
 	for i, s := range h.Steps {
 		if s[1] < s[0] {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // randomTrace returns a trace in which every table and every field is used. The same seed gives the same
@@ -21,7 +22,8 @@ func randomTrace(seed uint64, events int) *traces.Trace {
 	t := &b.T
 	t.Source = traces.Source{Format: "torch_snapshot", Path: "a\xffb=\U0010FE41", Bytes: 1 << 40, Tool: "torch 2.9",
 		SyntheticAddresses: seed%2 == 0}
-	t.Process = traces.Process{Host: "n\xc3(01", PID: 123456789012, Rank: 3, WorldSize: 8}
+	t.Process = traces.Process{Host: "n\xc3(01", PID: maybe.Known(123456789012),
+		Rank: maybe.Known(3), WorldSize: maybe.Known(8)}
 	t.Clock = traces.Clock{Epoch: 1_700_000_000_000_000_000, Resolution: 1000, HasTime: true}
 	stacks := internRandom(r, b)
 	devices := []traces.DeviceID{b.Device(traces.DeviceGPU, 0), b.Device(traces.DeviceHost, 0), b.Device(traces.DeviceGPU, 5)}

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // recording is the JSON of a row of kind 220. Fields are only ever added.
@@ -21,8 +22,8 @@ type recording struct {
 	Process struct {
 		Host      string `json:"host,omitempty"`
 		PID       int64  `json:"pid"`
-		Rank      int    `json:"rank"`
-		WorldSize int    `json:"world_size"`
+		Rank      int64  `json:"rank"`
+		WorldSize int64  `json:"world_size"`
 	} `json:"process"`
 	Clock struct {
 		Epoch      int64 `json:"epoch_ns"`
@@ -37,7 +38,8 @@ func recordingText(s traces.Source, p traces.Process, c traces.Clock) (string, e
 	var r recording
 	r.Source.Format, r.Source.Path, r.Source.Bytes = escape(s.Format), escape(s.Path), s.Bytes
 	r.Source.Tool, r.Source.Synthetic = escape(s.Tool), s.SyntheticAddresses
-	r.Process.Host, r.Process.PID, r.Process.Rank, r.Process.WorldSize = escape(p.Host), p.PID, p.Rank, p.WorldSize
+	r.Process.Host, r.Process.PID = escape(p.Host), p.PID.Or(-1)
+	r.Process.Rank, r.Process.WorldSize = p.Rank.Or(-1), p.WorldSize.Or(-1)
 	r.Clock.Epoch, r.Clock.Resolution, r.Clock.HasTime = c.Epoch, c.Resolution, c.HasTime
 	text, err := json.Marshal(r)
 	return string(text), err
@@ -54,7 +56,8 @@ func parseRecording(text []byte, t *traces.Trace) error {
 		SyntheticAddresses: r.Source.Synthetic,
 	}
 	t.Process = traces.Process{
-		Host: unescape(r.Process.Host), PID: r.Process.PID, Rank: r.Process.Rank, WorldSize: r.Process.WorldSize,
+		Host: unescape(r.Process.Host), PID: maybe.NonNegative(r.Process.PID),
+		Rank: maybe.NonNegative(r.Process.Rank), WorldSize: maybe.NonNegative(r.Process.WorldSize),
 	}
 	t.Clock = traces.Clock{Epoch: r.Clock.Epoch, Resolution: r.Clock.Resolution, HasTime: r.Clock.HasTime}
 	return nil

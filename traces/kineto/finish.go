@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // finish makes the trace. readErr is the error that ended the reading early, nil at a sound end.
@@ -31,7 +32,7 @@ func (p *profile) finish(readErr error) (*traces.Trace, error) {
 	p.addMarks(zero, primary)
 	p.addEvents(w, zero)
 	p.nameDevices()
-	p.b.T.Process.PID = p.pid
+	p.b.T.Process.PID = maybe.NonNegative(p.pid)
 	p.b.T.Clock = traces.Clock{HasTime: true, Resolution: 1000, Epoch: p.epoch(zero)}
 	if p.fractional {
 		p.b.T.Clock.Resolution = 1

@@ -180,7 +180,7 @@ func checkProfile(t *testing.T, tr *traces.Trace) {
 	}
 	got := want
 	got.ops, got.steps, got.allocs, got.gpuAlloc, got.gpuFree = len(tr.Ops), 0, 0, 0, 0
-	got.rank, got.synthetic = tr.Process.Rank, tr.Source.SyntheticAddresses
+	got.rank, got.synthetic = int(tr.Process.Rank.Or(-1)), tr.Source.SyntheticAddresses
 	for _, m := range tr.Marks {
 		if m.Kind == traces.MarkIteration {
 			got.steps++

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // spanKind says what a range of the profile is used for.
@@ -121,12 +122,14 @@ func (p *profile) readMember(key string) error {
 		return nil
 	case "distributedInfo":
 		info := struct {
-			Rank  *int `json:"rank"`
-			World *int `json:"world_size"`
-		}{&p.b.T.Process.Rank, &p.b.T.Process.WorldSize}
+			Rank  int64 `json:"rank"`
+			World int64 `json:"world_size"`
+		}{-1, -1}
 		if json.Unmarshal(raw, &info) != nil {
 			p.b.Lose("distributed_info_unread", traces.Info, 1, "distributedInfo is damaged; the rank is unknown")
 		}
+		p.b.T.Process.Rank, p.b.T.Process.WorldSize = maybe.NonNegative(info.Rank),
+			maybe.NonNegative(info.World)
 		return nil
 	case "baseTimeNanoseconds":
 		p.baseTime, _ = integer(raw)

@@ -198,8 +198,8 @@ var rankPatterns = []*regexp.Regexp{
 }
 
 func rankOf(t *traces.Trace, path string) int {
-	if t.Process.Rank >= 0 {
-		return t.Process.Rank
+	if rank, known := t.Process.Rank.Value(); known {
+		return int(rank)
 	}
 	return rankOfName(path)
 }

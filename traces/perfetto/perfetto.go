@@ -42,10 +42,10 @@ func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	p := &writer{stream: newStream(w), ctx: ctx, t: t, stacks: map[traces.StackID]stack{}}
 	p.zero, p.last = bounds(t)
 	name := "gmemtop: " + t.Source.Format
-	if t.Process.Rank >= 0 {
-		name = fmt.Sprintf("rank %d (%s)", t.Process.Rank, t.Source.Format)
+	if rank, known := t.Process.Rank.Value(); known {
+		name = fmt.Sprintf("rank %d (%s)", rank, t.Source.Format)
 	}
-	p.process = p.newProcess(max(t.Process.PID, 0), name)
+	p.process = p.newProcess(t.Process.PID.Or(0), name)
 	for d := range t.Devices {
 		p.device(traces.DeviceID(d))
 	}

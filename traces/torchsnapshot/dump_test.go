@@ -14,7 +14,7 @@ func dump(t *traces.Trace) string {
 	var b strings.Builder
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	p("format %s, kind %s", t.Source.Format, t.Kind())
-	if t.Process != (traces.Process{PID: -1, Rank: -1, WorldSize: -1}) {
+	if t.Process != (traces.Process{}) {
 		p("process %+v", t.Process)
 	}
 	p("clock epoch %d resolution %d has_time %t", t.Clock.Epoch, t.Clock.Resolution, t.Clock.HasTime)

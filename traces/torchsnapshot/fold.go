@@ -73,7 +73,6 @@ type traceList struct {
 func newFold(offset func() int64) *fold {
 	f := &fold{
 		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{}, losses: map[string]*traces.Loss{},
-		host: traces.Process{PID: -1, Rank: -1, WorldSize: -1},
 	}
 	f.stacks.init()
 	f.frames.init()

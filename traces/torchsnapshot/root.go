@@ -1,6 +1,9 @@
 package torchsnapshot
 
-import "github.com/gmemtop/gmemtop/traces"
+import (
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
 
 // setRoot takes the keys of the top level.
 func (f *fold) setRoot(items []value) error {
@@ -77,11 +80,11 @@ func (f *fold) setOwn(v value) {
 		case key == "host" && x.kind == kText:
 			f.host.Host = f.texts.string(x.text())
 		case key == "pid" && isInt:
-			f.host.PID = n
+			f.host.PID = maybe.NonNegative(n)
 		case key == "rank" && isInt:
-			f.host.Rank = int(n)
+			f.host.Rank = maybe.NonNegative(n)
 		case key == "world_size" && isInt:
-			f.host.WorldSize = int(n)
+			f.host.WorldSize = maybe.NonNegative(n)
 		case key == "no_final_state":
 			f.noState = true
 		case key == "losses" && x.kind == kList:

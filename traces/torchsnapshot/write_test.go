@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // foreign returns a trace such as other sources make: no final state, several kinds of memory, ops, marks
@@ -18,7 +19,8 @@ import (
 func foreign() *traces.Trace {
 	b := traces.NewBuilder()
 	b.T.Source.Format = "kineto"
-	b.T.Process = traces.Process{Host: "node-7", PID: 41, Rank: 3, WorldSize: 8}
+	b.T.Process = traces.Process{Host: "node-7", PID: maybe.Known(41), Rank: maybe.Known(3),
+		WorldSize: maybe.Known(8)}
 	gpu, cpu, host := b.Device(traces.DeviceGPU, 1), b.Device(traces.DeviceCPU, 0), b.Device(traces.DeviceHost, 0)
 	fr := b.Frame(traces.Frame{File: b.String("a.py"), Func: b.String("f"), Line: 3})
 	op := b.Detail(traces.Detail{Op: b.String("aten::mm"), ForwardStack: b.Stack([]traces.FrameID{fr}), HasPool: true, Pool: traces.Pool{First: 1 << 40, Second: -2}})

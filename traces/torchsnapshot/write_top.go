@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // settings writes allocator_settings if the trace has any.
@@ -52,7 +53,7 @@ func (s *snapshotWriter) extra() error {
 func (s *snapshotWriter) own() error {
 	p := s.t.Process
 	losses := slices.DeleteFunc(slices.Clone(s.t.Losses), func(l traces.Loss) bool { return found[l.Name] })
-	if s.t.Final.Known && p == (traces.Process{PID: -1, Rank: -1, WorldSize: -1}) && len(losses) == 0 {
+	if s.t.Final.Known && p == (traces.Process{}) && len(losses) == 0 {
 		return nil
 	}
 	s.key(tGmemtop)
@@ -72,11 +73,11 @@ func (s *snapshotWriter) own() error {
 	}
 	for _, n := range []struct {
 		key string
-		n   int64
-	}{{"pid", p.PID}, {"rank", int64(p.Rank)}, {"world_size", int64(p.WorldSize)}} {
-		if n.n >= 0 {
+		n   maybe.Int
+	}{{"pid", p.PID}, {"rank", p.Rank}, {"world_size", p.WorldSize}} {
+		if v, known := n.n.Value(); known {
 			s.string(n.key)
-			s.int(n.n)
+			s.int(v)
 		}
 	}
 	s.op(opSetItems)

@@ -154,7 +154,7 @@ func sameJob(a, b *timeline.Device) bool {
 		return false
 	}
 	p, q := &a.Timeline().Trace.Process, &b.Timeline().Trace.Process
-	return p.PID != 0 && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
+	return p.PID.IsKnown() && p.PID == q.PID && p.Host == q.Host && p.Rank == q.Rank
 }
 
 // draw says why there is no setup to plan for, or that it is on its way.

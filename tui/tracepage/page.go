@@ -84,10 +84,10 @@ func formatName(f string) string {
 func sentence(s *leaf.State) string {
 	t := s.Timeline.Trace
 	text := formatName(t.Source.Format)
-	if t.Process.Rank >= 0 {
-		text += fmt.Sprintf(" of rank %d", t.Process.Rank)
-		if t.Process.WorldSize > 0 {
-			text += fmt.Sprintf(" of %d", t.Process.WorldSize)
+	if rank, known := t.Process.Rank.Value(); known {
+		text += fmt.Sprintf(" of rank %d", rank)
+		if world := t.Process.WorldSize.Or(0); world > 0 {
+			text += fmt.Sprintf(" of %d", world)
 		}
 	}
 	text += ": " + counted(t.Events.Len(), "event")
@@ -246,13 +246,13 @@ func process(t *traces.Trace) []line {
 	if p.Host != "" {
 		lines = append(lines, line{"host", p.Host, plain})
 	}
-	if p.PID >= 0 {
-		lines = append(lines, line{"pid", strconv.FormatInt(p.PID, 10), plain})
+	if p.PID.IsKnown() {
+		lines = append(lines, line{"pid", p.PID.String(), plain})
 	}
-	if p.Rank >= 0 {
-		text := strconv.Itoa(p.Rank)
-		if p.WorldSize > 0 {
-			text += " of " + strconv.Itoa(p.WorldSize)
+	if p.Rank.IsKnown() {
+		text := p.Rank.String()
+		if p.WorldSize.Or(0) > 0 {
+			text += " of " + p.WorldSize.String()
 		}
 		lines = append(lines, line{"rank", text, plain})
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Training describes a small made-up training for tests. Its figures are fixed, so that goldens are.
@@ -132,7 +133,8 @@ func newRecorder(o Training) *recorder {
 	if o.Path != "" {
 		r.b.T.Source.Path = o.Path
 	}
-	r.b.T.Process = traces.Process{Host: "node1", PID: 4242, Rank: o.Rank, WorldSize: 8}
+	r.b.T.Process = traces.Process{Host: "node1", PID: maybe.Known(4242),
+		Rank: maybe.Known(int64(o.Rank)), WorldSize: maybe.Known(8)}
 	r.b.T.Clock = traces.Clock{Epoch: 1_700_000_000_000_000_000, Resolution: 1000, HasTime: !o.NoClock}
 	r.b.T.Settings = []traces.Setting{{Key: "expandable_segments", Value: fmt.Sprint(o.Expandable)}, {Key: "max_split_size", Value: "-1"}}
 	if o.Pools {

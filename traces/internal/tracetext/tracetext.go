@@ -74,7 +74,8 @@ func runCase(t *testing.T, file string, read Reader) {
 // Write prints all tables of t that are not empty, one row a line.
 func Write(w io.Writer, t *traces.Trace) {
 	fmt.Fprintf(w, "source %s tool=%q synthetic=%v kind=%v\n", t.Source.Format, t.Source.Tool, t.Source.SyntheticAddresses, t.Kind())
-	fmt.Fprintf(w, "process pid=%d rank=%d world=%d host=%q\n", t.Process.PID, t.Process.Rank, t.Process.WorldSize, t.Process.Host)
+	fmt.Fprintf(w, "process pid=%d rank=%d world=%d host=%q\n", t.Process.PID.Or(-1), t.Process.Rank.Or(-1),
+		t.Process.WorldSize.Or(-1), t.Process.Host)
 	fmt.Fprintf(w, "clock time=%v resolution=%d epoch=%d\n", t.Clock.HasTime, t.Clock.Resolution, t.Clock.Epoch)
 	for i, d := range t.Devices {
 		fmt.Fprintf(w, "device %d %v:%d name=%q total=%d\n", i, d.Kind, d.Ordinal, d.Name, d.TotalBytes)
