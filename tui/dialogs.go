@@ -130,8 +130,12 @@ func fileEntries(s *leaf.State) []dialog.Entry {
 	}
 	for i := range s.Run.Ranks {
 		r := &s.Run.Ranks[i]
+		title := leaf.Base(r.Path)
+		if r.Rank.IsKnown() {
+			title = r.Name() + "  " + title
+		}
 		e := dialog.Entry{
-			Group: "Ranks", Title: fmt.Sprintf("rank %d  %s", r.Rank, leaf.Base(r.Path)), Off: r.Err != nil,
+			Group: "Ranks", Title: title, Off: r.Err != nil,
 			Detail: "peak " + s.Units.Bytes(r.Totals.PeakAllocated),
 			Msg:    leaf.OpenRankMsg{Path: r.Path},
 		}

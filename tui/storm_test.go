@@ -18,6 +18,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/dialog"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -199,7 +200,7 @@ func stormy(t testing.TB) map[string]Options {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Rank, r.Path = i, fmt.Sprintf("runs/rank%d.gmt", i)
+		r.Rank, r.Path = maybe.Known(int64(i)), fmt.Sprintf("runs/rank%d.gmt", i)
 		ranks = append(ranks, r)
 	}
 	ranks[3].Err = errDamaged

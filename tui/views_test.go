@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers/plannertest"
 )
@@ -211,7 +212,8 @@ func TestAViewWithNothingToShowHintsOnlyAtWhatWorksThere(t *testing.T) {
 }
 
 func TestARunOfRanksOpensWithThem(t *testing.T) {
-	run := runs.Build([]runs.RankSummary{{Rank: 0, Path: "r0.gmt"}, {Rank: 1, Path: "r1.gmt"}})
+	run := runs.Build([]runs.RankSummary{{Rank: maybe.Known(0), Path: "r0.gmt"},
+		{Rank: maybe.Known(1), Path: "r1.gmt"}})
 	opened := ""
 	d := start(t, Options{
 		Loader: func(context.Context, func(string, int64, int64)) (Loaded, error) { return Loaded{Run: run}, nil },

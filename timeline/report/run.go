@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"io"
 	"path/filepath"
 
@@ -22,8 +21,8 @@ func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 		"largest holder at the peak", "file", ""}}
 	for i := range r.Ranks {
 		rank := &r.Ranks[i]
-		number, note, reserved := fmt.Sprint(rank.Rank), "", "–"
-		if rank.Rank < 0 {
+		number, note, reserved := rank.Rank.String(), "", "–"
+		if !rank.Rank.IsKnown() {
 			number = "–"
 		}
 		if i < r.Outliers {

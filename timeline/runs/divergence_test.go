@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // diverges is the definition of where a run diverges, in the words of Run: the rank and the place; -1 for
@@ -46,7 +47,7 @@ func diverges(r *runs.Run) (rank, index int) {
 			}
 			for _, s := range of {
 				if i < len(s.Sites) && s.Sites[i] != usual {
-					return s.Rank, i
+					return int(s.Rank.Or(-1)), i
 				}
 			}
 		}
@@ -74,7 +75,7 @@ func TestARunDivergesWhereARankFirstLeavesTheMajority(t *testing.T) {
 		odd := 1 + rng.IntN(12) // a place in so many is another allocation
 		for k := range ranks {
 			s := &ranks[k]
-			s.Rank, s.Totals.PeakAllocated = k, 1<<30
+			s.Rank, s.Totals.PeakAllocated = maybe.Known(int64(k)), 1<<30
 			s.Sites = slices.Clone(usual)
 			for i := range s.Sites {
 				if rng.IntN(odd) == 0 {
@@ -93,7 +94,7 @@ func TestARunDivergesWhereARankFirstLeavesTheMajority(t *testing.T) {
 		r := runs.Build(ranks)
 		rank, index := -1, -1
 		if r.Divergence != nil {
-			rank, index = r.Divergence.Rank, r.Divergence.Index
+			rank, index = int(r.Divergence.Of.Rank.Or(-1)), r.Divergence.Index
 		}
 		if wantRank, want := diverges(r); rank != wantRank || index != want {
 			t.Fatalf("seed %d: rank %d diverges at %d, not rank %d at %d: %+v", seed, rank, index, wantRank,
@@ -132,16 +133,16 @@ func TestAnOutlierIsFarOffTheMedianInShareInBytesAndInSpread(t *testing.T) {
 	} {
 		ranks := make([]runs.RankSummary, len(c.peaks))
 		for i, n := range c.peaks {
-			ranks[i].Rank, ranks[i].Totals.PeakAllocated = i, n
+			ranks[i].Rank, ranks[i].Totals.PeakAllocated = maybe.Known(int64(i)), n
 		}
 		slices.Reverse(ranks)
 		r := runs.Build(ranks)
 		var outliers, others []int
 		for i := range r.Ranks {
 			if i < r.Outliers {
-				outliers = append(outliers, r.Ranks[i].Rank)
+				outliers = append(outliers, int(r.Ranks[i].Rank.Or(-1)))
 			} else {
-				others = append(others, r.Ranks[i].Rank)
+				others = append(others, int(r.Ranks[i].Rank.Or(-1)))
 			}
 		}
 		if !slices.Equal(outliers, c.outliers) || !slices.IsSorted(others) {
@@ -239,13 +240,17 @@ func TestAColumnOfAStripIsTheMostOfItsStretch(t *testing.T) {
 func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
 	const mib = 1 << 20
 	rank := func(k int, peak int64, sizes ...int64) runs.RankSummary {
-		s := runs.RankSummary{Rank: k, Totals: timeline.Totals{PeakAllocated: peak * mib}}
+		s := runs.RankSummary{Rank: maybe.Known(int64(k)), Totals: timeline.Totals{PeakAllocated: peak * mib}}
 		for _, n := range sizes {
 			s.Sites = append(s.Sites, runs.SiteSignature{Size: n * mib, Name: "f m.py:1"})
 		}
 		return s
 	}
-	cut := runs.RankSummary{Rank: 9, Err: errors.New("cut")}
+	unnumbered := rank(0, 500, 2)
+	unnumbered.Rank, unnumbered.Path = maybe.Int{}, "run/host.pickle"
+	alike := rank(0, 100, 1, 3)
+	alike.Rank, alike.Path = maybe.Int{}, "run/other.pickle"
+	cut := runs.RankSummary{Rank: maybe.Known(9), Err: errors.New("cut")}
 	for _, c := range []struct {
 		ranks []runs.RankSummary
 		want  string
@@ -263,6 +268,12 @@ func TestTheSentenceOfARunNamesWhatStandsOut(t *testing.T) {
 		{[]runs.RankSummary{rank(0, 100, 1), rank(1, 500, 2), rank(2, 100, 1), cut},
 			"2 ranks peak at 100 MiB, rank 1 at 500 MiB. First allocation that differs: " +
 				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB. 1 could not be read."},
+		{[]runs.RankSummary{rank(0, 100, 1), unnumbered, rank(2, 100, 1)},
+			"2 ranks peak at 100 MiB, host.pickle at 500 MiB. First allocation that differs: " +
+				"allocation 1, f m.py:1: 2.00 MiB where the others allocate 1.00 MiB."},
+		{[]runs.RankSummary{alike, rank(0, 100, 1, 2), rank(1, 100, 1, 2)},
+			"3 ranks peak at 100 MiB, none stands out. First allocation of other.pickle that differs: " +
+				"allocation 2, f m.py:1: 3.00 MiB where the others allocate 2.00 MiB."},
 	} {
 		if got := runs.Build(c.ranks).Sentence(timeline.IEC); got != c.want {
 			t.Errorf("%q, not\n%q", got, c.want)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -37,7 +39,7 @@ const (
 // recording's own clock. It returns the context's error when cancelled.
 func Summarise(ctx context.Context, t *timeline.Timeline, from, to int64, columns int) (RankSummary, error) {
 	p := &t.Trace.Process
-	r := RankSummary{Rank: int(p.Rank.Or(-1)), Path: t.Trace.Source.Path, Host: p.Host}
+	r := RankSummary{Rank: p.Rank, Path: t.Trace.Source.Path, Host: p.Host}
 	d := t.Main()
 	if d == nil {
 		return r, nil
@@ -142,7 +144,7 @@ func Build(ranks []RankSummary) *Run {
 			}
 			return 1
 		}
-		return a.Rank - b.Rank
+		return cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64))
 	})
 	for r.Outliers < len(ranks) && off(&ranks[r.Outliers]) > 0 {
 		r.Outliers++
@@ -257,7 +259,7 @@ func voted(ranks []*RankSummary, out []SiteSignature) []SiteSignature {
 func diverge(s *RankSummary, i int, want SiteSignature) *Divergence {
 	got := &s.Sites[i]
 	d := &Divergence{
-		Rank: s.Rank, Index: i, Site: got.Name, Size: got.Size, Usual: want,
+		Of: s, Index: i, Site: got.Name, Size: got.Size, Usual: want,
 		Elsewhere: got.Hash != want.Hash, InIteration: i,
 	}
 	for _, step := range s.Steps {
@@ -308,7 +310,7 @@ func (r *Run) Sentence(u timeline.Units) string {
 		s = fmt.Sprintf("%d ranks peak at %s, none stands out.", good, u.Bytes(r.Median))
 	default:
 		top := &r.Ranks[0]
-		s = fmt.Sprintf("%d ranks peak at %s, rank %d at %s", good-r.Outliers, u.Bytes(r.Median), top.Rank,
+		s = fmt.Sprintf("%d ranks peak at %s, %s at %s", good-r.Outliers, u.Bytes(r.Median), top.Name(),
 			u.Bytes(top.Totals.PeakAllocated))
 		if r.Outliers > 1 {
 			s += fmt.Sprintf(" and %d more off", r.Outliers-1)
@@ -317,8 +319,8 @@ func (r *Run) Sentence(u timeline.Units) string {
 	}
 	if d := r.Divergence; d != nil {
 		rank := ""
-		if r.Outliers == 0 || d.Rank != r.Ranks[0].Rank {
-			rank = fmt.Sprintf(" of rank %d", d.Rank)
+		if r.Outliers == 0 || d.Of != &r.Ranks[0] {
+			rank = " of " + d.Of.Name()
 		}
 		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.Text(u))
 	}
@@ -339,7 +341,7 @@ type Run struct {
 
 // RankSummary is what a run keeps of one rank, so that a thousand ranks fit in memory.
 type RankSummary struct {
-	Rank     int
+	Rank     maybe.Int
 	Path     string
 	Host     string
 	Err      error // why the rank could not be read; the rest is zero then
@@ -351,6 +353,14 @@ type RankSummary struct {
 	From, To int64       // absolute nanoseconds (Clock.Epoch + time)
 	Sites    []SiteSignature
 	Steps    []RankStep // the iterations that begin within Sites, in order
+}
+
+// Name names the rank in a sentence: by its number or, if that is unknown, by its file.
+func (s *RankSummary) Name() string {
+	if s.Rank.IsKnown() {
+		return "rank " + s.Rank.String()
+	}
+	return filepath.Base(s.Path)
 }
 
 // RankStep is an iteration of a rank: the place in Sites at which it begins, and its name.
@@ -369,7 +379,8 @@ type SiteSignature struct {
 
 // Divergence is the first allocation at which a rank diverges from the others.
 type Divergence struct {
-	Rank, Index int
+	Of          *RankSummary // the rank
+	Index       int
 	Site        string // "" for a call site without a stack
 	Size        int64
 	Usual       SiteSignature // what most ranks allocate there

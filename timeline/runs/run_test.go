@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // rankScript is the recording of one rank with three steps; odd makes the third allocate more at another
@@ -43,8 +44,9 @@ func summaries(t testing.TB, n int, odd func(int) bool) []runs.RankSummary {
 
 func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing.T) {
 	r := runs.Build(summaries(t, 64, func(rank int) bool { return rank == 7 }))
-	if r.Outliers != 1 || r.Ranks[0].Rank != 7 || r.Ranks[1].Rank != 0 || r.Ranks[8].Rank != 8 {
-		t.Errorf("%d outliers, order %d %d %d", r.Outliers, r.Ranks[0].Rank, r.Ranks[1].Rank, r.Ranks[8].Rank)
+	if r.Outliers != 1 || r.Ranks[0].Rank != maybe.Known(7) ||
+		r.Ranks[1].Rank != maybe.Known(0) || r.Ranks[8].Rank != maybe.Known(8) {
+		t.Errorf("%d outliers, order %v %v %v", r.Outliers, r.Ranks[0].Rank, r.Ranks[1].Rank, r.Ranks[8].Rank)
 	}
 	const want = "63 ranks peak at 150 MiB, rank 7 at 750 MiB. First allocation that differs: " +
 		"ProfilerStep#10, allocation 3, dispatch moe.py:9: " +
@@ -52,7 +54,7 @@ func TestARunPutsTheOutlierFirstAndNamesTheFirstAllocationThatDiffers(t *testing
 	if r.Sentence(timeline.IEC) != want {
 		t.Errorf("sentence %q\nwant     %q", r.Sentence(timeline.IEC), want)
 	}
-	if d := r.Divergence; d == nil || d.Rank != 7 || d.Index != 8 || d.Size != 700<<20 {
+	if d := r.Divergence; d == nil || d.Of.Rank != maybe.Known(7) || d.Index != 8 || d.Size != 700<<20 {
 		t.Errorf("divergence %+v", d)
 	}
 }
@@ -67,7 +69,7 @@ func TestARunWithoutAnOutlierHasNoDivergence(t *testing.T) {
 
 func TestARankThatCannotBeReadIsCountedAndNoOutlier(t *testing.T) {
 	all := summaries(t, 4, func(int) bool { return false })
-	all = append(all, runs.RankSummary{Rank: 4, Err: errors.New("cut")})
+	all = append(all, runs.RankSummary{Rank: maybe.Known(4), Err: errors.New("cut")})
 	r := runs.Build(all)
 	if r.Outliers != 0 || !strings.HasSuffix(r.Sentence(timeline.IEC), "1 could not be read.") {
 		t.Errorf("%d outliers, %q", r.Outliers, r.Sentence(timeline.IEC))

@@ -7,14 +7,15 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Member is one process's recording of a run.
 type Member struct {
 	// Path is the file's.
 	Path string
-	// Rank is the process's rank in the run, -1 if unknown.
-	Rank int
+	// Rank is the process's rank in the run.
+	Rank maybe.Int
 	// Trace is the readable part of the file, and Err says what was damaged.
 	Trace *traces.Trace
 	Err   error

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // member is a recording of two events, from one time to another.
@@ -34,9 +35,9 @@ func TestRanksWithoutCommonTimeStartAtTheirOwnFirstEvents(t *testing.T) {
 
 func TestMembersKeepTheirRanksAndErrorsInARun(t *testing.T) {
 	late, cut := member(90000, 0, 70), errors.New("cut")
-	late.Path, late.Rank, late.Err = "b", 1, cut
+	late.Path, late.Rank, late.Err = "b", maybe.Known(1), cut
 	early := member(1000, 0, 50)
-	early.Path = "a"
+	early.Path, early.Rank = "a", maybe.Known(0)
 	var told []int64
 	run, err := Together(context.Background(), []Member{early, late}, 8,
 		func(done, total int64) { told = append(told, done, total) })

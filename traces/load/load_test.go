@@ -279,10 +279,10 @@ func TestARunIsOrderedByRank(t *testing.T) {
 	var got []string
 	for _, f := range found {
 		rel, _ := filepath.Rel(dir, f.Path)
-		got = append(got, fmt.Sprintf("%d %s %v", f.Rank, filepath.ToSlash(rel), f.Err != nil))
+		got = append(got, fmt.Sprintf("%v %s %v", f.Rank, filepath.ToSlash(rel), f.Err != nil))
 	}
 	want := "0 Rank-0_host.csv false,1 trace.1.json false,2 rank2/trace.csv false,3 x_r3.csv false,4 torn_r4 true,7 profile false," +
-		"10 rank_10.csv false,-1 later false"
+		"10 rank_10.csv false,unknown later false"
 	if strings.Join(got, ",") != want || skipped != 2 {
 		t.Errorf("got %q, skipped %d\nwant %q, 2", got, skipped, want)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -16,15 +17,15 @@ import (
 	"sync"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Found is one trace of a run.
 type Found struct {
 	// Path is the file's.
 	Path string
-	// Rank is the process's rank in the run: the trace's own or, where it has none, that of the file's name;
-	// -1 where neither says.
-	Rank int
+	// Rank is the process's rank in the run: the trace's own or, where it has none, that of the file's name.
+	Rank maybe.Int
 	// Trace is the sound part of the file; it is never nil.
 	Trace *traces.Trace
 	// Err says what is wrong with the file, nil for nothing.
@@ -57,7 +58,8 @@ func OpenRun(ctx context.Context, paths []string, o Options) ([]Found, error) {
 			strings.Join(paths, " "), len(files), traces.ErrUnsupported, understood())
 	}
 	slices.SortFunc(found, func(a, b Found) int {
-		return cmp.Or(cmp.Compare(uint(a.Rank), uint(b.Rank)), cmp.Compare(a.Path, b.Path))
+		return cmp.Or(cmp.Compare(a.Rank.Or(math.MaxInt64), b.Rank.Or(math.MaxInt64)),
+			cmp.Compare(a.Path, b.Path))
 	})
 	return found, nil
 }
@@ -197,27 +199,24 @@ var rankPatterns = []*regexp.Regexp{
 	regexp.MustCompile(`\.(\d+)(?:\.(?:pickle|pkl|json|gmt|pb|gz|zst|zip|pt|trace))+$`),
 }
 
-func rankOf(t *traces.Trace, path string) int {
-	if rank, known := t.Process.Rank.Value(); known {
-		return int(rank)
-	}
-	return rankOfName(path)
+func rankOf(t *traces.Trace, path string) maybe.Int {
+	return maybe.First(t.Process.Rank, rankOfName(path))
 }
 
-// rankOfName reads the rank out of the file's name, else out of its folder's; -1 where neither has one.
-func rankOfName(path string) int {
+// rankOfName reads the rank out of the file's name, else out of its folder's.
+func rankOfName(path string) maybe.Int {
 	for _, name := range []string{filepath.Base(path), filepath.Base(filepath.Dir(path))} {
 		for _, p := range rankPatterns {
 			m := p.FindStringSubmatch(name)
 			if m == nil {
 				continue
 			}
-			if n, err := strconv.Atoi(m[1]); err == nil && n < maxRank {
-				return n
+			if n, err := strconv.ParseInt(m[1], 10, 64); err == nil && n < maxRank {
+				return maybe.Known(n)
 			}
 		}
 	}
-	return -1
+	return maybe.Int{}
 }
 
 // IsNoTrace reports whether err says that no reader knows the file, rather than that it is damaged.

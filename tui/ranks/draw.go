@@ -2,12 +2,13 @@ package ranks
 
 import (
 	"fmt"
+	"math"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -164,13 +165,16 @@ func (v *View) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
 			style, mark = s.Theme.Accent.Strong(), "▸"
 		}
 	}
-	text := strconv.Itoa(run.Ranks[ranks[0]].Rank)
-	if n := len(ranks); n > 1 {
-		low, high := run.Ranks[ranks[0]].Rank, run.Ranks[ranks[0]].Rank
-		for _, i := range ranks {
-			low, high = min(low, run.Ranks[i].Rank), max(high, run.Ranks[i].Rank)
-		}
-		text = fmt.Sprintf("%d–%d", low, high)
+	text, high := "–", maybe.Int{}
+	low := int64(math.MaxInt64)
+	for _, i := range ranks {
+		low, high = min(low, run.Ranks[i].Rank.Or(low)), maybe.Max(high, run.Ranks[i].Rank)
+	}
+	if high.IsKnown() {
+		text = high.String()
+	}
+	if low < high.Or(low) {
+		text = fmt.Sprintf("%d–%s", low, text)
 	}
 	c.TextMax(x, y, labelWidth-1, style, mark+" "+text)
 }
@@ -234,7 +238,10 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 		}
 		switch col {
 		case colRank:
-			cell := table.Cell{Text: strconv.Itoa(r.Rank)}
+			cell := table.Cell{Text: "–"}
+			if r.Rank.IsKnown() {
+				cell.Text = r.Rank.String()
+			}
 			switch {
 			case r.Err != nil:
 				cell.Lead, cell.LeadStyle = "✗", th.Bad

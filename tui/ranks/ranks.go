@@ -4,6 +4,7 @@ package ranks
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 
 	"charm.land/bubbles/v2/key"
@@ -116,7 +117,7 @@ func (v *View) reorder() {
 		case colTime:
 			return r.PeakTime
 		}
-		return int64(r.Rank)
+		return r.Rank.Or(math.MaxInt64)
 	}
 	slices.SortStableFunc(v.order, func(a, b int) int {
 		if bad := cmp.Compare(failed(&v.of.Ranks[a]), failed(&v.of.Ranks[b])); bad != 0 {
@@ -145,7 +146,7 @@ func (v *View) open(s *leaf.State, row int) tea.Cmd {
 	}
 	r := &s.Run.Ranks[v.order[row]]
 	if r.Err != nil {
-		return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("rank %d cannot be opened: %v", r.Rank, r.Err), Error: true})
+		return leaf.Send(leaf.ToastMsg{Text: fmt.Sprintf("%s cannot be opened: %v", r.Name(), r.Err), Error: true})
 	}
 	return leaf.Send(leaf.OpenRankMsg{Path: r.Path})
 }
@@ -180,7 +181,7 @@ func (v *View) Status(s *leaf.State) string {
 	}
 	r := &v.of.Ranks[v.order[row]]
 	if r.Err != nil {
-		return fmt.Sprintf("rank %d · %v", r.Rank, r.Err)
+		return fmt.Sprintf("%s · %v", r.Name(), r.Err)
 	}
 	peak, than := s.Units.Bytes(r.Totals.PeakAllocated), "as the median"
 	if by := r.Totals.PeakAllocated - v.of.Median; by > 0 {
@@ -188,7 +189,7 @@ func (v *View) Status(s *leaf.State) string {
 	} else if by < 0 {
 		than = s.Units.Bytes(-by) + " below the median"
 	}
-	return fmt.Sprintf("rank %d · peak %s, %s · %s", r.Rank, peak, than, r.Path)
+	return fmt.Sprintf("%s · peak %s, %s · %s", r.Name(), peak, than, r.Path)
 }
 
 // Copy implements leaf.Copier.

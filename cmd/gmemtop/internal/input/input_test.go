@@ -139,7 +139,8 @@ func TestARunOpensAtTheRankThatStandsOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := l.Timelines[0].Trace.Process.Rank; got != maybe.Known(2) || l.Run.Ranks[0].Rank != 2 {
-		t.Errorf("rank %v opens, and rank %d comes first", got, l.Run.Ranks[0].Rank)
+	if got := l.Timelines[0].Trace.Process.Rank; got != maybe.Known(2) ||
+		l.Run.Ranks[0].Rank != maybe.Known(2) {
+		t.Errorf("rank %v opens, and rank %v comes first", got, l.Run.Ranks[0].Rank)
 	}
 }
