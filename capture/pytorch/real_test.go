@@ -67,7 +67,8 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 }
 
 // described are the scenarios whose steps are described one after the other.
-var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse", "functional", "loader", "gan", "arrays"}
+var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse", "functional", "loader", "gan", "arrays",
+	"frozen", "averaged"}
 
 // controls trains all scenarios without capture, in one process, since importing torch takes longest; the one
 // that ends with an exception comes last.
@@ -364,6 +365,19 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 	}
 	t.Run("ops have their place", func(t *testing.T) { checkPlaces(t, v.Windows[slices.Index(scenarios, "mlp")].Trace) })
 	t.Run("data comes in its own step", func(t *testing.T) { checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace) })
+}
+
+// The totals of a step count frozen parameters and copies of a model, which no optimizer has.
+func TestStepsCountParametersThatNoOptimizerHas(t *testing.T) {
+	t.Parallel()
+	w := watch(t, "frozen")
+	w.until("the gate", printed("at frozen"))
+	w.open("frozen")
+	v := w.end()
+	_, truths := learnt(t, v.Output)
+	if got := v.Steps[len(v.Steps)-1].Parameters; got != maybe.Known(truths["frozen"].Parameters) {
+		t.Errorf("steps count %v bytes of parameters, the program has %d", got, truths["frozen"].Parameters)
+	}
 }
 
 // checkPlaces checks a window of the scenario mlp, a chain of five modules: each has ops in forward and in

@@ -90,7 +90,7 @@ class Agent:
             self.wishes,
             self.optimizers,
             self.manager,
-            self.totals.pools,
+            self.totals,
             self.guard.broke,
         )
         self.lookout = Lookout(torch, self.clock, self.windows, self.patches)

@@ -249,6 +249,10 @@ class Ops(Window):
         uses.note(phase, born, reading, reads, written | made)
         if phase == FORWARD:
             self.roles.makes(made)
+            if not self.roles.modules.running:
+                parameters = self.roles.parameters
+                sizes = storages.sizes(inputs) if not parameters.isdisjoint(reading) else {}
+                uses.between(sizes, parameters, written)
         if born == FORWARD and info.cast and reads and reads <= self.roles.parameters:
             for number in made:
                 storages.category.setdefault(number, "temporary")  # autocast's copy of a weight

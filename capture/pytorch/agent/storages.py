@@ -18,7 +18,7 @@ import gc
 import weakref
 from typing import TYPE_CHECKING, Any
 
-from .compat import address_of, is_wrapper, sparse_parts, without_functions
+from .compat import address_of, is_wrapper, local_shard, sparse_parts, without_functions
 from .phases import FORWARD
 from .rows import TIME_AT
 from .says import Says
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from .phases import Phases
     from .rows import Rows
     from .within import Within
+
+
+LOOKS = 100  # looking for all tensors is done at most every LOOKS times as long as it takes
 
 
 class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none here
@@ -43,13 +46,17 @@ class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none h
 
 class Addresses:
     """What one window knows from those before it: made-up addresses, which stay with a storage as far as its
-    C++ address and its size say that it is the same; and the storages that Python held, weakly."""
+    C++ address and its size say that it is the same; the storages that Python held, and the parameters of
+    modules among them, weakly."""
 
     def __init__(self) -> None:
         self.next = 1 << 20
         self.last: dict[int, tuple[int, int]] = {}
         self.there: dict[int, Any] = {}
-        self.look_again = 0
+        # storages of parameters, by C++ address: not the parameters, since torch.utils.swap_tensors refuses
+        # a tensor with weak references
+        self.parameters: dict[int, weakref.ref[UntypedStorage]] = {}
+        self.looked = self.cost = 0  # when that was done last, and how long it took
 
     def of(self, key: int, size: int) -> int:
         known = self.last.get(key)
@@ -62,14 +69,15 @@ class Addresses:
         self.next += (size + 511) & ~511 or 512
         return address
 
-    def look(self, torch: Any, clock: Clock) -> dict[int, Any]:
+    def look(self, torch: Any, clock: Clock, share: int = LOOKS) -> dict[int, Any]:
         """Weak references to the storages of the tensors that Python holds, by C++ address. Looking through
-        all objects takes tens of milliseconds: for windows that come by themselves it is done now and
-        then, and what the windows since have seen is added."""
+        all objects takes tens of milliseconds: it is done at most every share times as long as it took, and
+        what the windows since have seen is added."""
         now = clock()
-        if now < self.look_again:
+        if self.looked and now < self.looked + share * self.cost:
             return self.there
         kinds, new, self.there = {torch.Tensor}, [torch.Tensor], {}
+        self.parameters = {}
         while new:
             new = [k for kind in new for k in kind.__subclasses__() if k not in kinds]
             kinds.update(new)
@@ -78,10 +86,18 @@ class Addresses:
                 try:
                     storage = t.untyped_storage()
                     self.there[address_of(storage)] = weakref.ref(storage)
+                    if isinstance(t, torch.nn.Parameter):
+                        storage = local_shard(t).untyped_storage()
+                        self.parameters[address_of(storage)] = weakref.ref(storage)
                 except Exception:  # it has no storage of its own: its parts are tensors, or it has no memory
                     pass
-        self.look_again = clock() + 100 * (clock() - now)
+        self.looked = clock()
+        self.cost = self.looked - now
         return self.there
+
+    def expire(self) -> None:
+        """Have the next look look at once."""
+        self.looked = 0
 
     def remember(self, alive: list[Storage]) -> None:
         """Keep what a window that ends knows."""
@@ -131,6 +147,15 @@ class Storages:
             out += self.of(t, **how)
         return out
 
+    def sizes(self, tensors: list[Tensor]) -> dict[int, int]:
+        """The bytes of the storages of some tensors, by their numbers; of those alone that have one each."""
+        found: dict[int, int] = {}
+        for t in tensors:
+            numbers = self.of(t, known=True)
+            if t.layout == self.torch.strided and not self.wraps[type(t)]:
+                found.update((number, t.untyped_storage().nbytes()) for number in numbers)
+        return found
+
     def of(
         self,
         t: Tensor,
@@ -165,6 +190,8 @@ class Storages:
                 self.born.append(None)
                 if category is None and t.grad_fn is not None:
                     category = "activation"  # of a step before, and kept: a loss that is looked at late
+                elif category is None and self._of_parameter(key, storage):
+                    category = "parameter"  # of a module that does not run: an average of the weights
             else:
                 # memory that went while the op ran went before its outputs came
                 self.rows.last = max(self.rows.last, at or self.rows.clock())
@@ -186,6 +213,11 @@ class Storages:
         """Whether a storage that an op reads and none made has come since the window began."""
         held = self.held.get(key)
         return (held is None or held() is not storage) and self.phases.now() == FORWARD
+
+    def _of_parameter(self, key: int, storage: UntypedStorage) -> bool:
+        """Whether a storage was a parameter's when Python's tensors were last looked for."""
+        there = self.addresses.parameters.get(key)
+        return there is not None and there() is storage
 
     def _new(self, storage: UntypedStorage, key: int, on: str) -> Storage:
         found = Storage(storage, self._gone)

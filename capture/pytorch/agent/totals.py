@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
 from .says import Says
+from .storages import Addresses
 
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Tensor
@@ -27,6 +28,7 @@ SHARE = 400  # a figure is taken at most every SHARE times as long as it takes
 # private pools are counted at most every POOLS_SHARE times as long as that takes, and every so many
 # nanoseconds
 POOLS_SHARE, POOLS_REST = 2000, 2000000000
+LOOKS_SHARE = 2000  # parameters that no optimizer has are looked for at most every so many times as long
 NOT_TAKEN = (-1,) * 7, (-1,) * 4
 
 
@@ -97,7 +99,7 @@ class Totals:
         self.next_totals = 0
         self.known: tuple[int, ...] = (-1, -1, -1)
         self.next_known = 0
-        self.pools = Pools()
+        self.pools, self.addresses = Pools(), Addresses()
         self.cost_totals = self.cost_known = 0
         self.counts = True  # the allocator says how much it holds
         self.room = -1  # bytes of the device that the program may have, as its first step found it
@@ -185,7 +187,9 @@ class Totals:
             return 0
 
     def _take_known(self, now: int) -> None:
-        """The bytes of parameters, gradients and optimizer state, each storage once."""
+        """The bytes of parameters, gradients and optimizer state, each storage once. Parameters include those
+        that no optimizer has, on its device: frozen ones, and copies of a model."""
+        self.addresses.look(self.torch, self.clock, LOOKS_SHARE)
         begin, seen, sums = self.clock(), set(), [0, 0, 0]
 
         def add(k: int, t: Tensor) -> None:
@@ -204,6 +208,12 @@ class Totals:
             add(0, p)
             if p.grad is not None:
                 add(1, p.grad)
+        device = self.optimizers.device()
+        for key, there in self.addresses.parameters.items():
+            storage = there()
+            if storage is not None and storage.device == device and key not in seen:
+                seen.add(key)
+                sums[0] += storage.nbytes()
         for o in self.optimizers.alive():
             for state in o.state.values():
                 for t in state.values() if isinstance(state, dict) else ():

@@ -20,6 +20,9 @@ class Uses:
         self.touched_forward: set[int] = set()
         self.changed_backward: set[int] = set()
         self.read_backward: set[int] = set()
+        # by ops that no module and no optimizer ran: read beside a parameter of their size, and changed
+        self.beside_parameters: set[int] = set()
+        self.changed_between: set[int] = set()
         self.saved: set[int] = set()  # made in a forward pass, and there when a backward pass began
 
     def runs(self, phase: str) -> None:
@@ -42,12 +45,21 @@ class Uses:
         elif phase == FORWARD:
             self.touched_forward |= touched
 
+    def between(self, sizes: dict[int, int], parameters: set[int], changed: set[int]) -> None:
+        """An op that no module and no optimizer ran has touched storages of these sizes, parameters perhaps
+        among them, and changed some."""
+        of_parameters = {size for number, size in sizes.items() if number in parameters}
+        self.beside_parameters.update(n for n, size in sizes.items() if size in of_parameters)
+        self.changed_between |= changed
+
     def category(self, number: int) -> str:
         """The category of a storage, as package traces names them."""
         found, born = self.storages.category.get(number), self.storages.born[number]
         if found is not None:
             return found
         if born is None:
+            if number in self.beside_parameters and number in self.changed_between:
+                return "parameter"  # an average of a model's weights
             if number in self.changed_backward and number not in self.touched_forward:
                 return "gradient"  # a reducer's bucket
             if number in self.storages.refilled:

@@ -12,7 +12,6 @@ from .manage import unplannable
 from .ops import Ops
 from .recorded import RECORDED
 from .says import Says, why_of
-from .storages import Addresses
 from .totals import foreign
 from .wire import REFUSED
 
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
     from .manage import Manager
     from .optimizers import Optimizers
     from .outbox import Outbox
-    from .totals import Pools
+    from .totals import Totals
     from .window import Window
     from .wishes import Wishes
 
@@ -37,15 +36,15 @@ class Windows:
         wishes: Wishes,
         optimizers: Optimizers,
         manager: Manager,
-        pools: Pools,
+        totals: Totals,
         broke: Callable[[BaseException], None],
     ) -> None:
         self.torch, self.clock, self.outbox, self.wishes = torch, clock, outbox, wishes
-        self.optimizers, self.manager, self.pools, self.broke = optimizers, manager, pools, broke
+        self.optimizers, self.manager, self.broke = optimizers, manager, broke
+        self.pools, self.addresses = totals.pools, totals.addresses
         self.open: Window | None = None
         self.thread = 0  # where it was opened
         self.wanted = 0  # its steps
-        self.addresses = Addresses()
         self.ready: collections.deque[Window] = collections.deque()  # to be sent
         self.unfinished: Window | None = None  # a history that the sending thread has still to take out
         self.lasted = 0  # nanoseconds of the newest step
@@ -88,7 +87,7 @@ class Windows:
         asked = wishes.asked()
         how, steps, saves, library, orders = asked or (wishes.how, 1, False, "", [])
         if asked:
-            self.addresses.look_again = 0
+            self.addresses.expire()
         device = self.optimizers.device()
         other = self._not_eager() if how == "ops" else ""
         if other:

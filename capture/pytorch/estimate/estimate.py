@@ -58,7 +58,7 @@ class _Timed(object):
 class Nothing(Addresses):
     """Of what was there before the training nothing is known."""
 
-    def look(self, torch, clock):
+    def look(self, torch, clock, share=0):
         return {}
 
 

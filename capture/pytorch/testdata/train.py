@@ -7,6 +7,7 @@ of its own tensors. If GATE names a folder, each scenario prints "at NAME" at it
 file of that name, so that a test can ask for something first. While the file named by HOLD exists, no step
 begins.
 """
+import copy
 import gc
 import hashlib
 import json
@@ -54,7 +55,7 @@ def unique(tensors):
     return sum(found.values())
 
 
-def say(name, losses, optimizers, model=None, batch=None, buffers=()):
+def say(name, losses, optimizers, model=None, batch=None, buffers=(), weights=()):
     params = [p for o in optimizers for g in o.param_groups for p in g["params"]]
     grads = [p.grad for p in params if p.grad is not None]
     state = [v for o in optimizers for s in o.state.values() for v in s.values()]
@@ -63,7 +64,7 @@ def say(name, losses, optimizers, model=None, batch=None, buffers=()):
     digest = hashlib.sha256()
     for t in params + grads + list(buffers):  # running statistics do not affect training, but are learnt too
         digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    truth = {"name": name, "parameters": unique(params), "gradients": unique(grads), "optimizer_state": unique(state)}
+    truth = {"name": name, "parameters": unique(params + list(weights)), "gradients": unique(grads), "optimizer_state": unique(state)}
     if model is not None:
         truth["buffers"] = unique(model.buffers())
         truth["saved"] = saved(model, batch, params)
@@ -102,7 +103,7 @@ class Loss(torch.nn.Module):
         return F.cross_entropy(self.net(x).flatten(0, -2), y.flatten())
 
 
-def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scaler=None, truth=True):
+def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scaler=None, truth=True, weights=(), after=lambda: None):
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
     losses = []
     for step in range(STEPS):
@@ -120,8 +121,9 @@ def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scale
             scaler.update()
         else:
             optimizer.step()
+        after()
         losses.append(loss.item())
-    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers())
+    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers(), weights)
 
 
 def images(n=4, size=16):
@@ -205,6 +207,40 @@ def scaled(name):
 def accumulate(name):
     net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
     loop(name, Loss(net), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), accumulate=3, truth=False)
+
+
+def tuned():
+    """A network whose first layers are frozen, as that under LoRA is, and an optimizer of what is not."""
+    model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    model[0].requires_grad_(False)
+    return model, torch.optim.AdamW(model[2].parameters(), lr=1e-2)
+
+
+def frozen(name):
+    """Frozen weights, and a copy of the model that averages the weights."""
+    model, optimizer = tuned()
+    copied = copy.deepcopy(model)
+
+    @torch.no_grad()
+    def average():
+        for a, p in zip(copied.parameters(), model.parameters()):
+            a.lerp_(p, 0.01)
+
+    weights = [*model.parameters(), *copied.parameters()]
+    loop(name, Loss(model), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), optimizer, truth=False, weights=weights, after=average)
+
+
+def averaged(name):
+    """Averages of the weights in tensors that no module holds."""
+    model, optimizer = tuned()
+    averages = [p.detach().clone() for p in model.parameters()]
+
+    @torch.no_grad()
+    def average():
+        for a, p in zip(averages, model.parameters()):
+            a.sub_(0.01 * (a - p))
+
+    loop(name, Loss(model), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), optimizer, truth=False, weights=[*model.parameters(), *averages], after=average)
 
 
 def closure(name, optimizer=None, truth=True):

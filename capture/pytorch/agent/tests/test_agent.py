@@ -16,6 +16,7 @@ from agent.markers import Markers
 from agent.optimizers import Optimizers
 from agent.outbox import Outbox
 from agent.steps import ELSEWHERE, UNSTEPPED, Steps
+from agent.storages import Addresses
 from agent.totals import Pools
 from agent.windows import MAX_READY, Windows
 from agent.wishes import Wishes
@@ -47,7 +48,8 @@ def windows(device, *wishes):
     wanted.want.extend(wishes)
     optimizer = Optimizer(device)
     optimizers.add(optimizer)
-    made = Windows(torch, lambda: 0, Outbox(), wanted, optimizers, Manager(), Pools(), None)
+    totals = SimpleNamespace(pools=Pools(), addresses=Addresses())
+    made = Windows(torch, lambda: 0, Outbox(), wanted, optimizers, Manager(), totals, None)
     made.keep = optimizer
     return made
 

@@ -74,6 +74,13 @@ def test_what_backward_reads_is_an_activation_and_what_it_fills_a_bucket():
     assert [uses.category(n) for n in (0, 2)] == ["input", "temporary"]
 
 
+def test_an_average_of_weights_is_read_beside_them_and_changed_where_no_module_runs():
+    uses = Uses(known(None, None, None, None))
+    uses.between({0: 8, 1: 8, 2: 4}, {0}, set())
+    uses.between({1: 8, 2: 4, 3: 8}, set(), {1, 2, 3})
+    assert [uses.category(n) for n in range(1, 4)] == ["parameter", "input", "input"]
+
+
 def test_a_gradient_has_its_parameters_name():
     uses = Uses(known(None, None))
     uses.storages.label[0], uses.gradient_of[1] = "head.weight", 0
