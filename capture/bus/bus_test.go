@@ -1,0 +1,661 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func within(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func openHub(t *testing.T, o HubOptions) *Hub {
+	t.Helper()
+	h, err := OpenHub(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+func makeKeys(t *testing.T) *Keys {
+	t.Helper()
+	k, err := NewKeys(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// overTLS opens a hub on a port and returns how to reach it.
+func overTLS(t *testing.T, run string) (*Hub, Join) {
+	t.Helper()
+	h := openHub(t, HubOptions{Run: run, Listen: "127.0.0.1:0", Keys: makeKeys(t)})
+	return h, h.Join(h.Address())
+}
+
+func dial(t *testing.T, a Access) *Conn {
+	t.Helper()
+	c, err := Dial(within(t), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
+}
+
+// inbox collects what a reader gets.
+type inbox struct {
+	mu   sync.Mutex
+	list []Message
+	more chan struct{}
+}
+
+func read(ctx context.Context, t *testing.T, c *Conn, kinds ...Kind) *inbox {
+	t.Helper()
+	b := &inbox{more: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		c.Read(ctx, func(m Message, _ uint64) {
+			b.mu.Lock()
+			b.list = append(b.list, m)
+			b.mu.Unlock()
+			select {
+			case b.more <- struct{}{}:
+			default:
+			}
+		}, kinds...)
+	})
+	t.Cleanup(reading.Wait)
+	t.Cleanup(cancel)
+	return b
+}
+
+func (b *inbox) wait(ctx context.Context, t *testing.T, n int) []Message {
+	t.Helper()
+	for {
+		b.mu.Lock()
+		list := b.list
+		b.mu.Unlock()
+		if len(list) >= n {
+			return list
+		}
+		select {
+		case <-b.more:
+		case <-ctx.Done():
+			t.Fatalf("%d messages came, not %d", len(list), n)
+		}
+	}
+}
+
+// send puts messages in the ring of a node and waits until the hub has them.
+func send(ctx context.Context, t *testing.T, c *Conn, r *Ring, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		r.Put(Step, []byte(text))
+	}
+	sending, cancel := context.WithCancel(ctx)
+	var work sync.WaitGroup
+	work.Go(func() { r.Send(sending, c) })
+	err := r.Flush(ctx)
+	cancel()
+	work.Wait()
+	if err != nil {
+		t.Fatalf("the messages did not arrive: %v, connection: %v", err, c.Err())
+	}
+}
+
+// Whatever the way to the hub, a reader that comes late gets all messages in order, each with its node.
+func TestEveryWayToAHubCarriesTheSameMessages(t *testing.T) {
+	nodes := []string{"node.a", "node b*>", "węzeł"}
+	folder := filepath.Join(t.TempDir(), "hub")
+	ways := map[string]func(t *testing.T) func(r Role) *Conn{
+		"in this process": func(t *testing.T) func(r Role) *Conn {
+			h := openHub(t, HubOptions{Run: "r.1"})
+			return func(r Role) *Conn {
+				c, err := h.Dial(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(c.Close)
+				return c
+			}
+		},
+		"in this process with keys": func(t *testing.T) func(r Role) *Conn {
+			h := openHub(t, HubOptions{Run: "r.1", Keys: makeKeys(t)})
+			return func(r Role) *Conn {
+				c, err := h.Dial(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(c.Close)
+				return c
+			}
+		},
+		"socket": func(t *testing.T) func(r Role) *Conn {
+			h := openHub(t, HubOptions{Run: "r.1", Socket: filepath.Join(folder, "s"), Keys: makeKeys(t)})
+			return func(r Role) *Conn { return dial(t, Access{Join: h.Join(), Role: r}) }
+		},
+		"standard input and output": func(t *testing.T) func(r Role) *Conn {
+			h := openHub(t, HubOptions{Run: "r.1", Socket: filepath.Join(folder, "p"), Keys: makeKeys(t)})
+			t.Setenv("BUS_TEST_PASS", h.Join().Socket)
+			return func(r Role) *Conn {
+				return dial(t, Access{Join: h.Join(), Role: r, Command: []string{os.Args[0]}})
+			}
+		},
+		"TLS": func(t *testing.T) func(r Role) *Conn {
+			_, j := overTLS(t, "r.1")
+			return func(r Role) *Conn { return dial(t, Access{Join: j, Role: r}) }
+		},
+	}
+	for name, open := range ways {
+		t.Run(name, func(t *testing.T) {
+			ctx, as := within(t), open(t)
+			agent := as(Agent)
+			for _, node := range nodes {
+				send(ctx, t, agent, NewRing(node, RingLimits{}), node+"1", node+"2")
+			}
+			b := read(ctx, t, as(Viewer), Step)
+			b.wait(ctx, t, 2*len(nodes))
+			send(ctx, t, agent, NewRing(nodes[0], RingLimits{}), "live")
+			got := b.wait(ctx, t, 2*len(nodes)+1)
+			for i, m := range got[:2*len(nodes)] {
+				node := nodes[i/2]
+				if m.Node != node || string(m.Data) != fmt.Sprint(node, i%2+1) || m.Kind != Step {
+					t.Errorf("message %d: %s of %q: %q", i, m.Kind, m.Node, m.Data)
+				}
+			}
+			if m := got[len(got)-1]; string(m.Data) != "live" {
+				t.Errorf("the message sent while reading is %q", m.Data)
+			}
+		})
+	}
+}
+
+// TestMain lets the test be the far end of its own pipe.
+func TestMain(m *testing.M) {
+	if socket := os.Getenv("BUS_TEST_PASS"); socket != "" {
+		if Pass(context.Background(), socket, os.Stdin, os.Stdout) != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+func TestWithoutAnAddressNobodyElseReachesAHub(t *testing.T) {
+	h := openHub(t, HubOptions{Run: "r"})
+	if h.server.Addr() != nil || h.Address() != "" {
+		t.Errorf("it listens at %v", h.server.Addr())
+	}
+}
+
+func TestAHubThatOthersReachNeedsKeys(t *testing.T) {
+	for _, at := range []string{"0.0.0.0:0", "[::]:0", ":0", "127.0.0.1:0"} {
+		if h, err := OpenHub(HubOptions{Run: "r", Listen: at}); err == nil {
+			h.Close()
+			t.Errorf("it listens at %s without keys", at)
+		}
+	}
+}
+
+func TestOnlyKeysOfTheRunConnect(t *testing.T) {
+	_, j := overTLS(t, "r")
+	_, other := overTLS(t, "r")
+	with := func(change func(*Access)) error {
+		a := Access{Join: j, Role: Viewer}
+		a.Seeds = map[Role]string{Viewer: j.Seeds[Viewer]}
+		change(&a)
+		c, err := Dial(within(t), a)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	}
+	if err := with(func(*Access) {}); err != nil {
+		t.Fatalf("the right key: %v", err)
+	}
+	if err := with(func(a *Access) { a.Seeds[Viewer] = other.Seeds[Viewer] }); !errors.Is(err, ErrRefused) {
+		t.Errorf("another run's key: %v", err)
+	}
+	if err := with(func(a *Access) { delete(a.Seeds, Viewer) }); err == nil {
+		t.Error("it connects without a key")
+	}
+	if err := with(func(a *Access) { a.Seeds[Viewer] = "S" + a.Seeds[Viewer] }); err == nil {
+		t.Error("it connects with a damaged key")
+	}
+	if err := with(func(a *Access) { a.Certificate = other.Certificate }); err == nil ||
+		!strings.Contains(err.Error(), "certificate") {
+		t.Errorf("another hub's certificate: %v", err)
+	}
+}
+
+func TestPlainTextIsNotAnswered(t *testing.T) {
+	_, j := overTLS(t, "r")
+	c, err := net.Dial("tcp", j.Addresses[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, _ = c.Write([]byte("CONNECT {\"verbose\":false}\r\nPING\r\n"))
+	_ = c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	got := make([]byte, 512)
+	n, err := c.Read(got)
+	if strings.Contains(string(got[:n]), "INFO") || strings.Contains(string(got[:n]), "PONG") {
+		t.Errorf("the hub answers plain text: %q", got[:n])
+	}
+	if err == nil && n == 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the hub does not hang up: %v", err)
+	}
+}
+
+// What a key does not allow, the server refuses by itself, whatever program holds the key.
+func TestEachRoleMayDoOnlyItsPart(t *testing.T) {
+	h, j := overTLS(t, "r")
+	n, other := namesOf("r"), namesOf("r2")
+	owner, err := h.dial(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	for _, x := range []struct {
+		role    Role
+		publish string
+		ok      bool
+	}{
+		{Agent, n.subject("a", Step), true},
+		{Agent, other.subject("a", Step), false},
+		{Agent, n.orders(Capture), false},
+		{Agent, "$JS.API.STREAM.DELETE." + n.stream(Step), false},
+		{Agent, "$JS.API.STREAM.PURGE." + n.stream(Step), false},
+		{Agent, "$JS.API.CONSUMER.CREATE." + n.stream(Step) + ".x", false},
+		{Viewer, n.subject("a", Step), false},
+		{Viewer, n.orders(Capture), false},
+		{Viewer, "$JS.API.STREAM.DELETE." + n.stream(Step), false},
+		{Viewer, "$JS.API.STREAM.UPDATE." + n.stream(Step), false},
+		{Viewer, "$JS.API.STREAM.CREATE.X", false},
+		{Operator, n.orders(Capture), true},
+		{Operator, "gmt.v1.r.ctl.exec", false},
+		{Operator, n.subject("a", Step), false},
+		{Operator, "$JS.API.STREAM.DELETE." + n.stream(Step), false},
+	} {
+		c := dial(t, Access{Join: j, Role: x.role})
+		if err := c.nats.Publish(x.publish, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.nats.FlushTimeout(10 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, func() bool { return x.ok || c.Err() != nil })
+		if err := c.Err(); (err == nil) != x.ok {
+			t.Errorf("%s publishes to %s: %v", x.role, x.publish, err)
+		}
+		c.Close()
+	}
+	for _, x := range []struct {
+		role Role
+		to   string
+	}{
+		{Agent, n.published()}, {Agent, n.inbox(Viewer) + ".>"}, {Agent, "gmt.v1.r2.ctl.>"},
+		{Viewer, n.inbox(Operator) + ".>"}, {Viewer, n.inbox(Agent) + ".>"}, {Viewer, n.allOrders()},
+		{Viewer, "_INBOX.>"}, {Viewer, ">"}, {Operator, n.inbox(Viewer) + ".>"},
+	} {
+		c := dial(t, Access{Join: j, Role: x.role})
+		if _, err := c.nats.SubscribeSync(x.to); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.nats.FlushTimeout(10 * time.Second)
+		wait(t, func() bool { return c.Err() != nil })
+		if c.Err() == nil {
+			t.Errorf("%s listens to %s", x.role, x.to)
+		}
+		c.Close()
+	}
+}
+
+// wait waits for something that another goroutine does, but not forever.
+func wait(t *testing.T, done func() bool) {
+	t.Helper()
+	for late := time.Now().Add(10 * time.Second); !done() && time.Now().Before(late); {
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+func TestAMessageThatComesAgainIsStoredOnce(t *testing.T) {
+	ctx := within(t)
+	_, j := overTLS(t, "r")
+	agent := dial(t, Access{Join: j, Role: Agent})
+	r := NewRing("a", RingLimits{})
+	send(ctx, t, agent, r, "one")
+	r.next-- // as after a confirmation that was lost
+	send(ctx, t, agent, r, "one")
+	send(ctx, t, agent, r, "two")
+	if c := r.Counts(); c.Sent != 3 || c.Again != 1 || c.Dropped != 0 || c.Waiting != 0 {
+		t.Errorf("counts %+v", c)
+	}
+	b := read(ctx, t, dial(t, Access{Join: j, Role: Viewer}), Step)
+	if got := b.wait(ctx, t, 2); len(got) != 2 || string(got[1].Data) != "two" {
+		t.Errorf("stored: %q", got)
+	}
+}
+
+// While the hub is away a ring keeps the newest messages and counts the rest. When it is back on the same
+// store, the messages follow and the reader goes on where it was.
+func TestAHubMayGoAndComeBack(t *testing.T) {
+	ctx, dir := within(t), filepath.Join(t.TempDir(), "store")
+	keys := makeKeys(t)
+	o := HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys, Store: dir}
+	h, err := OpenHub(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Listen = h.Address()
+	j := h.Join(h.Address())
+	agent := dial(t, Access{Join: j, Role: Agent, Patient: true})
+	b := read(ctx, t, dial(t, Access{Join: j, Role: Viewer, Patient: true}), Step)
+	r := NewRing("a", RingLimits{Messages: 3})
+	send(ctx, t, agent, r, "0")
+	b.wait(ctx, t, 1)
+	h.Close()
+	for i := 1; i <= 8; i++ {
+		r.Put(Step, fmt.Append(nil, i))
+	}
+	if c := r.Counts(); c.Dropped != 5 || c.Waiting != 3 {
+		t.Errorf("while the hub is away: %+v", c)
+	}
+	again := openHub(t, o)
+	if again.Address() != o.Listen {
+		t.Fatalf("it listens at %s", again.Address())
+	}
+	send(ctx, t, agent, r, "9")
+	text := ""
+	for _, m := range b.wait(ctx, t, 4) {
+		text += string(m.Data)
+	}
+	// A ring of three had room for 7, 8 and 9 once 9 was put.
+	if !strings.HasPrefix(text, "0") || !strings.HasSuffix(text, "789") {
+		t.Errorf("the reader got %s", text)
+	}
+	if c := r.Counts(); c.Put != 10 || c.Sent+c.Dropped != 10 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// The rule of a ring, whatever is put and sent: put = sent + dropped + waiting.
+func TestARingNeverWaitsAndCountsEverything(t *testing.T) {
+	r := NewRing("a", RingLimits{Messages: 4, Bytes: 10})
+	for i := range 100 {
+		r.Put(Step, make([]byte, i%7))
+		if i%3 == 0 {
+			if m, ok := r.first(); ok {
+				if i%6 == 0 {
+					for range 5 {
+						r.Put(Event, make([]byte, 4)) // m makes room while it is being sent
+					}
+				}
+				r.sent(m, false)
+			}
+		}
+		c := r.Counts()
+		if c.Put != c.Sent+c.Dropped+int64(c.Waiting) || c.Waiting > 4 || r.bytes > 10 {
+			t.Fatalf("after %d: %+v with %d bytes", i, c, r.bytes)
+		}
+	}
+	r.Put(Step, make([]byte, MaxMessage+1))
+	if c := r.Counts(); c.Put != c.Sent+c.Dropped+int64(c.Waiting) {
+		t.Errorf("after a message that is too large: %+v", c)
+	}
+}
+
+func TestNodesObeyTheOperator(t *testing.T) {
+	ctx := within(t)
+	_, j := overTLS(t, "r")
+	for _, node := range []string{"a", "b"} {
+		c := dial(t, Access{Join: j, Role: Agent, Name: node})
+		if err := c.Serve(Status, func(data json.RawMessage) any { return node + " heard " + string(data) },
+			func(err error) { t.Error(err) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.nats.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Serve("exec", nil, nil); err == nil {
+			t.Error("a node carries out orders that are not in the list")
+		}
+	}
+	got := map[string]string{}
+	op := dial(t, Access{Join: j, Role: Operator})
+	if err := op.Ask(ctx, Status, 7, func(node string, answer json.RawMessage) bool {
+		got[node] = string(answer)
+		return len(got) == 2
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if got["a"] != `"a heard 7"` || got["b"] != `"b heard 7"` {
+		t.Errorf("answers: %v", got)
+	}
+	if err := op.Ask(ctx, "exec", nil, nil); err == nil {
+		t.Error("an operator may ask for anything")
+	}
+	if err := dial(t, Access{Join: j.ForViewers(), Role: Viewer}).Ask(ctx, Status, nil, nil); err == nil {
+		t.Error("a viewer gives orders")
+	}
+}
+
+func TestAForgedOrderIsRefused(t *testing.T) {
+	k, other := makeKeys(t), makeKeys(t)
+	now := time.Now()
+	g := &guard{run: "r", now: func() time.Time { return now }, seen: map[string]time.Time{},
+		verify: func(data, signature []byte) error { return verify(k.public[Operator], data, signature) }}
+	write := func(b orderBody, seed string) []byte {
+		body, err := json.Marshal(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := sign(seed, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(order{body, s})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	good := orderBody{Run: "r", Verb: Capture, Nonce: "1", At: now, Data: json.RawMessage("5")}
+	seed := k.seeds[Operator]
+	if data, err := g.accept(Capture, write(good, seed)); err != nil || string(data) != "5" {
+		t.Fatalf("a good order: %s, %v", data, err)
+	}
+	for name, x := range map[string]struct {
+		change func(b *orderBody)
+		seed   string
+		verb   Verb
+	}{
+		"again":                 {func(*orderBody) {}, seed, Capture},
+		"of another run":        {func(b *orderBody) { b.Nonce, b.Run = "2", "r2" }, seed, Capture},
+		"for another verb":      {func(b *orderBody) { b.Nonce = "3" }, seed, Status},
+		"not in the list":       {func(b *orderBody) { b.Nonce, b.Verb = "4", "exec" }, seed, "exec"},
+		"old":                   {func(b *orderBody) { b.Nonce, b.At = "5", now.Add(-2*fresh) }, seed, Capture},
+		"of the future":         {func(b *orderBody) { b.Nonce, b.At = "6", now.Add(2*fresh) }, seed, Capture},
+		"without a number":      {func(b *orderBody) { b.Nonce = "" }, seed, Capture},
+		"by another run":        {func(b *orderBody) { b.Nonce = "7" }, other.seeds[Operator], Capture},
+		"by a node":             {func(b *orderBody) { b.Nonce = "8" }, k.seeds[Agent], Capture},
+		"by somebody who looks": {func(b *orderBody) { b.Nonce = "9" }, k.seeds[Viewer], Capture},
+	} {
+		b := good
+		x.change(&b)
+		if _, err := g.accept(x.verb, write(b, x.seed)); !errors.Is(err, ErrForged) {
+			t.Errorf("an order %s: %v", name, err)
+		}
+	}
+	for _, text := range []string{"", "{}", "null", "[]", `{"body":"e30=","signature":""}`} {
+		if _, err := g.accept(Capture, []byte(text)); !errors.Is(err, ErrForged) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// A viewer's key can make the server send stored messages to any subject. None of them is an order.
+func TestAStoredMessageIsNoOrder(t *testing.T) {
+	ctx := within(t)
+	_, j := overTLS(t, "r")
+	agent := dial(t, Access{Join: j, Role: Agent, Name: "a"})
+	refused := make(chan error, 10)
+	if err := agent.Serve(Capture, func(json.RawMessage) any { t.Error("carried out"); return nil },
+		func(err error) { refused <- err }); err != nil {
+		t.Fatal(err)
+	}
+	send(ctx, t, agent, NewRing("a", RingLimits{}), `{"verb":"capture"}`)
+	n := namesOf("r")
+	viewer := dial(t, Access{Join: j, Role: Viewer})
+	_, err := viewer.nats.Request("$JS.API.CONSUMER.CREATE."+n.stream(Step)+".evil", fmt.Appendf(nil,
+		`{"stream_name":%q,"config":{"name":"evil","ack_policy":"none","deliver_policy":"all","deliver_subject":%q}}`,
+		n.stream(Step), n.orders(Capture)), 10*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-refused:
+		if !errors.Is(err, ErrForged) {
+			t.Error(err)
+		}
+	case <-time.After(time.Second): // the server may refuse it as well
+	}
+}
+
+func TestTheSocketIsForOneUser(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "hub")
+	h := openHub(t, HubOptions{Run: "r", Socket: filepath.Join(dir, "s")})
+	for path, want := range map[string]os.FileMode{dir: 0o700, h.options.Socket: 0o600} {
+		if info, err := os.Stat(path); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v", path, info.Mode(), err)
+		}
+	}
+	if _, err := OpenHub(HubOptions{Run: "r2", Socket: h.options.Socket}); err == nil {
+		t.Error("two hubs share a socket")
+	}
+	h.bridge.allowed = func(user int) bool { return user != os.Geteuid() }
+	if c, err := Dial(within(t), Access{Join: h.Join(), Role: Viewer}); err == nil {
+		c.Close()
+		t.Error("another user connects")
+	}
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if x, err := OpenHub(HubOptions{Run: "r", Socket: filepath.Join(open, "s")}); err == nil {
+		x.Close()
+		t.Error("the socket is in a folder that others can enter")
+	}
+}
+
+func TestTheStoreIsOnALocalDisk(t *testing.T) {
+	for n, name := range map[int64]string{0x6969: "NFS", 0x0BD00BD3: "Lustre", 0xFF534D42: "CIFS",
+		-0xacb2be: "CIFS"} { // the last as a signed 32-bit number
+		_, err := OpenHub(HubOptions{Run: "r", fileSystem: func(string) (int64, error) { return n, nil }})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("on %s: %v", name, err)
+		}
+	}
+	if _, err := fileSystem(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecretsStayOutOfURLs(t *testing.T) {
+	for text, want := range map[string]string{
+		"tls://me:secret@nats.site:4222": "secret that others",
+		"tls://token@nats.site:4222":     "secret that others",
+		"nats://nats.site:4222":          "not encrypted",
+		"me:secret@nats.site":            "URL",
+		"":                               "address",
+	} {
+		a := Access{Join: Join{Run: "r"}, URL: text, Role: Viewer}
+		if text == "" {
+			a.Join.Addresses, a.Seeds = []string{"me:secret@host:1"}, makeKeys(t).seeds
+			a.Certificate = string(makeKeys(t).certificate)
+		}
+		_, err := Dial(within(t), a)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		} else if text != "" && strings.Contains(err.Error(), "secret@") {
+			t.Errorf("the error repeats the secret: %v", err)
+		}
+	}
+	creds := filepath.Join(t.TempDir(), "me.creds")
+	if err := os.WriteFile(creds, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Dial(within(t), Access{Join: Join{Run: "r"}, URL: "tls://127.0.0.1:1", Credentials: creds})
+	if err == nil || !strings.Contains(err.Error(), "others can read") {
+		t.Errorf("credentials that others can read: %v", err)
+	}
+}
+
+func TestWhereNothingListensTheErrorSaysSo(t *testing.T) {
+	h, j := overTLS(t, "r")
+	h.Close()
+	if _, err := Dial(within(t), Access{Join: j, Role: Viewer}); !errors.Is(err, ErrNoHub) {
+		t.Error(err)
+	}
+}
+
+// A reader that loses the hub goes on behind the newest message; one whose hub has lost its store begins
+// again.
+func TestAReaderGoesOnWhereItWas(t *testing.T) {
+	ctx := within(t)
+	h, j := overTLS(t, "r")
+	agent, ring := dial(t, Access{Join: j, Role: Agent}), NewRing("a", RingLimits{})
+	owner, err := h.dial(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	text := ""
+	r := reader{conn: dial(t, Access{Join: j, Role: Viewer}), kind: Step}
+	follow := func(until string) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		r.take = func(m Message, _ uint64) {
+			if text += string(m.Data); string(m.Data) == until {
+				stop()
+			}
+		}
+		r.follow(ctx)
+	}
+	send(ctx, t, agent, ring, "1", "2")
+	follow("2")
+	send(ctx, t, agent, ring, "3")
+	follow("3")
+	if text != "123" {
+		t.Errorf("it read %s", text)
+	}
+	if err := owner.js.DeleteStream(ctx, owner.names.stream(Step)); err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	send(ctx, t, agent, ring, "4")
+	follow("4")
+	if text != "1234" {
+		t.Errorf("after the store was lost it read %s", text)
+	}
+}

@@ -1,0 +1,247 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+)
+
+// HubOptions say how a hub is opened.
+type HubOptions struct {
+	// Run names the run. One hub serves one run.
+	Run string
+	// Listen is the address at which nodes reach the hub, "" for none. It needs Keys.
+	Listen string
+	// Socket is the Unix socket for programs on this machine, "" for none.
+	Socket string
+	// Keys, unless nil, are needed by everybody who connects.
+	Keys *Keys
+	// Store is the folder for messages; "" for a temporary one, which Close removes.
+	Store string
+
+	fileSystem func(dir string) (int64, error) // of a folder; a test sets it
+}
+
+// Hub keeps the messages of a run and serves nodes and viewers. Without an address or a socket, only this
+// process reaches it.
+type Hub struct {
+	options HubOptions
+	server  *server.Server
+	bridge  *bridge
+	seed    string // of the owner's key, "" without keys
+	scratch string // the temporary folder, "" for none
+}
+
+// hubStarts is how long a hub may take to start.
+const hubStarts = 20 * time.Second
+
+// OpenHub starts a hub.
+func OpenHub(o HubOptions) (_ *Hub, err error) {
+	if o.Run == "" {
+		return nil, errors.New("open a hub: name the run")
+	}
+	if o.Listen != "" && o.Keys == nil {
+		return nil, fmt.Errorf("open a hub at %s: a hub that others can reach needs keys", o.Listen)
+	}
+	if o.fileSystem == nil {
+		o.fileSystem = fileSystem
+	}
+	h := &Hub{options: o}
+	defer func() {
+		if err != nil {
+			h.Close()
+		}
+	}()
+	store := o.Store
+	if store == "" {
+		if store, err = os.MkdirTemp("", "gmemtop-hub-*"); err != nil {
+			return nil, fmt.Errorf("open a hub: %w", err)
+		}
+		h.scratch = store
+	} else if err = privateFolder(store); err != nil {
+		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	if err = checkStore(store, o.fileSystem); err != nil {
+		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	options, err := h.serverOptions(store)
+	if err != nil {
+		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	// The server would report an address in use only by never being ready.
+	if o.Listen != "" {
+		l, err := net.Listen("tcp", o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("open a hub: %w", err)
+		}
+		_ = l.Close()
+	}
+	if h.server, err = server.NewServer(options); err != nil {
+		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	h.server.Start()
+	if !h.server.ReadyForConnections(hubStarts) {
+		return nil, fmt.Errorf("open a hub: it did not start within %s", hubStarts)
+	}
+	if o.Socket != "" {
+		if h.bridge, err = listen(o.Socket, h.server.InProcessConn); err != nil {
+			return nil, err
+		}
+	}
+	own, err := h.dial(owner)
+	if err == nil {
+		defer own.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
+		defer cancel()
+		err = own.prepare(ctx)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	return h, nil
+}
+
+func (h *Hub) serverOptions(store string) (*server.Options, error) {
+	o := h.options
+	room := int64(0)
+	for _, l := range streamLimits {
+		room += l.bytes
+	}
+	options := &server.Options{
+		ServerName: "gmemtop", DontListen: o.Listen == "",
+		JetStream: true, StoreDir: store, JetStreamMaxMemory: 16 << 20, JetStreamMaxStore: room,
+		NoSigs: true, NoLog: true, MaxPayload: MaxMessage, MaxControlLine: 4096,
+		// A viewer that does not read is disconnected, so that it does not hold memory.
+		WriteDeadline: 5 * time.Second, MaxPending: 16 << 20,
+		PingInterval: 10 * time.Second, MaxPingsOut: 2, AuthTimeout: 5,
+	}
+	if o.Listen != "" {
+		host, port, err := net.SplitHostPort(o.Listen)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not an address: write HOST:PORT", o.Listen)
+		}
+		if options.Port, err = strconv.Atoi(port); err != nil || options.Port < 0 || options.Port > 65535 {
+			return nil, fmt.Errorf("%q is not a port: write HOST:PORT", port)
+		}
+		if options.Port == 0 {
+			options.Port = server.RANDOM_PORT
+		}
+		options.Host = host
+		if options.TLSConfig, err = o.Keys.server(); err != nil {
+			return nil, err
+		}
+		options.TLS, options.TLSHandshakeFirst, options.TLSTimeout = true, true, 5
+	}
+	if o.Keys != nil {
+		for _, r := range Roles {
+			options.Nkeys = append(options.Nkeys, &server.NkeyUser{Nkey: o.Keys.public[r],
+				Permissions: permissions(namesOf(o.Run), r)})
+		}
+		// The hub itself sets up the streams. Its key never leaves this process.
+		pair, err := nkeys.CreateUser()
+		if err != nil {
+			return nil, err
+		}
+		public, err := pair.PublicKey()
+		if err != nil {
+			return nil, err
+		}
+		seed, err := pair.Seed()
+		if err != nil {
+			return nil, err
+		}
+		h.seed = string(seed)
+		options.Nkeys = append(options.Nkeys, &server.NkeyUser{Nkey: public})
+	}
+	return options, nil
+}
+
+// owner is the role of the hub in its own process, which may do everything.
+const owner Role = "owner"
+
+// permissions are what the server lets a role do.
+func permissions(n names, r Role) *server.Permissions {
+	allow := func(subjects ...string) *server.SubjectPermission {
+		return &server.SubjectPermission{Allow: subjects}
+	}
+	inbox := n.inbox(r) + ".>"
+	if r == Agent {
+		return &server.Permissions{
+			Publish: allow(n.published()), Subscribe: allow(n.allOrders(), inbox),
+			// It answers orders wherever their sender waits.
+			Response: &server.ResponsePermission{MaxMsgs: 1, Expires: fresh},
+		}
+	}
+	publish := []string{"$JS.API.INFO"}
+	for _, k := range Kinds {
+		s := n.stream(k)
+		publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.CONSUMER.CREATE."+s+".>",
+			"$JS.API.CONSUMER.INFO."+s+".>", "$JS.API.CONSUMER.DELETE."+s+".>",
+			"$JS.API.CONSUMER.MSG.NEXT."+s+".>")
+	}
+	if r == Operator {
+		for _, v := range Verbs {
+			publish = append(publish, n.orders(v))
+		}
+	}
+	return &server.Permissions{Publish: allow(publish...), Subscribe: allow(inbox)}
+}
+
+// Address is where the hub listens, "" for nowhere.
+func (h *Hub) Address() string {
+	if a := h.server.Addr(); a != nil && h.options.Listen != "" {
+		return a.String()
+	}
+	return ""
+}
+
+// Join returns the content of the join file. addresses are those at which nodes reach the hub.
+func (h *Hub) Join(addresses ...string) Join {
+	k := h.options.Keys
+	host, _ := os.Hostname()
+	j := Join{Version: joinVersion, Run: h.options.Run, Host: host, Addresses: addresses}
+	if s := h.options.Socket; s != "" {
+		j.Socket, _ = filepath.Abs(s)
+	}
+	if k != nil {
+		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator], k.seeds
+		j = j.only(Roles...)
+	}
+	return j
+}
+
+// Dial connects to the hub within this process.
+func (h *Hub) Dial(r Role) (*Conn, error) { return h.dial(r) }
+
+func (h *Hub) dial(r Role) (*Conn, error) {
+	a := Access{Role: r, Join: h.Join(), inProcess: h.server}
+	if a.Seeds == nil {
+		a.Seeds = map[Role]string{}
+	}
+	a.Seeds[owner] = h.seed
+	return Dial(context.Background(), a)
+}
+
+// Close ends the hub. What it has stored in a folder of the caller's stays there.
+func (h *Hub) Close() {
+	if h.bridge != nil {
+		h.bridge.close()
+	}
+	if h.server != nil {
+		h.server.Shutdown()
+		h.server.WaitForShutdown()
+	}
+	if h.scratch != "" {
+		_ = os.RemoveAll(h.scratch)
+	}
+}

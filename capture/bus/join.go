@@ -1,0 +1,172 @@
+package bus
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// Role is what a key allows.
+type Role string
+
+// The roles.
+const (
+	// Agent publishes what the ranks of a node do, and takes orders.
+	Agent Role = "agent"
+	// Viewer reads.
+	Viewer Role = "viewer"
+	// Operator reads, and gives orders.
+	Operator Role = "operator"
+)
+
+// Roles are all roles.
+var Roles = []Role{Agent, Viewer, Operator}
+
+// Join is what a node or a viewer needs to reach the hub of a run: its addresses, its certificate and the
+// keys. It is a file that only its owner can read, usually in a folder that all nodes share.
+type Join struct {
+	Version int    `json:"version"`
+	Run     string `json:"run"`
+	// Host is the machine of the hub. There, Socket reaches it without a network.
+	Host      string   `json:"host,omitempty"`
+	Socket    string   `json:"socket,omitempty"`
+	Addresses []string `json:"addresses,omitempty"`
+	// Certificate is the only one that a client accepts, as PEM.
+	Certificate string    `json:"certificate"`
+	Expires     time.Time `json:"expires"`
+	// Seeds are secret. A file for those who only look has only the viewer's.
+	Seeds map[Role]string `json:"seeds"`
+	// Orders is the public key of those whose orders a node obeys.
+	Orders string `json:"orders,omitempty"`
+}
+
+const (
+	joinVersion = 1
+	// maxJoin is the largest join file that is read.
+	maxJoin = 64 << 10
+)
+
+// only returns a copy of the file with the keys of some roles.
+func (j Join) only(roles ...Role) Join {
+	seeds := map[Role]string{}
+	for _, r := range roles {
+		if s := j.Seeds[r]; s != "" {
+			seeds[r] = s
+		}
+	}
+	j.Seeds = seeds
+	return j
+}
+
+// ForViewers returns a copy without the keys for publishing and giving orders.
+func (j Join) ForViewers() Join { return j.only(Viewer) }
+
+// Write writes the file with mode 0600. It appears with all its content at once.
+func (j Join) Write(path string) error {
+	text, err := json.MarshalIndent(j, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write the join file %s: %w", path, err)
+	}
+	// CreateTemp makes a file that only its owner can read.
+	f, err := os.CreateTemp(filepath.Dir(path), ".join-*")
+	if err != nil {
+		return fmt.Errorf("write the join file %s: %w", path, err)
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(append(text, '\n'))
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write the join file %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write the join file %s: %w", path, err)
+	}
+	return nil
+}
+
+// ReadJoin reads a join file. It refuses a file that others can read or write, one of another user, and one
+// that has expired.
+func ReadJoin(path string) (Join, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Join{}, fmt.Errorf("read the join file: %w", err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return Join{}, fmt.Errorf("read the join file: %w", err)
+	}
+	if err := private(path, info); err != nil {
+		return Join{}, err
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxJoin+1))
+	if err != nil {
+		return Join{}, fmt.Errorf("read the join file: %w", err)
+	}
+	j, err := parseJoin(text, time.Now())
+	if err != nil {
+		return Join{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return j, nil
+}
+
+// private reports an error if a file holds secrets that others could read.
+func private(path string, info os.FileInfo) error {
+	switch mode := info.Mode(); {
+	case !mode.IsRegular():
+		return fmt.Errorf("%s is not a file", path)
+	case mode.Perm()&0o077 != 0:
+		return fmt.Errorf("%s has keys that others can read (mode %04o): chmod 600 it, and start the hub again "+
+			"if somebody may have read it", path, mode.Perm())
+	case !ownedByUs(info):
+		return fmt.Errorf("%s belongs to another user: copy it with its owner's consent, or start a hub", path)
+	}
+	return nil
+}
+
+func parseJoin(text []byte, now time.Time) (Join, error) {
+	if len(text) > maxJoin {
+		return Join{}, fmt.Errorf("not a join file: it has more than %d bytes", maxJoin)
+	}
+	var j Join
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if err := dec.Decode(&j); err != nil {
+		return Join{}, fmt.Errorf("not a join file of gmemtop hub: %w", err)
+	}
+	switch {
+	case j.Version != joinVersion:
+		return Join{}, fmt.Errorf("a join file of version %d, and this gmemtop reads version %d: use the same "+
+			"gmemtop on all nodes", j.Version, joinVersion)
+	case j.Run == "":
+		return Join{}, errors.New("the join file names no run: start the hub again")
+	case !now.Before(j.Expires):
+		return Join{}, fmt.Errorf("the join file expired at %s: start the hub again",
+			j.Expires.Local().Format(time.DateTime))
+	case j.Socket == "" && len(j.Addresses) == 0:
+		return Join{}, errors.New("the join file has no address of the hub: start the hub again")
+	case j.Socket != "" && !filepath.IsAbs(j.Socket):
+		return Join{}, fmt.Errorf("the join file's socket %q is not an absolute path: start the hub again",
+			j.Socket)
+	}
+	for _, a := range j.Addresses {
+		if err := checkAddress(a); err != nil {
+			return Join{}, err
+		}
+	}
+	return j, nil
+}
+
+// checkAddress reports an error for what is not HOST:PORT.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" || port == "" || strings.ContainsAny(address, "/@? ,") {
+		return fmt.Errorf("%q is not an address: write HOST:PORT", address)
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+//go:build nobus
+
+package bus
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"time"
+)
+
+// Without NATS, everything that would connect says so.
+
+// Keys are the secrets of a run.
+type Keys struct{ Expires time.Time }
+
+// NewKeys returns ErrLeftOut.
+func NewKeys(time.Duration) (*Keys, error) { return nil, ErrLeftOut }
+
+// HubOptions say how a hub is opened.
+type HubOptions struct {
+	Run, Listen, Socket string
+	Keys                *Keys
+	Store               string
+}
+
+// Hub cannot be opened.
+type Hub struct{}
+
+// OpenHub returns ErrLeftOut.
+func OpenHub(HubOptions) (*Hub, error) { return nil, ErrLeftOut }
+
+// Address is where the hub listens.
+func (h *Hub) Address() string { return "" }
+
+// Join returns the content of the join file.
+func (h *Hub) Join(...string) Join { return Join{} }
+
+// Dial returns ErrLeftOut.
+func (h *Hub) Dial(Role) (*Conn, error) { return nil, ErrLeftOut }
+
+// Close ends the hub.
+func (h *Hub) Close() {}
+
+// Access says how to reach a hub, and as whom.
+type Access struct {
+	Join
+	Role             Role
+	Name             string
+	Patient          bool
+	Command          []string
+	URL, Credentials string
+}
+
+// Conn cannot be made.
+type Conn struct{}
+
+// Dial returns ErrLeftOut.
+func Dial(context.Context, Access) (*Conn, error) { return nil, ErrLeftOut }
+
+// Err returns ErrLeftOut.
+func (c *Conn) Err() error { return ErrLeftOut }
+
+// Connected reports false.
+func (c *Conn) Connected() bool { return false }
+
+// Close does nothing.
+func (c *Conn) Close() {}
+
+// Prepare returns ErrLeftOut.
+func (c *Conn) Prepare(context.Context) error { return ErrLeftOut }
+
+func (c *Conn) publish(context.Context, string, Kind, string, []byte) (bool, error) {
+	return false, ErrLeftOut
+}
+
+// Read waits until ctx is done.
+func (c *Conn) Read(ctx context.Context, _ func(Message, uint64), _ ...Kind) { <-ctx.Done() }
+
+// Serve returns ErrLeftOut.
+func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return ErrLeftOut }
+
+// Ask returns ErrLeftOut.
+func (c *Conn) Ask(context.Context, Verb, any, func(string, json.RawMessage) bool) error {
+	return ErrLeftOut
+}
+
+// Pass returns ErrLeftOut.
+func Pass(context.Context, string, io.Reader, io.Writer) error { return ErrLeftOut }
