@@ -47,6 +47,11 @@ func TestQuickADescribedStepHoldsWhatTheAllocatorHolds(t *testing.T) {
 	t.Log(onStandin(t, standin.Machine{}, "within.py"))
 }
 
+// TestQuickOpsOfADescribedStepDoNotOverlap: a copy to the GPU that waits for it has the copy's time alone.
+func TestQuickOpsOfADescribedStepDoNotOverlap(t *testing.T) {
+	t.Log(onStandin(t, standin.Machine{Clock: standin.Program}, "overlap.py"))
+}
+
 // TestQuickAttentionsSeedsAreNotCompared: attention without dropout leaves its seed and offset unwritten, so
 // recomputed ones hold other bytes, and nothing depends on them.
 func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {

@@ -174,7 +174,8 @@ class Describe:
         module = self._module(phase)
         inputs = _tensors((args, kwargs))
         read = [self._storage(t, known=True) for t in inputs]
-        cuda = any(t.is_cuda for t in inputs)
+        # a copy to the GPU reads nothing there
+        cuda = any(t.is_cuda for t in inputs) or getattr(kwargs.get("device"), "type", "") == "cuda"
         if cuda:
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             begin.record()

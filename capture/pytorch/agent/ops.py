@@ -169,7 +169,7 @@ class Ops(Window):
             module = self.roles.module(phase)
             read = storages.numbers(inputs, known=True)
             if storages.device != "cpu" and not info.skip:
-                timer = self._timer(inputs)
+                timer = self._timer(inputs, kwargs)
                 looked = self.within.before(inputs, len(rows.list))
         except Exception as e:
             rows.stop(e)
@@ -194,19 +194,21 @@ class Ops(Window):
         self.cost += self.clock() - begin - (stop - start)
         return out
 
-    def _timer(self, inputs: Any) -> Timer | None:
+    def _timer(self, inputs: Any, kwargs: Any) -> Timer | None:
         """Two events around a kernel, on the stream that it will run on; none while a graph is captured,
-        whose events are not real."""
+        whose events are not real.
+
+        An op that reads nothing on a GPU may be told to make something there. A copy from memory that is not
+        pinned holds up the host until the GPU has done all that came before, which the host's clock would
+        count as the copy's time."""
         cuda = self.torch.cuda
-        for t in inputs:
-            if t.is_cuda:
-                if cuda.is_current_stream_capturing():
-                    return None
-                stream = cuda.current_stream(t.device)
-                timer = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True), stream
-                timer[0].record(stream)
-                return timer
-        return None
+        device = next((t.device for t in inputs if t.is_cuda), kwargs.get("device"))
+        if device is None or device.type != "cuda" or cuda.is_current_stream_capturing():
+            return None
+        stream = cuda.current_stream(device)
+        timer = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True), stream
+        timer[0].record(stream)
+        return timer
 
     def _ran(
         self,

@@ -132,7 +132,7 @@ class Recorder(Ops):
             return out
         return Ops._op(self, proxy, args, kwargs)
 
-    def _timer(self, inputs):
+    def _timer(self, inputs, kwargs):
         return None
 
 
