@@ -33,20 +33,22 @@ const (
 
 // largestMade returns the size of the largest block that a call of the model made or asked for.
 func (c *faultCase) largestMade() int64 {
-	inModel := func(s traces.StackID) bool {
-		k := c.kinds.Of(s)
-		return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
-	}
 	most := int64(0)
-	if inModel(c.d.Event(c.a.At).Stack) {
+	if c.inModel(c.d.Event(c.a.At).Stack) {
 		most = c.a.Asked
 	}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
-		if n := c.d.Allocs.Size[id]; n > most && inModel(c.d.Allocs.Stack[id]) {
+		if n := c.d.Allocs.Size[id]; n > most && c.inModel(c.d.Allocs.Stack[id]) {
 			most = n
 		}
 	}
 	return most
+}
+
+// inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
+func (c *faultCase) inModel(s traces.StackID) bool {
+	k := c.kinds.Of(s)
+	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
 }
 
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and

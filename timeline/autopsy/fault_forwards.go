@@ -19,9 +19,7 @@ import (
 // backward is to follow. One block a call is a result that is collected. What looks like it: the layers of
 // one model that the loop calls from several lines, of which each has one call only.
 //
-// Whether a call left a graph or something else keeps tensors shows in its norms: layer_norm, batch_norm and
-// group_norm make an output and small statistics, which only a graph keeps (derivatives.yaml saves them for
-// backward). Where they are gone and larger blocks are not, a hook, a closure or an attribute keeps these.
+// Whether a call left a graph or something else keeps tensors shows elsewhere: see leftGraph.
 
 // leastForwards is how many calls must have left something. One is enough of a line that no backward ever
 // followed, if what it left is a graph: at least graphBlocks blocks.
@@ -78,56 +76,6 @@ func (c *faultCase) openForwards() (caller traces.FrameID, calls int, ids []time
 	return caller, calls, ids
 }
 
-// norms are the functions whose statistics only a graph keeps.
-var norms = []string{"layer_norm", "batch_norm", "group_norm", "instance_norm"}
-
-// leftGraph reports whether the model's calls, the last one excepted, left a graph; known is false where no
-// norm tells.
-func (c *faultCase) leftGraph(calls []steps.Part) (graph, known bool) {
-	if len(calls) < 2 {
-		return false, false
-	}
-	a := &c.d.Allocs
-	largest := map[traces.StackID]int64{} // of the stacks of norms, 0 for other stacks
-	first, end := c.d.AllocsIn(calls[0].First, calls[len(calls)-1].First)
-	for id := first; id < end; id++ {
-		n, ok := largest[a.Stack[id]]
-		if !ok && !c.norm(a.Stack[id]) {
-			largest[a.Stack[id]] = 0
-		} else if !ok || n > 0 {
-			largest[a.Stack[id]] = max(n, a.Size[id])
-		}
-	}
-	kept, all := 0, 0
-	for id := first; id < end; id++ {
-		if 8*a.Size[id] > largest[a.Stack[id]] {
-			continue
-		}
-		all++
-		if a.Requested[id] > c.a.At {
-			kept++
-		}
-	}
-	return 2*kept > all, all > 0
-}
-
-// norm reports whether a stack is inside one of norms, called by the model.
-func (c *faultCase) norm(s traces.StackID) bool { return c.normNamed(s, norms...) }
-
-// normNamed reports whether a stack is inside a function of torch.nn.functional with one of some names.
-func (c *faultCase) normNamed(s traces.StackID, names ...string) bool {
-	if !c.kinds.Of(s).Has(frames.KindFunctional) {
-		return false
-	}
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		if c.kinds.Frames[id].Has(frames.KindFunctional) {
-			fn, _, _ := c.d.Timeline().Places().FrameText(id)
-			return slices.Contains(names, fn)
-		}
-	}
-	return false
-}
-
 // callsWord counts calls.
 func callsWord(n int) string {
 	if n == 1 {
@@ -144,17 +92,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	if calls == 0 {
 		return c.firstEvaluation()
 	}
-	trained, trains := false, false
-	for i := range c.parts {
-		p := &c.parts[i]
-		if p.Phase == traces.PhaseBackward {
-			trains = true
-		}
-		if p.Phase == traces.PhaseForward && p.Caller == caller && p.Frees >= 0 &&
-			p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward {
-			trained = true
-		}
-	}
+	trained, trains := c.trained[caller], c.lastOf(traces.PhaseBackward) >= 0
 	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
 		return fault{}, false
 	}
@@ -164,7 +102,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
-	graph, known := c.leftGraph(open)
+	left := c.leftGraph(open)
 	beside := c.beside(open[0].First, open[len(open)-1].First)
 	goes := slices.Concat(beside, ids)
 	switch {
@@ -176,7 +114,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
 			changes: c.nextCall(ids)}
-	case known && !graph:
+	case left.known && !left.graph:
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
 			"or an attribute of a module, keeps tensors.", callsWord(calls), line, c.u.Bytes(bytes))
@@ -184,12 +122,15 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 			"model.eval() if it is for training only."
 		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
-	case trains && !trained || evaluates(fn) || !trains && known && !c.keepsLoss():
+	case trains && !trained || evaluates(fn) || !trains && left.known && !c.keepsLoss():
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
 		f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
-		if known {
+		switch {
+		case left.why != "":
+			f.sure(Likely, left.why)
+		case left.known:
 			f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
 		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
@@ -318,30 +259,37 @@ func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
 	})
 }
 
-// ungraphed ends what calls of the model made as it would end without a graph: a block of a line when the
-// line makes its next one, for the next layer, and the last of each when the next call begins.
-func (c *faultCase) ungraphed(calls []steps.Part) []Change {
-	a := &c.d.Allocs
-	var ids []timeline.AllocID
-	until := map[timeline.AllocID]timeline.Moment{}
+// ungraphed ends what calls of the model made as it would end without a graph, the last of each line when the
+// next call begins.
+func (c *faultCase) ungraphed(calls []steps.Part) (out []Change) {
 	for k := range calls {
-		next, after := map[traces.StackID]timeline.Moment{}, timeline.Never
+		after := timeline.Never
 		if k+1 < len(calls) {
 			after = calls[k+1].First
 		}
-		first, end := c.d.AllocsIn(calls[k].First, min(calls[k].End, c.a.At+1))
-		for id := end - 1; id >= first; id-- {
-			s := a.Stack[id]
-			if !c.kinds.Of(s).Has(frames.KindModel) {
-				continue
-			}
-			m, ok := next[s]
-			if !ok {
-				m = after
-			}
-			ids, until[id] = append(ids, id), m
-			next[s] = a.Start[id]
+		out = append(out, c.ungraphedUntil(calls[k], after)...)
+	}
+	return out
+}
+
+// ungraphedUntil ends what a call of the model made as it would end without a graph: a block of a line when
+// the line makes its next one, for the next layer, and the last of each at a given moment.
+func (c *faultCase) ungraphedUntil(p steps.Part, after timeline.Moment) []Change {
+	a := &c.d.Allocs
+	var ids []timeline.AllocID
+	next, until := map[traces.StackID]timeline.Moment{}, map[timeline.AllocID]timeline.Moment{}
+	first, end := c.d.AllocsIn(p.First, min(p.End, c.a.At+1))
+	for id := end - 1; id >= first; id-- {
+		s := a.Stack[id]
+		if !c.kinds.Of(s).Has(frames.KindModel) {
+			continue
 		}
+		m, ok := next[s]
+		if !ok {
+			m = after
+		}
+		ids, until[id] = append(ids, id), m
+		next[s] = a.Start[id]
 	}
 	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }

@@ -46,8 +46,13 @@ func (c *faultCase) ticks() []timeline.Moment {
 
 // grown returns the live blocks of sites that left something in steps all over the recording, and in how
 // many steps.
-func (c *faultCase) grown() (ids []timeline.AllocID, in int) {
-	ticks := c.ticks()
+func (c *faultCase) grown() (ids []timeline.AllocID, in int) { return c.leftSince(c.ticks(), c.live) }
+
+// leftSince returns those of some live blocks whose stacks left something in steps all over a stretch, and in
+// how many of its steps, which begin at ticks.
+func (c *faultCase) leftSince(ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
+	in int,
+) {
 	n := len(ticks) - 1 // the last step is under way
 	if n < leastSteps {
 		return nil, 0
@@ -57,7 +62,7 @@ func (c *faultCase) grown() (ids []timeline.AllocID, in int) {
 		seen map[int]bool
 	}
 	found := map[traces.StackID]*stack{}
-	for _, id := range c.live {
+	for _, id := range live {
 		at := c.d.Allocs.Start[id]
 		if at < ticks[0] || at >= ticks[n] {
 			continue
@@ -118,6 +123,12 @@ func growthFault(c *faultCase) (fault, bool) {
 	switch {
 	case 4*weights >= bytes:
 		why = "each step makes weights, and they stay with their gradients"
+	case 4*backward >= bytes && c.gradOnly() && c.keepsWeights(ids, in):
+		f.Kind = "double_backward"
+		why = "each step of an inner loop keeps its forward and the graph of its gradients"
+		f.fix = "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
+			"steps: a second derivative needs all of them at once."
+		f.sure(Likely, "a set of weights or of gradients stays from each step; a list of them looks the same")
 	case 4*backward >= bytes && c.gradOnly():
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
@@ -162,6 +173,25 @@ func (c *faultCase) gradOnly() (only bool) {
 		}
 	}
 	return only
+}
+
+// keepsWeights reports whether blocks of the weights' sizes are among those that steps left, a set for each
+// step: what torch.autograd.grad returned for them, or weights that a step made of it.
+func (c *faultCase) keepsWeights(ids []timeline.AllocID, in int) bool {
+	weights, left := map[int64]int{}, map[int64]int{}
+	for _, id := range c.live {
+		if c.kinds.Of(c.d.Origin(id)).Has(frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit) &&
+			(len(c.parts) == 0 || c.d.Allocs.Start[id] < c.parts[0].First) {
+			weights[c.d.Allocs.Size[id]]++
+		}
+	}
+	for _, id := range ids {
+		left[c.d.Allocs.Size[id]]++
+	}
+	for size := range left {
+		left[size] /= in
+	}
+	return covers(left, weights)
 }
 
 // growthRemedy ends what a step left with the step's backward.

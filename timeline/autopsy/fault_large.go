@@ -156,7 +156,13 @@ func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
 	f.fix = "Pass fused=True, which makes no copies; or use an optimizer with less state (8 bits, or " +
 		"Adafactor), or train fewer parameters (LoRA)."
-	f.lever = remedy{name: "optimizer_8bit", command: at("bitsandbytes.optim.Adam8bit(params)", line)}
+	foreach := func(s traces.StackID) bool { return c.kinds.Of(s).Has(frames.KindForeach) }
+	f.lever = remedy{name: "foreach",
+		command: at("type(optimizer)(params, fused=True)  # or foreach=False", line),
+		changes: c.neverMade(func(id timeline.AllocID) bool { return foreach(c.d.Origin(id)) })}
+	if foreach(c.d.Event(c.a.At).Stack) {
+		f.lever.request = c.a.Asked
+	}
 	return f
 }
 

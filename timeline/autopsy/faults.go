@@ -65,6 +65,8 @@ type faultCase struct {
 	total int64              // their bytes
 	parts []steps.Part       // those that begin at or before the moment
 	kinds *frames.Kinds
+	// trained are the lines whose calls of the model a backward followed.
+	trained map[traces.FrameID]bool
 }
 
 // faults returns what detectors find, the most bytes first.
@@ -72,16 +74,22 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
 		return nil
 	}
-	c := &faultCase{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds()}
+	c := &faultCase{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
+		trained: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, a.At)+1]
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+			c.trained[p.Caller] = true
+		}
+	}
 	for _, id := range c.live {
 		c.total += d.Allocs.Rounded[id]
 	}
 	var found []fault
 	for _, detect := range []func(*faultCase) (fault, bool){
-		growthFault, retainedFault, openForwardsFault, concatenatedFault, cacheFault, prefetchFault,
-		dataFault, restartFault, returnedFault, frozenFault,
+		growthFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault, cacheFault,
+		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, shapesFault, pendingStateFault, firstDeviceFault, blasWorkspacesFault, convolutionFault,
 		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault,
@@ -100,7 +108,13 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 			return slices.Contains(explains[x.Kind], f.Kind)
 		})
 	})
-	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault} {
+	most := map[string]int64{} // two detectors may find the same: what one knows more of stays
+	for _, f := range found {
+		most[f.Kind] = max(most[f.Kind], f.Bytes)
+	}
+	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes < most[f.Kind] })
+	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault,
+		inferenceFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)
 		}
@@ -203,7 +217,7 @@ func (f *facts) asking(allocated int64) string {
 // and accumulation is what made several graphs.
 func (f *fault) outgrows(lever string) bool {
 	switch f.Kind {
-	case "logits", "attention_scores", "first_device":
+	case "logits", "attention_scores", "first_device", "sequence_growth", "padding", "too_large":
 		return false
 	}
 	return lever == microBatch

@@ -1,0 +1,91 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// A call of the model without a graph that gets too much at once: all crops of an image, all rays of a view,
+// all candidates of a search. The pattern: the call that failed keeps little of what it made, so that nothing
+// waits for a backward; a few blocks of its layers, with what was asked for, are most of the memory; and in a
+// process that trains, its blocks are larger than any that a training call made, and no backward ever
+// followed calls from its line. What looks like it: an evaluation with gradients on, which keeps what it
+// makes; memory that the training left, beside which an evaluation of the usual size does not fit; a training
+// with checkpoints, whose calls keep little, too.
+
+// inferenceTimes is how many times the largest block of the training's calls the call must ask for.
+const inferenceTimes = 1.5
+
+func inferenceFault(c *faultCase) (fault, bool) {
+	if c.a.Asked <= 0 || len(c.parts) == 0 {
+		return fault{}, false
+	}
+	last := c.parts[len(c.parts)-1]
+	s := c.d.Event(c.a.At).Stack
+	if last.Phase != traces.PhaseForward || last.Caller < 0 || !c.inModel(s) || c.trained[last.Caller] {
+		return fault{}, false
+	}
+	if c.d.Reserved.At(c.a.At)-c.total+max(c.a.Free, 0) >= c.a.Asked { // it is there, in pieces
+		return fault{}, false
+	}
+	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
+	all, made := c.forwardBlocks(last.First, c.a.At, last.First)
+	if made == 0 || float64(kept) >= keptByCall*float64(made) ||
+		float64(kept+c.a.Asked) < functionShare*float64(c.total+c.a.Asked) {
+		return fault{}, false
+	}
+	now, trained := c.a.Asked, int64(0)
+	for _, id := range ids {
+		if c.checkpointed(c.d.Origin(id)) { // which keeps little, and waits for a backward
+			return fault{}, false
+		}
+		now = max(now, c.d.Allocs.Size[id])
+	}
+	for _, p := range c.parts {
+		if p.Phase != traces.PhaseForward || !c.trained[p.Caller] {
+			continue
+		}
+		before, _ := c.forwardBlocks(p.First, p.End, p.First)
+		for _, id := range before {
+			trained = max(trained, c.d.Allocs.Size[id])
+		}
+	}
+	if trains := c.lastOf(traces.PhaseBackward) >= 0; trains &&
+		(trained == 0 || float64(now) < inferenceTimes*float64(trained)) {
+		return fault{}, false
+	}
+	line, held := c.frameText(last.Caller), ""
+	if len(ids) > 0 {
+		held = fmt.Sprintf("holds %s in %s and ", c.u.Bytes(kept), timeline.Counted(len(ids), "block"))
+	}
+	f := fault{Cause: Cause{Kind: "too_large", Bytes: kept, Text: fmt.Sprintf(
+		"the call of the model at %s keeps no graph; it %sasked for %s", line, held, c.u.Bytes(c.a.Asked))}}
+	beside := ""
+	if trained > 0 {
+		beside = fmt.Sprintf(", %.1f times the largest block of a training step's",
+			float64(now)/float64(trained))
+	}
+	f.said = fmt.Sprintf("The call of the model at %s gets too much at once: it %sasked for %s%s.", line,
+		held, c.u.Bytes(c.a.Asked), beside)
+	f.fix = "Call it on a part of its batch at a time, for part in batch.split(n), and move each result to " +
+		"the CPU."
+	f.sure(Likely, "the call keeps little of what it makes; one large sample looks the same")
+	share := min(1, float64(trained)/float64(now)) // of a part as large as the training's batch
+	var changes []Change
+	for _, id := range all {
+		if less := int64((1 - share) * float64(c.d.Allocs.Rounded[id])); less > 0 {
+			changes = append(changes, life(c.d, id, less))
+		}
+	}
+	f.lever = remedy{name: "smaller_input", command: at("for part in batch.split(n):", line),
+		changes: changes, request: int64((1 - share) * float64(c.a.Asked))}
+	return f, true
+}
+
+// backwardFrees reports whether most of what a call left was freed by a backward.
+func (c *faultCase) backwardFrees(p *steps.Part) bool {
+	return p.Frees >= 0 && p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward
+}

@@ -1,0 +1,89 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// What a loop without a backward keeps of each call of the model: what it computes from the outputs, or the
+// batches themselves. The pattern: since the last backward, or ever, one line calls the model again and
+// again, and lines outside of the model left blocks after calls all over that stretch. Of a line that made a
+// block before the first call these are inputs; where lines leave nothing else, the batches stay. What looks
+// like it: outputs of the model itself, and graphs, which are made inside of it (openForwardsFault); one
+// tensor that is made again, longer each time (concatenatedFault); a buffer that was filled before.
+
+// resultsShare is how much of what stays must have been made after the calls for it to be their results.
+const resultsShare = 0.1
+
+func resultsFault(c *faultCase) (fault, bool) {
+	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
+	caller, _, _ := c.openForwards()
+	var ticks []timeline.Moment
+	for _, p := range open {
+		if p.Caller == caller && caller >= 0 {
+			ticks = append(ticks, p.First)
+		}
+	}
+	if len(ticks) == 0 {
+		return fault{}, false
+	}
+	beside := slices.DeleteFunc(slices.Clone(c.live), func(id timeline.AllocID) bool {
+		const other = frames.KindModel | frames.KindBackwardPass | frames.KindStep | frames.KindModuleInit |
+			frames.KindModuleMove | frames.KindLoad
+		s := c.d.Origin(id)
+		return s == traces.NoStack || c.kinds.Of(s).Has(other)
+	})
+	ids, in := c.leftSince(ticks, beside)
+	if len(ids) == 0 || 2*in < len(ticks)-1 {
+		return fault{}, false
+	}
+	first := map[traces.StackID]bool{} // stacks that made something before the first call
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(ticks[0]); id++ {
+		first[c.d.Allocs.Stack[id]] = true
+	}
+	var results int64
+	for _, id := range ids {
+		if !first[c.d.Origin(id)] {
+			results += c.d.Allocs.Rounded[id]
+		}
+	}
+	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
+	line, call := c.topName(from), c.frameText(caller)
+	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: bytes, Text: fmt.Sprintf(
+		"%s in %s of %d calls of the model at %s are still there, most from %s", c.u.Bytes(bytes),
+		timeline.Counted(len(ids), "block"), in, call, line)}}
+	f.said = fmt.Sprintf("What comes of %d calls of the model at %s is collected on the GPU: %s, most of it "+
+		"from %s.", in, call, c.u.Bytes(bytes), line)
+	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu())."
+	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
+	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
+		changes: c.untilCall(ids, ticks)}
+	if float64(results) < resultsShare*float64(bytes) {
+		f.Kind = "leak"
+		f.said = fmt.Sprintf("The batches of %d calls of the model at %s stay on the GPU: %s, from %s.", in,
+			call, c.u.Bytes(bytes), line)
+		f.fix = "Find what keeps them there, a list or an attribute; keep them on the CPU."
+		f.sure(Possible, "the recording does not show what keeps a block")
+		f.lever.name, f.lever.command = "drop_references", at("del batch", line)
+	}
+	return f, true
+}
+
+// untilCall ends each block when the second call after it begins: by then nothing that belongs to its own
+// call is under way.
+func (c *faultCase) untilCall(ids []timeline.AllocID, ticks []timeline.Moment) []Change {
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		k, found := slices.BinarySearch(ticks, c.d.Allocs.Start[id])
+		if found {
+			k++
+		}
+		if k+1 < len(ticks) {
+			return ticks[k+1]
+		}
+		return timeline.Never
+	})
+}
