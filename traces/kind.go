@@ -62,6 +62,8 @@ func (t *Trace) Missing() string {
 		return profileOnly
 	case t.Source.Format == FormatXLA:
 		return assignmentOnly
+	case t.Source.Format == FormatNsys && t.Kind() != Point:
+		return driverOnly
 	}
 	return t.Kind().Missing()
 }
@@ -72,11 +74,18 @@ const FormatJAX = "jax_memory_profile"
 // OfPyTorch reports whether PyTorch's allocators handed out the recorded memory. What they hold from the
 // driver, and advice about their settings, is for no other.
 func (t *Trace) OfPyTorch() bool {
-	return t.Source.Format != FormatJAX && t.Source.Format != FormatXLA
+	return t.Source.Format != FormatJAX && t.Source.Format != FormatXLA && t.Source.Format != FormatNsys
 }
 
 // FormatXLA is Source.Format of XLA's buffer assignments.
 const FormatXLA = "xla_buffer_assignment"
+
+// FormatNsys is Source.Format of Nsight Systems' exports.
+const FormatNsys = "nsight_systems"
+
+// driverOnly says what an export of Nsight Systems cannot answer.
+const driverOnly = "Nsight Systems records what a process asks the driver for: of a caching allocator such as PyTorch's " +
+	"that is its segments, not the tensors in them, which gmemtop record and PyTorch's memory snapshots hold"
 
 // assignmentOnly says what a buffer assignment cannot answer.
 const assignmentOnly = "a buffer assignment says what one run of a compiled program needs, and not when"

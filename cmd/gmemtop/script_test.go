@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"zombiezen.com/go/sqlite"
+	"zombiezen.com/go/sqlite/sqlitex"
 )
 
 var update = flag.Bool("update", false, "rewrite the wanted output in testdata/script")
@@ -47,6 +49,7 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "fragment": cmdFragment, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
+			"sqlite": cmdSQLite,
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
@@ -63,7 +66,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
 			for name, path := range map[string]string{"TRAIN": "testdata/train.py", "LIVE": "testdata/live.sh",
-				"OVERHEAD": "../../replay/acceptance/python/overhead.py"} {
+				"OVERHEAD": "../../replay/acceptance/python/overhead.py",
+				"NSIGHT":   "../../traces/nsys/testdata/training.sql"} {
 				path, err := filepath.Abs(path)
 				if err != nil {
 					return err
@@ -147,4 +151,12 @@ func cmdFlip(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	b[len(b)*n/of] ^= 4
 	ts.Check(os.WriteFile(ts.MkAbs(args[2]), b, 0o666))
+}
+
+// cmdSQLite writes a database: "sqlite STATEMENTS.sql OUT.sqlite".
+func cmdSQLite(ts *testscript.TestScript, _ bool, args []string) {
+	conn, err := sqlite.OpenConn(ts.MkAbs(args[1]), sqlite.OpenReadWrite|sqlite.OpenCreate)
+	ts.Check(err)
+	defer conn.Close()
+	ts.Check(sqlitex.ExecuteScript(conn, ts.ReadFile(args[0]), nil))
 }

@@ -32,7 +32,7 @@ func TestNoDetectorFindsAFaultAtThePeakOfASoundTraining(t *testing.T) {
 // Advice about PyTorch is for PyTorch alone: the same recording has none where another allocator made it.
 func TestOnlyRecordingsOfPyTorchGetItsAdvice(t *testing.T) {
 	for format, advised := range map[string]bool{"torch_snapshot": true, "": true, traces.FormatJAX: false,
-		traces.FormatXLA: false} {
+		traces.FormatXLA: false, traces.FormatNsys: false} {
 		tr := timelinetest.Sample(t)
 		tr.Source.Format = format
 		a, err := Of(context.Background(), timelinetest.Built(t, tr), timeline.IEC)

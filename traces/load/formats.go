@@ -13,6 +13,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/described"
 	"github.com/gmemtop/gmemtop/traces/gmt"
 	"github.com/gmemtop/gmemtop/traces/kineto"
+	"github.com/gmemtop/gmemtop/traces/nsys"
 	"github.com/gmemtop/gmemtop/traces/paper"
 	"github.com/gmemtop/gmemtop/traces/pipedream"
 	"github.com/gmemtop/gmemtop/traces/pprof"
@@ -28,20 +29,22 @@ type format struct {
 	name  string // in the sentence that lists what is understood
 	sniff func(head []byte) bool
 	read  reader
+	file  func(ctx context.Context, path string) (*traces.Trace, error) // for a plain file, if that is better
 }
 
 // formats are tried in order: those with an unmistakable mark first.
 var formats = []format{
-	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative},
-	{"described steps", described.Sniff, described.Read},
-	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read},
-	{"pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage},
-	{"torch.profiler traces", kineto.Sniff, kineto.Read},
-	{"MiniMalloc CSV problems", csv.Sniff, csv.Read},
-	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read},
-	{"PipeDream layer profiles", pipedream.Sniff, pipedream.Read},
-	{"JAX device memory profiles", pprof.Sniff, pprof.Read},
-	{"XLA buffer assignments", xla.Sniff, xla.Read},
+	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative, nil},
+	{"described steps", described.Sniff, described.Read, nil},
+	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read, nil},
+	{"pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage, nil},
+	{"torch.profiler traces", kineto.Sniff, kineto.Read, nil},
+	{"MiniMalloc CSV problems", csv.Sniff, csv.Read, nil},
+	{"SmartPool/AutoSwap traces", paper.Sniff, paper.Read, nil},
+	{"PipeDream layer profiles", pipedream.Sniff, pipedream.Read, nil},
+	{"JAX device memory profiles", pprof.Sniff, pprof.Read, nil},
+	{"XLA buffer assignments", xla.Sniff, xla.Read, nil},
+	{"SQLite exports of Nsight Systems", nsys.Sniff, nsys.Read, nsys.ReadFile},
 }
 
 func readNative(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {

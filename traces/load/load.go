@@ -13,6 +13,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/gmt"
+	"github.com/gmemtop/gmemtop/traces/nsys"
 	"github.com/gmemtop/gmemtop/traces/samples"
 )
 
@@ -171,9 +172,18 @@ func read(src *source, file *os.File, lim limits) (*traces.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := f.read(src.ctx, r, nil)
+	var t *traces.Trace
+	if f.file != nil && file != nil && !src.packed {
+		t, err = f.file(src.ctx, file.Name())
+	} else {
+		t, err = f.read(src.ctx, r, nil)
+	}
 	if err == nil && src.packed {
 		err = checksums(r)
+	}
+	if errors.Is(err, nsys.ErrOther) {
+		other := *nsys.ErrOther
+		other.Err, err = errNoTrace, &other
 	}
 	if err != nil {
 		err = unpackError(err)
