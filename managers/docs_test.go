@@ -85,3 +85,14 @@ func TestManagersAreSelectedByNamePrefixAndAll(t *testing.T) {
 		t.Errorf("only %d of the default managers exist", n)
 	}
 }
+
+func TestEveryManagerHasASummaryOfItsOwn(t *testing.T) {
+	of := map[string]string{}
+	for _, m := range append(managers.OnDevices(), managers.All()...) {
+		i := m.Info()
+		if other := of[i.Summary]; other != "" {
+			t.Errorf("%s and %s share the summary %q", other, i.Name, i.Summary)
+		}
+		of[i.Summary] = i.Name
+	}
+}

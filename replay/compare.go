@@ -132,6 +132,9 @@ type Comparison struct {
 	// Measured is the devices' measurements of the plans in Results: device by device, each in the order of
 	// Results.
 	Measured []Result
+	// Replanned is what the simulator predicts of measured plans that are not in Results: a running training
+	// is planned for again.
+	Replanned []Result
 	// Devices are the devices that measured.
 	Devices []Device
 	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are
@@ -358,10 +361,10 @@ func (c *Comparison) Best(target string) (Result, bool) {
 	return best, ok
 }
 
-// AnyFits reports whether a plan fits in the budget, at the recorded batch or another one searched for;
-// without a budget all do.
+// AnyFits reports whether a plan fits in the budget, at the recorded batch or another one searched for, or the
+// training does without one; without a budget all do.
 func (c *Comparison) AnyFits() bool {
-	return c.Budget <= 0 || slices.ContainsFunc(c.Results, func(r Result) bool {
+	return c.Budget <= 0 || c.fitsAsItIs() || slices.ContainsFunc(c.Results, func(r Result) bool {
 		return r.Available && r.Fits || r.MaxBatchKnown && r.MaxBatch > 0
 	})
 }

@@ -29,28 +29,27 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	if c.Budget <= 0 {
 		return c.leastMemory(u)
 	}
-	held := c.Problem.Held()
-	if src := c.Problem.Source; src != nil && src.Info.Kind == traces.DeviceCPU && held <= c.Budget {
+	if c.fitsAsItIs() {
 		return c.largestBatch(u) + fmt.Sprintf("A step fits in %s as it is: it holds %s at its peak.",
-			u.Bytes(c.Budget), u.Bytes(held))
+			u.Bytes(c.Budget), u.Bytes(c.Problem.Held()))
 	}
-	best, ok := c.Best(c.firstTarget())
+	best, ok := c.Answer()
 	if !ok {
 		return c.largestBatch(u) + c.nothingFits(u)
 	}
+	ideal, _ := c.Best(c.firstTarget())
 	var b strings.Builder
 	b.WriteString(c.largestBatch(u))
-	can, ideal := "", best
-	eager, ok := c.Fastest(plan.TorchEager, c.firstTarget())
-	if ok && best.Executor == plan.Ideal && len(best.Plan.Absences) > 0 {
-		can, best = " that PyTorch can run today", eager
+	can := ""
+	if best.Runnable() && !ideal.Runnable() {
+		can = " that PyTorch can run today"
 	}
-	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s%s", u.Bytes(c.Budget), can, best.Info.Name,
-		u.Bytes(best.Measurement.Footprint), c.stepClause(best.Overhead))
+	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name, c.figures(&best, u))
 	b.WriteString(c.executorClause(&best, &ideal, u))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
 	}
+	b.WriteString(c.otherMeasured(&best, u))
 	if base := c.today(); base != nil && base.Fits && base.Info.Name != best.Info.Name {
 		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.", u.Bytes(base.Measurement.Footprint))
 	}
@@ -161,8 +160,8 @@ func (c *Comparison) firstTarget() string {
 }
 
 func (c *Comparison) leastMemory(u timeline.Units) string {
-	best := c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
-	if best == nil {
+	best, ok := c.Answer()
+	if !ok {
 		return "No manager serves this recording."
 	}
 	live, _ := c.Problem.PeakLive()

@@ -267,13 +267,21 @@ func (d *driver) picture(path string) {
 	}
 }
 
-// holding presses a key that starts something endless, and takes one message from it.
+// holding presses a key that starts something endless, and takes one message from it and the sentence about
+// that.
 func (d *driver) holding(key string) {
 	_, cmd := d.m.Update(keyPress(key))
 	d.each(cmd, func(msg tea.Msg) {
 		if strings.HasPrefix(reflect.TypeOf(msg).Name(), "jobMsg[") {
-			d.m.Update(msg)
-			return
+			_, next := d.m.Update(msg)
+			answers := make(chan tea.Msg, 1)
+			go d.each(next, func(msg tea.Msg) { answers <- msg })
+			for answer := range answers {
+				if strings.HasPrefix(reflect.TypeOf(answer).Name(), "answer[") {
+					d.m.Update(answer)
+					return
+				}
+			}
 		}
 		d.send(msg)
 	})

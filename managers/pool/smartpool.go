@@ -27,10 +27,10 @@ import (
 // O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
 
 // SmartPool returns the pool with best fit, the authors' default.
-func SmartPool() plan.Manager { return smartPool("smartpool", pack.BestFit) }
+func SmartPool() plan.Manager { return smartPool("smartpool", "the smallest", pack.BestFit) }
 
 // smartPoolFirstFit returns the pool with first fit.
-func smartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", pack.FirstFit) }
+func smartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", "the lowest", pack.FirstFit) }
 
 // fit is a one-pass packing.
 type fit func(ctx context.Context, q *pack.Problem, opts ...pack.FitOption) (pack.Result, error)
@@ -49,10 +49,11 @@ func smartPoolSwap() plan.Manager {
 	}
 }
 
-func smartPool(name string, rule fit, opts ...pack.FitOption) plan.Manager {
+func smartPool(name, gap string, rule fit, opts ...pack.FitOption) plan.Manager {
 	return planner{
 		info: plan.Info{Name: name, After: "Zhang 2019", Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "Weighted interval-graph colouring of one iteration: the largest first, into the smallest gap between neighbours.",
+			Summary: "Weighted interval-graph colouring of one iteration: the largest first, into " + gap +
+				" gap between neighbours that fits.",
 			Reading: "the gap below the first neighbour counts like any other"},
 		make: func(ctx context.Context, p *plan.Problem, _ plan.Request) (*plan.Plan, error) {
 			return colour(ctx, p, rule, opts)

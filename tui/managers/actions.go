@@ -42,7 +42,7 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 		if r == nil {
 			return why, true
 		}
-		return v.planning.pickBeside(s.Units, q, v.managers, v.ranking.chosen, v.ranking.keys()), true
+		return v.planning.pickBeside(s.Units, q, v.managers, v.ranking.rows, v.ranking.chosen, v.ranking.keys()), true
 	case key.Matches(msg, k.write):
 		q, r, why := v.selected(s)
 		if r == nil {
@@ -138,7 +138,7 @@ func (v *View) measure(s *leaf.State) tea.Cmd {
 			rows = append(rows, r)
 		}
 	}
-	start := v.measuring.begin(q, *v.planning.comparison(q, v.managers), rows)
+	start := v.measuring.begin(q, *v.planning.answersTo(q).comparison(q, v.managers), rows)
 	if live && start != nil && v.measuring.running() {
 		return tea.Batch(start, hold(s))
 	}
@@ -220,10 +220,10 @@ func (v *View) look(s *leaf.State, beside ...rowKey) tea.Cmd {
 	if r == nil {
 		return why
 	}
-	plans := []planview.Plan{{Name: v.managers.label(v.ranking.chosen), Result: r.Result}}
+	plans := []planview.Plan{{Name: labelOf(v.ranking.rows, v.ranking.chosen), Result: r.Result}}
 	for _, k := range beside {
 		if r := v.planning.resultOf(q, v.managers, k); r != nil {
-			plans = append(plans, planview.Plan{Name: v.managers.label(k), Result: r.Result})
+			plans = append(plans, planview.Plan{Name: labelOf(v.ranking.rows, k), Result: r.Result})
 		}
 	}
 	v.inside = planview.New(q.setup.p, q.budget, plans)

@@ -101,10 +101,9 @@ func (x *sheet) cell(i, col int) table.Cell {
 		}
 		return dot
 	case colName:
-		text := m.Info.Name
-		// The executor's is the first column to go where there is little room.
-		if _, _, there := x.table.ColumnAt(colExecutor); !r.stands && !there {
-			text += " ideal"
+		text := r.label()
+		if _, _, there := x.table.ColumnAt(colExecutor); there {
+			text = m.Info.Name
 		}
 		cell := table.Cell{Text: text, Lead: string(r.mark), LeadStyle: th.Series(m.series), Style: th.Text}
 		switch {

@@ -101,7 +101,7 @@ func (x *picture) worth(r *row) int {
 }
 
 // net is what the budget leaves for the plan, 0 without a budget.
-func (x *picture) net() int64 { return max(x.q.budget-x.q.setup.p.Outside, 0) }
+func (x *picture) net() int64 { return x.q.net() }
 
 // drawUsage draws the memory that the managers hold over the same iteration: the selected one and the fastest
 // in their tones, the others quietly behind them, the budget as a line, and below what the selected one
@@ -142,7 +142,7 @@ func (v *charts) drawUsage(c *canvas.Canvas, at canvas.Rect, x *picture) {
 			curve.Style = x.Theme.Series(r.m.series)
 		}
 		if k := r.key(); !r.stale && x.worth(r) > 0 || k == x.chosen {
-			curve.Name = x.all.label(k)
+			curve.Name = r.label()
 		}
 		plot.Curves = append(plot.Curves, curve)
 	}
@@ -343,7 +343,7 @@ func (v *charts) nameSpot(c *canvas.Canvas, area canvas.Rect, of *picture, beyon
 		return
 	}
 	p := v.spots[i]
-	name := of.all.label(p.of) + beyond
+	name := labelOf(of.rows, p.of) + beyond
 	w := canvas.Width(name)
 	middle := min(max(p.x-w/2, area.X), area.X+area.W-w)
 	for _, at := range [][2]int{{p.x + 2, p.y}, {p.x - 1 - w, p.y}, {middle, p.y - 1}, {middle, p.y + 1}, {middle, p.y - 2}} {

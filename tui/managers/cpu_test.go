@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -13,13 +14,13 @@ func TestOnACPUWhatIsAliveIsWhatAStepTakes(t *testing.T) {
 	d := viewtest.Training{Iterations: 2}.Timeline(t).Main()
 	at := func(kind traces.DeviceKind, budget int64) string {
 		d.Info.Kind = kind
-		return asItIs(timeline.IEC, question{budget: budget, setup: &setup{device: d, live: 5 << 20}})
+		return asItIs(timeline.IEC, question{budget: budget, setup: &setup{device: d, p: &plan.Problem{Outside: 1 << 20}, live: 4 << 20}})
 	}
-	fits := "fits into 6.00 MiB as it is: at most 5.00 MiB"
+	fits := "fits into 6.00 MiB as it is: at most 4.00 MiB"
 	if got := at(traces.DeviceCPU, 6<<20); !strings.Contains(got, fits) {
 		t.Errorf("with room it says %q", got)
 	}
-	if got := at(traces.DeviceCPU, 4<<20); got != "" {
+	if got := at(traces.DeviceCPU, 5<<20-1); got != "" {
 		t.Errorf("without room it says %q", got)
 	}
 	if got := at(traces.DeviceGPU, 6<<20); got != "" {

@@ -3,8 +3,8 @@ package managers
 import (
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/table"
@@ -100,7 +100,7 @@ func (v *View) headline(s *leaf.State) string {
 	if of := v.search.text(s.Units, q, today); of != "" {
 		text = of + " " + text
 	}
-	if of := v.measuring.text(s.Units, q, v.ranking.rows, v.ranking.winner); of != "" {
+	if of := v.measuring.text(q, v.ranking.rows, v.ranking.winner); of != "" {
 		text += " " + of
 	}
 	if s.UnderPlan {
@@ -125,11 +125,10 @@ func (v *View) sheet(s *leaf.State, q question) *sheet {
 	return x
 }
 
-// asItIs says that a training on a CPU needs no plan for a budget, "" where it may need one. A CPU has no
-// allocator that keeps segments, so that its steps take what is alive in them, and a plan for more memory
-// than that has nothing to do, whatever a GPU's allocator would hold.
+// asItIs says that a training on a CPU needs no plan for a budget, "" where it may need one. What a GPU's
+// allocator would hold may still be more.
 func asItIs(u timeline.Units, q question) string {
-	if q.setup.device == nil || q.setup.device.Info.Kind != traces.DeviceCPU || q.budget < q.setup.live {
+	if q.budget <= 0 || !replay.FitsAsItIs(q.setup.device, q.setup.live, q.net()) {
 		return ""
 	}
 	return fmt.Sprintf("On this CPU a step fits into %s as it is: at most %s are alive, "+

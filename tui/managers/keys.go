@@ -5,6 +5,7 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
@@ -81,7 +82,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	case v.planning.stopped:
 		replan.SetHelp("r", "go on planning")
 	case target != "":
-		replan.SetHelp("r", "run "+place(target))
+		replan.SetHelp("r", "run "+replay.Place(target))
 	}
 	if v.measuring.target != "" {
 		list = append([]key.Binding{replan, k.again}, list...)

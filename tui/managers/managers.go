@@ -117,13 +117,13 @@ func (v *View) handle(s *leaf.State, msg tea.Msg) tea.Cmd {
 		return tea.Batch(v.pace(msg, cmd), v.refresh(s), v.plan(s))
 	}
 	if cmd, ok := v.training.take(msg); ok {
-		return v.pace(msg, cmd)
+		return tea.Batch(v.news(s), v.pace(msg, cmd))
 	}
 	if cmd, ok := v.search.take(msg); ok {
 		return v.pace(msg, cmd)
 	}
 	if cmd, ok := v.measuring.take(msg); ok {
-		return v.pace(msg, cmd)
+		return tea.Batch(v.news(s), v.pace(msg, cmd))
 	}
 	switch msg := msg.(type) {
 	case targetMsg:
@@ -267,7 +267,25 @@ func (v *View) refresh(s *leaf.State) tea.Cmd {
 		}
 		return x.Overhead, ok && x.Available
 	})
-	return v.planning.ask(q, v.managers, s.Units)
+	return v.askSentence(s, q)
+}
+
+// news asks for the sentence again after something was measured.
+func (v *View) news(s *leaf.State) tea.Cmd {
+	q, ok := v.question(s)
+	if !ok {
+		return nil
+	}
+	return v.askSentence(s, q)
+}
+
+// askSentence asks for the sentence about what is known.
+func (v *View) askSentence(s *leaf.State, q question) tea.Cmd {
+	measured, replanned := v.measuring.results(q)
+	if r, predicted, ok := v.training.result(q); ok {
+		measured, replanned = append(measured, r), append(replanned, predicted)
+	}
+	return v.planning.ask(q, v.managers, measured, replanned, s.Units)
 }
 
 // plan plans for the question in force, unless the budget is still moving.

@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,15 +125,7 @@ func (m *measuring) choose(name string) tea.Cmd {
 	if name == "" {
 		return nil
 	}
-	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + place(name) + "; R plans again"})
-}
-
-// place says where a target carries plans out.
-func place(target string) string {
-	if target == liveTarget {
-		return "in the training"
-	}
-	return "on " + target
+	return leaf.Send(leaf.ToastMsg{Text: "r runs the plans that are on " + replay.Place(name) + "; R plans again"})
 }
 
 // begin measures the plans of rows, what stands on top first, that were not measured yet, all of them again
@@ -344,9 +337,9 @@ func (m *measuring) status(u timeline.Units, q question, r *row) string {
 	return text
 }
 
-// text says how far measuring is, or what was measured of the answer, which is the row of a key; "" where
-// nobody asked.
-func (m *measuring) text(u timeline.Units, q question, rows []row, answer rowKey) string {
+// text says how far measuring is, or why it failed for the answer, which is the row of a key; "" for neither.
+// What was measured is in the sentence.
+func (m *measuring) text(q question, rows []row, answer rowKey) string {
 	now := m.known(q)
 	switch {
 	case now == nil:
@@ -359,18 +352,30 @@ func (m *measuring) text(u timeline.Units, q question, rows []row, answer rowKey
 		if k := r.key(); k != answer && !(now.live && k == (rowKey{answer.manager, plan.TorchEager})) {
 			continue
 		}
-		x, ok := now.of(r)
-		switch {
-		case !ok:
-		case !x.Available:
-			at := place(x.Target)
+		if x, ok := now.of(r); ok && !x.Available {
+			at := replay.Place(x.Target)
 			return fmt.Sprintf("%s %s failed: %s.", strings.ToUpper(at[:1])+at[1:], x.Info.Name, x.Reason)
-		default:
-			by := &x.Measurement
-			return fmt.Sprintf("Measured %s: %s, step %s.", place(x.Target), u.Bytes(by.Footprint), replay.Percent(x.Overhead))
 		}
 	}
 	return ""
+}
+
+// results are what was measured for a question on the target in force, and what the simulator says of plans
+// that were made for that.
+func (m *measuring) results(q question) (list, replanned []replay.Result) {
+	x := m.known(q)
+	if x == nil {
+		return nil, nil
+	}
+	for _, k := range slices.SortedFunc(maps.Keys(x.by), func(a, b resultKey) int {
+		return cmp.Or(cmp.Compare(a.manager, b.manager), cmp.Compare(a.executor, b.executor))
+	}) {
+		list = append(list, x.by[k])
+		if told, ok := x.told[k]; ok {
+			replanned = append(replanned, told)
+		}
+	}
+	return list, replanned
 }
 
 // headway says how far measuring is.
@@ -379,7 +384,7 @@ func (x *measures) headway(target string) string {
 	if x.now.Done {
 		done++
 	}
-	text := fmt.Sprintf("Running %s: %d of %d plans", place(target), done, x.total)
+	text := fmt.Sprintf("Running %s: %d of %d plans", replay.Place(target), done, x.total)
 	if x.now.Doing != "" {
 		text += fmt.Sprintf(", %s (%s)", x.now.Manager, x.now.Doing)
 	}

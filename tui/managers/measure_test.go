@@ -23,7 +23,7 @@ func TestADeviceMeasuresThePlanThatIsOnAndIsShownNextToTheSimulator(t *testing.T
 		t.Error("r plans again though a device was chosen")
 	}
 	sc.Golden("measured")
-	if text := v.Headline(sc.State); !strings.Contains(text, "Measured on cuda:0: ") {
+	if text := v.Headline(sc.State); !strings.Contains(text, " measured on cuda:0 (predicted ") {
 		t.Errorf("the sentence is %q", text)
 	}
 	for range len(v.Order()) {

@@ -79,9 +79,12 @@ func TestADeviceMeasuresWhatItHasNotMeasuredYet(t *testing.T) {
 		t.Errorf("measured is %v, %v", x, ok)
 	}
 	cell := m.cell(theme.Dark(), q, rows[1], colMeasured, timeline.IEC.Bytes)
-	text := m.text(timeline.IEC, q, []row{*rows[1]}, rows[1].key())
-	if cell.Text != "3.00 MiB" || text != "Measured on cuda:0: 3.00 MiB, step +50.0 %." {
-		t.Errorf("it says %q and %q", cell.Text, text)
+	list, _ := m.results(q)
+	if cell.Text != "3.00 MiB" || len(list) != 2 || list[1].Measurement.Footprint != 3<<20 || list[1].Overhead != 0.5 {
+		t.Errorf("it shows %q, and the results are %v", cell.Text, list)
+	}
+	if text := m.text(q, []row{*rows[1]}, rows[1].key()); text != "" {
+		t.Errorf("though nothing failed it says %q", text)
 	}
 	if status := m.status(timeline.IEC, q, rows[1]); !strings.Contains(status, "not as simulated") {
 		t.Errorf("the status is %q", status)

@@ -108,7 +108,7 @@ type planning struct {
 type sentenceKey struct {
 	of      question
 	version int
-	among   string // the managers that are compared
+	among   string // the managers that are compared, and what was measured of their plans
 	units   timeline.Units
 }
 
@@ -260,8 +260,7 @@ func (p *planning) keep(st *setup) {
 }
 
 // comparison gathers the answers to a question of the managers that are on.
-func (p *planning) comparison(q question, on roster) *replay.Comparison {
-	a := p.answersTo(q)
+func (a *answers) comparison(q question, on roster) *replay.Comparison {
 	c := &replay.Comparison{Problem: q.setup.p, Budget: q.budget, Net: a.net, Baseline: a.baseline}
 	for i := range on {
 		if m := &on[i]; m.on {
@@ -273,15 +272,21 @@ func (p *planning) comparison(q question, on roster) *replay.Comparison {
 	return c
 }
 
-// ask asks for the sentence about the answers to a question.
-func (p *planning) ask(q question, on roster, units timeline.Units) tea.Cmd {
-	c := p.comparison(q, on)
+// ask asks for the sentence about the answers to a question, and about what was measured of them.
+func (p *planning) ask(q question, on roster, measured, replanned []replay.Result, units timeline.Units) tea.Cmd {
+	c := p.answersTo(q).comparison(q, on)
 	if len(c.Results) == 0 {
 		return nil
 	}
+	c.Measured, c.Replanned = measured, replanned
 	among := ""
 	for i := range c.Results {
 		among += c.Results[i].Info.Name + " "
+	}
+	for i := range measured {
+		r := &measured[i]
+		among += fmt.Sprint(r.Target, r.Info.Name, r.Executor, r.Available, r.Measurement.Footprint,
+			r.Measurement.StepTime, " ")
 	}
 	key := sentenceKey{q, p.version, among, units}
 	return p.sentence.Ask(key, func(context.Context) (string, error) { return c.Sentence(units), nil })
@@ -314,7 +319,7 @@ func (p *planning) resultOf(q question, all roster, k rowKey) *result {
 
 // pickBeside lets the user choose, among rows with a plan, what the chosen one is laid beside.
 func (p *planning) pickBeside(
-	u timeline.Units, q question, all roster, chosen rowKey, among []rowKey,
+	u timeline.Units, q question, all roster, rows []row, chosen rowKey, among []rowKey,
 ) tea.Cmd {
 	var choices []leaf.Choice
 	for _, k := range among {
@@ -326,12 +331,12 @@ func (p *planning) pickBeside(
 		if q.setup.p.HasTimes {
 			detail += ", step " + replay.Percent(r.Overhead)
 		}
-		choices = append(choices, leaf.Choice{Title: all.label(k), Detail: detail, Msg: besideMsg{k}})
+		choices = append(choices, leaf.Choice{Title: labelOf(rows, k), Detail: detail, Msg: besideMsg{k}})
 	}
 	if len(choices) == 0 {
 		return leaf.Send(leaf.ToastMsg{Text: "there is no second plan yet to lay beside it"})
 	}
-	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + all.label(chosen), Choices: choices})
+	return leaf.Send(leaf.PickMsg{Title: "Lay beside " + labelOf(rows, chosen), Choices: choices})
 }
 
 // headway is how far planning with one manager is.

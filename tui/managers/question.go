@@ -125,6 +125,9 @@ func (s *setup) canMove() bool {
 
 func (s *setup) share(percent int64) int64 { return int64(float64(s.held) / 100 * float64(percent)) }
 
+// net is what a question's budget leaves for the plan, 0 without a budget.
+func (q question) net() int64 { return max(q.budget-q.setup.p.Outside, 0) }
+
 // question is what answers are kept by.
 type question struct {
 	setup  *setup

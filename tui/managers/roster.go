@@ -67,12 +67,3 @@ func (r roster) baseline() int {
 	}
 	return -1
 }
-
-// label names a manager under an executor.
-func (r roster) label(k rowKey) string {
-	name := r[k.manager].Info.Name
-	if k.executor != plan.Ideal {
-		name += " (" + k.executor.String() + ")"
-	}
-	return name
-}

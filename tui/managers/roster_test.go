@@ -51,7 +51,4 @@ func TestARosterKnowsWhichManagersAreOn(t *testing.T) {
 			t.Errorf("%v serve, the baseline is %d; want %v, %d", got, r.baseline(), c.serving, c.baseline)
 		}
 	}
-	if got := r.label(rowKey{2, plan.TorchEager}); got != "swift ("+plan.TorchEager.String()+")" {
-		t.Errorf("the label is %s", got)
-	}
 }

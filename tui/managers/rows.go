@@ -57,6 +57,24 @@ func (r *row) noPlan(impossible bool) tea.Cmd {
 // planned reports whether there is a plan for the budget in force.
 func (r *row) planned() bool { return r.result != nil && !r.stale && r.result.Available }
 
+// label names the row: a manager's name alone is what PyTorch runs today.
+func (r *row) label() string {
+	if !r.stands {
+		return r.m.Info.Name + " " + plan.Ideal.String()
+	}
+	return r.m.Info.Name
+}
+
+// labelOf names the row of a key, "" where there is none.
+func labelOf(rows []row, k rowKey) string {
+	for i := range rows {
+		if rows[i].key() == k {
+			return rows[i].label()
+		}
+	}
+	return ""
+}
+
 // rowKey tells rows apart whatever their order.
 type rowKey struct {
 	manager  int
@@ -127,7 +145,7 @@ func (k *ranking) refresh(q question, a *answers, all roster, more func(r *row, 
 	k.rank(q.budget > 0)
 	k.sort(more)
 	k.table.SetRows(len(k.rows))
-	if k.winner = findWinner(q, a, all); !k.picked {
+	if k.winner = answerRow(a.comparison(q, all), all); !k.picked {
 		switch least := k.least(); {
 		case k.winner.manager >= 0:
 			k.chosen = k.winner
@@ -239,42 +257,14 @@ func (k *ranking) number() {
 	}
 }
 
-// runnable reports whether PyTorch can carry a result out today: a plan for it, or an allocator's.
-func runnable(r *result) bool {
-	return r.Executor == plan.TorchEager || r.Plan == nil || len(r.Plan.Absences) == 0
-}
-
-// findWinner is the row that the sentence is about: the fastest that fits, of those that PyTorch can run
-// today if there are any, or without a budget the smallest that costs no time.
-func findWinner(q question, a *answers, all roster) rowKey {
-	var best *result
-	who := rowKey{manager: -1}
-	for i := range all {
-		m := &all[i]
-		if !m.on {
-			continue
-		}
-		list := a.by[m.Info.Name]
-		for k := range list {
-			r := &list[k]
-			if !r.Available || q.budget > 0 && !r.Fits || q.budget == 0 && (r.Overhead > noTime || r.Executor != plan.Ideal) {
-				continue
-			}
-			better := best == nil
-			switch can := runnable(r); {
-			case better:
-			case q.budget > 0 && can != runnable(best):
-				better = can
-			default:
-				d := replay.Rank(&r.Result, &best.Result, q.budget > 0)
-				better = d < 0 || d == 0 && r.Executor == plan.Ideal && best.Executor != plan.Ideal
-			}
-			if better {
-				best, who = r, rowKey{i, r.Executor}
-			}
-		}
+// answerRow is the row of the result that the sentence names.
+func answerRow(c *replay.Comparison, all roster) rowKey {
+	best, ok := c.Answer()
+	if !ok {
+		return rowKey{manager: -1}
 	}
-	return who
+	i := slices.IndexFunc(all, func(m manager) bool { return m.Info.Name == best.Info.Name })
+	return rowKey{i, best.Executor}
 }
 
 // least is the row of the smallest footprint: the one that the sentence names where nothing fits.
@@ -442,9 +432,6 @@ func commandFirst(reason string) string {
 	}
 	return reason
 }
-
-// noTime is the overhead up to which a plan counts as costing no time.
-const noTime = 0.0005
 
 // over is how far a footprint lies above the bound that was proven for it.
 func over(r *result) float64 {

@@ -58,6 +58,7 @@ type trial struct {
 	budget  int64
 	last    live.News
 	first   int64     // the median of the steps right behind the switch, in nanoseconds: what is compared with those before it, since a machine's speed drifts
+	within  int64     // what 95 of 100 of those steps stayed within
 	again   bool      // the training's steps changed: it is planned for again
 	since   time.Time // it does what it does now
 	ending  bool      // the user took it back
@@ -184,7 +185,7 @@ func (t *training) onNews(msg jobMsg[live.News]) tea.Cmd {
 func (t *trial) hear(n live.News) {
 	t.again = t.again && !n.Phase.Carried() || t.last.Phase.Carried() && !n.Phase.Carried()
 	if n.Phase.Carried() && !t.last.Phase.Carried() {
-		t.first = n.Step
+		t.first, t.within = n.Step, n.P95
 	}
 	if n.Phase != t.last.Phase {
 		t.since = time.Now()
@@ -314,6 +315,33 @@ func span(from, to int64) string {
 		a = number
 	}
 	return a + " → " + b
+}
+
+// result is what was measured of the plan that the training runs with or last ran with, and what was predicted
+// for it; ok is false if that was nothing, or under another budget than a question's.
+func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
+	x := t.trial
+	if x == nil || x.first <= 0 || x.last.Peak <= 0 || x.budget != q.budget {
+		return r, predicted, false
+	}
+	n := &x.last
+	r = replay.Result{
+		Info: plan.Info{Name: x.name}, Executor: plan.TorchEager, Target: liveTarget, Available: true, Valid: true,
+		Fits: q.budget <= 0 || n.Peak <= q.net(), Plan: &plan.Plan{},
+	}
+	if n.Pooled {
+		r.Executor = plan.Ideal
+	}
+	predicted = r
+	r.Measurement = plan.Measurement{
+		Target: liveTarget, Footprint: n.Peak, Allocated: !n.Pooled, StepTime: x.first, StepP95: x.within,
+		KeepAllBefore: n.Before, KeepAllAfter: n.Before,
+	}
+	predicted.Measurement = plan.Measurement{Footprint: n.Predicted, PeakLive: n.Predicted, StepTime: n.PredictedStep}
+	if n.Before > 0 {
+		r.Overhead, predicted.Overhead = replay.Off(x.first, n.Before), replay.Off(n.PredictedStep, n.Before)
+	}
+	return r, predicted, true
 }
 
 // text is the longest line.

@@ -219,8 +219,8 @@ func (f *Planner) measureLive(ctx context.Context, of *replay.Comparison, update
 		u := replay.Progress{Index: i, Manager: r.Info.Name, Target: "live", Doing: "with", Part: int64(i), Total: int64(n)}
 		update(u)
 		again := *r.Plan
-		x := replay.Result{Info: r.Info, Executor: plan.TorchEager, Target: "live", Plan: &again, Available: true, Valid: true, Overhead: 0.021}
-		x.Measurement = plan.Measurement{Target: "live", Footprint: 900 * mib, PeakLive: 900 * mib, Allocated: true, StepTime: 102e6, KeepAllBefore: 100e6, KeepAllAfter: 100e6}
+		x := replay.Result{Info: r.Info, Executor: plan.TorchEager, Target: "live", Plan: &again, Available: true, Valid: true, Fits: true, Overhead: 0.021}
+		x.Measurement = plan.Measurement{Target: "live", Footprint: 900 * mib, PeakLive: 900 * mib, Allocated: true, StepTime: 102e6, StepP95: 103e6, KeepAllBefore: 100e6, KeepAllAfter: 100e6}
 		y := x
 		y.Target, y.Measurement.PeakLive, y.Overhead = "sim", 890*mib, 0.02
 		u.Done, u.Results = true, []replay.Result{x, y}
@@ -260,6 +260,7 @@ func (d slower) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.
 	m, err := replay.Simulated{}.Run(ctx, p, pl, o)
 	m.KeepAllBefore, m.KeepAllAfter, m.Verified = base+base/50, base+base/50, true
 	m.StepTime += base/50 + m.Stall
+	m.StepP95 = m.StepTime + base/100
 	if m.SwappedOut > 0 {
 		m.OutRate, m.InRate = p.Hardware.D2H.BytesPerSecond/2, p.Hardware.H2D.BytesPerSecond
 	}

@@ -1,0 +1,148 @@
+package replay
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Runnable reports whether PyTorch can carry the result's plan out today: it is a plan for eager PyTorch, or
+// it moves nothing and only chooses addresses.
+func (r *Result) Runnable() bool {
+	return r.Executor == plan.TorchEager || r.Plan == nil || len(r.Plan.Absences) == 0
+}
+
+// Answer returns the result that the sentence names: under a budget the fastest that fits, of those that
+// PyTorch can run today if any of them fits; without one the smallest that costs no time. Ties go to the
+// smaller footprint. ok is false if there is none.
+func (c *Comparison) Answer() (r Result, ok bool) {
+	if c.Budget <= 0 {
+		best := c.least(func(r *Result) bool { return r.Executor == plan.Ideal && r.Overhead <= free })
+		if best == nil {
+			return Result{}, false
+		}
+		return *best, true
+	}
+	var best *Result
+	for i := range c.Results {
+		r := &c.Results[i]
+		if !r.Available || !r.Fits || r.Target != c.firstTarget() {
+			continue
+		}
+		if best == nil || r.Runnable() && !best.Runnable() || r.Runnable() == best.Runnable() && better(r, best) {
+			best = r
+		}
+	}
+	if best == nil {
+		return Result{}, false
+	}
+	return *best, true
+}
+
+// FitsAsItIs reports whether a training needs no plan: it was recorded on a CPU, where no allocator keeps
+// segments, and the peak, what is live in a step at most, is within net, what the budget leaves for buffers.
+func FitsAsItIs(source *timeline.Device, peak, net int64) bool {
+	return source != nil && source.Info.Kind == traces.DeviceCPU && peak <= net
+}
+
+// fitsAsItIs is [FitsAsItIs] of the comparison's problem.
+func (c *Comparison) fitsAsItIs() bool {
+	held, _ := c.Problem.PeakLive()
+	return FitsAsItIs(c.Problem.Source, held, c.Net)
+}
+
+// measured returns what a device or the running training made of a result's plan, nil if nothing carried it
+// out. A training is planned for again, so the plan may be another one by the same manager; it always runs
+// what eager PyTorch can, which may be all of a manager's plan.
+func (c *Comparison) measured(r *Result) *Result {
+	eager := slices.ContainsFunc(c.Results, func(x Result) bool {
+		return x.Info.Name == r.Info.Name && x.Executor == plan.TorchEager
+	})
+	for i := range c.Measured {
+		m := &c.Measured[i]
+		if m.Available && m.Info.Name == r.Info.Name && (m.Executor == r.Executor || m.Target == live && !eager) {
+			return m
+		}
+	}
+	return nil
+}
+
+// live is the name of a running training as a target.
+const live = "live"
+
+// prediction returns what the simulator says of the plan that was measured for a result.
+func (c *Comparison) prediction(m, r *Result) *Result {
+	for i := range c.Replanned {
+		if x := &c.Replanned[i]; x.Available && x.Plan != nil && x.Plan == m.Plan {
+			return x
+		}
+	}
+	return r
+}
+
+// fastestMeasured returns the fastest measured result that fits, nil if there is none. They may come from
+// several devices, so it goes by overhead.
+func (c *Comparison) fastestMeasured() *Result {
+	var best *Result
+	for i := range c.Measured {
+		m := &c.Measured[i]
+		if m.Available && m.Fits && m.Measurement.KeepAll() > 0 && (best == nil || m.Overhead < best.Overhead) {
+			best = m
+		}
+	}
+	return best
+}
+
+// figures says what the answer takes: as it was measured, with the prediction behind it, or as predicted.
+func (c *Comparison) figures(r *Result, u timeline.Units) string {
+	m := c.measured(r)
+	switch {
+	case m != nil:
+		r = c.prediction(m, r)
+		s := fmt.Sprintf("%s measured %s (predicted %s)", u.Bytes(m.Measurement.Footprint), Place(m.Target),
+			u.Bytes(Predicted(&m.Measurement, &r.Measurement)))
+		if !m.Fits {
+			s += ", which does not fit"
+		}
+		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
+	case slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available }) && c.Problem.HasTimes:
+		return fmt.Sprintf("%s, step %s, both only predicted", u.Bytes(r.Measurement.Footprint), Percent(r.Overhead))
+	}
+	return u.Bytes(r.Measurement.Footprint) + c.stepClause(r.Overhead)
+}
+
+// Place says where a target carries plans out: "on cuda:0", "in the training".
+func Place(target string) string {
+	if target == live {
+		return "in the training"
+	}
+	return "on " + target
+}
+
+// timing says how long a measured result's steps last, with their spread.
+func timing(m *Result) string {
+	x := &m.Measurement
+	base := x.KeepAll()
+	if base == 0 {
+		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime), timeline.Duration(x.StepP95))
+	}
+	s := "step " + Percent(m.Overhead)
+	if x.StepP95 > 0 {
+		s += fmt.Sprintf(", 95 of 100 within %s", Percent(Off(x.StepP95, base)))
+	}
+	return s
+}
+
+// otherMeasured names the fastest measured result that fits, in a sentence behind a space, where that is not
+// the answer.
+func (c *Comparison) otherMeasured(answer *Result, u timeline.Units) string {
+	m := c.fastestMeasured()
+	if m == nil || m.Info.Name == answer.Info.Name {
+		return ""
+	}
+	return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
+		u.Bytes(m.Measurement.Footprint), timing(m))
+}

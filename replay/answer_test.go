@@ -1,0 +1,115 @@
+package replay_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// outcome is a result of a manager that moves buffers.
+func outcome(name string, e plan.Executor, footprint, step int64, fits bool) replay.Result {
+	return replay.Result{
+		Info: plan.Info{Name: name}, Executor: e, Target: "sim", Available: true, Valid: true, Fits: fits,
+		Plan: &plan.Plan{Absences: []plan.Absence{{}}}, Overhead: float64(step)/100 - 1,
+		Measurement: plan.Measurement{Footprint: footprint, PeakLive: footprint, StepTime: step},
+	}
+}
+
+func TestTheAnswerIsTheFastestThatPyTorchCanRun(t *testing.T) {
+	pool := outcome("pool", plan.Ideal, 60, 100, true)
+	pool.Plan = &plan.Plan{}
+	for name, c := range map[string]struct {
+		results []replay.Result
+		want    string
+	}{
+		"eager before a faster ideal": {[]replay.Result{
+			outcome("a", plan.Ideal, 50, 100, true), outcome("a", plan.TorchEager, 50, 105, true),
+		}, "a torch-eager"},
+		"a pool moves nothing, so PyTorch can run it": {[]replay.Result{
+			outcome("a", plan.Ideal, 50, 99, true), outcome("b", plan.TorchEager, 50, 105, true), pool,
+		}, "pool ideal"},
+		"ideal where no eager plan fits": {[]replay.Result{
+			outcome("a", plan.Ideal, 50, 103, true), outcome("a", plan.TorchEager, 90, 100, false),
+		}, "a ideal"},
+		"the smaller of two equally fast": {[]replay.Result{
+			outcome("a", plan.TorchEager, 50, 100, true), outcome("b", plan.TorchEager, 40, 100, true),
+		}, "b torch-eager"},
+		"nothing fits": {[]replay.Result{outcome("a", plan.TorchEager, 90, 100, false)}, ""},
+	} {
+		r, ok := (&replay.Comparison{Budget: 80, Net: 80, Results: c.results}).Answer()
+		got := ""
+		if ok {
+			got = r.Info.Name + " " + r.Executor.String()
+		}
+		if got != c.want {
+			t.Errorf("%s: the answer is %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestAMeasurementReplacesThePrediction has a plan predicted to cost nothing and measured to cost 38 %.
+func TestAMeasurementReplacesThePrediction(t *testing.T) {
+	c := told(t, 70)
+	answer, ok := c.Answer()
+	if !ok {
+		t.Fatal("nothing fits")
+	}
+	measured := func(name string, e plan.Executor, overhead float64, fits bool) replay.Result {
+		base := int64(100e6)
+		return replay.Result{
+			Info: plan.Info{Name: name}, Executor: e, Target: "live", Available: true, Fits: fits, Overhead: overhead,
+			Measurement: plan.Measurement{
+				Footprint: 7 << 20, StepTime: int64((1 + overhead) * float64(base)), StepP95: 145e6, KeepAllBefore: base,
+			},
+		}
+	}
+	says := func(want string, not ...string) {
+		t.Helper()
+		s := c.Sentence(timeline.IEC)
+		if !strings.Contains(s, want) {
+			t.Errorf("%q lacks %q", s, want)
+		}
+		for _, x := range not {
+			if strings.Contains(s, x) {
+				t.Errorf("%q says %q", s, x)
+			}
+		}
+	}
+	predicted := replay.Percent(answer.Overhead)
+	c.Measured = []replay.Result{measured(answer.Info.Name, answer.Executor, 0.38, true)}
+	says("7.00 MiB measured in the training (predicted "+timeline.IEC.Bytes(answer.Measurement.Footprint)+
+		"), step +38.0 %, 95 of 100 within +45.0 % (predicted "+predicted+")", "at no cost", "does not fit", "Of what")
+	c.Measured[0].Fits = false
+	says("which does not fit, step +38.0 %")
+	c.Measured = []replay.Result{measured("other", plan.TorchEager, 0.38, true)}
+	says("step "+predicted+", both only predicted", "at no cost")
+	says("Of what was measured, other is the fastest: 7.00 MiB, step +38.0 %, 95 of 100 within +45.0 %.")
+	again := measured(answer.Info.Name, answer.Executor, 0.38, true)
+	again.Plan = &plan.Plan{}
+	replanned := outcome(answer.Info.Name, answer.Executor, 6<<20, 120, true)
+	replanned.Plan = again.Plan
+	c.Measured, c.Replanned = []replay.Result{again}, []replay.Result{replanned}
+	says("(predicted 6.00 MiB), step +38.0 %, 95 of 100 within +45.0 % (predicted +20.0 %)")
+}
+
+func TestWhatFitsAsItIsFitsForTheExitCodeToo(t *testing.T) {
+	c := told(t, 150)
+	for i := range c.Results {
+		c.Results[i].Fits = false
+	}
+	if c.AnyFits() {
+		t.Error("nothing fits a GPU, but it says that something does")
+	}
+	c.Problem.Source = &timeline.Device{Info: traces.Device{Kind: traces.DeviceCPU}}
+	if s := c.Sentence(timeline.IEC); !c.AnyFits() || !strings.Contains(s, "fits in") {
+		t.Errorf("on a CPU it fits as it is, but it says %q", s)
+	}
+	live, _ := c.Problem.PeakLive()
+	if c.Net = live - 1; c.AnyFits() {
+		t.Error("a step that holds more than the budget fits")
+	}
+}
