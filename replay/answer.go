@@ -32,7 +32,9 @@ func (c *Comparison) Answer() (r Result, ok bool) {
 		if !r.Available || !r.Fits || r.Target != c.firstTarget() {
 			continue
 		}
-		if best == nil || r.Runnable() && !best.Runnable() || r.Runnable() == best.Runnable() && better(r, best) {
+		switch {
+		case best == nil, r.Runnable() && !best.Runnable(),
+			r.Runnable() == best.Runnable() && better(r, best):
 			best = r
 		}
 	}
@@ -63,7 +65,8 @@ func (c *Comparison) measured(r *Result) *Result {
 	})
 	for i := range c.Measured {
 		m := &c.Measured[i]
-		if m.Available && m.Info.Name == r.Info.Name && (m.Executor == r.Executor || m.Target == live && !eager) {
+		ran := m.Executor == r.Executor || m.Target == live && !eager
+		if m.Available && m.Info.Name == r.Info.Name && ran {
 			return m
 		}
 	}
@@ -89,7 +92,10 @@ func (c *Comparison) fastestMeasured() *Result {
 	var best *Result
 	for i := range c.Measured {
 		m := &c.Measured[i]
-		if m.Available && m.Fits && m.Measurement.KeepAll() > 0 && (best == nil || m.Overhead < best.Overhead) {
+		if !m.Available || !m.Fits || m.Measurement.KeepAll() == 0 {
+			continue
+		}
+		if best == nil || m.Overhead < best.Overhead {
 			best = m
 		}
 	}
@@ -109,7 +115,8 @@ func (c *Comparison) figures(r *Result, u timeline.Units) string {
 		}
 		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
 	case slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available }) && c.Problem.HasTimes:
-		return fmt.Sprintf("%s, step %s, both only predicted", u.Bytes(r.Measurement.Footprint), Percent(r.Overhead))
+		return fmt.Sprintf("%s, step %s, both only predicted", u.Bytes(r.Measurement.Footprint),
+			Percent(r.Overhead))
 	}
 	return u.Bytes(r.Measurement.Footprint) + c.stepClause(r.Overhead)
 }
@@ -127,7 +134,8 @@ func timing(m *Result) string {
 	x := &m.Measurement
 	base := x.KeepAll()
 	if base == 0 {
-		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime), timeline.Duration(x.StepP95))
+		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime),
+			timeline.Duration(x.StepP95))
 	}
 	s := "step " + Percent(m.Overhead)
 	if x.StepP95 > 0 {

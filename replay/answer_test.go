@@ -61,9 +61,11 @@ func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	measured := func(name string, e plan.Executor, overhead float64, fits bool) replay.Result {
 		base := int64(100e6)
 		return replay.Result{
-			Info: plan.Info{Name: name}, Executor: e, Target: "live", Available: true, Fits: fits, Overhead: overhead,
+			Info: plan.Info{Name: name}, Executor: e, Target: "live", Available: true, Fits: fits,
+			Overhead: overhead,
 			Measurement: plan.Measurement{
-				Footprint: 7 << 20, StepTime: int64((1 + overhead) * float64(base)), StepP95: 145e6, KeepAllBefore: base,
+				Footprint: 7 << 20, StepTime: int64((1 + overhead) * float64(base)), StepP95: 145e6,
+				KeepAllBefore: base,
 			},
 		}
 	}
@@ -82,7 +84,8 @@ func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	predicted := replay.Percent(answer.Overhead)
 	c.Measured = []replay.Result{measured(answer.Info.Name, answer.Executor, 0.38, true)}
 	says("7.00 MiB measured in the training (predicted "+timeline.IEC.Bytes(answer.Measurement.Footprint)+
-		"), step +38.0 %, 95 of 100 within +45.0 % (predicted "+predicted+")", "at no cost", "does not fit", "Of what")
+		"), step +38.0 %, 95 of 100 within +45.0 % (predicted "+predicted+")",
+		"at no cost", "does not fit", "Of what")
 	c.Measured[0].Fits = false
 	says("which does not fit, step +38.0 %")
 	c.Measured = []replay.Result{measured("other", plan.TorchEager, 0.38, true)}

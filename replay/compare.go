@@ -361,8 +361,8 @@ func (c *Comparison) Best(target string) (Result, bool) {
 	return best, ok
 }
 
-// AnyFits reports whether a plan fits in the budget, at the recorded batch or another one searched for, or the
-// training does without one; without a budget all do.
+// AnyFits reports whether a plan fits in the budget, at the recorded batch or another one searched for, or
+// the training does without one; without a budget all do.
 func (c *Comparison) AnyFits() bool {
 	return c.Budget <= 0 || c.fitsAsItIs() || slices.ContainsFunc(c.Results, func(r Result) bool {
 		return r.Available && r.Fits || r.MaxBatchKnown && r.MaxBatch > 0

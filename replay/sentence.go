@@ -44,7 +44,8 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	if best.Runnable() && !ideal.Runnable() {
 		can = " that PyTorch can run today"
 	}
-	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name, c.figures(&best, u))
+	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name,
+		c.figures(&best, u))
 	b.WriteString(c.executorClause(&best, &ideal, u))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)

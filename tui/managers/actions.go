@@ -42,7 +42,8 @@ func (v *View) onKey(s *leaf.State, st *setup, msg tea.KeyPressMsg) (tea.Cmd, bo
 		if r == nil {
 			return why, true
 		}
-		return v.planning.pickBeside(s.Units, q, v.managers, v.ranking.rows, v.ranking.chosen, v.ranking.keys()), true
+		return v.planning.pickBeside(s.Units, q, v.managers, v.ranking.rows, v.ranking.chosen,
+			v.ranking.keys()), true
 	case key.Matches(msg, k.write):
 		q, r, why := v.selected(s)
 		if r == nil {

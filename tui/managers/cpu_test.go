@@ -14,7 +14,8 @@ func TestOnACPUWhatIsAliveIsWhatAStepTakes(t *testing.T) {
 	d := viewtest.Training{Iterations: 2}.Timeline(t).Main()
 	at := func(kind traces.DeviceKind, budget int64) string {
 		d.Info.Kind = kind
-		return asItIs(timeline.IEC, question{budget: budget, setup: &setup{device: d, p: &plan.Problem{Outside: 1 << 20}, live: 4 << 20}})
+		st := &setup{device: d, p: &plan.Problem{Outside: 1 << 20}, live: 4 << 20}
+		return asItIs(timeline.IEC, question{budget: budget, setup: st})
 	}
 	fits := "fits into 6.00 MiB as it is: at most 4.00 MiB"
 	if got := at(traces.DeviceCPU, 6<<20); !strings.Contains(got, fits) {

@@ -80,7 +80,8 @@ func TestADeviceMeasuresWhatItHasNotMeasuredYet(t *testing.T) {
 	}
 	cell := m.cell(theme.Dark(), q, rows[1], colMeasured, timeline.IEC.Bytes)
 	list, _ := m.results(q)
-	if cell.Text != "3.00 MiB" || len(list) != 2 || list[1].Measurement.Footprint != 3<<20 || list[1].Overhead != 0.5 {
+	if cell.Text != "3.00 MiB" || len(list) != 2 || list[1].Measurement.Footprint != 3<<20 ||
+		list[1].Overhead != 0.5 {
 		t.Errorf("it shows %q, and the results are %v", cell.Text, list)
 	}
 	if text := m.text(q, []row{*rows[1]}, rows[1].key()); text != "" {

@@ -273,7 +273,9 @@ func (a *answers) comparison(q question, on roster) *replay.Comparison {
 }
 
 // ask asks for the sentence about the answers to a question, and about what was measured of them.
-func (p *planning) ask(q question, on roster, measured, replanned []replay.Result, units timeline.Units) tea.Cmd {
+func (p *planning) ask(
+	q question, on roster, measured, replanned []replay.Result, units timeline.Units,
+) tea.Cmd {
 	c := p.answersTo(q).comparison(q, on)
 	if len(c.Results) == 0 {
 		return nil

@@ -317,8 +317,8 @@ func span(from, to int64) string {
 	return a + " → " + b
 }
 
-// result is what was measured of the plan that the training runs with or last ran with, and what was predicted
-// for it; ok is false if that was nothing, or under another budget than a question's.
+// result is what was measured of the plan that the training runs with or last ran with, and what was
+// predicted for it; ok is false if that was nothing, or under another budget than a question's.
 func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 	x := t.trial
 	if x == nil || x.first <= 0 || x.last.Peak <= 0 || x.budget != q.budget {
@@ -326,8 +326,8 @@ func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 	}
 	n := &x.last
 	r = replay.Result{
-		Info: plan.Info{Name: x.name}, Executor: plan.TorchEager, Target: liveTarget, Available: true, Valid: true,
-		Fits: q.budget <= 0 || n.Peak <= q.net(), Plan: &plan.Plan{},
+		Info: plan.Info{Name: x.name}, Executor: plan.TorchEager, Target: liveTarget, Available: true,
+		Valid: true, Fits: q.budget <= 0 || n.Peak <= q.net(), Plan: &plan.Plan{},
 	}
 	if n.Pooled {
 		r.Executor = plan.Ideal
@@ -337,7 +337,9 @@ func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 		Target: liveTarget, Footprint: n.Peak, Allocated: !n.Pooled, StepTime: x.first, StepP95: x.within,
 		KeepAllBefore: n.Before, KeepAllAfter: n.Before,
 	}
-	predicted.Measurement = plan.Measurement{Footprint: n.Predicted, PeakLive: n.Predicted, StepTime: n.PredictedStep}
+	predicted.Measurement = plan.Measurement{
+		Footprint: n.Predicted, PeakLive: n.Predicted, StepTime: n.PredictedStep,
+	}
 	if n.Before > 0 {
 		r.Overhead, predicted.Overhead = replay.Off(x.first, n.Before), replay.Off(n.PredictedStep, n.Before)
 	}
