@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -19,19 +18,25 @@ import (
 	"github.com/charmbracelet/x/term"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
-	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
-	"github.com/gmemtop/gmemtop/replay/cuda"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// Finding is the result of one check. Fix says how to make something unavailable available.
+// Finding is the result of one check. If something is unavailable, Command is the one line for a shell that
+// mends it, or does without it, and Fix says in words where to run it, or what else helps.
 type Finding struct {
 	Name      string `json:"name"`
 	Available bool   `json:"available"`
 	Detail    string `json:"detail"`
 	Why       string `json:"why,omitempty"`
+	Command   string `json:"command,omitempty"`
 	Fix       string `json:"fix,omitempty"`
+}
+
+// missing says why something is unavailable, the command that mends it, and in words what else to know.
+func (f *Finding) missing(why, command, fix string) Finding {
+	f.Available, f.Why, f.Command, f.Fix = false, why, command, fix
+	return *f
 }
 
 // Diagnosis is all findings.
@@ -57,9 +62,10 @@ type Terminal struct {
 
 // Diagnose runs all checks.
 func Diagnose(ctx context.Context, t Terminal) Diagnosis {
+	driver := checkDriver()
 	return Diagnosis{report.SchemaVersion, build.This(), []Finding{
 		checkTerminal(t), checkColour(t), checkUnicode(t), checkCache(t), checkPython(ctx), checkTorch(ctx),
-		checkDriver(), checkNVML(), checkDevice(), checkRun(), checkAttach(), checkProbes(),
+		driver, checkNVML(&driver), checkDevice(&driver), checkRun(), checkAttach(), checkProbes(),
 		checkTrainings(ctx),
 	}}
 }
@@ -77,8 +83,11 @@ func (d *Diagnosis) WriteText(w io.Writer) error {
 		if f.Why != "" {
 			fmt.Fprintf(&b, "     why: %s\n", f.Why)
 		}
+		if f.Command != "" {
+			fmt.Fprintf(&b, "     fix: %s\n", f.Command)
+		}
 		if f.Fix != "" {
-			fmt.Fprintf(&b, "     fix: %s\n", f.Fix)
+			fmt.Fprintf(&b, "          %s\n", f.Fix)
 		}
 	}
 	_, err := io.WriteString(w, b.String())
@@ -88,24 +97,23 @@ func (d *Diagnosis) WriteText(w io.Writer) error {
 func checkTerminal(t Terminal) Finding {
 	f := Finding{Name: "terminal", Detail: "standard output is not a terminal"}
 	if !t.Tty {
-		f.Why, f.Fix = "replay prints its report once instead of opening the screen",
-			"run gmemtop in a terminal, without a pipe or a redirection"
-		return f
+		return f.missing("replay prints its report once instead of opening the screen", "gmemtop doctor",
+			"in a terminal, without a pipe or a redirection")
 	}
 	w, h, err := term.GetSize(t.Out.Fd())
 	if err != nil {
-		f.Why, f.Fix = "its size is unknown: "+err.Error(),
-			"run gmemtop in another terminal, without a wrapper that hides it"
-		return f
+		return f.missing("its size is unknown: "+err.Error(), "stty rows 24 cols 80",
+			"with the size that your window has")
 	}
 	f.Available = w >= 60 && h >= 16 && t.Env("TERM") != "dumb"
 	f.Detail = fmt.Sprintf("%dx%d, TERM=%s", w, h, t.Env("TERM"))
 	switch {
 	case t.Env("TERM") == "dumb":
-		f.Why, f.Fix = "TERM=dumb says that the terminal cannot place text",
-			"export TERM=xterm-256color, or what else your terminal is"
+		f.missing("TERM=dumb says that the terminal cannot place text", "export TERM=xterm-256color",
+			"or what else your terminal is")
 	case !f.Available:
-		f.Why, f.Fix = "the screen needs 60x16", "enlarge the window; 80x24 shows all views"
+		f.missing("the screen needs 60x16", `printf '\033[8;24;80t'`,
+			"or enlarge the window by hand; 80x24 shows all views")
 	}
 	return f
 }
@@ -114,12 +122,12 @@ func checkColour(t Terminal) Finding {
 	f := Finding{Name: "colour", Available: t.Colored}
 	switch {
 	case t.Color == "never":
-		f.Why, f.Fix = "--color never", "leave out --color never"
+		f.missing("--color never", "gmemtop --color auto", "")
 	case t.Env("NO_COLOR") != "" && t.Color == "auto":
-		f.Why, f.Fix = "NO_COLOR is set", "unset NO_COLOR, or use --color always"
+		f.missing("NO_COLOR is set", "unset NO_COLOR", "or use --color always")
 	case !f.Available:
-		f.Why, f.Fix = "standard output is not a terminal, or a dumb one",
-			"use --color always to have colours in a pipe"
+		f.missing("standard output is not a terminal, or a dumb one", "gmemtop doctor --color always",
+			"other commands have --color, too")
 	}
 	f.Detail = "none"
 	if f.Available {
@@ -134,8 +142,8 @@ func checkUnicode(t Terminal) Finding {
 	upper := strings.ToUpper(locale)
 	f.Available = strings.Contains(upper, "UTF-8") || strings.Contains(upper, "UTF8")
 	if !f.Available {
-		f.Why, f.Fix = "the locale does not say UTF-8, so block characters may come out wrong",
-			"export LC_ALL=C.UTF-8, or use --ascii"
+		f.missing("the locale does not say UTF-8, so block characters may come out wrong",
+			"export LC_ALL=C.UTF-8", "or use --ascii")
 	}
 	return f
 }
@@ -145,8 +153,8 @@ func checkCache(t Terminal) Finding {
 	f := Finding{Name: "cache"}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		f.Detail, f.Why, f.Fix = "none", err.Error(), "set HOME or XDG_CACHE_HOME"
-		return f
+		f.Detail = "none"
+		return f.missing(err.Error(), "export XDG_CACHE_HOME=$(mktemp -d)", "or set HOME")
 	}
 	dir = filepath.Join(dir, "gmemtop")
 	n, size := 0, int64(0)
@@ -161,15 +169,14 @@ func checkCache(t Terminal) Finding {
 	})
 	f.Detail = fmt.Sprintf("%s: %d decoded traces, %s", dir, n, t.Units.Bytes(size))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		f.Why, f.Fix = "it cannot be made: "+output.Reason(err).Error(),
-			"set XDG_CACHE_HOME to a folder that you may write"
-		return f
+		return f.missing("it cannot be made: "+output.Reason(err).Error(),
+			"export XDG_CACHE_HOME=$(mktemp -d)",
+			"or any other folder that you may write")
 	}
 	probe, err := os.CreateTemp(dir, "doctor-")
 	if err != nil {
-		f.Why, f.Fix = "it cannot be written: "+output.Reason(err).Error(),
-			"chmod u+rwx "+dir+", or set XDG_CACHE_HOME to another folder"
-		return f
+		return f.missing("it cannot be written: "+output.Reason(err).Error(), "chmod u+rwx "+quote(dir),
+			"or set XDG_CACHE_HOME to another folder")
 	}
 	probe.Close()
 	os.Remove(probe.Name())
@@ -179,6 +186,20 @@ func checkCache(t Terminal) Finding {
 
 // askPython limits how long Python may take to answer.
 const askPython = 10 * time.Second
+
+// Most environments of Python are activated like this.
+const (
+	activate    = "source .venv/bin/activate"
+	activateFix = "or what else activates the environment that your training runs in"
+)
+
+// quote makes a word of a shell of a path.
+func quote(path string) string {
+	if strings.Trim(path, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-") == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
 
 // RunPython runs code in the python3 on the PATH and returns what it prints.
 func RunPython(ctx context.Context, code string) (string, error) {
@@ -192,15 +213,13 @@ func checkPython(ctx context.Context) Finding {
 	f := Finding{Name: "python"}
 	path, err := exec.LookPath("python3")
 	if err != nil {
-		f.Detail, f.Why, f.Fix = "none", "python3 is not on the PATH",
-			"activate the environment that your training runs in"
-		return f
+		f.Detail = "none"
+		return f.missing("python3 is not on the PATH", activate, activateFix)
 	}
 	version, err := RunPython(ctx, "import platform; print(platform.python_version())")
 	if err != nil {
-		f.Detail, f.Why, f.Fix = path, "it does not run: "+err.Error(),
-			"run "+path+" -V to see why; activate the environment that your training runs in"
-		return f
+		f.Detail = path
+		return f.missing("it does not run: "+err.Error(), activate, activateFix+"; "+path+" -V shows why")
 	}
 	f.Available, f.Detail = true, path+", "+version
 	return f
@@ -211,13 +230,11 @@ func checkTorch(ctx context.Context) Finding {
 	f := Finding{Name: "pytorch", Detail: "none"}
 	version, err := RunPython(ctx, "import importlib.metadata as m; print(m.version('torch'))")
 	if err != nil {
-		f.Why = "the python3 on the PATH has no package torch"
+		why := "the python3 on the PATH has no package torch"
 		if errors.Is(err, exec.ErrNotFound) {
-			f.Why = "there is no python3 on the PATH"
+			why = "there is no python3 on the PATH"
 		}
-		f.Fix = "source .venv/bin/activate, or what else activates the environment that your training runs " +
-			"in; saved traces open without it"
-		return f
+		return f.missing(why, activate, activateFix+"; saved traces open without it")
 	}
 	return torchFinding(version)
 }
@@ -231,61 +248,9 @@ func torchFinding(version string) Finding {
 	f := Finding{Name: "pytorch", Available: true, Detail: "torch " + version}
 	var major, minor int
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n == 2 && 100*major+minor < oldestTorch {
-		f.Available = false
-		f.Why = fmt.Sprintf("trainings are watched from torch %d.%d on", oldestTorch/100, oldestTorch%100)
-		f.Fix = "pip install --upgrade torch, in the environment that your training runs in; snapshots " +
-			"of this one open"
-	}
-	return f
-}
-
-// checkDriver looks for NVIDIA's kernel driver by the files that it creates.
-func checkDriver() Finding {
-	f := Finding{Name: "nvidia driver", Detail: "none"}
-	if runtime.GOOS != "linux" {
-		f.Why, f.Fix = "gmemtop looks for GPUs on Linux only",
-			"run gmemtop on the machine that trains; saved traces open here"
-		return f
-	}
-	b, err := os.ReadFile("/proc/driver/nvidia/version")
-	if err != nil {
-		f.Why = "/proc/driver/nvidia/version: " + output.Reason(err).Error()
-		f.Fix = "sudo modprobe nvidia, or in a container docker run --gpus all; saved traces open without it"
-		return f
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	f.Detail = strings.TrimSpace(strings.TrimPrefix(line, "NVRM version:"))
-	devices, _ := filepath.Glob("/dev/nvidia[0-9]*")
-	if len(devices) == 0 {
-		f.Why, f.Fix = "the driver is loaded and there is no /dev/nvidia0",
-			"sudo nvidia-modprobe -c 0, or in a container docker run --gpus all"
-		return f
-	}
-	for _, d := range devices {
-		file, err := os.OpenFile(d, os.O_RDWR, 0)
-		if err != nil {
-			f.Why, f.Fix = d+": "+output.Reason(err).Error(),
-				"sudo usermod -aG $(stat -c %G "+d+") $USER, and log in again"
-			return f
-		}
-		file.Close()
-	}
-	f.Available = true
-	f.Detail += fmt.Sprintf(", %d devices", len(devices))
-	return f
-}
-
-// checkDevice asks the CUDA driver for GPUs that can carry plans out.
-func checkDevice() Finding {
-	f := Finding{Name: "replay on a GPU", Detail: "compare --target cuda, and t in the Managers view"}
-	devices, err := cuda.Devices("")
-	if err != nil {
-		f.Why, f.Fix, _ = strings.Cut(err.Error(), ": ")
-		return f
-	}
-	f.Available = true
-	for _, d := range devices {
-		f.Detail += fmt.Sprintf("; cuda:%d %s", d.Ordinal, planner.About(d))
+		f.missing(fmt.Sprintf("trainings are watched from torch %d.%d on", oldestTorch/100, oldestTorch%100),
+			"pip install --upgrade torch",
+			"in the environment that your training runs in; snapshots of this one open")
 	}
 	return f
 }

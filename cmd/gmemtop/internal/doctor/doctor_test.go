@@ -1,8 +1,12 @@
 package doctor
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -11,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/usdt"
 )
 
-// Anything unavailable, on this machine or in a poorer environment, has a reason and a fix; anything
-// available has neither.
+// Anything unavailable, on this machine or in a poorer environment, has a reason and one command that a shell
+// takes; anything available has neither.
 func TestUnavailableFindingsHaveAReasonAndAFix(t *testing.T) {
 	for name, set := range map[string]map[string]string{
 		"as it is":      nil,
@@ -29,11 +33,66 @@ func TestUnavailableFindingsHaveAReasonAndAFix(t *testing.T) {
 				t.Fatalf("%d findings: %+v", len(d.Findings), d)
 			}
 			for _, f := range d.Findings {
-				if f.Detail == "" || f.Available != (f.Why == "") || f.Available != (f.Fix == "") {
+				if f.Detail == "" || f.Available != (f.Why == "") || f.Available != (f.Command == "") {
 					t.Errorf("%+v", f)
+				}
+				if out, err := shell(f.Command); err != nil {
+					t.Errorf("%s: sh does not take %q: %v, %s", f.Name, f.Command, err, out)
 				}
 			}
 		})
+	}
+}
+
+// shell has a shell read a command without running it.
+func shell(command string) ([]byte, error) {
+	return exec.Command("/bin/sh", "-n", "-c", command).CombinedOutput()
+}
+
+func TestTheCommandThatBringsADriverFitsTheMachine(t *testing.T) {
+	const vendor, release = "sys/bus/pci/devices/0000:01:00.0/vendor", "etc/os-release"
+	gpu := map[string]string{vendor: "0x10de\n"}
+	for _, c := range []struct {
+		files map[string]string
+		want  string
+	}{
+		{nil, "gmemtop estimate -- python train.py"},
+		{map[string]string{vendor: "0x1002\n"}, "gmemtop estimate -- python train.py"},
+		{map[string]string{".dockerenv": ""}, "docker run --gpus all IMAGE"},
+		{map[string]string{"run/.containerenv": ""}, "docker run --gpus all IMAGE"},
+		{map[string]string{"lib/modules/6.1.0/updates/dkms/nvidia.ko.xz": "", release: "ID=debian\n"},
+			"sudo modprobe nvidia"},
+		{map[string]string{release: "NAME=\"Debian\"\nID=debian\n"}, "sudo apt install nvidia-driver"},
+		{map[string]string{release: "ID=ubuntu\nID_LIKE=debian\n"}, "sudo ubuntu-drivers install"},
+		{map[string]string{release: "ID=\"fedora\"\n"}, "sudo dnf install akmod-nvidia"},
+		{map[string]string{release: "ID=slackware\n"}, "sudo modprobe nvidia"},
+	} {
+		root := t.TempDir()
+		all := maps.Clone(c.files)
+		if all[vendor] == "" && len(all) > 0 {
+			maps.Copy(all, gpu)
+		}
+		for name, text := range all {
+			path := filepath.Join(root, name)
+			err := os.MkdirAll(filepath.Dir(path), 0o755)
+			err = errors.Join(err, os.WriteFile(path, []byte(text), 0o644))
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if command, fix := machine(root).driver(); command != c.want || fix == "" {
+			t.Errorf("%v: %q (%s), want %q", c.files, command, fix, c.want)
+		}
+	}
+}
+
+func TestPathsAreQuotedForAShell(t *testing.T) {
+	for path, want := range map[string]string{
+		"/home/a/.cache": "/home/a/.cache", "/a b": "'/a b'", "/a'b$(id)": `'/a'\''b$(id)'`,
+	} {
+		if got := quote(path); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
 	}
 }
 
@@ -52,21 +111,21 @@ func TestAttachFinding(t *testing.T) {
 			"ptrace, from Python 3.14 on by its own remote debugging as well; there is no gdb, which is " +
 			"the last resort"},
 		{"linux", "amd64", 1, false, true, "kernel.yama.ptrace_scope is 1: only a parent may trace a " +
-			"process | sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"},
+			"process | sudo sysctl kernel.yama.ptrace_scope=0 | or once: sudo gmemtop attach PID"},
 		{"linux", "amd64", 2, false, true,
-			"kernel.yama.ptrace_scope is 2: only an administrator may trace | sudo gmemtop attach PID"},
+			"kernel.yama.ptrace_scope is 2: only an administrator may trace | sudo gmemtop attach PID | "},
 		{"linux", "amd64", 3, true, true, "kernel.yama.ptrace_scope is 3: nobody may trace, until this " +
-			"machine is booted with another setting | gmemtop run -- python train.py watches a training " +
+			"machine is booted with another setting | gmemtop run -- python train.py | watches a training " +
 			"from its start"},
 		{"linux", "arm64", 0, true, true, "attaching needs Linux on x86-64; this is linux on arm64 | " +
-			"gmemtop run -- python train.py watches a training from its start"},
+			"gmemtop run -- python train.py | watches a training from its start"},
 		{"darwin", "amd64", 0, true, true, "attaching needs Linux on x86-64; this is darwin on amd64 | " +
-			"gmemtop run -- python train.py watches a training from its start"},
+			"gmemtop run -- python train.py | watches a training from its start"},
 	} {
 		f := attachFinding(c.system, c.architecture, c.scope, c.capable, c.gdb)
 		got := f.Detail
 		if !f.Available {
-			got = f.Why + " | " + f.Fix
+			got = f.Why + " | " + f.Command + " | " + f.Fix
 		}
 		if got != c.want {
 			t.Errorf("%s/%s, scope %d, capable %v, gdb %v: %q, want %q", c.system, c.architecture, c.scope,
@@ -80,7 +139,7 @@ func TestTorchFinding(t *testing.T) {
 		"2.15.0a0+git12": true, "3.0": true, "unknown": true} {
 		f := torchFinding(version)
 		if f.Available != want || !strings.Contains(f.Detail, version) || !want &&
-			(f.Why != "trainings are watched from torch 2.2 on" || f.Fix == "") {
+			(f.Why != "trainings are watched from torch 2.2 on" || f.Command == "") {
 			t.Errorf("%s: %+v", version, f)
 		}
 	}

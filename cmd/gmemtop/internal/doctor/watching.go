@@ -10,51 +10,20 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 )
 
-// checkNVML opens NVML, the library for GPU counters, and asks it for its devices.
-func checkNVML() Finding {
-	f := Finding{Name: "nvml", Detail: "none"}
-	lib, err := nvml.Open(nvml.Options{})
-	if err != nil {
-		f.Why, f.Fix, _ = strings.Cut(strings.TrimPrefix(err.Error(), nvml.ErrUnavailable.Error()+": "), "; ")
-		return f
-	}
-	defer lib.Close()
-	d := lib.Driver()
-	f.Detail = "driver " + d.Version + ", CUDA up to " + d.CUDA
-	devices, err := lib.Devices()
-	if err != nil {
-		f.Why, f.Fix, _ = strings.Cut(err.Error(), ": ")
-		return f
-	}
-	if f.Available = len(devices) > 0; !f.Available {
-		f.Why, f.Fix = "the driver reports no GPU",
-			"run nvidia-smi -L, which should list none either; start the container with --gpus all"
-	}
-	for _, x := range devices {
-		f.Detail += "; " + x.String()
-		if x.Err != nil {
-			f.Available = false
-			f.Why, f.Fix, _ = strings.Cut(x.Err.Error(), "; ")
-		}
-	}
-	return f
-}
-
 // checkRun tries the folder through which the agent of a started command connects.
 func checkRun() Finding {
 	f := Finding{Name: "run"}
 	dir, err := pytorch.Folder()
 	if err != nil {
-		f.Detail, f.Why, f.Fix = "a started training cannot be watched", err.Error(),
-			"set XDG_RUNTIME_DIR to a folder that only you can enter"
-		return f
+		f.Detail = "a started training cannot be watched"
+		return f.missing(err.Error(), "export XDG_RUNTIME_DIR=$(mktemp -d)",
+			"or any other folder that only you can enter")
 	}
 	f.Available, f.Detail = true, "gmemtop run -- python train.py; its agent connects through "+dir
 	return f
@@ -70,6 +39,12 @@ func checkAttach() Finding {
 	return attachFinding(runtime.GOOS, runtime.GOARCH, yamaScope(), capable(capSysPtrace), err == nil)
 }
 
+// What works where attaching does not.
+const (
+	runInstead = "gmemtop run -- python train.py"
+	fromStart  = "watches a training from its start"
+)
+
 // attachFinding reports whose processes gmemtop can attach to, and how, under a setting of
 // kernel.yama.ptrace_scope, with or without the capability to trace.
 func attachFinding(system, architecture string, scope int, capable, gdb bool) Finding {
@@ -80,19 +55,18 @@ func attachFinding(system, architecture string, scope int, capable, gdb bool) Fi
 	}
 	switch {
 	case system != "linux" || architecture != "amd64":
-		f.Why = "attaching needs Linux on x86-64; this is " + system + " on " + architecture
-		f.Fix = "gmemtop run -- python train.py watches a training from its start"
+		f.missing("attaching needs Linux on x86-64; this is "+system+" on "+architecture, runInstead,
+			fromStart)
 	case scope >= 3: // no capability overrides it
-		f.Why = fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is "+
-			"booted with another setting", scope)
-		f.Fix = "gmemtop run -- python train.py watches a training from its start"
+		f.missing(fmt.Sprintf("kernel.yama.ptrace_scope is %d: nobody may trace, until this machine is "+
+			"booted with another setting", scope), runInstead, fromStart)
 	case scope == 2 && !capable:
-		f.Why = "kernel.yama.ptrace_scope is 2: only an administrator may trace"
-		f.Fix = "sudo gmemtop attach PID"
+		f.missing("kernel.yama.ptrace_scope is 2: only an administrator may trace",
+			"sudo gmemtop attach PID", "")
 	case scope == 1 && !capable:
 		f.Detail = "only what was started from here with gmemtop run"
-		f.Why = "kernel.yama.ptrace_scope is 1: only a parent may trace a process"
-		f.Fix = "sudo gmemtop attach PID, or sudo sysctl kernel.yama.ptrace_scope=0"
+		f.missing("kernel.yama.ptrace_scope is 1: only a parent may trace a process",
+			"sudo sysctl kernel.yama.ptrace_scope=0", "or once: sudo gmemtop attach PID")
 	default:
 		f.Available, f.Detail = true, whose+": by ptrace, from Python 3.14 on by its own remote debugging "+
 			"as well"
@@ -114,8 +88,12 @@ func checkProbes() Finding { return probesFinding(usdt.Try()) }
 func probesFinding(kernel string, err error) Finding {
 	f := Finding{Name: "probes", Detail: "programs without PyTorch cannot be watched"}
 	if err != nil {
-		f.Why, f.Fix, _ = strings.Cut(err.Error(), "; ")
-		return f
+		why, fix, _ := strings.Cut(err.Error(), "; ")
+		command := "sudo gmemtop attach --probes PID"
+		if !errors.Is(err, usdt.ErrPermission) || os.Geteuid() == 0 {
+			command = runInstead
+		}
+		return f.missing(why, command, fix)
 	}
 	f.Available, f.Detail = true, "any CUDA program, by eBPF on Linux "+kernel+": gmemtop attach --probes PID"
 	return f
@@ -156,11 +134,9 @@ func checkTrainings(ctx context.Context) Finding {
 	list, err := l.Torch(ctx)
 	switch {
 	case errors.Is(err, procs.ErrNotLinux):
-		f.Why, f.Fix = err.Error(), "run gmemtop on the machine that trains"
-		return f
+		return f.missing(err.Error(), "ssh -t HOST gmemtop", "with the machine that trains as HOST")
 	case err != nil:
-		f.Why, f.Fix = err.Error(), "mount /proc"
-		return f
+		return f.missing(err.Error(), "sudo mount -t proc proc /proc", "")
 	}
 	f.Available = true
 	var names []string
