@@ -1,5 +1,5 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS := -s -w -X main.version=$(VERSION)
+LDFLAGS := -s -w -X github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build.version=$(VERSION)
 TARGETS := linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 
 # Compiling against the CUDA driver needs its declarations and no toolkit: they are our own, and come before any that are installed.

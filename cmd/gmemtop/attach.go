@@ -74,7 +74,7 @@ takes less memory, for as long as you watch.`,
 	}
 	c.choice.add(cmd)
 	c.live.add(cmd)
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, "also record what is watched to this native file, for replay")
 	c.flags.screen(cmd)
 	c.probing(cmd)
 	cmd.Flags().BoolVar(&c.dry, "dry-run", false, "print what would be done, and do nothing; "+

@@ -24,6 +24,6 @@ file say how to use it.`,
 			})
 		},
 	}
-	a.flags.writing(c)
+	a.flags.writing(c, insteadOfStdout)
 	return c
 }

@@ -103,9 +103,7 @@ before its first step.`,
 		"with --allocator real: settings of PyTorch's allocator, such as expandable_segments:True")
 	p.BoolVar(&e.flags.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
-	e.flags.writing(cmd)
-	p.Lookup("output").Usage = "also write the steps, of the first size, to a native file for replay and " +
-		"compare"
+	e.flags.writing(cmd, "also write the steps, of the first size, to a native file for replay and compare")
 	rare(p, "alloc-conf", "steps", "outside", "eager", "cpu")
 	p.SetInterspersed(false)
 	return cmd

@@ -49,7 +49,7 @@ func newExportCommand(a *app) *cobra.Command {
 	c.flags.reading(cmd)
 	c.flags.window(cmd)
 	cmd.Flags().IntVar(&c.flags.top, "top", 0, "how many call sites, modules and sizes to list")
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, insteadOfStdout)
 	return cmd
 }
 

@@ -57,13 +57,16 @@ func (f *flags) reporting(c *cobra.Command) {
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
 	rare(p, "top")
-	f.writing(c)
+	f.writing(c, insteadOfStdout)
 }
 
-// writing adds the flags of commands that write a file.
-func (f *flags) writing(c *cobra.Command) {
+// insteadOfStdout describes -o of commands that print to standard output without it.
+const insteadOfStdout = "write to this file instead of standard output"
+
+// writing adds the flags of commands that write a file; what says what goes to it.
+func (f *flags) writing(c *cobra.Command, what string) {
 	p := c.Flags()
-	p.StringVarP(&f.output, "output", "o", "", "write to this file instead of standard output")
+	p.StringVarP(&f.output, "output", "o", "", what)
 	p.BoolVarP(&f.force, "force", "f", false, "overwrite an existing file")
 }
 
@@ -82,7 +85,8 @@ func (f *flags) fromEnvironment(c *cobra.Command, env func(string) string) error
 	c.Flags().VisitAll(func(flag *pflag.Flag) {
 		name := "GMEMTOP_" + strings.ToUpper(strings.ReplaceAll(flag.Name, "-", "_"))
 		v := env(name)
-		if v == "" || flag.Changed || strings.HasPrefix(flag.Name, "help") || first != nil {
+		asks := strings.HasPrefix(flag.Name, "help") || flag.Name == "version"
+		if v == "" || flag.Changed || asks || first != nil {
 			return
 		}
 		if err := c.Flags().Set(flag.Name, v); err != nil {

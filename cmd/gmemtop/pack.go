@@ -46,7 +46,7 @@ Exits with 3 if the capacity cannot be met.`,
 	p.Int64Var(&c.align, "align", 1, "round sizes and offsets up to this many bytes")
 	p.Uint64Var(&c.search.Seed, "seed", 1, "seed of the search: same seed and work, same packing")
 	p.Int64Var(&c.search.Work, "work", 0, "how much to search, in counted steps (default the packer's own)")
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, insteadOfStdout)
 	return cmd
 }
 

@@ -67,7 +67,7 @@ Exits with 3 if the plan does not fit the budget; the plan is written anyway.`,
 	p.StringVar(&c.emit, "emit", "", "instead of JSON, write a Python file that carries the plan out: torch")
 	c.plan.add(cmd)
 	c.flags.reading(cmd)
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, insteadOfStdout)
 	return cmd
 }
 

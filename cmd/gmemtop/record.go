@@ -81,7 +81,7 @@ gmemtop attach PID shows what is being recorded.`,
 		},
 	}
 	c.live.add(cmd)
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, "record to this native file (default gmemtop-DATE-TIME.gmt)")
 	c.probing(cmd)
 	cmd.Flags().Int64Var(&c.steps, "steps", 0,
 		"end after this many steps of a process, and any capture under way (default: when the process "+

@@ -24,7 +24,7 @@ FILE.repaired.gmt, next to FILE, which never changes.`,
 		Example: "  gmemtop repair run.gmt -o run-whole.gmt",
 		RunE:    func(cmd *cobra.Command, args []string) error { return repair(cmd.Context(), a, args[0]) },
 	}
-	a.flags.writing(c)
+	a.flags.writing(c, "write to this file (default FILE.repaired.gmt)")
 	return c
 }
 

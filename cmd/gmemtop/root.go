@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -82,7 +83,7 @@ func newRootCommand(a *app) *cobra.Command {
 			"  gmemtop compare trace.gmt --budget 12GiB   what each memory manager would save\n" +
 			"  gmemtop doctor                             what works on this machine, and how to fix " +
 			"the rest",
-		SilenceErrors: true, SilenceUsage: true,
+		SilenceErrors: true, SilenceUsage: true, Version: build.This().String(),
 		Args: rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := a.flags.fromEnvironment(cmd, a.env); err != nil {
@@ -96,6 +97,8 @@ func newRootCommand(a *app) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return start(cmd.Context(), a) },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
+	root.Flags().Bool("version", false, "print the version, as gmemtop version does")
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddGroup(&cobra.Group{ID: groupLook, Title: "Look"},
 		&cobra.Group{ID: groupLive, Title: "Watch a training"}, &cobra.Group{ID: groupReport,

@@ -70,7 +70,7 @@ fit before. It learns the same, to the bit.`,
 	c.choice.add(cmd)
 	c.choice.addUnplanned(cmd)
 	c.live.add(cmd)
-	c.flags.writing(cmd)
+	c.flags.writing(cmd, "also record what is watched to this native file, for replay; one for each process")
 	c.flags.screen(cmd)
 	cmd.Flags().BoolVar(&c.live.headless, "headless", false, "show no screen: the command keeps the terminal")
 	cmd.Flags().SetInterspersed(false)

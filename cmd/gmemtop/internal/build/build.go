@@ -22,16 +22,23 @@ type Build struct {
 	Cgo           bool   `json:"cgo"`
 }
 
+// version is what a release says it is: the linker sets it (see the Makefile). Without it the version is what
+// Go stamped, which go install takes from the module and go build from git.
+var version string
+
 // This returns the running build.
 func This() Build {
 	b := Build{SchemaVersion: report.SchemaVersion, Version: "unknown", Go: runtime.Version(),
 		OS:   runtime.GOOS,
 		Arch: runtime.GOARCH}
+	if version != "" {
+		b.Version = version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
 	}
-	if info.Main.Version != "" {
+	if version == "" && info.Main.Version != "" {
 		b.Version = info.Main.Version
 	}
 	for _, s := range info.Settings {
