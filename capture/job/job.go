@@ -118,7 +118,7 @@ func (j *Job) admit(p *Process) {
 		if j.Record != nil {
 			if err := j.Record(p); err != nil {
 				p.fails(err)
-				p.History.Notice(say.RecordingNotBegun.Notice(err))
+				p.History.Notice(capture.Say(say.RecordingNotBegun, err))
 			}
 		}
 		j.mu.Lock()

@@ -109,7 +109,7 @@ func (w *Watch) injector(sink capture.Sink, started uint64) pytorch.Injector {
 		r, err := inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Started: started,
 			Watch: func(p inject.Phase) {
 				if p == inject.Queued {
-					sink.Notice(say.WaitsForInterpreter.Notice())
+					sink.Notice(capture.Say(say.WaitsForInterpreter))
 				}
 			}})
 		if err == nil && w.options.Attached != nil {
@@ -141,7 +141,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 				break
 			}
 			if next.Host() == 0 { // otherwise the session says which viewer has the agent
-				w.Notice(say.TookOver.Notice(s.Host()))
+				w.Notice(capture.Say(say.TookOver, s.Host()))
 			}
 			s = next
 			w.has(ctx, s)

@@ -83,8 +83,8 @@ func (s *Session) lookingAlong(sink capture.Sink) {
 		return
 	}
 	if s.target.PID != s.asked {
-		sink.Notice(say.BesideOther.Notice(s.host, s.target.PID, s.asked))
+		sink.Notice(capture.Say(say.BesideOther, s.host, s.target.PID, s.asked))
 		return
 	}
-	sink.Notice(say.Beside.Notice(s.host))
+	sink.Notice(capture.Say(say.Beside, s.host))
 }

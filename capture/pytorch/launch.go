@@ -283,7 +283,7 @@ func (j *Job) Run(ctx context.Context, sink capture.Sink) error {
 	defer cancel()
 	m := &mux{job: j, sink: sink}
 	sink.Begin(capture.Target{PID: j.PID(), Argv: j.launch.Argv})
-	m.notice(say.WaitsForTorch.Notice())
+	m.notice(capture.Say(say.WaitsForTorch))
 	var work sync.WaitGroup
 	work.Go(func() { m.accept(ctx, &work) })
 	if j.output != nil {

@@ -44,7 +44,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		case ctx.Err() != nil || errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			m.notice(say.ConnectionFailed.Notice(err))
+			m.notice(capture.Say(say.ConnectionFailed, err))
 			continue
 		}
 		m.mu.Lock()
@@ -54,7 +54,7 @@ func (m *mux) accept(ctx context.Context, work *sync.WaitGroup) {
 		work.Go(func() {
 			p := &process{mux: m, session: s}
 			if err := s.Run(ctx, p); err != nil && ctx.Err() == nil {
-				m.notice(say.ConnectionFailed.Notice(err))
+				m.notice(capture.Say(say.ConnectionFailed, err))
 				m.tell(func(f Family) { f.Severed(s.Target(), err) })
 			}
 			m.job.hungUp(s)
@@ -101,7 +101,7 @@ const tailEvery = 100 * time.Millisecond
 func (m *mux) tail(ctx context.Context) {
 	f, err := os.Open(m.job.output.Name())
 	if err != nil {
-		m.notice(say.OutputUnread.Notice(err))
+		m.notice(capture.Say(say.OutputUnread, err))
 		return
 	}
 	defer f.Close()
@@ -136,9 +136,9 @@ func (m *mux) keepRoom(read int64) {
 	gaveUp, err := m.job.room.hold(read)
 	switch {
 	case err != nil:
-		m.notice(say.DiskFull.Notice(filepath.Dir(m.job.output.Name())))
+		m.notice(capture.Say(say.DiskFull, filepath.Dir(m.job.output.Name())))
 	case gaveUp:
-		m.notice(say.DiskGivenUp.Notice(m.job.output.Name()))
+		m.notice(capture.Say(say.DiskGivenUp, m.job.output.Name()))
 	}
 }
 
@@ -255,7 +255,7 @@ func (p *process) End(e capture.End) {
 	if shown {
 		p.mux.tell(func(f Family) { f.Ended(p.target, e) })
 		if e.Reason != capture.Exited {
-			n := say.AgentGone.Notice(e.Reason)
+			n := capture.Say(say.AgentGone, e.Reason)
 			if e.Detail != "" {
 				n.Text += ": " + e.Detail
 			}

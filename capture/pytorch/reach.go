@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/say"
 )
@@ -62,7 +63,7 @@ func (m *mux) reach(ctx context.Context) {
 		m.mu.Unlock()
 		if met != 0 {
 			if k := r.known[met]; k != nil && k.tries > 0 && k.apart {
-				m.notice(say.Reached.Notice(met, k.command))
+				m.notice(capture.Say(say.Reached, met, k.command))
 			}
 			return
 		}
@@ -125,14 +126,14 @@ func (r *reacher) attach(ctx context.Context, p *procs.Process, k *reached) {
 	launch := &r.mux.job.launch
 	if uid, _ := userOf(p.PID); uid != os.Getuid() || !sharesFiles(p.PID) {
 		k.over = true
-		r.mux.notice(say.OutOfReach.Notice(p.PID, k.command))
+		r.mux.notice(capture.Say(say.OutOfReach, p.PID, k.command))
 		return
 	}
 	path, _ := json.Marshal(r.mux.job.listener.Path()) // a JSON string of a path is a Python string
 	source := launch.agent() + fmt.Sprintf("\n\nreach(%s)\n", path)
 	if err := launch.Reach(ctx, p.PID, source); err != nil && ctx.Err() == nil && alive(p.PID, p.Started) {
 		k.over = true
-		r.mux.notice(say.NotReached.Notice(p.PID, k.command, err))
+		r.mux.notice(capture.Say(say.NotReached, p.PID, k.command, err))
 	}
 }
 

@@ -106,8 +106,8 @@ var agent = map[string]string{
 	// Steps.
 	"first_step": "waiting for the first optimizer step",
 	"no_optimizer_steps": "%s backward passes but no optimizer step: a step ends when an optimizer " +
-		"of torch.optim has stepped. gmemtop does not see other optimizers, or one compiled by torch " +
-		"2.2; with a newer torch it sees that one",
+		"of torch.optim has stepped. gmemtop does not see other optimizers, nor one compiled by " +
+		"torch 2.2",
 	"allocator_counts_nothing": "the program uses %s, which keeps no statistics: steps have no " +
 		"figures of the GPU's memory",
 	"allocator_named":     "the allocator %s",
@@ -117,7 +117,7 @@ var agent = map[string]string{
 	// Losses on the way to a viewer.
 	"viewer_late": "no viewer read them in time",
 	"viewer_left": "the viewer left while it was being sent",
-	"viewer_slow": "the viewer had not yet read the ones before",
+	"viewer_slow": "the viewer had not read the earlier ones yet",
 
 	// Orders.
 	"captures_next": "waiting for the end of the step, then capturing %s",
@@ -230,8 +230,8 @@ var agent = map[string]string{
 		"restart it",
 	"tensors_of_stream": "tensors from a plan for another stream are still alive: try again after " +
 		"the next step",
-	"records_itself": "on a GPU torch records its allocator itself: capture a window at the depth " +
-		"history",
+	"records_itself": "on a GPU torch records its allocator itself: capture allocator history " +
+		"instead",
 	"recording_full":  "not enough memory to record",
 	"library_missing": "torch's %s is not loaded in this process",
 	"symbols_unread": "cannot read the symbols of %s (%s): was torch updated since the program " +

@@ -1,38 +1,42 @@
 // Package say is the catalogue of sentences that gmemtop shows people about a job that it watches. The
 // screen, printed output and recordings share them. Programs decide by the types of package capture.
 //
-// The agent sends a code and values, which [Told] turns into a sentence. The sentences about the phases of a
-// trial are in replay/live, next to the phases.
+// The agent sends a code and values, which [Told] turns into a sentence. docs/messages.md lists all
+// sentences; scripts/messages writes it from the constants, tables and comments of this package.
 package say
 
-import (
-	"fmt"
-	"strings"
+import "fmt"
 
-	"github.com/gmemtop/gmemtop/capture"
-)
-
-// Sentence is an entry of the catalogue. The comment on each says what fills its gaps.
+// Sentence is an entry of the catalogue. The comment on each names what fills its gaps, in their order.
 type Sentence int
 
 // The sentences.
 const (
 	// What a job waits for.
 	WaitsForTorch       Sentence = iota
-	WaitsForAgent                // the process
-	WaitsForInterpreter          // once the agent is queued
+	WaitsForAgent                // a PID
+	WaitsForInterpreter          //
+	WaitsForCUDA                 //
 
 	// How the agent got in, and which viewer has it.
-	Attached         // the mechanism, how long the job stood still
-	AttachedLate     // the same, how much of it was a wait for a processor
-	Reached          // the process, its command
-	OutOfReach       // the same: another user's, or in a container
-	NotReached       // the process, its command, the error
-	Beside           // the viewer that has the agent
-	BesideOther      // the same, the process that it shows, the one that was asked for
-	TookOver         // the viewer that had the agent
+	Attached         // the mechanism, a time
+	AttachedLate     // the mechanism, a time, a time
+	Reached          // a PID, its command
+	OutOfReach       // a PID, its command
+	NotReached       // a PID, its command, the error
+	Beside           // a PID
+	BesideOther      // a PID, a PID, a PID
+	TookOver         // a PID
 	AgentGone        // why
 	ConnectionFailed // the error
+
+	// What probes see.
+	ProbesOn     // functions of libraries
+	ProbesSlow   // functions
+	ProbesUnseen //
+	ProbesTorch  //
+	ProbesDriver //
+	ProbesRows   // a time
 
 	// Output and recordings.
 	OutputUnread      // the error
@@ -42,14 +46,80 @@ const (
 	RecordingStopped  // the error
 	Triggered         // the trigger, why, the step
 
-	// What a viewer tells another one that it serves.
+	// What one viewer tells another.
 	OrderNotPassed // the error
-	GoesOnWatching // this process
-	LetGo          // this process
-	NotRead        // why steps or windows are missing
+	GoesOnWatching // a PID
+	LetGo          // a PID
+	NotRead        //
 
-	// The end of a process that gave no reason; see End.
-	Vanished
+	// What a plan in the running training does, in a few words.
+	WaitsForStep //
+	Describes    //
+	Plans        //
+	TimesWithout //
+	TimesWith    //
+	MeasuresPeak //
+	IsOn         //
+	HasEnded     //
+
+	// The same, as a step of a trial.
+	DescribesSteps    //
+	TimesStepsWithout //
+	TimesStepsWith    //
+	MeasuresAStep     //
+
+	// How a plan does. A line begins with one of the first two and goes on with all that apply.
+	PlanDoes       // the plan, what it does
+	PlanOn         // the plan, a number of steps
+	PlanArena      // bytes, bytes
+	PlanPeak       // bytes, bytes
+	PlanPredicted  // bytes
+	PlanHighest    // a rank
+	PlanStep       // a time, a time
+	PlanSlower     // a time, a time, a change, a change
+	PlanDiffers    // a number, a number
+	PlanAlters     //
+	PlanIdentical  // a number
+	PlanUnserved   // a number
+	PlanStayed     // a number of tensors
+	PlanLarger     // a number of steps
+	PlanOverBudget // bytes
+	PlanUnplanned  // why
+	PlanReplanned  //
+	PlanBefore     // why
+	PlanRanks      // a number, a number
+
+	// How a plan ended.
+	PlanEnded       // the plan, why
+	PlanFailed      // the plan, why, what happens next
+	PlanNeverOn     // the plan, what gmemtop was doing
+	PlanWaits       //
+	GoesOnWithout   //
+	GoesOnOffloaded //
+
+	// How a job ended, after "ended:".
+	EndDetached //
+	EndDisarmed //
+	EndRefused  //
+	EndCode     // a number
+	EndMemory   //
+	Exited      //
+	Vanished    //
+
+	// Why a process makes no progress.
+	Stopped  // a PID
+	Debugged //
+	InKernel //
+
+	// The ways of capturing steps, and what each shows.
+	ByOps        //
+	OpsShow      //
+	ByHistory    //
+	HistoryShows //
+	ByProfile    //
+	ProfileShows //
+	ByEvents     //
+	ByProbes     //
 
 	sentences // the number of sentences
 )
@@ -60,6 +130,7 @@ var catalogue = [sentences]struct{ key, text string }{
 	WaitsForAgent: {KeyState, "for process %d to load the agent"},
 	WaitsForInterpreter: {KeyState, "for the interpreter: its main thread is in a long call outside " +
 		"Python, or asleep"},
+	WaitsForCUDA: {"", "for the process to load CUDA's libraries"},
 
 	Attached: {"attached", "attached by %s; the job stood still for %s"},
 	AttachedLate: {"attached", "attached by %s; the job stood still for %s, and for %s of that it " +
@@ -79,6 +150,16 @@ var catalogue = [sentences]struct{ key, text string }{
 	AgentGone:        {"agent", "the agent is gone (%s)"},
 	ConnectionFailed: {"connection", "%v"},
 
+	ProbesOn: {"", "probes are on %s"},
+	ProbesSlow: {"", "a call of %s takes tens of microseconds longer, because the kernel steps over its " +
+		"first instruction"},
+	ProbesUnseen: {"", "probes see what is allocated from now on: earlier blocks are in no figure, and " +
+		"their frees are only counted"},
+	ProbesTorch: {"", "sizes are as requested; there are no Python stacks, steps or tensor names"},
+	ProbesDriver: {"", "most calls of the driver do not name their device, which is then shown as 0; " +
+		"there are no steps, stacks or tensors"},
+	ProbesRows: {"", "a row is %s of the process, not a training step: probes cannot see steps"},
+
 	OutputUnread: {"output", "cannot show the command's output: %v"},
 	DiskFull: {"room", "the disk is full, so whatever the command prints from now on fails: free " +
 		"some space in %s"},
@@ -94,7 +175,69 @@ var catalogue = [sentences]struct{ key, text string }{
 	LetGo:          {"", "process %d, which captured it, has detached"},
 	NotRead:        {"", "this viewer read too late: they are only kept for a limited time"},
 
-	Vanished: {"", "the process ended without giving a reason: it was killed, or it called os._exit"},
+	WaitsForStep: {"", "waiting for a step to end"},
+	Describes:    {"", "describing"},
+	Plans:        {"", "planning"},
+	TimesWithout: {"", "timing without it"},
+	TimesWith:    {"", "timing with it"},
+	MeasuresPeak: {"", "measuring its peak"},
+	IsOn:         {"", "on"},
+	HasEnded:     {"", "ended"},
+
+	DescribesSteps:    {"", "describing the training's steps"},
+	TimesStepsWithout: {"", "timing steps without the plan"},
+	TimesStepsWith:    {"", "timing steps with the plan"},
+	MeasuresAStep:     {"", "measuring the peak of a step with the plan"},
+
+	PlanDoes:       {"", "%s: %s"},
+	PlanOn:         {"", "%s has been on for %s"},
+	PlanArena:      {"", "an arena of %s for %s of tensors at the peak"},
+	PlanPeak:       {"", "%s instead of %s"},
+	PlanPredicted:  {"", "(predicted %s)"},
+	PlanHighest:    {"", "at %s"},
+	PlanStep:       {"", "step %s, of which the plan was predicted to take %s"},
+	PlanSlower:     {"", "step %s instead of %s, %s (predicted %s)"},
+	PlanDiffers:    {"", "%d of %d compared tensors came back different"},
+	PlanAlters:     {"", "training is not identical to the bit"},
+	PlanIdentical:  {"", "%d tensors compared, the same to the bit"},
+	PlanUnserved:   {"", "%d allocations of the last step had no place in it"},
+	PlanStayed:     {"", "%s stayed in memory that should have left"},
+	PlanLarger:     {"", "%s larger than any before"},
+	PlanOverBudget: {"", "by prediction up to %s above the budget"},
+	PlanUnplanned:  {"", "no plan covers such steps: %s"},
+	PlanReplanned:  {"", "the plan now covers such steps"},
+	PlanBefore:     {"", "the previous plan ended: %s"},
+	PlanRanks:      {"", "on in %d of %d ranks"},
+
+	PlanEnded:       {"", "%s ended and is planned again: %s"},
+	PlanFailed:      {"", "%s is not carried out: %s; %s"},
+	PlanNeverOn:     {"", "%s was not carried out: the training ended while gmemtop was %s"},
+	PlanWaits:       {"", "waiting for steps to plan from"},
+	GoesOnWithout:   {"", "the training goes on without it"},
+	GoesOnOffloaded: {"", "the training goes on, and its saved tensors wait on the host"},
+
+	EndDetached: {"", "detached; the job is still running"},
+	EndDisarmed: {"", "watching failed; the job is still running"},
+	EndRefused:  {"", "watching did not begin"},
+	EndCode:     {"", "exit code %v"},
+	EndMemory:   {"", "out of memory"},
+	Exited:      {"", "it has exited"},
+	Vanished:    {"", "the process ended without giving a reason: it was killed, or it called os._exit"},
+
+	Stopped:  {"", "the process is stopped: kill -CONT %d resumes it"},
+	Debugged: {"", "a debugger has stopped the process"},
+	InKernel: {"", "the process is waiting in the kernel for a disk or a device"},
+
+	ByOps: {"", "op by op"},
+	OpsShow: {"", "each op, what it reads and writes, and how long it takes: what swapping and recompute " +
+		"are planned on"},
+	ByHistory: {"", "allocator history"},
+	HistoryShows: {"", "what the GPU's allocator did, with segments and Python stacks; works with " +
+		"compiled code too"},
+	ByProfile:    {"", "by the profiler"},
+	ProfileShows: {"", "which op allocates what, by torch's profiler; works with compiled code too"},
+	ByEvents:     {"", "allocator events"},
+	ByProbes:     {"", "by probes"},
 }
 
 // Keys of the notices that each viewer makes for itself.
@@ -107,83 +250,5 @@ const (
 // Text returns the sentence with its gaps filled.
 func (s Sentence) Text(gaps ...any) string { return fmt.Sprintf(catalogue[s].text, gaps...) }
 
-// Notice returns the sentence as a notice.
-func (s Sentence) Notice(gaps ...any) capture.Notice {
-	key := catalogue[s].key
-	return capture.Notice{Key: key, Text: s.Text(gaps...), State: key == KeyState}
-}
-
-// Depth describes one way of capturing steps.
-type Depth struct {
-	How   string // as capture.Depth orders it
-	Name  string
-	Shows string // "" where people cannot choose it
-}
-
-// Depths are the ways of capturing steps.
-var Depths = []Depth{
-	{capture.HowOps, "op by op", "each op, what it reads and writes, and how long it takes: what " +
-		"swapping and recompute are planned on"},
-	{capture.HowHistory, "allocator history", "what the GPU's allocator did, with segments and " +
-		"Python stacks; works with compiled code too"},
-	{capture.HowProfile, "by the profiler", "which op allocates what, by torch's profiler; works " +
-		"with compiled code too"},
-	{capture.HowEvents, "allocator events", ""},
-	{capture.HowProbes, "by probes", ""},
-}
-
-// Means returns in words how steps were captured.
-func Means(how string) string {
-	for _, d := range Depths {
-		if d.How == how {
-			return d.Name
-		}
-	}
-	return how
-}
-
-// ends has the words for reasons that need no details. They complete "ended: ...".
-var ends = map[string]string{
-	capture.Detached: "detached; the job is still running",
-	capture.Disarmed: "watching failed; the job is still running",
-	capture.Refused:  "watching did not begin",
-}
-
-// Exited is all that is known about the end of a process that nobody waited for.
-const Exited = "it has exited"
-
-// End says how a job ended. It completes "ended: ...".
-func End(e capture.End) string {
-	text, ok := ends[e.Reason]
-	switch {
-	case ok:
-	case e.Reason != capture.Exited:
-		text = e.Reason
-	case e.Code.IsKnown():
-		text = "exit code " + e.Code.String()
-	case e.Detail == "":
-		text = Exited
-	}
-	if e.Reason == capture.Exited && e.OutOfMemory {
-		text = strings.TrimPrefix(text+", out of memory", ", ")
-	}
-	if e.Detail != "" {
-		text += ": " + e.Detail
-	}
-	return strings.TrimPrefix(text, ": ")
-}
-
-// stalls says why a process makes no progress, by its state as the kernel reports it.
-var stalls = map[byte]string{
-	'T': "the process is stopped: kill -CONT %d resumes it",
-	't': "a debugger has stopped the process",
-	'D': "the process is waiting in the kernel for a disk or a device",
-}
-
-// Stall says why a process in this state makes no progress, "" if the state does not show why.
-func Stall(state byte, pid int) string {
-	if state == 'T' {
-		return fmt.Sprintf(stalls[state], pid)
-	}
-	return stalls[state]
-}
+// Key returns the key of the sentence as a notice, "" if it is not one.
+func (s Sentence) Key() string { return catalogue[s].key }

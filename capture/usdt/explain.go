@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // Explain says what probes at these sites watch, and what they cannot see: a sentence each without its full
@@ -31,16 +33,13 @@ func Explain(sites []Site) (what, unseen string) {
 		}
 		parts = append(parts, fmt.Sprintf("%s of %s", probed, filepath.Base(l)))
 	}
-	what = "probes are on " + strings.Join(parts, ", and on ")
+	what = say.ProbesOn.Text(strings.Join(parts, ", and on "))
 	if len(slow) > 0 {
-		what += fmt.Sprintf("; %s begin with an instruction that the kernel steps over, which costs a call tens of microseconds", strings.Join(slow, ", "))
-		if len(slow) == 1 {
-			what = strings.Replace(what, " begin with", " begins with", 1)
-		}
+		what += "; " + say.ProbesSlow.Text(strings.Join(slow, " or "))
 	}
-	unseen = "probes see what is allocated from now on: what was there before is in no figure, and its frees are only counted"
+	kind := say.ProbesDriver
 	if watches(sites, blockAlloc) {
-		return what, unseen + "; sizes are as requested; there are no Python stacks, steps or tensor names"
+		kind = say.ProbesTorch
 	}
-	return what, unseen + "; the driver's calls mostly do not name their device: it is shown as 0; there are no steps, stacks or tensors"
+	return what, say.ProbesUnseen.Text() + "; " + kind.Text()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -178,7 +179,7 @@ func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
 			sink.Notice(capture.Notice{Key: noticeWaiting})
 			return sites, err
 		}
-		sink.Notice(capture.Notice{Key: noticeWaiting, State: true, Text: "for the process to load CUDA's libraries"})
+		sink.Notice(capture.Notice{Key: noticeWaiting, State: true, Text: say.WaitsForCUDA.Text()})
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
@@ -201,7 +202,7 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 	what, unseen := Explain(sites)
 	sink.Notice(capture.Notice{Key: noticePlan, Text: what})
 	sink.Notice(capture.Notice{Key: noticeLimits, Text: unseen})
-	sink.Notice(capture.Notice{Key: noticeIntervals, Text: "a row is " + lasting(s.o.Window) + " of the process, not a training step: probes see none"})
+	sink.Notice(capture.Notice{Key: noticeIntervals, Text: say.ProbesRows.Text(lasting(s.o.Window))})
 	w := newWindower(now-clock, watches(sites, blockAlloc))
 	w.driverToo = watches(sites, driverAlloc)
 	w.process = traces.Process{Host: target.Host, PID: maybe.Known(int64(target.PID))}

@@ -97,9 +97,9 @@ func (c *watcher) tell(p *job.Process, n capture.Notice) {
 func attachedBy(r inject.Report) capture.Notice {
 	stopped := timeline.Duration(int64(r.Stopped()))
 	if starved := r.Starved(); starved > r.Stopped()/2 {
-		return say.AttachedLate.Notice(r.Mechanism, stopped, timeline.Duration(int64(starved)))
+		return capture.Say(say.AttachedLate, r.Mechanism, stopped, timeline.Duration(int64(starved)))
 	}
-	return say.Attached.Notice(r.Mechanism, stopped)
+	return capture.Say(say.Attached, r.Mechanism, stopped)
 }
 
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
@@ -142,12 +142,12 @@ func (c *watcher) recordOptions(path string, force bool, who string, p *job.Proc
 	}
 	o := capture.RecordOptions{Path: path, MaxAge: f.maxAge, Keep: f.keep, Before: f.before, After: f.after,
 		Fired: func(t *capture.Trigger, s capture.Step, why string) {
-			n := say.Triggered.Notice(t, why, s.Index)
+			n := capture.Say(say.Triggered, t, why, s.Index)
 			n.Key, n.Text = n.Key+" "+t.String(), who+n.Text
 			c.tell(p, n)
 		},
 		Failed: func(err error) {
-			n := say.RecordingStopped.Notice(oneLine(err))
+			n := capture.Say(say.RecordingStopped, oneLine(err))
 			n.Text = who + n.Text
 			c.tell(p, n)
 		},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -55,50 +56,54 @@ func (n *News) Overhead() float64 {
 
 // Sentence says it for people, behind the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
-	s := name + ": " + n.Phase.String()
+	s := say.PlanDoes.Text(name, n.Phase)
 	if n.Phase == On {
-		s = fmt.Sprintf("%s has been on for %s", name, timeline.Counted(n.Steps, "step"))
+		s = say.PlanOn.Text(name, timeline.Counted(n.Steps, "step"))
 	}
 	switch {
 	case n.Pooled && n.Peak > 0:
-		s += fmt.Sprintf(": an arena of %s for %s of tensors at the peak", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+		s += ": " + say.PlanArena.Text(u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
 	case n.Peak > 0:
-		s += fmt.Sprintf(": %s instead of %s", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+		s += ": " + say.PlanPeak.Text(u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
 		if n.Predicted > 0 {
-			s += fmt.Sprintf(" (predicted %s)", u.Bytes(n.Predicted))
+			s += " " + say.PlanPredicted.Text(u.Bytes(n.Predicted))
 		}
 	}
 	if n.Highest != "" && n.Peak > 0 {
-		s += ", at " + n.Highest
+		s += ", " + say.PlanHighest.Text(n.Highest)
 	}
 	switch {
 	case n.Step > 0 && n.Before == 0:
-		s += fmt.Sprintf(", step %s, of which the plan was predicted to take %s", timeline.Duration(n.Step), timeline.Duration(n.Added))
+		s += ", " + say.PlanStep.Text(timeline.Duration(n.Step), timeline.Duration(n.Added))
 	case n.Step > 0:
-		s += fmt.Sprintf(", step %s instead of %s, %+.1f %% (predicted %+.1f %%)", timeline.Duration(n.Step), timeline.Duration(n.Before), 100*n.Overhead(),
-			100*(float64(n.PredictedStep)/float64(n.Before)-1))
+		predicted := float64(n.PredictedStep)/float64(n.Before) - 1
+		s += ", " + say.PlanSlower.Text(timeline.Duration(n.Step), timeline.Duration(n.Before),
+			percent(n.Overhead()), percent(predicted))
 	}
 	switch {
 	case n.Differ > 0:
-		s += fmt.Sprintf("; %d of %d tensors that were compared came back as others", n.Differ, n.Checked)
+		s += "; " + say.PlanDiffers.Text(n.Differ, n.Checked)
 	case n.Checked > 0:
-		s += fmt.Sprintf("; %d tensors compared, the same to the bit", n.Checked)
+		s += "; " + say.PlanIdentical.Text(n.Checked)
 	}
 	switch {
 	case n.Pooled && n.Missed > 0:
-		s += fmt.Sprintf("; %d allocations of the last step found no place in it", n.Missed)
+		s += "; " + say.PlanUnserved.Text(n.Missed)
 	case n.Missed > 0:
-		s += fmt.Sprintf("; %d tensors stay that were to leave", n.Missed)
+		s += "; " + say.PlanStayed.Text(timeline.Counted(n.Missed, "tensor"))
 	}
 	s += n.LargerSteps(u)
 	if n.Ended != "" && !n.Phase.Carried() {
-		s += "; the plan before ended: " + n.Ended
+		s += "; " + say.PlanBefore.Text(n.Ended)
 	}
 	if len(n.Ranks) > 1 {
 		s += n.among()
 	}
 	return s
 }
+
+// percent returns a share as a change in percent.
+func percent(share float64) string { return fmt.Sprintf("%+.1f %%", 100*share) }
 
 // ErrNoGain is wrapped where a plan lowers no peak.
 var ErrNoGain = errors.New("the plan lowers no peak")

@@ -1,5 +1,7 @@
 package live
 
+import "github.com/gmemtop/gmemtop/capture/say"
+
 // Phase is how far carrying a plan out in a training has come. Later phases are higher.
 type Phase int
 
@@ -18,23 +20,23 @@ const (
 	Over
 )
 
-// phases has for each phase what it does, for people: in a few words, and as a step of a trial.
-var phases = [...]struct{ word, doing string }{
-	Waiting:          {"waiting for a step to end", "waiting for a step to end"},
-	Describing:       {"describing", "describing the training's steps"},
-	Planning:         {"planning", "planning"},
-	MeasuringWithout: {"timing without it", "timing steps without the plan"},
-	MeasuringWith:    {"timing with it", "timing steps with the plan"},
-	MeasuringPeak:    {"measuring its peak", "measuring the peak of a step with the plan"},
-	On:               {"on", "on"},
-	Over:             {"ended", "ended"},
+// phases has the sentences about each phase: in a few words, and as a step of a trial.
+var phases = [...]struct{ short, long say.Sentence }{
+	Waiting:          {say.WaitsForStep, say.WaitsForStep},
+	Describing:       {say.Describes, say.DescribesSteps},
+	Planning:         {say.Plans, say.Plans},
+	MeasuringWithout: {say.TimesWithout, say.TimesStepsWithout},
+	MeasuringWith:    {say.TimesWith, say.TimesStepsWith},
+	MeasuringPeak:    {say.MeasuresPeak, say.MeasuresAStep},
+	On:               {say.IsOn, say.IsOn},
+	Over:             {say.HasEnded, say.HasEnded},
 }
 
 // String says the phase in a few words.
-func (p Phase) String() string { return phases[p].word }
+func (p Phase) String() string { return phases[p].short.Text() }
 
-// Doing says what is done in the phase.
-func (p Phase) Doing() string { return phases[p].doing }
+// Doing says at more length what is done in the phase.
+func (p Phase) Doing() string { return phases[p].long.Text() }
 
 // Trial returns which of how many phases of a trial this is, before the plan is on; ok is false where it is
 // none of them.

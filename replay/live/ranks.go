@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
@@ -103,7 +104,7 @@ func (r *Rank) Line(u timeline.Units) string {
 		return s
 	}
 	if n.Peak > 0 {
-		s += fmt.Sprintf(", %s instead of %s", u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
+		s += ", " + say.PlanPeak.Text(u.Bytes(n.Peak), u.Bytes(n.PeakBefore))
 	}
 	if n.Step > 0 {
 		s += ", step " + timeline.Duration(n.Step)
@@ -120,7 +121,7 @@ func (n *News) among() string {
 			off = append(off, r.Name+" "+r.Word())
 		}
 	}
-	s := fmt.Sprintf("; on in %d of %d ranks", n.CountOn(), len(n.Ranks))
+	s := "; " + say.PlanRanks.Text(n.CountOn(), len(n.Ranks))
 	if len(off) > 0 {
 		s += ", " + strings.Join(off, ", ")
 	}

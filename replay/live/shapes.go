@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 )
@@ -161,14 +162,14 @@ func (n *News) LargerSteps(u timeline.Units) string {
 	if n.Larger == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("; %s larger than any before", counted(n.Larger))
+	s := "; " + say.PlanLarger.Text(counted(n.Larger))
 	if n.Above > 0 {
-		s += fmt.Sprintf(", by prediction up to %s above the budget", u.Bytes(n.Above))
+		s += ", " + say.PlanOverBudget.Text(u.Bytes(n.Above))
 	}
 	if n.Refused != "" {
-		return s + ", and no plan was made for such: " + n.Refused
+		return s + "; " + say.PlanUnplanned.Text(n.Refused)
 	}
-	return s + ", planned for now"
+	return s + "; " + say.PlanReplanned.Text()
 }
 
 func counted(n int64) string {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -123,12 +124,12 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err != nil {
 		return m, err
 	}
-	say := func(doing string) {
+	tell := func(doing string) {
 		if o.Progress != nil {
 			o.Progress(doing)
 		}
 	}
-	say("without")
+	tell("without")
 	before, err := t.timed(ctx, 0)
 	if err != nil {
 		return m, err
@@ -137,7 +138,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
-	say("with")
+	tell("with")
 	number, err := t.carry(ctx, words)
 	if err != nil {
 		return m, err
@@ -161,7 +162,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	checked, differ := compared(with)
 	m.Verified = checked > 0 && differ == 0
 	if differ > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d of %d tensors that were compared came back as others: what is learnt is not the same to the bit", differ, checked))
+		m.Notes = append(m.Notes, say.PlanDiffers.Text(differ, checked)+": "+say.PlanAlters.Text())
 	}
 	m.SwappedOut, m.SwappedIn, m.RecomputeTime = last.Out, last.In, last.Again
 	if err := t.opt.Seat.Next(ctx); err != nil {
@@ -171,7 +172,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		m.OutRate, m.InRate = rate(last.Out, last.OutTime), rate(last.In, last.InTime)
 	}
 	m.Work, m.WorkBefore = work(with[t.opt.Warm:]), work(before)
-	say("describe")
+	tell("describe")
 	if m.Footprint, err = t.peak(ctx, number, pl); err != nil {
 		return m, err
 	}
@@ -196,7 +197,7 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 	if err := t.opt.Seat.Next(ctx); err != nil {
 		return m, err
 	}
-	say("without")
+	tell("without")
 	if err := t.member.Carry(ctx, 0, nil); err != nil {
 		return m, err
 	}

@@ -184,7 +184,7 @@ func TestAPlanIsToggledInTheTrainingAndSaysWhatItDoes(t *testing.T) {
 	r.tell(larger)
 	r.until("(predicted +0.3 %) · 3 larger steps")
 	if status := r.v.Status(r.State); !strings.Contains(status, "; 3 steps were larger than any before, by "+
-		"prediction up to 5.00 MiB above the budget, planned for now") {
+		"prediction up to 5.00 MiB above the budget; the plan now covers such steps") {
 		t.Errorf("the status is %q", status)
 	}
 	r.tell(on)

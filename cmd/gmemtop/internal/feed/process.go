@@ -226,7 +226,7 @@ func (f *Process) timelines(ctx context.Context, list []capture.Window) (windows
 }
 
 func howCaptured(w capture.Window) string {
-	text := say.Means(w.How)
+	text := capture.DepthName(w.How)
 	if w.Partial {
 		text += ", cut"
 	}
@@ -457,7 +457,7 @@ func (f *Process) rank() live.Rank {
 	if n := len(l.Steps); n > 0 {
 		r.Step = maybe.Known(l.Steps[n-1].Index)
 	}
-	if r.Word == say.Exited {
+	if r.Word == say.Exited.Text() {
 		r.Word = ""
 	}
 	return r

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
-	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/live"
@@ -17,7 +16,7 @@ import (
 // depths returns the ways to capture a job's steps, with what each cost the last time.
 func depths(v capture.View) []live.Depth {
 	var list []live.Depth
-	for _, x := range say.Depths {
+	for _, x := range capture.Depths {
 		if x.Shows == "" || !slices.Contains(v.Target.Capabilities, x.How) {
 			continue
 		}
@@ -43,7 +42,7 @@ func Script(argv []string) string {
 }
 
 // HowEnded says how a job ended, in printable characters. It completes "ended: ...".
-func HowEnded(e capture.End) string { return report.Printable(say.End(e)) }
+func HowEnded(e capture.End) string { return report.Printable(e.Sentence()) }
 
 // silence says how long there has been no step, if that is longer than the usual pause between steps, and
 // why, if the process's state shows it.
@@ -53,7 +52,7 @@ func silence(since, typical time.Duration, pid int, state func(pid int) byte) st
 		return ""
 	}
 	text := "no step for " + timeline.Duration(int64(since.Round(time.Second)))
-	if why := say.Stall(state(pid), pid); why != "" {
+	if why := capture.Stall(state(pid), pid); why != "" {
 		text += ": " + why
 	}
 	return text
