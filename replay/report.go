@@ -97,7 +97,7 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	out := comparisonJSON{SchemaVersion: schemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net, StepTime: c.Baseline, Sentence: c.Sentence(u),
 		Fidelity: c.Fidelity.json(), BatchNotes: c.BatchNotes,
 		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations, PeakLive: live, MustReside: p.MustReside().Total(),
-			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, p.Notes...)},
+			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, c.notes(u)...)},
 		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond},
 		Results:  []resultJSON{}}
 	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {

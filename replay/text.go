@@ -114,10 +114,15 @@ func (c *Comparison) writeProblem(t *text) {
 	if c.Fidelity != nil {
 		t.line("emulator", c.Fidelity.Text(u))
 	}
-	for _, n := range p.Notes {
+	for _, n := range c.notes(u) {
 		t.line("note", n)
 	}
 	t.b.WriteByte('\n')
+}
+
+// notes returns what is known of the problem, and of the program's own checkpoints.
+func (c *Comparison) notes(u timeline.Units) []string {
+	return slices.Concat(c.Problem.Notes, c.Problem.CheckpointNotes(c.Budget, u))
 }
 
 func name(p *plan.Problem) string {

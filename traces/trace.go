@@ -171,6 +171,8 @@ type Op struct {
 	Phase  Phase
 	// Rerunnable says that running the op again yields the same bytes.
 	Rerunnable bool
+	// Again says that it is an op of a forward pass which a checkpoint runs again in the backward pass.
+	Again bool
 }
 
 // AccessMode says how an op touches a block.

@@ -364,6 +364,20 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 		}
 	}
 	t.Run("ops have their place", func(t *testing.T) { checkPlaces(t, v.Windows[slices.Index(scenarios, "mlp")].Trace) })
+	t.Run("checkpoints run again", func(t *testing.T) {
+		for name, want := range map[string]bool{"checkpoint": true, "gpt": false, "lbfgs": false} {
+			tr := v.Windows[slices.Index(scenarios, name)].Trace
+			again := func(op traces.Op) bool { return op.Again }
+			if got := slices.ContainsFunc(tr.Ops, again); got != want {
+				t.Errorf("%s: ops run again: %v", name, got)
+			}
+			for _, op := range tr.Ops {
+				if op.Again && (op.Phase != traces.PhaseBackward || strings.Contains(tr.Text(op.Name), "backward")) {
+					t.Errorf("%s: %s runs again in %v", name, tr.Text(op.Name), op.Phase)
+				}
+			}
+		}
+	})
 	t.Run("data comes in its own step", func(t *testing.T) { checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace) })
 }
 

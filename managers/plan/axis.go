@@ -133,7 +133,8 @@ func (x *extractor) dataflow(ticks []tick) {
 				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
 				if a.Op != traces.NoOp {
 					r := &x.tr.Ops[a.Op]
-					op.Name, op.Module, op.Duration, op.Rerunnable = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0), r.Rerunnable
+					op.Name, op.Module, op.Duration = x.tr.Text(r.Name), x.tr.Text(r.Module), max(r.Duration, 0)
+					op.Rerunnable, op.Again = r.Rerunnable, r.Again
 					op.Stream, op.Class, op.Recorded = x.stream[r.Stream], classOf(x.tr.Text(r.Name)), int32(a.Op)+1
 					if r.Phase != traces.PhaseUnknown {
 						op.Phase = r.Phase

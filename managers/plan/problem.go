@@ -94,6 +94,8 @@ type Op struct {
 	Class     Class
 	// Rerunnable says that running the op again on the same inputs yields the same bytes.
 	Rerunnable bool
+	// Again says that a checkpoint of the program's own runs it again in the backward pass.
+	Again bool
 	// Recorded is the number of the recording's op, counted from 1; 0 where there is none.
 	Recorded int32
 }

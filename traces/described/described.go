@@ -15,7 +15,8 @@
 // An alloc may carry "label", what the program calls the storage (layers.0.weight), with "says" beside it if
 // its sentence has a code (see [Options]); and "addr", an address that stays the same from
 // one recording of a process to the next; without it the reader makes addresses up.
-// Readers skip unknown keys.
+// An op may carry "again":true: a checkpoint runs it again in the backward pass, for what it had made in the
+// forward pass and did not keep. Readers skip unknown keys.
 //
 // Ops named gmemtop::save and gmemtop::load are autograd's own accesses: it saves a tensor for the backward
 // pass, and needs it there.
@@ -102,6 +103,7 @@ type row struct {
 	W        []int64         `json:"w"`
 	M        []int64         `json:"m"`
 	Rerun    bool            `json:"rerun"`
+	Again    bool            `json:"again"`
 	Stream   uint64          `json:"stream"`
 }
 
@@ -317,7 +319,7 @@ func (r *reader) op(x *row) error {
 	t := &r.b.T
 	id := traces.OpID(len(t.Ops))
 	op := traces.Op{Start: max(x.T, r.last), Duration: x.D, Name: r.b.String(x.Name), Module: r.b.String(x.Module), Stack: traces.NoStack, Parent: traces.NoOp,
-		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun}
+		Stream: r.b.Stream(x.Stream), Phase: phases[x.Phase], Rerunnable: x.Rerun, Again: x.Again}
 	r.last = op.Start
 	first := len(t.Accesses)
 	for _, touched := range []struct {

@@ -202,6 +202,8 @@ func (r *reader) defineOpInfo(text []byte) error {
 			o.phase = traces.Phase(v)
 		case "rerunnable":
 			o.rerunnable = v == 1
+		case "again":
+			o.again = v == 1
 		}
 	})
 	r.opInfos = append(r.opInfos, o)
@@ -250,7 +252,7 @@ func (r *reader) recordRow(x row, text []byte) error {
 		}
 		o := r.opInfos[x.detail]
 		t.Ops = append(t.Ops, traces.Op{Start: x.time, Duration: x.value, Name: o.name, Module: o.module, Thread: o.thread, Phase: o.phase,
-			Rerunnable: o.rerunnable, Stack: r.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
+			Rerunnable: o.rerunnable, Again: o.again, Stack: r.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
 			Device: r.device(x.device)})
 	case kindAccess:
 		if x.detail < 0 {

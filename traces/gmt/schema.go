@@ -175,6 +175,7 @@ type opInfo struct {
 	thread       int32
 	phase        traces.Phase
 	rerunnable   bool
+	again        bool
 }
 
 // row is one row of a batch without its text.

@@ -160,7 +160,9 @@ func (e *encoder) defineCounter(c traces.Counter) error {
 	return e.define(row{kind: kindCounter, ref: int32(c.Name), device: uint8(c.Device), value: flag(c.Event != nil), stack: -1}, "")
 }
 
-func infoOf(o traces.Op) opInfo { return opInfo{o.Name, o.Module, o.Thread, o.Phase, o.Rerunnable} }
+func infoOf(o traces.Op) opInfo {
+	return opInfo{o.Name, o.Module, o.Thread, o.Phase, o.Rerunnable, o.Again}
+}
 
 // opInfo returns the number of the description that ops of one site share, and writes it if it is new.
 func (e *encoder) opInfo(o traces.Op) (int32, error) {
@@ -175,6 +177,9 @@ func (e *encoder) opInfo(o traces.Op) (int32, error) {
 	p = appendPair(p, "thread", int64(o.Thread))
 	p = appendPair(p, "phase", int64(o.Phase))
 	p = appendPair(p, "rerunnable", flag(o.Rerunnable))
+	if o.Again {
+		p = appendPair(p, "again", 1)
+	}
 	return id, e.define(row{kind: kindOpInfo, stack: -1}, string(p))
 }
 

@@ -54,10 +54,10 @@ def lines(
     for table in (storages.before, rows.list):
         for row in table:
             if row[0] == "o":
-                _, t, d, name, phase, module, r, w, m, rerun, stream = row
+                _, t, d, name, phase, module, r, w, m, rerun, stream, again = row
                 out.append(
                     '{"k":"op","t":%d,"d":%d,"name":%s,"phase":"%s","module":%s,'
-                    '"r":%s,"w":%s,"m":%s,"rerun":%s%s}'
+                    '"r":%s,"w":%s,"m":%s,"rerun":%s%s%s}'
                     % (
                         rows.at(t),
                         d,
@@ -69,6 +69,7 @@ def lines(
                         m,
                         "true" if rerun else "false",
                         ',"stream":%d' % stream if stream else "",
+                        ',"again":true' if again else "",
                     )
                 )
             elif row[0] == "f":

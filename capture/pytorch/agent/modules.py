@@ -35,8 +35,13 @@ class Modules:
 
     def behind(self) -> str:
         """The module whose op made the node that runs in a backward pass, "" if unknown."""
+        number = self.behind_number()
+        return "" if number < 0 else self.made.get(number, "")
+
+    def behind_number(self) -> int:
+        """The number of the node that runs in a backward pass, -1 if unknown."""
         node = self.node()
-        return "" if node is None else self.made.get(sequence_of(node), "")
+        return -1 if node is None else int(sequence_of(node))
 
     def forget(self) -> None:
         self.running, self.made = [], {}

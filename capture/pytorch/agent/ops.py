@@ -281,6 +281,7 @@ class Ops(Window):
                 sorted(written - made),
                 not info.collective and not draws(info.chance, args, kwargs),
                 stream,
+                born != phase,
             )
         )
         if own and not kept:
@@ -290,7 +291,20 @@ class Ops(Window):
         # trains, can run again
         if running:
             rows.add(
-                ("o", stop, 0, "running_statistics", phase, module, [], [], sorted(running), False, stream)
+                (
+                    "o",
+                    stop,
+                    0,
+                    "running_statistics",
+                    phase,
+                    module,
+                    [],
+                    [],
+                    sorted(running),
+                    False,
+                    stream,
+                    born != phase,
+                )
             )
 
     def _own(self, info: Traits, looked: tuple[Look, tuple[int, int]]) -> tuple[tuple[int, ...], bool]:
@@ -323,7 +337,7 @@ class Ops(Window):
             now = self.clock()
             module = self.roles.module(phase) if phase == FORWARD else ""
             read = self.storages.of(t, known=True)
-            self.rows.add(("o", now, 0, name, phase, module, read, [], [], False, 0))
+            self.rows.add(("o", now, 0, name, phase, module, read, [], [], False, 0, False))
             return list(read)
         except Exception as e:
             self.rows.stop(e)

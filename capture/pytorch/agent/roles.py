@@ -24,6 +24,7 @@ class Roles:
         self.modules = Modules(torch)
         self.parameters: set[int] = set()  # and buffers, by number
         self.inner: set[int] = set()  # numbers that an op of a module made
+        self.again = -1  # the number of the newest node for which a checkpoint ran modules again
         self.hooks: list[Any] = []
 
     def hook(self) -> None:
@@ -49,8 +50,14 @@ class Roles:
         return self.modules.current()
 
     def forward_again(self) -> bool:
-        """Whether, in a backward pass, a checkpoint runs its forward pass again."""
-        return bool(self.modules.running) and bool(self.torch.is_grad_enabled())
+        """Whether, in a backward pass, a checkpoint runs its forward pass again: modules run, or gradients
+        are on for the node for which modules ran, as between the modules of a checkpointed block."""
+        if not self.torch.is_grad_enabled():
+            return False
+        node = self.modules.behind_number()
+        if self.modules.running:
+            self.again = node
+        return self.again == node != -1 or bool(self.modules.running)
 
     def makes(self, made: set[int]) -> None:
         """An op of a forward pass has made some."""

@@ -4,7 +4,8 @@ Rows are tuples, as small as possible while training runs:
 
     "a", number, size, time, address                                 a storage came
     "f", number, time                                                a storage went
-    "o", time, duration, name, phase, module, reads, makes, writes, whether it can run again, stream
+    "o", time, duration, name, phase, module, reads, makes, writes, whether it can run again, stream, whether
+        a checkpoint runs it again here
 
 Reads, makes and writes are numbers of storages. Times are the host's, in nanoseconds, until device_times puts
 them on the device's clock.

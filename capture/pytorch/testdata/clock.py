@@ -15,7 +15,7 @@ HOST, DEVICE = 1000, 9000  # nanoseconds that it takes to issue an op, and to ru
 
 
 def op(t, stream=0):
-    return ("o", t, HOST, "aten::mm", "forward", "", [], [], [], True, stream)
+    return ("o", t, HOST, "aten::mm", "forward", "", [], [], [], True, stream, False)
 
 
 def training(steps, ops, rng, lag, other=0.0):

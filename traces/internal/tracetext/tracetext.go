@@ -90,6 +90,9 @@ func Write(w io.Writer, t *traces.Trace) {
 	for i, o := range t.Ops {
 		fmt.Fprintf(w, "op %d t=%d+%d %q parent=%d thread=%d stream=%d device=%d phase=%v rerunnable=%v module=%q\n", i, o.Start,
 			o.Duration, t.Text(o.Name), o.Parent, o.Thread, t.Streams[o.Stream], o.Device, o.Phase, o.Rerunnable, t.Text(o.Module))
+		if o.Again {
+			fmt.Fprintln(w, "  again")
+		}
 		stack(w, t, "stack", o.Stack)
 	}
 	for _, a := range t.Accesses {

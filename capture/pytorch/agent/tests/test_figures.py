@@ -12,7 +12,7 @@ from agent.uses import Uses
 
 
 def op(at, stream=0):
-    return ("o", at, 1, "mul", "forward", "", [], [], [], True, stream)
+    return ("o", at, 1, "mul", "forward", "", [], [], [], True, stream, False)
 
 
 def test_what_a_device_runs_late_stays_in_its_step():

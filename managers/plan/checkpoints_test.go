@@ -1,0 +1,96 @@
+package plan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/managers/plan/plantest"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// checkpointed returns a training of so many layers, each checkpointed: its forward pass makes two buffers,
+// of 100 and 10 bytes, and keeps the second, which is what the next layer reads.
+func checkpointed(layers int, extra int64) *plan.Problem {
+	b := plantest.New()
+	out := make([]plan.BufferID, layers+1)
+	out[0] = b.Buffer("input", 10, timeline.Input)
+	b.Op("data", traces.PhaseForward, 1, nil, out[:1])
+	forward := func(i int, phase traces.Phase, to plan.BufferID) plan.BufferID {
+		inner := b.Buffer("inner", 100, timeline.Activation)
+		for _, op := range []struct {
+			name         string
+			reads, write plan.BufferID
+		}{{"mm", out[i], inner}, {"gelu", inner, to}} {
+			k := b.Op(op.name, phase, 5, []plan.BufferID{op.reads}, []plan.BufferID{op.write})
+			b.P.Ops[k].Module = fmt.Sprintf("layers.%d.%s", i, op.name)
+			b.P.Ops[k].Again = phase == traces.PhaseBackward
+		}
+		k := b.Op("add", phase, 0, nil, nil) // of the layer itself, whose own hooks a checkpoint may not run
+		b.P.Ops[k].Module = fmt.Sprintf("layers.%d", i)
+		if b.P.Ops[k].Again = phase == traces.PhaseBackward; b.P.Ops[k].Again {
+			b.P.Ops[k].Module = ""
+		}
+		return inner
+	}
+	for i := range layers {
+		out[i+1] = b.Buffer("out", 10, timeline.Activation)
+		forward(i, traces.PhaseForward, out[i+1])
+	}
+	loss := b.Buffer("loss", extra, timeline.Temporary)
+	b.Op("loss", traces.PhaseBackward, 5, out[layers:], []plan.BufferID{loss})
+	for i := layers - 1; i >= 0; i-- {
+		inner := forward(i, traces.PhaseBackward, b.Buffer("again", 10, timeline.Activation))
+		b.Op("gelu_backward", traces.PhaseBackward, 5, []plan.BufferID{inner, out[i]}, nil)
+	}
+	return b.End()
+}
+
+func TestCheckpointsOfTheProgramItself(t *testing.T) {
+	p := checkpointed(3, 1)
+	all := p.Checkpoints()
+	var got []string
+	for _, x := range all {
+		got = append(got, fmt.Sprintf("%s %d-%d %d-%d %d %d", x.Module, x.Forward, x.Last, x.First, x.End, x.Time, x.Bytes))
+	}
+	want := "layers.2 7-8 11-14 10 100, layers.1 4-5 15-18 10 100, layers.0 1-2 19-22 10 100"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("the parts are %s, not %s", s, want)
+	}
+	if none := p.Without(nil); none != p.Held() {
+		t.Errorf("%d bytes without no checkpoint, and %d held", none, p.Held())
+	}
+	// All three keep their 100 bytes until the last of them would run again.
+	if got, want := p.Without(all), p.Load()[10]+300; got != want {
+		t.Errorf("%d bytes without all of them, not %d", got, want)
+	}
+}
+
+func TestCheckpointsThatABudgetDoesNotNeed(t *testing.T) {
+	for _, c := range []struct {
+		extra, budget int64
+		want          string
+	}{
+		{1, 0, "3 parts"},
+		{1, 160, "1 of the 3 parts (layers.2)"},
+		{1, 250, "2 of the 3 parts (layers.2, layers.1)"},
+		{300, 0, "3 parts"},
+		{1, 10_000, "3 of the 3 parts (layers.2, layers.1, layers.0)"},
+	} {
+		p := checkpointed(3, c.extra)
+		notes := p.CheckpointNotes(c.budget, timeline.IEC)
+		if len(notes) == 0 || !strings.Contains(notes[len(notes)-1], c.want) {
+			t.Errorf("with %d bytes more and a budget of %d: %q, not %q", c.extra, c.budget, notes, c.want)
+		}
+		for _, x := range p.Needless(p.Checkpoints(), c.budget) {
+			if p.Without([]plan.Checkpoint{x}) > c.budget {
+				t.Errorf("without %s a step holds more than %d bytes", x.Module, c.budget)
+			}
+		}
+	}
+	if notes := checkpointed(0, 1).CheckpointNotes(0, timeline.IEC); notes != nil {
+		t.Errorf("a program without checkpoints: %q", notes)
+	}
+}
