@@ -146,15 +146,13 @@ func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
 	return held, nil
 }
 
-// passed says what steps that were larger than planned for would hold under a plan.
-func (t *Target) passed(p *plan.Problem, pl *plan.Plan, sizes []int64, steps int64) (string, error) {
+// passed returns what steps that were larger than planned for would hold under a plan, in bytes.
+func passed(p *plan.Problem, pl *plan.Plan, sizes []int64) (int64, error) {
 	q, err := grown(p, sizes)
 	if err != nil {
-		return "", err
+		return 0, err
 	}
-	held, err := heldBy(q, pl)
-	return fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction", counted(steps),
-		timeline.IEC.Bytes(held)), err
+	return heldBy(q, pl)
 }
 
 // LargerSteps says how many steps were larger than planned for, to stand behind a sentence; "" for none.

@@ -188,10 +188,14 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
 	}
 	if sizes, steps := t.member.Larger(number); steps > 0 {
-		if note, err := t.passed(p, pl, sizes, steps); err != nil {
+		held, err := passed(p, pl, sizes)
+		if err != nil {
 			return m, err
-		} else if note != "" {
-			m.Notes = append(m.Notes, note)
+		}
+		m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction",
+			counted(steps), timeline.IEC.Bytes(held)))
+		if held > m.Footprint { // a budget is for all steps, and not for the one that was described
+			m.Footprint, m.PeakLive = held, held
 		}
 	}
 	if err := t.opt.Seat.Next(ctx); err != nil {

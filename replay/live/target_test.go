@@ -348,6 +348,10 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 		if err != nil || n.Above != held-pl.Budget || n.Above <= 0 {
 			t.Errorf("the step holds %d bytes, and the news is %+v, %v", held, n, err)
 		}
+		measured := NewTarget(&drifting{tr: tr, larger: 1, sizes: d.sizes}, Options{})
+		if m, err := measured.Run(t.Context(), p, pl, plan.RunOptions{}); err != nil || m.Footprint != held {
+			t.Errorf("measured %d bytes, where a larger step holds %d, %v", m.Footprint, held, err)
+		}
 		known := larger{t: target, p: p, pl: pl, number: 1, steps: 1}
 		if more, err := known.heard(t.Context(), &n); more || err != nil {
 			t.Errorf("of a step that was heard of a plan is made again: %v", err)
