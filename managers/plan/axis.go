@@ -35,7 +35,6 @@ func (x *extractor) events(first, end int) {
 		x.p.Ops = append(x.p.Ops, op)
 	}
 	x.noteAccesses()
-	x.eagerOnly()
 	x.settle()
 }
 
@@ -166,5 +165,6 @@ func (x *extractor) dataflow(ticks []tick) {
 		push(Op{Name: "end", Workspace: NoBuffer})
 	}
 	x.noteAccesses()
+	x.eagerOnly()
 	x.settle()
 }

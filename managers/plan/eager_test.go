@@ -3,6 +3,7 @@ package plan_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -124,6 +125,35 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 				t.Errorf("%v does not say %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestOnlyModulesForwardOpsRunAgainInEagerPyTorch: a batch is copied to the GPU outside of modules, where a
+// training is not watched, and a checkpoint's forward pass is one of the backward pass.
+func TestOnlyModulesForwardOpsRunAgainInEagerPyTorch(t *testing.T) {
+	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[0,1000]]}
+{"k":"alloc","id":0,"size":512,"t":0,"category":"parameter","on":"cuda:0"}
+{"k":"alloc","id":1,"size":512,"t":10,"category":"input","on":"cuda:0"}
+{"k":"op","t":10,"d":100,"name":"aten::_to_copy","phase":"forward","module":"","r":[],"w":[1],"m":[],"rerun":true}
+{"k":"alloc","id":2,"size":512,"t":110,"category":"activation","on":"cuda:0"}
+{"k":"op","t":110,"d":100,"name":"aten::mm","phase":"forward","module":"fc","r":[0,1],"w":[2],"m":[],"rerun":true}
+{"k":"alloc","id":3,"size":512,"t":210,"category":"activation","on":"cuda:0"}
+{"k":"op","t":210,"d":100,"name":"aten::relu","phase":"backward","module":"fc","r":[2],"w":[3],"m":[],"rerun":true}
+`
+	for eager, want := range map[bool]string{
+		false: "aten::_to_copy true, aten::mm true, aten::relu true",
+		true:  "aten::_to_copy false, aten::mm true, aten::relu false",
+	} {
+		p := builtFrom(t, recorded, plan.BuildOptions{Iteration: 0, EagerOnly: eager})
+		var got []string
+		for i := range p.Ops {
+			if op := &p.Ops[i]; op.Recorded > 0 {
+				got = append(got, fmt.Sprint(op.Name, " ", op.Rerunnable))
+			}
+		}
+		if text := strings.Join(got, ", "); text != want {
+			t.Errorf("for eager PyTorch %t: %s, want %s", eager, text, want)
+		}
 	}
 }
 
