@@ -67,7 +67,7 @@ func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 
 // maxEncoded bounds the bytes of JSON made from containers: what the file shares is written out in each
 // place.
-func (f *fold) maxEncoded() int64 { return maxJSONBytes + 16*f.offset() }
+func (f *fold) maxEncoded() int64 { return maxJSONBytes + f.offset() }
 
 func (f *fold) tooLarge() {
 	f.lose("unknown_keys_dropped", traces.DataLoss, 1, "values under unknown keys that are too large were dropped")

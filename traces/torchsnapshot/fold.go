@@ -21,17 +21,19 @@ import (
 
 // Limits on what an input may make us keep; real snapshots stay far below each of them.
 const (
-	maxObjectBytes = 64 << 20  // of plain objects, and four times what was read on top
-	maxJSONBytes   = 16 << 20  // of JSON made from containers under unknown keys, and 16 times what was read on top
-	maxRows        = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
+	maxJSONBytes = 16 << 20  // of JSON made from containers under unknown keys, and what was read on top
+	maxRows      = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
 )
 
 type fold struct {
 	texts   *texts
 	offset  func() int64
 	objects []object
-	kept    int64 // bytes of objects
-	encoded int64 // bytes of JSON made from containers
+	kept    int64        // bytes of objects
+	largest int64        // bytes of the largest object
+	encoded int64        // bytes of JSON made from containers
+	machine func() int64 // bytes of the front end's stack and memo
+	checked int64        // see room
 
 	pools     []traces.Pool
 	poolIndex map[traces.Pool]uint32
@@ -73,6 +75,7 @@ type traceList struct {
 func newFold(offset func() int64) *fold {
 	f := &fold{
 		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{}, losses: map[string]*traces.Loss{},
+		machine: func() int64 { return 0 },
 	}
 	f.stacks.init()
 	f.frames.init()
@@ -216,7 +219,7 @@ func (f *fold) openObject(k kind, items []value) (value, error) {
 // keep accounts for n bytes of plain objects.
 func (f *fold) keep(n int64) error {
 	f.kept += n
-	if f.kept > maxObjectBytes+4*f.offset() || len(f.objects) == maxRows {
+	if f.kept > freeBytes+roomFactor*f.offset() || len(f.objects) == maxRows {
 		return limitf("unknown keys hold more than %d MiB of objects", f.kept>>20)
 	}
 	return nil
@@ -298,12 +301,12 @@ func (f *fold) append(target value, items []value) error {
 }
 
 func (f *fold) addToObject(target value, items []value) error {
-	if err := f.keep(16 * int64(len(items))); err != nil {
-		return err
-	}
 	o := &f.objects[target.ref]
+	before := bytesOf(o.items)
 	o.items = append(o.items, items...)
-	return nil
+	after := bytesOf(o.items)
+	f.largest = max(f.largest, after)
+	return f.keep(after - before)
 }
 
 // adopt returns v as the container want inside parent under key. It makes rows from a plain object; anything

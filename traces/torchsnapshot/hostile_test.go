@@ -1,14 +1,18 @@
 package torchsnapshot
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -35,7 +39,7 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 		"protocol 6":           {"PROTO 6\nEMPTY_DICT\nSTOP\n", "pickle protocol 6; gmemtop reads 2 to 5"},
 		"deep lists":           {open + "EMPTY_LIST\nMARK  x300\n", "nested deeper than 256"},
 		"deep marks":           {"PROTO 4\nMARK  x300\n", "nested deeper than 256"},
-		"many values":          {open + "NONE  x5000000\n", "more than 4194304 values at once"},
+		"many values":          {open + "NONE  x5000000\n", "MiB of memory for the first"},
 		"memo never put":       {open + "BINGET 9\n", "memo entry 9 was never put"},
 		"memo far away":        {open + "LONG_BINPUT 0xfffffff0\n", "memo index 4294967280 where 0 entries were put"},
 		"numbers in the memo":  {open + "BININT1 1\nMEMOIZE  x70000\n", "more than 65536 numbers are memoized"},
@@ -144,42 +148,99 @@ func (l *loop) Read(p []byte) (int, error) {
 }
 
 // TestBombsStayWithinMemory feeds inputs that ask for as much memory for each byte as the opcodes allow. What
-// stays live is a small multiple of the input, whatever they ask for.
+// is live at any moment stays within four times the input, whatever they ask for.
 func TestBombsStayWithinMemory(t *testing.T) {
-	const size = 4 << 20
+	const size = 32 << 20
 	root := "\x80\x04}\x94(\x8c\x01a\x94"
 	traceList := "\x80\x04}(\x8c\x0ddevice_traces]("
 	for name, c := range map[string]struct{ head, body string }{
-		"empty lists under unknown keys": {root + "](", "]"},
-		"memoized lists":                 {root + "](", "]\x94"},
-		"lists that contain themselves":  {root, "]\x94(h\x01h\x01e"},
-		"memo bomb":                      {root + "](h\x00h\x00", "(h\x01h\x01h\x01h\x01t\x94"},
-		"entries of one key":             {traceList + "](", "}\x8c\x01aNs"},
-		"traces":                         {traceList, "]"},
-		"stacks":                         {traceList + "](}(\x8c\x06frames", "]\x94"},
-		"distinct strings":               {root + "](", "\x8c\x03abc\x8c\x02de0\x8c\x01f\x94"},
-		"deep json":                      {`{"a": `, `[`},
-		"long json string":               {`{"a": "`, `a`},
-		"json lists":                     {`{"a": [`, `[],`},
-		"json segments":                  {`{"segments": [`, `{},`},
-		"json blocks":                    {`{"segments": [{"blocks": [`, `{},`},
-		"json entries":                   {`{"device_traces": [[`, `{"a":1},`},
+		"empty lists under unknown keys":     {root + "](", "]"},
+		"memoized lists":                     {root + "](", "]\x94"},
+		"lists that contain themselves":      {root, "]\x94(h\x01h\x01e"},
+		"lists that are appended one by one": {root + "]", "]a"},
+		"numbers appended one by one":        {root + "]", "K\x01a"},
+		"numbers as keys":                    {root + "}", "K\x01Ns"},
+		"tuples in tuples":                   {root + "N", "\x85"},
+		"values on the stack":                {root + "](", "N"},
+		"one value memoized":                 {root + "](]", "\x94"},
+		"memo bomb":                          {root + "](h\x00h\x00", "(h\x01h\x01h\x01h\x01t\x94"},
+		"entries of one key":                 {traceList + "](", "}\x8c\x01aNs"},
+		"entries of an action":               {traceList + "](", "}\x8c\x06action\x8c\x05allocs"},
+		"entries of a memoized key":          {"\x80\x04}(\x8c\x06action\x94\x8c\x0ddevice_traces](](", "}h\x00h\x00s"},
+		"traces":                             {traceList, "]"},
+		"stacks":                             {traceList + "](}(\x8c\x06frames", "]\x94"},
+		"segments":                           {"\x80\x04}(\x8c\x08segments]", "}\x8c\x01aNsa"},
+		"blocks":                             {"\x80\x04}(\x8c\x07address\x94\x8c\x08segments](}(\x8c\x06blocks](", "}h\x00K\x00s"},
+		"distinct strings":                   {root + "](", "\x8c\x03abc\x8c\x02de0\x8c\x01f\x94"},
+		"deep json":                          {`{"a": `, `[`},
+		"long json string":                   {`{"a": "`, `a`},
+		"json lists":                         {`{"a": [`, `[],`},
+		"json dicts":                         {`{"a": [`, `{"":0},`},
+		"json segments":                      {`{"segments": [`, `{"a":0},`},
+		"json blocks":                        {`{"segments": [{"blocks": [`, `{"a":0},`},
+		"json entries":                       {`{"device_traces": [[`, `{"a":1},`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runtime.GC()
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			tr, err := Read(context.Background(), repeated(c.head, c.body, size), nil)
+			var err error
+			most := mostLive(func() { _, err = Read(context.Background(), repeated(c.head, c.body, size), nil) })
 			if err == nil {
 				t.Error("it was read without an error")
 			}
-			runtime.GC()
-			runtime.ReadMemStats(&after)
-			runtime.KeepAlive(tr)
-			if grown := int64(after.TotalAlloc) - int64(before.TotalAlloc); grown > 700<<20 {
-				t.Errorf("%d MiB were allocated for %d MiB of input", grown>>20, size>>20)
+			if most > 4*size {
+				t.Errorf("%d MiB were live for %d MiB of input: %v", most>>20, size>>20, err)
 			}
 		})
+	}
+}
+
+// mostLive returns the most bytes that the garbage collector found live while f ran, beyond those before.
+func mostLive(f func()) int64 {
+	defer debug.SetGCPercent(debug.SetGCPercent(5))
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	read := func() int64 {
+		metrics.Read(live)
+		return int64(live[0].Value.Uint64())
+	}
+	runtime.GC()
+	before, most := read(), int64(0)
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			most = max(most, read())
+			select {
+			case <-done:
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}()
+	f()
+	close(done)
+	<-ended
+	return most - before
+}
+
+// TestDistinctStringsStayWithinMemory: strings that differ are kept, with an index of them.
+func TestDistinctStringsStayWithinMemory(t *testing.T) {
+	const size = 32 << 20
+	r, w := io.Pipe()
+	go func() {
+		w.Write([]byte("\x80\x04}\x8c\x01a]("))
+		b := []byte{opShortBinUnicode, 4, 0, 0, 0, 0, opPop}
+		for i := range uint32(size / len(b)) {
+			for j := range 4 {
+				b[2+j] = 'a' + byte(i>>(5*j)&31)
+			}
+			if _, err := w.Write(b); err != nil {
+				return
+			}
+		}
+		w.Close()
+	}()
+	most := mostLive(func() { Read(context.Background(), bufio.NewReaderSize(r, 1<<20), nil) })
+	if most > 4*size {
+		t.Errorf("%d MiB were live for %d MiB of input", most>>20, size>>20)
 	}
 }
 

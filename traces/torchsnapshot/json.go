@@ -117,6 +117,9 @@ func (j *jsonReader) release(m mark) {
 }
 
 func (j *jsonReader) dict(parent value, key text, depth int) (value, error) {
+	if err := j.f.room(); err != nil {
+		return value{}, err
+	}
 	j.w.pos++
 	k := kRoot
 	if depth > 0 {

@@ -38,6 +38,7 @@ var errTruncated = errors.New("the file ends in the middle of the snapshot")
 // run executes the pickle up to STOP and passes the top level to fold.
 func (u *unpickler) run() error {
 	u.stack = make([]value, 0, 256)
+	u.f.machine = func() int64 { return 2*bytesOf(u.stack) + int64(len(u.memo.pages))*memoPage*4 }
 	for {
 		if u.w.end-u.w.pos <= opRoom && !u.w.atEnd {
 			u.w.refill()
@@ -46,6 +47,10 @@ func (u *unpickler) run() error {
 		if u.w.pos >= u.w.end {
 			u.at = u.w.offset()
 			return errTruncated
+		}
+		if err := u.f.room(); err != nil {
+			u.at = u.w.offset()
+			return err
 		}
 		done, err := u.runWindow()
 		if over := u.w.pos > u.w.end; over {
