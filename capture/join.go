@@ -27,7 +27,7 @@ import (
 // expandable segments, only its blocks are stitched, and the loss segments_between_windows says so.
 
 // betweenWindows is the name of the loss, and of the op in the details of events made up at a seam.
-const betweenWindows = "between_windows"
+const betweenWindows = traces.LossBetweenWindows
 
 // rows is what a joiner writes to: gmt.Writer, or a traces.Builder behind builderRows.
 type rows interface {

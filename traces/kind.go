@@ -110,6 +110,9 @@ const LossTruncated = "truncated"
 // LossOutOfMemory is the note in a recording that its process died of a failed allocation.
 const LossOutOfMemory = "out_of_memory"
 
+// LossBetweenWindows counts what a recording of several windows cannot know: what happened between them.
+const LossBetweenWindows = "between_windows"
+
 // DiedOutOfMemory reports whether the recorded process died of a failed allocation, which the trace may or
 // may not hold.
 func (t *Trace) DiedOutOfMemory() bool {

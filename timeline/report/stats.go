@@ -189,6 +189,8 @@ type Trend struct {
 	High    float64 `json:"high_bytes"`
 	Points  int     `json:"points"`
 	Leaking bool    `json:"leaking"`
+	// Unseen says that blocks that outlive a recorded step are not followed, so that a leak would not show.
+	Unseen bool `json:"unseen"`
 }
 
 // defaultTopJSON is how many rows each breakdown holds if Options.Top is 0.
@@ -479,6 +481,6 @@ func (ds *DeviceStats) iterate(d *timeline.Device, s Span, u timeline.Units) {
 		ds.Iterations = append(ds.Iterations, row)
 	}
 	if t := its.Trend; t.Points > 1 && s.Whole && finite(t.Slope, t.Low, t.High) {
-		ds.Trend = &Trend{t.Slope, t.Low, t.High, t.Points, t.Leaking}
+		ds.Trend = &Trend{t.Slope, t.Low, t.High, t.Points, t.Leaking, t.Unseen}
 	}
 }

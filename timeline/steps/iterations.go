@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -415,6 +416,16 @@ func (c stepComparison) trend() {
 	}
 	c.it.Trend = fitTrend(y)
 	c.it.Trend.Leaking = c.it.Trend.leaks(y, noiseBytes(len(y), c.Totals.PeakAllocated))
+	c.it.Trend.Unseen = !c.it.Trend.Leaking && forgetful(c.Timeline().Trace)
+}
+
+// forgetful reports whether the recording consists of steps that each list only what they used: a block that a
+// step leaves and the next one does not use is then taken as freed. The allocator's own history ends with a
+// state, which lists every block.
+func forgetful(t *traces.Trace) bool {
+	return !t.Final.Known && slices.ContainsFunc(t.Losses, func(l traces.Loss) bool {
+		return l.Name == traces.LossBetweenWindows
+	})
 }
 
 // IterationSource says how iterations were found, best first.

@@ -120,4 +120,6 @@ type Trend struct {
 	Slope, Low, High float64 // bytes an iteration
 	Points           int
 	Leaking          bool // Low is above zero and the growth is above noise
+	// Unseen means that nothing is known of blocks that outlive a step, so that growth would not show.
+	Unseen bool
 }

@@ -4,6 +4,9 @@ import (
 	"math"
 	"math/rand"
 	"testing"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 func TestTheTrendOfALineIsItsExactSlope(t *testing.T) {
@@ -56,5 +59,42 @@ func TestGrowthBelowNoiseIsNotALeak(t *testing.T) {
 func TestTwoPointsAreNoTrend(t *testing.T) {
 	if tr := fitTrend([]float64{0, 1e9}); tr.Slope != 0 || tr.Leaking {
 		t.Errorf("%+v", tr)
+	}
+}
+
+// TestGrowthOfStepsThatForgetIsUnseen: where each step lists only what it used, "no leak" would be a claim about
+// blocks that nobody followed.
+func TestGrowthOfStepsThatForgetIsUnseen(t *testing.T) {
+	for name, c := range map[string]struct {
+		loss   string
+		state  bool
+		unseen bool
+	}{
+		"one window":                           {"", false, false},
+		"windows of ops":                       {traces.LossBetweenWindows, false, true},
+		"windows of the allocator's history":   {traces.LossBetweenWindows, true, false},
+		"a recording that lost something else": {"partial_step", false, false},
+	} {
+		b := traces.NewBuilder()
+		cpu := b.Device(traces.DeviceCPU, 0)
+		for i := range int64(20) {
+			for k, a := range []traces.Action{traces.Alloc, traces.Free} {
+				b.Event(traces.Event{Time: 100*i + int64(k), Addr: 4096, Size: 1 << 20, Action: a, Stack: traces.NoStack,
+					Device: cpu})
+			}
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: 100 * i, End: 100*i + 100, Name: b.String("step"),
+				Kind: traces.MarkIteration})
+		}
+		if c.loss != "" {
+			b.Lose(c.loss, traces.DataLoss, 1, "")
+		}
+		b.T.Final.Known = c.state
+		tl, err := timeline.Build(t.Context(), b.Finish(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Of(tl.Main()).Trend; got.Unseen != c.unseen || got.Leaking {
+			t.Errorf("%s: %+v, want unseen %t", name, got, c.unseen)
+		}
 	}
 }

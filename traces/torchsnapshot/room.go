@@ -3,7 +3,7 @@ package torchsnapshot
 import "unsafe"
 
 // What an input makes us hold is bounded by its own size, so that a few bytes for a row of a table cost no
-// more than a real snapshot's hundred. It is looked at every roomBytes of input rather than at every row: the
+// more than a real snapshot's hundred. The check runs every roomBytes of input rather than for every row: the
 // tables' capacities say what they hold.
 const (
 	roomBytes = 256 << 10

@@ -149,6 +149,8 @@ func trend(s *leaf.State, t steps.Trend) string {
 	switch {
 	case t.Leaking:
 		return fmt.Sprintf("allocated bytes grow by %s ± %s an iteration: a leak", s.Units.Bytes(int64(t.Slope)), margin)
+	case t.Unseen:
+		return "a leak would not show, since blocks that the next recorded step does not use are not followed"
 	case t.Slope == 0 && t.High == t.Low:
 		return "no leak: not a byte of growth"
 	}
@@ -279,6 +281,9 @@ func (v *View) whyCell(s *leaf.State, st *found, i int) table.Cell {
 func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
+		if st.it.Trend.Unseen {
+			text = "Whether a call site grows is not known: see above."
+		}
 		if st.it.Trend.Points < leastPoints {
 			text = "Three steady iterations are needed to tell which call sites grow."
 		}

@@ -347,6 +347,9 @@ func trend(s *leaf.State, its *steps.Iterations) string {
 		return fmt.Sprintf("grows %s an iteration (%s to %s): 5 shows where",
 			s.Units.Delta(int64(t.Slope)), s.Units.Delta(int64(t.Low)), s.Units.Delta(int64(t.High)))
 	}
+	if t.Unseen {
+		return "a leak would not show: blocks that the next step does not use are not followed"
+	}
 	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
 }
 
