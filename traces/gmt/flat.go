@@ -183,8 +183,9 @@ const (
 // Malformed metadata then cannot cause a panic, nor be used, provided that callers check bad in the end.
 // Nothing in it recurses.
 type view struct {
-	b   []byte
-	bad bool
+	b    []byte
+	bad  bool
+	long bool // strings may have any length: pandas describes its columns in one
 }
 
 func (v *view) has(at, n int) bool {
@@ -291,7 +292,7 @@ func (v *view) vec(at, size int) (first, n int) {
 // the reader copy the same megabyte again and again.
 func (v *view) str(at int) string {
 	first, n := v.vec(at, 1)
-	if n > maxString {
+	if n > maxString && !v.long {
 		v.bad = true
 		return ""
 	}

@@ -269,22 +269,47 @@ func parseBefore(s string) (c counts, err error) {
 	return c, nil
 }
 
-// parseSchema checks that the columns are those of this version, in order; further ones may follow.
+// parseSchema checks that the schema is one of ours, of this version.
 func parseSchema(v *view, header int) error {
 	s := v.table(header)
-	format := ""
+	format := formatOf(v, s)
+	if _, n := v.vec(s.ref(1), 4); v.bad || n < numColumns {
+		return errColumns
+	}
+	if format != FormatVersion {
+		return versionError(format)
+	}
+	return parseColumns(v, header)
+}
+
+var errColumns = errors.New("the schema is not that of a gmemtop recording")
+
+func versionError(format string) error {
+	return fmt.Errorf("version %.20q of the format is %w by this gmemtop, which reads version %s: update gmemtop",
+		format, traces.ErrUnsupported, FormatVersion)
+}
+
+// formatOf returns the version of the format that a schema names, "" for none.
+func formatOf(v *view, s table) (format string) {
 	v.keyValues(s.ref(2), func(key, value string, _ int) {
 		if key == keyFormat {
 			format = value
 		}
 	})
+	return format
+}
+
+// parseColumns checks that the columns are those of this version, in order; further ones may follow. Programs
+// that write a recording again may lose the version.
+func parseColumns(v *view, header int) error {
+	s := v.table(header)
+	format := formatOf(v, s)
 	first, n := v.vec(s.ref(1), 4)
 	if v.bad || n < numColumns {
-		return errors.New("the schema is not that of a gmemtop recording")
+		return errColumns
 	}
-	if format != FormatVersion {
-		return fmt.Errorf("version %.20q of the format is %w by this gmemtop, which reads version %s: update gmemtop",
-			format, traces.ErrUnsupported, FormatVersion)
+	if format != "" && format != FormatVersion {
+		return versionError(format)
 	}
 	for i, c := range columns {
 		f := v.table(v.follow(first + 4*i))

@@ -34,7 +34,8 @@ type format struct {
 
 // formats are tried in order: those with an unmistakable mark first.
 var formats = []format{
-	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative, nil},
+	{"gmemtop recordings (.gmt)", gmt.Sniff, readNative(gmt.Read), nil},
+	{"gmemtop recordings that Arrow wrote again", gmt.SniffArrow, readNative(gmt.ReadArrow), nil},
 	{"described steps", described.Sniff, described.Read, nil},
 	{"PyTorch memory snapshots", torchsnapshot.Sniff, torchsnapshot.Read, nil},
 	{"pages of PyTorch's memory_viz", torchsnapshot.SniffPage, torchsnapshot.ReadPage, nil},
@@ -47,12 +48,15 @@ var formats = []format{
 	{"SQLite exports of Nsight Systems", nsys.Sniff, nsys.Read, nsys.ReadFile},
 }
 
-func readNative(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {
-	return gmt.Read(ctx, r, func(done, _ int64) {
-		if progress != nil {
-			progress(done)
-		}
-	})
+// readNative adapts a reader of the native file, which reports the bytes in all as well.
+func readNative(read func(context.Context, io.Reader, func(done, total int64)) (*traces.Trace, error)) reader {
+	return func(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {
+		return read(ctx, r, func(done, _ int64) {
+			if progress != nil {
+				progress(done)
+			}
+		})
+	}
 }
 
 // headBytes is how much of a file the readers' Sniffs see.
@@ -87,8 +91,8 @@ func recognise(head []byte) (format, error) {
 	}
 	if bytes.HasPrefix(head, []byte("ARROW1\x00\x00")) || bytes.HasPrefix(head, []byte("\xff\xff\xff\xff")) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
-			Reason: "the file looks like Apache Arrow that another program wrote",
-			Advice: "open the .gmt that it was made of, as gmemtop wrote it"}
+			Reason: "the file looks like Apache Arrow, but not like a gmemtop recording",
+			Advice: "if it was made of a .gmt, open that one"}
 	}
 	if isPage(head) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,

@@ -149,7 +149,7 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 		"cut gzip":      {cut[:len(cut)-20], "cut or damaged", traces.ErrFormat},
 		"cut zstd":      {zst(t, problem)[:12], "cut or damaged", traces.ErrFormat},
 		"arrow's file": {"ARROW1\x00\x00\xff\xff\xff\xff",
-			"Arrow that another program wrote", traces.ErrFormat},
+			"Apache Arrow, but not like a gmemtop recording", traces.ErrFormat},
 		"a usage report": {"Memory Space: default\n", "ends in buffer-assignment.txt", traces.ErrFormat},
 		"a web page": {"<!DOCTYPE html>\n<html><body><img src=\"data:image/png;base64,iVBO\"></body></html>",
 			"a web page without a memory snapshot", traces.ErrFormat},
