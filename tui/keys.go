@@ -117,12 +117,13 @@ func newKeymap(m *Model) keymap {
 			can: hasEvents, do: walk(func() string { return at.toEnd(1) }),
 		},
 		{
-			name: "page back", group: groupMove, binding: bind("pgup", "half a window back", "pgup", "ctrl+b"),
-			can: hasEvents, do: walk(func() string { return at.page(-1) }),
+			name: "page back", group: groupMove,
+			binding: bind("pgup", "half a window back", "pgup", "ctrl+b", "ctrl+u"),
+			can:     hasEvents, do: walk(func() string { return at.page(-1) }),
 		},
 		{
 			name: "page on", group: groupMove,
-			binding: bind("pgdn", "half a window forward", "pgdown", "ctrl+f"),
+			binding: bind("pgdn", "half a window forward", "pgdown", "ctrl+f", "ctrl+d"),
 			can:     hasEvents, do: walk(func() string { return at.page(1) }),
 		},
 

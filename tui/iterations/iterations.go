@@ -85,7 +85,7 @@ func New() leaf.View {
 			table.Column{Title: "call site that grows with the iterations", Width: 20, Max: 140},
 		),
 		tab:   key.NewBinding(key.WithKeys("tab", "shift+tab"), key.WithHelp("tab", "leaks")),
-		scale: key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "one time scale")),
+		scale: key.NewBinding(key.WithKeys("f"), key.WithHelp("f", "one time scale")),
 	}
 	v.table.SortBy = colIndex
 	v.leaks.Blurred = true
@@ -333,7 +333,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	}
 	scale := v.scale
 	if !v.stretched() {
-		scale.SetHelp("a", "each over the whole axis")
+		scale.SetHelp("f", "each over the whole axis")
 	}
 	return append(list, scale)
 }

@@ -19,10 +19,10 @@ func newKeys() keys {
 	}
 	return keys{
 		toggle: bind("space", "on/off", "space"), all: bind("A", "all on or off", "A"),
-		less:    bind("←→", "budget ±1 %", "left", "right"),
+		less:    bind("←→", "budget ±1 %", "left", "right", "h", "l"),
 		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
 		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
-		write: bind("o", "save the plan", "o"), hardware: bind("h", "hardware", "h"), target: bind("t", "target", "t"),
+		write: bind("o", "save the plan", "o"), hardware: bind("H", "hardware", "H"), target: bind("t", "target", "t"),
 		train:  bind("T", "train with it", "T"),
 		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}
@@ -31,7 +31,7 @@ func newKeys() keys {
 // sign is the direction of a key that moves the budget.
 func sign(msg tea.KeyPressMsg) int {
 	switch msg.String() {
-	case "left", "-", "_", "shift+left":
+	case "left", "h", "-", "_", "shift+left":
 		return -1
 	}
 	return 1

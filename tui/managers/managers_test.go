@@ -39,7 +39,7 @@ func TestGoldens(t *testing.T) {
 		"by-step":        {keys: []string{"s", "s", "s"}},
 		"trade-off":      {keys: []string{"-", "-", "v"}},
 		"inside":         {keys: []string{"enter"}},
-		"inside-swap":    {keys: []string{"g", "down", "down", "enter", "s", "down", "+"}},
+		"inside-swap":    {keys: []string{"g", "down", "down", "enter", "n", "down", "+"}},
 		"inside-caching": {keys: []string{"g", "enter"}},
 		"no-plan":        {f: &plannertest.Planner{Refusal: &plan.Unavailable{Manager: "planning", Reason: traces.Point.Missing()}}},
 	} {
@@ -276,13 +276,13 @@ func TestChangingTheHardwareReplansAndKeepsTheBudget(t *testing.T) {
 	f := &plannertest.Planner{}
 	sc, v := show(t, f)
 	budget := v.Budget()
-	sc.Press("h")
+	sc.Press("H")
 	choose(t, sc, "Slow link")
 	asked, _ := f.Asked()
 	if len(asked) != 2 || v.Budget() != budget {
 		t.Errorf("it was asked %d times, the budget is %d of %d", len(asked), v.Budget(), budget)
 	}
-	sc.Press("h")
+	sc.Press("H")
 	choose(t, sc, "Fast link")
 }
 
@@ -335,7 +335,7 @@ func TestInsideOnesWayIsFoundBack(t *testing.T) {
 		t.Fatal("enter does not look inside")
 	}
 	at := v.Status(sc.State)
-	sc.Press("right", "right", "right", ".", "+", "-", "z", "p", "s", "down", "up", "tab", "h", "l")
+	sc.Press("right", "right", "right", ".", "+", "-", "z", "p", "n", "down", "up", "tab", "h", "l")
 	sc.Send(tea.MouseWheelMsg{X: 60, Y: 10, Button: tea.MouseWheelUp})
 	sc.Click(50, 12)
 	if v.Status(sc.State) == at {

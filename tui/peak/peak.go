@@ -68,12 +68,13 @@ func New() *View {
 		group:     key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "group by")),
 		groupBack: key.NewBinding(key.WithKeys("shift+tab"), key.WithHelp("shift+tab", "previous grouping")),
 		rows:      key.NewBinding(key.WithKeys("up", "down", "k", "j"), key.WithHelp("↑↓", "row")),
-		pages:     key.NewBinding(key.WithKeys("pgup", "pgdown", "home", "end"), key.WithHelp("pgup/pgdn", "page")),
-		open:      key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "its blocks")),
-		tree:      key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
-		treeMove:  key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"), key.WithHelp("←→↑↓", "box")),
-		out:       key.NewBinding(key.WithKeys("backspace"), key.WithHelp("⌫", "zoom out")),
-		unmark:    key.NewBinding(key.WithKeys("d"), key.WithHelp("d", "stop comparing")),
+		pages: key.NewBinding(key.WithKeys("pgup", "ctrl+u", "ctrl+b", "pgdown", "ctrl+d", "ctrl+f",
+			"home", "end"), key.WithHelp("pgup/pgdn", "page")),
+		open:     key.NewBinding(key.WithKeys("enter"), key.WithHelp("enter", "its blocks")),
+		tree:     key.NewBinding(key.WithKeys("i"), key.WithHelp("i", "icicle")),
+		treeMove: key.NewBinding(key.WithKeys("left", "right", "up", "down", "h", "j", "k", "l"), key.WithHelp("←→↑↓", "box")),
+		out:      key.NewBinding(key.WithKeys("backspace"), key.WithHelp("⌫", "zoom out")),
+		unmark:   key.NewBinding(key.WithKeys("d"), key.WithHelp("d", "stop comparing")),
 	}}
 }
 
@@ -302,7 +303,9 @@ func (v *View) onKey(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 	case key.Matches(msg, v.keys.rows):
 		return v.move(s, 1)
 	case key.Matches(msg, v.keys.pages):
-		by := map[string]int{"pgup": -v.height, "pgdown": v.height, "home": -len(v.rows), "end": len(v.rows)}
+		up, down := -v.height, v.height
+		by := map[string]int{"pgup": up, "ctrl+u": up, "ctrl+b": up, "pgdown": down, "ctrl+d": down,
+			"ctrl+f": down, "home": -len(v.rows), "end": len(v.rows)}
 		return v.move(s, by[msg.String()])
 	case key.Matches(msg, v.keys.open):
 		return v.open(s)

@@ -86,7 +86,7 @@ func New(p *plan.Problem, budget int64, plans []Plan) *View {
 			move: bind("←→", "time", "left", "right", "h", "l"), op: bind(", .", "op", ",", "."),
 			rows: bind("↑↓", "buffer", "up", "down", "k", "j"), tab: bind("tab", "other plan", "tab", "shift+tab"),
 			zoom: bind("+−", "zoom", "+", "=", "-", "_"), whole: bind("z", "whole step", "z"),
-			peak: bind("p", "peak", "p"), stall: bind("s", "next stall", "s"), leave: bind("esc", "back", "esc"),
+			peak: bind("p", "peak", "p"), stall: bind("n", "next stall", "n"), leave: bind("esc", "back", "esc"),
 		},
 	}
 	if budget > 0 {

@@ -55,7 +55,7 @@ func New() leaf.View {
 		keys: keyMap{
 			move:    bind("↑↓", "segment", "up", "k", "down", "j"),
 			piece:   bind("←→", "block", "left", "h", "right", "l"),
-			page:    bind("pgup/pgdn", "page", "pgup", "ctrl+u", "pgdown", "ctrl+d"),
+			page:    bind("pgup/pgdn", "page", "pgup", "ctrl+u", "ctrl+b", "pgdown", "ctrl+d", "ctrl+f"),
 			ends:    bind("g/G", "first, last segment", "g", "home", "G", "end"),
 			order:   bind("s", "order", "s"),
 			scale:   bind("f", "one scale for all", "f"),
@@ -182,7 +182,7 @@ func (v *View) key(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 	case key.Matches(msg, v.keys.piece):
 		return v.choose(s, step(v.st, v.rows, v.selected, k == "right" || k == "l"))
 	case key.Matches(msg, v.keys.page):
-		if k == "pgup" || k == "ctrl+u" {
+		if k == "pgup" || k == "ctrl+u" || k == "ctrl+b" {
 			page = -page
 		}
 		return v.moveLines(s, page)

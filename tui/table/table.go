@@ -92,8 +92,8 @@ func defaultKeyMap() keyMap {
 	return keyMap{
 		Up:       bind("↑", "row up", "up", "k"),
 		Down:     bind("↓", "row down", "down", "j"),
-		PageUp:   bind("pgup", "page up", "pgup", "ctrl+u"),
-		PageDown: bind("pgdn", "page down", "pgdown", "ctrl+d"),
+		PageUp:   bind("pgup", "page up", "pgup", "ctrl+u", "ctrl+b"),
+		PageDown: bind("pgdn", "page down", "pgdown", "ctrl+d", "ctrl+f"),
 		Home:     bind("g", "first row", "home", "g"),
 		End:      bind("G", "last row", "end", "G"),
 		Open:     bind("enter", "open", "enter"),

@@ -46,12 +46,13 @@ func New() leaf.View {
 	}
 	v := &View{view: viewport.New(), keys: keyMap{
 		scroll: bind("↑↓", "scroll", "up", "k", "down", "j"),
-		page:   bind("pgup/pgdn", "page", "pgup", "ctrl+u", "pgdown", "ctrl+d"),
+		page:   bind("pgup/pgdn", "page", "pgup", "ctrl+u", "ctrl+b", "pgdown", "ctrl+d", "ctrl+f"),
 		top:    bind("g/G", "top, bottom", "g", "home"), bottom: bind("", "", "G", "end"),
 	}}
 	v.view.KeyMap = viewport.KeyMap{
 		Up: bind("", "", "up", "k"), Down: bind("", "", "down", "j"),
-		PageUp: bind("", "", "pgup", "ctrl+u"), PageDown: bind("", "", "pgdown", "ctrl+d"),
+		PageUp:   bind("", "", "pgup", "ctrl+u", "ctrl+b"),
+		PageDown: bind("", "", "pgdown", "ctrl+d", "ctrl+f"),
 	}
 	return v
 }
