@@ -227,6 +227,10 @@ struct Op {
 };
 thread_local std::vector<Op> ops;
 
+// Whether this thread has given work. One that has not runs beside those that do, as gmemtop's own thread
+// does while it reads the times of a described step: what it asks takes none of their time.
+thread_local bool gives_work = false;
+
 }  // namespace
 
 uint64_t kernel_time(uint64_t bytes) {
@@ -242,10 +246,15 @@ uint64_t copy_time(uint64_t bytes, Engine e) {
 
 void host_spends(HostCost what) {
   const Rates &r = rates();
+  gives_work |= what == HostCost::kLaunch || what == HostCost::kEvent;
   the().host += static_cast<uint64_t>(what == HostCost::kLaunch   ? r.launch
                                       : what == HostCost::kEvent  ? r.event
                                       : what == HostCost::kDriver ? r.driver
                                                                   : 0);
+}
+
+void host_asks() {
+  if (gives_work) host_spends(HostCost::kEvent);
 }
 
 TimedPtr give_timed(int device, Engine engine, uint64_t cost, const std::vector<TimedPtr> &after) {

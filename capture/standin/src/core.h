@@ -131,6 +131,7 @@ using TimedPtr = std::shared_ptr<struct Timed>;            // a piece of work on
 uint64_t kernel_time(uint64_t bytes);
 uint64_t copy_time(uint64_t bytes, Engine);
 void host_spends(HostCost);
+void host_asks();                       // asks whether something is over
 TimedPtr give_timed(int device, Engine, uint64_t cost, const std::vector<TimedPtr> &after);
 void host_waits_for(const TimedPtr &);
 bool over_by_now(const TimedPtr &);   // on the host's clock

@@ -168,7 +168,7 @@ Result ask(void *handle, const char *function, void *caller = nullptr) {
     return kCapturedEvent;
   }
   if (settings().timed_ops) {
-    host_spends(HostCost::kEvent);
+    host_asks();
     if (!over_by_now(e->moment ? e->moment->timed : nullptr)) return kNotReady;
   }
   if (!e->recorded || !e->at.stream || e->moment->done) return kSuccess;

@@ -60,7 +60,7 @@ Result query_stream(void *handle) {
     return kCaptureUnsupported;
   }
   if (settings().timed_ops) {
-    host_spends(HostCost::kEvent);
+    host_asks();
     if (!over_by_now(s->last)) return kNotReady;
   }
   if (s->done == s->pushed) return kSuccess;

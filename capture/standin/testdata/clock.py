@@ -7,12 +7,14 @@ in S BYTES, out S BYTES   a copy of pinned memory to the device, or from it
 wait S T                  stream S waits for the work that T has so far
 sync S                    the host waits for S
 mark NAME S               prints when the work that S has so far ends
+beside S N                another thread, which gives no work, queries S so often
 poll S                    queries S until it is done, and prints how often
 host                      prints the host's clock
 """
 import collections
 import ctypes
 import sys
+import threading
 
 from cuda import Pinned, after, ask, call, cuda, event, memory, stream, wait
 
@@ -65,6 +67,10 @@ for line in open(sys.argv[1]):
         while ask("cudaStreamQuery", s):
             asked += 1
         print("asked", asked)
+    elif word == "beside":
+        thread = threading.Thread(target=lambda: [ask("cudaStreamQuery", s) for _ in range(int(rest[1]))])
+        thread.start()
+        thread.join()
     elif word == "host":
         print("host", cuda.standin_now() - began - 25)
     else:
