@@ -138,6 +138,7 @@ type edit struct {
 	share  map[timeline.AllocID]float64 // of its bytes that are left
 	moves  []move                       // by moment
 	prompt bool
+	scale  float64 // share of its bytes that what the failed step had still to make keeps
 }
 
 // move gives an allocation back before its time, or makes it again.
@@ -148,10 +149,13 @@ type move struct {
 }
 
 func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
-	e := edit{share: map[timeline.AllocID]float64{}}
+	e := edit{share: map[timeline.AllocID]float64{}, scale: 1}
 	a := &t.d.Allocs
 	for _, l := range levers {
 		e.prompt = e.prompt || l.Prompt
+		if l.Scale > 0 {
+			e.scale *= l.Scale
+		}
 		for _, c := range l.Changes {
 			if t.blockOf[c.Alloc] < 0 {
 				continue // over before what is played
@@ -191,6 +195,14 @@ func (e *edit) size(a timeline.AllocID, size int64) int64 {
 	return max(int64(left*float64(size)), 1)
 }
 
+// scaled returns what a request that the failed step had still to make asks for.
+func (e *edit) scaled(size int64) int64 {
+	if e.scale == 1 || size == 0 {
+		return size
+	}
+	return max(int64(e.scale*float64(size)), 1)
+}
+
 // try plays the run with levers.
 func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, error) {
 	e, err := t.edit(levers)
@@ -198,7 +210,7 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		return trial{}, err
 	}
 	settings, driver := t.r.Fidelity.Settings, int64(0)
-	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt
+	untouched := len(e.share)+len(e.moves) == 0 && !e.prompt && e.scale == 1
 	for _, l := range levers {
 		driver += l.Driver
 		if l.Setting == "" {
@@ -354,6 +366,7 @@ func (w *writer) recorded() {
 	if w.t.again >= 0 {
 		s.Size = w.e.size(n-w.t.period, s.Size)
 	}
+	s.Size = w.e.scaled(s.Size)
 	w.image(n, s)
 }
 
@@ -420,6 +433,7 @@ func (w *writer) following() (ends []int) {
 	for k := range timeline.AllocID(followingSteps) {
 		shift := (k + 1) * t.period
 		moves := w.e.moves[sortedFrom(w.e.moves, from):]
+		sameBatch := true // what follows the request is of its size until the next batch comes
 		for i := t.again + 1; i <= t.request; i++ {
 			x := &t.actions[i]
 			for ; len(moves) > 0 && moves[0].at <= x.at; moves = moves[1:] {
@@ -430,7 +444,7 @@ func (w *writer) following() (ends []int) {
 			s := x.Step
 			switch {
 			case i == t.request:
-				s.Kind, s.Size = fidelity.Malloc, w.e.size(n-t.period, asked)
+				s.Kind, s.Size = fidelity.Malloc, w.e.scaled(w.e.size(n-t.period, asked))
 				w.image(n+shift, s)
 			case x.alloc == timeline.NoAlloc || x.alloc < old:
 			case s.Kind == fidelity.Malloc:
@@ -440,8 +454,9 @@ func (w *writer) following() (ends []int) {
 				if kept && a.Requested[x.alloc] == timeline.Never {
 					continue
 				}
-				if before != asked && !kept {
-					s.Size = int64(float64(s.Size) * float64(asked) / float64(before))
+				sameBatch = sameBatch && cat != timeline.Input
+				if sameBatch && !kept {
+					s.Size = w.e.scaled(int64(float64(s.Size) * float64(asked) / float64(before)))
 				}
 				s.Size = w.e.size(x.alloc, s.Size)
 				w.image(x.alloc+shift, s)

@@ -101,12 +101,14 @@ func TestALeverIsPlayedThroughTheStepsThatFollow(t *testing.T) {
 		"more_memory":       {Driver: 40 * mib},
 		"a_little_more":     {Driver: 1 * mib},
 		"change_what_ended": {Changes: less(d, 30*mib, 1, 1)},
+		"smaller_batch":     {Scale: 0.01},
 		"nothing":           {},
 	})
 	for name, want := range map[string]string{
 		"keep_nothing": report.Finishes, "keep_half": report.Postpones, "more_memory": report.Postpones,
 		"a_little_more": report.DoesNotHelp, "change_what_ended": report.DoesNotHelp,
-		"nothing": report.NotTried,
+		"smaller_batch": report.DoesNotHelp, // the next one is as large as it was
+		"nothing":       report.NotTried,
 	} {
 		if out[name].Outcome != want {
 			t.Errorf("%s %s, want %s: %+v", name, out[name].Outcome, want, out[name])

@@ -267,6 +267,7 @@ type Lever struct {
 	Saves     int64
 	Exactness timeline.Exactness
 	frees     int64 // at the moment of a failure, where Saves is less because the peak is before
+	remains   int64 // the least that the run needs with it, where recorded steps show that
 	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
 	// shown.
 	Fits int
@@ -287,4 +288,7 @@ type Effect struct {
 	Changes []Change
 	// Prompt says that frees that wait for another stream complete at once.
 	Prompt bool
+	// Scale is the share of its bytes that what the step had still to make keeps: the request that failed and
+	// what follows it; 0 for all of them.
+	Scale float64
 }

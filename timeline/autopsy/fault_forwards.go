@@ -136,6 +136,14 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 			changes: append(c.nextCall(beside), c.ungraphed(open)...)}
+		if !evaluates(fn) && calls >= leastForwards && c.keepsLoss() {
+			f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
+				"differentiated together look the same")
+			f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
+				"and add the gradients up"
+			f.instead = remedy{name: "backward_each_micro_batch", changes: c.nextCall(goes),
+				command: at("(loss / n).backward()", line)}
+		}
 	case !trains && !c.keepsLoss():
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+

@@ -102,8 +102,8 @@ func growthFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
-	var backward, weights int64
-	inModel := false
+	var backward, weights, forward int64
+	gradients := false
 	for _, id := range ids {
 		k := c.kinds.Of(c.d.Origin(id))
 		if k.Has(frames.KindBackwardPass) || c.d.Origin(id) == traces.NoStack {
@@ -112,7 +112,9 @@ func growthFault(c *faultCase) (fault, bool) {
 		if k.Has(frames.KindModuleInit | frames.KindModuleMove) {
 			weights += c.d.Allocs.Rounded[id]
 		}
-		inModel = inModel || k.Has(frames.KindModuleCall)
+		if c.inModel(c.d.Origin(id)) {
+			forward += c.d.Allocs.Rounded[id]
+		}
 	}
 	each := bytes / int64(in)
 	f := fault{Cause: Cause{Kind: "leak", Bytes: bytes}}
@@ -123,6 +125,9 @@ func growthFault(c *faultCase) (fault, bool) {
 	switch {
 	case 4*weights >= bytes:
 		why = "each step makes weights, and they stay with their gradients"
+	case 4*backward >= bytes && 10*forward < bytes && c.keepsWeights(ids, in):
+		gradients, why = true, "the gradients of each step stay, without a graph"
+		f.fix = "Add them up as they come, or move each to the CPU: keep no list of them on the GPU."
 	case 4*backward >= bytes && c.gradOnly() && c.keepsWeights(ids, in):
 		f.Kind = "double_backward"
 		why = "each step of an inner loop keeps its forward and the graph of its gradients"
@@ -143,13 +148,13 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
 		f.sure(Likely, "several blocks a step outlive the backward; hooks on several modules look the same")
-	case inModel && c.lastOf(traces.PhaseBackward) >= 0:
+	case forward > 0 && c.lastOf(traces.PhaseBackward) >= 0:
 		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
 		f.sure(Likely, "one output a step stays and its graph does not")
 	}
 	f.lever = c.growthRemedy(f.Kind, ids, c.topName(from))
-	if f.Kind == "leak" && 10*from.bytes[from.top] < 9*bytes {
+	if f.Kind == "leak" && !gradients && 10*from.bytes[from.top] < 9*bytes {
 		f.lever = remedy{} // from several lines: which to change is not known
 	}
 	f.said = fmt.Sprintf("Memory grew by %s a step in %d steps, to %s, most of it from %s: %s.",

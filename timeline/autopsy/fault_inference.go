@@ -9,12 +9,12 @@ import (
 )
 
 // A call of the model without a graph that gets too much at once: all crops of an image, all rays of a view,
-// all candidates of a search. The pattern: the call that failed keeps little of what it made, so that nothing
-// waits for a backward; a few blocks of its layers, with what was asked for, are most of the memory; and in a
-// process that trains, its blocks are larger than any that a training call made, and no backward ever
-// followed calls from its line. What looks like it: an evaluation with gradients on, which keeps what it
-// makes; memory that the training left, beside which an evaluation of the usual size does not fit; a training
-// with checkpoints, whose calls keep little, too.
+// all candidates of a search. The pattern: the call that failed keeps little of what it made, or one before
+// left its output alone, so that nothing waits for a backward; a few blocks of its layers, with what was
+// asked for, are most of the memory; and in a process that trains, its blocks are larger than any that a
+// training call made, and no backward ever followed calls from its line. What looks like it: an evaluation
+// with gradients on, which keeps what it makes; memory that the training left, beside which an evaluation of
+// the usual size does not fit; a training with checkpoints, whose calls keep little, too.
 
 // inferenceTimes is how many times the largest block of the training's calls the call must ask for.
 const inferenceTimes = 1.5
@@ -33,7 +33,7 @@ func inferenceFault(c *faultCase) (fault, bool) {
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
 	all, made := c.forwardBlocks(last.First, c.a.At, last.First)
-	if made == 0 || float64(kept) >= keptByCall*float64(made) ||
+	if made == 0 || float64(kept) >= keptByCall*float64(made) && !c.withoutGraphs() ||
 		float64(kept+c.a.Asked) < functionShare*float64(c.total+c.a.Asked) {
 		return fault{}, false
 	}
@@ -83,6 +83,21 @@ func inferenceFault(c *faultCase) (fault, bool) {
 	f.lever = remedy{name: "smaller_input", command: at("for part in batch.split(n):", line),
 		changes: changes, request: int64((1 - share) * float64(c.a.Asked))}
 	return f, true
+}
+
+// withoutGraphs reports whether a call before left its output and next to nothing else of what it made.
+func (c *faultCase) withoutGraphs() bool {
+	for _, p := range c.parts[:len(c.parts)-1] {
+		if p.Phase != traces.PhaseForward {
+			continue
+		}
+		made, _ := c.forwardBlocks(p.First, p.End, p.First)
+		left, _ := c.forwardBlocks(p.First, p.End, p.End)
+		if len(made) >= graphBlocks && len(left) > 0 && graphBlocks*len(left) <= len(made) {
+			return true
+		}
+	}
+	return false
 }
 
 // backwardFrees reports whether most of what a call left was freed by a backward.

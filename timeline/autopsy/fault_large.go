@@ -163,6 +163,10 @@ func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
 	if foreach(c.d.Event(c.a.At).Stack) {
 		f.lever.request = c.a.Asked
 	}
+	// The next step needs what this one did before the optimizer's part, beside the state.
+	for m := timeline.Moment(0); m < c.parts[len(c.parts)-1].First; m++ {
+		f.lever.remains = max(f.lever.remains, c.d.Allocated.At(m)+state)
+	}
 	return f
 }
 

@@ -22,33 +22,40 @@ type remedy struct {
 	name, command string
 	changes       []Change
 	request       int64 // by how many bytes the request that failed would be smaller
+	// scale is the share of its bytes that what the step had still to make keeps, 0 for all of them.
+	scale float64
+	// remains is the least that the run needs with it, as far as steps that were recorded show.
+	remains int64
 }
 
 // faultLevers returns the levers with those of the faults first, the main fault's before the others'. Where
 // a lever has the name of a fault's and no remedy of its own is tried, it moves to the front.
 func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 	var out []Lever
-	for i := range found {
-		f := &found[i]
-		named := func(l Lever) bool { return l.Name == f.lever.name }
-		if f.lever.name == "" || slices.ContainsFunc(out, named) {
-			continue
+	add := func(f *fault, r *remedy, text string) {
+		named := func(l Lever) bool { return l.Name == r.name }
+		if r.name == "" || slices.ContainsFunc(out, named) {
+			return
 		}
-		if k := slices.IndexFunc(all, named); k >= 0 && len(f.lever.changes) == 0 {
+		if k := slices.IndexFunc(all, named); k >= 0 && len(r.changes) == 0 {
 			all[k].Mends = f.Main
 			out = append(out, all[k])
 			all = slices.Delete(all, k, k+1)
-			continue
+			return
 		}
 		all = slices.DeleteFunc(all, named)
-		l := Lever{Name: f.lever.name, Command: f.lever.command, Saves: -1, Fits: -1,
-			Exactness: timeline.Inferred, Text: clause(f.fix), Mends: f.Main}
-		if n, _ := c.saves(f.lever.changes); n+f.lever.request > 0 {
-			n += f.lever.request
+		l := Lever{Name: r.name, Command: r.command, Saves: -1, Fits: -1,
+			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main}
+		if n, _ := c.saves(r.changes); n+r.request > 0 {
+			n += r.request
 			l.Saves, l.Fits = n, c.fits(n)
 		}
-		l.Effect.Changes = f.lever.changes
+		l.Effect.Changes, l.Effect.Scale, l.remains = r.changes, r.scale, r.remains
 		out = append(out, l)
+	}
+	for i := range found {
+		add(&found[i], &found[i].lever, found[i].fix)
+		add(&found[i], &found[i].instead, found[i].elseFix)
 	}
 	return append(out, all...)
 }

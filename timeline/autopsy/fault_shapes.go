@@ -119,7 +119,7 @@ func shapesFault(c *faultCase) (fault, bool) {
 		}
 	}
 	f.lever = remedy{name: "cap_sequence", command: at("batch = batch[:, :max_length]", line),
-		changes: changes}
+		changes: changes, scale: 1 / ratio, request: int64((1 - 1/ratio) * float64(max(c.a.Asked, 0)))}
 	return f, true
 }
 

@@ -44,6 +44,9 @@ type fault struct {
 	fix  string // what to change, one sentence
 	// lever is what to change, for the list of levers.
 	lever remedy
+	// instead is what to change if the training is meant as what else looks like this, and elseFix says it.
+	instead remedy
+	elseFix string
 	// news says that it sets the step that failed apart from those before, which had all else, too.
 	news bool
 }

@@ -174,6 +174,7 @@ func (c *leverCase) settle(l *Lever) error {
 		return err
 	}
 	l.frees = l.Saves
+	peak = max(peak, l.remains)
 	if n := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0) - peak; n > 0 {
 		l.Saves = min(l.Saves, n)
 	}

@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
@@ -143,64 +144,111 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 
 // blocksOfModel is what the activations at a moment say about the model's repeated blocks.
 type blocksOfModel struct {
-	count  int // how many there are
-	bytes  int64
-	stacks map[traces.StackID]bool
-	keep   int64 // largest single activation of one of them: what each must still keep
+	count   int // how many there are
+	bytes   int64
+	stacks  map[traces.StackID]bool
+	largest int64 // bytes of the largest of them, which are there again while it is computed again
+	inputs  int64 // of what each made last: the input of the next, which is kept
 }
 
-// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from stacks that
-// allocated the same number of activations each, one a block. At least four are wanted. Stacks made of ops
-// and modules name the block that they are in: those that differ in its number only count as one.
+// blockPlace is where a block of a model makes an activation: a stack, or the site of what was not recorded.
+type blockPlace struct {
+	stack traces.StackID
+	site  string
+}
+
+// placeOf returns an activation's place. Stacks made of ops and modules name the block that they are in:
+// those that differ in its number only are one place.
+func (c *leverCase) placeOf(a timeline.AllocID) blockPlace {
+	stack := c.d.Origin(a)
+	if !c.d.Timeline().Recorded(stack) {
+		return blockPlace{traces.NoStack, sites.Name(c.d, stack)}
+	}
+	return blockPlace{stack: stack}
+}
+
+const (
+	leastRepeated = 4 // blocks of a model
+	// manyRepeated is from how many blocks on a place may make several activations a block, as a norm does,
+	// or one more than other places, in a block under way: with fewer, numbers agree by chance.
+	manyRepeated = 8
+	mostOfPlace  = 3 // activations that one place makes a block
+)
+
+// ofBlocks reports whether a place that made n activations made as many in each of some blocks.
+func ofBlocks(n, blocks int) bool {
+	if n == blocks || blocks < manyRepeated {
+		return n == blocks
+	}
+	for k := 1; k <= mostOfPlace; k++ {
+		if n == k*blocks || n == k*(blocks+1) {
+			return true
+		}
+	}
+	return false
+}
+
+// repeatedBlocks finds the blocks of the model: most activation bytes at a moment come from places that
+// allocated the same number of activations each, one or a few a block.
 func (c *leverCase) repeatedBlocks() blocksOfModel {
 	d := c.d
-	type site struct {
-		n      int
-		bytes  int64
-		stacks []traces.StackID
+	type made struct {
+		n     int
+		bytes int64
 	}
-	type key struct { // the stack, or the site of what was not recorded
-		stack traces.StackID
-		site  string
-	}
-	from := map[key]*site{}
+	from := map[blockPlace]*made{}
+	var ids []timeline.AllocID
 	for _, a := range c.live {
 		if d.Allocs.Category[a] != timeline.Activation || d.Origin(a) == traces.NoStack {
 			continue
 		}
-		stack := d.Origin(a)
-		k := key{stack: stack}
-		if !d.Timeline().Recorded(stack) {
-			k = key{traces.NoStack, sites.Name(d, stack)}
+		p := c.placeOf(a)
+		if from[p] == nil {
+			from[p] = &made{}
 		}
-		s := from[k]
-		if s == nil {
-			s = &site{}
-			from[k] = s
-		}
-		s.stacks = append(s.stacks, stack)
-		s.n++
-		s.bytes += d.Allocs.Rounded[a]
+		from[p].n++
+		from[p].bytes += d.Allocs.Rounded[a]
+		ids = append(ids, a)
 	}
 	byCount := map[int]int64{}
-	for _, s := range from {
-		byCount[s.n] += s.bytes
+	for _, m := range from {
+		byCount[m.n] += m.bytes
 	}
-	best := blocksOfModel{}
-	for n, bytes := range byCount {
-		if n >= 4 && (bytes > best.bytes || bytes == best.bytes && n > best.count) {
-			best = blocksOfModel{count: n, bytes: bytes}
-		}
-	}
-	best.stacks = map[traces.StackID]bool{}
-	for _, s := range from {
-		if best.count > 0 && s.n == best.count {
-			for _, st := range s.stacks {
-				best.stacks[st] = true
+	best := blocksOfModel{stacks: map[traces.StackID]bool{}}
+	for blocks := range byCount {
+		bytes := int64(0)
+		for n, b := range byCount {
+			if ofBlocks(n, blocks) {
+				bytes += b
 			}
-			best.keep = max(best.keep, s.bytes/int64(s.n))
+		}
+		if blocks >= leastRepeated && (bytes > best.bytes || bytes == best.bytes && blocks > best.count) {
+			best.count, best.bytes = blocks, bytes
 		}
 	}
+	if best.count == 0 {
+		return best
+	}
+	slices.Sort(ids)
+	ids = slices.DeleteFunc(ids, func(a timeline.AllocID) bool {
+		return !ofBlocks(from[c.placeOf(a)].n, best.count)
+	})
+	k := slices.IndexFunc(ids, func(a timeline.AllocID) bool { return from[c.placeOf(a)].n <= best.count+1 })
+	first, block, most, last := c.placeOf(ids[k]), int64(0), int64(0), int64(0)
+	for _, a := range ids {
+		best.stacks[d.Origin(a)] = true
+		n := d.Allocs.Rounded[a]
+		if c.placeOf(a) == first {
+			best.inputs += last
+			block, most = 0, 0
+		}
+		if most = max(most, n); 8*n >= most { // no statistics of a norm
+			last = n
+		}
+		block += n
+		best.largest = max(best.largest, block)
+	}
+	best.inputs += last
 	return best
 }
 
@@ -209,9 +257,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 	if b.count == 0 {
 		return Lever{}, false
 	}
-	// One block's activations are there again while it is recomputed, and each block keeps its input, at most
-	// its largest activation.
-	left := b.bytes/int64(b.count) + int64(b.count)*b.keep
+	left := b.largest + b.inputs
 	if left >= b.bytes {
 		return Lever{}, false
 	}
