@@ -84,8 +84,9 @@ const FormatXLA = "xla_buffer_assignment"
 const FormatNsys = "nsight_systems"
 
 // driverOnly says what an export of Nsight Systems cannot answer.
-const driverOnly = "Nsight Systems records what a process asks the driver for: of a caching allocator such as PyTorch's " +
-	"that is its segments, not the tensors in them, which gmemtop record and PyTorch's memory snapshots hold"
+const driverOnly = "Nsight Systems records what a process asks the driver for: of a caching allocator such " +
+	"as PyTorch's that is its segments, not the tensors in them, which gmemtop record and PyTorch's memory " +
+	"snapshots hold"
 
 // assignmentOnly says what a buffer assignment cannot answer.
 const assignmentOnly = "a buffer assignment says what one run of a compiled program needs, and not when"

@@ -155,7 +155,8 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			}
 			return c, ""
 		}
-		s, peak = none+w.growth(), " "+w.headline() // what would help stands before what is on every other screen too
+		// What would help stands before what is on every other screen too.
+		s, peak = none+w.growth(), " "+w.headline()
 	}
 	for _, l := range a.Levers {
 		if a.OOM && l.Fits == 1 {

@@ -8,8 +8,8 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/steps"
 )
 
-// growth says what grows from step to step in a recording that did not run out, and how far the device is from
-// it; "" where nothing grows for certain.
+// growth says what grows from step to step in a recording that did not run out, and how far the device is
+// from it; "" where nothing grows for certain.
 func (w wording) growth() string {
 	t, growing := steps.Of(w.Device).Trend, steps.Leaks(w.Device)
 	slope, from := t.Slope, ""

@@ -242,7 +242,8 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 		case t.Leaking:
 			word = "leaking"
 		case t.Unseen:
-			word = "a leak would not show here, since blocks that the next recorded step does not use are not followed"
+			word = "a leak would not show here, since blocks that the next recorded step does not use " +
+				"are not followed"
 		}
 		p.line("    %s: allocated bytes change by %s an iteration (95 %% between %s and %s)", word,
 			o.Units.Delta(int64(t.Slope)), o.Units.Delta(int64(t.Low)), o.Units.Delta(int64(t.High)))

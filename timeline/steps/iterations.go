@@ -419,8 +419,8 @@ func (c stepComparison) trend() {
 	c.it.Trend.Unseen = !c.it.Trend.Leaking && forgetful(c.Timeline().Trace)
 }
 
-// forgetful reports whether the recording consists of steps that each list only what they used: a block that a
-// step leaves and the next one does not use is then taken as freed. The allocator's own history ends with a
+// forgetful reports whether the recording consists of steps that each list only what they used: a block that
+// a step leaves and the next one does not use is then taken as freed. The allocator's own history ends with a
 // state, which lists every block.
 func forgetful(t *traces.Trace) bool {
 	return !t.Final.Known && slices.ContainsFunc(t.Losses, func(l traces.Loss) bool {

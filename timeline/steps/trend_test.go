@@ -62,8 +62,8 @@ func TestTwoPointsAreNoTrend(t *testing.T) {
 	}
 }
 
-// TestGrowthOfStepsThatForgetIsUnseen: where each step lists only what it used, "no leak" would be a claim about
-// blocks that nobody followed.
+// TestGrowthOfStepsThatForgetIsUnseen: where each step lists only what it used, "no leak" would be a claim
+// about blocks that nobody followed.
 func TestGrowthOfStepsThatForgetIsUnseen(t *testing.T) {
 	for name, c := range map[string]struct {
 		loss   string
@@ -79,10 +79,12 @@ func TestGrowthOfStepsThatForgetIsUnseen(t *testing.T) {
 		cpu := b.Device(traces.DeviceCPU, 0)
 		for i := range int64(20) {
 			for k, a := range []traces.Action{traces.Alloc, traces.Free} {
-				b.Event(traces.Event{Time: 100*i + int64(k), Addr: 4096, Size: 1 << 20, Action: a, Stack: traces.NoStack,
+				b.Event(traces.Event{Time: 100*i + int64(k), Addr: 4096, Size: 1 << 20, Action: a,
+					Stack:  traces.NoStack,
 					Device: cpu})
 			}
-			b.T.Marks = append(b.T.Marks, traces.Mark{Start: 100 * i, End: 100*i + 100, Name: b.String("step"),
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: 100 * i, End: 100*i + 100,
+				Name: b.String("step"),
 				Kind: traces.MarkIteration})
 		}
 		if c.loss != "" {

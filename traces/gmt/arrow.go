@@ -13,8 +13,8 @@ import (
 )
 
 // Arrow's programs that read a recording can write it again: as a stream or as a file, uncompressed, with LZ4
-// or with zstd, in batches of any size. The rows are the same and in the same order, but the checksums and row
-// counts of our messages are lost. So such a file is written once more as our own, in memory, and that is
+// or with zstd, in batches of any size. The rows are the same and in the same order, but the checksums and
+// row counts of our messages are lost. So such a file is written once more as our own, in memory, and that is
 // read: what rows may say is checked in one place.
 
 var arrowMagic = []byte("ARROW1\x00\x00")
@@ -30,7 +30,8 @@ const (
 func SniffArrow(head []byte) bool {
 	head, isFile := bytes.CutPrefix(head, arrowMagic)
 	return (isFile || bytes.HasPrefix(head, endMarker[:4])) && !Sniff(head) &&
-		bytes.Contains(head, []byte(columns[colTime].name)) && bytes.Contains(head, []byte(columns[colAddress].name)) &&
+		bytes.Contains(head, []byte(columns[colTime].name)) &&
+		bytes.Contains(head, []byte(columns[colAddress].name)) &&
 		bytes.Contains(head, []byte(columns[colDetail].name))
 }
 
@@ -60,7 +61,8 @@ func ReadArrow(ctx context.Context, r io.Reader, progress func(done, total int64
 	case errors.Is(broken, traces.ErrUnsupported):
 		return nil, fmt.Errorf("gmt: %w", broken)
 	case broken != nil:
-		broken = &traces.FormatError{Format: formatName, Offset: at, Reason: "the file is cut or damaged", Err: broken,
+		broken = &traces.FormatError{Format: formatName, Offset: at, Err: broken,
+			Reason: "the file is cut or damaged",
 			Advice: "write it again, or open the .gmt that it was made of"}
 	}
 	if a.rows == 0 && broken != nil {
@@ -71,7 +73,8 @@ func ReadArrow(ctx context.Context, r io.Reader, progress func(done, total int64
 	}
 	t, err := Read(ctx, &ours, progress)
 	if broken == nil && err != nil && ctx.Err() == nil {
-		broken = &traces.FormatError{Format: formatName, Offset: -1, Reason: "the rows are not those of a recording", Err: err,
+		broken = &traces.FormatError{Format: formatName, Offset: -1, Err: err,
+			Reason: "the rows are not those of a recording",
 			Advice: "keep all rows in their order, or open the .gmt that it was made of"}
 	}
 	if ctx.Err() != nil {
@@ -92,7 +95,8 @@ type arrow struct {
 
 // rewrite reads message after message and returns where it stopped.
 func (a *arrow) rewrite() (at int64, err error) {
-	if bytes.HasPrefix(a.data, arrowMagic) { // a file is a stream with an index behind it, which is not needed
+	// A file is a stream with an index behind it, which is not needed.
+	if bytes.HasPrefix(a.data, arrowMagic) {
 		at = int64(len(arrowMagic))
 	}
 	for first := true; ; first = false {
@@ -170,9 +174,11 @@ func (a *arrow) batch(v *view, header int, c *chunk) error {
 	var r rows
 	r.time, r.addr, r.size, r.value = make([]int64, n), make([]uint64, n), make([]int64, n), make([]int64, n)
 	r.kind, r.device, r.stream = make([]uint8, n), make([]uint8, n), make([]uint16, n)
-	r.stack, r.detail, r.ref, r.offsets = make([]int32, n), make([]int32, n), make([]int32, n), make([]int32, n+1)
-	for i, b := range [numColumns][]byte{bytesOf(r.time), bytesOf(r.addr), bytesOf(r.size), bytesOf(r.value), r.kind, r.device,
-		bytesOf(r.stream), bytesOf(r.stack), bytesOf(r.detail), bytesOf(r.ref), bytesOf(r.offsets)} {
+	r.stack, r.detail, r.ref = make([]int32, n), make([]int32, n), make([]int32, n)
+	r.offsets = make([]int32, n+1)
+	for i, b := range [numColumns][]byte{bytesOf(r.time), bytesOf(r.addr), bytesOf(r.size), bytesOf(r.value),
+		r.kind, r.device, bytesOf(r.stream), bytesOf(r.stack), bytesOf(r.detail), bytesOf(r.ref),
+		bytesOf(r.offsets)} {
 		if err := a.fill(b, c, dataBuffer(i), codec); err != nil {
 			return fmt.Errorf("column %s: %w", columns[i].name, err)
 		}
@@ -244,8 +250,9 @@ func (a *arrow) write(r *rows) error {
 		err := a.enc.batch(columnData{n: j - i, class: class, kinds: r.kind[i:j], offsets: offsets,
 			text: r.text[r.offsets[i]:r.offsets[j]],
 			fixed: [numColumns - 1][]byte{
-				bytesOf(r.time[i:j]), bytesOf(r.addr[i:j]), bytesOf(r.size[i:j]), bytesOf(r.value[i:j]), r.kind[i:j],
-				r.device[i:j], bytesOf(r.stream[i:j]), bytesOf(r.stack[i:j]), bytesOf(r.detail[i:j]), bytesOf(r.ref[i:j]),
+				bytesOf(r.time[i:j]), bytesOf(r.addr[i:j]), bytesOf(r.size[i:j]), bytesOf(r.value[i:j]),
+				r.kind[i:j], r.device[i:j], bytesOf(r.stream[i:j]), bytesOf(r.stack[i:j]),
+				bytesOf(r.detail[i:j]), bytesOf(r.ref[i:j]),
 			}})
 		if err != nil {
 			return err

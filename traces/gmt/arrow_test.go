@@ -81,7 +81,8 @@ func checkArrow(t *testing.T, name string, data, ours []byte) {
 }
 
 func TestWhatPyarrowWritesAgainIsTheSameRecording(t *testing.T) {
-	for name, tr := range map[string]*traces.Trace{"every table": randomTrace(4, 3000), "a training": trainingTrace(40_000, 1)} {
+	for name, tr := range map[string]*traces.Trace{"every table": randomTrace(4, 3000),
+		"a training": trainingTrace(40_000, 1)} {
 		ours := written(t, tr)
 		forms := rewritten(t, ours)
 		if len(forms) != 10 {
@@ -98,7 +99,8 @@ func TestKeptFilesOfPyarrow(t *testing.T) {
 	ours := written(t, randomTrace(6, 40))
 	if *updateArrow {
 		forms := rewritten(t, ours)
-		for _, name := range []string{"file-lz4.arrow", "stream-none.arrow", "stream-zstd.arrow", "slices.arrow"} {
+		for _, name := range []string{"file-lz4.arrow", "stream-none.arrow", "stream-zstd.arrow",
+			"slices.arrow"} {
 			data := forms[name]
 			if err := os.WriteFile(filepath.Join("testdata", "arrow", name), data, 0o644); err != nil {
 				t.Fatal(err)

@@ -25,7 +25,8 @@ var errLZ4 = errors.New("malformed LZ4")
 
 // unpackLZ4 decompresses one frame into dst, which must have exactly its length.
 func unpackLZ4(dst, src []byte) error {
-	if len(src) < 7 || binary.LittleEndian.Uint32(src) != lz4Magic || src[4]>>6 != 1 || src[4]&lz4Dictionary != 0 {
+	if len(src) < 7 || binary.LittleEndian.Uint32(src) != lz4Magic || src[4]>>6 != 1 ||
+		src[4]&lz4Dictionary != 0 {
 		return errLZ4
 	}
 	flags := src[4]
@@ -77,7 +78,8 @@ func unpackLZ4(dst, src []byte) error {
 	return nil
 }
 
-// unpackLZ4Block appends the content of one block to out, which may refer to what is there, up to its capacity.
+// unpackLZ4Block appends the content of one block to out, which may refer to what is there, up to its
+// capacity.
 func unpackLZ4Block(out, src []byte) ([]byte, error) {
 	for len(src) > 0 {
 		token := src[0]

@@ -49,7 +49,9 @@ var formats = []format{
 }
 
 // readNative adapts a reader of the native file, which reports the bytes in all as well.
-func readNative(read func(context.Context, io.Reader, func(done, total int64)) (*traces.Trace, error)) reader {
+func readNative(
+	read func(ctx context.Context, r io.Reader, progress func(done, total int64)) (*traces.Trace, error),
+) reader {
 	return func(ctx context.Context, r io.Reader, progress func(int64)) (*traces.Trace, error) {
 		return read(ctx, r, func(done, _ int64) {
 			if progress != nil {

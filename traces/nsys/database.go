@@ -53,20 +53,22 @@ func openDatabase(ctx context.Context, path string) (*database, error) {
 	return d, nil
 }
 
-// prepare makes the schema unable to run anything, and lists the tables. A schema that may be written (the file
-// may not) is one that SQLite reads even if the file was cut.
+// prepare makes the schema unable to run anything, and lists the tables. A schema that may be written (the
+// file may not) is one that SQLite reads even if the file was cut.
 func (d *database) prepare() error {
-	for _, pragma := range []string{"writable_schema=ON", "trusted_schema=OFF", "cell_size_check=ON", "query_only=ON",
+	for _, pragma := range []string{"writable_schema=ON", "trusted_schema=OFF", "cell_size_check=ON",
+		"query_only=ON",
 		"mmap_size=0"} {
 		if err := d.query(theSchema, "PRAGMA "+pragma, func(row) {}); err != nil {
 			return err
 		}
 	}
-	return d.query(theSchema, "SELECT name, sql FROM sqlite_schema WHERE type='table' AND rootpage>0", func(r row) {
-		if !strings.Contains(strings.ToUpper(r.text(1)), "VIRTUAL TABLE") {
-			d.tables[r.text(0)] = true
-		}
-	})
+	return d.query(theSchema, "SELECT name, sql FROM sqlite_schema WHERE type='table' AND rootpage>0",
+		func(r row) {
+			if !strings.Contains(strings.ToUpper(r.text(1)), "VIRTUAL TABLE") {
+				d.tables[r.text(0)] = true
+			}
+		})
 }
 
 func (d *database) close() {

@@ -81,7 +81,8 @@ func (x *reader) readMemory() error {
 		return err
 	}
 	took := map[int64]int64{}
-	columns := []string{"start", "bytes", "memKind", "memoryOperationType", "address", "deviceId", "globalPid",
+	columns := []string{"start", "bytes", "memKind", "memoryOperationType", "address", "deviceId",
+		"globalPid",
 		"correlationId", "streamId", "name", "localMemoryPoolAddress"}
 	err = x.db.each(memoryTable, columns, 5, func(r row) {
 		m := memory{time: r.int(0), size: r.int(1), address: r.int(4), process: processOf(r.id(6)),
@@ -134,7 +135,7 @@ func (x *reader) keepProcess() {
 			return false
 		}
 		x.b.Lose("other_processes", traces.DataLoss, 1,
-			"the export holds several processes, and the one that allocated most is shown: these events are the others'")
+			"of several processes in the export, the one that allocated most is shown; these are the others'")
 		return true
 	})
 }

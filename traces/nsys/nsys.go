@@ -1,19 +1,19 @@
 // Package nsys reads the SQLite export of NVIDIA Nsight Systems (nsys profile --cuda-memory-usage=true, then
 // nsys export --type sqlite): what a process asked the CUDA driver for, and what ran on its GPUs meanwhile.
 //
-//   - CUDA_GPU_MEMORY_USAGE_EVENTS becomes memory events: device, static, array and managed memory of the GPU,
-//     pinned and pageable memory of the host.
+//   - CUDA_GPU_MEMORY_USAGE_EVENTS becomes memory events: device, static, array and managed memory of the
+//     GPU, pinned and pageable memory of the host.
 //   - Kernels, copies and memory sets become ops on their streams. NVTX ranges named after a PyTorch op
 //     (torch.autograd.profiler.emit_nvtx) become ops of their thread, other NVTX ranges marks.
-//   - A stack is the backtrace of the call, where one was recorded (--cudabacktrace=memory), and outside of it
-//     the NVTX ranges that were open on its thread; without either, the name of the call.
+//   - A stack is the backtrace of the call, where one was recorded (--cudabacktrace=memory), and outside of
+//     it the NVTX ranges that were open on its thread; without either, the name of the call.
 //
 // A caching allocator such as PyTorch's takes memory from the driver in segments: they are the blocks of this
 // trace, and the tensors in them are not in the file.
 //
 // The database is opened read-only and as immutable, so that neither a lock nor a journal is written beside
-// it. Only tables are read, by the names and columns that Nsight Systems documents; a view, a virtual table or
-// a computed column under one of those names counts as absent, since it could run for ever.
+// it. Only tables are read, by the names and columns that Nsight Systems documents; a view, a virtual table
+// or a computed column under one of those names counts as absent, since it could run for ever.
 //
 // Sources: the SQLite schema reference of Nsight Systems' documentation, and the schemas that exports of
 // versions 2021 to 2026 declare.
@@ -47,12 +47,13 @@ var ErrOther = &traces.FormatError{Offset: 0,
 var errNoMemory = fmt.Errorf("nsys: %w: this export of Nsight Systems holds no memory events: "+
 	"record with nsys profile --cuda-memory-usage=true", traces.ErrUnsupported)
 
-// Read reads an export that is not a plain file, such as a compressed one: SQLite needs to seek, so the export
-// is copied to a temporary file first. progress, if not nil, is called with the number of bytes copied.
+// Read reads an export that is not a plain file, such as a compressed one: SQLite needs to seek, so the
+// export is copied to a temporary file first. progress, if not nil, is called with the number of bytes
+// copied.
 func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.Trace, error) {
 	f, err := os.CreateTemp("", "gmemtop-*.sqlite")
 	if err != nil {
-		return nil, fmt.Errorf("nsys: a compressed export is unpacked into the folder for temporary files: %w", err)
+		return nil, fmt.Errorf("nsys: a compressed export is unpacked to a temporary file: %w", err)
 	}
 	defer os.Remove(f.Name())
 	defer f.Close()
@@ -72,7 +73,12 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 			return nil, ctx.Err()
 		}
 	}
-	return ReadFile(ctx, f.Name())
+	db, err := openDatabase(ctx, f.Name())
+	if err != nil {
+		return nil, err
+	}
+	os.Remove(f.Name()) // it is open: were gmemtop killed now, nothing would be left
+	return readDatabase(ctx, db)
 }
 
 // ReadFile reads the export at path. For damaged input it returns what was read before the damage with an
@@ -82,6 +88,10 @@ func ReadFile(ctx context.Context, path string) (*traces.Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readDatabase(ctx, db)
+}
+
+func readDatabase(ctx context.Context, db *database) (*traces.Trace, error) {
 	defer db.close()
 	x := &reader{db: db, b: traces.NewBuilder(), strings: map[int64]string{}}
 	t, err := x.read()

@@ -114,7 +114,8 @@ func TestAnExportIsReadAsWhatTheDriverWasAskedFor(t *testing.T) {
 	if d.Name != "NVIDIA H100 80GB HBM3" || d.TotalBytes != 85031714816 || len(tr.Devices) != 2 {
 		t.Errorf("devices are %+v", tr.Devices)
 	}
-	if tr.Process.PID != maybe.Known(4242) || tr.Process.Host != "node-7" || tr.Source.Tool != "Nsight Systems 2026.1.1.100" ||
+	if tr.Process.PID != maybe.Known(4242) || tr.Process.Host != "node-7" ||
+		tr.Source.Tool != "Nsight Systems 2026.1.1.100" ||
 		tr.Clock.Epoch != 1790000000000000000+1000 {
 		t.Errorf("process %+v, tool %q, epoch %d", tr.Process, tr.Source.Tool, tr.Clock.Epoch)
 	}
@@ -124,7 +125,8 @@ func TestAnExportIsReadAsWhatTheDriverWasAskedFor(t *testing.T) {
 		if op.Parent != traces.NoOp {
 			parent = " in " + tr.Text(tr.Ops[op.Parent].Name)
 		}
-		ops = append(ops, fmt.Sprintf("%d+%d %s on %d%s", op.Start, op.Duration, tr.Text(op.Name), tr.Streams[op.Stream], parent))
+		ops = append(ops, fmt.Sprintf("%d+%d %s on %d%s", op.Start, op.Duration, tr.Text(op.Name),
+			tr.Streams[op.Stream], parent))
 	}
 	wantOps := []string{"700+400 aten::addmm on 0", "750+300 aten::empty on 0 in aten::addmm",
 		"1500+400 void gemm<float, 128>(float*, float*) on 7", "3700+400 aten::addmm on 0",
@@ -136,7 +138,8 @@ func TestAnExportIsReadAsWhatTheDriverWasAskedFor(t *testing.T) {
 	for _, m := range tr.Marks {
 		marks = append(marks, fmt.Sprintf("%d %s", m.Start, tr.Text(m.Name)))
 	}
-	wantMarks := []string{"500 step 1", "600 forward", "3500 step 2", "3600 forward", "5600 step 3", "5700 forward",
+	wantMarks := []string{"500 step 1", "600 forward", "3500 step 2", "3600 forward", "5600 step 3",
+		"5700 forward",
 		"8900 cudaMalloc found no memory"}
 	if !slices.Equal(marks, wantMarks) {
 		t.Errorf("marks: %q, want %q", marks, wantMarks)
@@ -160,10 +163,12 @@ func TestTheTimelineOfAnExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := tl.Main()
-	if want := int64(4096 + 2097152 + 8388608 + 4194304); d.Totals.PeakAllocated != want || d.Info.Name == "" {
+	if want := int64(4096 + 2097152 + 8388608 + 4194304); d.Totals.PeakAllocated != want ||
+		d.Info.Name == "" {
 		t.Errorf("the peak is %d, want %d, on %q", d.Totals.PeakAllocated, want, d.Info.Name)
 	}
-	if tr.Kind() != traces.Lifetimes || !strings.Contains(tr.Missing(), "asks the driver for") || tr.OfPyTorch() {
+	if tr.Kind() != traces.Lifetimes || !strings.Contains(tr.Missing(), "asks the driver for") ||
+		tr.OfPyTorch() {
 		t.Errorf("kind %s, missing %q, of PyTorch %t", tr.Kind(), tr.Missing(), tr.OfPyTorch())
 	}
 	if got := len(steps.Of(d).List); got != 3 {
@@ -175,9 +180,11 @@ func TestTheTimelineOfAnExport(t *testing.T) {
 func TestOlderAndLeanerExports(t *testing.T) {
 	for name, c := range map[string]struct{ change, want string }{
 		"without optional tables": {`DROP TABLE StringIds; DROP TABLE CUPTI_ACTIVITY_KIND_RUNTIME;
-			DROP TABLE NVTX_EVENTS; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE CUPTI_ACTIVITY_KIND_MEMCPY;
+			DROP TABLE NVTX_EVENTS; DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL; DROP TABLE
+			CUPTI_ACTIVITY_KIND_MEMCPY;
 			DROP TABLE CUPTI_ACTIVITY_KIND_MEMSET; DROP TABLE TARGET_INFO_SESSION_START_TIME;
-			DROP TABLE ENUM_CUDA_MEM_KIND; DROP TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER; DROP TABLE META_DATA_EXPORT`,
+			DROP TABLE ENUM_CUDA_MEM_KIND; DROP TABLE ENUM_CUDA_DEV_MEM_EVENT_OPER; DROP TABLE
+			META_DATA_EXPORT`,
 			"gpu0 1000 alloc 7f0000200000 2097152\n"},
 		"with other numbers for the enumerations": {`UPDATE ENUM_CUDA_MEM_KIND SET id = id + 70;
 			UPDATE ENUM_CUDA_DEV_MEM_EVENT_OPER SET id = 14 - id; UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS
@@ -204,7 +211,8 @@ func TestOlderAndLeanerExports(t *testing.T) {
 
 func TestTheBusiestProcessIsShown(t *testing.T) {
 	tr, err := nsys.ReadFile(t.Context(), export(t, training(t),
-		`UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = bytes << 6, deviceId = 1 WHERE globalPid = 5151 << 24`))
+		`UPDATE CUDA_GPU_MEMORY_USAGE_EVENTS SET bytes = bytes << 6, deviceId = 1 WHERE globalPid = 5151 <<
+		24`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -215,14 +223,21 @@ func TestTheBusiestProcessIsShown(t *testing.T) {
 
 func TestOtherDatabasesAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ sql, want string }{
-		"of another program":    {`CREATE TABLE experiments (id INTEGER)`, "not one that Nsight Systems exported"},
-		"without memory events": {`CREATE TABLE StringIds (id INTEGER, value TEXT)`, "--cuda-memory-usage=true"},
-		"with an empty table":   {training(t) + `DELETE FROM CUDA_GPU_MEMORY_USAGE_EVENTS`, "--cuda-memory-usage=true"},
-		"without a column":      {`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER)`, "has no column bytes"},
+		"of another program": {`CREATE TABLE experiments (id INTEGER)`,
+			"not one that Nsight Systems exported"},
+		"without memory events": {`CREATE TABLE StringIds (id INTEGER, value TEXT)`,
+			"--cuda-memory-usage=true"},
+		"with an empty table": {training(t) + `DELETE FROM CUDA_GPU_MEMORY_USAGE_EVENTS`,
+			"--cuda-memory-usage=true"},
+		"without a column": {`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER)`,
+			"has no column bytes"},
 		"a view that runs for ever": {`CREATE TABLE StringIds (id INTEGER, value TEXT);
-			CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT start FROM n)
-			SELECT start, 1 AS bytes, 2 AS memKind, 0 AS memoryOperationType, 1 AS address FROM n`, "--cuda-memory-usage=true"},
-		"a column that is computed": {`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, memKind INTEGER,
+			CREATE VIEW CUDA_GPU_MEMORY_USAGE_EVENTS AS WITH RECURSIVE n(start) AS (SELECT 1 UNION ALL SELECT
+			start FROM n)
+			SELECT start, 1 AS bytes, 2 AS memKind, 0 AS memoryOperationType, 1 AS address FROM n`,
+			"--cuda-memory-usage=true"},
+		"a column that is computed": {`CREATE TABLE CUDA_GPU_MEMORY_USAGE_EVENTS (start INTEGER, memKind
+		INTEGER,
 			memoryOperationType INTEGER, address INTEGER, bytes INTEGER AS (length(hex(zeroblob(10000000)))));
 			INSERT INTO CUDA_GPU_MEMORY_USAGE_EVENTS VALUES (1, 2, 0, 1)`, "has no column bytes"},
 	} {

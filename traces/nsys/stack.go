@@ -121,7 +121,8 @@ func (x *reader) stacks() map[int64]traces.StackID {
 	}
 	open := x.recurring()
 	out := map[int64]traces.StackID{}
-	for _, thread := range slices.Sorted(maps.Keys(threads)) { // in order, so that ids do not differ from run to run
+	// In order, so that ids do not differ from run to run.
+	for _, thread := range slices.Sorted(maps.Keys(threads)) {
 		calls := threads[thread]
 		slices.SortFunc(calls, func(a, b place) int {
 			return cmp.Or(cmp.Compare(a.c.start, b.c.start), cmp.Compare(a.id, b.id))

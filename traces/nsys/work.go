@@ -46,7 +46,8 @@ func (x *reader) readRanges() error {
 		if kind != nvtxPushPop && kind != nvtxStartEnd || r.null(1) || !x.ours(r.id(5)) {
 			return
 		}
-		n := nvtxRange{start: r.int(0), end: r.int(1), name: r.text(3), thread: r.id(5), nested: kind == nvtxPushPop}
+		n := nvtxRange{start: r.int(0), end: r.int(1), name: r.text(3), thread: r.id(5),
+			nested: kind == nvtxPushPop}
 		if n.name == "" {
 			n.name = x.strings[r.int(4)]
 		}
@@ -124,7 +125,8 @@ func (x *reader) addMarks() {
 func (x *reader) addWork() {
 	ops := make([]traces.Op, 0, len(x.work))
 	for _, w := range x.work {
-		op := traces.Op{Start: w.start - x.zero, Duration: w.end - w.start, Name: w.name, Stack: traces.NoStack,
+		op := traces.Op{Start: w.start - x.zero, Duration: w.end - w.start, Name: w.name,
+			Stack:  traces.NoStack,
 			Parent: traces.NoOp, Thread: -1, Device: x.deviceOf(w.ordinal)}
 		if w.stream != 0 {
 			op.Stream = x.b.Stream(uint64(w.stream))
@@ -133,8 +135,10 @@ func (x *reader) addWork() {
 	}
 	for _, r := range x.ranges {
 		if name, is := opName(r.name); is {
-			ops = append(ops, traces.Op{Start: r.start - x.zero, Duration: r.end - r.start, Name: x.b.String(name),
-				Stack: traces.NoStack, Parent: traces.NoOp, Thread: int32(r.thread & (1<<24 - 1)), Device: x.gpu})
+			ops = append(ops, traces.Op{Start: r.start - x.zero, Duration: r.end - r.start,
+				Name:  x.b.String(name),
+				Stack: traces.NoStack, Parent: traces.NoOp, Thread: int32(r.thread & (1<<24 - 1)),
+				Device: x.gpu})
 		}
 	}
 	slices.SortStableFunc(ops, func(a, b traces.Op) int {

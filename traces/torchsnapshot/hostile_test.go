@@ -166,23 +166,27 @@ func TestBombsStayWithinMemory(t *testing.T) {
 		"memo bomb":                          {root + "](h\x00h\x00", "(h\x01h\x01h\x01h\x01t\x94"},
 		"entries of one key":                 {traceList + "](", "}\x8c\x01aNs"},
 		"entries of an action":               {traceList + "](", "}\x8c\x06action\x8c\x05allocs"},
-		"entries of a memoized key":          {"\x80\x04}(\x8c\x06action\x94\x8c\x0ddevice_traces](](", "}h\x00h\x00s"},
-		"traces":                             {traceList, "]"},
-		"stacks":                             {traceList + "](}(\x8c\x06frames", "]\x94"},
-		"segments":                           {"\x80\x04}(\x8c\x08segments]", "}\x8c\x01aNsa"},
-		"blocks":                             {"\x80\x04}(\x8c\x07address\x94\x8c\x08segments](}(\x8c\x06blocks](", "}h\x00K\x00s"},
-		"distinct strings":                   {root + "](", "\x8c\x03abc\x8c\x02de0\x8c\x01f\x94"},
-		"deep json":                          {`{"a": `, `[`},
-		"long json string":                   {`{"a": "`, `a`},
-		"json lists":                         {`{"a": [`, `[],`},
-		"json dicts":                         {`{"a": [`, `{"":0},`},
-		"json segments":                      {`{"segments": [`, `{"a":0},`},
-		"json blocks":                        {`{"segments": [{"blocks": [`, `{"a":0},`},
-		"json entries":                       {`{"device_traces": [[`, `{"a":1},`},
+		"entries of a memoized key": {"\x80\x04}(\x8c\x06action\x94\x8c\x0ddevice_traces](](",
+			"}h\x00h\x00s"},
+		"traces":   {traceList, "]"},
+		"stacks":   {traceList + "](}(\x8c\x06frames", "]\x94"},
+		"segments": {"\x80\x04}(\x8c\x08segments]", "}\x8c\x01aNsa"},
+		"blocks": {"\x80\x04}(\x8c\x07address\x94\x8c\x08segments](}(\x8c\x06blocks](",
+			"}h\x00K\x00s"},
+		"distinct strings": {root + "](", "\x8c\x03abc\x8c\x02de0\x8c\x01f\x94"},
+		"deep json":        {`{"a": `, `[`},
+		"long json string": {`{"a": "`, `a`},
+		"json lists":       {`{"a": [`, `[],`},
+		"json dicts":       {`{"a": [`, `{"":0},`},
+		"json segments":    {`{"segments": [`, `{"a":0},`},
+		"json blocks":      {`{"segments": [{"blocks": [`, `{"a":0},`},
+		"json entries":     {`{"device_traces": [[`, `{"a":1},`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var err error
-			most := mostLive(func() { _, err = Read(context.Background(), repeated(c.head, c.body, size), nil) })
+			most := mostLive(func() {
+				_, err = Read(context.Background(), repeated(c.head, c.body, size), nil)
+			})
 			if err == nil {
 				t.Error("it was read without an error")
 			}

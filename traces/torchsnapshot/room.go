@@ -7,13 +7,14 @@ import "unsafe"
 // tables' capacities say what they hold.
 const (
 	roomBytes = 256 << 10
-	// freeBytes may be held whatever the size of the input, and roomFactor times the input on top. JSON made from
-	// unknown keys has a limit of its own (maxEncoded); both together stay within four times the input.
+	// freeBytes may be held whatever the size of the input, and roomFactor times the input on top. JSON made
+	// from unknown keys has a limit of its own (maxEncoded); both together stay within four times the input.
 	freeBytes  = 24 << 20
 	roomFactor = 3
 )
 
-// Bytes that a row takes at the end, when the columns of traces.Events stand beside the rows they are made from.
+// Bytes that a row takes at the end, when the columns of traces.Events stand beside the rows they are made
+// from.
 const (
 	eventBytes  = int64(unsafe.Sizeof(row{})) + 8 + 8 + 8 + 4 + 2 + 1 + 1
 	detailBytes = 4 + 4 // of an event of a block of events with details
@@ -57,7 +58,8 @@ func (f *fold) held() int64 {
 	add(bytesOf(f.pools) * mapFactor)
 	add(bytesOf(f.texts.arena) + bytesOf(f.texts.ends) + 2*bytesOf(f.texts.slots))
 	add(int64(len(f.texts.ends)) * int64(unsafe.Sizeof("")))
-	add(bytesOf(f.stacks.offsets) + bytesOf(f.stacks.ids) + 2*bytesOf(f.stacks.slots) + bytesOf(f.stacks.lists))
+	add(bytesOf(f.stacks.offsets) + bytesOf(f.stacks.ids) + 2*bytesOf(f.stacks.slots) +
+		bytesOf(f.stacks.lists))
 	add(bytesOf(f.frames.list) * mapFactor)
 	add(bytesOf(f.frames.objects))
 	add(bytesOf(f.details.list) * mapFactor)
