@@ -358,7 +358,9 @@ func TestTheAgentCompilesWithPython38(t *testing.T) {
 		}
 		python = found[0]
 	}
-	for name, source := range map[string]string{"agent": Bootstrap("/x"), "sitecustomize": siteSource} {
+	for name, source := range map[string]string{
+		"agent": Agent(), "begin": Bootstrap("/x"), "sitecustomize": siteSource,
+	} {
 		cmd := exec.Command(python, "-c", "import sys; compile(sys.stdin.read(), 'x', 'exec')")
 		cmd.Stdin = strings.NewReader(source)
 		if out, err := cmd.CombinedOutput(); err != nil {

@@ -36,6 +36,9 @@ const Version = 2
 //go:embed sitecustomize.py
 var siteSource string
 
+//go:embed begin.py
+var beginSource string
+
 // Agent returns the agent's source: one file for Python 3.8 and newer that needs torch 2.2 or newer and
 // nothing else.
 func Agent() string { return agent.Bundle("arrive") }
@@ -50,8 +53,10 @@ func CarrySource() string {
 // Bootstrap returns the source that brings the agent into a running process and connects it to the socket at
 // path.
 func Bootstrap(path string) string {
-	quoted, _ := json.Marshal(path) // a JSON string of a path is a Python string
-	return Agent() + "\n\nattach(" + string(quoted) + ")\n"
+	// JSON strings of these are Python strings.
+	source, _ := json.Marshal(Agent())
+	quoted, _ := json.Marshal(path)
+	return "source = " + string(source) + "\npath = " + string(quoted) + "\n" + beginSource
 }
 
 // Errors that callers distinguish. All are wrapped with a sentence for the user.

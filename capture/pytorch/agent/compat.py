@@ -6,6 +6,7 @@ name that only some releases have is asked for with getattr.
 
 from __future__ import annotations
 
+import functools
 import sys
 from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, Callable
@@ -48,9 +49,20 @@ def step_hooks() -> list[Any]:
 def dispatch_mode(on_op: Callable[[Op, Any, Any], Any]) -> Any:
     """A mode that hands every op to a function, with its arguments. A wrapper such as DTensor first becomes
     ops on what it wraps."""
+    return mode_class()(on_op)
+
+
+@functools.lru_cache(1)
+def mode_class() -> Any:
+    """One class for all modes: a class refers to itself, so only the garbage collector frees it, and with it
+    what its methods enclose."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):  # type: ignore[misc]
+        def __init__(self, on_op: Callable[[Op, Any, Any], Any]) -> None:
+            super().__init__()
+            self.on_op = on_op
+
         @classmethod
         def _should_skip_dynamo(cls) -> bool:  # or the first op would import all of the compiler
             return False
@@ -59,9 +71,9 @@ def dispatch_mode(on_op: Callable[[Op, Any, Any], Any]) -> Any:
             for kind in types:
                 if is_wrapper(kind):
                     return NotImplemented
-            return on_op(func, args, kwargs if kwargs is not None else {})
+            return self.on_op(func, args, kwargs if kwargs is not None else {})
 
-    return Mode()
+    return Mode
 
 
 def dispatch_modes(torch: Any) -> int:

@@ -37,7 +37,7 @@ class Markers:
                 path = os.path.join(folder, "%d.json" % pid)
                 told = {"version": VERSION, "pid": pid, "start": started(), "socket": self.socket_path}
                 with open(path + ".part", "w") as f:
-                    json.dump(told, f)
+                    f.write(json.dumps(told))  # json.dump leaves cyclic garbage
                 os.replace(path + ".part", path)
                 self.paths.append(path)
             except OSError:

@@ -190,24 +190,12 @@ class Totals:
         """The bytes of parameters, gradients and optimizer state, each storage once. Parameters include those
         that no optimizer has, on its device: frozen ones, and copies of a model."""
         self.addresses.look(self.torch, self.clock, LOOKS_SHARE)
-        begin, seen, sums = self.clock(), set(), [0, 0, 0]
-
-        def add(k: int, t: Tensor) -> None:
-            t = local_shard(t)  # a distributed tensor holds its shard
-            if t.layout == self.torch.sparse_coo:
-                indices, t = sparse_parts(t)
-                add(k, indices)
-            elif t.layout != self.torch.strided:
-                return
-            storage = t.untyped_storage()
-            if address_of(storage) not in seen:
-                seen.add(address_of(storage))
-                sums[k] += storage.nbytes()
-
+        begin, sums = self.clock(), [0, 0, 0]
+        seen: set[int] = set()
         for p in self.optimizers.parameters():
-            add(0, p)
+            sums[0] += self._bytes_of(p, seen)
             if p.grad is not None:
-                add(1, p.grad)
+                sums[1] += self._bytes_of(p.grad, seen)
         device = self.optimizers.device()
         for key, there in self.addresses.parameters.items():
             storage = there()
@@ -218,7 +206,21 @@ class Totals:
             for state in o.state.values():
                 for t in state.values() if isinstance(state, dict) else ():
                     if isinstance(t, self.torch.Tensor):
-                        add(2, t)
+                        sums[2] += self._bytes_of(t, seen)
         self.known = tuple(sums)
         self.cost_known = _cost(self.clock() - begin, self.cost_known)
         self.next_known = now + max(1000000000, 5 * SHARE * self.cost_known)
+
+    def _bytes_of(self, t: Tensor, seen: set[int]) -> int:
+        """The bytes of a tensor's storages that have not been seen."""
+        t, held = local_shard(t), 0  # a distributed tensor holds its shard
+        if t.layout == self.torch.sparse_coo:
+            indices, t = sparse_parts(t)
+            held = self._bytes_of(indices, seen)
+        elif t.layout != self.torch.strided:
+            return 0
+        storage = t.untyped_storage()
+        if address_of(storage) in seen:
+            return held
+        seen.add(address_of(storage))
+        return held + int(storage.nbytes())
