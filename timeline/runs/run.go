@@ -210,17 +210,22 @@ func (s *SiteSignature) same(o *SiteSignature) bool { return s.Hash == o.Hash &&
 // places in one pass, and the rest is voted on, place by place.
 func majority(ranks []*RankSummary) []SiteSignature {
 	lead := ranks[len(ranks)-1].Sites
-	count := make([]int, len(lead))
+	others := make([]int, len(lead))  // the ranks that make another allocation at a place
+	ended := make([]int, len(lead)+1) // the ranks whose recordings end at a place
 	for _, s := range ranks {
-		for i := range min(len(lead), len(s.Sites)) {
-			if lead[i].same(&s.Sites[i]) {
-				count[i]++
+		n := min(len(lead), len(s.Sites))
+		ended[n]++
+		usual := lead[:n]
+		for i := range s.Sites[:n] { // nearly all are the same, so this only reads
+			if !usual[i].same(&s.Sites[i]) {
+				others[i]++
 			}
 		}
 	}
-	shared := 0
-	for shared < len(lead) && 2*count[shared] > len(ranks) {
+	shared, left := 0, len(ranks)-ended[0]
+	for shared < len(lead) && 2*(left-others[shared]) > len(ranks) {
 		shared++
+		left -= ended[shared]
 	}
 	return voted(ranks, lead[:shared:shared])
 }
