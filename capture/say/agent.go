@@ -171,8 +171,10 @@ var agent = map[string]string{
 		"recompute, or with a larger budget",
 	"host_full_ranks": "it takes %s MiB of host memory (%s ranks of this host together), but only %s " +
 		"MiB are available: plan with recompute, or with a larger budget",
-	"compiled_plan": "torch.compile is in use, and gmemtop cannot see each tensor that a compiled " +
-		"graph saves: set torch._functorch.config.activation_memory_budget instead",
+	"compiled_plan": "torch.compile is in use, and a compiled backward pass takes back all saved " +
+		"tensors before its first op, so that moving them would lower no peak: before the model is " +
+		"compiled, set torch._functorch.config.activation_memory_budget = 0.7, or another share " +
+		"below 1, and it recomputes",
 	"hooks_of_its_own": "the program has its own saved-tensor hooks around its modules",
 	"hooks_forbidden": "the program runs its modules where torch forbids saved-tensor hooks, as " +
 		"torch.func does",

@@ -11,6 +11,7 @@ from .costs import carrying_costs
 from .manage import unplannable
 from .ops import Ops
 from .recorded import RECORDED
+from .region import COMPILED
 from .says import Says, why_of
 from .totals import foreign
 from .wire import REFUSED
@@ -90,6 +91,9 @@ class Windows:
             self.addresses.expire()
         device = self.optimizers.device()
         other = self._not_eager() if how == "ops" else ""
+        if other and saves:  # for a plan, which nothing but ops serves
+            text = COMPILED if compiled_graphs() > 0 else Says("mode_around_steps")
+            return self._refuse(text, "ops", orders)
         if other:
             how = self._elsewise(other, device, orders)
             orders = []

@@ -65,6 +65,16 @@ def test_saves_that_no_plan_can_follow_are_refused_and_disarm_nothing():
     assert w.open is None
 
 
+def test_compiled_steps_are_described_for_no_plan_and_stay_captured_by_ops(monkeypatch):
+    w = windows(SimpleNamespace(type="cpu"), ("ops", 2, True, "", [5]))
+    monkeypatch.setattr("agent.windows.compiled_graphs", lambda: 1)
+    how = w.wishes.how
+    w.begin(0)
+    assert answers(w) == [(5, wire.REFUSED, "not_captured")]
+    assert [a["text"].code for a in w.outbox.answers] == ["compiled_plan"]
+    assert (w.open, w.wishes.how) == (None, how)
+
+
 def test_a_history_of_the_cpus_memory_is_refused_and_not_tried_again():
     w = windows(SimpleNamespace(type="cpu"), ("history", 1, False, "", [5]))
     w.wishes.every = 1

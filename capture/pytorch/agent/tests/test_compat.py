@@ -107,6 +107,29 @@ def test_a_mode_hears_every_op_and_is_the_innermost():
     assert not compat.is_innermost(torch, mode)
 
 
+def test_a_compiled_backward_pass_takes_back_all_saved_tensors_before_its_first_op():
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(8, 8), torch.nn.GELU())])
+    compiled, events = torch.compile(net, backend="aot_eager"), []
+
+    def took(t):
+        events.append("took")
+        return t
+
+    compiled(torch.randn(4, 8)).sum().backward()
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: t, took):
+        loss = compiled(torch.randn(4, 8)).sum()
+    mode = compat.dispatch_mode(
+        lambda func, args, kwargs: (events.append(str(func)), func(*args, **kwargs))[1]
+    )
+    with mode:
+        loss.backward()
+    computes = [k for k, e in enumerate(events) if "mm" in e]
+    last = max(k for k, e in enumerate(events) if e == "took")
+    assert len(computes) == 7  # the batch needs no gradient
+    assert last < computes[0]
+
+
 def test_hooks_on_saved_tensors_come_and_go():
     torch = pytest.importorskip("torch", reason="needs torch")
     packed = []
