@@ -218,7 +218,8 @@ var agent = map[string]string{
 	"pool_in_use":       "another pool is in use in this process: turn it off first",
 	"pool_off":          "the pool was turned off",
 	"pool_stale": "stale: less than half of the planned allocations were served in three iterations " +
-		"in a row",
+		"in a row; addresses fit batches of one shape only, so pad or crop all of them to one, or start " +
+		"the program with expandable_segments:True in PYTORCH_CUDA_ALLOC_CONF",
 	"pool_left": "%s tensors from the pool are still alive: %s bytes are freed with the last of them",
 	"pool_wrapped": "another tool has put itself in front of the pool: the pool stays and passes " +
 		"everything on",
