@@ -53,7 +53,8 @@ func TestCheckpointsOfTheProgramItself(t *testing.T) {
 	all := p.Checkpoints()
 	var got []string
 	for _, x := range all {
-		got = append(got, fmt.Sprintf("%s %d-%d %d-%d %d %d", x.Module, x.Forward, x.Last, x.First, x.End, x.Time, x.Bytes))
+		got = append(got, fmt.Sprintf("%s %d-%d %d-%d %d %d", x.Module, x.Forward, x.Last, x.First, x.End,
+			x.Time, x.Bytes))
 	}
 	want := "layers.2 7-8 11-14 10 100, layers.1 4-5 15-18 10 100, layers.0 1-2 19-22 10 100"
 	if s := strings.Join(got, ", "); s != want {
