@@ -253,7 +253,7 @@ func (o *options) same(ctx context.Context, p *program, watched []string, r *res
 func (o *options) start(ctx context.Context, p *program) (*trial.Training, error) {
 	args := []string{filepath.Join(cases, "observe.py")}
 	for _, a := range p.args {
-		args = append(args, strings.ReplaceAll(a, "SOURCES", o.sources))
+		args = append(args, strings.NewReplacer("SOURCES", o.sources, "PACKAGES", o.packages).Replace(a))
 	}
 	c := exec.CommandContext(ctx, o.python, args...)
 	c.Env = append(os.Environ(), "PYTHONPATH="+o.packages, "OMP_NUM_THREADS=1", "HF_HUB_OFFLINE=1",

@@ -44,6 +44,10 @@ var programs = []program{
 	hf("hf-gpt2-compile", "the same GPT-2, torch.compile", "gpt2 --compile"),
 	hf("hf-gpt2-padded", "the same GPT-2, padding that varies", "padded --batch 2"),
 	hf("peft-lora", "peft, LoRA on that LLaMA, Hugging Face Trainer", "lora", "peft"),
+	{"trl-sft", "TRL's script for fine-tuning, LLaMA, which checkpoints its layers", "trl datasets",
+		append([]string{cases + "/sft.py", "PACKAGES/trl/scripts/sft.py"},
+			strings.Fields("--model_name_or_path model --dataset_name data --use_cpu --output_dir out "+
+				"--per_device_train_batch_size 2 --report_to none --save_strategy no --max_length 128")...)},
 	loop("accelerate-gpt2", "accelerate with accumulation, clipping, GPT-2", "accelerate",
 		"accelerate transformers"),
 	{"lightning", "Lightning, one optimizer, convolutions", "lightning",
@@ -64,7 +68,7 @@ var programs = []program{
 	theirs("examples-vae", "PyTorch's examples, vae", "SOURCES/examples/vae/main.py --batch-size 4096",
 		"torchvision"),
 	theirs("examples-imagenet", "PyTorch's examples, imagenet, ResNet-18",
-		"SOURCES/examples/imagenet/main.py --dummy -b 8 -j 0 -a resnet18", "torchvision"),
+		"SOURCES/examples/imagenet/main.py --dummy -b 8 -j 0 -a resnet18 --seed 0", "torchvision"),
 	theirs("examples-dcgan", "PyTorch's examples, dcgan", "SOURCES/examples/dcgan/main.py --dataset fake "+
 		"--batchSize 16 --ngf 16 --ndf 16 --workers 0 --niter 100000 --manualSeed 0", "torchvision"),
 	theirs("examples-lstm", "PyTorch's examples, word_language_model, LSTM", "SOURCES/examples/"+

@@ -216,7 +216,7 @@ def lbfgs():
     """LBFGS, which calls forward and backward within its step."""
     model = nn.Sequential(*[m for _ in range(8) for m in (nn.Linear(128, 128), nn.Tanh())], nn.Linear(128, 1))
     optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
-    x = torch.randn(16384, 128)
+    x = torch.randn(512 if SMALL else 8192, 128)
     y = x.sin().sum(1, keepdim=True)
 
     def closure():
