@@ -55,6 +55,7 @@ func New(opts Options) *Model {
 	s := &m.state
 	m.open.Open, m.cursor.Place, m.filter.Filter, m.display.Display = &s.Open, &s.Place, &s.Filter, &s.Display
 	m.display.open(opts.Theme, opts.Units, !opts.NoMouse)
+	s.Links = opts.Links && opts.Color != "never"
 	if opts.Color == "never" {
 		m.paint(canvas.NoColor)
 	}

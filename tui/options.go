@@ -62,6 +62,8 @@ type Options struct {
 	ASCII bool
 	// NoMouse leaves the mouse to the terminal.
 	NoMouse bool
+	// Links makes source lines links (OSC 8).
+	Links bool
 	Units   timeline.Units
 	// View is the view that opens; 0 opens the overview.
 	View leaf.ID

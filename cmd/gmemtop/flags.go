@@ -16,11 +16,11 @@ import (
 
 // flags are the values of the flags that commands share.
 type flags struct {
-	output, device, from, to, units, theme, color string
-	force, quiet, json, ascii, noMouse, noCache   bool
-	verbose, helpAll                              bool
-	top                                           int
-	report                                        report.Options // what check made of the others
+	output, device, from, to, units, theme, color        string
+	force, quiet, json, ascii, noMouse, noLinks, noCache bool
+	verbose, helpAll                                     bool
+	top                                                  int
+	report                                               report.Options // what check made of the others
 }
 
 // persistent adds the flags that every command has.
@@ -75,7 +75,8 @@ func (f *flags) screen(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
-	rare(p, "theme", "no-mouse")
+	p.BoolVar(&f.noLinks, "no-links", false, "source lines are no links: for terminals that show them wrongly")
+	rare(p, "theme", "no-mouse", "no-links")
 }
 
 // fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and

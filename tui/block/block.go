@@ -4,6 +4,7 @@ package block
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,11 +182,13 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		return
 	}
 	var rows []string
+	links := map[int]string{} // by row
 	add := func(f frame) {
 		style := s.Theme.Text
 		if users(f) {
 			style = s.Theme.Strong
 		}
+		links[len(rows)] = f.link(s)
 		rows = append(rows, f.row(s, c, style))
 	}
 	say := func(st canvas.Style, text string) { rows = append(rows, c.Gloss(st).Render(canvas.Truncate(text, w))) }
@@ -214,6 +217,26 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		}
 	}
 	c.Print(0, 0, strings.Join(rows, "\n"))
+	for y, link := range links {
+		c.Restyle(canvas.Rect{Y: y, W: canvas.Width(rows[y]), H: 1}, func(st canvas.Style) canvas.Style {
+			st.Link = link
+			return st
+		})
+	}
+}
+
+// link returns the address of a frame's file and line, "" where none is wanted or the file has no absolute
+// path. It names the machine that recorded, so that a terminal on another one can say that the file is
+// elsewhere.
+func (f frame) link(s *leaf.State) string {
+	if !s.Links || !strings.HasPrefix(f.file, "/") {
+		return ""
+	}
+	u := url.URL{Scheme: "file", Host: s.Device.Timeline().Places().Process.Host, Path: f.file}
+	if f.line > 0 {
+		u.Fragment = strconv.Itoa(f.line)
+	}
+	return u.String()
 }
 
 type frame struct {

@@ -1,6 +1,7 @@
 package block_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -10,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/tui/block"
 	"github.com/gmemtop/gmemtop/tui/canvas"
+	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
@@ -100,5 +102,38 @@ func TestTheUsersOwnFrameIsShownHoweverDeepTheLibraryIs(t *testing.T) {
 	got := strings.Split(strings.TrimRight(ansi.Strip(cv.String()), "\n"), "\n")
 	if want := "f a.py:7|… 3 frames between|f train.py:7|… 1 more caller"; strings.Join(got, "|") != want {
 		t.Errorf("the stack is %q, want %q", got, want)
+	}
+}
+
+func TestSourceLinesAreLinksWhereTheyAreWanted(t *testing.T) {
+	tl := viewtest.Training{Iterations: 2, Layers: 6}.Timeline(t)
+	s := viewtest.State(tl)
+	places := tl.Places()
+	places.Process.Host = "box\x1b]0;title\a"
+	at := traces.NoStack
+	for id := range traces.StackID(places.Stacks.Len()) {
+		if file, _ := leaf.UserFrame(s.Device, id); strings.HasPrefix(file, "/") {
+			at = id
+		}
+	}
+	if at == traces.NoStack {
+		t.Fatal("no stack has a frame with an absolute path")
+	}
+	file, line := leaf.UserFrame(s.Device, at)
+	drawn := func(links bool) string {
+		s.Links = links
+		c := canvas.New(100, 20, canvas.TrueColor, false)
+		block.Stack(s, c, at)
+		return c.String()
+	}
+	if text := drawn(false); strings.Contains(text, "]8;") {
+		t.Errorf("links are off, but it draws %q", text)
+	}
+	text := drawn(true)
+	if want := fmt.Sprintf("%s#%d\a", file, line); !strings.Contains(text, want) || strings.Contains(text, "\x1b]0;") {
+		t.Errorf("%q lacks %q, or a host's name ends its sequence", text, want)
+	}
+	if plain := ansi.Strip(drawn(false)); ansi.Strip(text) != plain {
+		t.Errorf("links change the text from %q to %q", plain, ansi.Strip(text))
 	}
 }

@@ -3,6 +3,8 @@ package canvas
 import (
 	"image/color"
 	"strconv"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
@@ -27,6 +29,8 @@ const (
 type Style struct {
 	FG, BG                                          color.Color // nil is the terminal's default
 	Bold, Faint, Italic, Underline, Reverse, Strike bool
+	// Link is where a click leads in terminals that have links (OSC 8), "" for nowhere.
+	Link string
 }
 
 // Fg returns the style with another foreground.
@@ -200,7 +204,7 @@ func appendColor(b []byte, c color.Color, p Profile, base int) []byte {
 	return b
 }
 
-// String returns the whole grid as text with SGR sequences, rows separated by newlines, trailing blanks of a
+// String returns the whole grid as text with SGR sequences and links, rows separated by newlines, trailing blanks of a
 // row left out.
 func (c *Canvas) String() string {
 	g := c.grid
@@ -222,10 +226,15 @@ func (g *grid) row(y int) {
 		n--
 	}
 	var style StyleID
+	link := ""
 	for x := 0; x < n; x++ {
 		cell := row[x]
 		if cell.Style != style && (cell.Rune != ' ' || !g.blank(cell.Style) || !g.blank(style)) {
 			style = cell.Style
+			if to := safeLink(g.styles.list[style].style.Link); to != link {
+				link = to
+				g.out.WriteString(ansi.SetHyperlink(link))
+			}
 			g.out.WriteString(g.styles.list[style].sgr)
 		}
 		if cell.Width == 0 {
@@ -240,9 +249,20 @@ func (g *grid) row(y int) {
 			g.out.WriteString(g.marks[y*g.w+x])
 		}
 	}
+	if link != "" {
+		g.out.WriteString(ansi.ResetHyperlink())
+	}
 	if style != 0 {
 		g.out.WriteString("\x1b[m")
 	}
+}
+
+// safeLink returns a link, "" if it could end its own sequence.
+func safeLink(link string) string {
+	if strings.ContainsFunc(link, unicode.IsControl) {
+		return ""
+	}
+	return link
 }
 
 // blank reports whether a space in that style shows nothing.

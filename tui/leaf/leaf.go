@@ -76,6 +76,8 @@ type Open struct {
 type Display struct {
 	Units timeline.Units
 	Theme *theme.Theme
+	// Links makes source lines links, which a click opens in terminals that have them.
+	Links bool
 }
 
 // State is what all views share. Views only read it; the root changes it when a message asks for that, and
