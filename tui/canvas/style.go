@@ -204,8 +204,8 @@ func appendColor(b []byte, c color.Color, p Profile, base int) []byte {
 	return b
 }
 
-// String returns the whole grid as text with SGR sequences and links, rows separated by newlines, trailing blanks of a
-// row left out.
+// String returns the whole grid as text with SGR sequences and links, rows separated by newlines, trailing
+// blanks of a row left out.
 func (c *Canvas) String() string {
 	g := c.grid
 	g.out.Reset()

@@ -45,7 +45,7 @@ func New() *View {
 	}
 	v := &View{sort: colBytes, down: true, table: table.New(
 		right("pid", 8, 0), table.Column{Title: "user", Width: 10, Drop: 4, Sortable: true}, table.Column{Title: "GPU", Width: 5, Drop: 1}, right("memory", 12, 0),
-		table.Column{Title: "", Width: 10, Max: 24, Drop: 6}, right("busy", 6, 3), right("host", 10, 2), right("for", 8, 5),
+		table.Column{Title: "", Width: 10, Max: 24, Drop: 6}, right("busy", 6, 3), right("host", 10, 2), right("age", 8, 5),
 		table.Column{Title: "command", Width: 20, Max: 200},
 	)}
 	v.table.SortBy, v.table.Descending = v.sort, v.down
