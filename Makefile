@@ -12,7 +12,7 @@ CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(shell command -v g++))
 PACKED := $(if $(CAN_PACK),packed,unpacked)
 PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
 
-.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release generate clean
+.PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release site generate clean
 
 build: ## the program, for this machine; with a C compiler it also reads the GPU's counters and replays on the GPU
 	@command -v gcc >/dev/null || echo "no gcc: the program will not read the GPU's counters nor replay on the GPU"
@@ -68,6 +68,9 @@ wheels: dist ## the same as wheels for pip, with the Python package
 
 release: ## all files of a release: docs/releasing.md
 	packaging/release.sh
+
+site: ## the documentation as HTML in dist/site; needs no network to read
+	go run ./scripts/site -o dist/site
 
 clean:
 	rm -rf bin dist

@@ -75,7 +75,8 @@ func (f *flags) screen(c *cobra.Command) {
 	p := c.Flags()
 	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
-	p.BoolVar(&f.noLinks, "no-links", false, "source lines are no links: for terminals that show them wrongly")
+	p.BoolVar(&f.noLinks, "no-links", false,
+		"source lines are no links: for terminals that show them wrongly")
 	rare(p, "theme", "no-mouse", "no-links")
 }
 

@@ -130,7 +130,8 @@ func TestSourceLinesAreLinksWhereTheyAreWanted(t *testing.T) {
 		t.Errorf("links are off, but it draws %q", text)
 	}
 	text := drawn(true)
-	if want := fmt.Sprintf("%s#%d\a", file, line); !strings.Contains(text, want) || strings.Contains(text, "\x1b]0;") {
+	want := fmt.Sprintf("%s#%d\a", file, line)
+	if !strings.Contains(text, want) || strings.Contains(text, "\x1b]0;") {
 		t.Errorf("%q lacks %q, or a host's name ends its sequence", text, want)
 	}
 	if plain := ansi.Strip(drawn(false)); ansi.Strip(text) != plain {
