@@ -28,7 +28,9 @@ func main() {
 // build writes the site of a repository into a folder.
 func build(repository fs.FS, out string) error {
 	s := site{files: repository, assets: map[string]bool{}}
-	for _, pattern := range []string{"README.md", "docs/tutorials/*.md", "docs/*.md", "CONTRIBUTING.md", "CHANGELOG.md"} {
+	for _, pattern := range []string{
+		"README.md", "docs/tutorials/*.md", "docs/*.md", "CONTRIBUTING.md", "CHANGELOG.md",
+	} {
 		found, err := fs.Glob(repository, pattern)
 		if err != nil {
 			return err
