@@ -97,6 +97,12 @@ func (p *Problem) checkAbsence(x *Absence) error {
 	return nil
 }
 
+// goes returns when a buffer's memory is free: as the plan releases it, or when the program lets it go, if
+// that is later.
+func (p *Problem) goes(x *Absence) OpID {
+	return min(max(x.Release, p.Buffers[x.Buffer].Held), x.Fetch)
+}
+
 func newAssembler(p *Problem, pl *Plan) *assembler {
 	n := len(p.Ops)
 	a := &assembler{p: p, pl: pl, current: make([]InstanceID, len(p.Buffers)), outStep: make([]int32, len(pl.Absences)),
@@ -122,7 +128,7 @@ func newAssembler(p *Problem, pl *Plan) *assembler {
 	all := func(*Absence) bool { return true }
 	swaps := func(x *Absence) bool { return x.How == Swap }
 	a.leaving = order(func(x *Absence) OpID { return x.After }, swaps)
-	a.releases = order(func(x *Absence) OpID { return x.Release }, all)
+	a.releases = order(p.goes, all)
 	a.fetches = order(func(x *Absence) OpID { return x.Fetch }, func(x *Absence) bool { return x.How != Recompute })
 	a.joins = order(func(x *Absence) OpID { return x.Joined }, func(x *Absence) bool { return x.How == Swap && x.Joined != 0 })
 	a.reruns = make([]int32, len(pl.Reruns))
@@ -225,7 +231,7 @@ func (a *assembler) position(i OpID) error {
 		}
 		a.free(b, i)
 	}
-	for ; a.nextRelease < len(a.releases) && pl.Absences[a.releases[a.nextRelease]].Release == i; a.nextRelease++ {
+	for ; a.nextRelease < len(a.releases) && p.goes(&pl.Absences[a.releases[a.nextRelease]]) == i; a.nextRelease++ {
 		k := a.releases[a.nextRelease]
 		x := &pl.Absences[k]
 		if a.current[x.Buffer] == none {

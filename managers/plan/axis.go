@@ -128,6 +128,10 @@ func (x *extractor) dataflow(ticks []tick) {
 			if !ok {
 				continue
 			}
+			if a.Op != traces.NoOp && x.tr.Text(x.tr.Ops[a.Op].Name) == HeldOp {
+				p.Buffers[b].Held = OpID(len(p.Ops))
+				continue
+			}
 			if a.Op == traces.NoOp || a.Op != last {
 				op := Op{Name: a.Mode.String(), Workspace: NoBuffer, Phase: x.phase(t)}
 				if a.Op != traces.NoOp {

@@ -105,6 +105,8 @@ type Op struct {
 const (
 	SaveOp = "gmemtop::save"
 	LoadOp = "gmemtop::load"
+	// HeldOp is no op of a problem. Up to there the program holds what was saved, whoever else needs it.
+	HeldOp = "gmemtop::held"
 	// HostOp is the time between two ops of a CPU that is its own host.
 	HostOp = "host"
 )
@@ -175,7 +177,10 @@ type Buffer struct {
 	// Inferred says that the category was inferred, not recorded.
 	Inferred bool
 	// Saved says that autograd saves it for backward, as far as [Problem.SavesKnown].
-	Saved  bool
+	Saved bool
+	// Held is the position before which the program itself holds it, so that it cannot leave memory: a module
+	// that is called holds its inputs until it returns. 0 where that is not known.
+	Held   OpID
 	Stream int16
 	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.
 	Alloc timeline.AllocID

@@ -65,7 +65,7 @@ class Ops(Window):
         self.within = self.make_within(torch)
         self.storages = self.make_storages(torch, self.rows, self.phases, addresses, self.within)
         self.uses = Uses(self.storages)
-        self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses)
+        self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses, self._returns)
         self.crossings = Crossings()
         self.funcs: dict[Op, Traits] = {}
         self.mode: Any = None
@@ -328,6 +328,21 @@ class Ops(Window):
         """Autograd needs t again."""
         for number in self._touched(t, "gmemtop::load", BACKWARD):
             self.crossings.load(number, t.untyped_storage().nbytes())
+
+    def _returns(self, inputs: Any) -> None:
+        """A module returns. What of its inputs autograd saved was held by the call until now, whatever took
+        its place in backward."""
+        if self.rows.stopped or not self.crossings.saved:
+            return
+        try:
+            known = [self.storages.known(t.untyped_storage()) for t in self.storages.tensors(inputs, [])]
+            held = sorted({s.number for s in known if s is not None and s.number in self.crossings.saved})
+            if held:
+                self.rows.add(("o", self.clock(), 0, "gmemtop::held", FORWARD, "", held, [], [], False, 0))
+        except (NotImplementedError, RuntimeError):  # a wrapper has no storage of its own
+            pass
+        except Exception as e:
+            self.rows.stop(e)
 
     def _touched(self, t: Tensor, name: str, phase: str) -> list[int]:
         """Note a row, and return the numbers of the storages."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from .modules import Modules
-from .phases import BACKWARD, OPTIMIZER
+from .phases import BACKWARD, FORWARD, OPTIMIZER
 
 if TYPE_CHECKING:
     from .kinds import Module, Optimizer
@@ -18,8 +18,17 @@ if TYPE_CHECKING:
 class Roles:
     """Hears of modules and optimizers, and gives the storages that they hold categories and names."""
 
-    def __init__(self, torch: Any, rows: Rows, phases: Phases, storages: Storages, uses: Uses) -> None:
+    def __init__(
+        self,
+        torch: Any,
+        rows: Rows,
+        phases: Phases,
+        storages: Storages,
+        uses: Uses,
+        returns: Callable[[Any], None],
+    ) -> None:
         self.torch, self.rows, self.phases = torch, rows, phases
+        self.returns = returns  # is told the inputs of a module that returns
         self.storages, self.uses = storages, uses
         self.modules = Modules(torch)
         self.parameters: set[int] = set()  # and buffers, by number
@@ -84,6 +93,8 @@ class Roles:
     def _leave(self, module: Module, inputs: Any, outputs: Any) -> None:
         if self.modules.running and not self.phases.elsewhere():
             self.modules.running.pop()
+            if self.phases.now() == FORWARD:
+                self.returns(inputs)
 
     def _root(self, module: Module) -> str:
         """Name a module that no other holds, and all that it holds."""
