@@ -131,15 +131,12 @@ func TestEagerPyTorchIsAskedForNoMoreThanItCanDo(t *testing.T) {
 // TestOnlyModulesForwardOpsRunAgainInEagerPyTorch: a batch is copied to the GPU outside of modules, where a
 // training is not watched, and a checkpoint's forward pass is one of the backward pass.
 func TestOnlyModulesForwardOpsRunAgainInEagerPyTorch(t *testing.T) {
-	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[0,1000]]}
-{"k":"alloc","id":0,"size":512,"t":0,"category":"parameter","on":"cuda:0"}
-{"k":"alloc","id":1,"size":512,"t":10,"category":"input","on":"cuda:0"}
-{"k":"op","t":10,"d":100,"name":"aten::_to_copy","phase":"forward","module":"","r":[],"w":[1],"m":[],"rerun":true}
-{"k":"alloc","id":2,"size":512,"t":110,"category":"activation","on":"cuda:0"}
-{"k":"op","t":110,"d":100,"name":"aten::mm","phase":"forward","module":"fc","r":[0,1],"w":[2],"m":[],"rerun":true}
-{"k":"alloc","id":3,"size":512,"t":210,"category":"activation","on":"cuda:0"}
-{"k":"op","t":210,"d":100,"name":"aten::relu","phase":"backward","module":"fc","r":[2],"w":[3],"m":[],"rerun":true}
-`
+	recorded := describedStep(allocRow(0, 512, 0, "parameter"), allocRow(1, 512, 10, "input"),
+		opRow(10, "aten::_to_copy", "forward", "", `"r":[],"w":[1],"m":[]`),
+		allocRow(2, 512, 110, "activation"),
+		opRow(110, "aten::mm", "forward", "fc", `"r":[0,1],"w":[2],"m":[]`),
+		allocRow(3, 512, 210, "activation"),
+		opRow(210, "aten::relu", "backward", "fc", `"r":[2],"w":[3],"m":[]`))
 	for eager, want := range map[bool]string{
 		false: "aten::_to_copy true, aten::mm true, aten::relu true",
 		true:  "aten::_to_copy false, aten::mm true, aten::relu false",

@@ -45,23 +45,25 @@ func TestABatchThatTheProgramHoldsDoesNotLeaveMemory(t *testing.T) {
 // A module that is called holds its inputs until it returns, so that a plan's memory counts them until then,
 // however early they were copied out or dropped.
 func TestAnInputOfAModuleIsThereUntilTheModuleReturns(t *testing.T) {
-	const recorded = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":0,"steps":[[0,1000]]}
-{"k":"alloc","id":0,"size":512,"t":0,"category":"parameter","on":"cuda:0"}
-{"k":"alloc","id":1,"size":4096,"t":10,"category":"activation","on":"cuda:0"}
-{"k":"op","t":10,"d":100,"name":"aten::relu","phase":"forward","module":"a","r":[0],"w":[1],"m":[],"rerun":true}
-{"k":"op","t":110,"d":0,"name":"gmemtop::save","phase":"forward","module":"b.0","r":[1],"w":[],"m":[],"rerun":false}
-{"k":"alloc","id":2,"size":512,"t":110,"category":"activation","on":"cuda:0"}
-{"k":"op","t":110,"d":100,"name":"aten::mm","phase":"forward","module":"b.0","r":[0,1],"w":[2],"m":[],"rerun":true}
-{"k":"alloc","id":3,"size":512,"t":210,"category":"activation","on":"cuda:0"}
-{"k":"op","t":210,"d":100,"name":"aten::tanh","phase":"forward","module":"b.1","r":[2],"w":[3],"m":[],"rerun":true}
-%s{"k":"op","t":310,"d":100,"name":"aten::neg","phase":"forward","module":"c","r":[3],"w":[],"m":[2],"rerun":true}
-{"k":"op","t":410,"d":0,"name":"gmemtop::load","phase":"backward","module":"","r":[1],"w":[],"m":[],"rerun":false}
-{"k":"op","t":410,"d":100,"name":"aten::mm","phase":"backward","module":"b.0","r":[1],"w":[],"m":[0],"rerun":true}
-{"k":"free","id":1,"t":520}
-`
-	const held = `{"k":"op","t":310,"d":0,"name":"gmemtop::held","phase":"forward","module":"","r":[1],"w":[],"m":[],"rerun":false}` + "\n"
-	for rows, want := range map[string]string{"": "aten::tanh", held: "aten::neg"} {
-		p := builtFrom(t, fmt.Sprintf(recorded, rows), plan.BuildOptions{Iteration: 0, EagerOnly: true})
+	const held = plan.HeldOp
+	for row, want := range map[string]string{"": "aten::tanh", held: "aten::neg"} {
+		rows := []string{
+			allocRow(0, 512, 0, "parameter"), allocRow(1, 4096, 10, "activation"),
+			opRow(10, "aten::relu", "forward", "a", `"r":[0],"w":[1],"m":[]`),
+			opRow(110, plan.SaveOp, "forward", "b.0", `"r":[1],"w":[],"m":[]`),
+			allocRow(2, 512, 110, "activation"),
+			opRow(110, "aten::mm", "forward", "b.0", `"r":[0,1],"w":[2],"m":[]`),
+			allocRow(3, 512, 210, "activation"),
+			opRow(210, "aten::tanh", "forward", "b.1", `"r":[2],"w":[3],"m":[]`),
+			opRow(310, "aten::neg", "forward", "c", `"r":[3],"w":[],"m":[2]`),
+			opRow(410, plan.LoadOp, "backward", "", `"r":[1],"w":[],"m":[]`),
+			opRow(410, "aten::mm", "backward", "b.0", `"r":[1],"w":[],"m":[0]`),
+			`{"k":"free","id":1,"t":520}`,
+		}
+		if row != "" {
+			rows = slices.Insert(rows, 8, opRow(310, row, "forward", "", `"r":[1],"w":[],"m":[]`))
+		}
+		p := builtFrom(t, describedStep(rows...), plan.BuildOptions{Iteration: 0, EagerOnly: true})
 		names := make([]string, len(p.Ops))
 		for i := range p.Ops {
 			names[i] = p.Ops[i].Name
@@ -87,4 +89,22 @@ func TestAnInputOfAModuleIsThereUntilTheModuleReturns(t *testing.T) {
 			t.Errorf("its memory is free before %q, want before %s first", freed, want)
 		}
 	}
+}
+
+// describedStep is the recording of one step, of these rows.
+func describedStep(rows ...string) string {
+	const head = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +
+		`"world_size":1,"epoch_ns":0,"steps":[[0,1000]]}`
+	return head + "\n" + strings.Join(rows, "\n") + "\n"
+}
+
+func allocRow(id, size, at int, category string) string {
+	return fmt.Sprintf(`{"k":"alloc","id":%d,"size":%d,"t":%d,"category":%q,"on":"cuda:0"}`, id, size, at,
+		category)
+}
+
+// opRow is an op of a hundred nanoseconds that could run again. touches is what it reads, writes and changes.
+func opRow(at int, name, phase, module, touches string) string {
+	return fmt.Sprintf(`{"k":"op","t":%d,"d":100,"name":%q,"phase":%q,"module":%q,%s,"rerun":true}`, at, name,
+		phase, module, touches)
 }
