@@ -164,7 +164,8 @@ func categorise(d *Device) {
 }
 
 // continued gives the blocks of a forward that no backward followed, as of a step that ran out of memory,
-// what blocks of their stacks were in the forwards before: saved for the backward, if most were.
+// what blocks of their stacks were in the forwards before: saved for the backward, if most of those were that
+// did not end within the forward.
 func (c *categoriser) continued() {
 	from := Never // the first forward after the last backward
 	for _, x := range slices.Backward(c.track.changes) {
@@ -188,9 +189,11 @@ func (c *categoriser) continued() {
 	}
 	for i := c.d.Begun(Start); i < first && len(open) > 0; i++ {
 		if n, ok := open[a.Stack[i]]; ok {
-			if a.Category[i] == Activation {
+			switch a.Category[i] {
+			case Activation:
 				open[a.Stack[i]] = n + 1
-			} else {
+			case Temporary: // of an operator that saves its output and frees a workspace, only that is left
+			default:
 				open[a.Stack[i]] = n - 1
 			}
 		}
