@@ -30,14 +30,10 @@ const (
 	Hello Kind = "hello"
 	// Step is a batch of steps of a node's ranks.
 	Step Kind = "step"
-	// Roll is what a node's ranks did in a longer interval, kept for longer than the steps.
-	Roll Kind = "roll"
-	// Event is something that happens rarely, such as the end of a rank.
-	Event Kind = "event"
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Hello, Step, Roll, Event}
+var Kinds = []Kind{Hello, Step}
 
 // MaxMessage is the largest message that a hub takes.
 const MaxMessage = 256 << 10
@@ -52,8 +48,6 @@ type limits struct {
 var streamLimits = map[Kind]limits{
 	Hello: {bytes: 16 << 20, each: 1},
 	Step:  {bytes: 256 << 20},
-	Roll:  {bytes: 64 << 20},
-	Event: {bytes: 64 << 20},
 }
 
 // repeated is how long the hub recognises a message that was sent again. A node stores it once even if the

@@ -127,7 +127,8 @@ func (a *Access) where() (urls string, options []nats.Option, err error) {
 		}
 		options = append(options, nats.Nkey(public, pair.Sign))
 	} else if len(a.Addresses) > 0 {
-		return "", nil, fmt.Errorf("the join file has no key of role %s: ask the run's owner for one that has",
+		return "", nil, fmt.Errorf("the join file has no key of role %s: ask the run's owner for one that "+
+			"has",
 			a.Role)
 	}
 	switch {
@@ -183,7 +184,8 @@ func (a *Access) foreign() (urls string, options []nats.Option, err error) {
 		case err != nil || u.Host == "":
 			return "", nil, fmt.Errorf("%q is not the URL of a hub: write tls://HOST:PORT", redact(text))
 		case u.User != nil:
-			return "", nil, fmt.Errorf("the URL %s holds a secret that others on this machine can read: put it in a "+
+			return "", nil, fmt.Errorf("the URL %s holds a secret that others on this machine can read: "+
+				"put it in a "+
 				"file and name that with --creds", u.Redacted())
 		case u.Scheme != "tls":
 			return "", nil, fmt.Errorf("the URL %s is not encrypted: write tls://%s", u.Redacted(), u.Host)
@@ -274,18 +276,25 @@ func (c *Conn) publish(ctx context.Context, node string, k Kind, id string, data
 	return ack.Duplicate, nil
 }
 
-// Read hands f all messages of some kinds that the hub has and that come later, each kind in order, until ctx
-// is done. It waits for a hub that is gone to come back. left is how many messages of that kind are stored
-// behind this one. f is not called twice at a time.
-func (c *Conn) Read(ctx context.Context, f func(m Message, left uint64), kinds ...Kind) {
+// Read hands take all messages of some kinds that the hub has and that come later, each kind in order, until
+// ctx is done. It waits for a hub that is gone to come back. caught, unless nil, is called once for each
+// kind, when everything that the hub had at the beginning was taken. Neither is called while the other or
+// itself runs.
+func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
 	var one sync.Mutex
 	var all sync.WaitGroup
 	for _, k := range kinds {
 		all.Go(func() {
-			r := reader{conn: c, kind: k, take: func(m Message, left uint64) {
+			r := reader{conn: c, kind: k, take: func(m Message) {
 				one.Lock()
 				defer one.Unlock()
-				f(m, left)
+				take(m)
+			}, caught: func() {
+				one.Lock()
+				defer one.Unlock()
+				if caught != nil {
+					caught(k)
+				}
 			}}
 			for ctx.Err() == nil {
 				r.follow(ctx)
@@ -301,10 +310,12 @@ func (c *Conn) Read(ctx context.Context, f func(m Message, left uint64), kinds .
 
 // reader follows one stream.
 type reader struct {
-	conn *Conn
-	kind Kind
-	take func(m Message, left uint64)
+	conn   *Conn
+	kind   Kind
+	take   func(m Message)
+	caught func()
 
+	done bool      // caught was called
 	made time.Time // when the stream was made: a hub that lost its store has a new one
 	last uint64    // the number of the newest message
 }
@@ -321,6 +332,10 @@ func (r *reader) follow(ctx context.Context) {
 	if made := s.CachedInfo().Created; !made.Equal(r.made) {
 		r.made, r.last = made, 0
 	}
+	had := s.CachedInfo().State.LastSeq
+	if s.CachedInfo().State.Msgs == 0 {
+		had = 0
+	}
 	consumer, err := r.conn.js.OrderedConsumer(begin, name, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1, MaxResetAttempts: 1,
 		InactiveThreshold: 30 * time.Second,
@@ -328,7 +343,8 @@ func (r *reader) follow(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat), jetstream.PullExpiry(10*time.Second))
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
+		jetstream.PullExpiry(10*time.Second))
 	if err != nil {
 		return
 	}
@@ -336,6 +352,10 @@ func (r *reader) follow(ctx context.Context) {
 	stop := context.AfterFunc(ctx, messages.Stop)
 	defer stop()
 	for ctx.Err() == nil {
+		if !r.done && r.last >= had {
+			r.done = true
+			r.caught()
+		}
 		m, err := messages.Next()
 		if err != nil {
 			return
@@ -346,7 +366,10 @@ func (r *reader) follow(ctx context.Context) {
 		}
 		r.last = about.Sequence.Stream
 		if node, ok := r.conn.names.nodeOf(m.Subject()); ok {
-			r.take(Message{Node: node, Kind: r.kind, Data: m.Data(), Stored: about.Timestamp}, about.NumPending)
+			r.take(Message{Node: node, Kind: r.kind, Data: m.Data(), Stored: about.Timestamp})
+		}
+		if about.NumPending == 0 { // later messages of the same nodes may have replaced what was there
+			had = min(had, r.last)
 		}
 	}
 }
@@ -381,7 +404,8 @@ type reply struct {
 
 // Ask gives an order to all nodes and hands f each node's answer, until f reports that it has enough or ctx
 // is done.
-func (c *Conn) Ask(ctx context.Context, v Verb, data any, f func(node string, answer json.RawMessage) bool) error {
+func (c *Conn) Ask(ctx context.Context, v Verb, data any, f func(node string,
+	answer json.RawMessage) bool) error {
 	seed := c.access.Seeds[Operator]
 	if seed == "" {
 		return fmt.Errorf("give the order %s: the join file has no operator's key", v)

@@ -214,7 +214,8 @@ func (h *Hub) Join(addresses ...string) Join {
 		j.Socket, _ = filepath.Abs(s)
 	}
 	if k != nil {
-		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator], k.seeds
+		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator],
+			k.seeds
 		j = j.only(Roles...)
 	}
 	return j

@@ -122,10 +122,12 @@ func private(path string, info os.FileInfo) error {
 	case !mode.IsRegular():
 		return fmt.Errorf("%s is not a file", path)
 	case mode.Perm()&0o077 != 0:
-		return fmt.Errorf("%s has keys that others can read (mode %04o): chmod 600 it, and start the hub again "+
+		return fmt.Errorf("%s has keys that others can read (mode %04o): chmod 600 it, and start the hub "+
+			"again "+
 			"if somebody may have read it", path, mode.Perm())
 	case !ownedByUs(info):
-		return fmt.Errorf("%s belongs to another user: copy it with its owner's consent, or start a hub", path)
+		return fmt.Errorf("%s belongs to another user: copy it with its owner's consent, or start a hub",
+			path)
 	}
 	return nil
 }
@@ -141,7 +143,8 @@ func parseJoin(text []byte, now time.Time) (Join, error) {
 	}
 	switch {
 	case j.Version != joinVersion:
-		return Join{}, fmt.Errorf("a join file of version %d, and this gmemtop reads version %d: use the same "+
+		return Join{}, fmt.Errorf("a join file of version %d, and this gmemtop reads version %d: use the "+
+			"same "+
 			"gmemtop on all nodes", j.Version, joinVersion)
 	case j.Run == "":
 		return Join{}, errors.New("the join file names no run: start the hub again")

@@ -11,7 +11,8 @@ import (
 )
 
 func aJoin() Join {
-	return Join{Version: 1, Run: "r", Host: "h", Socket: "/run/x/s", Addresses: []string{"node0:7422", "[::1]:1"},
+	return Join{Version: 1, Run: "r", Host: "h", Socket: "/run/x/s", Addresses: []string{"node0:7422",
+		"[::1]:1"},
 		Certificate: "C", Expires: time.Now().Add(time.Hour).UTC().Truncate(time.Second),
 		Seeds: map[Role]string{Agent: "A", Viewer: "V", Operator: "O"}, Orders: "P"}
 }
@@ -91,7 +92,8 @@ func FuzzJoin(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if j.Run == "" || j.Socket == "" && len(j.Addresses) == 0 || j.Socket != "" && !filepath.IsAbs(j.Socket) {
+		if j.Run == "" || j.Socket == "" && len(j.Addresses) == 0 || j.Socket != "" &&
+			!filepath.IsAbs(j.Socket) {
 			t.Errorf("%q is taken for a join file: %+v", text, j)
 		}
 	})

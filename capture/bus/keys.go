@@ -36,7 +36,8 @@ type Keys struct {
 // NewKeys makes the keys of a run, which are valid for life.
 func NewKeys(life time.Duration) (*Keys, error) {
 	now := time.Now()
-	k := &Keys{Expires: now.Add(life).Truncate(time.Second), seeds: map[Role]string{}, public: map[Role]string{}}
+	k := &Keys{Expires: now.Add(life).Truncate(time.Second), seeds: map[Role]string{},
+		public: map[Role]string{}}
 	var err error
 	if k.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, fmt.Errorf("make the hub's certificate: %w", err)

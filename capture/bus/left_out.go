@@ -75,7 +75,7 @@ func (c *Conn) publish(context.Context, string, Kind, string, []byte) (bool, err
 }
 
 // Read waits until ctx is done.
-func (c *Conn) Read(ctx context.Context, _ func(Message, uint64), _ ...Kind) { <-ctx.Done() }
+func (c *Conn) Read(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
 
 // Serve returns ErrLeftOut.
 func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return ErrLeftOut }

@@ -120,7 +120,8 @@ func (r *Ring) Send(ctx context.Context, c *Conn) {
 			continue
 		}
 		attempt, cancel := context.WithTimeout(ctx, publishWait)
-		again, err := c.publish(attempt, r.node, m.kind, fmt.Sprintf("%s/%s/%d", Token(r.node), r.boot, m.seq),
+		again, err := c.publish(attempt, r.node, m.kind, fmt.Sprintf("%s/%s/%d", Token(r.node), r.boot,
+			m.seq),
 			m.data)
 		cancel()
 		if err != nil {

@@ -21,7 +21,8 @@ func checkStore(dir string, kind func(dir string) (int64, error)) error {
 		return fmt.Errorf("look at the store %s: %w", dir, err)
 	}
 	if name := networkFiles[n&0xFFFFFFFF]; name != "" {
-		return fmt.Errorf("the store %s is on %s, where a hub would lose messages: name a folder on a local disk "+
+		return fmt.Errorf("the store %s is on %s, where a hub would lose messages: name a folder on a "+
+			"local disk "+
 			"or in /dev/shm", dir, name)
 	}
 	return nil

@@ -1,0 +1,53 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestTheStoreIsOnALocalDisk(t *testing.T) {
+	for n, name := range map[int64]string{0x6969: "NFS", 0x0BD00BD3: "Lustre", 0xFF534D42: "CIFS",
+		-0xacb2be: "CIFS"} { // the last as a signed 32-bit number
+		_, err := OpenHub(HubOptions{Run: "r", fileSystem: func(string) (int64, error) { return n, nil }})
+		if err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("on %s: %v", name, err)
+		}
+	}
+	if _, err := fileSystem(t.TempDir()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSecretsStayOutOfURLs(t *testing.T) {
+	for text, want := range map[string]string{
+		"tls://me:secret@nats.site:4222": "secret that others",
+		"tls://token@nats.site:4222":     "secret that others",
+		"nats://nats.site:4222":          "not encrypted",
+		"me:secret@nats.site":            "URL",
+		"":                               "address",
+	} {
+		a := Access{Join: Join{Run: "r"}, URL: text, Role: Viewer}
+		if text == "" {
+			a.Join.Addresses, a.Seeds = []string{"me:secret@host:1"}, makeKeys(t).seeds
+			a.Certificate = string(makeKeys(t).certificate)
+		}
+		_, err := Dial(within(t), a)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		} else if text != "" && strings.Contains(err.Error(), "secret@") {
+			t.Errorf("the error repeats the secret: %v", err)
+		}
+	}
+	creds := filepath.Join(t.TempDir(), "me.creds")
+	if err := os.WriteFile(creds, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Dial(within(t), Access{Join: Join{Run: "r"}, URL: "tls://127.0.0.1:1", Credentials: creds})
+	if err == nil || !strings.Contains(err.Error(), "others can read") {
+		t.Errorf("credentials that others can read: %v", err)
+	}
+}

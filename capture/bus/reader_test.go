@@ -1,0 +1,57 @@
+//go:build !nobus
+
+package bus
+
+import (
+	"context"
+	"testing"
+	"time"
+)
+
+// A reader that loses the hub goes on behind the newest message; one whose hub has lost its store begins
+// again.
+func TestAReaderGoesOnWhereItWas(t *testing.T) {
+	ctx := within(t)
+	h, j := overTLS(t, "r")
+	agent, ring := dial(t, Access{Join: j, Role: Agent}), NewRing("a", RingLimits{})
+	owner, err := h.dial(owner)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer owner.Close()
+	text := ""
+	r := reader{conn: dial(t, Access{Join: j, Role: Viewer}), kind: Step}
+	caught := ""
+	r.caught = func() { caught += text + "." }
+	follow := func(until string) {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		r.take = func(m Message) {
+			if text += string(m.Data); string(m.Data) == until {
+				time.AfterFunc(50*time.Millisecond, stop)
+			}
+		}
+		r.follow(ctx)
+	}
+	send(ctx, t, agent, ring, "1", "2")
+	follow("2")
+	send(ctx, t, agent, ring, "3")
+	follow("3")
+	if text != "123" {
+		t.Errorf("it read %s", text)
+	}
+	if err := owner.js.DeleteStream(ctx, owner.names.stream(Step)); err != nil {
+		t.Fatal(err)
+	}
+	if err := owner.prepare(ctx); err != nil {
+		t.Fatal(err)
+	}
+	send(ctx, t, agent, ring, "4")
+	follow("4")
+	if text != "1234" {
+		t.Errorf("after the store was lost it read %s", text)
+	}
+	if caught != "12." {
+		t.Errorf("it had read everything at %s", caught)
+	}
+}
