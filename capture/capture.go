@@ -75,9 +75,11 @@ type Target struct {
 	// one process for good.
 	Started int64
 	Host    string
-	Argv    []string
-	Python  string
-	Torch   string
+	// Remote says that the process is on another machine: PID means nothing here.
+	Remote bool
+	Argv   []string
+	Python string
+	Torch  string
 	// Device is where the optimizer's parameters live, such as cuda:0 or cpu.
 	Device string
 	// Rank, LocalRank and WorldSize are known of a process that a launcher started or that has joined others.

@@ -83,6 +83,9 @@ func NewHistory(l Limits) *History {
 	return &History{limits: l}
 }
 
+// Limits are what bounds the history.
+func (s *History) Limits() Limits { return s.limits }
+
 // Snapshot returns what the history holds now, in constant time.
 func (s *History) Snapshot() View {
 	s.mu.Lock()

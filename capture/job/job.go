@@ -103,7 +103,11 @@ func (j *Job) watch() {
 
 // Add adds a process other than the first, which takes orders through c.
 func (j *Job) Add(t capture.Target, c capture.Controller) *Process {
-	p := newProcess(capture.Limits{Steps: memberSteps, WindowBytes: memberWindow})
+	keep := j.main.options.Keep
+	if keep == (capture.Limits{}) {
+		keep = capture.Limits{Steps: memberSteps, WindowBytes: memberWindow}
+	}
+	p := newProcess(keep)
 	p.joins(j)
 	p.is(t)
 	p.connect(c)

@@ -30,6 +30,8 @@ type Options struct {
 	// Bring gets the agent into the process, for a process that runs the source by itself; nil for injecting
 	// it.
 	Bring pytorch.Injector
+	// Keep limits what is kept of each process; the zero value has limits that suit one machine.
+	Keep capture.Limits
 }
 
 // Watch is the process that watching begins with: one that we attached to, or the first of a command.
@@ -52,7 +54,7 @@ const FirstSteps = 2
 
 // NewWatch prepares to watch a process.
 func NewWatch(o Options) *Watch {
-	w := &Watch{Process: newProcess(capture.Limits{}), options: o}
+	w := &Watch{Process: newProcess(o.Keep), options: o}
 	w.want(o.Every, o.Depth)
 	return w
 }

@@ -229,55 +229,70 @@ func steps(payload []byte) ([]capture.Step, error) {
 	}
 	out := make([]capture.Step, 0, len(rows))
 	for _, r := range rows {
-		if len(r) < stepColumns {
-			return nil, fmt.Errorf("%w: a step of %d columns", ErrProtocol, len(r))
-		}
-		if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
-			return nil, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
-		}
-		figure := func(column int) maybe.Int { return maybe.NonNegative(r[column]) }
-		step := capture.Step{
-			Index: r[0], Start: r[1], End: r[2], Forward: figure(3), Backward: figure(4), Optimizer: figure(5),
-			Allocated: figure(6), Reserved: figure(7), PeakAllocated: figure(8), PeakReserved: figure(9),
-			RSS: figure(10), Retries: figure(11), OOMs: figure(12),
-			Parameters: figure(13), Gradients: figure(14), OptimizerState: figure(15),
-			Cost: time.Duration(r[16]), Skipped: r[17] != 0,
-		}
-		if len(r) >= carriedColumns {
-			step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
-		}
-		if len(r) >= activeColumns {
-			step.Requested, step.Active = figure(25), figure(26)
-		}
-		if len(r) >= finerColumns {
-			step.PoolsFree, step.PoolsAt = figure(27), figure(28)
-		}
-		if len(r) >= allColumns {
-			step.Work = figure(29)
-			step.Carried.OutTime, step.Carried.InTime = time.Duration(r[30]), time.Duration(r[31])
+		step, err := StepOf(r)
+		if err != nil {
+			return nil, err
 		}
 		out = append(out, step)
 	}
 	return out, nil
 }
 
-// rows is the inverse of steps. On the wire, -1 is a figure that is unknown.
+// StepOf decodes the row of one step. A row that is too short is an error; further columns are skipped.
+func StepOf(r []int64) (capture.Step, error) {
+	if len(r) < stepColumns {
+		return capture.Step{}, fmt.Errorf("%w: a step of %d columns", ErrProtocol, len(r))
+	}
+	if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
+		return capture.Step{}, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
+	}
+	figure := func(column int) maybe.Int { return maybe.NonNegative(r[column]) }
+	step := capture.Step{
+		Index: r[0], Start: r[1], End: r[2], Forward: figure(3), Backward: figure(4), Optimizer: figure(5),
+		Allocated: figure(6), Reserved: figure(7), PeakAllocated: figure(8), PeakReserved: figure(9),
+		RSS: figure(10), Retries: figure(11), OOMs: figure(12),
+		Parameters: figure(13), Gradients: figure(14), OptimizerState: figure(15),
+		Cost: time.Duration(r[16]), Skipped: r[17] != 0,
+	}
+	if len(r) >= carriedColumns {
+		step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
+	}
+	if len(r) >= activeColumns {
+		step.Requested, step.Active = figure(25), figure(26)
+	}
+	if len(r) >= finerColumns {
+		step.PoolsFree, step.PoolsAt = figure(27), figure(28)
+	}
+	if len(r) >= allColumns {
+		step.Work = figure(29)
+		step.Carried.OutTime, step.Carried.InTime = time.Duration(r[30]), time.Duration(r[31])
+	}
+	return step, nil
+}
+
+// rows is the inverse of steps.
 func rows(list []capture.Step) [][allColumns]int64 {
 	out := make([][allColumns]int64, len(list))
 	for i, s := range list {
-		skipped := int64(0)
-		if s.Skipped {
-			skipped = 1
-		}
-		out[i] = [allColumns]int64{
-			s.Index, s.Start, s.End, s.Forward.Or(-1), s.Backward.Or(-1), s.Optimizer.Or(-1),
-			s.Allocated.Or(-1), s.Reserved.Or(-1), s.PeakAllocated.Or(-1), s.PeakReserved.Or(-1),
-			s.RSS.Or(-1), s.Retries.Or(-1), s.OOMs.Or(-1),
-			s.Parameters.Or(-1), s.Gradients.Or(-1), s.OptimizerState.Or(-1), int64(s.Cost), skipped,
-			s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked, s.Carried.Differ,
-			s.Requested.Or(-1), s.Active.Or(-1), s.PoolsFree.Or(-1), s.PoolsAt.Or(-1),
-			s.Work.Or(-1), int64(s.Carried.OutTime), int64(s.Carried.InTime),
-		}
+		out[i] = RowOf(s)
 	}
 	return out
+}
+
+// RowOf is the inverse of StepOf. On the wire, -1 is a figure that is unknown.
+func RowOf(s capture.Step) [allColumns]int64 {
+	skipped := int64(0)
+	if s.Skipped {
+		skipped = 1
+	}
+	return [allColumns]int64{
+		s.Index, s.Start, s.End, s.Forward.Or(-1), s.Backward.Or(-1), s.Optimizer.Or(-1),
+		s.Allocated.Or(-1), s.Reserved.Or(-1), s.PeakAllocated.Or(-1), s.PeakReserved.Or(-1),
+		s.RSS.Or(-1), s.Retries.Or(-1), s.OOMs.Or(-1),
+		s.Parameters.Or(-1), s.Gradients.Or(-1), s.OptimizerState.Or(-1), int64(s.Cost), skipped,
+		s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked,
+		s.Carried.Differ,
+		s.Requested.Or(-1), s.Active.Or(-1), s.PoolsFree.Or(-1), s.PoolsAt.Or(-1),
+		s.Work.Or(-1), int64(s.Carried.OutTime), int64(s.Carried.InTime),
+	}
 }
