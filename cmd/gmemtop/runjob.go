@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
@@ -25,6 +26,7 @@ import (
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui"
 )
@@ -33,6 +35,7 @@ import (
 type runCommand struct {
 	watcher
 	choice choiceFlags
+	join   string // the join file of the run's hub, "" for none
 }
 
 func newRunCommand(a *app) *cobra.Command {
@@ -72,6 +75,8 @@ fit before. It learns the same, to the bit.`,
 	c.live.add(cmd)
 	c.flags.writing(cmd, "also record what is watched to this native file, for replay; one for each process")
 	c.flags.screen(cmd)
+	cmd.Flags().StringVar(&c.join, "join-file", "", "send the steps of this machine's ranks to the gmemtop "+
+		"hub that wrote this `file`")
 	cmd.Flags().BoolVar(&c.live.headless, "headless", false, "show no screen: the command keeps the terminal")
 	cmd.Flags().SetInterspersed(false)
 	return cmd
@@ -141,6 +146,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	defer stop()
 	f := feed.NewJob(ranks, say.WaitsForTorch.Text())
 	ranks.Run(run, command)
+	leaveFleet := c.joinFleet(ranks)
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
@@ -161,6 +167,7 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	failed := childResult(command)
 	training.Wait()
+	leaveFleet()
 	if err := ranks.Close(); err != nil {
 		fmt.Fprintf(c.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
@@ -169,6 +176,22 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	c.summaryOfRanks(ranks)
 	c.tellDeath(ranks)
 	return failed
+}
+
+// joinFleet sends the ranks' steps to the run's hub until leave is called, if there is one to be joined.
+func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
+	if c.join == "" {
+		return func() {}
+	}
+	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.env), Join: c.join,
+		Tell: func(text string) {
+			c.tell(j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
+		}})
+	return func() {
+		if lost := n.Close().Dropped; lost > 0 {
+			c.note("%d messages of this machine did not reach the hub: it did not answer for too long", lost)
+		}
+	}
 }
 
 // recordRank returns a function that records another process of the job beside the first one's file:

@@ -13,13 +13,15 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// mark is the glyph before a process: died, ended or differs.
+// mark is the glyph before a process: died, ended, silent or different.
 func (p *ranksPane) mark(th *theme.Theme, r *Rank) (string, canvas.Style) {
 	switch {
 	case r.State == Ended && r.Failed:
 		return "✗", th.Bad
 	case r.State == Ended:
 		return "■", th.Dim
+	case r.Silent != "":
+		return "?", th.Warn
 	case p.odd[r.ID] > 0:
 		return "▲", th.Warn
 	}
@@ -117,6 +119,7 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 		cols[i].Hidden = !phases
 	}
 	cols[rankDevice].Hidden = same(func(r *Rank) string { return r.Device })
+	cols[rankHost].Hidden = !p.several(l)
 	cols[rankScript].Hidden = same(func(r *Rank) string { return r.Title })
 	cols[rankCaptured].Hidden = !slices.ContainsFunc(ranks, func(r Rank) bool { return r.Captured > 0 })
 	cols[rankName].Title, cols[rankName].Width, cols[rankPID].Hidden = "rank", 5, false
@@ -143,6 +146,8 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 			return cell
 		case rankPID:
 			return table.Cell{Text: strconv.Itoa(r.PID), Style: th.Dim}
+		case rankHost:
+			return table.Cell{Text: r.Host, Style: th.Dim}
 		case rankScript:
 			return table.Cell{Text: r.Title, Style: th.Dim}
 		case rankDevice:
@@ -171,6 +176,11 @@ func (p *ranksPane) draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect, l *Loo
 	})
 }
 
+// several reports whether the processes are on more than one machine.
+func (p *ranksPane) several(l *Look) bool {
+	return slices.ContainsFunc(l.Ranks, func(r Rank) bool { return r.Host != l.Ranks[0].Host })
+}
+
 // status describes what is under the list's cursor.
 func (p *ranksPane) status(u timeline.Units, l *Look) string {
 	row := p.table.Selected()
@@ -185,6 +195,9 @@ func (p *ranksPane) status(u timeline.Units, l *Look) string {
 	}
 	if r.Device != "" {
 		text += " on " + r.Device
+	}
+	if p.several(l) && r.Host != "" {
+		text += " of " + r.Host
 	}
 	if n, ok := r.Typical.Bytes.Value(); ok {
 		text += ", " + l.Figure + " " + u.Bytes(n)

@@ -91,9 +91,12 @@ type Look struct {
 type Rank struct {
 	// ID identifies a process of the job for as long as it is watched.
 	ID int
-	// Rank is unknown of a process that has none; PID is its number.
+	// Rank is unknown of a process that has none; PID is its number on Host.
 	Rank maybe.Int
 	PID  int
+	Host string
+	// Silent says why nothing comes from the process although it has not ended, "" while steps come.
+	Silent string
 	// Title is the script, Device the device of its parameters.
 	Title, Device string
 	State         State

@@ -193,6 +193,9 @@ func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
 	if r.State == Ended {
 		return strings.TrimSuffix("ended: "+r.Word, ": "), r.Failed
 	}
+	if r.Silent != "" {
+		return r.Silent, true
+	}
 	var parts []string
 	for _, a := range r.Alerts {
 		if a.Kind == OutOfMemory || a.Kind == Leak {

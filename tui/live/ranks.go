@@ -37,6 +37,7 @@ const (
 	rankChosen = iota
 	rankName
 	rankPID
+	rankHost
 	rankScript
 	rankDevice
 	rankStep
@@ -56,7 +57,8 @@ func newRanksPane() ranksPane {
 	tab := key.NewBinding(key.WithKeys("tab"), key.WithHelp("tab", "ranks"))
 	return ranksPane{key: tab, odd: map[int]int{}, table: table.New(
 		table.Column{Width: 1}, right("rank", 5, 0, true), right("pid", 7, 4, false),
-		table.Column{Title: "script", Width: 12, Max: 24, Drop: 2},
+		table.Column{Title: "node", Width: 8, Max: 24, Drop: 2}, table.Column{Title: "script", Width: 12,
+			Max: 24, Drop: 2},
 		table.Column{Title: "device", Width: 7, Drop: 3},
 		right("step", 6, 0, true), right("time", 8, 0, true), right("forward", 8, 1, true),
 		right("backward", 8, 1, true), right("optimizer", 9, 6, true), right("", 9, 0, true),
@@ -151,7 +153,7 @@ func (p *ranksPane) sort(l *Look) {
 	default:
 		all := p.allInSight(l)
 		first = func(i int) int {
-			if !all && (p.odd[ranks[i].ID] > 0 || ranks[i].Failed) {
+			if !all && (p.odd[ranks[i].ID] > 0 || ranks[i].Failed || ranks[i].Silent != "") {
 				return 0
 			}
 			return 1

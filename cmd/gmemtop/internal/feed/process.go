@@ -37,15 +37,16 @@ type Process struct {
 	taking  sync.Mutex // only one look is made at a time
 	windows map[*traces.Trace]live.Window
 
-	mu     sync.Mutex
-	back   bool // another process of the job is shown; make no timelines
-	look   live.Look
-	target capture.Target
-	recent runs.Peer
-	held   int    // windows that the session holds
-	seen   int64  // index of the last step that is in look, -1 for none
-	spans  []span // steps captured whole, including forgotten ones
-	rises  risingCounts
+	mu      sync.Mutex
+	back    bool // another process of the job is shown; make no timelines
+	look    live.Look
+	target  capture.Target
+	recent  runs.Peer
+	severed string // why nothing comes from the process, "" while it is connected
+	held    int    // windows that the session holds
+	seen    int64  // index of the last step that is in look, -1 for none
+	spans   []span // steps captured whole, including forgotten ones
+	rises   risingCounts
 	// allocator means that a device's allocator reports what is allocated.
 	allocator bool
 }
@@ -155,7 +156,7 @@ func (f *Process) take(ctx context.Context) capture.View {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l := &f.look
-	f.target, f.held = v.Target, len(v.Windows)
+	f.target, f.severed, f.held = v.Target, v.Severed, len(v.Windows)
 	if !back {
 		l.Windows, l.Forgotten = windows, l.Forgotten+lost
 		l.Output = Tail(v)
@@ -186,8 +187,12 @@ func (f *Process) take(ctx context.Context) capture.View {
 	}
 	l.Silence = ""
 	if n := len(v.Steps); n > 0 && !v.Ended {
+		state := procs.State
+		if v.Target.Remote {
+			state = func(int) byte { return 0 } // a process of that number here is another one
+		}
 		l.Silence = silence(time.Duration(time.Now().UnixNano()-v.Steps[n-1].End),
-			time.Duration(f.recent.Duration.Or(0)), v.Target.PID, procs.State)
+			time.Duration(f.recent.Duration.Or(0)), v.Target.PID, state)
 	}
 	switch {
 	case v.Ended:
@@ -245,8 +250,8 @@ func (f *Process) addSteps(v capture.View) {
 		f.seen = s.Index
 		f.allocator = f.allocator || s.Allocated.IsKnown()
 	}
-	if drop := len(l.Steps) - 2*capture.MaxSteps; drop > 0 {
-		l.Steps = slices.Clone(l.Steps[len(l.Steps)-capture.MaxSteps:])
+	if keep := f.process.History.Limits().Steps; len(l.Steps) > 2*keep {
+		l.Steps = slices.Clone(l.Steps[len(l.Steps)-keep:])
 	}
 	// Not every step has totals, least of all the last one; steps that have them determine which figure to
 	// show.
@@ -421,7 +426,7 @@ func (f *Process) describe(v capture.View) {
 		var parts []books.Entry
 		var whole books.Entry
 		ok := false
-		if !f.back { // ask the driver only about the shown process
+		if !f.back && !t.Remote { // ask the driver only about the shown process
 			parts, whole, ok = f.books.Parts(t.PID, s)
 		}
 		if !ok {
@@ -456,6 +461,9 @@ func (f *Process) rank() live.Rank {
 		Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {
 		r.Step = maybe.Known(l.Steps[n-1].Index)
+	}
+	if f.target.Remote {
+		r.Host, r.Silent = report.Printable(f.target.Host), report.Printable(f.severed)
 	}
 	if r.Word == say.Exited.Text() {
 		r.Word = ""

@@ -1,0 +1,265 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/job"
+)
+
+// NodeOptions say what a node sends and where to.
+type NodeOptions struct {
+	// Identity names the machine, and the attempt that its ranks belong to.
+	Identity Identity
+	// Join is the path of the join file. It need not exist yet.
+	Join string
+	// Tell is given what people should know, once for each problem: the training goes on in any case.
+	Tell func(text string)
+
+	limits bus.RingLimits
+}
+
+// Node sends what the ranks of this machine do to the hub of their run.
+type Node struct {
+	options NodeOptions
+	name    string
+	job     *job.Job
+	ring    *bus.Ring
+	stop    context.CancelFunc
+	work    sync.WaitGroup
+	told    string
+	// collected is closed when the last steps are in the ring.
+	collected chan struct{}
+
+	// What was collected: used by one goroutine.
+	sent     map[*job.Process]*sentRank
+	attempts map[int64]int // by rank: how many processes had it
+	said     []byte        // the newest hello, without its counts
+	saidAt   time.Time
+}
+
+type sentRank struct {
+	attempt int
+	next    int64 // the index of the first step that was not put in the ring
+}
+
+// How often a node collects, says hello when nothing changes, and looks for a join file.
+const (
+	collectEvery = 200 * time.Millisecond
+	helloEvery   = 2 * time.Second
+	joinEvery    = time.Second
+	// lastWords is how long the end of a node may wait for the hub.
+	lastWords = 2 * time.Second
+	// batchBytes is where a message ends and the next begins.
+	batchBytes = 128 << 10
+	// batchSteps is how many steps of a process go into one message: rows are at most batchBytes.
+	batchSteps = 256
+)
+
+// StartNode begins to send. It returns at once: the hub need not run yet.
+func StartNode(j *job.Job, o NodeOptions) *Node {
+	// Two commands on one machine are two nodes.
+	name := fmt.Sprintf("%s:%d", o.Identity.Node, os.Getpid())
+	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
+		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{}, attempts: map[int64]int{}}
+	ctx, stop := context.WithCancel(context.Background())
+	n.stop = stop
+	n.work.Go(func() { n.collectUntil(ctx) })
+	n.work.Go(func() { n.send(ctx) })
+	return n
+}
+
+// Close sends the last steps and how the ranks ended, for at most two seconds, and returns what the ring did.
+func (n *Node) Close() bus.Counts {
+	n.stop()
+	n.work.Wait()
+	return n.ring.Counts()
+}
+
+func (n *Node) collectUntil(ctx context.Context) {
+	tick := time.NewTicker(collectEvery)
+	defer tick.Stop()
+	for {
+		n.collect(time.Now())
+		select {
+		case <-ctx.Done():
+			n.collect(time.Now())
+			close(n.collected)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// collect puts the steps that are new in the ring, and a hello if one is due.
+func (n *Node) collect(now time.Time) {
+	var message []byte
+	flush := func() {
+		if len(message) > 0 {
+			n.ring.Put(bus.Step, message)
+			message = nil
+		}
+	}
+	h := hello{Version: wireVersion, Host: n.options.Identity.Node}
+	for _, p := range n.job.Processes() {
+		v := p.History.Snapshot()
+		v.Target = p.Target() // which is known before the process has said it itself
+		s := n.of(p, &v)
+		h.Ranks = append(h.Ranks, rankOf(p.ID, s.attempt, &v))
+		fresh := newer(v.Steps, s.next)
+		for len(fresh) > 0 {
+			k := min(len(fresh), batchSteps)
+			message = appendBatch(message, batch{head{p.ID, s.attempt, v.Target.PID, v.Target.Rank,
+				v.Target.WorldSize}, fresh[:k]})
+			s.next, fresh = fresh[k-1].Index+1, fresh[k:]
+			if len(message) >= batchBytes {
+				flush()
+			}
+		}
+	}
+	flush()
+	if e, over := n.job.Over(); over {
+		h.Over, h.Code = true, e.Code
+	}
+	h.Ranks = h.Ranks[max(len(h.Ranks)-maxRanks, 0):]
+	// A step in between two hellos is no news.
+	news := h
+	news.Ranks = append([]rank(nil), h.Ranks...)
+	for i := range news.Ranks {
+		if news.Ranks[i].End == nil {
+			news.Ranks[i].Step = 0
+		}
+	}
+	text, err := json.Marshal(news)
+	if err != nil || string(text) == string(n.said) && now.Sub(n.saidAt) < helloEvery {
+		return
+	}
+	n.said, n.saidAt = text, now
+	h.Counts = n.ring.Counts()
+	if text, err = json.Marshal(h); err == nil {
+		n.ring.Put(bus.Hello, text)
+	}
+}
+
+// of returns what was sent of a process.
+func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
+	s := n.sent[p]
+	if s == nil {
+		s = &sentRank{attempt: n.options.Identity.Attempt}
+		if r, ok := v.Target.Rank.Value(); ok {
+			s.attempt += n.attempts[r]
+			n.attempts[r]++
+		}
+		n.sent[p] = s
+	}
+	return s
+}
+
+// newer returns the steps from index next on.
+func newer(steps []capture.Step, next int64) []capture.Step {
+	i := len(steps)
+	for i > 0 && steps[i-1].Index >= next {
+		i--
+	}
+	return steps[i:]
+}
+
+// send connects to the hub and sends until ctx is done, and for a moment after that. A hub that was started
+// again has new keys and therefore a new join file.
+func (n *Node) send(ctx context.Context) {
+	for again := true; again; {
+		c, join := n.connect(ctx)
+		if c == nil {
+			return
+		}
+		again = n.sendTo(ctx, c, join)
+	}
+}
+
+// sendTo sends to one hub. again reports that another one took its place.
+func (n *Node) sendTo(ctx context.Context, c *bus.Conn, join bus.Join) (again bool) {
+	defer c.Close()
+	sending, stop := context.WithCancel(context.Background())
+	defer stop()
+	var work sync.WaitGroup
+	work.Go(func() { n.ring.Send(sending, c) })
+	defer work.Wait()
+	defer stop()
+	if n.watch(ctx, c, join) {
+		return true
+	}
+	<-n.collected
+	late, cancel := context.WithTimeout(context.Background(), lastWords)
+	defer cancel()
+	if err := n.ring.Flush(late); err != nil {
+		n.tell("the hub did not take the last %d messages of this node", n.ring.Counts().Waiting)
+	}
+	return false
+}
+
+// watch tells people when the hub is lost, until ctx is done or the join file is of another hub.
+func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced bool) {
+	tick := time.NewTicker(joinEvery)
+	defer tick.Stop()
+	var away int
+	for {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-tick.C:
+		}
+		if c.Connected() {
+			away = 0
+			continue
+		}
+		if j, err := bus.ReadJoin(n.options.Join); err == nil && j.Certificate != join.Certificate {
+			return true
+		}
+		if away++; away == 5 {
+			n.tell("the hub does not answer: %v; the training goes on, and the newest steps follow when "+
+				"it is back",
+				c.Err())
+		}
+	}
+}
+
+// connect waits for the join file and returns a connection that may not have reached the hub yet; nil when
+// ctx is done before.
+func (n *Node) connect(ctx context.Context) (*bus.Conn, bus.Join) {
+	for waited := 1; ; waited++ {
+		join, err := bus.ReadJoin(n.options.Join)
+		if err == nil {
+			var c *bus.Conn
+			c, err = bus.Dial(ctx, bus.Access{Join: join, Role: bus.Agent, Name: n.name, Patient: true})
+			if err == nil {
+				return c, join
+			}
+		}
+		// A hub that starts together with the training writes its file a moment later.
+		if ctx.Err() == nil && (!errors.Is(err, fs.ErrNotExist) || waited == 5) {
+			n.tell("this node does not reach the hub: %v; the training goes on, and so does the search", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, join
+		case <-time.After(joinEvery):
+		}
+	}
+}
+
+// tell tells people something, unless it is what they were told last.
+func (n *Node) tell(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if n.options.Tell != nil && text != n.told {
+		n.told = text
+		n.options.Tell(text)
+	}
+}

@@ -1,0 +1,128 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/load"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// ErrNoSteps means that recordings hold no training step.
+var ErrNoSteps = errors.New("no recording of training steps: gmemtop hub -o writes one for each rank, and " +
+	"so do " +
+	"gmemtop record and gmemtop run -o")
+
+// Open makes a job of the recordings in a folder, one process for each: a sealed run, or what the commands of
+// one machine recorded. The job has ended.
+func Open(ctx context.Context, dir string) (*job.Job, error) {
+	found, err := load.OpenRun(ctx, []string{dir}, load.Options{NoCache: true})
+	if err != nil {
+		return nil, err
+	}
+	main := job.NewWatch(job.Options{Keep: capture.Limits{Steps: capture.MaxSteps}})
+	j := job.New(main)
+	begun := false
+	for _, f := range found {
+		steps := stepsOf(f.Trace)
+		if len(steps) == 0 {
+			continue
+		}
+		t := targetOf(f.Trace)
+		t.Rank = f.Rank // which the file's name may tell
+		p := main.Process
+		if begun {
+			p = j.Add(t, nil)
+		}
+		begun = true
+		p.Begin(t)
+		for i, s := range steps {
+			if gap := s.Index - steps[max(i-1, 0)].Index - 1; gap > 0 {
+				p.Lose("steps", gap, "they are not in the recording")
+			}
+			p.Step(s)
+		}
+		p.End(capture.End{Reason: capture.Exited, OutOfMemory: slices.ContainsFunc(f.Trace.Losses,
+			func(l traces.Loss) bool { return l.Name == traces.LossOutOfMemory })})
+	}
+	j.End(capture.End{Reason: capture.Exited})
+	if !begun {
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, ErrNoSteps), j.Close())
+	}
+	return j, nil
+}
+
+// targetOf returns the process that a recording is of.
+func targetOf(t *traces.Trace) capture.Target {
+	x := capture.Target{PID: int(t.Process.PID.Or(0)), Host: t.Process.Host, Remote: true,
+		WorldSize: t.Process.WorldSize}
+	for _, d := range t.Devices {
+		if d.Kind == traces.DeviceGPU {
+			x.Device = fmt.Sprintf("cuda:%d", d.Ordinal)
+			break
+		}
+	}
+	return x
+}
+
+// stepsOf reads the steps of a recording back from its counters (see capture.Recorder). Those of one step
+// have the time at which it ended.
+func stepsOf(t *traces.Trace) []capture.Step {
+	at := map[int64]int{} // by time: which step
+	var steps []capture.Step
+	find := func(name string) *traces.Counter {
+		i := slices.IndexFunc(t.Counters, func(c traces.Counter) bool { return t.Strings[c.Name] == name })
+		if i < 0 {
+			return nil
+		}
+		return &t.Counters[i]
+	}
+	index := find("step.index")
+	if index == nil {
+		return nil
+	}
+	for i, when := range index.Time {
+		if _, twice := at[when]; !twice && index.Value[i] >= 0 {
+			at[when] = len(steps)
+			end := when + t.Clock.Epoch
+			steps = append(steps, capture.Step{Index: index.Value[i], Start: end, End: end})
+		}
+	}
+	for name, set := range map[string]func(s *capture.Step, v int64){
+		"step.time":            func(s *capture.Step, v int64) { s.Start = s.End - max(v, 0) },
+		"step.forward":         func(s *capture.Step, v int64) { s.Forward = maybe.Known(v) },
+		"step.backward":        func(s *capture.Step, v int64) { s.Backward = maybe.Known(v) },
+		"step.optimizer":       func(s *capture.Step, v int64) { s.Optimizer = maybe.Known(v) },
+		"step.allocated":       func(s *capture.Step, v int64) { s.Allocated = maybe.Known(v) },
+		"step.reserved":        func(s *capture.Step, v int64) { s.Reserved = maybe.Known(v) },
+		"step.peak_allocated":  func(s *capture.Step, v int64) { s.PeakAllocated = maybe.Known(v) },
+		"step.peak_reserved":   func(s *capture.Step, v int64) { s.PeakReserved = maybe.Known(v) },
+		"step.rss":             func(s *capture.Step, v int64) { s.RSS = maybe.Known(v) },
+		"step.parameters":      func(s *capture.Step, v int64) { s.Parameters = maybe.Known(v) },
+		"step.gradients":       func(s *capture.Step, v int64) { s.Gradients = maybe.Known(v) },
+		"step.optimizer_state": func(s *capture.Step, v int64) { s.OptimizerState = maybe.Known(v) },
+		"step.cost":            func(s *capture.Step, v int64) { s.Cost = time.Duration(v) },
+		"step.retries":         func(s *capture.Step, v int64) { s.Retries = maybe.Known(v) },
+		"step.ooms":            func(s *capture.Step, v int64) { s.OOMs = maybe.Known(v) },
+		"step.skipped":         func(s *capture.Step, v int64) { s.Skipped = v != 0 },
+	} {
+		c := find(name)
+		if c == nil {
+			continue
+		}
+		for i, when := range c.Time {
+			if k, ok := at[when]; ok {
+				set(&steps[k], c.Value[i])
+			}
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b capture.Step) int { return cmp.Compare(a.Index, b.Index) })
+	return steps
+}

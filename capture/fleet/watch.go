@@ -1,0 +1,291 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Watch makes a job of what the nodes of a run send. Its methods are safe for concurrent use.
+type Watch struct {
+	options WatchOptions
+
+	// caught is closed when everything that the hub had at the beginning was read.
+	caught chan struct{}
+
+	mu      sync.Mutex
+	job     *job.Job
+	main    *job.Watch
+	begun   bool // the first process has one of ours
+	nodes   map[string]*node
+	behind  map[bus.Kind]bool // what the hub had is not read yet
+	damaged int64
+
+	unsealed error // why not all processes are recorded
+}
+
+// WatchOptions say what is kept of a run.
+type WatchOptions struct {
+	// Ranks is how many ranks the run is expected to have, 0 if unknown: the more there are, the fewer steps
+	// of each are kept.
+	Ranks int
+	// Record, unless nil, is called for each process before its first step, and may record it.
+	Record func(p *job.Process, attempt int) error
+	now    func() time.Time
+}
+
+// node is what is known of a node.
+type node struct {
+	host    string
+	ranks   map[int]*member
+	heard   time.Time
+	silence string
+	dropped int64
+	over    bool
+	code    maybe.Int
+}
+
+// member is a process of a node.
+type member struct {
+	process *job.Process
+	attempt int
+	next    int64 // the index of the first step that was not seen
+	first   int64 // the index of the first step that was
+	taken   int64 // how many steps were
+	end     *end  // how it ended, once its last step is here
+	last    int64 // the index of that step
+	ended   time.Time
+}
+
+const (
+	// keptSteps is how many steps of all ranks together are kept.
+	keptSteps = 1 << 18
+	// lateAfter is how long a node may be silent before it is called late, lostAfter before it is called
+	// lost. Nodes say hello every two seconds.
+	lateAfter = 3 * helloEvery
+	lostAfter = 15 * helloEvery
+	// endGrace is how long the end of a process waits for its last steps.
+	endGrace = 2 * time.Second
+)
+
+// NewWatch returns the watch of a run that nothing is known of yet.
+func NewWatch(o WatchOptions) *Watch {
+	if o.now == nil {
+		o.now = time.Now
+	}
+	keep := min(max(keptSteps/max(o.Ranks, 8), 256), 50_000)
+	main := job.NewWatch(job.Options{Keep: capture.Limits{Steps: keep, WindowBytes: 64 << 20}})
+	return &Watch{options: o, main: main, job: job.New(main), nodes: map[string]*node{},
+		behind: map[bus.Kind]bool{bus.Hello: true, bus.Step: true}, caught: make(chan struct{})}
+}
+
+// Job is the run as a job.
+func (w *Watch) Job() *job.Job { return w.job }
+
+// Caught is closed when everything that the hub had at the beginning was read.
+func (w *Watch) Caught() <-chan struct{} { return w.caught }
+
+// Run reads the hub until ctx is done.
+func (w *Watch) Run(ctx context.Context, c *bus.Conn) {
+	var work sync.WaitGroup
+	work.Go(func() {
+		tick := time.NewTicker(time.Second / 2)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				w.look(c.Connected())
+			}
+		}
+	})
+	c.Read(ctx, w.take, w.caughtUp, bus.Hello, bus.Step)
+	work.Wait()
+}
+
+// Close ends the job, once Run has returned.
+func (w *Watch) Close() error { return w.job.Close() }
+
+// take takes a message.
+func (w *Watch) take(m bus.Message) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := w.nodes[m.Node]
+	if n == nil {
+		n = &node{ranks: map[int]*member{}, host: m.Node}
+		w.nodes[m.Node] = n
+	}
+	n.heard = w.options.now()
+	if n.silence != "" {
+		w.silent(n, "")
+	}
+	var err error
+	switch m.Kind {
+	case bus.Hello:
+		var h hello
+		if h, err = readHello(m.Data); err == nil {
+			w.greet(n, h)
+		}
+	case bus.Step:
+		err = readBatches(m.Data, func(b batch) { w.steps(n, b) })
+	}
+	if err != nil {
+		w.damaged++
+		w.main.History.Notice(capture.Notice{Key: "fleet-damaged", Text: fmt.Sprintf(
+			"%d messages from nodes could not be read: %v", w.damaged, err)})
+	}
+}
+
+// caughtUp notes that everything of a kind was read.
+func (w *Watch) caughtUp(k bus.Kind) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.behind, k)
+	if len(w.behind) == 0 {
+		close(w.caught)
+	}
+}
+
+// member returns a process of a node, which is new at its first step.
+func (w *Watch) member(n *node, r *rank) *member {
+	m := n.ranks[r.ID]
+	if m != nil {
+		return m
+	}
+	m = &member{attempt: r.Attempt}
+	t := r.target(n.host)
+	if !w.begun {
+		w.begun = true
+		m.process = w.main.Process
+	} else {
+		m.process = w.job.Add(t, nil)
+	}
+	m.process.Begin(t)
+	if w.options.Record != nil {
+		if err := w.options.Record(m.process, m.attempt); err != nil {
+			m.process.History.Notice(capture.Notice{Key: "fleet-record", Text: err.Error()})
+			w.unsealed = errors.Join(w.unsealed, err)
+		}
+	}
+	n.ranks[r.ID] = m
+	return m
+}
+
+// steps takes the steps of one process. Those that came before are skipped, and those that are missing in
+// between are counted.
+func (w *Watch) steps(n *node, b batch) {
+	m := w.member(n, &rank{ID: b.id, Attempt: b.attempt, PID: b.pid, Rank: b.rank, WorldSize: b.worldSize})
+	for _, s := range b.steps {
+		if s.Index < m.next {
+			continue
+		}
+		if gap := s.Index - m.next; gap > 0 && m.taken > 0 {
+			m.process.Lose("steps", gap, "the node's ring was full while the hub did not answer")
+		}
+		if m.taken == 0 {
+			m.first = s.Index
+		}
+		m.taken++
+		m.next = s.Index + 1
+		m.process.Step(s)
+	}
+	w.finish(m)
+}
+
+// greet takes a hello.
+func (w *Watch) greet(n *node, h hello) {
+	n.host = h.Host
+	for i := range h.Ranks {
+		r := &h.Ranks[i]
+		m := w.member(n, r)
+		m.process.Begin(r.target(h.Host))
+		if r.End != nil && m.end == nil {
+			m.end, m.last, m.ended = r.End, r.Step, w.options.now()
+			w.finish(m)
+		}
+	}
+	if h.Counts.Dropped != n.dropped {
+		n.dropped = h.Counts.Dropped
+		for _, m := range n.ranks {
+			m.process.Notice(capture.Notice{Key: "fleet-dropped", Text: fmt.Sprintf(
+				"%s dropped %d messages that the hub did not take in time", h.Host, n.dropped)})
+		}
+	}
+	n.over, n.code = h.Over, h.Code
+	w.finishRun()
+}
+
+// finish ends a process when its last step is here.
+func (w *Watch) finish(m *member) {
+	if m.end == nil || m.next <= m.last && w.options.now().Sub(m.ended) < endGrace {
+		return
+	}
+	m.process.End(capture.End{Reason: m.end.Reason, Code: m.end.Code, Detail: m.end.Detail,
+		OutOfMemory: m.end.OutOfMemory})
+}
+
+// finishRun ends the job when the commands of all nodes have ended.
+func (w *Watch) finishRun() {
+	if _, over := w.job.Over(); over || len(w.nodes) == 0 {
+		return
+	}
+	var code maybe.Int
+	for _, n := range w.nodes {
+		if !n.over {
+			return
+		}
+		if c, known := n.code.Value(); known && (c != 0 || !code.IsKnown()) {
+			code = maybe.Known(c)
+		}
+		for _, m := range n.ranks {
+			if ended := m.end == nil || m.next > m.last; !ended && w.options.now().Sub(m.ended) < endGrace {
+				return
+			}
+		}
+	}
+	w.job.End(capture.End{Reason: capture.Exited, Code: code})
+}
+
+// look notices what happens when nothing comes.
+func (w *Watch) look(connected bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := w.options.now()
+	for _, n := range w.nodes {
+		for _, m := range n.ranks {
+			w.finish(m)
+		}
+		since, why := now.Sub(n.heard), ""
+		switch {
+		case n.over || since < lateAfter:
+		case !connected:
+			why = "the hub does not answer"
+		case since < lostAfter:
+			why = fmt.Sprintf("late: nothing from %s for %s", n.host, since.Round(time.Second))
+		default:
+			why = fmt.Sprintf("lost: nothing from %s for %s", n.host, since.Round(time.Second))
+		}
+		if why != n.silence {
+			w.silent(n, why)
+		}
+	}
+	w.finishRun()
+}
+
+// silent says why nothing comes from a node, "" if something comes again.
+func (w *Watch) silent(n *node, why string) {
+	n.silence = why
+	for _, m := range n.ranks {
+		if m.end == nil {
+			m.process.History.Sever(why)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package fleet
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/pytorch"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// wireVersion is the first byte of a batch, and a field of a hello. A reader refuses others.
+const wireVersion = 1
+
+// errWire is wrapped by every error about a message.
+var errWire = errors.New("not a message of a gmemtop node")
+
+// hello says what a node is and how its ranks are. A node sends it regularly and whenever something changes;
+// the hub keeps the newest of each node.
+type hello struct {
+	Version int    `json:"v"`
+	Host    string `json:"host"`
+	// Ranks are all processes of the node that have stepped, including those that have ended.
+	Ranks []rank `json:"ranks"`
+	// Counts are those of the node's ring.
+	Counts bus.Counts `json:"counts"`
+	// Over says that the command has ended, with Code if known.
+	Over bool      `json:"over,omitempty"`
+	Code maybe.Int `json:"code,omitzero"`
+}
+
+// rank is a process of a node.
+type rank struct {
+	// ID tells the processes of a node apart.
+	ID int `json:"id"`
+	// Attempt counts from 0 how often this rank has been started again.
+	Attempt   int       `json:"attempt,omitempty"`
+	PID       int       `json:"pid"`
+	Rank      maybe.Int `json:"rank,omitzero"`
+	LocalRank maybe.Int `json:"local_rank,omitzero"`
+	WorldSize maybe.Int `json:"world_size,omitzero"`
+	Argv      []string  `json:"argv,omitempty"`
+	Python    string    `json:"python,omitempty"`
+	Torch     string    `json:"torch,omitempty"`
+	Device    string    `json:"device,omitempty"`
+	GPUs      []device  `json:"gpus,omitempty"`
+	// Step is the index of its newest step.
+	Step int64 `json:"step"`
+	// End is how it ended, nil while it runs.
+	End *end `json:"end,omitempty"`
+}
+
+type device struct {
+	Ordinal int    `json:"ordinal"`
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+}
+
+type end struct {
+	Reason      string    `json:"reason"`
+	Code        maybe.Int `json:"code,omitzero"`
+	Detail      string    `json:"detail,omitempty"`
+	OutOfMemory bool      `json:"out_of_memory,omitempty"`
+}
+
+// Limits of what a hello repeats.
+const (
+	maxArgv   = 32
+	maxText   = 500
+	maxRanks  = 512 // of a node
+	maxDetail = 4000
+)
+
+func cut(text string, most int) string {
+	if len(text) > most {
+		return text[:most] + "..."
+	}
+	return text
+}
+
+// rankOf describes a process.
+func rankOf(id, attempt int, v *capture.View) rank {
+	t := v.Target
+	r := rank{ID: id, Attempt: attempt, PID: t.PID, Rank: t.Rank, LocalRank: t.LocalRank,
+		WorldSize: t.WorldSize,
+		Python:    cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
+		Step: -1}
+	for _, a := range t.Argv[:min(len(t.Argv), maxArgv)] {
+		r.Argv = append(r.Argv, cut(a, maxText))
+	}
+	for _, g := range t.GPUs {
+		if g.Kind == traces.DeviceGPU {
+			r.GPUs = append(r.GPUs, device{g.Ordinal, cut(g.Name, maxText), g.TotalBytes})
+		}
+	}
+	if n := len(v.Steps); n > 0 {
+		r.Step = v.Steps[n-1].Index
+	}
+	if v.Ended {
+		r.End = &end{Reason: v.End.Reason, Code: v.End.Code, Detail: cut(v.End.Detail, maxDetail),
+			OutOfMemory: v.End.OutOfMemory}
+	}
+	return r
+}
+
+// target returns the process as the viewer sees it.
+func (r *rank) target(host string) capture.Target {
+	t := capture.Target{PID: r.PID, Host: host, Remote: true, Rank: r.Rank, LocalRank: r.LocalRank,
+		WorldSize: r.WorldSize, Argv: r.Argv, Python: r.Python, Torch: r.Torch, Device: r.Device}
+	for _, g := range r.GPUs {
+		t.GPUs = append(t.GPUs, traces.Device{Kind: traces.DeviceGPU, Ordinal: g.Ordinal, Name: g.Name,
+			TotalBytes: g.Bytes})
+	}
+	return t
+}
+
+func readHello(data []byte) (hello, error) {
+	var h hello
+	if err := json.Unmarshal(data, &h); err != nil {
+		return h, fmt.Errorf("%w: %w", errWire, err)
+	}
+	switch {
+	case h.Version != wireVersion:
+		return h, fmt.Errorf("%w: version %d, and this gmemtop reads version %d: use the same gmemtop on "+
+			"all nodes",
+			errWire, h.Version, wireVersion)
+	case len(h.Ranks) > maxRanks:
+		return h, fmt.Errorf("%w: a node with %d ranks", errWire, len(h.Ranks))
+	}
+	return h, nil
+}
+
+// A batch is the version, then for each process its head and its steps. Both are rows: a number of columns,
+// then each column as a zigzag varint, -1 for what is unknown. A row only ever grows at its end, so a reader
+// skips columns that it does not know. A step's columns are those of a frame of steps (docs/wire.md).
+
+// head says whose steps follow, so that each batch can be understood by itself.
+type head struct {
+	id, attempt, pid int
+	rank, worldSize  maybe.Int
+}
+
+const (
+	headColumns = 5
+	maxColumns  = 256
+)
+
+type batch struct {
+	head
+	steps []capture.Step
+}
+
+func appendRow(b []byte, row []int64) []byte {
+	b = binary.AppendUvarint(b, uint64(len(row)))
+	for _, v := range row {
+		b = binary.AppendVarint(b, v)
+	}
+	return b
+}
+
+// appendBatch appends one process with its steps.
+func appendBatch(b []byte, x batch) []byte {
+	if len(b) == 0 {
+		b = append(b, wireVersion)
+	}
+	b = appendRow(b, []int64{int64(x.id), int64(x.attempt), int64(x.pid), x.rank.Or(-1), x.worldSize.Or(-1)})
+	b = binary.AppendUvarint(b, uint64(len(x.steps)))
+	for _, s := range x.steps {
+		row := pytorch.RowOf(s)
+		b = appendRow(b, row[:])
+	}
+	return b
+}
+
+// cursor reads numbers from a message.
+type cursor struct{ rest []byte }
+
+func (c *cursor) count(most uint64) (int, error) {
+	n, size := binary.Uvarint(c.rest)
+	if size <= 0 || n > most {
+		return 0, fmt.Errorf("%w: a damaged count", errWire)
+	}
+	c.rest = c.rest[size:]
+	return int(n), nil
+}
+
+// row reads a row into buffer, which is returned longer if need be.
+func (c *cursor) row(buffer []int64) ([]int64, error) {
+	n, err := c.count(maxColumns)
+	if err != nil {
+		return nil, err
+	}
+	buffer = buffer[:0]
+	for range n {
+		v, size := binary.Varint(c.rest)
+		if size <= 0 {
+			return nil, fmt.Errorf("%w: it ends within a row", errWire)
+		}
+		c.rest = c.rest[size:]
+		buffer = append(buffer, v)
+	}
+	return buffer, nil
+}
+
+// readBatches hands f each process of a message. What stands before a damaged part is handed over.
+func readBatches(data []byte, f func(batch)) error {
+	if len(data) == 0 || data[0] != wireVersion {
+		return fmt.Errorf("%w: another version: use the same gmemtop on all nodes", errWire)
+	}
+	c := cursor{data[1:]}
+	var row []int64
+	for len(c.rest) > 0 {
+		var err error
+		if row, err = c.row(row); err != nil {
+			return err
+		}
+		if len(row) < headColumns || row[0] < 0 || row[0] > 1<<31 || row[1] < 0 || row[1] > 1<<31 {
+			return fmt.Errorf("%w: a damaged head", errWire)
+		}
+		x := batch{head: head{int(row[0]), int(row[1]), int(row[2]), maybe.NonNegative(row[3]),
+			maybe.NonNegative(row[4])}}
+		n, err := c.count(uint64(len(c.rest))) // a step takes more than a byte
+		if err != nil {
+			return err
+		}
+		for range n {
+			if row, err = c.row(row); err != nil {
+				break
+			}
+			var s capture.Step
+			if s, err = pytorch.StepOf(row); err != nil {
+				err = fmt.Errorf("%w: %w", errWire, err)
+				break
+			}
+			x.steps = append(x.steps, s)
+		}
+		f(x)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

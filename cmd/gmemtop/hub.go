@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/fleet"
+)
+
+// hubCommand serves a run of several machines.
+type hubCommand struct {
+	*app
+	run, listen   string
+	join, viewers string
+	store, seal   string
+	life          time.Duration
+}
+
+func newHubCommand(a *app) *cobra.Command {
+	c := hubCommand{app: a}
+	cmd := &cobra.Command{
+		Use: "hub --join-file FILE [flags]", GroupID: groupLive, Args: cobra.NoArgs,
+		Short: "Collect what the machines of one training send",
+		Long: `Collects the steps of a training that runs on several machines, until Ctrl-C or SIGTERM. Start
+it where all of them can connect to, such as the first node.
+
+It writes the keys of the run to the join file, which only you can read. Put it in a folder that all
+machines share: gmemtop run --join-file sends what the ranks of a machine do, and gmemtop view --join-file
+shows all of them. Connections are encrypted. Nothing needs root.
+
+The training does not depend on the hub: without it the training goes on, and steps follow later.`,
+		Example: "  gmemtop hub --listen node0:7422 --join-file /shared/r1.join\n" +
+			"  gmemtop hub --listen node0:7422 --join-file /shared/r1.join -o /shared/r1",
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.serve() },
+	}
+	p := cmd.Flags()
+	p.StringVar(&c.join, "join-file", "", "write the keys of the run to this `file`")
+	p.StringVar(&c.listen, "listen", "", "let other machines connect at this `host:port`; without it, only "+
+		"programs on this machine can")
+	p.StringVar(&c.run, "run", "", "the `name` of the run (default what Slurm, torchrun or MPI say)")
+	p.StringVar(&c.viewers, "view-file", "", "also write a join `file` that allows only looking")
+	p.StringVarP(&c.seal, "output", "o", "", "at the end, write a recording of each rank to this new "+
+		"`folder`")
+	p.StringVar(&c.store, "store", "", "keep what was sent in this local `folder`, so that a hub that is "+
+		"started "+
+		"again has it (default a temporary one)")
+	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
+	rare(p, "view-file", "store", "valid")
+	return cmd
+}
+
+// serve runs a hub until a signal arrives.
+func (c *hubCommand) serve() (err error) {
+	if c.join == "" {
+		return usageError{errors.New("name the file for the run's keys: --join-file /shared/r1.join")}
+	}
+	if c.run == "" {
+		if c.run = fleet.Identify(c.env).Run; c.run == "" {
+			return usageError{errors.New("name the run: --run r1")}
+		}
+	}
+	if c.seal != "" {
+		if _, err := os.Lstat(c.seal); err == nil {
+			return usageError{fmt.Errorf("-o %s exists already: name a new folder", c.seal)}
+		}
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	c.signals(func(os.Signal) { stop() })
+	keys, err := bus.NewKeys(c.life)
+	if err != nil {
+		return err
+	}
+	// A socket's path may not be long, so it is not beside the join file.
+	dir, err := os.MkdirTemp("", "gmemtop-hub-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	h, err := bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
+		Socket: filepath.Join(dir, "hub.sock")})
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	join := h.Join()
+	if c.listen != "" {
+		join.Addresses = []string{advertised(c.listen, h.Address())}
+	}
+	if err := join.Write(c.join); err != nil {
+		return err
+	}
+	defer os.Remove(c.join)
+	if c.viewers != "" {
+		if err := join.ForViewers().Write(c.viewers); err != nil {
+			return err
+		}
+		defer os.Remove(c.viewers)
+	}
+	where := "programs on this machine"
+	if c.listen != "" {
+		where = join.Addresses[0]
+	}
+	c.note("run %s: listening for %s; gmemtop view --join-file %s shows it", c.run, where, c.join)
+	<-ctx.Done()
+	if c.seal == "" {
+		return nil
+	}
+	return c.write(h)
+}
+
+// sealWait is how long writing the recordings may take.
+const sealWait = 10 * time.Minute
+
+// write writes the recordings of all ranks. A second signal ends it.
+func (c *hubCommand) write(h *bus.Hub) error {
+	ctx, stop := context.WithTimeout(context.Background(), sealWait)
+	defer stop()
+	c.signals(func(os.Signal) { stop() })
+	conn, err := h.Dial(bus.Viewer)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	s, err := fleet.Seal(ctx, conn, c.seal)
+	if err != nil {
+		return err
+	}
+	text := fmt.Sprintf("%d steps of %d processes recorded; gmemtop view %s", s.Steps, len(s.Files), c.seal)
+	if s.Lost > 0 {
+		text += fmt.Sprintf("; %d steps never reached the hub", s.Lost)
+	}
+	if s.Gone > 0 {
+		text += fmt.Sprintf("; the hub no longer had the first %d", s.Gone)
+	}
+	c.note("%s", text)
+	return nil
+}
+
+// advertised is the address at which other machines reach a hub. One that listens everywhere is reached by
+// the machine's name.
+func advertised(listen, address string) string {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil {
+		return listen
+	}
+	_, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return listen
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		if name, err := os.Hostname(); err == nil {
+			host = name
+		}
+	}
+	return net.JoinHostPort(host, port)
+}
