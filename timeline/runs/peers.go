@@ -148,27 +148,24 @@ func ComparePeers(peers []Peer) PeerReport {
 		}
 	}
 	usual := stats.Median(durations)
-	others := make([]int64, 0, len(peers))
+	var all [PeerBytes + 1]figures
+	for f := range all {
+		all[f] = figuresOf(peers, func(p *Peer) (int64, bool) { return p.figure(PeerFigure(f)).Value() })
+	}
 	for i := range peers {
 		from := len(r.Differences)
 		for f := PeerDuration; f <= PeerBytes; f++ {
 			v, known := peers[i].figure(f).Value()
-			others = others[:0]
-			for k := range peers {
-				if x, ok := peers[k].figure(f).Value(); k != i && ok {
-					others = append(others, x)
-				}
-			}
-			if !known || len(others) == 0 {
+			if !known || len(all[f]) < 2 {
 				continue
 			}
-			m := stats.Median(others)
+			m := all[f].medianWithout(v)
 			whole, limit := float64(usual), peerShare*float64(usual)
 			if f == PeerBytes {
 				whole, limit = float64(m), max(peerBytesShare*float64(m), peerBytes)
 			}
 			by := math.Abs(float64(v - m))
-			if whole <= 0 || by <= max(limit, outlierScore*steps.Spread(others)) {
+			if whole <= 0 || by <= limit || by <= outlierScore*all[f].spreadWithout(v) {
 				continue
 			}
 			r.Differences = append(r.Differences, PeerDifference{i, f, v, m, by / whole})
@@ -189,27 +186,63 @@ func (r *PeerReport) slowest(peers []Peer, usual int64) {
 		}
 		return p.Forward.Or(0) + p.Optimizer.Or(0), true
 	}
+	alone := figuresOf(peers, own)
+	backward := figuresOf(peers, func(p *Peer) (int64, bool) { return p.Backward.Value() })
 	best := int64(0)
 	for i := range peers {
-		var alone, backward []int64
-		for k := range peers {
-			if x, ok := own(&peers[k]); k != i && ok {
-				alone = append(alone, x)
-			}
-			if x, ok := peers[k].Backward.Value(); k != i && ok {
-				backward = append(backward, x)
-			}
-		}
-		m := stats.Median(alone)
 		mine, known := own(&peers[i])
+		if !known || len(alone) < 2 {
+			continue
+		}
+		m := alone.medianWithout(mine)
 		more := mine - m
-		if len(alone) == 0 || !known || more <= best ||
-			float64(more) <= max(peerShare*float64(usual), outlierScore*steps.Spread(alone)) {
+		if more <= best || float64(more) <= peerShare*float64(usual) ||
+			float64(more) <= outlierScore*alone.spreadWithout(mine) {
 			continue
 		}
 		best = more
 		r.Slow, r.Own, r.OthersOwn = i, mine, m
 		waited, known := peers[i].Backward.Value()
-		r.Waits = known && 2*(stats.Median(backward)-waited) >= more
+		r.Waits = known && 2*(backward.medianWithout(waited)-waited) >= more
 	}
+}
+
+// figures are the known values of one figure of all processes, sorted. A thousand processes are compared for
+// each frame, so what is left without one of them is not sorted again.
+type figures []int64
+
+func figuresOf(peers []Peer, value func(p *Peer) (int64, bool)) figures {
+	list := make(figures, 0, len(peers))
+	for i := range peers {
+		if v, known := value(&peers[i]); known {
+			list = append(list, v)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// medianWithout returns the median of all values but one v, which is among them; 0 for none.
+func (f figures) medianWithout(v int64) int64 {
+	n := len(f) - 1
+	if n < 1 {
+		return 0
+	}
+	gone, _ := slices.BinarySearch(f, v)
+	at := func(i int) int64 {
+		if i >= gone {
+			i++
+		}
+		return f[i]
+	}
+	if n%2 == 0 {
+		return at(n/2-1) + (at(n/2)-at(n/2-1))/2
+	}
+	return at(n / 2)
+}
+
+// spreadWithout returns the spread of all values but one v, which is among them.
+func (f figures) spreadWithout(v int64) float64 {
+	gone, _ := slices.BinarySearch(f, v)
+	return steps.Spread(slices.Delete(slices.Clone([]int64(f)), gone, gone+1))
 }
