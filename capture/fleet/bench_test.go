@@ -1,0 +1,117 @@
+//go:build !nobus && unix
+
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// BenchmarkFleet is 1,024 ranks on 128 nodes that take five steps a second each: a hub, the sending parts of
+// all nodes and one viewer in this process, over TLS. An operation is a step of all ranks. It prints the
+// processor time of all of them together as a share of one core, the longest time from a step's end to its
+// arrival at the viewer, and the memory in use.
+func BenchmarkFleet(b *testing.B) {
+	const nodes, each, pace = 128, 8, 200 * time.Millisecond
+	keys, err := bus.NewKeys(time.Hour)
+	if err != nil {
+		b.Fatal(err)
+	}
+	h, err := bus.OpenHub(bus.HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: keys})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer h.Close()
+	debug.SetMemoryLimit(192 << 20)
+	defer debug.SetMemoryLimit(-1)
+	join := h.Join(h.Address())
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	rings := make([]*bus.Ring, nodes)
+	for i := range rings {
+		rings[i] = bus.NewRing(fmt.Sprintf("n%d", i), bus.RingLimits{})
+		c, err := bus.Dial(ctx, bus.Access{Join: join, Role: bus.Agent, Name: fmt.Sprint(i)})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer c.Close()
+		work.Go(func() { rings[i].Send(ctx, c) })
+	}
+	viewer, err := bus.Dial(ctx, bus.Access{Join: join, Role: bus.Viewer})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer viewer.Close()
+	w := NewWatch(WatchOptions{Ranks: nodes * each})
+	defer w.Close()
+	var worst time.Duration
+	got := 0
+	work.Go(func() {
+		viewer.Read(ctx, func(m bus.Message) {
+			w.take(m)
+			_ = readBatches(m.Data, func(x batch) {
+				got += len(x.steps)
+				worst = max(worst, time.Duration(time.Now().UnixNano()-x.steps[0].End))
+			})
+		}, nil, bus.Step)
+	})
+	used := func() time.Duration {
+		var r syscall.Rusage
+		_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	b.ResetTimer()
+	begun, before := time.Now(), used()
+	for i := range b.N {
+		for n, r := range rings {
+			var message []byte
+			now := time.Now().UnixNano()
+			for k := range each {
+				rank := int64(n*each + k)
+				s := capture.Step{Index: int64(i), Start: now - int64(pace), End: now,
+					Forward:   maybe.Known(int64(pace / 3)),
+					Allocated: maybe.Known(int64(40 << 30)), Reserved: maybe.Known(int64(60 << 30)),
+					RSS: maybe.Known(int64(8 << 30)), Cost: 30_000}
+				message = appendBatch(message, batch{head{id: k, pid: 1, rank: maybe.Known(rank),
+					worldSize: maybe.Known(int64(nodes * each))}, []capture.Step{s}})
+			}
+			r.Put(bus.Step, message)
+		}
+		time.Sleep(time.Until(begun.Add(time.Duration(i+1) * pace)))
+	}
+	for _, r := range rings {
+		late, cancel := context.WithTimeout(ctx, 20*time.Second)
+		if err := r.Flush(late); err != nil {
+			b.Error(err)
+		}
+		cancel()
+	}
+	took, cost := time.Since(begun), used()-before
+	time.Sleep(time.Second)
+	b.StopTimer()
+	stop()
+	work.Wait()
+	var mem runtime.MemStats
+	runtime.ReadMemStats(&mem)
+	stored := int64(0)
+	for _, r := range rings {
+		c := r.Counts()
+		stored += c.Sent - c.Again
+	}
+	if want := b.N * nodes * each; got != want || stored != int64(b.N*nodes) {
+		b.Errorf("%d of %d steps arrived, %d messages were stored", got, want, stored)
+	}
+	b.ReportMetric(100*float64(cost)/float64(took), "%core")
+	b.ReportMetric(float64(worst.Milliseconds()), "ms-worst")
+	b.ReportMetric(float64(mem.Sys-mem.HeapReleased)/(1<<20), "MiB")
+}
