@@ -151,3 +151,34 @@ func TestAProcessWithoutAStepSortsBeforeStepZero(t *testing.T) {
 		t.Errorf("order %v, not %v", p.order, want)
 	}
 }
+
+// With several machines each rank has a node, and ranks of a node that has fallen silent come first if they
+// do not all fit.
+func TestRanksOfSeveralMachinesHaveNodes(t *testing.T) {
+	const silent = "lost: nothing from node7 for 40 s"
+	look := ranked(running(t, 160), 64)
+	sc, v, _ := open(t, look)
+	sc.Press("tab")
+	if text := sc.Text(160, 36); strings.Contains(text, "node") {
+		t.Errorf("one machine has a column of nodes:\n%s", text)
+	}
+	for i := range look.Ranks {
+		look.Ranks[i].Host = fmt.Sprint("node", i/8)
+		if i/8 == 7 && look.Ranks[i].State != Ended {
+			look.Ranks[i].Silent = silent
+		}
+	}
+	sc.Press("tab")
+	v.Take(look)
+	sc.Text(160, 36)
+	v.Take(look)
+	sc.Press("tab")
+	lines := strings.Split(sc.Text(160, 36), "\n")
+	at := func(text string) int {
+		return slices.IndexFunc(lines, func(l string) bool { return strings.Contains(l, text) })
+	}
+	if first, other := at(silent), at("node0 "); first < 0 || !strings.Contains(lines[first], "?  ") ||
+		other >= 0 && other < first {
+		t.Errorf("the silent ranks do not come first:\n%s", strings.Join(lines, "\n"))
+	}
+}
