@@ -130,8 +130,15 @@ func (f *finder) work() (steps int64) {
 
 // find returns the best plan, or where none fits the smallest.
 func (f *finder) find(ask func(*finder)) (*plan.Plan, error) {
-	err := f.pickRung()
-	ask(f) // last, so that others change nothing in what joint finds by itself
+	var err error
+	if f.grid.vast && f.r.Budget > 0 { // others are quicker there than a rung
+		if ask(f); !f.settled(f.set.farEnough) {
+			err = f.pickRung()
+		}
+	} else {
+		err = f.pickRung()
+		ask(f) // last, so that others change nothing in what joint finds by itself
+	}
 	if f.ctx.Err() != nil && f.interim != nil && better(f.interim, f.best) {
 		f.best = f.interim
 	}
@@ -173,10 +180,18 @@ func (f *finder) first() (*outcome, error) {
 	return v.realize(limit, 1, math.MaxInt64)
 }
 
-// pickRung finds the rung for the budget, and below it the smallest that takes no longer.
+// pickRung finds the rung for the budget, and below it the smallest that takes no longer. Where others have
+// plans already it plans for the budget itself: the few rungs of such a problem are far apart.
 func (f *finder) pickRung() error {
-	if f.off.ladder && f.r.Budget > 0 {
-		x, err := f.fromNothing(f.r.Budget, math.MaxInt64)
+	if (f.off.ladder || f.best != nil) && f.r.Budget > 0 {
+		incumbent := int64(math.MaxInt64)
+		if f.best != nil {
+			incumbent = f.best.time
+		}
+		x, err := f.fromNothing(f.r.Budget, incumbent)
+		if err != nil {
+			return err
+		}
 		if x.best != nil {
 			f.note(x.best)
 		}

@@ -45,6 +45,7 @@ type grid struct {
 	// some rungs are planned for several times; where addresses cost time, other places are tried, and
 	// choices on the evaluator
 	probes bool
+	vast   bool  // others are asked first
 	pack   int64 // the most counted work of a search for places, 0 where a greedy pass has to do
 	mend   int64 // mending choices gets one part in so many of the work on a rung
 	least  int64 // counted work that a view of a rung gets by default, at the least
@@ -77,7 +78,7 @@ func newGrid(m *model) grid {
 		g.top, g.rounds, g.mend = set.rungs[2], set.rounds[2], set.mend[2]
 	}
 	if size > set.vastProblem {
-		g.top = set.rungs[3]
+		g.top, g.vast = set.rungs[3], true
 	}
 	if len(m.choices) == 0 || m.peak <= m.floor {
 		g.top = 1

@@ -227,10 +227,15 @@ func TestABudgetBelowWhatMustResideIsRefused(t *testing.T) {
 func TestNoPlanUndercutsTheBound(t *testing.T) {
 	t.Parallel()
 	others := append(swap.All(), combine.All()...)
-	tried, tight := 0, 0
+	tried, tight, full := 0, 0, 0
 	check := func(p *plan.Problem, name string, seed uint64, pl *plan.Plan) {
 		t.Helper()
 		m := measure(t, p, pl)
+		if busy := pl.Busy(p); busy > m.StepTime {
+			t.Errorf("seed %d: %s keeps a queue busy for %d ns in a step of %d", seed, name, busy, m.StepTime)
+		} else if busy == m.StepTime && len(pl.Absences) > 0 {
+			full++
+		}
 		bound := joint.Bound(p, pl.Footprint)
 		if bound > m.StepTime {
 			t.Errorf(
@@ -293,6 +298,9 @@ func TestNoPlanUndercutsTheBound(t *testing.T) {
 				}
 			}
 		}
+	}
+	if full == 0 {
+		t.Error("no plan kept a queue busy all the time: what a queue does was hardly compared")
 	}
 	if tried < 1000 || tight < 20 {
 		t.Errorf(

@@ -77,6 +77,8 @@ type params struct {
 	deepSlack []float64
 	// deepTries is how many schedules a search from plans must have for there to be several of them.
 	deepTries int64
+	// fewTries is how many it must have to be made at all.
+	fewTries int64
 	// searchShare leaves prices one part in so many of the work, the rest is for moves. Halved: +0.18 %
 	// (-6.9 to +15.1 %), work +8 %. Doubled: +0.76 % (-12.5 to +17.6 %), work +6 %.
 	searchShare int64
@@ -151,6 +153,9 @@ type params struct {
 	// nearEnough is the part of the bound within which none of the quickest managers is asked where planning
 	// takes seconds; within farEnough none of the others is, and no search is made from plans.
 	nearEnough, farEnough int64
+	// luck is the part by which what a manager decides may be slower than what is known for its plan to get
+	// places: what it decides next, under a tighter limit, may be faster.
+	luck int64
 	// quick is how many of the other managers count as quick.
 	quick int
 	// tieBuffers is how many buffers a problem may have for ties to be broken by a smaller footprint, and for
@@ -221,6 +226,7 @@ func defaults() params {
 
 		slack:        0.004,
 		deepTries:    2000,
+		fewTries:     20,
 		deepSlack:    []float64{0.01, 0.03, 0.1, 0.03, 0.06, 0.1},
 		searchShare:  2,
 		moves:        [5]int{1, 2, 5, 9, 12},
@@ -247,6 +253,7 @@ func defaults() params {
 		nearBound:    50,
 		nearEnough:   400,
 		farEnough:    20,
+		luck:         50,
 		quick:        2,
 		tieBuffers:   20_000,
 

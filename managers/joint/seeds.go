@@ -23,10 +23,13 @@ import (
 // recomputes, is not asked where the bound of that alone is above what is known. For eager PyTorch nobody is
 // asked: others plan what it cannot carry out.
 //
-// Complexity: what the others take. Where planning takes seconds they are asked one by one, the quickest
-// first, until the plan is near the bound; that can leave a plan of theirs unseen that is faster by less.
-// With tens of thousands of buffers all of them take a minute and more, and only those that combine swapping
-// and recomputation are asked. Rejected: asking at the rungs of the ladder, which would keep the step time
+// Complexity: what the others take. Most of it would go into places for plans that lose: with a thousand
+// buffers and more they are told the step time to beat, and those that decide on what takes longer by some
+// percent place nothing. Where planning takes seconds they are asked one by one, the quickest first, until
+// the plan is near the bound; that can leave a plan of theirs unseen that is faster by less. With tens of
+// thousands of buffers all of them take a minute and more, and only those that combine swapping and
+// recomputation are asked; these come first there, and where one of them is near the bound the ladder, whose
+// rungs take seconds, is not made at all. Rejected: asking at the rungs of the ladder, which would keep the step time
 // from rising with the budget by construction also where another's plan is the best, but asks ten times and
 // at budgets that are not the caller's, so that others could be better there.
 
@@ -160,6 +163,10 @@ func (f *finder) askSeeds(seeds []plan.Manager) {
 func (f *finder) ask(m plan.Manager) *outcome {
 	r := f.r
 	r.Work, r.Progress, r.Near = 0, nil, nil
+	// Where schedules are quick, plans that are much slower are of use, too: to search on from.
+	if f.best != nil && f.r.Evaluator != nil && !f.enough(f.set.deepTries) {
+		r.Beat = f.best.time + f.best.time/f.set.luck
+	}
 	pl, err := m.Plan(f.ctx, f.p, r)
 	if err != nil || pl == nil || pl.Policy != nil || plan.Validate(f.p, pl) != nil {
 		return nil
@@ -181,8 +188,10 @@ func (f *finder) ask(m plan.Manager) *outcome {
 // what the last time came to; at first it takes much worse steps on the way than later.
 func (f *finder) deepen(seed *outcome) {
 	rounds := f.set.deepSlack
-	m := f.views[0].m
-	if f.rungWork < f.set.deepTries*int64(m.n+len(m.gaps)) {
+	switch {
+	case !f.enough(f.set.fewTries): // a search of a handful finds nothing
+		return
+	case !f.enough(f.set.deepTries):
 		rounds = rounds[:1]
 	}
 	for k, slack := range rounds {
@@ -204,6 +213,12 @@ func (f *finder) deepen(seed *outcome) {
 			}
 		}
 	}
+}
+
+// enough reports whether the work of a search is enough for so many schedules.
+func (f *finder) enough(schedules int64) bool {
+	m := f.views[0].m
+	return f.rungWork >= schedules*int64(m.n+len(m.gaps))
 }
 
 // searchOn improves a plan, at first by taking steps that are slower by so much: its absences are read as

@@ -2,6 +2,7 @@ package place_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -189,5 +190,53 @@ func TestSwapsThatTheHostHasNoRoomForStay(t *testing.T) {
 	}
 	if left < 500 {
 		t.Errorf("only %d absences are left: the law was hardly tried", left)
+	}
+}
+
+// What is decided is placed unless it takes longer than the time to beat; a plan that is made stays.
+func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
+	const seed = 14 // of a problem with holes between its places, in which moving something takes longer
+	p := plantest.Random(seed, 40)
+	d := plantest.RandomDecisions(p, seed, 0.5)
+	pl, err := plan.Assemble(p, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls := 0
+	within := func(budget, beat int64, decide ...plan.Decisions) (*plan.Plan, error) {
+		r := plan.Request{Budget: budget, Beat: beat}
+		return place.Within(t.Context(), p, r, place.Options{Rule: place.BestFit}, func(int64) (plan.Decisions, error) {
+			calls++
+			return decide[min(calls, len(decide))-1], nil
+		})
+	}
+	busy := pl.Busy(p)
+	for _, beat := range []int64{0, busy, busy + 1} {
+		if got, err := within(0, beat, d); err != nil || got.Busy(p) != busy {
+			t.Errorf("a plan that takes %d ns, %d to beat: %v", busy, beat, err)
+		}
+	}
+	if _, err := within(0, busy-1, d); !errors.Is(err, plan.ErrBeaten) {
+		t.Errorf("a plan that takes %d ns, one less to beat: %v", busy, err)
+	}
+	none, err := plan.Assemble(p, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if none.Busy(p) >= busy {
+		t.Fatalf("moving nothing takes %d ns, moving something %d", none.Busy(p), busy)
+	}
+	live, _ := none.PeakLive()
+	kept, err := within(0, 0, plan.Decisions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept.Footprint == live {
+		t.Fatal("there are no holes between places")
+	}
+	calls = 0 // no holes were reckoned with: the second time, which is too slow, the first plan counts
+	got, err := within(kept.Footprint-1, busy-1, plan.Decisions{}, d)
+	if err != nil || got.Footprint != kept.Footprint || calls != 2 {
+		t.Errorf("after %d calls: %v", calls, err)
 	}
 }

@@ -19,7 +19,8 @@ const workPerRound = 100_000
 // holes. decide is handed the limit on live bytes, 0 where there is no budget, and must be deterministic. The
 // result is the first plan within the budget, else the one of the smallest footprint. When the context is
 // cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one
-// greedy pass. The error is the context's only where decide had nothing to give.
+// greedy pass. The error is the context's only where decide had nothing to give. It is [plan.ErrBeaten] where
+// what is decided first takes longer than the request's Beat: a tighter limit hardly ever makes it faster.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
@@ -28,9 +29,9 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 		opt.Work = workPerRound
 	}
 	for range rounds {
-		pl, err := once(ctx, p, opt, limit, best == nil, decide)
+		pl, err := once(ctx, p, r, opt, limit, best == nil, decide)
 		if err != nil {
-			if best != nil && (ctx.Err() != nil || errors.As(err, new(*plan.TooSmall))) {
+			if best != nil && (ctx.Err() != nil || errors.Is(err, plan.ErrBeaten) || errors.As(err, new(*plan.TooSmall))) {
 				return best, nil
 			}
 			return nil, err
@@ -55,8 +56,17 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 }
 
 // once makes a plan of what is decided for one limit. The first is placed even when the context ended
-// meanwhile: what was decided is worth a greedy pass.
-func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first bool, decide func(int64) (plan.Decisions, error)) (*plan.Plan, error) {
+// meanwhile: what was decided is worth a greedy pass. What cannot be as fast as the request's Beat is not
+// placed.
+func once(
+	ctx context.Context,
+	p *plan.Problem,
+	r plan.Request,
+	opt Options,
+	limit int64,
+	first bool,
+	decide func(int64) (plan.Decisions, error),
+) (*plan.Plan, error) {
 	d, err := decide(limit)
 	if err != nil {
 		return nil, err
@@ -64,6 +74,9 @@ func once(ctx context.Context, p *plan.Problem, opt Options, limit int64, first 
 	pl, err := Assemble(p, d)
 	if err != nil {
 		return nil, err
+	}
+	if r.Beat > 0 && pl.Busy(p) > r.Beat {
+		return nil, plan.ErrBeaten
 	}
 	res, err := Place(ctx, p, pl, opt)
 	if err != nil && first && ctx.Err() != nil {

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/traces"
@@ -71,12 +72,18 @@ type Request struct {
 	// Evaluator measures candidates for managers that want a simulator in their loop; nil where there is
 	// none.
 	Evaluator Evaluator
+	// Beat, where positive, is the step time of a plan that the caller has already. A manager may fail with
+	// [ErrBeaten] as soon as its decisions alone take longer, by their [Plan.Busy]: places would be wasted.
+	Beat int64
 	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
 	Progress func(done, total int64)
 	// Near, if not nil, receives how much slower than the proven bound the best plan so far is, as a share
 	// of the bound. Only managers that prove a bound call it, from the goroutine that calls Progress.
 	Near func(gap float64)
 }
+
+// ErrBeaten says that what a manager has decided takes longer than the request's Beat.
+var ErrBeaten = errors.New("the caller has a faster plan already; without a time to beat there is one")
 
 // Report calls Progress if there is one.
 func (r *Request) Report(done, total int64) {
