@@ -54,7 +54,7 @@ func (r *replay) finish() *Report {
 		rep.Caveats = append(rep.Caveats,
 			"blocks of equal size are taken by the age of their segments, which a snapshot does not hold: older segments are taken to have lower addresses")
 	}
-	if !r.d.Totals.FinalKnown {
+	if !r.d.Totals.FinalKnown || r.end < r.d.Len() {
 		return rep
 	}
 	ends := map[uint64]allocator.SegmentBlock{}

@@ -133,6 +133,33 @@ func TestFittingRulesAreFoundIfTheReleaseIsNotRecorded(t *testing.T) {
 	}
 }
 
+// TestTheFirstEventsOfALongRecordingTellTheRules: the rules that a replay of all would find are found, whether
+// the recording begins empty or in the middle.
+func TestTheFirstEventsOfALongRecordingTellTheRules(t *testing.T) {
+	for _, torch := range []allocator.Version{{Major: 2, Minor: 7}, {Major: 2, Minor: 12}, {Major: 2, Minor: 15}} {
+		for _, skip := range []int{0, 1000} {
+			r := newRecorderOf(t, torch, "", 600<<20, 3)
+			r.program(4000)
+			d := r.device(skip)
+			all, err := fidelity.Replay(context.Background(), d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := fidelity.SetFirstEvents(1500)
+			first, err := fidelity.Replay(context.Background(), d)
+			fidelity.SetFirstEvents(old)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first.Settings.Torch != all.Settings.Torch || first.Score() != all.Score() ||
+				first.SegmentScore() != all.SegmentScore() || first.FinalScore() != all.FinalScore() {
+				t.Errorf("%v from %d: %s of %v, and of %v: %s", torch, skip, first.Sentence(timeline.IEC),
+					first.Settings.Torch, all.Settings.Torch, all.Sentence(timeline.IEC))
+			}
+		}
+	}
+}
+
 func TestARecordedReleaseIsNotGuessed(t *testing.T) {
 	old := allocator.Version{Major: 2, Minor: 7}
 	replay := func(release string) *fidelity.Report {

@@ -50,18 +50,24 @@ func Replay(ctx context.Context, d *timeline.Device) (*Report, error) {
 	return run(ctx, d, nil)
 }
 
-// runAs is run with the rules of one release.
-func runAs(ctx context.Context, d *timeline.Device, torch allocator.Version, program *Program) (*Report, error) {
+// runAs is run with the rules of one release, up to an event.
+func runAs(
+	ctx context.Context, d *timeline.Device, torch allocator.Version, program *Program, end int,
+) (*Report, error) {
 	r := &replay{
-		d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{}, program: program, torch: torch,
+		d: d, tr: d.Timeline().Trace, live: map[uint64]heldBlock{}, waiting: map[uint64]delayedFree{},
+		program: program, torch: torch, end: end,
+	}
+	if program != nil {
+		program.Steps = slices.Grow(program.Steps, end) // a step an event, or fewer
 	}
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
-	if err := r.each(ctx, r.step); err != nil {
+	if err := r.each(ctx, end, r.step); err != nil {
 		return nil, err
 	}
-	if err := r.settle(timeline.Moment(d.Len())); err != nil {
+	if err := r.settle(timeline.Moment(end)); err != nil {
 		return nil, err
 	}
 	if program != nil {
@@ -70,9 +76,9 @@ func runAs(ctx context.Context, d *timeline.Device, torch allocator.Version, pro
 	return r.finish(), nil
 }
 
-// each calls f with every event until it fails or ctx is cancelled.
-func (r *replay) each(ctx context.Context, f func(timeline.Moment, traces.Event) error) error {
-	for m := range r.d.Len() {
+// each calls f with every event before end until it fails or ctx is cancelled.
+func (r *replay) each(ctx context.Context, end int, f func(timeline.Moment, traces.Event) error) error {
+	for m := range end {
 		if m%tickEvents == 0 && ctx.Err() != nil {
 			return ctx.Err()
 		}
@@ -115,6 +121,7 @@ type replay struct {
 	d      *timeline.Device
 	tr     *traces.Trace
 	torch  allocator.Version // whose rules are followed
+	end    int               // the event before which the replay ends
 	report Report
 	alloc  *allocator.Caching
 	driver *recordedDriver

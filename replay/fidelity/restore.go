@@ -165,7 +165,7 @@ func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) er
 		return nil
 	}
 	known := make([]bool, len(unknown))
-	return r.each(ctx, func(_ timeline.Moment, e traces.Event) error {
+	return r.each(ctx, r.d.Len(), func(_ timeline.Moment, e traces.Event) error {
 		if e.Action != traces.Alloc {
 			return nil
 		}
@@ -214,7 +214,7 @@ func (r *replay) findBases(ctx context.Context, segments []allocator.Segment) er
 	if len(seen) == 0 {
 		return nil
 	}
-	err := r.each(ctx, func(_ timeline.Moment, e traces.Event) error {
+	err := r.each(ctx, r.d.Len(), func(_ timeline.Moment, e traces.Event) error {
 		switch e.Action {
 		case traces.SegmentMap:
 			if x := seen[r.keyOf(e)]; x != nil && !x.over {
@@ -254,7 +254,7 @@ func (r *replay) findRests(ctx context.Context, segments []allocator.Segment, un
 	}
 	a := &r.d.Allocs
 	left := len(unknown)
-	err := r.each(ctx, func(m timeline.Moment, e traces.Event) error {
+	err := r.each(ctx, r.d.Len(), func(m timeline.Moment, e traces.Event) error {
 		if e.Action != traces.Alloc {
 			return nil
 		}
