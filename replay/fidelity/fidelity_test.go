@@ -133,10 +133,11 @@ func TestFittingRulesAreFoundIfTheReleaseIsNotRecorded(t *testing.T) {
 	}
 }
 
-// TestTheFirstEventsOfALongRecordingTellTheRules: the rules that a replay of all would find are found, whether
-// the recording begins empty or in the middle.
+// TestTheFirstEventsOfALongRecordingTellTheRules: the rules that a replay of all would find are found,
+// whether the recording begins empty or in the middle.
 func TestTheFirstEventsOfALongRecordingTellTheRules(t *testing.T) {
-	for _, torch := range []allocator.Version{{Major: 2, Minor: 7}, {Major: 2, Minor: 12}, {Major: 2, Minor: 15}} {
+	for _, minor := range []int{7, 12, 15} {
+		torch := allocator.Version{Major: 2, Minor: minor}
 		for _, skip := range []int{0, 1000} {
 			r := newRecorderOf(t, torch, "", 600<<20, 3)
 			r.program(4000)
