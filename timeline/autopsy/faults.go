@@ -108,7 +108,9 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool {
 		return slices.ContainsFunc(found, func(x fault) bool {
-			return slices.Contains(explains[x.Kind], f.Kind)
+			// A copy explains its own gradients, but not a graph beside them that is larger than it.
+			graph := f.Kind == "frozen_gradients" && f.Bytes > x.Bytes
+			return slices.Contains(explains[x.Kind], f.Kind) && !graph
 		})
 	})
 	most := map[string]int64{} // two detectors may find the same: what one knows more of stays
