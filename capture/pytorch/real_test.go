@@ -67,8 +67,8 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 }
 
 // described are the scenarios whose steps are described one after the other.
-var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse", "functional", "loader", "gan", "arrays",
-	"frozen", "averaged"}
+var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse",
+	"functional", "loader", "gan", "arrays", "frozen", "averaged"}
 
 // controls trains all scenarios without capture, in one process, since importing torch takes longest; the one
 // that ends with an exception comes last.
@@ -372,7 +372,8 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 				t.Errorf("%s: ops run again: %v", name, got)
 			}
 			for _, op := range tr.Ops {
-				if op.Again && (op.Phase != traces.PhaseBackward || strings.Contains(tr.Text(op.Name), "backward")) {
+				backward := strings.Contains(tr.Text(op.Name), "backward")
+				if op.Again && (op.Phase != traces.PhaseBackward || backward) {
 					t.Errorf("%s: %s runs again in %v", name, tr.Text(op.Name), op.Phase)
 				}
 			}

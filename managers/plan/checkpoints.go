@@ -163,8 +163,8 @@ func (p *Problem) CheckpointNotes(budget int64, u timeline.Units) []string {
 	if names := modules(some); names != "" {
 		where = " (" + names + ")"
 	}
-	return append(notes, fmt.Sprintf("turn the checkpoints off for %d of the %d parts%s: a step then holds %s "+
-		"and is %s (%.1f %%) shorter", len(some), len(all), where, u.Bytes(p.Without(some)),
+	return append(notes, fmt.Sprintf("turn the checkpoints off for %d of the %d parts%s: a step then "+
+		"holds %s and is %s (%.1f %%) shorter", len(some), len(all), where, u.Bytes(p.Without(some)),
 		timeline.Duration(time), percent))
 }
 

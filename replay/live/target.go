@@ -192,8 +192,8 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		if err != nil {
 			return m, err
 		}
-		m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by prediction",
-			counted(steps), timeline.IEC.Bytes(held)))
+		m.Notes = append(m.Notes, fmt.Sprintf("%s larger than planned for; such a step holds %s by "+
+			"prediction", counted(steps), timeline.IEC.Bytes(held)))
 		if held > m.Footprint { // a budget is for all steps, and not for the one that was described
 			m.Footprint, m.PeakLive = held, held
 		}

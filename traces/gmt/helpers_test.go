@@ -82,7 +82,8 @@ func work(r *rand.Rand, b *traces.Builder, stacks []traces.StackID, events int32
 		t.Ops = append(t.Ops, traces.Op{Start: int64(i) * 100, Duration: r.Int64N(1000) - 1, Name: traces.StringID(r.IntN(len(t.Strings))),
 			Module: traces.StringID(r.IntN(len(t.Strings))), Stack: stacks[r.IntN(len(stacks))], Parent: traces.OpID(r.IntN(i+1) - 1),
 			Thread: int32(r.Uint32()) >> r.IntN(32), Stream: traces.StreamID(r.IntN(len(t.Streams))),
-			Device: traces.DeviceID(r.IntN(3)), Phase: traces.Phase(r.IntN(4)), Rerunnable: r.IntN(2) == 0, Again: r.IntN(2) == 0})
+			Device: traces.DeviceID(r.IntN(3)), Phase: traces.Phase(r.IntN(4)),
+			Rerunnable: r.IntN(2) == 0, Again: r.IntN(2) == 0})
 	}
 	for i := range events {
 		t.Accesses = append(t.Accesses, traces.Access{Time: int64(i), Addr: r.Uint64(), Size: r.Int64(), Event: i,

@@ -64,7 +64,8 @@ def say(name, losses, optimizers, model=None, batch=None, buffers=(), weights=()
     digest = hashlib.sha256()
     for t in params + grads + list(buffers):  # running statistics do not affect training, but are learnt too
         digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    truth = {"name": name, "parameters": unique(params + list(weights)), "gradients": unique(grads), "optimizer_state": unique(state)}
+    truth = {"name": name, "parameters": unique(params + list(weights)), "gradients": unique(grads)}
+    truth["optimizer_state"] = unique(state)
     if model is not None:
         truth["buffers"] = unique(model.buffers())
         truth["saved"] = saved(model, batch, params)
@@ -103,9 +104,10 @@ class Loss(torch.nn.Module):
         return F.cross_entropy(self.net(x).flatten(0, -2), y.flatten())
 
 
-def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scaler=None, truth=True, weights=(), after=lambda: None):
+def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scaler=None, truth=True, **kept):
+    """weights, of kept, are those that the optimizer has not, and after is called after each step."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), lr=1e-3)
-    losses = []
+    losses, after = [], kept.get("after", lambda: None)
     for step in range(STEPS):
         gate(name, step)
         optimizer.zero_grad(set_to_none=True)
@@ -123,7 +125,7 @@ def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scale
             optimizer.step()
         after()
         losses.append(loss.item())
-    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers(), weights)
+    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers(), kept.get("weights", ()))
 
 
 def images(n=4, size=16):
@@ -216,6 +218,10 @@ def tuned():
     return model, torch.optim.AdamW(model[2].parameters(), lr=1e-2)
 
 
+def rows():
+    return torch.randn(16, 64), torch.randint(0, 10, (16,))
+
+
 def frozen(name):
     """Frozen weights, and a copy of the model that averages the weights."""
     model, optimizer = tuned()
@@ -227,7 +233,7 @@ def frozen(name):
             a.lerp_(p, 0.01)
 
     weights = [*model.parameters(), *copied.parameters()]
-    loop(name, Loss(model), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), optimizer, truth=False, weights=weights, after=average)
+    loop(name, Loss(model), rows, optimizer, truth=False, weights=weights, after=average)
 
 
 def averaged(name):
@@ -240,7 +246,8 @@ def averaged(name):
         for a, p in zip(averages, model.parameters()):
             a.sub_(0.01 * (a - p))
 
-    loop(name, Loss(model), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), optimizer, truth=False, weights=[*model.parameters(), *averages], after=average)
+    weights = [*model.parameters(), *averages]
+    loop(name, Loss(model), rows, optimizer, truth=False, weights=weights, after=average)
 
 
 def closure(name, optimizer=None, truth=True):
