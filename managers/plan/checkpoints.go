@@ -148,7 +148,7 @@ func (p *Problem) CheckpointNotes(budget int64, u timeline.Units) []string {
 	time, percent := share(all)
 	held, without := p.Held(), p.Without(all)
 	notes := []string{fmt.Sprintf("the program checkpoints %s by itself: the ops that run again take %s, "+
-		"%.1f %% of a step, and a step holds %s at its peak, where it would hold %s without checkpoints",
+		"%.1f %% of a step, and a step holds %s at its peak, where it would hold up to %s without them",
 		parts(len(all)), timeline.Duration(time), percent, u.Bytes(held), u.Bytes(without))}
 	if without == held {
 		return append(notes, "the checkpoints lower no peak: turn them off")
@@ -164,7 +164,7 @@ func (p *Problem) CheckpointNotes(budget int64, u timeline.Units) []string {
 		where = " (" + names + ")"
 	}
 	return append(notes, fmt.Sprintf("turn the checkpoints off for %d of the %d parts%s: a step then "+
-		"holds %s and is %s (%.1f %%) shorter", len(some), len(all), where, u.Bytes(p.Without(some)),
+		"holds up to %s and is %s (%.1f %%) shorter", len(some), len(all), where, u.Bytes(p.Without(some)),
 		timeline.Duration(time), percent))
 }
 
