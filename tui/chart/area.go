@@ -60,6 +60,20 @@ func (u *Usage) Columns(s *leaf.State, n int) (allocated, reserved []timeline.Co
 	return u.alloc, u.resv
 }
 
+// Shown returns the most that each category holds in a column of the window that is drawn.
+func (u *Usage) Shown(s *leaf.State) (shown [timeline.NumCategories]int64) {
+	key, parts, ok := u.parts.Value()
+	if !ok || key.device != s.Device {
+		return shown
+	}
+	for i := range parts {
+		for cat, bytes := range parts[i] {
+			shown[cat] = max(shown[cat], bytes)
+		}
+	}
+	return shown
+}
+
 // High returns the highest value of the window in view, reserved bytes included.
 func (u *Usage) High(s *leaf.State, n int) int64 {
 	high := int64(1)

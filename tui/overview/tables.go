@@ -92,7 +92,11 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas) {
 // many rows those keep.
 func (v *View) drawHoldersBelow(s *leaf.State, c *canvas.Canvas) int {
 	w, h := c.Size()
-	above := max(1+len(v.rows()), iterationRows(s, divide(s, w)))
+	categories := 1 + len(v.rows())
+	if len(v.elsewhere(s)) > 0 {
+		categories++
+	}
+	above := max(categories, iterationRows(s, divide(s, w)))
 	rest := h - above
 	if rest > 3 { // a blank row, a rule, two holders
 		rest--
@@ -192,6 +196,43 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas) {
 		}
 		c.TextRight(w, y, st, pct)
 		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, pickMsg{i})
+	}
+	v.drawElsewhere(s, c, 1+len(v.rows()))
+}
+
+// elsewhere are the categories that the chart shows and that hold nothing at the cursor, the largest first.
+func (v *View) elsewhere(s *leaf.State) []timeline.Category {
+	shown := v.usage.Shown(s)
+	for _, g := range v.rows() {
+		shown[g.Category] = 0
+	}
+	var list []timeline.Category
+	for cat, bytes := range shown {
+		if bytes > 0 {
+			list = append(list, timeline.Category(cat))
+		}
+	}
+	slices.SortStableFunc(list, func(a, b timeline.Category) int { return cmp.Compare(shown[b], shown[a]) })
+	return list
+}
+
+// drawElsewhere names in row y the colours of the chart that hold nothing at the cursor, as many as have room.
+func (v *View) drawElsewhere(s *leaf.State, c *canvas.Canvas, y int) {
+	w, h := c.Size()
+	if y >= h {
+		return
+	}
+	x := 0
+	for _, cat := range v.elsewhere(s) {
+		name := cat.String()
+		if x+2+canvas.Width(name) > w {
+			continue
+		}
+		c.Text(x, y, s.Theme.Category(cat), s.Theme.Glyph(cat))
+		x += 2 + c.Text(x+2, y, s.Theme.Dim, name) + 2
+	}
+	if note := "none here"; x > 0 && x+canvas.Width(note) <= w {
+		c.Text(x, y, s.Theme.Faint, note)
 	}
 }
 
