@@ -216,7 +216,8 @@ func (v *View) elsewhere(s *leaf.State) []timeline.Category {
 	return list
 }
 
-// drawElsewhere names in row y the colours of the chart that hold nothing at the cursor, as many as have room.
+// drawElsewhere names in row y the colours of the chart that hold nothing at the cursor, as many as have
+// room.
 func (v *View) drawElsewhere(s *leaf.State, c *canvas.Canvas, y int) {
 	w, h := c.Size()
 	if y >= h {
