@@ -51,3 +51,30 @@ func TestSecretsStayOutOfURLs(t *testing.T) {
 		t.Errorf("credentials that others can read: %v", err)
 	}
 }
+
+// A stream keeps at most half of what the disk has room for, so that the oldest messages go before the disk
+// is full and none can be stored.
+func TestTheStoreLeavesRoomOnTheDisk(t *testing.T) {
+	for free, want := range map[int64]int64{64 << 20: 32 << 20, 1 << 40: streamLimits[Step].bytes} {
+		h := openHub(t, HubOptions{Run: "r", free: func(string) (int64, error) { return free, nil }})
+		c, err := h.Dial(Viewer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := c.js.Stream(within(t), c.names.stream(Step))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.CachedInfo().Config.MaxBytes; got != want {
+			t.Errorf("with %d bytes free it keeps %d, not %d", free, got, want)
+		}
+		c.Close()
+	}
+	if h, err := OpenHub(HubOptions{Run: "r", free: func(string) (int64, error) {
+		return 1 << 20,
+			nil
+	}}); err == nil {
+		h.Close()
+		t.Error("a hub opens on a full disk")
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"os"
@@ -238,8 +239,8 @@ func (c *Conn) Connected() bool { return c.nats.IsConnected() }
 // Close ends the connection.
 func (c *Conn) Close() { c.nats.Close() }
 
-// prepare makes the streams of the run where they are missing.
-func (c *Conn) prepare(ctx context.Context) error {
+// prepare makes the streams of the run where they are missing. None keeps more than most bytes.
+func (c *Conn) prepare(ctx context.Context, most int64) error {
 	for _, k := range Kinds {
 		l := streamLimits[k]
 		each := l.each
@@ -248,7 +249,7 @@ func (c *Conn) prepare(ctx context.Context) error {
 		}
 		if _, err := c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: c.names.stream(k), Subjects: []string{c.names.streamSubject(k)},
-			MaxBytes: l.bytes, MaxMsgsPerSubject: each, Discard: jetstream.DiscardOld,
+			MaxBytes: min(l.bytes, most), MaxMsgsPerSubject: each, Discard: jetstream.DiscardOld,
 			MaxMsgSize: MaxMessage, Duplicates: repeated,
 		}); err != nil {
 			return fmt.Errorf("prepare the stream of kind %s: %w", k, reason(err))
@@ -262,7 +263,7 @@ func (c *Conn) Prepare(ctx context.Context) error {
 	if c.access.URL == "" {
 		return nil
 	}
-	return c.prepare(ctx)
+	return c.prepare(ctx, math.MaxInt64)
 }
 
 // publish stores a message and returns once the hub has confirmed that. again reports that the hub had it

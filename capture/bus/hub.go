@@ -29,7 +29,8 @@ type HubOptions struct {
 	// Store is the folder for messages; "" for a temporary one, which Close removes.
 	Store string
 
-	fileSystem func(dir string) (int64, error) // of a folder; a test sets it
+	// Which file system a folder is on, and how much it has room for; tests set them.
+	fileSystem, free func(dir string) (int64, error)
 }
 
 // Hub keeps the messages of a run and serves nodes and viewers. Without an address or a socket, only this
@@ -41,6 +42,9 @@ type Hub struct {
 	seed    string // of the owner's key, "" without keys
 	scratch string // the temporary folder, "" for none
 }
+
+// leastFree is the room that a hub's store needs.
+const leastFree = 8 << 20
 
 // hubStarts is how long a hub may take to start.
 const hubStarts = 20 * time.Second
@@ -55,6 +59,9 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 	}
 	if o.fileSystem == nil {
 		o.fileSystem = fileSystem
+	}
+	if o.free == nil {
+		o.free = freeBytes
 	}
 	h := &Hub{options: o}
 	defer func() {
@@ -73,6 +80,15 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 	}
 	if err = checkStore(store, o.fileSystem); err != nil {
 		return nil, fmt.Errorf("open a hub: %w", err)
+	}
+	free, err := o.free(store)
+	if err != nil {
+		return nil, fmt.Errorf("open a hub: look at the store %s: %w", store, err)
+	}
+	if free < leastFree {
+		return nil, fmt.Errorf("open a hub: only %d MiB are free for the store %s: free some, or name "+
+			"another folder",
+			free>>20, store)
 	}
 	options, err := h.serverOptions(store)
 	if err != nil {
@@ -103,7 +119,8 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 		defer own.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
 		defer cancel()
-		err = own.prepare(ctx)
+		// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
+		err = own.prepare(ctx, max(free/2, MaxMessage))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open a hub: %w", err)

@@ -4,6 +4,7 @@ package bus
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 )
@@ -43,7 +44,7 @@ func TestAReaderGoesOnWhereItWas(t *testing.T) {
 	if err := owner.js.DeleteStream(ctx, owner.names.stream(Step)); err != nil {
 		t.Fatal(err)
 	}
-	if err := owner.prepare(ctx); err != nil {
+	if err := owner.prepare(ctx, math.MaxInt64); err != nil {
 		t.Fatal(err)
 	}
 	send(ctx, t, agent, ring, "4")
