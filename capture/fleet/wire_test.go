@@ -1,3 +1,5 @@
+//go:build !nobus
+
 package fleet
 
 import (
