@@ -1,6 +1,6 @@
 #!/bin/sh
-# Compiles probe.bpf.c to probe_x86_bpfel.o and its Go wrapper. The bytes depend on the compiler, so that only the version below may write
-# them; with any other, or none, the committed object stays as it is and that is said.
+# Compiles probe.bpf.c to probe_x86_bpfel.o and its Go wrapper. The bytes depend on the compiler, so only the
+# version below may write them. With another one, or none, this says so and leaves the committed object alone.
 set -eu
 want="14.0.6"
 have=$(clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9.]*\).*/\1/p' | head -n 1)
