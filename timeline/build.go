@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // manyEvents is the size of a trace from which Build collects garbage first. Garbage that the reader left
@@ -211,7 +212,8 @@ func (b *deviceBuilder) walk() error {
 	}
 	b.unattributed()
 	s := &b.sums
-	t.StartAllocatedRequested, t.StartActiveRequested = s.allocatedRequested, s.activeRequested
+	t.StartAllocatedRequested = maybe.Known(s.allocatedRequested)
+	t.StartActiveRequested = maybe.Known(s.activeRequested)
 	s.peakAllocatedRequested, s.peakActiveRequested = s.allocatedRequested, s.activeRequested
 	for _, c := range b.m.closings {
 		d.closings = append(d.closings, ending{c.at, b.final(c.id)})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Timeline is a frozen trace with its lifetimes and series, one Device for each of the trace's devices.
@@ -195,10 +196,11 @@ func (d *Device) Timeline() *Timeline { return d.tl }
 // Len returns the number of the device's events.
 func (d *Device) Len() int { return d.n }
 
-// Totals are the figures of one device over the whole recording, in bytes; -1 is unknown. Allocated, active
-// and reserved are rounded bytes, as PyTorch's memory_stats reports them; fields that end in Requested are
-// the same series in requested bytes, -1 if the source records only what the allocator gave. Each peak is the
-// maximum of its own series, so two peaks may be at different moments. Allocations counts alloc events.
+// Totals are the figures of one device over the whole recording, in bytes. Allocated, active and reserved are
+// rounded bytes, as PyTorch's memory_stats reports them; reserved is -1 if unknown. Fields that end in
+// Requested are the same series in requested bytes, unknown if the source records only what the allocator
+// gave. Each peak is the maximum of its own series, so two peaks may be at different moments. Allocations
+// counts alloc events.
 // Segments counts those of the final state, or segment events if there is none. Streams counts the streams
 // that events and segments name.
 type Totals struct {
@@ -207,9 +209,9 @@ type Totals struct {
 	StartAllocated, StartActive, StartReserved    int64
 	EndAllocated, EndActive, EndReserved          int64 // of the final segments where known, else the series' last values
 	PeakAllocated, PeakActive, PeakReserved       int64
-	StartAllocatedRequested, StartActiveRequested int64
-	EndAllocatedRequested, EndActiveRequested     int64
-	PeakAllocatedRequested, PeakActiveRequested   int64
+	StartAllocatedRequested, StartActiveRequested maybe.Int
+	EndAllocatedRequested, EndActiveRequested     maybe.Int
+	PeakAllocatedRequested, PeakActiveRequested   maybe.Int
 	// Unattributed is the part of StartAllocated that only the source's own total shows: no allocation of
 	// Allocs holds it.
 	Unattributed                         int64

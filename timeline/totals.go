@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // finalSums are the figures of a device in the trace's final state, summed over blocks and from the segments'
@@ -145,21 +146,24 @@ func (b *deviceBuilder) finishTotals() {
 	t.PeakAllocated, t.PeakAt = d.Allocated.Max()
 	t.PeakActive, t.PeakActiveAt = d.Active.Max()
 	s := &b.sums
-	t.PeakAllocatedRequested, t.PeakActiveRequested = s.peakAllocatedRequested, s.peakActiveRequested
-	t.EndAllocatedRequested, t.EndActiveRequested = s.allocatedRequested, s.activeRequested
+	t.PeakAllocatedRequested = maybe.Known(s.peakAllocatedRequested)
+	t.PeakActiveRequested = maybe.Known(s.peakActiveRequested)
+	t.EndAllocatedRequested = maybe.Known(s.allocatedRequested)
+	t.EndActiveRequested = maybe.Known(s.activeRequested)
 	t.EndAllocated, t.EndActive = d.Allocated.Last(), d.Active.Last()
 	if t.FinalKnown {
 		t.LawAllocated, t.LawActive = t.EndAllocated-f.allocated, t.EndActive-f.active
-		t.LawAllocatedRequested = t.StartAllocatedRequested + s.alloc - s.requested - f.allocatedRequested
-		t.LawActiveRequested = t.StartActiveRequested + s.alloc - s.completed - f.activeRequested
+		t.LawAllocatedRequested = t.StartAllocatedRequested.Or(0) + s.alloc - s.requested -
+			f.allocatedRequested
+		t.LawActiveRequested = t.StartActiveRequested.Or(0) + s.alloc - s.completed - f.activeRequested
 		t.EndAllocated, t.EndActive = f.allocated, f.active
 	}
 	b.countLosses(&f)
 	b.judge()
 	if b.rule.given {
-		t.StartAllocatedRequested, t.StartActiveRequested = -1, -1
-		t.EndAllocatedRequested, t.EndActiveRequested = -1, -1
-		t.PeakAllocatedRequested, t.PeakActiveRequested = -1, -1
+		t.StartAllocatedRequested, t.StartActiveRequested = maybe.Int{}, maybe.Int{}
+		t.EndAllocatedRequested, t.EndActiveRequested = maybe.Int{}, maybe.Int{}
+		t.PeakAllocatedRequested, t.PeakActiveRequested = maybe.Int{}, maybe.Int{}
 	}
 }
 

@@ -286,15 +286,18 @@ func newDeviceStats(ctx context.Context, d *timeline.Device, o Options) (DeviceS
 func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
 	t := &d.Totals
 	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
-	ds.StartAllocated, ds.StartAllocatedRequested = known(t.StartAllocated), known(t.StartAllocatedRequested)
-	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), known(t.StartActiveRequested)
-	ds.EndAllocated, ds.EndAllocatedRequested = known(t.EndAllocated), known(t.EndAllocatedRequested)
-	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested)
+	ds.StartAllocated = known(t.StartAllocated)
+	ds.StartAllocatedRequested = known(t.StartAllocatedRequested.Or(-1))
+	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), known(t.StartActiveRequested.Or(-1))
+	ds.EndAllocated = known(t.EndAllocated)
+	ds.EndAllocatedRequested = known(t.EndAllocatedRequested.Or(-1))
+	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested.Or(-1))
 	if t.PeakReserved >= 0 {
 		ds.StartReserved, ds.EndReserved, ds.PeakReserved = known(t.StartReserved), known(t.EndReserved), known(t.PeakReserved)
 	}
-	ds.PeakAllocated, ds.PeakAllocatedRequested = known(t.PeakAllocated), known(t.PeakAllocatedRequested)
-	ds.PeakActive, ds.PeakActiveRequested = known(t.PeakActive), known(t.PeakActiveRequested)
+	ds.PeakAllocated = known(t.PeakAllocated)
+	ds.PeakAllocatedRequested = known(t.PeakAllocatedRequested.Or(-1))
+	ds.PeakActive, ds.PeakActiveRequested = known(t.PeakActive), known(t.PeakActiveRequested.Or(-1))
 	ds.PeakEvent, ds.PeakTime = eventOf(t.PeakAt), timeOf(d, t.PeakAt)
 	ds.PeakActiveEvent, ds.PeakReservedEvent = eventOf(t.PeakActiveAt), eventOf(t.PeakReservedAt)
 	return t.PeakAt
