@@ -205,7 +205,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	for _, x := range r.Estimates {
 		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits && !x.Unseen(), Peak: x.Peak,
 			Requested: x.Device.Totals.PeakAllocatedRequested.Or(-1),
-			PeakStep: x.PeakStep, Reserved: x.Reserved,
+			PeakStep:  x.PeakStep, Reserved: x.Reserved,
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),
 			ByCategory: []categoryJSON{}}
 		if x.Process != nil {
