@@ -63,8 +63,11 @@ func (w *moves) nest() bool {
 		return false
 	}
 	g := w.list[v.rnd.IntN(len(w.list))]
-	if !v.m.gaps[g].canRecompute {
-		return w.stay(g)
+	if x := &v.m.gaps[g]; !x.canRecompute {
+		if !x.producersRerun || v.rnd.IntN(3) == 0 {
+			return w.stay(g)
+		}
+		return w.runEarlier(g) && (v.rnd.IntN(2) == 0 || w.inputsStay(g))
 	}
 	switch kind := v.rnd.IntN(16); {
 	case kind < 2 && !v.off.swap:
@@ -139,9 +142,12 @@ func (w *moves) runEarlier(g int32) bool {
 	v, m := w.v, w.v.m
 	x := &m.gaps[g]
 	to, seen := x.before, 1
+	if !x.canRecompute { // when it is needed is too late
+		seen = 0
+	}
 	switch v.rnd.IntN(4) {
 	case 0: // or anywhere, so that it is copied out earlier
-		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), 2
+		to, seen = x.after+1+plan.OpID(v.rnd.IntN(int(x.before-x.after))), seen+1
 	case 1: // or where compute waits for something else
 		for at := x.after + 1; at < x.before; at++ {
 			if v.s.queues.wait[at] > 0 {
@@ -165,7 +171,8 @@ func (w *moves) runEarlier(g int32) bool {
 			}
 		}
 	}
-	if seen == 1 || v.s.setting.choice[g] == recompute && v.s.setting.nest.again[g] == to {
+	if to == x.before && seen == 1 || !x.canRunAgain(to) ||
+		v.s.setting.choice[g] == recompute && v.s.setting.nest.again[g] == to {
 		return false
 	}
 	w.flip(g, recompute)
@@ -199,4 +206,10 @@ func (w *moves) stay(g int32) bool {
 	}
 	w.move(g).leave[g] = to
 	return true
+}
+
+// canRunAgain reports whether what makes a gap's value may be run again before op at: when the value is
+// needed, only if that is possible whatever else is absent; earlier, if its ops can run again at all.
+func (x *gap) canRunAgain(at plan.OpID) bool {
+	return x.canRecompute || x.producersRerun && at < x.before
 }

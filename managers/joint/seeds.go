@@ -284,7 +284,7 @@ func (v *view) read(pl *plan.Plan) {
 		case g < 0 || m.gaps[g].dead:
 		case x.How == plan.Swap && m.gaps[g].canSwap:
 			s.setting.choice[g] = swap
-		case x.How == plan.Recompute && m.gaps[g].canRecompute:
+		case x.How == plan.Recompute && m.gaps[g].canRunAgain(x.Fetch):
 			s.setting.choice[g], nest.retain[g], nest.leave[g] = recompute, x.Fetch, x.Release
 			if !needed[x.Fetch] { // or this chain would not be run
 				nest.again[g] = x.Fetch
