@@ -81,7 +81,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 	if solved < 80 {
 		t.Errorf("only %d solved: joint was hardly compared", solved)
 	}
-	if optimal < solved*95/100 || worst > 0.1 {
+	if optimal*100 < solved*98 || worst > 0.02 {
 		t.Errorf("joint is the best in %d of %d, at worst %.1f %% above", optimal, solved, worst*100)
 	}
 }

@@ -351,9 +351,13 @@ func (e *exact) copyIn(s *state, time int) {
 	if s.in >= 0 {
 		return
 	}
+	stay := uint32(0)
+	if s.chain { // but for what it made on the way
+		stay = ^s.scratch
+	}
 	for can := e.alive(s) & s.host &^ s.here; can != 0; can &= can - 1 {
 		v := bits.TrailingZeros32(can)
-		e.makeRoom(s, e.size[v], 0, false, func(t *state) {
+		e.makeRoom(s, e.size[v], stay, false, func(t *state) {
 			u := *t
 			u.in, u.inLeft = int8(v), int16(e.size[v]*e.link)
 			u.here |= 1 << v
