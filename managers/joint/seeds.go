@@ -29,9 +29,9 @@ import (
 // the plan is near the bound; that can leave a plan of theirs unseen that is faster by less. With tens of
 // thousands of buffers all of them take a minute and more, and only those that combine swapping and
 // recomputation are asked; these come first there, and where one of them is near the bound the ladder, whose
-// rungs take seconds, is not made at all. Rejected: asking at the rungs of the ladder, which would keep the step time
-// from rising with the budget by construction also where another's plan is the best, but asks ten times and
-// at budgets that are not the caller's, so that others could be better there.
+// rungs take seconds, is not made at all. Rejected: asking at the rungs of the ladder, which would keep
+// the step time from rising with the budget by construction also where another's plan is the best, but
+// asks ten times and at budgets that are not the caller's, so that others could be better there.
 
 // Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.

@@ -205,7 +205,8 @@ func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
 	calls := 0
 	within := func(budget, beat int64, decide ...plan.Decisions) (*plan.Plan, error) {
 		r := plan.Request{Budget: budget, Beat: beat}
-		return place.Within(t.Context(), p, r, place.Options{Rule: place.BestFit}, func(int64) (plan.Decisions, error) {
+		opt := place.Options{Rule: place.BestFit}
+		return place.Within(t.Context(), p, r, opt, func(int64) (plan.Decisions, error) {
 			calls++
 			return decide[min(calls, len(decide))-1], nil
 		})
