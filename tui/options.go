@@ -64,7 +64,7 @@ type Options struct {
 	NoMouse bool
 	// Links makes source lines links (OSC 8).
 	Links bool
-	Units   timeline.Units
+	Units timeline.Units
 	// View is the view that opens; 0 opens the overview.
 	View leaf.ID
 	// Open returns the Loader of one rank of the run or of another file; nil if none can be opened.

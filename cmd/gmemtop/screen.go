@@ -23,7 +23,7 @@ func (a *app) screen() tui.Options {
 	return tui.Options{
 		Theme: a.flags.theme, Color: a.colorOfScreen(), ASCII: a.flags.ascii || a.onlyASCII(),
 		NoMouse: a.flags.noMouse, Links: !a.flags.noLinks && a.env("TERM") != "linux",
-		Units:   a.flags.report.Units, Exporters: export.ForScreen(a.flags.report.Units), Environ: a.environ,
+		Units: a.flags.report.Units, Exporters: export.ForScreen(a.flags.report.Units), Environ: a.environ,
 		Input: keyboard(a.in), Planner: planner.New(),
 	}
 }

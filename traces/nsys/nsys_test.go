@@ -216,7 +216,8 @@ func TestTheBusiestProcessIsShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := lines(tr); got != "gpu1 1500 alloc 7f0000200000 64000000\n" || tr.Process.PID != maybe.Known(5151) {
+	if got := lines(tr); got != "gpu1 1500 alloc 7f0000200000 64000000\n" ||
+		tr.Process.PID != maybe.Known(5151) {
 		t.Errorf("process %v:\n%s", tr.Process.PID, got)
 	}
 }
