@@ -338,7 +338,9 @@ class Ops(Window):
             known = [self.storages.known(t.untyped_storage()) for t in self.storages.tensors(inputs, [])]
             held = sorted({s.number for s in known if s is not None and s.number in self.crossings.saved})
             if held:
-                self.rows.add(("o", self.clock(), 0, "gmemtop::held", FORWARD, "", held, [], [], False, 0))
+                self.rows.add(
+                    ("o", self.clock(), 0, "gmemtop::held", FORWARD, "", held, [], [], False, 0, False)
+                )
         except (NotImplementedError, RuntimeError):  # a wrapper has no storage of its own
             pass
         except Exception as e:
