@@ -145,7 +145,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 	case a.Inferred:
 		s = w.full() + w.largestAt(a.At)
 	case w.Totals.PeakAllocated == 0 && w.Totals.EndAllocated == 0:
-		return "Nothing was allocated, so nothing can be taken off.", ""
+		return "Nothing was allocated, so nothing can be saved.", ""
 	case w.Info.Kind == traces.DeviceArena:
 		return w.headline(), ""
 	default:
@@ -163,18 +163,19 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			return s, " " + l.fitText(w.units)
 		}
 	}
-	most := " Most would be saved by "
+	most := " Biggest saving: "
 	for _, l := range a.Levers {
 		switch {
-		case l.Saves <= 0:
+		case l.Saves <= 0, a.OOM && l.ofReserved():
+			// It would not have served the request, or the loop above had returned.
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
-			most = " On one GPU most would be saved by " // the table begins with what takes more of them
+			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
 		default:
 			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves > l.Saves }
 			if slices.ContainsFunc(a.Levers, smaller) {
-				most = " With the batch as it is, most would be saved by "
+				most = " Biggest saving without a smaller batch: "
 			}
-			return s, most + l.gerund() + ": " + l.savesText(w.units) + "." + peak
+			return s, most + l.gerund() + ", " + l.savesText(w.units) + "." + peak
 		}
 	}
 	return s + peak, ""
@@ -187,7 +188,7 @@ func (f *facts) oomSentence(a *Result) string {
 		if a.Free >= 0 {
 			s += "; the driver had " + f.units.Bytes(a.Free) + " free"
 		}
-		return s + "; the trace has no segments, so the cause inside the allocator is not shown."
+		return s + "; the trace has no segments, so it does not show the cause inside the allocator."
 	}
 	s += fmt.Sprintf("; %s are free", f.units.Bytes(f.free()))
 	if f.largestPiece() < f.free() {
@@ -209,7 +210,7 @@ func (f *facts) oomSentence(a *Result) string {
 	s += ": " + strings.Join(main, ", and ") + "."
 	if len(a.Causes) > 0 && a.Causes[0].Main && a.Causes[0].Kind == "too_large" && len(a.Holders) > 0 {
 		g := &a.Holders[0]
-		s += fmt.Sprintf(" Most is held by %s: %s%s.", named(g.Words()), f.units.Bytes(g.Bytes),
+		s += fmt.Sprintf(" Largest holder: %s, %s%s.", named(g.Words()), f.units.Bytes(g.Bytes),
 			blocksWord(g.Blocks))
 	}
 	return s

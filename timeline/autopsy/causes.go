@@ -170,9 +170,8 @@ func (f *facts) capacityCause() (Cause, bool) {
 	if f.full {
 		idle := f.stranded + f.cached + f.otherPools + f.otherStreams
 		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
-			"only %s of what is reserved lies idle, so that neither fragmentation nor the cache is behind "+
-				"it: what was asked for, and "+
-				"what the driver had left, is not in the trace",
+			"only %s of the reserved memory is idle, so neither fragmentation nor the cache is the cause; "+
+				"the trace does not show the request, nor what the driver had left",
 			f.units.Bytes(idle))}, true
 	}
 	if !f.oom {
@@ -247,8 +246,8 @@ func (f *facts) pendingCause() (Cause, bool) {
 func (f *facts) outsideCause() (Cause, bool) {
 	if f.capacity == 0 || f.driverFree < 0 {
 		return Cause{Kind: "outside_pytorch", Bytes: -1,
-				Text: "what other processes, NCCL and the CUDA context hold is not in the " +
-					"trace: nvidia-smi shows it while it runs"},
+				Text: "the trace does not show what other processes, NCCL and the CUDA context hold; " +
+					"nvidia-smi does, while the job runs"},
 			f.oom || f.full
 	}
 	n := f.capacity - f.reserved - f.driverFree

@@ -338,18 +338,26 @@ func (l *Lever) savesText(u timeline.Units) string {
 	case timeline.LowerBound:
 		sign = "≥ "
 	}
-	switch l.Name {
-	case "expandable_segments", "release_cache", "pending_frees", "private_pools":
+	if l.ofReserved() {
 		return sign + u.Bytes(l.Saves) + " of reserved"
 	}
 	return sign + u.Bytes(l.Saves)
 }
 
-// fitText says of a lever that shows it that the failed request would have been served.
+// ofReserved reports whether a lever only frees memory that no tensor uses.
+func (l *Lever) ofReserved() bool {
+	switch l.Name {
+	case "expandable_segments", "release_cache", "pending_frees", "private_pools":
+		return true
+	}
+	return false
+}
+
+// fitText says that the failed request would have been served with a lever.
 func (l *Lever) fitText(u timeline.Units) string {
 	at := *l
 	at.Saves = max(l.Saves, l.frees)
-	s := fmt.Sprintf("With %s the request would have fit: %s come free", l.gerund(), at.savesText(u))
+	s := fmt.Sprintf("With %s the request would have fit: it frees %s", l.gerund(), at.savesText(u))
 	if l.Exactness == timeline.Inferred {
 		s += " (inferred)"
 	}

@@ -136,8 +136,8 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		Name: microBatch, Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
-			"activations and inputs, "+
-			"which scale with it (a batch of one sample cannot be halved: shorten the sequence, or crop)",
+			"activations and inputs, which scale with it (a batch of one sample cannot be halved: shorten "+
+			"its sequence, or crop it)",
 			c.f.units.Bytes(scales)),
 	}, ok
 }
@@ -272,8 +272,8 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 		Name: "checkpoint", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
 		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in "+
-			"them; each would keep its input "+
-			"only, and one at a time be computed again (the time for that is not in the trace)",
+			"them; each would keep only its input and be computed again in the backward pass, one at a time "+
+			"(the trace does not show how long that takes)",
 			b.count, c.f.units.Bytes(b.bytes)),
 	}, ok
 }
@@ -405,8 +405,8 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 	return Lever{
 		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
 		Command: "fully_shard(model)",
-		Text: fmt.Sprintf("shard the parameters %s: they hold %s; one layer's are gathered at a time, "+
-			"which is not taken off here",
+		Text: fmt.Sprintf("shard the parameters %s: they hold %s; this does not count the one layer "+
+			"that is gathered at a time",
 			stated, c.f.units.Bytes(c.by[timeline.Parameter])),
 	}, ok
 }

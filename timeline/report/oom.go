@@ -311,7 +311,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 	for _, l := range d.Levers {
 		saves, fits := "not shown by this trace", ""
 		if l.Saves != nil {
-			saves = "takes off " + estimate(l.Exactness) + o.Units.Bytes(*l.Saves)
+			saves = "saves " + estimate(l.Exactness) + o.Units.Bytes(*l.Saves)
 		}
 		if l.Fits != nil && *l.Fits {
 			fits = ": the request would have fitted"

@@ -49,7 +49,7 @@ func (d *OOMDevice) issueLevers(p *printer, u timeline.Units) {
 		case l.Tried != nil && l.Tried.Outcome != NotTried:
 			came = l.Tried.text(u)
 		case l.Saves != nil:
-			came += ", takes off " + estimate(l.Exactness) + u.Bytes(*l.Saves)
+			came += ", saves " + estimate(l.Exactness) + u.Bytes(*l.Saves)
 		}
 		rows = append(rows, row{strings.ReplaceAll(l.Name, "_", " "), came})
 	}

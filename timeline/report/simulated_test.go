@@ -112,7 +112,7 @@ func TestWithoutAnOutOfMemoryOnlySettingsThatSaveAreOffered(t *testing.T) {
 
 func TestNoLeverFitsIfTheRecordingCannotBePlayed(t *testing.T) {
 	d := offered(true)
-	d.advise("With expandable segments the request would have fit: 5 MiB come free.")
+	d.advise("With expandable segments the request would have fit: it frees 5 MiB.")
 	d.Simulate(&Simulation{Reason: "why not"}, timeline.IEC)
 	same := names(d) == names(offered(true)) && *d.Levers[1].Saves == 5*mib
 	if !same || d.Sentence != "Why." {
@@ -128,7 +128,7 @@ func TestNoLeverFitsIfTheRecordingCannotBePlayed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if s := out.String(); strings.Contains(s, "fit") || strings.Contains(s, "served") ||
-		!strings.Contains(s, "expandable segments: takes off ~5.00 MiB, not tried\n") ||
+		!strings.Contains(s, "expandable segments: saves ~5.00 MiB, not tried\n") ||
 		!strings.Contains(s, "Savings are estimates") {
 		t.Error(s)
 	}
