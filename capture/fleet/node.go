@@ -224,8 +224,7 @@ func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced 
 			return true
 		}
 		if away++; away == 5 {
-			n.tell("the hub does not answer: %v; the training goes on, and the newest steps follow when "+
-				"it is back",
+			n.tell("the hub does not answer: %v; the training goes on, and the newest steps are sent when it is back",
 				c.Err())
 		}
 	}
@@ -245,7 +244,7 @@ func (n *Node) connect(ctx context.Context) (*bus.Conn, bus.Join) {
 		}
 		// A hub that starts together with the training writes its file a moment later.
 		if ctx.Err() == nil && (!errors.Is(err, fs.ErrNotExist) || waited == 5) {
-			n.tell("this node does not reach the hub: %v; the training goes on, and so does the search", err)
+			n.tell("cannot reach the hub: %v; the training goes on, and gmemtop keeps trying", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -6,9 +6,11 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -234,6 +236,16 @@ func TestProcessNamesCannotControlTheTerminal(t *testing.T) {
 		cmd.Process.Kill()
 		cmd.Wait()
 	}()
+	for { // a process that is still in exec has no arguments yet
+		line, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid))
+		if err != nil {
+			t.Skip("needs /proc: the arguments of a process")
+		}
+		if len(line) > 0 {
+			break
+		}
+		runtime.Gosched()
+	}
 	_, text := runInto(t, []string{"attach", "--dry-run", strconv.Itoa(cmd.Process.Pid)})
 	if !strings.Contains(text, "python") {
 		t.Errorf("the process is not named: %q", text)
