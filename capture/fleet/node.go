@@ -224,8 +224,8 @@ func (n *Node) watch(ctx context.Context, c *bus.Conn, join bus.Join) (replaced 
 			return true
 		}
 		if away++; away == 5 {
-			n.tell("the hub does not answer: %v; the training goes on, and the newest steps are sent when it is back",
-				c.Err())
+			n.tell("the hub does not answer: %v; the training goes on, and the newest steps are sent "+
+				"when it is back", c.Err())
 		}
 	}
 }

@@ -120,6 +120,7 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	}
 	for what, n := range made {
 		switch what {
+		case "gather activation": // gloo's thread may hold the last buffer until a backward pass begins
 		case "gather temporary", "gather autograd_detail", "split_with_sizes_copy temporary", "reduce_scatter gradient":
 		default:
 			t.Errorf("%d times %s", n, what)

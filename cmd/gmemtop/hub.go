@@ -47,9 +47,10 @@ The training does not depend on the hub: without it the training goes on, and st
 		"programs on this machine can")
 	p.StringVar(&c.run, "run", "", "the `name` of the run (default what Slurm, torchrun or MPI say)")
 	p.StringVar(&c.viewers, "view-file", "", "also write a join `file` that allows only looking")
-	p.StringVarP(&c.seal, "output", "o", "", "at the end, write a recording of each rank to this new `folder`")
-	p.StringVar(&c.store, "store", "", "keep what was sent in this local `folder`, for a hub that is started "+
-		"again (default a temporary one)")
+	p.StringVarP(&c.seal, "output", "o", "", "at the end, write a recording of each rank to this "+
+		"new `folder`")
+	p.StringVar(&c.store, "store", "", "keep what was sent in this local `folder`, for a hub that is "+
+		"started again (default a temporary one)")
 	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
 	rare(p, "view-file", "store", "valid")
 	return cmd

@@ -113,7 +113,7 @@ class Ops(Window):
         self.unhook()
         self.lost = self.rows.lost
         self.storages.end()
-        self.roles.modules.forget()
+        self.roles.forget()
         self.funcs = {}
 
     def unhook(self) -> None:

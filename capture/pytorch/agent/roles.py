@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from .uses import Uses
 
 
+def _ignore(inputs: Any) -> None:
+    """Nobody is told any more."""
+
+
 class Roles:
     """Hears of modules and optimizers, and gives the storages that they hold categories and names."""
 
@@ -47,6 +51,11 @@ class Roles:
         for hook in self.hooks:
             hook.remove()
         self.hooks = []
+
+    def forget(self) -> None:
+        """Let go of the modules, and of who is told that they return: it has these roles."""
+        self.modules.forget()
+        self.returns = _ignore
 
     # -- modules ---------------------------------------------------------------------------------------------
 

@@ -117,6 +117,7 @@ class Storages:
         self.held: dict[int, Any] = {}  # what Python held then
         self.freed: set[int] = set()
         self.refilled: set[int] = set()  # numbers whose size changed
+        self.idle: set[int] = set()  # numbers of parameters that no module had run when they came
         # by number, storages whose bytes wait on the host and come back as others; whether they have gone
         self.away: dict[int, Storage | None] = {}
         # by number: the phase that made it, None for none; where it lies; its category and name, as far as
@@ -191,7 +192,7 @@ class Storages:
                 if category is None and t.grad_fn is not None:
                     category = "activation"  # of a step before, and kept: a loss that is looked at late
                 elif category is None and self._of_parameter(key, storage):
-                    category = "parameter"  # of a module that does not run: an average of the weights
+                    self.idle.add(found.number)
             else:
                 # memory that went while the op ran went before its outputs came
                 self.rows.last = max(self.rows.last, at or self.rows.clock())

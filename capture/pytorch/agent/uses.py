@@ -64,7 +64,7 @@ class Uses:
                 return "gradient"  # a reducer's bucket
             if number in self.storages.refilled:
                 return "temporary"  # parameters that FSDP gathers for as long as they are used
-            return "input"
+            return "parameter" if number in self.storages.idle else "input"
         if number in self.saved or (born == FORWARD and number in self.read_backward):
             return "activation"
         return "autograd_detail" if born == BACKWARD else "temporary"

@@ -23,6 +23,10 @@ class Socket(object):
         pass
 
 
+class Totals(object):
+    pools = addresses = None
+
+
 class Manager(space["Manager"]):
     """Receives a second order, as the sending thread may, when it reaches a certain place with the first."""
 
@@ -30,7 +34,7 @@ class Manager(space["Manager"]):
         outbox, wishes, optimizers = space["Outbox"](), space["Wishes"](), space["Optimizers"]()
         space["Manager"].__init__(self, torch, outbox, wishes, optimizers)
         self.link = space["Link"]("", space["Bell"]())
-        windows = space["Windows"](torch, None, outbox, wishes, optimizers, self, None, None)
+        windows = space["Windows"](torch, None, outbox, wishes, optimizers, self, Totals, None)
         self.sender = space["Sender"](torch, 0, self.link, outbox, wishes, windows, self, None)
         self.place, self.carried = place, []
 
