@@ -17,7 +17,7 @@ import (
 func TestAPlanIsMadeAgainForLargerSteps(t *testing.T) {
 	torch(t)
 	t.Parallel()
-	const script, name = "testdata/lengths.py", "lengths@400"
+	const script, name = "testdata/lengths.py", "lengths@520"
 	want := alone(t, script, name)[name]
 	l := startLive(t, script, name)
 	ctx, cancel := context.WithCancel(t.Context())
