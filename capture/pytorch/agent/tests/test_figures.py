@@ -46,7 +46,9 @@ def test_no_time_passes_while_training_is_held_up():
 def known(*born):
     """Storages of which is known in which phase they were made."""
     there = list(range(len(born)))
-    return SimpleNamespace(born=list(born), category={}, label={}, refilled=set(), there=lambda: there)
+    return SimpleNamespace(
+        born=list(born), category={}, label={}, refilled=set(), idle=set(), there=lambda: there
+    )
 
 
 def test_what_is_there_when_a_backward_pass_begins_was_saved_for_it():
@@ -79,6 +81,13 @@ def test_an_average_of_weights_is_read_beside_them_and_changed_where_no_module_r
     uses.between({0: 8, 1: 8, 2: 4}, {0}, set())
     uses.between({1: 8, 2: 4, 3: 8}, set(), {1, 2, 3})
     assert [uses.category(n) for n in range(1, 4)] == ["parameter", "input", "input"]
+
+
+def test_a_parameter_that_no_module_runs_is_one_unless_fsdp_fills_it_again():
+    uses = Uses(known(None, None))
+    uses.storages.idle.update([0, 1])
+    uses.storages.refilled.add(1)
+    assert [uses.category(number) for number in range(2)] == ["parameter", "temporary"]
 
 
 def test_a_gradient_has_its_parameters_name():
