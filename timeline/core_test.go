@@ -107,13 +107,13 @@ law   %d %d %d, requested %d %d
 begins empty %v, complete %v, %s: %s
 `, t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments,
 		t.StartAllocated, t.StartAllocatedRequested.Or(-1),
-		t.StartActive, t.StartActiveRequested.Or(-1), t.StartReserved,
+		t.StartActive, t.StartActiveRequested.Or(-1), t.StartReserved.Or(-1),
 		t.Unattributed,
 		t.EndAllocated, t.EndAllocatedRequested.Or(-1),
-		t.EndActive, t.EndActiveRequested.Or(-1), t.EndReserved,
+		t.EndActive, t.EndActiveRequested.Or(-1), t.EndReserved.Or(-1),
 		t.PeakAllocated, printMoment(t.PeakAt), t.PeakAllocatedRequested.Or(-1), t.PeakActive,
 		printMoment(t.PeakActiveAt), t.PeakActiveRequested.Or(-1),
-		t.PeakReserved, printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
+		t.PeakReserved.Or(-1), printMoment(t.PeakReservedAt), t.LawAllocated, t.LawActive, t.LawReserved,
 		t.LawAllocatedRequested, t.LawActiveRequested,
 		t.BeginsEmpty, t.Complete, t.Exactness, t.Reason)
 }

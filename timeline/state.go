@@ -299,7 +299,8 @@ func StateAt(ctx context.Context, d *Device, m Moment) (*AllocatorState, error) 
 	if err != nil {
 		return nil, err
 	}
-	s := &AllocatorState{At: m, Known: d.Totals.PeakReserved >= 0 && (len(lives) > 0 || d.Totals.FinalKnown)}
+	s := &AllocatorState{At: m,
+		Known: d.Totals.PeakReserved.IsKnown() && (len(lives) > 0 || d.Totals.FinalKnown)}
 	if !s.Known {
 		s.Reason = "the source records no segments"
 		return s, nil

@@ -197,18 +197,19 @@ func (d *Device) Timeline() *Timeline { return d.tl }
 func (d *Device) Len() int { return d.n }
 
 // Totals are the figures of one device over the whole recording, in bytes. Allocated, active and reserved are
-// rounded bytes, as PyTorch's memory_stats reports them; reserved is -1 if unknown. Fields that end in
-// Requested are the same series in requested bytes, unknown if the source records only what the allocator
-// gave. Each peak is the maximum of its own series, so two peaks may be at different moments. Allocations
-// counts alloc events.
-// Segments counts those of the final state, or segment events if there is none. Streams counts the streams
-// that events and segments name.
+// rounded bytes, as PyTorch's memory_stats reports them; reserved is unknown if the source shows no segments.
+// Fields that end in Requested are the same series in requested bytes, unknown if the source records only
+// what the allocator gave. Each peak is the maximum of its own series, so two peaks may be at different
+// moments. Allocations counts alloc events. Segments counts those of the final state, or segment events if
+// there is none. Streams counts the streams that events and segments name.
 type Totals struct {
 	Events, Allocations, OOMs, Streams, Segments int
 
-	StartAllocated, StartActive, StartReserved    int64
-	EndAllocated, EndActive, EndReserved          int64 // of the final segments where known, else the series' last values
-	PeakAllocated, PeakActive, PeakReserved       int64
+	StartAllocated, StartActive int64
+	EndAllocated, EndActive     int64 // of the final segments where known, else the series' last values
+	PeakAllocated, PeakActive   int64
+	// EndReserved is of the final segments where they are known, else the series' last value.
+	StartReserved, EndReserved, PeakReserved      maybe.Int
 	StartAllocatedRequested, StartActiveRequested maybe.Int
 	EndAllocatedRequested, EndActiveRequested     maybe.Int
 	PeakAllocatedRequested, PeakActiveRequested   maybe.Int
@@ -232,7 +233,9 @@ type Totals struct {
 
 // PeakReservedOrAllocated returns the larger of the two peaks, by which devices are ordered when one peak is
 // unknown.
-func (t *Totals) PeakReservedOrAllocated() int64 { return max(t.PeakReserved, t.PeakAllocated) }
+func (t *Totals) PeakReservedOrAllocated() int64 {
+	return max(t.PeakReserved.Or(t.PeakAllocated), t.PeakAllocated)
+}
 
 // Label names the device in a sentence: "cuda:0" style ordinals for accelerators, words for the rest.
 func (d *Device) Label() string {

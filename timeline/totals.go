@@ -197,6 +197,7 @@ func (b *deviceBuilder) streams() int {
 func (b *deviceBuilder) reserve(f *finalSums) {
 	d, t := b.d, &b.d.Totals
 	at, steps, sum := b.segmentSteps()
+	start := int64(0)
 	c := b.counter(traces.CounterReserved)
 	switch {
 	case b.tr.Source.SyntheticAddresses && !b.tr.OfPyTorch(): // the reader made the segments up
@@ -204,10 +205,10 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 		b.unreserved()
 		return
 	case t.FinalKnown:
-		t.StartReserved, t.EndReserved = f.reserved-sum, f.reserved
+		start = f.reserved - sum
 	case c != nil:
 		at, steps = b.counterSteps(c)
-		t.StartReserved = c.Value[0]
+		start = c.Value[0]
 	case len(at) == 0:
 		b.unreserved()
 		return
@@ -217,16 +218,17 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 			level += s
 			lowest = min(lowest, level)
 		}
-		t.StartReserved = -lowest // memory that was returned must have been there
+		start = -lowest // memory that was returned must have been there
 	}
-	level := t.StartReserved
+	level := start
 	for i, s := range steps {
 		level += s
 		steps[i] = level
 	}
-	d.Reserved = newSeries(t.StartReserved, at, steps)
-	t.EndReserved = d.Reserved.Last()
-	t.PeakReserved, t.PeakReservedAt = d.Reserved.Max()
+	d.Reserved = newSeries(start, at, steps)
+	t.StartReserved, t.EndReserved = maybe.Known(start), maybe.Known(d.Reserved.Last())
+	peak, peakAt := d.Reserved.Max()
+	t.PeakReserved, t.PeakReservedAt = maybe.NonNegative(peak), peakAt
 	if low := d.Reserved.Range(0, Never).Min; t.FinalKnown && low < 0 {
 		t.LawReserved = low
 	}
@@ -236,7 +238,8 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 func (b *deviceBuilder) unreserved() {
 	b.d.Reserved = newSeries(0, []Moment{}, nil)
 	t := &b.d.Totals
-	t.StartReserved, t.EndReserved, t.PeakReserved, t.PeakReservedAt = -1, -1, -1, Start
+	t.StartReserved, t.EndReserved, t.PeakReserved = maybe.Int{}, maybe.Int{}, maybe.Int{}
+	t.PeakReservedAt = Start
 }
 
 // segmentSteps returns the moments of segment events, what each adds to reserved bytes, and the sum.
@@ -318,7 +321,8 @@ func (b *deviceBuilder) judge() {
 	}
 	closes := worst(t) == 0
 	known := t.FinalKnown || b.counted || b.d.Info.Kind == traces.DeviceArena
-	t.BeginsEmpty = known && t.StartAllocated == 0 && t.StartActive == 0 && (t.StartReserved == 0 || !t.FinalKnown)
+	t.BeginsEmpty = known && t.StartAllocated == 0 && t.StartActive == 0 &&
+		(t.StartReserved == maybe.Known(0) || !t.FinalKnown)
 	switch {
 	case t.FinalKnown && !closes:
 		t.Exactness = Inferred

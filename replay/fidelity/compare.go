@@ -45,7 +45,8 @@ func describe(e allocator.SegmentEvent) string {
 // finish compares the final states.
 func (r *replay) finish() *Report {
 	rep := &r.report
-	rep.PeakReserved, rep.EmulatedPeakReserved = r.d.Totals.PeakReserved, r.alloc.Stats().PeakReserved
+	rep.PeakReserved = r.d.Totals.PeakReserved.Or(0)
+	rep.EmulatedPeakReserved = r.alloc.Stats().PeakReserved
 	rep.Refusals = r.driver.refused
 	if r.strangers > 0 {
 		rep.Caveats = append(rep.Caveats, fmt.Sprintf("%d frees are of blocks that no event allocates", r.strangers))

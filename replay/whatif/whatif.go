@@ -205,15 +205,15 @@ func proven(r *fidelity.Report) bool {
 // is not taken from the recording; where that makes a difference to the peak, no figure is exact.
 func (w *whatIf) reproduce(ctx context.Context) error {
 	r, t := w.result, &w.d.Totals
-	limit := int64(0)
+	peak, limit := t.PeakReserved.Or(0), int64(0)
 	if w.failed != timeline.Start || r.Fidelity.Refusals > 0 {
-		limit = t.PeakReserved
+		limit = peak
 	}
 	p, err := w.count(ctx, r.Fidelity.Settings, limit)
 	if err != nil {
 		return fmt.Errorf("what if nothing were changed: %w", err)
 	}
-	want := t.PeakReserved
+	want := peak
 	if w.failed != timeline.Start {
 		want = w.d.Reserved.Range(0, w.failed+1).Max
 	}
@@ -246,7 +246,7 @@ func (w *whatIf) shorten() error {
 
 // limit finds the capacity and plays the recorded settings under it.
 func (w *whatIf) limit(ctx context.Context, capacity int64) error {
-	r, t := w.result, &w.d.Totals
+	r, peak := w.result, w.d.Totals.PeakReserved.Or(0)
 	recorded := Candidate{Name: Recorded, Settings: r.Fidelity.Settings}
 	try := func(capacity int64, atLeast bool) (err error) {
 		r.Capacity, r.CapacityAtLeast = capacity, atLeast
@@ -259,17 +259,17 @@ func (w *whatIf) limit(ctx context.Context, capacity int64) error {
 		return try(capacity, false)
 	case r.Failed != timeline.Start:
 		free := max(w.d.Event(r.Failed).DeviceFree(), 0)
-		if err := try(max(w.d.Reserved.At(r.Failed)+free, t.PeakReserved), false); err != nil || reproduced() {
+		if err := try(max(w.d.Reserved.At(r.Failed)+free, peak), false); err != nil || reproduced() {
 			return err
 		}
-		if err := try(t.PeakReserved, true); err != nil || reproduced() {
+		if err := try(peak, true); err != nil || reproduced() {
 			return err
 		}
 		r.Notes = append(r.Notes, "the failed request cannot be reproduced under any limit that the recording shows: what follows leaves it out")
 		r.Failed, w.failed = timeline.Start, timeline.Start
 		return try(0, false)
 	case r.Fidelity.Refusals > 0:
-		return try(t.PeakReserved, true)
+		return try(peak, true)
 	}
 	return try(0, false)
 }

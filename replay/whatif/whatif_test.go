@@ -155,7 +155,7 @@ func TestTheRecordedSettingsReproduceTheRecordedPeakUnderAnyLimitItFitsIn(t *tes
 	for _, p := range programs {
 		for _, seed := range []uint64{0, 1, 2, 9, 14, 25} { // the last three empty the cache twice, and reserve ranges where others were
 			d := record(t, program(seed, p.conf, p.capacity))
-			for _, capacity := range []int64{0, d.Totals.PeakReserved} {
+			for _, capacity := range []int64{0, d.Totals.PeakReserved.Or(0)} {
 				r := answer(t, d, whatif.Options{Capacity: capacity, Candidates: []whatif.Candidate{}})
 				if r.Fidelity.Score() != 1 || r.Fidelity.SegmentScore() != 1 {
 					t.Errorf("%v, seed %d: %s", p, seed, r.Fidelity.Sentence(timeline.IEC))
@@ -163,9 +163,9 @@ func TestTheRecordedSettingsReproduceTheRecordedPeakUnderAnyLimitItFitsIn(t *tes
 				if r.Recorded.Exactness != timeline.Exact {
 					t.Errorf("%v, seed %d: not exact: %s", p, seed, r.Notes)
 				}
-				if !r.Recorded.Completes || r.Recorded.PeakReserved != d.Totals.PeakReserved {
+				if !r.Recorded.Completes || r.Recorded.PeakReserved != d.Totals.PeakReserved.Or(0) {
 					t.Errorf("%v, seed %d, capacity %d: completes %t, peak %d, recorded %d", p, seed, capacity, r.Recorded.Completes,
-						r.Recorded.PeakReserved, d.Totals.PeakReserved)
+						r.Recorded.PeakReserved, d.Totals.PeakReserved.Or(0))
 				}
 				if r.Failed != timeline.Start && r.Recorded.Served {
 					t.Errorf("%v, seed %d: the failed request is served", p, seed)
@@ -280,8 +280,8 @@ func TestRecordedSnapshots(t *testing.T) {
 		}
 		answered++
 		t.Logf("%d events, from empty %t\n%s", d.Totals.Events, r.Fidelity.FromEmpty, table(r))
-		if r.Recorded.PeakReserved != d.Totals.PeakReserved || !r.Recorded.Completes {
-			t.Errorf("%d events: recorded peak %d, played %d", d.Totals.Events, d.Totals.PeakReserved, r.Recorded.PeakReserved)
+		if r.Recorded.PeakReserved != d.Totals.PeakReserved.Or(0) || !r.Recorded.Completes {
+			t.Errorf("%d events: recorded peak %d, played %d", d.Totals.Events, d.Totals.PeakReserved.Or(0), r.Recorded.PeakReserved)
 		}
 	}
 	if answered != 8 {

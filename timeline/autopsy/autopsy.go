@@ -104,27 +104,28 @@ func oomMoment(d *timeline.Device) timeline.Moment {
 // and the source says no more about how it came to be.
 func looksFull(d *timeline.Device) bool {
 	t := &d.Totals
-	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || t.EndReserved == 0 || t.OOMs > 0 {
+	reserved := t.EndReserved.Or(0)
+	if d.Info.Kind != traces.DeviceGPU || !t.FinalKnown || reserved == 0 || t.OOMs > 0 {
 		return false
 	}
-	if float64(t.EndActive) < fullShare*float64(t.EndReserved) {
+	if float64(t.EndActive) < fullShare*float64(reserved) {
 		return false
 	}
-	if c := d.Info.TotalBytes; c > 0 && float64(t.EndReserved) < 0.8*float64(c) {
+	if c := d.Info.TotalBytes; c > 0 && float64(reserved) < 0.8*float64(c) {
 		return false
 	}
 	if !d.HasLifetimes() {
-		return t.EndReserved >= fullBytes
+		return reserved >= fullBytes
 	}
 	return d.Info.TotalBytes > 0 && float64(t.EndAllocated) >= 0.99*float64(t.PeakAllocated)
 }
 
 // full says that, and of what.
 func (w wording) full() string {
-	t := &w.Totals
+	reserved := w.Totals.EndReserved.Or(0)
 	return fmt.Sprintf("All but %s of the %s reserved on %s are in use: this looks like a snapshot taken "+
 		"after an out-of-memory.",
-		w.units.Bytes(t.EndReserved-t.EndActive), w.units.Bytes(t.EndReserved), w.Label())
+		w.units.Bytes(reserved-w.Totals.EndActive), w.units.Bytes(reserved), w.Label())
 }
 
 // autopsy is the answer in one or two sentences: the main cause with the figures that show it, and what

@@ -28,7 +28,7 @@ func (w wording) headline() string {
 	case t.PeakAllocated == 0 && w.Allocs.Len() == 0 && w.Timeline().Trace.Cut():
 		return "Nothing to show: the file was cut before the first block of " + w.Label() +
 			": copy or record it again."
-	case w.Len() == 0 && w.Allocs.Len() == 0 && t.EndReserved <= 0:
+	case w.Len() == 0 && w.Allocs.Len() == 0 && t.EndReserved.Or(0) <= 0:
 		return "Nothing to show: the trace has no memory events and no segments for " + w.Label() + "."
 	case oomMoment(w.Device) != timeline.Start:
 		return w.oom()
@@ -154,8 +154,8 @@ func (w wording) point() string {
 		return w.full() + w.largestAt(at)
 	}
 	s := fmt.Sprintf("One moment, no events: %s allocated", w.units.Bytes(t.EndAllocated))
-	if t.EndReserved > 0 {
-		s += fmt.Sprintf(" of %s reserved", w.units.Bytes(t.EndReserved))
+	if reserved := t.EndReserved.Or(0); reserved > 0 {
+		s += fmt.Sprintf(" of %s reserved", w.units.Bytes(reserved))
 	}
 	return s + " on " + w.Label() + w.holders(at)
 }

@@ -131,7 +131,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 		return err
 	}
 	allocated := d.Columns(d.Allocated, w, n, nil)
-	c.HasCache = d.Totals.PeakReserved > 0
+	c.HasCache = d.Totals.PeakReserved.Or(0) > 0
 	var reserved []timeline.Column
 	if c.HasCache {
 		reserved = d.Columns(d.Reserved, w, n, nil)

@@ -31,8 +31,8 @@ func WriteRun(w io.Writer, r *runs.Run, o Options) error {
 		if rank.Err != nil {
 			note = "damaged: what was sound is shown"
 		}
-		if rank.Totals.PeakReserved >= 0 {
-			reserved = format(rank.Totals.PeakReserved)
+		if held, ok := rank.Totals.PeakReserved.Value(); ok {
+			reserved = format(held)
 		}
 		rows = append(rows, row{right(number), right(format(rank.Totals.PeakAllocated)), right(reserved),
 			right(Percent(rank.Totals.PeakAllocated, r.Median)), shorten(rank.Top.Name, 48), filepath.Base(rank.Path), note})

@@ -246,7 +246,10 @@ func newLosses(t *timeline.Timeline) []Loss {
 	return out
 }
 
-// known returns a pointer to n, nil for the timeline's -1.
+// figure returns a pointer to a figure, nil where it is unknown or negative.
+func figure(f maybe.Int) *int64 { return known(f.Or(-1)) }
+
+// known returns a pointer to n, nil where n is negative: a series that losses made negative has no figure.
 func known(n int64) *int64 {
 	if n < 0 {
 		return nil
@@ -287,17 +290,18 @@ func (ds *DeviceStats) whole(d *timeline.Device, _ Span) timeline.Moment {
 	t := &d.Totals
 	ds.Events, ds.Allocations, ds.OOMs, ds.Streams, ds.Segments = t.Events, t.Allocations, t.OOMs, t.Streams, t.Segments
 	ds.StartAllocated = known(t.StartAllocated)
-	ds.StartAllocatedRequested = known(t.StartAllocatedRequested.Or(-1))
-	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), known(t.StartActiveRequested.Or(-1))
+	ds.StartAllocatedRequested = figure(t.StartAllocatedRequested)
+	ds.StartActive, ds.StartActiveRequested = known(t.StartActive), figure(t.StartActiveRequested)
 	ds.EndAllocated = known(t.EndAllocated)
-	ds.EndAllocatedRequested = known(t.EndAllocatedRequested.Or(-1))
-	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), known(t.EndActiveRequested.Or(-1))
-	if t.PeakReserved >= 0 {
-		ds.StartReserved, ds.EndReserved, ds.PeakReserved = known(t.StartReserved), known(t.EndReserved), known(t.PeakReserved)
+	ds.EndAllocatedRequested = figure(t.EndAllocatedRequested)
+	ds.EndActive, ds.EndActiveRequested = known(t.EndActive), figure(t.EndActiveRequested)
+	if t.PeakReserved.IsKnown() {
+		ds.StartReserved, ds.EndReserved = figure(t.StartReserved), figure(t.EndReserved)
+		ds.PeakReserved = figure(t.PeakReserved)
 	}
 	ds.PeakAllocated = known(t.PeakAllocated)
-	ds.PeakAllocatedRequested = known(t.PeakAllocatedRequested.Or(-1))
-	ds.PeakActive, ds.PeakActiveRequested = known(t.PeakActive), known(t.PeakActiveRequested.Or(-1))
+	ds.PeakAllocatedRequested = figure(t.PeakAllocatedRequested)
+	ds.PeakActive, ds.PeakActiveRequested = known(t.PeakActive), figure(t.PeakActiveRequested)
 	ds.PeakEvent, ds.PeakTime = eventOf(t.PeakAt), timeOf(d, t.PeakAt)
 	ds.PeakActiveEvent, ds.PeakReservedEvent = eventOf(t.PeakActiveAt), eventOf(t.PeakReservedAt)
 	return t.PeakAt
@@ -336,7 +340,7 @@ func (ds *DeviceStats) within(d *timeline.Device, s Span) timeline.Moment {
 		ds.EndAllocatedRequested, ds.EndActiveRequested = known(allocated.At(last)), known(active.At(last))
 		ds.PeakAllocatedRequested, ds.PeakActiveRequested = peak(allocated, &own), peak(active, &own)
 	}
-	if d.Totals.PeakReserved >= 0 {
+	if d.Totals.PeakReserved.IsKnown() {
 		ds.StartReserved, ds.EndReserved = known(d.Reserved.At(before)), known(d.Reserved.At(last))
 		ds.PeakReserved = peak(d.Reserved, &reservedAt)
 		ds.PeakReservedEvent = eventOf(reservedAt)

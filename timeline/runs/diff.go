@@ -193,8 +193,8 @@ func (x *Diff) measure(ctx context.Context) error {
 	}
 	a, b := &x.A.Totals, &x.B.Totals
 	add("peak", "bytes", a.PeakAllocated, b.PeakAllocated)
-	if a.PeakReserved > 0 && b.PeakReserved > 0 {
-		add("peak_reserved", "bytes", a.PeakReserved, b.PeakReserved)
+	if ra, rb := a.PeakReserved.Or(0), b.PeakReserved.Or(0); ra > 0 && rb > 0 {
+		add("peak_reserved", "bytes", ra, rb)
 	}
 	add("end", "bytes", x.A.Allocated.Last(), x.B.Allocated.Last())
 	if x.A.HasLifetimes() && x.B.HasLifetimes() {

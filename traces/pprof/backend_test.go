@@ -9,6 +9,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/pprof"
 )
 
@@ -38,11 +39,11 @@ func TestEachBackendIsNamedAndHasNoReserve(t *testing.T) {
 			if d.Label() != c.name || d.Totals.PeakAllocated != 20<<30+1<<20 {
 				t.Errorf("%s holds %d bytes at the peak", d.Label(), d.Totals.PeakAllocated)
 			}
-			if r := d.Totals; r.StartReserved != -1 || r.EndReserved != -1 || r.PeakReserved != -1 ||
-				r.Segments != 0 {
+			if r := d.Totals; r.StartReserved.IsKnown() || r.EndReserved.IsKnown() ||
+				r.PeakReserved.IsKnown() || r.Segments != 0 {
 				t.Errorf(
 					"reserved are %+v in %d segments",
-					[]int64{r.StartReserved, r.PeakReserved, r.EndReserved},
+					[]maybe.Int{r.StartReserved, r.PeakReserved, r.EndReserved},
 					r.Segments,
 				)
 			}

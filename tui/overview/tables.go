@@ -407,7 +407,7 @@ func (v *View) drawSum(s *leaf.State, c *canvas.Canvas, y int) {
 	if !st.Known {
 		switch {
 		case s.Device.Info.Kind == traces.DeviceArena: // nothing is reserved there
-		case s.Device.Totals.PeakReserved > 0:
+		case s.Device.Totals.PeakReserved.Or(0) > 0:
 			c.TextMax(1, y, w-2, th.Dim, "reserved bytes outside of tensors cannot be split: "+st.Reason)
 		default:
 			c.TextMax(1, y, w-2, th.Dim, "reserved bytes are unknown: "+st.Reason)

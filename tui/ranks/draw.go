@@ -219,7 +219,8 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	run, th := s.Run, s.Theme
 	var peak, reserved int64
 	for i := range run.Ranks {
-		peak, reserved = max(peak, run.Ranks[i].Totals.PeakAllocated), max(reserved, run.Ranks[i].Totals.PeakReserved)
+		t := &run.Ranks[i].Totals
+		peak, reserved = max(peak, t.PeakAllocated), max(reserved, t.PeakReserved.Or(0))
 	}
 	v.table.Columns[colHost].Hidden = !slices.ContainsFunc(run.Ranks,
 		func(r runs.RankSummary) bool { return r.Host != "" })
@@ -260,10 +261,11 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 			}
 			return table.Cell{Text: s.Units.Delta(d), Style: th.Dim}
 		case colReserved:
-			if r.Totals.PeakReserved < 0 {
+			held, ok := r.Totals.PeakReserved.Value()
+			if !ok {
 				return table.Cell{Text: "–", Style: th.Dim}
 			}
-			return table.Cell{Text: strings.TrimSpace(reservedText(r.Totals.PeakReserved)), Style: th.Dim}
+			return table.Cell{Text: strings.TrimSpace(reservedText(held)), Style: th.Dim}
 		case colTime:
 			return table.Cell{Text: timeline.Duration(r.PeakTime - from), Style: th.Dim}
 		case colHost:

@@ -113,7 +113,7 @@ func (v *View) reorder() {
 		case colPeak, colDelta:
 			return r.Totals.PeakAllocated
 		case colReserved:
-			return r.Totals.PeakReserved
+			return r.Totals.PeakReserved.Or(-1)
 		case colTime:
 			return r.PeakTime
 		}

@@ -80,7 +80,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, leaf.NoDevice
 	case s.Device.Info.Kind == traces.DeviceArena:
 		return false, "This is a storage-allocation problem: no allocator holds segments for it. How its buffers can be packed is in Managers (m)."
-	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved <= 0:
+	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved.Or(0) <= 0:
 		return false, "This recording does not say which segments the allocator holds; a snapshot does: " +
 			"`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
 	}

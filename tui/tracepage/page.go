@@ -226,8 +226,8 @@ func devices(s *leaf.State) []line {
 		if tot.PeakAllocated > 0 {
 			parts = append(parts, "peak "+s.Units.Bytes(tot.PeakAllocated))
 		}
-		if tot.PeakReserved > 0 {
-			parts = append(parts, "reserved "+s.Units.Bytes(tot.PeakReserved))
+		if held := tot.PeakReserved.Or(0); held > 0 {
+			parts = append(parts, "reserved "+s.Units.Bytes(held))
 		}
 		if tot.OOMs > 0 {
 			parts = append(parts, fmt.Sprintf("%d out of memory", tot.OOMs))
