@@ -97,6 +97,66 @@ const (
 	GoesOnWithout   //
 	GoesOnOffloaded //
 
+	// Why a running training cannot carry a plan out. An error begins with one of
+	// the first two and goes on with one of the others.
+	NotLive           //
+	NothingLeaves     //
+	WrongExecutor     // the plan's executor
+	SavesUnknown      //
+	ManyIterations    // a number
+	NotRecorded       //
+	NoRecordedOp      //
+	StepsUnmarked     //
+	NotRerunnable     // an op
+	NotSaved          // a tensor
+	NotMadeAgain      // a tensor, an op's number
+	SavedTwice        // a number
+	EventsLost        // a number, of what, why
+	PoolOnlyPlaces    //
+	AddressesOfPolicy // an allocator
+	PoolServesWhole   // the pool's executor
+	HasNoPlace        // a tensor
+	FewIterations     // a number, a number
+	NothingPlaced     //
+	HoldsNoMemory     //
+	CutsTensors       //
+	MovesNoSaved      //
+
+	// Why a plan is not worth carrying out.
+	NoGain        //
+	HoldsAsMuch   // bytes, bytes
+	ArenaAsLarge  // bytes, bytes, why
+	KeptTwice     // bytes
+	MovesNothing  //
+	NothingToDo   // the manager, bytes, bytes
+	NoPlanForLess //
+	TooManyHoles  // bytes, bytes
+
+	// Why no plan can be made from the steps.
+	Uneven           //
+	UnevenOptimizer  //
+	FirstDifference  // a number, a number, a number, an op, an op, why
+	OtherShapes      // a number, an op, bytes, bytes
+	OneKind          //
+	TooFewSteps      // a number
+	SavesOther       // a number, a number
+	NotDescribed     // why
+	NotObserved      // why
+	WindowLost       //
+	EndedWithin      //
+	AgentKnowsNoPool //
+
+	// Why a plan is not on, or no longer.
+	TrainingEnded  //
+	TurnedOff      //
+	TooSlow        // a share, a share
+	NotCarriedOut  //
+	MayDiffer      //
+	EndedBefore    //
+	TrainsAlready  //
+	StillOn        //
+	NothingWatched //
+
 	// How a job ended, after "ended:".
 	EndDetached //
 	EndDisarmed //
@@ -215,6 +275,74 @@ var catalogue = [sentences]struct{ key, text string }{
 	PlanWaits:       {"", "waiting for steps to plan from"},
 	GoesOnWithout:   {"", "the training goes on without it"},
 	GoesOnOffloaded: {"", "the training goes on, and its saved tensors wait on the host"},
+
+	NotLive:       {"", "this plan cannot be carried out in a running training"},
+	NothingLeaves: {"", "nothing of this plan can be carried out by eager PyTorch"},
+	WrongExecutor: {"", "it was made for the executor %s, and a running training needs one for torch-eager"},
+	SavesUnknown: {"", "the recording does not say what autograd saves: capture steps of the running " +
+		"process, which do"},
+	ManyIterations: {"", "it spans %d iterations"},
+	NotRecorded:    {"", "it was not made from a recording"},
+	NoRecordedOp:   {"", "none of its ops was recorded"},
+	StepsUnmarked:  {"", "the recording does not say where its steps begin"},
+	NotRerunnable: {"", "%s would run again, but no module's forward pass runs it, or it gives other " +
+		"results each time"},
+	NotSaved:       {"", "%s would leave memory, but autograd does not save it"},
+	NotMadeAgain:   {"", "nothing recomputes %s before op %d needs it"},
+	SavedTwice:     {"", "two buffers are the same saved tensor, number %d"},
+	EventsLost:     {"", "the recording of its allocator lost %d %s: %s"},
+	PoolOnlyPlaces: {"", "the pool moves and drops nothing, but this plan does"},
+	AddressesOfPolicy: {"", "it leaves addresses to the allocator %s: set that up before the program " +
+		"starts"},
+	PoolServesWhole: {"", "the pool serves whole tensors of plans for the executor %s"},
+	HasNoPlace:      {"", "%s has no place"},
+	FewIterations: {"", "the recording has %d whole iterations and the plan spans %d: record more " +
+		"steps"},
+	NothingPlaced: {"", "the plan has no place for any allocation of an iteration: record again, over " +
+		"three steps"},
+	HoldsNoMemory: {"", "the captured step holds no memory"},
+	CutsTensors:   {"", "it cuts tensors into parts, and eager PyTorch moves a tensor as a whole"},
+	MovesNoSaved:  {"", "it moves and drops nothing that autograd saves"},
+
+	NoGain: {"", "the plan lowers no peak"},
+	HoldsAsMuch: {"", "a step holds %s with it, and %s without; ask for a smaller budget, or another " +
+		"manager"},
+	ArenaAsLarge: {"", "its arena takes %s, and PyTorch's allocator needs %s%s; try another manager that " +
+		"chooses addresses"},
+	KeptTwice:     {"", "since SmartPool keeps two places for the %s that live from one step into the next"},
+	MovesNothing:  {"", "it moves nothing in this step; try another manager"},
+	NothingToDo:   {"", "%s has nothing to do: a step fits into %s as it is, with %s at its peak"},
+	NoPlanForLess: {"", "and no plan for less was made"},
+	TooManyHoles: {"", "PyTorch's allocator needs %s for this plan, holes included, and has %s: start " +
+		"the training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer"},
+
+	Uneven:          {"", "the captured steps are not alike"},
+	UnevenOptimizer: {"", "in what the optimizer does"},
+	FirstDifference: {"", "of %d and %d ops, number %d is the first that differs (%s and %s)%s"},
+	OtherShapes: {"", "and number %d (%s) makes %s in one and %s in the other: the batches have other " +
+		"shapes, so pad or crop all of them to one"},
+	OneKind:     {"", "ask again, or train with steps of one kind"},
+	TooFewSteps: {"", "%d was captured, and a plan needs two"},
+	SavesOther: {"", "a larger step saved %d tensors, and the captured one %d: the steps differ in more " +
+		"than shapes"},
+	NotDescribed: {"", "its steps cannot be described: %s"},
+	NotObserved:  {"", "its allocator cannot be recorded: %s"},
+	WindowLost:   {"", "the captured steps were lost on their way: try again"},
+	EndedWithin:  {"", "within the steps that were to be captured"},
+	AgentKnowsNoPool: {"", "the agent in the process is from an older gmemtop, which has no pool: " +
+		"restart the job, or detach the viewer that put it there"},
+
+	TrainingEnded: {"", "the training ended"},
+	TurnedOff:     {"", "another viewer turned it off"},
+	TooSlow:       {"", "turned off: steps take %s longer, and %s is the most allowed"},
+	NotCarriedOut: {"", "the plan is not carried out"},
+	MayDiffer: {"", "turned off, since what is learnt may not be the same to the bit (--results any " +
+		"allows that)"},
+	EndedBefore: {"", "it ended before the steps were described"},
+	TrainsAlready: {"", "it trains with a plan already (gmemtop run --manager, or another screen): T in " +
+		"the Managers view of gmemtop attach takes that away"},
+	StillOn:        {"", "the plan is not taken away yet, as no step has ended since it was asked for"},
+	NothingWatched: {"", "no training is watched here: gmemtop attach PID watches one"},
 
 	EndDetached: {"", "detached; the job is still running"},
 	EndDisarmed: {"", "watching failed; the job is still running"},

@@ -67,6 +67,52 @@ func TestEverySentenceHasItsGapsFilled(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreOfTheCatalogue reads the packages that refuse plans: their errors join sentences of the
+// catalogue with punctuation and have no words of their own.
+func TestRefusalsAreOfTheCatalogue(t *testing.T) {
+	errorsSeen := 0
+	words := regexp.MustCompile(`[A-Za-z]{2,}`)
+	for _, folder := range []string{"../../replay/live", "../../replay/crew"} {
+		files, err := filepath.Glob(folder + "/*.go")
+		if err != nil || len(files) == 0 {
+			t.Fatal(files, err)
+		}
+		for _, path := range files {
+			if strings.HasSuffix(path, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ast.Inspect(file, func(n ast.Node) bool {
+				call, ok := n.(*ast.CallExpr)
+				if !ok || len(call.Args) == 0 {
+					return true
+				}
+				function, _ := call.Fun.(*ast.SelectorExpr)
+				if function == nil || function.Sel.Name != "New" && function.Sel.Name != "Errorf" {
+					return true
+				}
+				if of, _ := function.X.(*ast.Ident); of == nil || of.Name != "errors" && of.Name != "fmt" {
+					return true
+				}
+				errorsSeen++
+				ast.Inspect(call.Args[0], func(n ast.Node) bool {
+					if s, ok := n.(*ast.BasicLit); ok && words.MatchString(s.Value) {
+						t.Errorf("%s: %s is not in the catalogue", path, s.Value)
+					}
+					return true
+				})
+				return true
+			})
+		}
+	}
+	if errorsSeen < 20 {
+		t.Errorf("only %d errors were found", errorsSeen)
+	}
+}
+
 // constants returns the sentences by name. Their values follow the order of declaration.
 func constants(t *testing.T) map[string]Sentence {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -54,7 +55,7 @@ type Made struct {
 }
 
 // ErrNothingLeaves says that eager PyTorch can carry out no part of a plan.
-var ErrNothingLeaves = errors.New("nothing of this plan can be carried out by eager PyTorch")
+var ErrNothingLeaves = errors.New(say.NothingLeaves.Text())
 
 // Plan plans a problem for a room in bytes. Problems of one shape, such as those of ranks that
 // train on equal parts of a batch, share the plan made for the first of them.
@@ -82,11 +83,10 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int) (
 	case err != nil:
 		return m, err
 	case len(m.Absences) == 0 && !c.Pools && p.Held() > m.Budget:
-		return m, fmt.Errorf("%s: %w: it moves nothing of this step; try another manager", m.Manager,
-			live.ErrNoGain)
+		return m, fmt.Errorf("%s: %w: %s", m.Manager, live.ErrNoGain, say.MovesNothing.Text())
 	case len(m.Absences) == 0 && !c.Pools:
-		return m, fmt.Errorf("%s has nothing to do: a step fits into %s as it is, with %s at its peak",
-			m.Manager, timeline.IEC.Bytes(m.Budget), timeline.IEC.Bytes(p.Held()))
+		return m, errors.New(say.NothingToDo.Text(m.Manager, timeline.IEC.Bytes(m.Budget),
+			timeline.IEC.Bytes(p.Held())))
 	}
 	if err := live.Gains(p, m.Plan); err != nil && !c.Pools {
 		return m, fmt.Errorf("%s: %w", m.Manager, err)
@@ -135,11 +135,9 @@ func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*pl
 	case len(of.Absences) == 0 && of.Footprint <= of.Budget:
 		return of, nil
 	case of.SectionBytes > 0:
-		const why = "it cuts tensors, and eager PyTorch moves a tensor as a whole"
-		return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, why)
+		return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, say.CutsTensors.Text())
 	}
-	return nil, fmt.Errorf("%s: %w: it moves and drops nothing that autograd saves", of.Manager,
-		ErrNothingLeaves)
+	return nil, fmt.Errorf("%s: %w: %s", of.Manager, ErrNothingLeaves, say.MovesNoSaved.Text())
 }
 
 // fits reports whether the training also runs without a plan: whether PyTorch's caching allocator needs at

@@ -10,6 +10,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/replay/live"
 )
 
@@ -87,8 +88,7 @@ func (c *Crew) TakeAway(ctx context.Context) error {
 		work.Go(func() {
 			err := h.order(ctx, capture.Order{ID: capture.NewOrderID(), Do: capture.Carry})
 			if errors.Is(err, context.DeadlineExceeded) {
-				err = fmt.Errorf("%s: the plan is not taken away yet, as no step has ended since it was "+
-					"asked for: %w", h.Name, err)
+				err = fmt.Errorf("%s: %s: %w", h.Name, say.StillOn.Text(), err)
 			}
 			errs[i] = err
 		})

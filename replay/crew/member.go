@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/pool"
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -56,13 +57,12 @@ func membersOf(list []job.Member) (members []*Member) {
 const describedSteps = 2
 
 // ErrEnded is wrapped by errors of a training that has ended.
-var ErrEnded = errors.New("the training ended")
+var ErrEnded = errors.New(say.TrainingEnded.Text())
 
 // Why no more steps run under a plan.
 var (
-	errGivenUp = errors.New("the plan is not carried out")
-	errDiffer  = errors.New("turned off, since what is learnt may not be the same to the bit (--results " +
-		"any allows that)")
+	errGivenUp = errors.New(say.NotCarriedOut.Text())
+	errDiffer  = errors.New(say.MayDiffer.Text())
 )
 
 // orderError is an order that was refused, or a plan that ended.
@@ -112,12 +112,12 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 		switch {
 		case !slices.Contains(w.Orders, o.ID):
 		case w.Partial:
-			return w, fmt.Errorf("%w within the steps that were to be captured", ErrEnded)
+			return w, fmt.Errorf("%w %s", ErrEnded, say.EndedWithin.Text())
 		default:
 			return w, nil
 		}
 	}
-	return w, errors.New("the captured steps were lost on their way: try again")
+	return w, errors.New(say.WindowLost.Text())
 }
 
 // offloads reports whether the training keeps saved tensors on the host while there is no plan.
@@ -135,11 +135,11 @@ func (m *Member) Describe(ctx context.Context, number int64) (*traces.Trace, err
 	refused := (*orderError)(nil)
 	switch {
 	case err == nil && number != 0 && !m.ranUnder(number, w):
-		return nil, fmt.Errorf("%w: it ended before the steps were described", errGivenUp)
+		return nil, fmt.Errorf("%w: %s", errGivenUp, say.EndedBefore.Text())
 	case errors.As(err, &refused) && number != 0 && refused.Reason == capture.ReasonSavesUnseen:
 		return nil, fmt.Errorf("%w: %s", errGivenUp, refused.Text)
 	case errors.As(err, &refused):
-		return nil, fmt.Errorf("its steps cannot be described: %s", refused.Text)
+		return nil, errors.New(say.NotDescribed.Text(refused.Text))
 	case err != nil:
 		return nil, err
 	}
@@ -250,8 +250,7 @@ func (m *Member) Target(ctx context.Context, pooled bool, o live.Options) (*live
 func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Trace, error) {
 	v := m.History.Snapshot()
 	if !slices.Contains(v.Target.Capabilities, capture.HowEvents) {
-		return nil, errors.New("the agent in the process is of an older gmemtop, which knows no pool: " +
-			"restart the job, or detach the viewer that put it there")
+		return nil, errors.New(say.AgentKnowsNoPool.Text())
 	}
 	o := capture.Order{Do: capture.Describe, Steps: RecordedSteps, How: capture.HowEvents, Library: library}
 	if strings.HasPrefix(v.Target.Device, "cuda") {
@@ -259,7 +258,7 @@ func (m *Member) DescribeEvents(ctx context.Context, library string) (*traces.Tr
 	}
 	w, err := m.describe(ctx, o)
 	if refused := (*orderError)(nil); errors.As(err, &refused) {
-		return nil, fmt.Errorf("its allocator cannot be recorded: %s", refused.Text)
+		return nil, errors.New(say.NotObserved.Text(refused.Text))
 	}
 	if err != nil {
 		return nil, err
@@ -305,8 +304,7 @@ func ended(ctx context.Context, err error) error {
 	return err
 }
 
-var errTaken = errors.New("it trains with a plan already (gmemtop run --manager, or another screen): T in " +
-	"the Managers view of gmemtop attach takes that away")
+var errTaken = errors.New(say.TrainsAlready.Text())
 
 // under returns the number of the plan that the last step ran under, 0 for none.
 func (m *Member) under() int64 {

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/say"
 )
 
 // Turns lets one caller at a time use the training on a screen. The zero value has no training. Its methods
@@ -30,7 +31,7 @@ type watched struct {
 }
 
 // ErrNoTraining says that there is no training to carry a plan out in.
-var ErrNoTraining = errors.New("no training is watched here: gmemtop attach PID watches one")
+var ErrNoTraining = errors.New(say.NothingWatched.Text())
 
 // Watch offers a training for use; shown returns its processes. leave withdraws the offer and waits until its
 // user is done; call it before detaching from the training.

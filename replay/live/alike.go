@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -11,11 +12,11 @@ import (
 
 // ErrUneven is wrapped where the steps that were described differ from each other: only what ran twice alike
 // is planned on.
-var ErrUneven = errors.New("the steps that were described are not alike")
+var ErrUneven = errors.New(say.Uneven.Text())
 
 // errSettling wraps [ErrUneven] where only the optimizer's ops differ: LBFGS does more in each step until its
 // history is full.
-var errSettling = fmt.Errorf("%w in what the optimizer does", ErrUneven)
+var errSettling = fmt.Errorf("%w %s", ErrUneven, say.UnevenOptimizer.Text())
 
 // alike compares the ops of the steps: their names, in order. Its error says where they part, and where
 // tensors have other sizes before that, since batches of many shapes are then why.
@@ -37,14 +38,14 @@ func alike(tr *traces.Trace) error {
 				if optimizes(tr, first, i) && optimizes(tr, ops, i) {
 					uneven = errSettling
 				}
-				return fmt.Errorf("%w: of %d and %d ops, number %d is the first that differs (%s and %s)%s",
-					uneven, len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
-					why(tr, first[:min(i, len(first))], ops[:min(i, len(ops))]))
+				return fmt.Errorf("%w: %s", uneven, say.FirstDifference.Text(
+					len(first), len(ops), i+1, named(tr, first, i), named(tr, ops, i),
+					why(tr, first[:min(i, len(first))], ops[:min(i, len(ops))])))
 			}
 		}
 	}
 	if steps < 2 {
-		return fmt.Errorf("%w: there is %d of them, and a plan is made of two", ErrUneven, steps)
+		return fmt.Errorf("%w: %s", ErrUneven, say.TooFewSteps.Text(steps))
 	}
 	return nil
 }
@@ -132,12 +133,11 @@ func why(tr *traces.Trace, a, b []traces.OpID) string {
 	wrote := written(tr)
 	for i := range a {
 		if x, y := wrote[a[i]], wrote[b[i]]; x != y {
-			return fmt.Sprintf(", and number %d (%s) makes %s in one and %s in the other: the batches have "+
-				"other shapes, so pad or crop all of them to one", i+1, named(tr, a, i),
+			return ", " + say.OtherShapes.Text(i+1, named(tr, a, i),
 				timeline.IEC.Bytes(x), timeline.IEC.Bytes(y))
 		}
 	}
-	return "; ask again, or train with steps of one kind"
+	return "; " + say.OneKind.Text()
 }
 
 // ownOps returns the ops of a step, without loads of what a step before saved: a graph may cross from one

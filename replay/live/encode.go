@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/traces"
 )
@@ -93,7 +94,7 @@ func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
 }
 
 // ErrNotLive is wrapped by every error of a plan that a process cannot carry out.
-var ErrNotLive = errors.New("this plan cannot be carried out in a running training")
+var ErrNotLive = errors.New(say.NotLive.Text())
 
 // Encode returns the plan in the agent's words. The problem is one that [plan.FromDevice] made with EagerOnly
 // of a recording with saves, and the plan one for [plan.TorchEager]; errors wrap [ErrNotLive] and say what is
@@ -106,13 +107,13 @@ func Encode(p *plan.Problem, pl *plan.Plan, r Results) ([]byte, error) {
 func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, error) {
 	switch {
 	case pl.Executor != plan.TorchEager:
-		return nil, fmt.Errorf("%w: it is for the executor %s, and PyTorch needs one for torch-eager", ErrNotLive, pl.Executor)
+		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.WrongExecutor.Text(pl.Executor))
 	case !p.SavesKnown:
-		return nil, fmt.Errorf("%w: the recording does not tell what autograd saves; describe the running process, which does", ErrNotLive)
+		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.SavesUnknown.Text())
 	case p.Iterations > 1:
-		return nil, fmt.Errorf("%w: it speaks of %d iterations at once", ErrNotLive, p.Iterations)
+		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.ManyIterations.Text(p.Iterations))
 	case p.Source == nil:
-		return nil, fmt.Errorf("%w: its problem was not recorded", ErrNotLive)
+		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.NotRecorded.Text())
 	}
 	e := encoder{p: p, pl: pl, out: encoded{Version: 1, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
 	if err := e.number(); err != nil {
@@ -170,13 +171,13 @@ func (e *encoder) number() error {
 		}
 	}
 	if first < 0 {
-		return fmt.Errorf("%w: its problem holds no recorded op", ErrNotLive)
+		return fmt.Errorf("%w: %s", ErrNotLive, say.NoRecordedOp.Text())
 	}
 	k := slices.IndexFunc(tr.Marks, func(m traces.Mark) bool {
 		return m.Kind == traces.MarkIteration && m.Start <= tr.Ops[first].Start && tr.Ops[first].Start < m.End
 	})
 	if k < 0 {
-		return fmt.Errorf("%w: the recording does not say where its steps begin", ErrNotLive)
+		return fmt.Errorf("%w: %s", ErrNotLive, say.StepsUnmarked.Text())
 	}
 	count := map[traces.StringID]int{}
 	for _, id := range ownOps(tr, tr.Marks[k], true) {
@@ -226,7 +227,7 @@ func (e *encoder) groups() error {
 		for i, o := range r.Ops {
 			op := &e.p.Ops[o]
 			if e.nth[o] < 0 || !op.Rerunnable {
-				return fmt.Errorf("%w: %s, which is to run again, is not run by a module's forward pass or differs each time", ErrNotLive, op.Name)
+				return fmt.Errorf("%w: %s", ErrNotLive, say.NotRerunnable.Text(op.Name))
 			}
 			ops[i] = numeral{op.Name, e.nth[o]}
 		}
@@ -247,7 +248,7 @@ func (e *encoder) values() error {
 			}
 		}
 		if save < 0 {
-			return fmt.Errorf("%w: %s leaves memory, and autograd does not save it", ErrNotLive, b.Name)
+			return fmt.Errorf("%w: %s", ErrNotLive, say.NotSaved.Text(b.Name))
 		}
 		v := value{Save: save, Bytes: b.Size, How: "drop"}
 		if x.How == plan.Swap {
@@ -257,7 +258,7 @@ func (e *encoder) values() error {
 		} else {
 			g, ok := e.group[x.Fetch]
 			if !ok {
-				return fmt.Errorf("%w: nothing makes %s again at op %d", ErrNotLive, b.Name, x.Fetch)
+				return fmt.Errorf("%w: %s", ErrNotLive, say.NotMadeAgain.Text(b.Name, x.Fetch))
 			}
 			v.Group = g
 		}
@@ -271,7 +272,7 @@ func (e *encoder) values() error {
 	slices.Sort(saves)
 	for i := 1; i < len(saves); i++ {
 		if saves[i] == saves[i-1] {
-			return fmt.Errorf("%w: two buffers are the tensor that autograd saves as number %d", ErrNotLive, saves[i])
+			return fmt.Errorf("%w: %s", ErrNotLive, say.SavedTwice.Text(saves[i]))
 		}
 	}
 	return nil

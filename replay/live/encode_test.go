@@ -36,7 +36,7 @@ func TestAPlansOrderIsTheOrderOfItsCopiesBack(t *testing.T) {
 	}
 	pl.Absences = append(pl.Absences, pl.Absences[0])
 	_, err := Encode(p, pl, Same)
-	if err == nil || !strings.Contains(err.Error(), "two buffers are the tensor") {
+	if err == nil || !strings.Contains(err.Error(), "two buffers are the same saved tensor") {
 		t.Errorf("one save twice: %v", err)
 	}
 }

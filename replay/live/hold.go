@@ -106,7 +106,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 func percent(share float64) string { return fmt.Sprintf("%+.1f %%", 100*share) }
 
 // ErrNoGain is wrapped where a plan lowers no peak.
-var ErrNoGain = errors.New("the plan lowers no peak")
+var ErrNoGain = errors.New(say.NoGain.Text())
 
 // Gains returns an error that wraps [ErrNoGain] where a step holds as much at its peak under a plan as
 // without one.
@@ -120,8 +120,8 @@ func gains(before, with int64) error {
 	if with < before {
 		return nil
 	}
-	return fmt.Errorf("%w: a step holds %s with it, and %s without; ask for a smaller budget, or another "+
-		"manager", ErrNoGain, timeline.IEC.Bytes(with), timeline.IEC.Bytes(before))
+	return fmt.Errorf("%w: %s", ErrNoGain,
+		say.HoldsAsMuch.Text(timeline.IEC.Bytes(with), timeline.IEC.Bytes(before)))
 }
 
 // Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/sim"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -119,7 +120,7 @@ func (t *Target) poolProblem(ctx context.Context, h Hardware) (*plan.Problem, er
 	}
 	for _, l := range tr.Losses {
 		if l.Severity >= traces.DataLoss {
-			return nil, fmt.Errorf("%w: the recording of its allocator lost %d %s: %s", ErrNotLive, l.Count, l.Name, l.Detail)
+			return nil, fmt.Errorf("%w: %s", ErrNotLive, say.EventsLost.Text(l.Count, l.Name, l.Detail))
 		}
 	}
 	d, err := trainingDevice(ctx, tr)
@@ -150,11 +151,10 @@ func pays(ctx context.Context, p *plan.Problem, pl *plan.Plan) error {
 	}
 	why := ""
 	if pl.Manager == smartPool && crosses > 0 {
-		why = fmt.Sprintf(", since SmartPool keeps two places for the %s that live from one step into the "+
-			"next", timeline.IEC.Bytes(crosses))
+		why = ", " + say.KeptTwice.Text(timeline.IEC.Bytes(crosses))
 	}
-	return fmt.Errorf("%w: its arena takes %s, and PyTorch's allocator needs %s%s; try another manager that "+
-		"chooses addresses", ErrNoGain, timeline.IEC.Bytes(pl.Footprint), timeline.IEC.Bytes(need), why)
+	return fmt.Errorf("%w: %s", ErrNoGain,
+		say.ArenaAsLarge.Text(timeline.IEC.Bytes(pl.Footprint), timeline.IEC.Bytes(need), why))
 }
 
 // smartPool is the manager that keeps two places for what lives from one step into the next.
@@ -164,13 +164,13 @@ const smartPool = "smartpool"
 func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 	switch {
 	case p.Source == nil:
-		return Table{}, fmt.Errorf("%w: its problem was not recorded", ErrNotLive)
+		return Table{}, fmt.Errorf("%w: %s", ErrNotLive, say.NotRecorded.Text())
 	case len(pl.Absences) > 0 || len(pl.Reruns) > 0:
-		return Table{}, fmt.Errorf("%w: the pool moves and drops nothing, and this plan does", ErrNotLive)
+		return Table{}, fmt.Errorf("%w: %s", ErrNotLive, say.PoolOnlyPlaces.Text())
 	case pl.Policy != nil:
-		return Table{}, fmt.Errorf("%w: it leaves addresses to the allocator %s: set that up before the program starts", ErrNotLive, pl.Policy.Name)
+		return Table{}, fmt.Errorf("%w: %s", ErrNotLive, say.AddressesOfPolicy.Text(pl.Policy.Name))
 	case pl.SectionBytes != 0 || pl.Executor != plan.Ideal:
-		return Table{}, fmt.Errorf("%w: the pool serves whole tensors of plans for the executor %s", ErrNotLive, plan.Ideal)
+		return Table{}, fmt.Errorf("%w: %s", ErrNotLive, say.PoolServesWhole.Text(plan.Ideal))
 	}
 	d := p.Source
 	tr := d.Timeline().Trace
@@ -179,7 +179,7 @@ func PoolTable(p *plan.Problem, pl *plan.Plan) (Table, error) {
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
 		if x.Offset < 0 {
-			return Table{}, fmt.Errorf("%w: %s has no place", ErrNotLive, p.Buffers[x.Buffer].Name)
+			return Table{}, fmt.Errorf("%w: %s", ErrNotLive, say.HasNoPlace.Text(p.Buffers[x.Buffer].Name))
 		}
 		if p.Buffers[x.Buffer].Alloc == timeline.NoAlloc {
 			continue
@@ -208,7 +208,7 @@ func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, i
 		}
 	}
 	if len(marks) < iterations {
-		return Table{}, fmt.Errorf("the recording has %d whole iterations and the plan spans %d: record more steps", len(marks), iterations)
+		return Table{}, errors.New(say.FewIterations.Text(len(marks), iterations))
 	}
 	first, end := tr.DeviceEvents(device)
 	time := tr.Events.Time[first:end]
@@ -244,7 +244,7 @@ func tabulate(tr *traces.Trace, device traces.DeviceID, offsets map[int]int64, i
 		t.Entries = append(t.Entries, e)
 	}
 	if !placed {
-		return Table{}, errors.New("the plan has no place for any allocation of an iteration: record again, over three steps")
+		return Table{}, errors.New(say.NothingPlaced.Text())
 	}
 	return t, nil
 }

@@ -3,8 +3,8 @@ package live
 import (
 	"context"
 	"errors"
-	"fmt"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
@@ -96,7 +96,7 @@ func trainingDevice(ctx context.Context, tr *traces.Trace) (*timeline.Device, er
 		}
 	}
 	if best == nil {
-		return nil, fmt.Errorf("the step that was described holds no memory")
+		return nil, errors.New(say.HoldsNoMemory.Text())
 	}
 	return best, nil
 }

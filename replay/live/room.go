@@ -2,8 +2,10 @@ package live
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/replay/sim"
@@ -69,7 +71,7 @@ func inRoom(
 		pl, err := ask(budget)
 		switch {
 		case err != nil && last > 0:
-			return nil, fmt.Errorf("%w; and no plan for less was made: %w", tooManyHoles(last, room), err)
+			return nil, fmt.Errorf("%w; %s: %w", tooManyHoles(last, room), say.NoPlanForLess.Text(), err)
 		case err != nil:
 			return pl, err
 		}
@@ -90,9 +92,7 @@ func inRoom(
 
 // tooManyHoles says that the allocator needs so many bytes and has room for fewer.
 func tooManyHoles(need, room int64) error {
-	return fmt.Errorf("PyTorch's allocator needs %s for this plan, holes included, and has %s: "+
-		"start the training with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, which leaves fewer",
-		timeline.IEC.Bytes(need), timeline.IEC.Bytes(room))
+	return errors.New(say.TooManyHoles.Text(timeline.IEC.Bytes(need), timeline.IEC.Bytes(room)))
 }
 
 // settingsOf returns the settings of the allocator that serves a problem's training; known is false on a CPU

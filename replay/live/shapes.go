@@ -69,8 +69,7 @@ func grown(p *plan.Problem, sizes []int64) (*plan.Problem, error) {
 		return nil, err
 	}
 	if len(sizes) != len(e.saves) {
-		return nil, fmt.Errorf("%w: a larger step saved %d tensors, and the described one %d: its steps "+
-			"differ in more than shapes", ErrUneven, len(sizes), len(e.saves))
+		return nil, fmt.Errorf("%w: %s", ErrUneven, say.SavesOther.Text(len(sizes), len(e.saves)))
 	}
 	known := map[plan.BufferID]int64{}
 	for k, b := range e.saved() {

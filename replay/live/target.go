@@ -269,7 +269,7 @@ const offWithin = 5 * time.Second
 
 // ErrTakenAway is wrapped by the error of a plan that somebody else has turned off, or put another in its
 // place.
-var ErrTakenAway = errors.New("another viewer turned it off")
+var ErrTakenAway = errors.New(say.TurnedOff.Text())
 
 // takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there
 // is none yet.
@@ -288,7 +288,8 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 // there are none without a plan.
 func (o *Options) allowed(without, with int64) error {
 	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
-		return fmt.Errorf("turned off: steps take %.1f %% longer, and %.1f %% is the most allowed", 100*over, 100*o.MostOverhead)
+		percent := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
+		return errors.New(say.TooSlow.Text(percent(over), percent(o.MostOverhead)))
 	}
 	return nil
 }

@@ -255,7 +255,7 @@ func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	short := recording(t, triedCosts)
 	k := slices.IndexFunc(short.Marks, func(m traces.Mark) bool { return m.Kind == traces.MarkIteration })
 	short.Marks = slices.Delete(short.Marks, k, k+1)
-	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "a plan is made of two") {
+	if _, err := NewTarget(&drifting{tr: short}, Options{}).Problem(t.Context(), Hardware{Chosen: true}); !errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "a plan needs two") {
 		t.Errorf("of a single step: %v", err)
 	}
 }
