@@ -108,7 +108,7 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Entry, whole Entry, ok 
 		a = &account{device: -1}
 		b.own[pid] = a
 	}
-	if s.Reserved != a.reserved || a.since == 0 {
+	if s.Reserved != a.reserved { // as in the first step, before which they are unknown
 		a.reserved, a.since = s.Reserved, s.End
 	}
 	b.refresh()

@@ -43,6 +43,12 @@ func (b *Books) readNow(t *testing.T) {
 	b.began = time.Time{}
 	b.mu.Unlock()
 	b.Parts(10, step(0, 0))
+	b.wait(t)
+}
+
+// wait waits for the reading that is under way.
+func (b *Books) wait(t *testing.T) {
+	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		b.mu.Lock()
 		done := !b.reading
@@ -241,6 +247,27 @@ func TestTheContextIsBoundedByTheLeastSeenOutsideTheAllocator(t *testing.T) {
 	parts, whole, ok := b.Parts(10, step(5*gib, 8*gib))
 	if want := "CUDA context, at most: 1 derived\n"; !ok || !strings.Contains(table(parts, whole), want) {
 		t.Errorf("got\n%s, want a line %q", table(parts, whole), want)
+	}
+}
+
+func TestAReadingThatIsASecondOldIsMadeAgain(t *testing.T) {
+	b := booksOf(t, "cuda:0", on{0: {{10, 9 * gib}}})
+	began := time.Unix(1000, 0)
+	for _, c := range []struct {
+		age   time.Duration
+		again bool
+	}{
+		{0, false}, {readAgain - 1, false}, {readAgain, true}, {time.Hour, true},
+	} {
+		b.mu.Lock()
+		b.began, b.now = began, func() time.Time { return began.Add(c.age) }
+		b.refresh()
+		again := b.reading
+		b.mu.Unlock()
+		if again != c.again {
+			t.Errorf("%v after a reading began, the next begins: %v", c.age, again)
+		}
+		b.wait(t)
 	}
 }
 
