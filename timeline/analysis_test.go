@@ -105,21 +105,21 @@ func table(t *testing.T, question string, traces map[string]*timeline.Device) st
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&w, "%s\noom %v, inferred %v, at %d, asked %d, free %d\n", a.Sentence, a.OOM, a.Inferred,
-			a.At, a.Asked, a.Free)
+			a.At, a.Asked.Or(-1), a.Free.Or(-1))
 		for _, c := range a.Causes {
 			mark := "cause"
 			if c.Main {
 				mark = "CAUSE"
 			}
-			fmt.Fprintf(&w, "%s %s %d: %s\n", mark, c.Kind, c.Bytes, c.Text)
+			fmt.Fprintf(&w, "%s %s %d: %s\n", mark, c.Kind, c.Bytes.Or(-1), c.Text)
 		}
 		for _, h := range a.Holders {
 			fmt.Fprintf(&w, "holder %s %s in %d\n", sites.Name(d, h.Stack), timeline.IEC.Bytes(h.Bytes),
 				h.Blocks)
 		}
 		for _, l := range a.Levers {
-			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves, l.Exactness, l.Fits,
-				l.Text)
+			fmt.Fprintf(&w, "lever %s saves %d %v fits %d: %s\n", l.Name, l.Saves.Or(-1), l.Exactness,
+				l.Fits-autopsy.DoesNotFit, l.Text)
 		}
 	case "diff":
 		x, err := runs.Compare(ctx, traces["a"], traces["b"])

@@ -95,7 +95,7 @@ func TestARefusalWithMemoryToSpareIsALimitAndNoLeverClaimsToHelp(t *testing.T) {
 		t.Errorf("the sentence is %q", a.Sentence)
 	}
 	for _, l := range a.Levers {
-		if l.Fits == 1 {
+		if l.Fits == autopsy.Fits {
 			t.Errorf("%s claims that the request would have fit under a limit that the trace does not record",
 				l.Name)
 		}
@@ -103,7 +103,7 @@ func TestARefusalWithMemoryToSpareIsALimitAndNoLeverClaimsToHelp(t *testing.T) {
 }
 
 func TestUnknownFreeBytesAreNotReportedAsZero(t *testing.T) {
-	if a := oomOf(t, -1); a.Free != -1 {
-		t.Errorf("free bytes are %d, want -1", a.Free)
+	if a := oomOf(t, -1); a.Free.IsKnown() {
+		t.Errorf("free bytes are %v, want unknown", a.Free)
 	}
 }

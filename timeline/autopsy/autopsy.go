@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Which moment is explained, and from what.
@@ -20,7 +21,7 @@ import (
 //
 // Every figure comes from the recording: the driver's free bytes from the oom event, holes from the
 // allocator's state at that moment, the device's capacity where it is known. What these do not show is said
-// with -1 and words, not with an estimate.
+// in words, and its figure is unknown rather than estimated.
 
 // fullShare is the share of reserved bytes that must be active at the end for the state to look like one
 // after an out-of-memory.
@@ -33,16 +34,14 @@ const fullBytes = 1 << 30
 // Of explains the out-of-memory of the recording, or its peak where there was none, with sizes in units u. It
 // returns the context's error when cancelled.
 func Of(ctx context.Context, d *timeline.Device, u timeline.Units) (*Result, error) {
-	a := &Result{Asked: -1, Tried: -1, Free: -1, At: d.Totals.PeakAt}
+	a := &Result{At: d.Totals.PeakAt}
 	if at := oomMoment(d); at != timeline.Start {
 		e := d.Event(at)
-		a.OOM, a.At, a.Asked = true, at, e.Size
+		a.OOM, a.At, a.Asked = true, at, maybe.Known(e.Size)
 		if d.Info.Kind == traces.DeviceGPU {
-			a.Tried = driverBytes(e.Size)
+			a.Tried = maybe.Known(driverBytes(e.Size))
 		}
-		if f := e.DeviceFree(); f >= 0 {
-			a.Free = f
-		}
+		a.Free = maybe.NonNegative(e.DeviceFree())
 	} else if looksFull(d) {
 		a.Inferred, a.At = true, timeline.Moment(d.Len()-1)
 	} else if !d.HasLifetimes() {
@@ -160,19 +159,19 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 		s, peak = none+w.growth(), " "+w.headline()
 	}
 	for _, l := range a.Levers {
-		if a.OOM && l.Fits == 1 {
+		if a.OOM && l.Fits == Fits {
 			return s, " " + l.fitText(w.units)
 		}
 	}
 	most := " Biggest saving: "
 	for _, l := range a.Levers {
 		switch {
-		case l.Saves <= 0, a.OOM && l.ofReserved():
+		case l.Saves.Or(0) <= 0, a.OOM && l.ofReserved():
 			// It would not have served the request, or the loop above had returned.
 		case l.needsRanks() && w.Timeline().Trace.Process.WorldSize.Or(1) < 2:
 			most = " Biggest saving on one GPU: " // the table begins with what takes more of them
 		default:
-			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves > l.Saves }
+			smaller := func(x Lever) bool { return x.Name == microBatch && x.Saves.Or(0) > l.Saves.Or(0) }
 			if slices.ContainsFunc(a.Levers, smaller) {
 				most = " Biggest saving without a smaller batch: "
 			}
@@ -184,10 +183,10 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 
 // oomSentence says what was asked, what was free, and which cause alone would have been enough.
 func (f *facts) oomSentence(a *Result) string {
-	s := "OOM: asked for " + f.units.Bytes(a.Asked)
+	s := "OOM: asked for " + f.units.Bytes(a.Asked.Or(0))
 	if !f.known {
-		if a.Free >= 0 {
-			s += "; the driver had " + f.units.Bytes(a.Free) + " free"
+		if free, ok := a.Free.Value(); ok {
+			s += "; the driver had " + f.units.Bytes(free) + " free"
 		}
 		return s + "; the trace has no segments, so it does not show the cause inside the allocator."
 	}
@@ -219,14 +218,14 @@ func (f *facts) oomSentence(a *Result) string {
 
 // loss is the sentence of a peak that is the logits: "" where it is not.
 func (w wording) loss(a *Result) string {
-	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves <= 0 {
+	if len(a.Levers) == 0 || a.Levers[0].Name != "chunked_loss" || a.Levers[0].Saves.Or(0) <= 0 {
 		return ""
 	}
 	set := lossBlocks(w.Device, a.At)
 	return fmt.Sprintf("Your peak of %s is the logits: %s of it, for %s. Computing the loss in chunks "+
 		"takes %s off it.",
 		w.units.Bytes(w.Totals.PeakAllocated), w.units.Bytes(set.bytes), timeline.Duration(set.duration),
-		w.units.Bytes(a.Levers[0].Saves))
+		w.units.Bytes(a.Levers[0].Saves.Or(0)))
 }
 
 // Result is why it ran out of memory, or, where it did not, what the peak is made of.
@@ -234,9 +233,9 @@ type Result struct {
 	OOM      bool // an oom event is in the trace
 	Inferred bool // no event, but the state looks like one (taken after it, or full)
 	At       timeline.Moment
-	Asked    int64 // rounded bytes of the failed request, -1 unknown
-	Tried    int64 // what the allocator then asked the driver for, -1 unknown
-	Free     int64 // bytes the driver had free, -1 unknown
+	Asked    maybe.Int // rounded bytes of the failed request
+	Tried    maybe.Int // bytes that the allocator then asked the driver for
+	Free     maybe.Int // bytes that the driver had free
 	State    *timeline.AllocatorState
 	Sentence string
 	// Advice is what the sentence says at its end of levers that were not tried, "" for nothing.
@@ -246,13 +245,13 @@ type Result struct {
 	Levers  []Lever       // those that help most come first; see worth
 }
 
-// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is -1 where the trace
-// cannot show it.
+// Cause is one part of the explanation of an out-of-memory, or of a high peak. Bytes is unknown where the
+// trace cannot show it.
 type Cause struct {
 	// Kind is one of the allocator (capacity, too_large, limit, fragmentation, stranded_pool, pending_frees,
 	// outside_pytorch, rounding) or a fault of the training (see faults.go).
 	Kind  string
-	Bytes int64
+	Bytes maybe.Int
 	Text  string
 	// Main marks the cause that alone would have been enough.
 	Main bool
@@ -266,19 +265,29 @@ type Lever struct {
 	Name    string // expandable_segments, chunked_loss, micro_batch, checkpoint, shard_optimizer...
 	Text    string // what to do, one sentence
 	Command string // the exact setting or line of code, "" for none
-	// Saves is what it takes off this peak (or off reserved), bytes; -1 where the trace cannot show it.
-	Saves     int64
+	// Saves is how many bytes it takes off this peak, or off reserved; unknown where the trace cannot show
+	// it.
+	Saves     maybe.Int
 	Exactness timeline.Exactness
 	frees     int64 // at the moment of a failure, where Saves is less because the peak is before
 	remains   int64 // the least that the run needs with it, where recorded steps show that
-	// Fits says, of an out-of-memory, that the failed request would have been served: 1 yes, 0 no, -1 not
-	// shown.
-	Fits int
+	// Fits says of an out-of-memory whether the failed request would have been served.
+	Fits Fit
 	// Mends says that it takes the main cause away, where that is a fault of the training.
 	Mends bool
 	// Effect is how it changes the run, for callers that try it.
 	Effect Effect
 }
+
+// Fit is whether a failed request would have been served with a lever.
+type Fit int
+
+// The answers, the better ones later.
+const (
+	FitNotShown Fit = iota // the trace does not show it, or no request failed
+	DoesNotFit
+	Fits
+)
 
 // Effect is how a lever changes a recorded run. The zero Effect is that of a lever whose effect the recording
 // does not show.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
@@ -22,8 +23,8 @@ type facts struct {
 	known        bool
 	oom          bool
 	full         bool  // it looks like after an out-of-memory
-	asked        int64 // -1 unknown
-	driverFree   int64 // -1 unknown
+	asked        int64 // 0 where no request failed
+	driverFree   maybe.Int
 	reserved     int64
 	capacity     int64 // 0 unknown
 	largestHole  int64
@@ -41,7 +42,7 @@ type facts struct {
 // factsOf sorts the state's inactive bytes by who could use them: a hole serves a request of its own stream,
 // private pool and size class only.
 func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
-	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked, driverFree: a.Free,
+	f := &facts{units: u, oom: a.OOM, full: a.Inferred, asked: a.Asked.Or(0), driverFree: a.Free,
 		capacity: d.Info.TotalBytes}
 	s := a.State
 	if s == nil || !s.Known {
@@ -53,7 +54,7 @@ func factsOf(d *timeline.Device, a *Result, u timeline.Units) *facts {
 	if a.OOM {
 		e := d.Event(a.At)
 		stream, anyStream = e.Stream, false
-		small = a.Asked <= torchalloc.SmallSize
+		small = f.asked <= torchalloc.SmallSize
 		first, _ := d.Timeline().Trace.DeviceEvents(d.ID)
 		if det := d.Timeline().Trace.DetailOf(first + int(a.At)); det.HasPool {
 			pool = det.Pool
@@ -103,10 +104,10 @@ func (f *facts) addHoles(g *timeline.SegmentState) {
 
 // free returns the bytes that are not in use and could serve the request if they lay together: the driver's
 // and the usable holes.
-func (f *facts) free() int64 { return max(f.driverFree, 0) + f.stranded + f.cached }
+func (f *facts) free() int64 { return f.driverFree.Or(0) + f.stranded + f.cached }
 
 // largestPiece returns the most that lies together: a hole, or what the driver still has.
-func (f *facts) largestPiece() int64 { return max(f.driverFree, f.largestHole) }
+func (f *facts) largestPiece() int64 { return max(f.driverFree.Or(0), f.largestHole) }
 
 // short returns how many bytes a request lacks although everything free lay together; negative where it would
 // fit.
@@ -129,7 +130,7 @@ var causeWords = map[string]string{
 // causes lists what the figures show, the main ones first.
 func (f *facts) causes() []Cause {
 	if !f.known {
-		return []Cause{{Kind: "capacity", Bytes: -1,
+		return []Cause{{Kind: "capacity",
 			Text: "the trace has no segments: record with torch.cuda.memory._record_memory_history() to " +
 				"see the allocator's state"}}
 	}
@@ -164,12 +165,12 @@ func sortCauses(all []Cause) {
 
 // enough reports whether extra free bytes, all in one place, would have served the request; false without a
 // failed request.
-func (f *facts) enough(extra int64) bool { return f.oom && f.asked >= 0 && f.short() <= extra }
+func (f *facts) enough(extra int64) bool { return f.oom && f.short() <= extra }
 
 func (f *facts) capacityCause() (Cause, bool) {
 	if f.full {
 		idle := f.stranded + f.cached + f.otherPools + f.otherStreams
-		return Cause{Kind: "capacity", Bytes: -1, Main: true, Text: fmt.Sprintf(
+		return Cause{Kind: "capacity", Main: true, Text: fmt.Sprintf(
 			"only %s of the reserved memory is idle, so neither fragmentation nor the cache is the cause; "+
 				"the trace does not show the request, nor what the driver had left",
 			f.units.Bytes(idle))}, true
@@ -177,19 +178,19 @@ func (f *facts) capacityCause() (Cause, bool) {
 	if !f.oom {
 		return Cause{}, false
 	}
-	if f.driverFree >= driverBytes(f.asked) {
-		return Cause{Kind: "limit", Bytes: -1, Main: true, Text: fmt.Sprintf(
+	if free, ok := f.driverFree.Value(); ok && free >= driverBytes(f.asked) {
+		return Cause{Kind: "limit", Main: true, Text: fmt.Sprintf(
 			"the driver still had %s free, more than the request needs: a limit set by "+
 				"set_per_process_memory_fraction, or memory that "+
 				"another process held at that instant",
-			f.units.Bytes(f.driverFree))}, true
+			f.units.Bytes(free))}, true
 	}
 	short := f.short()
 	if short <= 0 {
 		return Cause{}, false
 	}
 	others := f.otherPools + f.otherStreams + f.otherClass + f.pending
-	return Cause{Kind: "capacity", Bytes: short, Main: short > others, Text: fmt.Sprintf(
+	return Cause{Kind: "capacity", Bytes: maybe.Known(short), Main: short > others, Text: fmt.Sprintf(
 		"all that is free together is %s short of the request: tensors alive at that moment need to shrink",
 		f.units.Bytes(short))}, true
 }
@@ -201,19 +202,19 @@ const idleShare = 0.10
 func (f *facts) fragmentationCause() (Cause, bool) {
 	holes := f.stranded + f.cached
 	if f.oom {
-		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree < driverBytes(f.asked) &&
+		main := f.short() <= 0 && f.largestHole < f.asked && f.driverFree.Or(0) < driverBytes(f.asked) &&
 			float64(holes) >= idleShare*float64(f.reserved)
 		if holes == 0 || !main && holes*100 < f.reserved {
 			return Cause{}, false
 		}
-		return Cause{Kind: "fragmentation", Bytes: holes, Main: main, Text: fmt.Sprintf(
+		return Cause{Kind: "fragmentation", Bytes: maybe.Known(holes), Main: main, Text: fmt.Sprintf(
 			"%s lie idle in holes of segments that the request could use, the largest %s",
 			f.units.Bytes(holes), f.units.Bytes(f.largestHole))}, true
 	}
 	if f.stranded*50 < f.reserved || f.stranded == 0 {
 		return Cause{}, false
 	}
-	return Cause{Kind: "fragmentation", Bytes: f.stranded, Text: fmt.Sprintf(
+	return Cause{Kind: "fragmentation", Bytes: maybe.Known(f.stranded), Text: fmt.Sprintf(
 		"%s are stranded in segments that hold an active block, the largest hole is "+
 			"%s", f.units.Bytes(f.stranded), f.units.Bytes(f.largestHole))}, true
 }
@@ -231,30 +232,34 @@ func (f *facts) poolCause() (Cause, bool) {
 	case f.otherStreams > 0:
 		text += fmt.Sprintf(", and %s in segments of other streams", f.units.Bytes(f.otherStreams))
 	}
-	return Cause{Kind: "stranded_pool", Bytes: n, Main: f.short() > 0 && f.enough(n), Text: text}, true
+	return Cause{Kind: "stranded_pool", Bytes: maybe.Known(n), Main: f.short() > 0 && f.enough(n),
+		Text: text}, true
 }
 
 func (f *facts) pendingCause() (Cause, bool) {
 	if f.pending == 0 || f.pending*100 < f.reserved && !f.enough(f.pending) {
 		return Cause{}, false
 	}
-	return Cause{Kind: "pending_frees", Bytes: f.pending, Main: f.short() > 0 && f.enough(f.pending),
+	return Cause{Kind: "pending_frees", Bytes: maybe.Known(f.pending),
+		Main: f.short() > 0 && f.enough(f.pending),
 		Text: fmt.Sprintf(
 			"%s are freed but wait for another stream (record_stream)", f.units.Bytes(f.pending))}, true
 }
 
 func (f *facts) outsideCause() (Cause, bool) {
-	if f.capacity == 0 || f.driverFree < 0 {
-		return Cause{Kind: "outside_pytorch", Bytes: -1,
+	free, ok := f.driverFree.Value()
+	if f.capacity == 0 || !ok {
+		return Cause{Kind: "outside_pytorch",
 				Text: "the trace does not show what other processes, NCCL and the CUDA context hold; " +
 					"nvidia-smi does, while the job runs"},
 			f.oom || f.full
 	}
-	n := f.capacity - f.reserved - f.driverFree
+	n := f.capacity - f.reserved - free
 	if n <= 0 {
 		return Cause{}, false
 	}
-	return Cause{Kind: "outside_pytorch", Bytes: n, Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity,
+	return Cause{Kind: "outside_pytorch", Bytes: maybe.Known(n),
+		Main: f.short() > 0 && f.enough(n) && n*10 > f.capacity,
 		Text: fmt.Sprintf(
 			"%s of the device's %s are neither reserved by this process nor free: CUDA context, NCCL, "+
 				"other processes",
@@ -265,7 +270,8 @@ func (f *facts) roundingCause() (Cause, bool) {
 	if f.internal == 0 || f.internal*100 < f.reserved {
 		return Cause{}, false
 	}
-	return Cause{Kind: "rounding", Bytes: f.internal, Main: f.short() > 0 && f.enough(f.internal),
+	return Cause{Kind: "rounding", Bytes: maybe.Known(f.internal),
+			Main: f.short() > 0 && f.enough(f.internal),
 			Text: fmt.Sprintf(
 				"%s were given beyond what was asked for, by rounding block sizes up",
 				f.units.Bytes(f.internal))},

@@ -27,7 +27,7 @@ func graded(all []Cause) {
 		case c.Certainty != "":
 		case c.Kind == "limit":
 			c.sure(Likely, "a fraction that the program set and a process that has ended look the same")
-		case c.Bytes < 0 && c.Kind != "capacity":
+		case !c.Bytes.IsKnown() && c.Kind != "capacity":
 			c.sure(Possible, "the recording does not show it")
 		default:
 			c.sure(Certain, ownFigures)

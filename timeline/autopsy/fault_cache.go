@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A key-value cache that grows with each token. The pattern: one place inside the model makes several equal
@@ -83,7 +84,7 @@ func cacheFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	g, line, bytes := seen[widest], sites.Name(c.d, widest), c.bytesOf(ids)
-	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%d blocks of %s at %s grew in %d calls, each time by %s", len(ids), c.u.Bytes(g.last), line, g.sizes,
 		c.u.Bytes(g.by))}}
 	f.said = fmt.Sprintf("A key-value cache grows with each token at %s: %s in %d blocks, %s more a token.",

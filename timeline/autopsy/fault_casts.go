@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Autocast's copies of the weights. Under torch.autocast an op such as linear casts fp32 weights to 16 bits,
@@ -59,7 +60,7 @@ func castsFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(c.parts[all[len(all)-1].from].Caller)
-	f := fault{Cause: Cause{Kind: "amp_copies", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "amp_copies", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks of half the size of weights, made as layers run: autocast's 16-bit copies",
 		c.u.Bytes(bytes), len(ids))}}
 	f.said = fmt.Sprintf("Autocast keeps a 16-bit copy of each fp32 weight beside it: %s for the forward "+

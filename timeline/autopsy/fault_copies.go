@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A second set of weights. The pattern: blocks made by torch.load, copy.deepcopy or a function that saves,
@@ -101,7 +102,7 @@ func copiesFault(c *faultCase) (fault, bool) {
 	}
 	maker := c.copier(best)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, best.stack)
-	f := fault{Cause: Cause{Kind: "model_copy", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks from %s (%s) have the sizes of another set of weights on this GPU",
 		c.u.Bytes(bytes), len(ids), line, maker)}}
 	f.said = fmt.Sprintf("A second set of the model's weights is on the GPU: %s made by %s at %s.",

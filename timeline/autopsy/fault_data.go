@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Data that are on the device as a whole. The pattern: a line of the user's, outside of the model, made a few
@@ -35,7 +36,7 @@ const (
 func (c *faultCase) largestMade() int64 {
 	most := int64(0)
 	if c.inModel(c.d.Event(c.a.At).Stack) {
-		most = c.a.Asked
+		most = c.a.Asked.Or(0)
 	}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
 		if n := c.d.Allocs.Size[id]; n > most && c.inModel(c.d.Allocs.Stack[id]) {
@@ -141,7 +142,7 @@ func dataFault(c *faultCase) (fault, bool) {
 	}
 	ids, line := whole[best], table.Names[best]
 	bytes := c.bytesOf(ids)
-	f := fault{Cause: Cause{Kind: "prefetch", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s put %s on the GPU in %s, beside at most %s that a call of the model makes at once", line,
 		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
 	f.said = fmt.Sprintf("All of the data is on the GPU at once: %s in %s from %s.", c.u.Bytes(bytes),

@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -97,7 +98,7 @@ func expertsFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line, times := sites.Name(c.d, widest), float64(experts)/float64(median)
-	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: experts - median, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "expert_imbalance", Bytes: maybe.Known(experts - median), Text: fmt.Sprintf(
 		"the experts hold %s, %.1f times the median of %d steps, and the other layers no more than before",
 		c.u.Bytes(experts), times, len(usual))}, news: times >= outlier}
 	f.said = fmt.Sprintf("The experts of this process got %.1f times as much as in the median step: %s, "+

@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Several forwards without a backward. The pattern: since the last backward the model was called several
@@ -98,7 +99,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 	}
 	fn, _, _ := c.d.Timeline().Places().FrameText(caller)
 	line, bytes := c.frameText(caller), c.bytesOf(ids)
-	f := fault{Cause: Cause{Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
@@ -194,7 +195,7 @@ func (c *faultCase) firstEvaluation() (fault, bool) {
 		return fault{}, false
 	}
 	line := c.frameText(last.Caller)
-	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: kept, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
 		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
 		line)}}
 	f.said = fmt.Sprintf("The evaluation runs with gradients on: its first call of the model at %s keeps %s "+
@@ -338,7 +339,7 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line := sites.Name(c.d, a.Stack[best])
-	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: a.Rounded[best], Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(a.Rounded[best]), Text: fmt.Sprintf(
 		"%s made a block that grew %d times in a row, now %s", line, rises[a.Stack[best]],
 		c.u.Bytes(a.Rounded[best]))}}
 	f.said = fmt.Sprintf("%s collects results in one tensor on the GPU, which grew %d times in a row to %s; "+
@@ -353,7 +354,7 @@ func concatenatedFault(c *faultCase) (fault, bool) {
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
 		changes: c.neverMade(func(id timeline.AllocID) bool { return a.Stack[id] == a.Stack[best] })}
 	if c.d.Event(c.a.At).Stack == a.Stack[best] {
-		f.lever.request = c.a.Asked
+		f.lever.request = c.a.Asked.Or(0)
 	}
 	return f, true
 }

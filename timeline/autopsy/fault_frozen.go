@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Activations of a frozen network. Where weights need no gradient but the input does, autograd keeps what
@@ -90,7 +91,7 @@ func frozenFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.frameText(caller)
-	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks of the call at %s are kept for gradients of its input, and none for gradients of "+
 			"its weights", c.u.Bytes(bytes), len(ids), line)}}
 	f.said = fmt.Sprintf("The network called at %s is frozen, and yet it keeps its activations for a "+

@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Gradients that outlive the steps. zero_grad() sets gradients to None since PyTorch 2.0, so that a backward
@@ -102,7 +103,7 @@ func keptGradientsFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes = c.bytesOf(alone)
-	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients are never set to None while others are: no optimizer has their parameters",
 		c.u.Bytes(bytes))}}
 	f.said = fmt.Sprintf("Parameters that no optimizer trains get gradients: %s in %s, which nothing frees.",
@@ -129,7 +130,7 @@ func (c *faultCase) zeroedInPlace(kept []timeline.AllocID, bytes int64) (fault, 
 		first, _ := c.d.AllocsIn(c.parts[i].First, c.parts[i].End)
 		line = sites.Name(c.d, c.d.Allocs.Stack[first])
 	}
-	f := fault{Cause: Cause{Kind: "zero_grad_kept", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "zero_grad_kept", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients have been there for several steps, and now while a forward runs", c.u.Bytes(bytes))}}
 	f.said = fmt.Sprintf("Gradients stay during the forward: %s, the same blocks as %d steps ago; the "+
 		"optimizer steps at %s.", c.u.Bytes(bytes), keptRounds, line)

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // What grows from step to step. The pattern: blocks that one step after the other made and none gave back,
@@ -117,7 +118,7 @@ func growthFault(c *faultCase) (fault, bool) {
 		}
 	}
 	each := bytes / int64(in)
-	f := fault{Cause: Cause{Kind: "leak", Bytes: bytes}}
+	f := fault{Cause: Cause{Kind: "leak", Bytes: maybe.Known(bytes)}}
 	f.sure(Possible, "the recording does not show what keeps a block")
 	why := "they are never freed"
 	f.fix = "Find what keeps them there: a list, a dictionary, a hook or an attribute; keep numbers, or " +

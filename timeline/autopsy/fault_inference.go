@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A call of the model without a graph that gets too much at once: all crops of an image, all rays of a view,
@@ -20,7 +21,7 @@ import (
 const inferenceTimes = 1.5
 
 func inferenceFault(c *faultCase) (fault, bool) {
-	if c.a.Asked <= 0 || len(c.parts) == 0 {
+	if c.a.Asked.Or(0) <= 0 || len(c.parts) == 0 {
 		return fault{}, false
 	}
 	last := c.parts[len(c.parts)-1]
@@ -28,16 +29,16 @@ func inferenceFault(c *faultCase) (fault, bool) {
 	if last.Phase != traces.PhaseForward || last.Caller < 0 || !c.inModel(s) || c.trained[last.Caller] {
 		return fault{}, false
 	}
-	if c.d.Reserved.At(c.a.At)-c.total+max(c.a.Free, 0) >= c.a.Asked { // it is there, in pieces
+	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) >= c.a.Asked.Or(0) { // it is there, in pieces
 		return fault{}, false
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
 	all, made := c.forwardBlocks(last.First, c.a.At, last.First)
 	if made == 0 || float64(kept) >= keptByCall*float64(made) && !c.withoutGraphs() ||
-		float64(kept+c.a.Asked) < functionShare*float64(c.total+c.a.Asked) {
+		float64(kept+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) {
 		return fault{}, false
 	}
-	now, trained := c.a.Asked, int64(0)
+	now, trained := c.a.Asked.Or(0), int64(0)
 	for _, id := range ids {
 		if c.checkpointed(c.d.Origin(id)) { // which keeps little, and waits for a backward
 			return fault{}, false
@@ -61,15 +62,16 @@ func inferenceFault(c *faultCase) (fault, bool) {
 	if len(ids) > 0 {
 		held = fmt.Sprintf("holds %s in %s and ", c.u.Bytes(kept), timeline.Counted(len(ids), "block"))
 	}
-	f := fault{Cause: Cause{Kind: "too_large", Bytes: kept, Text: fmt.Sprintf(
-		"the call of the model at %s keeps no graph; it %sasked for %s", line, held, c.u.Bytes(c.a.Asked))}}
+	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
+		"the call of the model at %s keeps no graph; it %sasked for %s", line, held,
+		c.u.Bytes(c.a.Asked.Or(0)))}}
 	beside := ""
 	if trained > 0 {
 		beside = fmt.Sprintf(", %.1f times the largest block of a training step's",
 			float64(now)/float64(trained))
 	}
 	f.said = fmt.Sprintf("The call of the model at %s gets too much at once: it %sasked for %s%s.", line,
-		held, c.u.Bytes(c.a.Asked), beside)
+		held, c.u.Bytes(c.a.Asked.Or(0)), beside)
 	f.fix = "Call it on a part of its batch at a time, for part in batch.split(n), and move each result to " +
 		"the CPU."
 	f.sure(Likely, "the call keeps little of what it makes; one large sample looks the same")
@@ -81,7 +83,7 @@ func inferenceFault(c *faultCase) (fault, bool) {
 		}
 	}
 	f.lever = remedy{name: "smaller_input", command: at("for part in batch.split(n):", line),
-		changes: changes, request: int64((1 - share) * float64(c.a.Asked))}
+		changes: changes, request: int64((1 - share) * float64(c.a.Asked.Or(0)))}
 	return f, true
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Batches that wait on the device. The pattern: a place outside of the model makes a block for each step, and
@@ -64,7 +65,7 @@ func prefetchFault(c *faultCase) (fault, bool) {
 	}
 	line := table.Names[from]
 	ahead := best[min(leastAhead, len(best)):] // the one in use and the next are wanted
-	f := fault{Cause: Cause{Kind: "prefetch", Bytes: c.bytesOf(ahead), Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "prefetch", Bytes: maybe.Known(c.bytesOf(ahead)), Text: fmt.Sprintf(
 		"%d batches from %s are on the GPU; each ends %d steps after it came, in order", len(best), line,
 		len(best)-1)}}
 	f.said = fmt.Sprintf("%d batches from %s wait on the GPU for their steps: %s.", len(best), line,

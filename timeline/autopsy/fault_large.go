@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // What is too large in a known way. Attention scores: several equal blocks from the function that calls
@@ -66,7 +67,7 @@ func scoresFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Origin(first))
-	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%d blocks of about %s around the softmax at %s: they grow with the square of the sequence's length",
 		len(ids), c.u.Bytes(a.Size[first]), line)}}
 	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
@@ -78,8 +79,8 @@ func scoresFault(c *faultCase) (fault, bool) {
 		changes: c.neverMade(func(id timeline.AllocID) bool {
 			return logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in
 		})}
-	if logitsSized(c.a.Asked, a.Size[first]) && c.function(c.d.Event(c.a.At).Stack) == in {
-		f.lever.request = c.a.Asked
+	if logitsSized(c.a.Asked.Or(0), a.Size[first]) && c.function(c.d.Event(c.a.At).Stack) == in {
+		f.lever.request = c.a.Asked.Or(0)
 	}
 	return f, true
 }
@@ -95,7 +96,7 @@ func logitsFault(c *faultCase) (fault, bool) {
 			line = sites.Name(c.d, c.d.Origin(id))
 		}
 	}
-	f := fault{Cause: Cause{Kind: "logits", Bytes: set.bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(set.bytes), Text: fmt.Sprintf(
 		"%s are logits and blocks of their size, each %s, for the loss at %s", c.u.Bytes(set.bytes),
 		c.u.Bytes(set.size), line)}}
 	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
@@ -133,9 +134,10 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 	if 20*state >= 19*whole {
 		return c.firstStepFault(line, whole, state-whole), true
 	}
-	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: whole - state, Text: fmt.Sprintf(
-		"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
-		c.u.Bytes(whole))}}
+	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(whole - state),
+		Text: fmt.Sprintf(
+			"%s of about %s of optimizer state was made when it failed, in the first step", c.u.Bytes(state),
+			c.u.Bytes(whole))}}
 	f.said = fmt.Sprintf("The first step of the optimizer at %s has to make about %s of state, twice the "+
 		"gradients, and got %s.", line, c.u.Bytes(whole), c.u.Bytes(state))
 	f.sure(Certain, "the request that failed is the optimizer's, and there is no state of an earlier step")
@@ -147,9 +149,10 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 // firstStepFault is that of a first step of Adam that has its state and ran out in what it makes beside it:
 // its default implementation, foreach, works on copies as large as the parameters.
 func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
-	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: max(state/2-beside, 0), Text: fmt.Sprintf(
-		"%s of optimizer state was made in the first step, and %s of up to %s of copies that the step works "+
-			"on", c.u.Bytes(state), c.u.Bytes(max(beside, 0)), c.u.Bytes(state/2))}}
+	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(max(state/2-beside, 0)),
+		Text: fmt.Sprintf(
+			"%s of optimizer state was made in the first step, and %s of up to %s of copies that the step "+
+				"works on", c.u.Bytes(state), c.u.Bytes(max(beside, 0)), c.u.Bytes(state/2))}}
 	f.said = fmt.Sprintf("The first step of the optimizer at %s made %s of state, twice the gradients, and "+
 		"ran out among the copies that it works on, which take up to half of that again.", line,
 		c.u.Bytes(state))
@@ -161,7 +164,7 @@ func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
 		command: at("type(optimizer)(params, fused=True)  # or foreach=False", line),
 		changes: c.neverMade(func(id timeline.AllocID) bool { return foreach(c.d.Origin(id)) })}
 	if foreach(c.d.Event(c.a.At).Stack) {
-		f.lever.request = c.a.Asked
+		f.lever.request = c.a.Asked.Or(0)
 	}
 	// The next step needs what this one did before the optimizer's part, beside the state.
 	for m := timeline.Moment(0); m < c.parts[len(c.parts)-1].First; m++ {
@@ -189,11 +192,11 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 			second = max(second, d.Totals.PeakAllocated)
 		}
 	}
-	needed := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0)
+	needed := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0)
 	if !c.dataParallel() || second < 0 || 2*second > needed {
 		return fault{}, false
 	}
-	f := fault{Cause: Cause{Kind: "first_device", Bytes: needed - second, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "first_device", Bytes: maybe.Known(needed - second), Text: fmt.Sprintf(
 		"%s needs %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
 		c.d.Label(), c.u.Bytes(needed), c.u.Bytes(second))}}
 	f.said = fmt.Sprintf("DataParallel fills its first GPU: it needs %s, the next at most %s.",

@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // The lever of a fault: the line of code to change and the blocks that then end earlier. The recording does
@@ -44,11 +45,11 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 			return
 		}
 		all = slices.DeleteFunc(all, named)
-		l := Lever{Name: r.name, Command: r.command, Saves: -1, Fits: -1,
+		l := Lever{Name: r.name, Command: r.command,
 			Exactness: timeline.Inferred, Text: clause(text), Mends: f.Main}
 		if n, _ := c.saves(r.changes); n+r.request > 0 {
 			n += r.request
-			l.Saves, l.Fits = n, c.fits(n)
+			l.Saves, l.Fits = maybe.Known(n), c.fits(n)
 		}
 		l.Effect.Changes, l.Effect.Scale, l.remains = r.changes, r.scale, r.remains
 		out = append(out, l)

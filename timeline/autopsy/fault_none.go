@@ -22,8 +22,9 @@ const mostNamed = 3
 
 // otherCause is the cause of an out-of-memory that no detector knows and the allocator's figures do not show.
 func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
-	if had := f.reserved + f.driverFree; f.capacity == 0 && f.driverFree >= 0 && had < smallestGPU {
-		c := Cause{Kind: "other_process", Bytes: -1, Text: fmt.Sprintf(
+	free, ok := f.driverFree.Value()
+	if had := f.reserved + free; f.capacity == 0 && ok && had < smallestGPU {
+		c := Cause{Kind: "other_process", Text: fmt.Sprintf(
 			"all that this process holds and all that is free add up to %s, less than any GPU that PyTorch "+
 				"runs on has: another process holds the rest, which nvidia-smi names", f.units.Bytes(had))}
 		c.sure(Likely, "the recording does not say how much the GPU has; a slice of one looks the same")
@@ -31,11 +32,11 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 	}
 	large := largest(w, at)
 	if grew := grew(w); grew != "" {
-		c := Cause{Kind: "unknown", Bytes: -1, Text: "these grew: " + grew + "; these are large: " + large}
+		c := Cause{Kind: "unknown", Text: "these grew: " + grew + "; these are large: " + large}
 		c.sure(Possible, "no pattern that gmemtop knows fits")
 		return c
 	}
-	c := Cause{Kind: "too_large", Bytes: -1, Text: "nothing grows, is there twice or waits to be freed; " +
+	c := Cause{Kind: "too_large", Text: "nothing grows, is there twice or waits to be freed; " +
 		"these are large: " + large}
 	c.sure(Likely, "no pattern that gmemtop knows fits")
 	return c

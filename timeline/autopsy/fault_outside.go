@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Memory outside of PyTorch's allocator that grows: communicators of NCCL that are made again and again and
@@ -48,7 +49,7 @@ func outsideFault(c *faultCase) (fault, bool) {
 	if !fell {
 		return fault{}, false
 	}
-	f := fault{Cause: Cause{Kind: "outside_leak", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "outside_leak", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"what this process holds and what is free fell by %s together in %s", c.u.Bytes(bytes),
 		timeline.Counted(over, "further failure"))}}
 	f.said = fmt.Sprintf("Memory outside of PyTorch grew by %s since a request first failed: this process "+

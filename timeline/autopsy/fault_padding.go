@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A batch that is mostly padding. Sizes show it where samples come to the GPU one by one and are padded there
@@ -102,7 +103,7 @@ func paddingFault(c *faultCase) (fault, bool) {
 		ids, held = append(ids, p.batch), held+a.Rounded[p.batch]
 	}
 	bytes := int64(p.share * float64(held))
-	f := fault{Cause: Cause{Kind: "padding", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "padding", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%.0f %% of the batch of %d samples that %s made is padding, and so is that share of the %s that "+
 			"the model made of it", 100*p.share, p.samples, line, c.u.Bytes(held))}}
 	f.said = fmt.Sprintf("%.0f %% of the batch at %s is padding: %d samples of different lengths, padded to "+

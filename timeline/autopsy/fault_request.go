@@ -8,6 +8,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // One request that is too large by itself. The pattern: it is more than all that the process could have, and
@@ -20,27 +21,29 @@ import (
 const requestTimes = 4
 
 func requestFault(c *faultCase) (fault, bool) {
-	if c.a.Asked < 0 || c.a.Free < 0 || c.a.State == nil {
+	if !c.a.Asked.IsKnown() || !c.a.Free.IsKnown() || c.a.State == nil {
 		return fault{}, false
 	}
-	could := c.d.Reserved.At(c.a.At) + c.a.Free
+	could := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
 	line := sites.Name(c.d, c.d.Event(c.a.At).Stack)
 	var largest int64
 	for _, id := range c.live {
 		largest = max(largest, c.d.Allocs.Size[id])
 	}
-	if could < smallestGPU || c.a.Asked <= could || c.a.Asked < requestTimes*largest || line == "" {
+	if asked := c.a.Asked.Or(0); could < smallestGPU || asked <= could || asked < requestTimes*largest ||
+		line == "" {
 		return fault{}, false
 	}
 	f := fault{Cause: Cause{Kind: "too_large", Bytes: c.a.Asked, Text: fmt.Sprintf(
-		"%s asked for %s in one block, and the process could have %s in all", line, c.u.Bytes(c.a.Asked),
-		c.u.Bytes(could))}}
+		"%s asked for %s in one block, and the process could have %s in all", line,
+		c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(could))}}
 	f.said = fmt.Sprintf("%s asked for a single tensor of %s, and all that this process could have is %s.",
-		line, c.u.Bytes(c.a.Asked), c.u.Bytes(could))
+		line, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(could))
 	f.fix = "Look at the shapes at that line: a broadcast such as x[:, None] - x[None] makes all pairs at " +
 		"once; compute it in chunks, or with a function that does not, such as torch.cdist."
 	f.sure(Certain, ownFigures)
-	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), request: c.a.Asked}
+	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
+		request: c.a.Asked.Or(0)}
 	return f, true
 }
 
@@ -60,15 +63,15 @@ const (
 func functionFault(c *faultCase) (fault, bool) {
 	s := c.d.Event(c.a.At).Stack
 	fn, file := c.userFunction(s)
-	if c.a.Asked <= 0 || fn == "" || !c.ofData(s) || c.runsModel(fn, file) ||
+	if c.a.Asked.Or(0) <= 0 || fn == "" || !c.ofData(s) || c.runsModel(fn, file) ||
 		len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
 		return fault{}, false
 	}
-	if c.d.Reserved.At(c.a.At)-c.total+max(c.a.Free, 0) >= c.a.Asked { // it is there, in pieces
+	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) >= c.a.Asked.Or(0) { // it is there, in pieces
 		return fault{}, false
 	}
 	var ids []timeline.AllocID
-	smallest := c.a.Asked
+	smallest := c.a.Asked.Or(0)
 	for _, id := range c.live {
 		of := c.d.Origin(id)
 		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) {
@@ -79,16 +82,16 @@ func functionFault(c *faultCase) (fault, bool) {
 		}
 	}
 	bytes, most := c.bytesOf(ids), c.largestMade()
-	if len(ids) == 0 || float64(bytes+c.a.Asked) < functionShare*float64(c.total+c.a.Asked) ||
+	if len(ids) == 0 || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
 		smallest < wholeTimes*most {
 		return fault{}, false
 	}
 	line := c.userLine(s)
-	f := fault{Cause: Cause{Kind: "too_large", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s holds %s in %s, beside at most %s that a call of the model makes at once", fn, file,
 		c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(most))}}
 	f.said = fmt.Sprintf("%s works on too much at once: its function holds %s in %s and asked for %s more.",
-		line, c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
+		line, c.u.Bytes(bytes), timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Call it on a part of its input at a time, such as for part in x.split(n), or run it on the CPU."
 	f.sure(Likely, "nothing that the model makes is as large; tables that are meant to be there look the "+
 		"same")
@@ -96,13 +99,14 @@ func functionFault(c *faultCase) (fault, bool) {
 	for _, id := range ids {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
-	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), changes: changes,
-		request: c.a.Asked}
+	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
+		changes: changes,
+		request: c.a.Asked.Or(0)}
 	if c.slicedBefore(s) {
 		f.Kind = "prefetch"
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
-			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked))
+			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
 		f.fix = "Keep it on the CPU and do this to each batch in the loop."
 		f.lever.name = "load_each_batch"
 		f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // An earlier run in the same process that is still there. The pattern: one line makes a model's weights, the
@@ -122,7 +123,7 @@ func restartFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Event(m).Stack)
-	f := fault{Cause: Cause{Kind: "exception_keeps", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "exception_keeps", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks of a call that ran out of memory at %s are still there", c.u.Bytes(bytes), len(ids),
 		line)}}
 	f.said = fmt.Sprintf("An earlier out-of-memory at %s was caught, and what its call made is still there: "+
@@ -150,7 +151,7 @@ func (c *faultCase) restarted(r restart) fault {
 		}
 		return r.begins[k]
 	})
-	f := fault{Cause: Cause{Kind: "model_copy", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks were made before %s made the same weights again", c.u.Bytes(bytes), len(ids), line)}}
 	graph := c.aborted(r.again())
 	if graph == nil {

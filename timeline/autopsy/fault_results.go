@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // What a loop without a backward keeps of each call of the model: what it computes from the outputs, or the
@@ -53,7 +54,7 @@ func resultsFault(c *faultCase) (fault, bool) {
 	}
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
 	line, call := c.topName(from), c.frameText(caller)
-	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "collected_outputs", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %s of %d calls of the model at %s are still there, most from %s", c.u.Bytes(bytes),
 		timeline.Counted(len(ids), "block"), in, call, line)}}
 	f.said = fmt.Sprintf("What comes of %d calls of the model at %s is collected on the GPU: %s, most of it "+

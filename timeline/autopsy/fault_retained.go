@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A graph that a backward did not free: backward(retain_graph=True). Without it, autograd releases what a
@@ -88,7 +89,7 @@ func retainedFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line := c.topName(c.sitesOf(ids))
-	f := fault{Cause: Cause{Kind: "retained_graph", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "retained_graph", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s from %s stay after the backward that used them, most from %s", c.u.Bytes(bytes),
 		timeline.Counted(in, "earlier forward"), line)}}
 	f.said = fmt.Sprintf("The backward does not free its graph: %s from %s stay, most from %s.",

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // What checkpointed blocks return beside their output: keys and values, with use_cache in training. A
@@ -72,7 +73,7 @@ func returnedFault(c *faultCase) (fault, bool) {
 func (c *faultCase) returned(keys, values []timeline.AllocID) fault {
 	ids := slices.Concat(keys, values)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Allocs.Stack[keys[0]])
-	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%d checkpointed calls left two blocks of %s each beside their output, at %s and the like", len(keys),
 		c.u.Bytes(c.d.Allocs.Size[keys[0]]), line)}}
 	f.said = fmt.Sprintf("The checkpointed blocks return two tensors of one size beside their output, as "+

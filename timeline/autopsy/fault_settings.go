@@ -3,6 +3,7 @@ package autopsy
 import (
 	"encoding/json"
 	"fmt"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"strconv"
 )
 
@@ -52,7 +53,7 @@ func settingsFault(c *faultCase) (fault, bool) {
 	if !rounds {
 		name = "max_split_size_mb"
 	}
-	f.Cause = Cause{Kind: "allocator_settings", Bytes: bytes, Text: fmt.Sprintf(
+	f.Cause = Cause{Kind: "allocator_settings", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks are given beyond what was asked for, with %s in force", c.u.Bytes(bytes),
 		len(f.lever.changes), name)}
 	f.said = fmt.Sprintf("The setting %s wastes %s: that much is given beyond what tensors asked for.", name,

@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
@@ -105,7 +106,7 @@ func shapesFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line := c.frameText(c.parts[open.from].Caller)
-	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: int64(less), Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "sequence_growth", Bytes: maybe.Known(int64(less)), Text: fmt.Sprintf(
 		"this step's activations are %.1f times those of the median of %d steps, and larger than any of them",
 		ratio, len(all)-1)}, news: ratio >= outlier}
 	f.said = fmt.Sprintf("The batches differ in shape, and this one is the largest: its activations take "+
@@ -119,7 +120,7 @@ func shapesFault(c *faultCase) (fault, bool) {
 		}
 	}
 	f.lever = remedy{name: "cap_sequence", command: at("batch = batch[:, :max_length]", line),
-		changes: changes, scale: 1 / ratio, request: int64((1 - 1/ratio) * float64(max(c.a.Asked, 0)))}
+		changes: changes, scale: 1 / ratio, request: int64((1 - 1/ratio) * float64(c.a.Asked.Or(0)))}
 	return f, true
 }
 

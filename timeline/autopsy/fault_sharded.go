@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Sharded weights that are whole again. Two patterns. A state dict: blocks whose stack is in a function that
@@ -80,7 +81,7 @@ func stateGatherFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.userLine(c.d.Origin(ids[0]))
-	f := fault{Cause: Cause{Kind: "state_dict_gather", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "state_dict_gather", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks were gathered for a state dict at %s", c.u.Bytes(bytes), len(ids), line)}}
 	f.said = fmt.Sprintf("The state dict of sharded weights is gathered on the GPU: %s for %s.",
 		c.u.Bytes(bytes), line)
@@ -159,7 +160,7 @@ func unitGatherFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line := c.userLine(c.d.Allocs.Stack[live[0]])
-	f := fault{Cause: Cause{Kind: "fsdp_gather", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "fsdp_gather", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of sharded weights are gathered at once, of %s that this step gathered", c.u.Bytes(largest),
 		c.u.Bytes(total))}}
 	f.said = fmt.Sprintf("Sharding gathers the whole model at once, %s, for the forward at %s.",

@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A model whose layers lie on several GPUs of one process, unequally. The pattern: one line calls layers that
@@ -33,12 +34,12 @@ func callersOf(parts []steps.Part) map[traces.FrameID]bool {
 }
 
 func stagesFault(c *faultCase) (fault, bool) {
-	if c.a.Free < 0 || c.a.State == nil || c.dataParallel() {
+	if !c.a.Free.IsKnown() || c.a.State == nil || c.dataParallel() {
 		return fault{}, false
 	}
 	own := callersOf(c.parts)
-	needed := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0)
-	could := c.d.Reserved.At(c.a.At) + c.a.Free
+	needed := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0)
+	could := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
 	sum, n := needed, int64(1)
 	var least *timeline.Device
 	line := traces.FrameID(-1)
@@ -64,7 +65,7 @@ func stagesFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	called := c.frameText(line)
-	f := fault{Cause: Cause{Kind: "unequal_stages", Bytes: needed - sum/n, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "unequal_stages", Bytes: maybe.Known(needed - sum/n), Text: fmt.Sprintf(
 		"%s needs %s and %s had at most %s, with layers of one model on %d GPUs; divided equally "+
 			"it is %s each",
 		c.d.Label(), c.u.Bytes(needed), least.Label(), c.u.Bytes(least.Totals.PeakAllocated), n,
@@ -98,7 +99,7 @@ func (c *faultCase) scheduled(f *fault, calls int, ids []timeline.AllocID) {
 	}
 	f.Kind = "pipeline_schedule"
 	f.said = fmt.Sprintf("The pipeline runs all micro-batches forwards before the first backward: the "+
-		"graphs of %d are there, %s.", calls, c.u.Bytes(f.Bytes))
+		"graphs of %d are there, %s.", calls, c.u.Bytes(f.Bytes.Or(0)))
 	f.fix = "Use Schedule1F1B in place of ScheduleGPipe: a stage then holds as many graphs as there are " +
 		"stages after it."
 	f.sure(Likely, "the schedule's functions call the model; with 1F1B the first stage holds several, too")

@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A network beside the trained one that keeps a graph although no optimizer has its weights: a teacher, a
@@ -141,7 +142,7 @@ func untrainedFault(c *faultCase) (fault, bool) {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))
 	}
 	bytes, line := c.bytesOf(gradients)+c.bytesOf(graph), c.frameText(c.parts[calls[0]].Caller)
-	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "frozen_gradients", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of gradients that no optimizer has state for, and %s of the graph of the call at %s, whose "+
 			"weights they belong to", c.u.Bytes(c.bytesOf(gradients)), c.u.Bytes(c.bytesOf(graph)), line)}}
 	f.said = fmt.Sprintf("The network called at %s is not trained, and yet it keeps a graph and gets "+

@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Weights that do not fit by themselves. The pattern: the request that failed is that of a module that is
@@ -34,11 +35,11 @@ func weightsFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	line := c.userLine(s)
-	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "weights_too_large", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of weights in %d blocks were there when %s asked for the next, before the model ever ran",
 		c.u.Bytes(bytes), len(ids), line)}}
 	f.said = fmt.Sprintf("The weights alone do not fit: %s of them were there when %s asked for the next %s.",
-		c.u.Bytes(bytes), line, c.u.Bytes(max(c.a.Asked, 0)))
+		c.u.Bytes(bytes), line, c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Load them in the type that they were saved in (torch_dtype=\"auto\", model.to(torch.bfloat16) " +
 		"before it is moved) or quantised; or divide them over several GPUs (device_map=\"auto\")."
 	f.sure(Certain, "modules that are built or moved made nearly all that is there, and no model has run")

@@ -10,6 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // What libraries work in. cuBLAS: PyTorch makes one workspace for each pair of a handle, of which each thread
@@ -61,7 +62,7 @@ func blasWorkspacesFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	bytes, line := c.bytesOf(ids), c.topName(c.sitesOf(ids))
-	f := fault{Cause: Cause{Kind: "cublas_workspaces", Bytes: bytes, Text: fmt.Sprintf(
+	f := fault{Cause: Cause{Kind: "cublas_workspaces", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s of %s, the size of a cuBLAS workspace, are there on %s", timeline.Counted(len(ids), "block"),
 		c.u.Bytes(a.Size[ids[0]]), timeline.Counted(on, "stream"))}}
 	f.said = fmt.Sprintf("cuBLAS keeps a workspace for every thread and stream that multiplies matrices: %s "+
@@ -102,7 +103,7 @@ func convolutionFault(c *faultCase) (fault, bool) {
 		return fault{}, false
 	}
 	for _, id := range c.live { // of another width, too: a copy may be a cast
-		if logitsSized(c.a.Asked, c.d.Allocs.Size[id]) {
+		if logitsSized(c.a.Asked.Or(0), c.d.Allocs.Size[id]) {
 			return fault{}, false
 		}
 	}
@@ -110,14 +111,14 @@ func convolutionFault(c *faultCase) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "cudnn_workspace", Bytes: c.a.Asked, Text: fmt.Sprintf(
 		"the convolution at %s had its output of %s and asked for %s more, a size that nothing "+
 			"else has", line,
-		c.u.Bytes(made), c.u.Bytes(c.a.Asked))}}
+		c.u.Bytes(made), c.u.Bytes(c.a.Asked.Or(0)))}}
 	f.said = fmt.Sprintf("The convolution at %s asked for a workspace of %s; its output has %s.", line,
-		c.u.Bytes(c.a.Asked), c.u.Bytes(made))
+		c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(made))
 	f.fix = "Let cuDNN take an algorithm that needs less: torch.backends.cudnn.benchmark = False, or " +
 		"a limit in CUDNN_CONV_WSCAP_DBG."
 	f.sure(Likely, "it follows the output and no tensor has its size; PyTorch tries other algorithms "+
 		"after it")
-	f.lever = remedy{name: "smaller_workspaces", request: c.a.Asked,
+	f.lever = remedy{name: "smaller_workspaces", request: c.a.Asked.Or(0),
 		command: at("torch.backends.cudnn.benchmark = False", line)}
 	return f, true
 }

@@ -102,22 +102,22 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		if f.Kind == "optimizer_pending" {
 			share = 0 // what is still to come is no part of what is allocated
 		}
-		if ok && float64(f.Bytes) >= share*float64(c.total+max(a.Asked, 0)) {
+		if ok && float64(f.Bytes.Or(0)) >= share*float64(c.total+a.Asked.Or(0)) {
 			found = append(found, f)
 		}
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool {
 		return slices.ContainsFunc(found, func(x fault) bool {
 			// A copy explains its own gradients, but not a graph beside them that is larger than it.
-			graph := f.Kind == "frozen_gradients" && f.Bytes > x.Bytes
+			graph := f.Kind == "frozen_gradients" && f.Bytes.Or(0) > x.Bytes.Or(0)
 			return slices.Contains(explains[x.Kind], f.Kind) && !graph
 		})
 	})
 	most := map[string]int64{} // two detectors may find the same: what one knows more of stays
 	for _, f := range found {
-		most[f.Kind] = max(most[f.Kind], f.Bytes)
+		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))
 	}
-	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes < most[f.Kind] })
+	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
 	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault,
 		inferenceFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
@@ -125,7 +125,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		}
 	}
 	slices.SortStableFunc(found, func(x, y fault) int {
-		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes, x.Bytes))
+		return cmp.Or(cmp.Compare(x.turn(), y.turn()), cmp.Compare(y.Bytes.Or(0), x.Bytes.Or(0)))
 	})
 	for i := range found {
 		found[i].Main = i == 0

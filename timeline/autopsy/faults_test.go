@@ -20,7 +20,7 @@ func TestNoDetectorFindsAFaultAtThePeakOfASoundTraining(t *testing.T) {
 			switch f.Kind {
 			case "logits", "attention_scores", "amp_copies":
 			default:
-				t.Errorf("%s %d: %s", f.Kind, f.Bytes, f.said)
+				t.Errorf("%s %v: %s", f.Kind, f.Bytes, f.said)
 			}
 		}
 	}

@@ -8,12 +8,13 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Levers: what the user can change. Each looks at what is there at the moment of the autopsy and offers
 // itself only where something shows that it would help. Saves is worked out on the recording (see whatif.go)
-// or is -1; no share of a peak is guessed. A lever that rests on a category inferred from stacks, or on a
-// placement that the allocator would have chosen otherwise, is marked inferred.
+// or is unknown; no share of a peak is guessed. A lever that rests on a category inferred from stacks, or on
+// a placement that the allocator would have chosen otherwise, is marked inferred.
 
 // leverCase is what every lever sees.
 type leverCase struct {
@@ -69,7 +70,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	single := a.OOM && d.Timeline().Trace.Process.WorldSize.Or(1) < 2
 	rank := func(l *Lever) int { // on one GPU more devices come last of those with a known saving
 		switch {
-		case l.Saves <= 0:
+		case l.Saves.Or(0) <= 0:
 			return 2
 		case single && l.needsRanks():
 			return 1
@@ -102,10 +103,11 @@ const microBatch = "micro_batch"
 // levers do: norms, throughput and settings around it. It comes first only where it saves more than twice as
 // much.
 func (l *Lever) worth() int64 {
-	if l.Name == microBatch && l.Saves > 0 {
-		return l.Saves / 2
+	saves := l.Saves.Or(-1) // what is unknown comes last
+	if l.Name == microBatch && saves > 0 {
+		return saves / 2
 	}
-	return l.Saves
+	return saves
 }
 
 // otherProcessLever is offered where memory outside of this process is the main cause.
@@ -114,7 +116,7 @@ func otherProcessLever(c *leverCase) (Lever, bool) {
 		return x.Main && (x.Kind == "other_process" || x.Kind == "outside_pytorch")
 	}
 	return Lever{
-		Name: "free_other_process", Command: "nvidia-smi", Saves: -1, Fits: -1, Mends: true,
+		Name: "free_other_process", Command: "nvidia-smi", Mends: true,
 		Exactness: timeline.Inferred, Text: "end what else holds memory on this GPU, or take another GPU",
 	}, slices.ContainsFunc(c.a.Causes, outside)
 }
@@ -144,26 +146,26 @@ func (c *leverCase) saves(cuts []Change) (int64, bool) {
 	return n, n > 0 && float64(n) >= worthShowing*float64(c.total)
 }
 
-// fits says whether the failed request would have been served with extra free bytes: 1 only where the bytes
-// that lie together show it.
-func (c *leverCase) fits(extra int64) int {
+// fits says whether the failed request would have been served with extra free bytes: Fits only where the
+// bytes that lie together show it.
+func (c *leverCase) fits(extra int64) Fit {
+	free, needed := c.f.driverFree.Or(0), driverBytes(c.f.asked)
 	switch {
-	case !c.a.OOM ||
-		!c.f.known, c.f.driverFree >= driverBytes(c.a.Asked): // a limit that the trace does not tell
-		return -1
+	case !c.a.OOM, !c.f.known, free >= needed: // the last is a limit that the trace does not tell
+		return FitNotShown
 	case c.f.short() > extra:
-		return 0
-	case max(c.f.driverFree, 0)+extra >= driverBytes(c.a.Asked):
-		return 1
+		return DoesNotFit
+	case free+extra >= needed:
+		return Fits
 	}
-	return -1
+	return FitNotShown
 }
 
 // settle makes what a lever takes off at the failure what it takes off the most that the run needed up to
 // there: the peak may now lie before. What comes free at the failure stays, for the request. Where the peak
 // before was as high as what the failure needed, it is left as it is.
 func (c *leverCase) settle(l *Lever) error {
-	if !c.a.OOM || l.Saves <= 0 || len(l.Effect.Changes) == 0 || l.frees > 0 || !c.d.HasLifetimes() {
+	if !c.a.OOM || l.Saves.Or(0) <= 0 || len(l.Effect.Changes) == 0 || l.frees > 0 || !c.d.HasLifetimes() {
 		return nil
 	}
 	if c.work == nil {
@@ -173,10 +175,10 @@ func (c *leverCase) settle(l *Lever) error {
 	if err != nil {
 		return err
 	}
-	l.frees = l.Saves
+	l.frees = l.Saves.Or(0)
 	peak = max(peak, l.remains)
-	if n := c.d.Allocated.At(c.a.At) + max(c.a.Asked, 0) - peak; n > 0 {
-		l.Saves = min(l.Saves, n)
+	if n := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0) - peak; n > 0 {
+		l.Saves = maybe.Known(min(l.frees, n))
 	}
 	return nil
 }
@@ -202,7 +204,7 @@ func expandableLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	l := Lever{
-		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: n,
+		Name: "expandable_segments", Command: setting("expandable_segments:True"), Saves: maybe.Known(n),
 		Exactness: timeline.Inferred, Fits: c.fits(n), Effect: Effect{Setting: "expandable_segments:True"},
 		Text: fmt.Sprintf("let segments grow and shrink by pages: %s of the holes are whole pages that "+
 			"could go back to the driver, "+
@@ -221,8 +223,8 @@ func cacheLever(c *leverCase) (Lever, bool) {
 	// DeviceCachingAllocator collects garbage only where a memory fraction was set, of which the threshold is
 	// a share; 1.0 will do.
 	return Lever{
-		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: f.cached,
-		Exactness: c.d.Totals.Exactness, Fits: -1,
+		Name: "release_cache", Command: "torch.cuda.empty_cache()", Saves: maybe.Known(f.cached),
+		Exactness: c.d.Totals.Exactness,
 		Text: fmt.Sprintf("give wholly unused segments back: %s of reserved hold nothing at that moment "+
 			"(the call does it once; "+
 			"PYTORCH_CUDA_ALLOC_CONF=garbage_collection_threshold:0.8 does it whenever 80 %% are "+
@@ -238,8 +240,8 @@ func splitLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "max_split_size", Command: setting("max_split_size_mb:256"), Saves: -1,
-		Exactness: timeline.Inferred, Fits: -1, Effect: Effect{Setting: "max_split_size_mb:256"},
+		Name: "max_split_size", Command: setting("max_split_size_mb:256"),
+		Exactness: timeline.Inferred, Effect: Effect{Setting: "max_split_size_mb:256"},
 		Text: "keep large segments whole, where expandable segments cannot be used: small blocks then do " +
 			"not strand them; what it " +
 			"saves depends on the order of allocations",
@@ -252,7 +254,7 @@ func pendingLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: n,
+		Name: "pending_frees", Command: "export TORCH_NCCL_AVOID_RECORD_STREAMS=1", Saves: maybe.Known(n),
 		Exactness: timeline.Inferred, Fits: c.fits(n), Effect: Effect{Prompt: true},
 		Text: fmt.Sprintf("wait for the side stream before freeing instead of record_stream: %s are freed "+
 			"but not yet "+
@@ -266,7 +268,7 @@ func poolLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: n,
+		Name: "private_pools", Command: "torch.cuda.graph(g, pool=shared_pool)", Saves: maybe.Known(n),
 		Exactness: timeline.Inferred, Fits: c.fits(n),
 		Text: fmt.Sprintf("let CUDA graphs share one pool, or drop those no longer replayed: %s of their "+
 			"pools are idle at that "+
@@ -339,9 +341,9 @@ func (l *Lever) savesText(u timeline.Units) string {
 		sign = "≥ "
 	}
 	if l.ofReserved() {
-		return sign + u.Bytes(l.Saves) + " of reserved"
+		return sign + u.Bytes(l.Saves.Or(0)) + " of reserved"
 	}
-	return sign + u.Bytes(l.Saves)
+	return sign + u.Bytes(l.Saves.Or(0))
 }
 
 // ofReserved reports whether a lever only frees memory that no tensor uses.
@@ -356,7 +358,7 @@ func (l *Lever) ofReserved() bool {
 // fitText says that the failed request would have been served with a lever.
 func (l *Lever) fitText(u timeline.Units) string {
 	at := *l
-	at.Saves = max(l.Saves, l.frees)
+	at.Saves = maybe.Known(max(l.Saves.Or(0), l.frees))
 	s := fmt.Sprintf("With %s the request would have fit: it frees %s", l.gerund(), at.savesText(u))
 	if l.Exactness == timeline.Inferred {
 		s += " (inferred)"

@@ -9,6 +9,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Levers that change the training itself.
@@ -106,11 +107,11 @@ func lossLever(c *leverCase) (Lever, bool) {
 	if !ok {
 		return Lever{}, false
 	}
-	if c.a.OOM && logitsSized(c.a.Asked, set.size) { // one block more of them
-		n += c.a.Asked / parts * (parts - 1)
+	if c.a.OOM && logitsSized(c.a.Asked.Or(0), set.size) { // one block more of them
+		n += c.a.Asked.Or(0) / parts * (parts - 1)
 	}
 	return Lever{
-		Name: "chunked_loss", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: "chunked_loss", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: fmt.Sprintf("loss = sum(checkpoint(lambda h, y: F.cross_entropy(lm_head(h), y, "+
 			"reduction=\"sum\"), h, y, use_reentrant=False) for h, y "+
 			"in zip(hidden.chunk(%d), labels.chunk(%d))) / labels.numel()", parts, parts),
@@ -133,7 +134,7 @@ func microBatchLever(c *leverCase) (Lever, bool) {
 		return 0
 	}))
 	return Lever{
-		Name: microBatch, Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: microBatch, Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "batch_size //= 2; accumulation_steps *= 2",
 		Text: fmt.Sprintf("halve the micro-batch and accumulate gradients over two: %s at that moment are "+
 			"activations and inputs, which scale with it (a batch of one sample cannot be halved: shorten "+
@@ -269,7 +270,7 @@ func checkpointLever(c *leverCase) (Lever, bool) {
 		return 0
 	}))
 	return Lever{
-		Name: "checkpoint", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: "checkpoint", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "x = torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)",
 		Text: fmt.Sprintf("checkpoint each of the %d repeated blocks: %s of activations are saved in "+
 			"them; each would keep only its input and be computed again in the backward pass, one at a time "+
@@ -324,7 +325,7 @@ func heldLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "del_outputs", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Name: "del_outputs", Saves: maybe.Known(n), Exactness: c.exactness(), Fits: c.fits(n),
 		Command: "del outputs, loss",
 		Text: fmt.Sprintf("delete what the last step left before the next forward: %s of it are still "+
 			"there at that moment, most from %s",
@@ -356,7 +357,7 @@ func gradientLever(c *leverCase) (Lever, bool) {
 	}
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "set_to_none", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: "set_to_none", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "optimizer.zero_grad(set_to_none=True)  # before the forward",
 		Text: fmt.Sprintf("free gradients before the forward, unless they are being accumulated: %s of "+
 			"gradients are there at that "+
@@ -388,7 +389,7 @@ func shardLever(c *leverCase) (Lever, bool) {
 	cuts, stated := c.shard(timeline.OptimizerState)
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "shard_optimizer", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Name: "shard_optimizer", Saves: maybe.Known(n), Exactness: c.exactness(), Fits: c.fits(n),
 		Command: "ZeroRedundancyOptimizer(model.parameters(), optimizer_class=type(optimizer))  # or " +
 			"fully_shard(model)",
 		Text: fmt.Sprintf("shard the optimizer state %s: it holds %s", stated,
@@ -403,7 +404,7 @@ func shardParametersLever(c *leverCase) (Lever, bool) {
 	cuts, stated := c.shard(timeline.Parameter)
 	n, ok := c.saves(cuts)
 	return Lever{
-		Name: "shard_parameters", Saves: n, Exactness: c.exactness(), Fits: c.fits(n),
+		Name: "shard_parameters", Saves: maybe.Known(n), Exactness: c.exactness(), Fits: c.fits(n),
 		Command: "fully_shard(model)",
 		Text: fmt.Sprintf("shard the parameters %s: they hold %s; this does not count the one layer "+
 			"that is gathered at a time",
@@ -437,7 +438,7 @@ func foreachLever(c *leverCase) (Lever, bool) {
 		return 0
 	}))
 	return Lever{
-		Name: "foreach", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: "foreach", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: "type(optimizer)(params, fused=True)  # or foreach=False",
 		Text: fmt.Sprintf("use the fused or the plain optimizer: its foreach form holds %s of temporaries "+
 			"for all parameters at "+
@@ -457,7 +458,7 @@ func mixedPrecisionLever(c *leverCase) (Lever, bool) {
 		}
 	}
 	return Lever{
-		Name: "mixed_precision", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Name: "mixed_precision", Exactness: timeline.Inferred,
 		Command: "with torch.autocast(\"cuda\", dtype=torch.bfloat16): ...",
 		Text: fmt.Sprintf("activations hold %s; those that are float32 today would take half in bfloat16 "+
 			"(the trace does not record "+
@@ -471,7 +472,7 @@ func smallOptimizerLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "optimizer_8bit", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Name: "optimizer_8bit", Exactness: timeline.Inferred,
 		Command: "bitsandbytes.optim.Adam8bit(params)  # AdamW8bit for AdamW",
 		Text: fmt.Sprintf("optimizer state holds %s; what is float32 today would take a quarter in 8 bits "+
 			"(the trace does not record "+
@@ -485,7 +486,7 @@ func smallParametersLever(c *leverCase) (Lever, bool) {
 		return Lever{}, false
 	}
 	return Lever{
-		Name: "smaller_weights", Saves: -1, Exactness: timeline.Inferred, Fits: -1,
+		Name: "smaller_weights", Exactness: timeline.Inferred,
 		Command: "model.to(torch.bfloat16)  # or quantise for inference",
 		Text: fmt.Sprintf("parameters hold %s; in a type of half the size they take half (the trace "+
 			"does not record element types)", c.f.units.Bytes(c.by[timeline.Parameter])),

@@ -69,7 +69,7 @@ func newMemoryStats(d *timeline.Device, a *autopsy.Result) MemoryStats {
 	if !d.Timeline().Trace.OfPyTorch() {
 		return MemoryStats{}
 	}
-	b := MemoryStats{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: known(a.Tried)}
+	b := MemoryStats{Allocated: known(d.Allocated.At(a.At)), Active: known(d.Active.At(a.At)), Tried: figure(a.Tried)}
 	if d.RequestedKnown() {
 		b.AllocatedRequested, b.ActiveRequested = known(d.RequestedSeries().At(a.At)), known(d.RequestedActiveSeries().At(a.At))
 	}
@@ -158,7 +158,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		Device: d.Info.Ordinal, DeviceKind: d.Info.Kind.String(), Name: d.Info.Name, Sentence: a.Sentence, OOM: a.OOM,
 		advice:   a.Advice,
 		Inferred: a.Inferred,
-		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: known(a.Asked), Free: known(a.Free),
+		Event:    eventOf(a.At), Time: timeOf(d, a.At), Asked: figure(a.Asked), Free: figure(a.Free),
 		Stats: newMemoryStats(d, a), Causes: []Cause{}, Holders: newStackRows(d, a.Holders, o.top(defaultTopJSON)), Levers: []Lever{},
 	}
 	if a.State != nil && a.State.Known {
@@ -168,14 +168,14 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 		}
 	}
 	for _, c := range a.Causes {
-		row.Causes = append(row.Causes, Cause{Kind: c.Kind, Bytes: known(c.Bytes), Text: c.Text,
+		row.Causes = append(row.Causes, Cause{Kind: c.Kind, Bytes: figure(c.Bytes), Text: c.Text,
 			Main: c.Main, Certainty: c.Certainty, Reason: c.Reason})
 	}
 	for _, l := range a.Levers {
-		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: known(l.Saves), Exactness: l.Exactness.String(),
+		lever := Lever{Name: l.Name, Text: l.Text, Command: l.Command, Saves: figure(l.Saves), Exactness: l.Exactness.String(),
 			Mends: l.Mends, Effect: l.Effect}
-		if l.Fits >= 0 {
-			fits := l.Fits > 0
+		if l.Fits != autopsy.FitNotShown {
+			fits := l.Fits == autopsy.Fits
 			lever.Fits = &fits
 		}
 		row.Levers = append(row.Levers, lever)

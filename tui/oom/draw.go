@@ -46,7 +46,7 @@ func (v *View) barRows(a *autopsy.Result, body canvas.Rect) int {
 		return 0
 	case body.H < 20:
 		return 2
-	case a.Asked > 0:
+	case a.Asked.Or(0) > 0:
 		return 4
 	}
 	return 3
@@ -85,16 +85,16 @@ func (v *View) segments(s *leaf.State, a *autopsy.Result) (parts []segment, whol
 	if total := s.Device.Info.TotalBytes; total > 0 && total >= st.Reserved {
 		whole = total
 		free := total - st.Reserved
-		if a.Free >= 0 && a.Free <= free {
-			parts = append(parts, segment{"outside PyTorch", free - a.Free, fill(th.Dim.FG, 120, '▨', 'x')})
-			free = a.Free
+		if left, ok := a.Free.Value(); ok && left <= free {
+			parts = append(parts, segment{"outside PyTorch", free - left, fill(th.Dim.FG, 120, '▨', 'x')})
+			free = left
 			parts = append(parts, segment{"free", free, canvas.Fill{Mono: '.', ASCII: '.'}})
 		} else {
 			parts = append(parts, segment{"not reserved", free, canvas.Fill{Mono: '.', ASCII: '.'}})
 		}
-	} else if a.Free >= 0 {
-		whole += a.Free
-		parts = append(parts, segment{"free", a.Free, canvas.Fill{Mono: '.', ASCII: '.'}})
+	} else if free, ok := a.Free.Value(); ok {
+		whole += free
+		parts = append(parts, segment{"free", free, canvas.Fill{Mono: '.', ASCII: '.'}})
 	}
 	return parts, whole
 }
@@ -155,10 +155,10 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 		x += c.Text(x, 1, s.Theme.Dim, p.name+" ")
 		x += c.Text(x, 1, s.Theme.Text, figure) + 2
 	}
-	if h >= 4 && a.Asked > 0 {
-		text := "asked " + s.Units.Bytes(a.Asked)
+	if asked := a.Asked.Or(0); h >= 4 && asked > 0 {
+		text := "asked " + s.Units.Bytes(asked)
 		c.Text(0, 2, s.Theme.Bad, text)
-		n := max(int(float64(a.Asked)/float64(scale)*float64(width)+0.5), 1)
+		n := max(int(float64(asked)/float64(scale)*float64(width)+0.5), 1)
 		for i := range min(n, width) {
 			c.Set(x0+i, 2, '━', c.Style(s.Theme.Bad))
 		}
@@ -234,9 +234,9 @@ func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
 	if !ok {
 		label = strings.ReplaceAll(cause.Kind, "_", " ")
 	}
-	bytes, figure := s.Units.Bytes(cause.Bytes), name
-	if cause.Bytes < 0 {
-		bytes, figure = "?", s.Theme.Dim
+	bytes, figure := "?", s.Theme.Dim
+	if n, ok := cause.Bytes.Value(); ok {
+		bytes, figure = s.Units.Bytes(n), name
 	}
 	return lipgloss.JoinHorizontal(lipgloss.Top,
 		c.Gloss(st).Render(mark), " ",

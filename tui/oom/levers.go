@@ -145,8 +145,8 @@ func leversFound(a *autopsy.Result, err error, u timeline.Units) []lever {
 	list := make([]lever, len(a.Levers))
 	for i, l := range a.Levers {
 		list[i] = lever{name: spaced(l.Name), text: l.Text, command: l.Command}
-		if l.Saves >= 0 {
-			list[i].saves = estimate(l.Exactness.String()) + u.Bytes(l.Saves)
+		if saves, ok := l.Saves.Value(); ok {
+			list[i].saves = estimate(l.Exactness.String()) + u.Bytes(saves)
 		}
 		switch {
 		case !a.OOM:

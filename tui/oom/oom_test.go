@@ -11,6 +11,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/autopsy"
 	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/viewtest"
@@ -167,7 +168,7 @@ func TestCausesAreWholeWhereThereIsRoom(t *testing.T) {
 func TestTheLastPartOfTheBarHasTheUnit(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	a := *v.known(sc.State)
-	a.State.Cached, a.Free, sc.State.Device.Info.TotalBytes = 0, -1, 0
+	a.State.Cached, a.Free, sc.State.Device.Info.TotalBytes = 0, maybe.Int{}, 0
 	c := canvas.New(120, 3, canvas.NoColor, false)
 	v.drawBar(sc.State, c, &a)
 	unit, _ := sc.State.Units.Column(a.State.Reserved)
