@@ -5,6 +5,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 func TestNamesOfNativeFrames(t *testing.T) {
@@ -18,11 +19,53 @@ func TestNamesOfNativeFrames(t *testing.T) {
 		"Torch-Compiled Region: 0/0":                                        "Torch-Compiled Region: 0/0",
 		"## Call CompiledFxGraph fay2kcvgyh66yeoxoopa6wviprou5ua6oex3 ##":   "compiled graph fay2kcvg",
 		"## Call CompiledFxGraph f ##":                                      "compiled graph f",
+		"void at::(anonymous namespace)::Launch::operator()(int) const":     "void at::Launch::operator",
+		"at::Tensor make<int, long>(int)":                                   "at::Tensor make<int, long>",
+		" leading(int)":                                                     "leading",
 		"(unnamed)":                                                         "(unnamed)",
 		"":                                                                  "",
 	} {
 		if got := cppName(name); got != want {
 			t.Errorf("cppName(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+// A site has the shortest name that no other has: more folders where files are called alike, the caller
+// where a function of a package is called from several places, and the phase where it runs in several.
+func TestNamesOfSitesTellThemApart(t *testing.T) {
+	d := timelinetest.Text(t, `
+stack a: step /home/u/train.py:10
+stack b: rearrange /lib/site-packages/einops/einops.py:5 | step /home/u/train.py:10
+stack c: rearrange /lib/site-packages/einops/einops.py:5 | check /home/u/eval.py:3
+stack d: load /home/u/old/data.py:1
+stack e: load /home/u/new/data.py:1
+stack f: load /home/v/new/data.py:1
+stack g: hook /home/u/hooks.py:4 | step /home/u/train.py:11
+stack h: hook /home/u/hooks.py:4 | _engine_run_backward /lib/site-packages/torch/autograd/graph.py:700
+alloc 0x1000 8 stack=a
+alloc 0x2000 8 stack=b
+alloc 0x3000 8 stack=c
+alloc 0x4000 8 stack=d
+alloc 0x5000 8 stack=e
+alloc 0x6000 8 stack=f
+alloc 0x7000 8 stack=g
+alloc 0x8000 8 stack=h
+`).Main()
+	for a, want := range []string{
+		"step train.py:10",
+		"rearrange einops.py:5 < step train.py:10", "rearrange einops.py:5 < check eval.py:3",
+		"load old/data.py:1", "load u/new/data.py:1", "load v/new/data.py:1",
+		"hook hooks.py:4", "hook hooks.py:4 in backward",
+	} {
+		if got := Name(d, d.Origin(timeline.AllocID(a))); got != want {
+			t.Errorf("block %d is of site %q, want %q", a, got, want)
+		}
+	}
+	table := Of(d.Timeline())
+	for _, s := range []traces.StackID{traces.NoStack, 8, 1 << 20} {
+		if table.Number(s) >= 0 || table.Name(s) != "" || table.Module(s) != "" {
+			t.Errorf("stack %d has site %q", s, table.Name(s))
 		}
 	}
 }
