@@ -28,7 +28,8 @@ func newCandidate(d *timeline.Device, recorded allocator.Settings, name, option 
 	c := Candidate{Name: name, Option: option, Conf: option, Settings: recorded}
 	for _, key := range [...]string{"PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"} {
 		var conf string
-		if text := d.Timeline().Trace.Setting(key); text != "" && json.Unmarshal([]byte(text), &conf) == nil && conf != "" {
+		text := d.Timeline().Trace.Setting(key)
+		if json.Unmarshal([]byte(text), &conf) == nil && conf != "" {
 			c.Conf = conf + "," + option
 			break
 		}
