@@ -210,6 +210,26 @@ func TestACutCostsTheLastChunkOnly(t *testing.T) {
 	}
 }
 
+func TestADamagedLastChunkDoesNotMakeAFileACutOne(t *testing.T) {
+	data := recorded(t, randomTrace(5, 200), 100)
+	whole := scan(data)
+	last := whole.chunks[len(whole.chunks)-1]
+	if !whole.complete || len(whole.damaged) > 0 {
+		t.Fatalf("the sound file has damages %v", whole.damaged)
+	}
+	for _, at := range []int64{0, 4, 8, 40} { // the mark, the length and the metadata of the chunk
+		bad := slices.Clone(data)
+		bad[last.offset+at] ^= 0x55
+		l := scan(bad)
+		end := int64(len(data) - len(endMarker))
+		if !l.complete || len(l.chunks) != len(whole.chunks)-1 || len(l.damaged) != 1 ||
+			l.damaged[0].offset != last.offset || l.damaged[0].end != end {
+			t.Errorf("byte %d changed: complete %v, damages %v, want [%d, %d)", at, l.complete, l.damaged,
+				last.offset, end)
+		}
+	}
+}
+
 func TestALostChunkKeepsTheNumbersOfTheRest(t *testing.T) {
 	data := recorded(t, randomTrace(6, 1000), 100)
 	want, err := read(data)
