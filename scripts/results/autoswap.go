@@ -11,7 +11,6 @@ import (
 
 // autoswap writes the section on AutoSwap's scores.
 func (b *bench) autoswap(ctx context.Context, p *page) error {
-	p.heading(2, "AutoSwap")
 	p.para("Paper (abstract of arXiv 1903.06631): up to 34.2 % less memory without communication " +
 		"overhead. We did not have the name of that network or the per-network figures; the card is of " +
 		"the 32 GB class (an allocator's log in the first author's repository). What is public: one " +

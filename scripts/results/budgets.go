@@ -315,7 +315,6 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 	if err != nil {
 		return err
 	}
-	p.heading(2, "joint against all others, at ten budgets")
 	p.para("Ten budgets per problem, evenly spaced from 95 %% of the footprint of PyTorch's caching "+
 		"allocator (emulated, the *baseline*) down to the smallest footprint that any manager reaches "+
 		"when asked for the smallest possible one. *Wins*: among the plans that fit, no other has a "+

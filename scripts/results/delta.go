@@ -12,7 +12,6 @@ import (
 
 // delta writes the section on DELTA.
 func (b *bench) delta(ctx context.Context, p *page) error {
-	p.heading(2, "DELTA")
 	p.para("Paper (abstract of arXiv 2203.15980): saves 40 to 70 % of memory; largest batch 2.04 times " +
 		"PyTorch's for ResNet-50 and 2.25 times for ResNet-101. The authors' public code names ResNet-50 " +
 		"on ImageNet at batch 64; we found no mention of the GPU. Ours: the preset of the " +

@@ -7,7 +7,6 @@ import (
 
 // home writes the section on HOME.
 func (b *bench) home(ctx context.Context, p *page) error {
-	p.heading(2, "HOME")
 	p.para("Paper (abstract, IEEE TC 2023): throughput up to 5.7 times vDNN's and 1.3 times Capuchin's; " +
 		"largest batch up to 2.8 times PyTorch's and 1.3 times Capuchin's; six popular networks, " +
 		"PyTorch. Models, batch sizes, GPU, and the method's encoding, fitness and constants are not " +

@@ -6,11 +6,18 @@
 // GMEMTOP_TRACES names the folder with the public recordings, which are not in the repository; without it the
 // sections that need them say so. Progress goes to standard error. Nothing is kept between runs.
 //
-//   - main.go: flags, the order of the sections;
-//   - page.go: Markdown;
-//   - measure.go: one manager on one problem, and many side by side;
-//   - problems.go, pipedream.go, recordings.go: what is planned;
-//   - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
+// A whole page can also be made in parts, each with some of the sections, and joined:
+//
+//		go run ./scripts/results -only delta,home,joint > a.md
+//		go run ./scripts/results -only pools,autoswap,vdnn,tvdnn,missing > b.md
+//		go run ./scripts/results -join a.md,b.md > docs/results.md
+//
+//	  - main.go: flags, the order of the sections;
+//	  - join.go: a page made of parts; summary.go: what stands at its beginning;
+//	  - page.go: Markdown;
+//	  - measure.go: one manager on one problem, and many side by side;
+//	  - problems.go, pipedream.go, recordings.go: what is planned;
+//	  - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
 package main
 
 import (
@@ -29,20 +36,21 @@ import (
 
 // section is one part of the page.
 type section struct {
-	name  string
-	write func(b *bench, ctx context.Context, p *page) error
+	name    string
+	heading string
+	write   func(b *bench, ctx context.Context, p *page) error
 }
 
 // sections are the parts in the order of the page.
 var sections = []section{
-	{"pools", (*bench).pools},
-	{"autoswap", (*bench).autoswap},
-	{"vdnn", (*bench).vdnn},
-	{"tvdnn", (*bench).tvdnn},
-	{"delta", (*bench).delta},
-	{"home", (*bench).home},
-	{"joint", (*bench).joint},
-	{"missing", (*bench).missing},
+	{"pools", poolsHeading, (*bench).pools},
+	{"autoswap", "AutoSwap", (*bench).autoswap},
+	{"vdnn", "vDNN", (*bench).vdnn},
+	{"tvdnn", "tvDNN", (*bench).tvdnn},
+	{"delta", "DELTA", (*bench).delta},
+	{"home", "HOME", (*bench).home},
+	{"joint", budgetsHeading, (*bench).joint},
+	{"missing", "Not reproducible", (*bench).missing},
 }
 
 func main() {
@@ -60,45 +68,51 @@ func main() {
 func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	flags := flag.NewFlagSet("results", flag.ContinueOnError)
 	flags.SetOutput(progress)
-	var names []string
-	for _, s := range sections {
-		names = append(names, s.name)
-	}
-	only := flags.String("only", "", "sections to write, separated by commas: "+strings.Join(names, ", ")+" (default all)")
+	only := flags.String("only", "",
+		"sections to write, separated by commas: "+strings.Join(sectionNames(), ", ")+" (default all)")
+	join := flags.String("join", "",
+		"pages made with -only, separated by commas, to join instead of making sections")
 	problems := flags.String("problems", "", "plan only problems whose name holds this, for development")
 	times := flags.Bool("times", true, "print the one column that is wall-clock time; without it equal inputs give equal bytes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	chosen := sections
-	if *only != "" {
-		chosen = nil
-		for word := range strings.SplitSeq(*only, ",") {
-			i := slices.Index(names, strings.TrimSpace(word))
-			if i < 0 {
-				return fmt.Errorf("there is no section %q; there are %s", word, strings.Join(names, ", "))
-			}
-			chosen = append(chosen, sections[i])
-		}
+	chosen, err := chooseSections(*only)
+	if err != nil {
+		return err
 	}
 	b := &bench{traces: os.Getenv("GMEMTOP_TRACES"), problems: *problems, times: *times, progress: progress, began: time.Now()}
 	p := &page{}
-	b.opening(p)
+	if *join != "" {
+		b.joined = true
+		if err := b.join(strings.Split(*join, ","), p); err != nil {
+			return err
+		}
+		_, err := out.Write(b.opened(p).text.Bytes())
+		return err
+	}
 	for _, s := range chosen {
 		b.tell("section %s", s.name)
+		p.heading(2, "%s", s.heading)
 		if err := s.write(b, ctx, p); err != nil {
 			return fmt.Errorf("section %s: %w", s.name, err)
 		}
 	}
 	b.closing(p)
 	b.tell("done")
-	_, err := out.Write(p.text.Bytes())
+	_, err = out.Write(b.opened(p).text.Bytes())
 	return err
 }
 
-// opening writes what applies to the whole page.
-func (b *bench) opening(p *page) {
+// opening writes what applies to the whole page, and its summary.
+func (b *bench) opening(p *page, summary []string) {
 	p.heading(1, "Results")
+	if len(summary) > 0 {
+		p.para("In short, from the sections below:")
+		for _, s := range summary {
+			p.item("%s", s)
+		}
+	}
 	p.para("This page compares what the papers behind the managers report with what our managers reach. " +
 		"It is written by")
 	p.code("GMEMTOP_TRACES=<folder of the public recordings> scripts/results.sh")
@@ -107,7 +121,7 @@ func (b *bench) opening(p *page) {
 		"fitted to a paper's figures: each manager is written from its source, and its constants come " +
 		"from the source or are explained in its file. Where we did not have a paper's text, we used its " +
 		"abstract or its authors' code; this page says which.")
-	if b.traces == "" {
+	if b.traces == "" && !b.joined {
 		p.para("**GMEMTOP_TRACES was not set for this run.** It names a folder with recordings that " +
 			"others made and published; they are not in the repository. Sections that need one name it " +
 			"instead of giving figures.")
@@ -133,12 +147,15 @@ func (b *bench) opening(p *page) {
 		"GPU, is in [predictions.md](predictions.md).")
 }
 
+// defects is the heading of what failed.
+const defects = "Defects"
+
 // closing lists what failed while the page was made.
 func (b *bench) closing(p *page) {
 	if len(b.defects) == 0 {
 		return
 	}
-	p.heading(2, "Defects")
+	p.heading(2, defects)
 	p.para("These plans were invalid or could not be made, which is a defect of the program. Above they " +
 		"count as not fitting.")
 	lines := b.defects

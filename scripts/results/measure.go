@@ -20,6 +20,7 @@ type bench struct {
 	traces   string // GMEMTOP_TRACES
 	problems string
 	times    bool
+	joined   bool // the page is made of parts, which say themselves what they lack
 
 	mu       sync.Mutex
 	progress io.Writer

@@ -4,7 +4,6 @@ import "context"
 
 // missing lists what cannot be reproduced.
 func (b *bench) missing(_ context.Context, p *page) error {
-	p.heading(2, "Not reproducible")
 	p.table([]string{"claim", "because"}, [][]string{
 		{"SmartPool: 13.3 % below CnMem", "neither the recording nor the per-network tables are public; the ceiling that the public recordings allow is above"},
 		{"SmartPool: \"equal time complexity\" on a device", "measured on a device with a library of 2018; not simulated"},

@@ -19,7 +19,6 @@ import (
 
 // pools writes the section on placing buffers that all stay in memory.
 func (b *bench) pools(ctx context.Context, p *page) error {
-	p.heading(2, "SmartPool, and packing in general")
 	if err := b.smartPool(ctx, p); err != nil {
 		return err
 	}

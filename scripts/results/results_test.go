@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -232,6 +234,80 @@ func TestThePageNamesNoPathAndNoOwner(t *testing.T) {
 	for _, word := range []string{"/work", "/tmp", "/home", "junzhezhang", "onlineColoring", "memInfo", "msr-fiddle", "cappadokes"} {
 		if bytes.Contains(text, []byte(word)) {
 			t.Errorf("docs/results.md holds %q", word)
+		}
+	}
+}
+
+// publishedPage is the page in the repository.
+func publishedPage(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "results.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestTheSummarySaysWhatTheSectionsSay: the published page begins with all ten lines, each with the figures
+// that stand in its section.
+func TestTheSummarySaysWhatTheSectionsSay(t *testing.T) {
+	text := publishedPage(t)
+	opening, _, _ := strings.Cut(text, "\nThis page compares")
+	opening = strings.Join(strings.Fields(opening), " ")
+	found := summary(text)
+	if len(found) != len(lines) || len(lines) != 10 {
+		t.Errorf("%d of %d lines:\n%s", len(found), len(lines), strings.Join(found, "\n"))
+	}
+	for _, l := range found {
+		if !strings.Contains(opening, "- "+l) {
+			t.Errorf("the page does not begin with %q", l)
+		}
+	}
+	other := regexp.MustCompile(`joint\s+wins\s+(\d)`).ReplaceAllString(text, "joint wins 9$1")
+	if slices.Equal(summary(other), found) {
+		t.Error("a figure of a section changed, and the summary did not")
+	}
+}
+
+// TestAPageIsThePartsThatItIsMadeOf takes the published page apart and joins it again.
+func TestAPageIsThePartsThatItIsMadeOf(t *testing.T) {
+	text := publishedPage(t)
+	dir := t.TempDir()
+	write := func(name string, sections ...string) string {
+		file := filepath.Join(dir, name)
+		page := "# Results\n\n" + strings.Join(sections, "\n")
+		if err := os.WriteFile(file, []byte(page), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return file
+	}
+	var even, odd []string
+	for i, s := range split(text) {
+		if i%2 == 0 {
+			even = append(even, s.text)
+		} else {
+			odd = append(odd, s.text)
+		}
+	}
+	a, b := write("a.md", even...), write("b.md", odd...)
+	var out bytes.Buffer
+	if err := run(t.Context(), []string{"-join", b + "," + a}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if out.String() != text {
+		t.Errorf("the joined page differs from the published one:\n%s", out.String())
+	}
+	for want, files := range map[string]string{
+		"holds the section":   a,
+		"both hold":           a + "," + b + "," + a,
+		"no section":          a + "," + b + "," + write("c.md", "## Other\n"),
+		"lists defects":       a + "," + b + "," + write("d.md", "## Defects\n"),
+		"no such file or dir": filepath.Join(dir, "absent"),
+	} {
+		out.Reset()
+		err := run(t.Context(), []string{"-join", files}, &out, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), want) || out.Len() > 0 {
+			t.Errorf("%s: error %v, %d bytes written", want, err, out.Len())
 		}
 	}
 }

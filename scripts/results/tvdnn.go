@@ -7,7 +7,6 @@ import (
 
 // tvdnn writes the section on swapping sections.
 func (b *bench) tvdnn(ctx context.Context, p *page) error {
-	p.heading(2, "tvDNN")
 	p.para("Poster (PPoPP 2018, abstract): Caffe, VGG-16 at batch 256 and 512 \"using a few GB of GPU " +
 		"memory without significant performance degradation\", by swapping sections of memory objects. " +
 		"GPU, section size, objective and times are not public. Ours: VGG-16 with memory-optimal " +

@@ -26,7 +26,6 @@ func average(m *plan.Measurement) int64 {
 
 // vdnn writes the section on offloading inputs layer by layer.
 func (b *bench) vdnn(ctx context.Context, p *page) error {
-	p.heading(2, "vDNN")
 	p.para("Paper (MICRO 2016, abstract and introduction): average memory usage -89 % (AlexNet), -91 % " +
 		"(OverFeat) and -95 % (GoogLeNet) at batch 128 against its baseline's network-wide static " +
 		"allocation; VGG-16 at batch 256 needs 28 GB and trains on a 12 GB Titan X with 18 % loss " +

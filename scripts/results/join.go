@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// join makes a whole page of pages that were each made with some of the sections. Every section must be in
+// exactly one of them.
+func (b *bench) join(files []string, p *page) error {
+	found := map[string]string{}
+	from := map[string]string{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, s := range split(string(text)) {
+			if s.heading == defects {
+				return fmt.Errorf("%s lists defects: mend them and make its sections again", file)
+			}
+			if other := from[s.heading]; other != "" {
+				return fmt.Errorf("%s and %s both hold the section %q: leave one of them out",
+					other, file, s.heading)
+			}
+			found[s.heading], from[s.heading] = s.text, file
+		}
+	}
+	for _, s := range sections {
+		text, ok := found[s.heading]
+		if !ok {
+			return fmt.Errorf("none of %s holds the section %q: make it with -only %s",
+				strings.Join(files, ", "), s.heading, s.name)
+		}
+		p.text.WriteString("\n" + text)
+		delete(found, s.heading)
+	}
+	for heading := range found {
+		return fmt.Errorf("%s holds %q, which is no section of the page", from[heading], heading)
+	}
+	return nil
+}
+
+// opened returns a page with its opening, which needs the text of all sections.
+func (b *bench) opened(body *page) *page {
+	p, text := &page{}, body.text.String()
+	b.opening(p, summary(text))
+	p.text.WriteString("\n" + strings.TrimLeft(text, "\n"))
+	return p
+}
+
+// chooseSections returns those of the given names, all where there is none.
+func chooseSections(only string) ([]section, error) {
+	if only == "" {
+		return sections, nil
+	}
+	var chosen []section
+	for word := range strings.SplitSeq(only, ",") {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == strings.TrimSpace(word) })
+		if i < 0 {
+			return nil, fmt.Errorf("there is no section %q; there are %s",
+				word, strings.Join(sectionNames(), ", "))
+		}
+		chosen = append(chosen, sections[i])
+	}
+	return chosen, nil
+}
+
+// sectionNames lists the names of all sections.
+func sectionNames() (names []string) {
+	for _, s := range sections {
+		names = append(names, s.name)
+	}
+	return names
+}
