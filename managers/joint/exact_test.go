@@ -22,11 +22,13 @@ import (
 // still take, with those that have to run again.
 //
 // The rules are those of plans: a value that has left may come back once before it is read; what a chain
-// makes on the way is gone before the next op, and nothing else leaves while a chain runs; copies out are
-// made in the order of the ops behind which they are issued. Ops may run again as often as they like, in any
-// order. Memory counts by bytes at each moment, without addresses: no plan is faster than this, and some are
-// slower since addresses are in the way, or since a copy back takes its memory before a chain and not while
-// it runs.
+// makes on the way is gone before the next op; copies out are made in the order of the ops behind which they
+// are issued. A plan releases buffers before a chain or behind the op that the chain serves. So what a chain
+// has read stays until that op begins. Everything else may go while the chain runs: it was released before,
+// and its copy out has only now ended. What goes at such a place is not copied back there, since keeping it
+// would be as good. Ops may run again as often as they like, in any order. Memory counts by bytes at each
+// moment, without addresses: no plan is faster than this, and some are slower since addresses are in the way,
+// or since a copy back takes its memory before a chain and not while it runs.
 //
 // Complexity: exponential; up to 18 ops take from some hundred to millions of states. Rejected: an integer
 // program with a variable for the start of each copy (minutes for each problem).
@@ -77,6 +79,8 @@ type state struct {
 	order     int8      // the op behind which the last of them was issued
 	returned  uint32    // back before the next use: stays
 	scratch   uint32    // made on the way to something else
+	read      uint32    // by the ops that have run again since the last op that ran for the first time
+	left      uint32    // memory since then, while a chain ran
 	announced uint32    // made since the engine out last had a choice
 }
 
@@ -197,15 +201,15 @@ func (e *exact) pinned(s *state) (m uint32) {
 	return m | s.returned
 }
 
-// makeRoom calls do for each least set of values that leave so that so much fits; for each set at all where
-// more is to follow for which none may leave.
-func (e *exact) makeRoom(s *state, need int, stay uint32, all bool, do func(s *state)) {
+// makeRoom calls do for each least set of values that leave so that so much fits. What a chain has read
+// stays.
+func (e *exact) makeRoom(s *state, need int, stay uint32, do func(s *state)) {
 	over := e.used(s) + need - e.budget
-	if over <= 0 && !all {
+	if over <= 0 {
 		do(s)
 		return
 	}
-	free := s.here &^ stay &^ e.pinned(s)
+	free := s.here &^ stay &^ (s.read &^ s.scratch) &^ e.pinned(s)
 	var list []int
 	for m := free; m != 0; m &= m - 1 {
 		list = append(list, bits.TrailingZeros32(m))
@@ -213,8 +217,8 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, all bool, do func(s *s
 	alive := e.alive(s)
 	var try func(k, over int, gone uint32)
 	try = func(k, over int, gone uint32) {
-		if over <= 0 && (!all || k == len(list)) {
-			for m := gone; m != 0 && !all; m &= m - 1 { // none of them is needless
+		if over <= 0 {
+			for m := gone; m != 0; m &= m - 1 { // none of them is needless
 				if over+e.size[bits.TrailingZeros32(m)] <= 0 {
 					return
 				}
@@ -222,6 +226,9 @@ func (e *exact) makeRoom(s *state, need int, stay uint32, all bool, do func(s *s
 			t := *s
 			t.here &^= gone
 			t.scratch &^= gone
+			if s.chain {
+				t.left |= gone
+			}
 			do(&t)
 			return
 		}
@@ -253,13 +260,10 @@ func (e *exact) compute(s *state, time int) {
 		t := *s
 		t.here &^= s.scratch // a chain's own values are gone before the op
 		t.scratch = 0
-		stay := e.readers[i]
-		if t.chain { // what it read is there until the op has begun
-			stay = ^uint32(0)
-		}
-		e.makeRoom(&t, e.size[i], stay, false, func(t *state) {
+		e.makeRoom(&t, e.size[i], e.readers[i], func(t *state) {
 			u := *t
 			u.run, u.first, u.runLeft, u.stage, u.chain = int8(i), true, int16(e.dur[i]), 1, false
+			u.read, u.left = 0, 0
 			u.next++
 			if !u.touch(e.readers[i]) {
 				return
@@ -281,11 +285,9 @@ func (e *exact) compute(s *state, time int) {
 		if !e.again[o] || useful&bit == 0 || there&bit != 0 || s.here&bit != 0 || e.readers[o]&^there != 0 {
 			continue
 		}
-		stay := e.readers[o]
-		if s.chain {
-			stay |= ^s.scratch
-		}
-		e.makeRoom(s, e.size[o], stay, !s.chain, func(t *state) {
+		t := *s
+		t.chain = true
+		e.makeRoom(&t, e.size[o], e.readers[o], func(t *state) {
 			for _, stays := range []bool{false, true} {
 				if stays && alive&bit == 0 {
 					continue
@@ -293,6 +295,7 @@ func (e *exact) compute(s *state, time int) {
 				u := *t
 				u.run, u.first, u.runLeft, u.stage, u.chain = int8(o), false, int16(e.dur[o]), 1, true
 				u.here |= bit
+				u.read |= e.readers[o]
 				if stays {
 					u.returned |= bit
 				} else {
@@ -351,13 +354,9 @@ func (e *exact) copyIn(s *state, time int) {
 	if s.in >= 0 {
 		return
 	}
-	stay := uint32(0)
-	if s.chain { // but for what it made on the way
-		stay = ^s.scratch
-	}
-	for can := e.alive(s) & s.host &^ s.here; can != 0; can &= can - 1 {
+	for can := e.alive(s) & s.host &^ s.here &^ s.left; can != 0; can &= can - 1 {
 		v := bits.TrailingZeros32(can)
-		e.makeRoom(s, e.size[v], stay, false, func(t *state) {
+		e.makeRoom(s, e.size[v], 0, func(t *state) {
 			u := *t
 			u.in, u.inLeft = int8(v), int16(e.size[v]*e.link)
 			u.here |= 1 << v

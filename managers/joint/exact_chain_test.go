@@ -1,0 +1,51 @@
+package joint_test
+
+import (
+	"testing"
+
+	"github.com/gmemtop/gmemtop/managers/place"
+	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/sim"
+)
+
+// TestTheExactSearchKnowsCopiesThatEndWhileAChainRuns holds the search against a plan made by hand. Value 4
+// is released before op 5, for which op 1 runs again. The copy out ends while op 1 runs, and op 5 then takes
+// the memory. A search that lets nothing leave while a chain runs calls this plan impossible.
+func TestTheExactSearchKnowsCopiesThatEndWhileAChainRuns(t *testing.T) {
+	x := &small{
+		dur:   []int{1, 3, 1, 1, 1, 1, 4, 1},
+		size:  []int{1, 4, 1, 5, 3, 4, 1, 1},
+		reads: [][]int{nil, {0}, {1}, {2}, {3}, {0, 1, 2}, {5}, {4, 6}},
+		again: []bool{1: true, 7: false}, // the last one sets the length
+		link:  1,
+	}
+	const budget = 10
+	p := x.problem()
+	pl, err := plan.Assemble(p, plan.Decisions{
+		Absences: []plan.Absence{
+			{Buffer: 1, After: 2, Release: 3, Fetch: 5, Before: 5, How: plan.Recompute},
+			{Buffer: 4, After: 4, Release: 5, Fetch: 6, Before: 7, How: plan.Swap},
+		},
+		Reruns: []plan.Rerun{{Before: 5, Ops: []plan.OpID{1}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := place.Place(t.Context(), p, pl, place.Options{Rule: place.Search, Work: 1000}); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Validate(p, pl); err != nil {
+		t.Fatal(err)
+	}
+	m, err := sim.Run(t.Context(), p, pl, sim.Options{Cap: budget << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.StepTime != 16_000 || m.Footprint != budget<<20 {
+		t.Errorf("the plan takes %d ns in %d bytes", m.StepTime, m.Footprint)
+	}
+	best, found, ended := x.fastest(budget, 100, 1_000_000)
+	if !found || !ended || best != 16 {
+		t.Errorf("the best is %d (found %v, ended %v), and the plan takes 16", best, found, ended)
+	}
+}
