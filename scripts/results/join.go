@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// join makes a whole page of pages that were each made with some of the sections. Every section must be in
-// exactly one of them.
+// join makes a whole page of pages that were each made with some of the sections. Where several of them have
+// a section, the last counts.
 func (b *bench) join(files []string, p *page) error {
 	found := map[string]string{}
 	from := map[string]string{}
@@ -20,10 +20,6 @@ func (b *bench) join(files []string, p *page) error {
 		for _, s := range split(string(text)) {
 			if s.heading == defects {
 				return fmt.Errorf("%s lists defects: mend them and make its sections again", file)
-			}
-			if other := from[s.heading]; other != "" {
-				return fmt.Errorf("%s and %s both hold the section %q: leave one of them out",
-					other, file, s.heading)
 			}
 			found[s.heading], from[s.heading] = s.text, file
 		}

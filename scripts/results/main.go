@@ -8,16 +8,18 @@
 //
 // A whole page can also be made in parts, each with some of the sections, and joined:
 //
-//		go run ./scripts/results -only delta,home,joint > a.md
-//		go run ./scripts/results -only pools,autoswap,vdnn,tvdnn,missing > b.md
-//		go run ./scripts/results -join a.md,b.md > docs/results.md
+//	go run ./scripts/results -only delta,home,joint > a.md
+//	go run ./scripts/results -only pools,autoswap,vdnn,tvdnn,missing > b.md
+//	go run ./scripts/results -join a.md,b.md > docs/results.md
 //
-//	  - main.go: flags, the order of the sections;
-//	  - join.go: a page made of parts; summary.go: what stands at its beginning;
-//	  - page.go: Markdown;
-//	  - measure.go: one manager on one problem, and many side by side;
-//	  - problems.go, pipedream.go, recordings.go: what is planned;
-//	  - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
+// Or one section of the page is made again: -join docs/results.md,c.md. The files here:
+//
+//   - main.go: flags, the order of the sections;
+//   - join.go: a page made of parts; summary.go: what stands at its beginning;
+//   - page.go: Markdown;
+//   - measure.go: one manager on one problem, and many side by side;
+//   - problems.go, pipedream.go, recordings.go: what is planned;
+//   - pools.go, autoswap.go, vdnn.go, delta.go, home.go, tvdnn.go, budgets.go, missing.go: a section each.
 package main
 
 import (
@@ -73,7 +75,7 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	join := flags.String("join", "",
 		"pages made with -only, separated by commas, to join instead of making sections")
 	problems := flags.String("problems", "", "plan only problems whose name holds this, for development")
-	times := flags.Bool("times", true, "print the one column that is wall-clock time; without it equal inputs give equal bytes")
+	times := flags.Bool("times", true, "print the one column that is processor time; without it equal inputs give equal bytes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -142,7 +144,8 @@ func (b *bench) opening(p *page, summary []string) {
 		"workspace (our model of tiled FFT) and implicit GEMM, which has none; \"memory-optimal\" has " +
 		"implicit GEMM only, so that a table shows tensors rather than workspaces.")
 	p.item("Managers search with their default amount of work, which is counted rather than timed, and " +
-		"with seed 1. Except for the one column that says so, the page contains no wall-clock times.")
+		"with seed 1. Except for the one column that says so, no figure on the page depends on how fast " +
+		"the machine is.")
 	p.item("How close the simulator comes to plans that PyTorch carries out, in virtual time on a stand-in " +
 		"GPU, is in [predictions.md](predictions.md).")
 }

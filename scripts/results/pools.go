@@ -172,12 +172,12 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 		if err != nil {
 			return err
 		}
-		began := time.Now()
+		began := processorTime()
 		res, err := pack.Exact(ctx, &table.Problem, pack.Options{Seed: seed, Capacity: capacity})
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
+		took := processorTime() - began
 		if err := pack.Validate(&table.Problem, res.Offsets); err != nil {
 			return fmt.Errorf("problem %s: %w", name, err)
 		}
@@ -198,7 +198,7 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 	}
 	header := []string{"problem", "buffers", "bound", "smartpool's rule / capacity", "exact within the capacity", "exact, lowest top", "steps"}
 	if b.times {
-		header = append(header, "time, ms, this machine")
+		header = append(header, "processor time, ms, this machine")
 	}
 	p.table(append(header, "MiniMalloc's, ms, its authors' machine"), rows)
 	all := "all of them"
@@ -207,15 +207,18 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 	}
 	p.para("The capacity is 1,048,576; exact meets it on %s. *bound* is the most bytes alive at one "+
 		"moment, or more if the search proved more. MiniMalloc's times are from its authors' slides "+
-		"(page 22) and another machine; ours use all processors of this one. The column of our time, to "+
-		"two digits, here and in similar tables, is the only one with wall-clock times; *steps* is the "+
+		"(page 22) and another machine. Ours are the processor time of this one, all cores together, to "+
+		"two digits. Only this column, here and in similar tables, is measured in time; *steps* is the "+
 		"same work, counted.", all)
 	return nil
 }
 
-// rounded writes a time in ms to two digits.
+// rounded writes a time in ms to two digits, a dash where it is not known.
 func rounded(d time.Duration) string {
 	v, unit := d.Milliseconds(), int64(1)
+	if d == 0 {
+		return "–"
+	}
 	if v == 0 {
 		return "< 1"
 	}
@@ -248,12 +251,12 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 		if err != nil {
 			return err
 		}
-		began := time.Now()
+		began := processorTime()
 		res, err := pack.Exact(ctx, &table.Problem, pack.Options{Seed: seed})
 		if err != nil {
 			return err
 		}
-		took := time.Since(began)
+		took := processorTime() - began
 		if err := pack.Validate(&table.Problem, res.Offsets); err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
@@ -267,7 +270,7 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 	}
 	header := []string{"problem", "buffers", "bound, bytes", "smartpool's rule", "exact", "exact is", "steps"}
 	if b.times {
-		header = append(header, "time, ms, this machine")
+		header = append(header, "processor time, ms, this machine")
 	}
 	p.table(header, rows)
 	p.para("*smartpool's rule* and *exact* are footprint over the bound.")

@@ -297,9 +297,16 @@ func TestAPageIsThePartsThatItIsMadeOf(t *testing.T) {
 	if out.String() != text {
 		t.Errorf("the joined page differs from the published one:\n%s", out.String())
 	}
+	out.Reset()
+	newer := write("newer.md", strings.Replace(split(text)[1].text, "\n", "\n\nNewer.\n", 1))
+	if err := run(t.Context(), []string{"-join", a + "," + b + "," + newer}, &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Count(out.String(), "\nNewer.\n") != 1 || out.Len() != len(text)+len("\nNewer.\n") {
+		t.Errorf("the newer section does not take the place of the older:\n%s", out.String())
+	}
 	for want, files := range map[string]string{
 		"holds the section":   a,
-		"both hold":           a + "," + b + "," + a,
 		"no section":          a + "," + b + "," + write("c.md", "## Other\n"),
 		"lists defects":       a + "," + b + "," + write("d.md", "## Defects\n"),
 		"no such file or dir": filepath.Join(dir, "absent"),
