@@ -154,7 +154,7 @@ type params struct {
 	// takes seconds; within farEnough none of the others is, and no search is made from plans.
 	nearEnough, farEnough int64
 	// luck is the part by which what a manager decides may be slower than what is known for its plan to get
-	// places: what it decides next, under a tighter limit, may be faster.
+	// places in any case: a plan that is hardly slower may serve to search on from.
 	luck int64
 	// quick is how many of the other managers count as quick.
 	quick int

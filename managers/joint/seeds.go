@@ -24,14 +24,15 @@ import (
 // asked: others plan what it cannot carry out.
 //
 // Complexity: what the others take. Most of it would go into places for plans that lose: with a thousand
-// buffers and more they are told the step time to beat, and those that decide on what takes longer by some
-// percent place nothing. Where planning takes seconds they are asked one by one, the quickest first, until
-// the plan is near the bound; that can leave a plan of theirs unseen that is faster by less. With tens of
-// thousands of buffers all of them take a minute and more, and only those that combine swapping and
-// recomputation are asked; these come first there, and where one of them is near the bound the ladder, whose
-// rungs take seconds, is not made at all. Rejected: asking at the rungs of the ladder, which would keep
-// the step time from rising with the budget by construction also where another's plan is the best, but
-// asks ten times and at budgets that are not the caller's, so that others could be better there.
+// buffers and more they are told the step time to beat. Those that decide on what takes longer by some
+// percent, and that fits, search for no places: that plan would be their last. Where planning takes seconds
+// they are asked one by one, the quickest first, until the plan is near the bound; that can leave a plan of
+// theirs unseen that is faster by less. With tens of thousands of buffers all of them take a minute and more,
+// and only those that combine swapping and recomputation are asked; these come first there, and where one of
+// them is near the bound the ladder, whose rungs take seconds, is not made at all. Rejected: asking at the
+// rungs of the ladder, which would keep the step time from rising with the budget by construction also where
+// another's plan is the best, but asks ten times and at budgets that are not the caller's, so that others
+// could be better there.
 
 // Seeded returns our planner with other managers to ask where it does not meet its bound: it is never slower
 // than any of them. The zero value asks nobody.

@@ -241,3 +241,55 @@ func TestWhatIsTooSlowIsNotPlaced(t *testing.T) {
 		t.Errorf("after %d calls: %v", calls, err)
 	}
 }
+
+// A time to beat loses no plan that is as fast and within the budget, even if what is decided first is too
+// slow: it may take too much memory, too, and what is decided within less may be faster.
+func TestATimeToBeatLosesNothing(t *testing.T) {
+	kept, spared := 0, 0
+	for seed := range uint64(400) {
+		p := plantest.Random(seed, 30)
+		within := func(budget, beat int64) (*plan.Plan, error) {
+			round := uint64(0)
+			r := plan.Request{Budget: budget, Beat: beat}
+			opt := place.Options{Rule: place.BestFit}
+			if seed%2 == 0 {
+				opt = place.Options{Work: 200}
+			}
+			return place.Within(t.Context(), p, r, opt, func(int64) (plan.Decisions, error) {
+				round++
+				return plantest.RandomDecisions(p, seed*10+round, float64(seed%4+1)/4), nil
+			})
+		}
+		first, err := within(0, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, budget := range []int64{first.Footprint, first.Footprint - 1} { // the first fits, or not
+			want, err := within(budget, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, beat := range []int64{want.Busy(p), want.Busy(p) - 1} {
+				got, err := within(budget, beat)
+				if errors.Is(err, plan.ErrBeaten) {
+					spared++
+				} else if err != nil {
+					t.Fatal(err)
+				}
+				if want.Footprint > budget || want.Busy(p) > beat {
+					continue // it does not matter what comes instead
+				}
+				if err != nil || got.Footprint != want.Footprint || got.Busy(p) != want.Busy(p) {
+					t.Errorf("seed %d: %d ns within %d bytes is lost to a time to beat of %d: %v",
+						seed, want.Busy(p), budget, beat, err)
+				}
+				if first.Busy(p) > beat {
+					kept++
+				}
+			}
+		}
+	}
+	if t.Logf("%d plans kept behind a slow first one, %d spared", kept, spared); kept < 5 || spared < 5 {
+		t.Error("the law was hardly tried")
+	}
+}

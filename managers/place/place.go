@@ -68,6 +68,15 @@ type Result struct {
 // carried buffer ends the iteration where it began it. A search that the context ends gives
 // the best packing that it has, which is no error; the error is the context's only where there is none yet.
 func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
+	res, err := address(ctx, p, pl, opt)
+	if err == nil {
+		pl.Order(p)
+	}
+	return res, err
+}
+
+// address is Place without the order of queues.
+func address(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Result, error) {
 	offsets := make([]int64, len(pl.Instances))
 	q := pack.Problem{Align: 1} // sizes are rounded already, and sums of rounded sizes are rounded
 	item := make([]int32, len(pl.Instances))
@@ -111,8 +120,12 @@ func Place(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (Re
 		}
 	}
 	pl.Place(offsets)
-	pl.Order(p)
-	return Result{Footprint: pl.Footprint, LowerBound: base + res.LowerBound, Optimal: res.Status == pack.Optimal, Work: res.Work}, nil
+	return Result{
+		Footprint:  pl.Footprint,
+		LowerBound: base + res.LowerBound,
+		Optimal:    res.Status == pack.Optimal,
+		Work:       res.Work,
+	}, nil
 }
 
 func solve(ctx context.Context, q *pack.Problem, opt Options, base int64) (pack.Result, error) {

@@ -3,6 +3,7 @@ package place
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
@@ -20,7 +21,8 @@ const workPerRound = 100_000
 // result is the first plan within the budget, else the one of the smallest footprint. When the context is
 // cancelled it returns the best plan so far; what decide gave then and is the first gets its addresses by one
 // greedy pass. The error is the context's only where decide had nothing to give. It is [plan.ErrBeaten] where
-// what is decided first takes longer than the request's Beat: a tighter limit hardly ever makes it faster.
+// the result would take longer than the request's Beat by its decisions alone, which is known without a
+// search for places where a greedy pass is within the budget: no tighter limit would be tried.
 func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, decide func(limit int64) (plan.Decisions, error)) (*plan.Plan, error) {
 	var best *plan.Plan
 	limit := r.Budget
@@ -56,8 +58,8 @@ func Within(ctx context.Context, p *plan.Problem, r plan.Request, opt Options, d
 }
 
 // once makes a plan of what is decided for one limit. The first is placed even when the context ended
-// meanwhile: what was decided is worth a greedy pass. What cannot be as fast as the request's Beat is not
-// placed.
+// meanwhile: what was decided is worth a greedy pass. What takes longer than the request's Beat gets no
+// search for places where a greedy pass shows that this would be the last round.
 func once(
 	ctx context.Context,
 	p *plan.Problem,
@@ -76,7 +78,9 @@ func once(
 		return nil, err
 	}
 	if r.Beat > 0 && pl.Busy(p) > r.Beat {
-		return nil, plan.ErrBeaten
+		if over, err := overGreedily(ctx, p, pl, r.Budget, opt); err != nil || !over {
+			return nil, errors.Join(err, plan.ErrBeaten)
+		}
 	}
 	res, err := Place(ctx, p, pl, opt)
 	if err != nil && first && ctx.Err() != nil {
@@ -85,4 +89,19 @@ func once(
 	}
 	pl.Work += res.Work
 	return pl, err
+}
+
+// overGreedily reports whether a greedy pass takes a plan's footprint above the budget. A search begins with
+// the same pass, so that it is within the budget wherever this is.
+func overGreedily(
+	ctx context.Context, p *plan.Problem, pl *plan.Plan, budget int64, opt Options,
+) (bool, error) {
+	if budget <= 0 {
+		return false, nil
+	}
+	trial := *pl // which keeps its instances without places
+	trial.Instances = slices.Clone(pl.Instances)
+	opt.Work = 1 // a search makes its first pass even so
+	res, err := address(ctx, p, &trial, opt)
+	return res.Footprint > budget, err
 }

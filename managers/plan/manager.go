@@ -73,7 +73,8 @@ type Request struct {
 	// none.
 	Evaluator Evaluator
 	// Beat, where positive, is the step time of a plan that the caller has already. A manager may fail with
-	// [ErrBeaten] as soon as its decisions alone take longer, by their [Plan.Busy]: places would be wasted.
+	// [ErrBeaten] once it is clear that the decisions of its plan alone take longer, by their [Plan.Busy]. A
+	// plan that is as fast and fits is never lost to it.
 	Beat int64
 	// Progress, where not nil, is told how far planning is; it is called from one goroutine at a time.
 	Progress func(done, total int64)
