@@ -115,7 +115,8 @@ func (f *finder) settled(part int64) bool {
 func (f *finder) met() bool { return f.best != nil && f.best.time <= f.bound(f.r.Budget) }
 
 // lose reports whether no manager of a family can be as fast as the best plan, since the bound of doing one
-// thing alone is above it; by some percent, since the bound is for whole buffers and some managers cut them.
+// thing alone is above it, by some percent: a plan that is hardly slower may serve to search on from. The
+// bound counts shares of buffers, so that it also holds for managers that cut them.
 func (f *finder) lose(family plan.Family) bool {
 	if f.best == nil || !f.p.HasTimes || family == plan.Combining {
 		return false
