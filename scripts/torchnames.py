@@ -80,8 +80,12 @@ C = [
     "Tensor._indices",
     "Tensor._values",
     "UntypedStorage._cdata",
+    "torch._C._storage_Use_Count",
 ]
-OPTIONAL = {"TorchDispatchMode._should_skip_dynamo": "older torch does not ask"}
+OPTIONAL = {
+    "TorchDispatchMode._should_skip_dynamo": "older torch does not ask",
+    "torch._C._storage_Use_Count": "only the inputs of modules count as held by the program",
+}
 
 
 class Source:

@@ -25,6 +25,8 @@ func (p *Problem) EagerRefusal(x Absence) string {
 		return "it leaves behind the forward pass"
 	case p.Ops[x.Before].Phase == traces.PhaseForward:
 		return "it would have to be back within the forward pass"
+	case p.SavesKnown && b.Held > 0 && b.Held >= x.Before:
+		return "the program itself holds it until the backward pass needs it"
 	case p.readLater(x.Buffer, x.Before):
 		return "the program itself holds it for a later forward pass"
 	}

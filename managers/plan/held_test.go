@@ -91,6 +91,27 @@ func TestAnInputOfAModuleIsThereUntilTheModuleReturns(t *testing.T) {
 	}
 }
 
+// What a function or a loop still has a name for where the backward pass needs it frees nothing by leaving.
+func TestWhatTheProgramHoldsUntilBackwardNeedsItDoesNotLeave(t *testing.T) {
+	for at, leaves := range map[int]bool{4: true, 5: false, 6: false} {
+		rows := []string{
+			allocRow(0, 512, 0, "parameter"), allocRow(1, 4096, 10, "activation"),
+			opRow(10, "aten::relu", "forward", "a", `"r":[0],"w":[1],"m":[]`),
+			opRow(110, plan.SaveOp, "forward", "b", `"r":[1],"w":[],"m":[]`),
+			opRow(210, "aten::neg", "forward", "b", `"r":[0],"w":[],"m":[]`),
+			opRow(310, plan.LoadOp, "backward", "", `"r":[1],"w":[],"m":[]`),
+			opRow(410, "aten::mm", "backward", "b", `"r":[1],"w":[],"m":[0]`),
+			`{"k":"free","id":1,"t":520}`,
+		}
+		rows = slices.Insert(rows, at, opRow(min(100*at-190, 410), plan.HeldOp, "forward", "", `"r":[1],"w":[],"m":[]`))
+		p := builtFrom(t, describedStep(rows...), plan.BuildOptions{Iteration: 0, EagerOnly: true})
+		gaps := p.Gaps(1, 1)
+		if leaves != (len(gaps) == 1) {
+			t.Errorf("held until row %d: gaps %+v", at, gaps)
+		}
+	}
+}
+
 // describedStep is the recording of one step, of these rows.
 func describedStep(rows ...string) string {
 	const head = `{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,` +

@@ -19,7 +19,8 @@
 // forward pass and did not keep. Readers skip unknown keys.
 //
 // Ops named gmemtop::save and gmemtop::load are autograd's own accesses: it saves a tensor for the backward
-// pass, and needs it there. At gmemtop::held a module returns, which held its inputs until then.
+// pass, and needs it there. Until gmemtop::held the program itself referred to what was saved, as a function
+// does to its variables until it returns.
 //
 // A head may carry "rules", the settings of the GPU's allocator:
 // {"gmemtop_torch":[2,15],"gmemtop_allocator":"native",

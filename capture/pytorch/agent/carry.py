@@ -450,7 +450,7 @@ def pack(carrier: Carrier, it: Iteration, t: Tensor) -> Kept | Handle:
         carrier.broke(it, e)
         packed = Kept(it, t)
     if carrier.watch is not None:
-        carrier.watch.saved_one(t)
+        carrier.watch.saved_one(t, isinstance(packed, Kept))
     return packed
 
 

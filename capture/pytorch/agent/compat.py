@@ -24,6 +24,12 @@ schema_of = attrgetter("_schema")
 sequence_of = methodcaller("_sequence_nr")
 
 
+def storage_references(torch: Any) -> Callable[[int], int] | None:
+    """The function that counts the references to a storage by the address of its C++ object, those of tensors
+    above all; None in builds without it, which are older ones without CUDA."""
+    return getattr(torch._C, "_storage_Use_Count", None)
+
+
 def written_arguments(func: Op) -> list[tuple[int, str]]:
     """Position and name of the arguments that an op changes, as its schema says."""
     return [

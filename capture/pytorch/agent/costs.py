@@ -161,7 +161,7 @@ class _Spy:
     def __init__(self, saves: list[int], there: set[int]) -> None:
         self.saves, self.there, self.n = saves, there, 0
 
-    def saved_one(self, t: Tensor) -> None:
+    def saved_one(self, t: Tensor, stays: bool) -> None:
         key = address_of(t.untyped_storage())
         if key not in self.there:
             self.there.add(key)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterator
 from .compat import dispatch_mode, is_innermost
 from .crossings import Crossings
 from .draws import draws
+from .keeps import Keeps
 from .lines import lines
 from .patch import Patches
 from .phases import BACKWARD, FORWARD, OPTIMIZER, Phases
@@ -67,6 +68,7 @@ class Ops(Window):
         self.uses = Uses(self.storages)
         self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses, self._returns)
         self.crossings = Crossings()
+        self.keeps = Keeps(torch)
         self.funcs: dict[Op, Traits] = {}
         self.mode: Any = None
         self.patches = Patches()
@@ -168,6 +170,8 @@ class Ops(Window):
             phase = self.phases.now()
             module = self.roles.module(phase)
             read = storages.numbers(inputs, known=True)
+            if self.keeps.saved:
+                self._held(self.keeps.let_go())
             if storages.device != "cpu" and not info.skip:
                 timer = self._timer(inputs, kwargs)
                 looked = self.within.before(inputs, len(rows.list))
@@ -318,16 +322,30 @@ class Ops(Window):
 
     # -- what else is seen of a step -------------------------------------------------------------------------
 
-    def saved_one(self, t: Tensor) -> None:
-        """Autograd saves t. Such rows are there where a plan that is to be carried out is made of the
-        window."""
+    def saved_one(self, t: Tensor, stays: bool) -> None:
+        """Autograd saves t; stays says that a hook keeps it. Such rows are there where a plan that is to be
+        carried out is made of the window."""
         for number in self._touched(t, "gmemtop::save", FORWARD):
             self.crossings.save(number)
+            try:
+                if number not in self.roles.parameters:
+                    known = self.storages.known(t.untyped_storage())
+                    if known is not None and known.number == number:  # a wrapper's is none of its parts'
+                        self.keeps.save(number, known, stays)
+            except Exception as e:
+                self.rows.stop(e)
 
     def loaded(self, t: Tensor) -> None:
         """Autograd needs t again."""
+        try:
+            if not self.rows.stopped:
+                self._held(self.keeps.let_go())
+        except Exception as e:
+            self.rows.stop(e)
         for number in self._touched(t, "gmemtop::load", BACKWARD):
             self.crossings.load(number, t.untyped_storage().nbytes())
+            if self.keeps.need(number):
+                self._held([number])
 
     def _returns(self, inputs: Any) -> None:
         """A module returns. What of its inputs autograd saved was held by the call until now, whatever took
@@ -336,15 +354,20 @@ class Ops(Window):
             return
         try:
             known = [self.storages.known(t.untyped_storage()) for t in self.storages.tensors(inputs, [])]
-            held = sorted({s.number for s in known if s is not None and s.number in self.crossings.saved})
-            if held:
-                self.rows.add(
-                    ("o", self.clock(), 0, "gmemtop::held", FORWARD, "", held, [], [], False, 0, False)
-                )
+            self._held(
+                sorted({s.number for s in known if s is not None and s.number in self.crossings.saved})
+            )
         except (NotImplementedError, RuntimeError):  # a wrapper has no storage of its own
             pass
         except Exception as e:
             self.rows.stop(e)
+
+    def _held(self, numbers: list[int]) -> None:
+        """The program itself held these until now."""
+        if numbers:
+            self.rows.add(
+                ("o", self.clock(), 0, "gmemtop::held", FORWARD, "", numbers, [], [], False, 0, False)
+            )
 
     def _touched(self, t: Tensor, name: str, phase: str) -> list[int]:
         """Note a row, and return the numbers of the storages."""

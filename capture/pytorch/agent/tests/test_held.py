@@ -16,27 +16,124 @@ def fail(error):
     raise error
 
 
-def test_a_module_that_returns_has_held_its_inputs():
-    """The call of a module of modules holds its input until it returns, though only the first of them
-    reads it."""
-    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
-    net = torch.nn.Sequential(torch.nn.Linear(4, 4), inner, torch.nn.Linear(4, 4))
+def described(train):
+    """The rows of a window on some training, with the tensors that autograd saves."""
     carrier = Carrier(torch, {})
     carrier.begin()
     window = Ops(torch, time.perf_counter_ns, time.perf_counter_ns(), Addresses(), [], fail)
     carrier.watch = window
     window.begin()
     try:
-        net(torch.ones(2, 4)).sum().backward()
+        train()
     finally:
         window.end()
         carrier.remove()
-    rows = [json.loads(line) for line in "".join(window.pieces({"epoch_ns": 0})).splitlines()[1:]]
+    return [json.loads(line) for line in "".join(window.pieces({"epoch_ns": 0})).splitlines()[1:]]
+
+
+def test_a_module_that_returns_has_held_its_inputs():
+    """The call of a module of modules holds its input until it returns, though only the first of them
+    reads it."""
+    inner = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh())
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), inner, torch.nn.Linear(4, 4))
+    rows = described(lambda: net(torch.ones(2, 4)).sum().backward())
     ops = [row for row in rows if row["k"] == "op"]
     made = [op["w"][0] for op in ops if op["name"] == "aten::addmm"]  # by the three Linears
     tanh = next(k for k, op in enumerate(ops) if op["name"] == "aten::tanh")
     last = [k for k, op in enumerate(ops) if op["name"] == "aten::addmm"][-1]
     held = [(k, op["r"]) for k, op in enumerate(ops) if op["name"] == "gmemtop::held"]
     assert [made[0]] in [read for k, read in held if tanh < k < last], ops
-    # the batch, which no op made
-    assert held[-1][0] > last and len(held[-1][1]) == 1 and held[-1][1][0] not in made, ops
+    batch = next(op["w"][0] for op in ops if op["name"] == "aten::ones")
+    assert held[-1][0] > last and batch in held[-1][1], ops
+
+
+def layers(n):
+    return [torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Tanh()) for _ in range(n)]
+
+
+def held_until(rows):
+    """For each tanh, in order, the op before which the program lets its result go, None for never."""
+    ops = [row for row in rows if row["k"] == "op"]
+    made = [op["w"][0] for op in ops if op["name"] == "aten::tanh"]
+    out = []
+    for number in made:
+        last = [k for k, op in enumerate(ops) if op["name"] == "gmemtop::held" and number in op["r"]]
+        real = (
+            [op["name"] for op in ops[last[-1] :] if not op["name"].startswith("gmemtop::")] if last else []
+        )
+        out.append(real[0] if real else None)
+    return out
+
+
+counts = pytest.mark.skipif(
+    not hasattr(torch._C, "_storage_Use_Count"), reason="this torch counts no references to a storage"
+)
+
+
+@counts
+def test_a_tensor_with_a_name_is_held_until_its_function_returns():
+    first, second, third = layers(3)
+
+    def named(x):
+        a = first(x)
+        b = second(a)
+        return third(b).square().sum()
+
+    def unnamed(x):
+        return third(second(first(x))).square().sum()
+
+    # backward begins with the gradient of the loss
+    assert held_until(described(lambda: named(torch.ones(2, 4)).backward()))[:2] == ["aten::ones_like"] * 2
+    early = held_until(described(lambda: unnamed(torch.ones(2, 4)).backward()))
+    assert len(early) == 3 and None not in early and "aten::ones_like" not in early[:2], early
+
+
+@counts
+def test_a_tensor_that_stands_in_a_variable_is_held_where_backward_needs_it():
+    first, second = layers(2)
+    names = []
+
+    def step():
+        names.append(first(torch.ones(2, 4)))
+        second(names[0]).square().sum().backward()
+
+    rows = described(step)
+    ops = [row for row in rows if row["k"] == "op"]
+    result = next(op["w"][0] for op in ops if op["name"] == "aten::tanh")
+    load = next(k for k, op in enumerate(ops) if op["name"] == "gmemtop::load" and result in op["r"])
+    assert ops[load + 1]["name"] == "gmemtop::held" and ops[load + 1]["r"] == [result], ops
+
+
+@counts
+def test_a_view_of_a_tensor_holds_it_too():
+    first, second = layers(2)
+    names = []
+
+    def forward():
+        x = first(torch.ones(2, 4))
+        names.append(x[0])
+        y = second(x).square().sum()
+        del x
+        return y
+
+    rows = described(lambda: forward().backward())
+    ops = [row for row in rows if row["k"] == "op"]
+    result = next(op["w"][0] for op in ops if op["name"] == "aten::tanh")
+    load = next(k for k, op in enumerate(ops) if op["name"] == "gmemtop::load" and result in op["r"])
+    assert ops[load + 1]["name"] == "gmemtop::held" and ops[load + 1]["r"] == [result], ops
+
+
+@counts
+def test_nothing_is_said_of_what_a_plan_stands_in_for():
+    """Where a handle takes a saved tensor's place, references say nothing about the program."""
+    window = Ops(torch, time.perf_counter_ns, time.perf_counter_ns(), Addresses(), [], fail)
+    window.begin()
+    try:
+        x = torch.nn.Linear(4, 4)(torch.ones(2, 4))
+        window.saved_one(x, True)
+        window.saved_one(x, False)
+        del x
+        torch.ones(1)
+    finally:
+        window.end()
+    assert "gmemtop::held" not in "".join(window.pieces({"epoch_ns": 0}))
