@@ -2,7 +2,7 @@
 // time on the stand-in GPU:
 //
 //	go run ./scripts/predictions -python PYTHON [-packages DIR] [-results DIR] [-only NAME,...] \
-//		[-budgets PERCENT,...] [-managers NAME,...] > docs/predictions.md
+//		[-budgets PERCENT,...] [-managers NAME,...] [-page FILE] > docs/predictions.md
 //
 // Each program trains on the stand-in, and gmemtop compare --target live: carries plans out in it at each
 // budget. Each comparison is kept in the folder of results, so that a run that was ended goes on where it
@@ -81,9 +81,9 @@ var budgets = []string{"80", "60", "40"}
 const methods = "vdnn-all,autoswap,sqrt,rotor,dtr,checkmate,capuchin,delta,home,joint"
 
 type options struct {
-	python, packages, results, only, budgets, managers string
-	limit, planning                                    time.Duration
-	table                                              bool
+	python, packages, results, only, budgets, managers, page string
+	limit, planning                                          time.Duration
+	table                                                    bool
 }
 
 func main() {
@@ -96,6 +96,7 @@ func main() {
 	flag.StringVar(&o.managers, "managers", methods, "as compare --managers")
 	flag.DurationVar(&o.planning, "planning", 2*time.Minute, "the most time for planning with one manager")
 	flag.DurationVar(&o.limit, "limit", 20*time.Minute, "the most time for one comparison")
+	flag.StringVar(&o.page, "page", "", "a copy of an earlier page, for the comparisons that are not kept")
 	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
 	flag.Parse()
 	if err := o.run(context.Background(), os.Stdout); err != nil {

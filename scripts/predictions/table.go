@@ -8,6 +8,7 @@ import (
 	"math"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
@@ -44,6 +45,11 @@ func (o *options) write(w io.Writer) error {
 	if _, err := fmt.Fprintf(w, head, rates()); err != nil {
 		return err
 	}
+	earlier, err := o.earlier()
+	if err != nil {
+		return err
+	}
+	var old []string                 // comparisons of the earlier page
 	missing := map[string][]string{} // programs, by the budgets at which nothing is kept of them
 	rows, footprints, times := 0, 0, 0
 	var text strings.Builder
@@ -52,7 +58,19 @@ func (o *options) write(w io.Writer) error {
 		for _, budget := range budgets {
 			data, err := os.ReadFile(o.path(p, budget))
 			if os.IsNotExist(err) {
-				without = append(without, budget)
+				title := heading(p.name, budget)
+				before, there := earlier[title]
+				if !there {
+					without = append(without, budget)
+					continue
+				}
+				old = append(old, title)
+				text.WriteString(before)
+				r, f, t, err := countRows(before)
+				if err != nil {
+					return fmt.Errorf("read %s in %s: %w", title, o.page, err)
+				}
+				rows, footprints, times = rows+r, footprints+f, times+t
 				continue
 			}
 			if err != nil {
@@ -74,13 +92,60 @@ func (o *options) write(w io.Writer) error {
 	for _, at := range slices.Sorted(maps.Keys(missing)) {
 		fmt.Fprintf(w, "\nNot measured at %s %%: %s.\n", at, strings.Join(missing[at], ", "))
 	}
-	_, err := io.WriteString(w, text.String())
+	if len(old) > 0 {
+		fmt.Fprintf(w, "\nMeasured with an earlier version of gmemtop: %s.\n", strings.Join(old, ", "))
+	}
+	_, err = io.WriteString(w, text.String())
 	return err
+}
+
+func heading(name, budget string) string { return fmt.Sprintf("%s at %s %%", name, budget) }
+
+// earlier returns the sections of an earlier page by their headings, as they stand there.
+func (o *options) earlier() (map[string]string, error) {
+	sections := map[string]string{}
+	if o.page == "" {
+		return sections, nil
+	}
+	page, err := os.ReadFile(o.page)
+	if err != nil {
+		return nil, err
+	}
+	for _, text := range strings.Split(string(page), "\n## ")[1:] {
+		title, _, _ := strings.Cut(text, "\n")
+		sections[title] = "\n## " + strings.TrimRight(text, "\n") + "\n"
+	}
+	return sections, nil
+}
+
+// countRows returns how many rows a section has, and how many of them are off in footprint and in time.
+func countRows(text string) (rows, footprints, times int, err error) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(line, "|")
+		if len(cells) != 11 || strings.HasPrefix(line, "| manager") || strings.HasPrefix(line, "|---") {
+			continue
+		}
+		rows++
+		for _, at := range []struct {
+			cell int
+			most float64
+			n    *int
+		}{{5, mostFootprint, &footprints}, {8, mostTime, &times}} {
+			share, err := strconv.ParseFloat(strings.TrimSuffix(strings.TrimSpace(cells[at.cell]), " %"), 64)
+			if err != nil {
+				return 0, 0, 0, err
+			}
+			if math.Abs(share)/100 > at.most {
+				*at.n++
+			}
+		}
+	}
+	return rows, footprints, times, nil
 }
 
 // section writes a table and returns its rows, and how many are off in footprint and in time.
 func section(w io.Writer, name, budget string, c *trial.Comparison) (rows, footprints, times int) {
-	fmt.Fprintf(w, "\n## %s at %s %%\n\n", name, budget)
+	fmt.Fprintf(w, "\n## %s\n\n", heading(name, budget))
 	if c.Impossible != "" {
 		fmt.Fprintf(w, "Not possible: %s.\n", c.Impossible)
 		return 0, 0, 0

@@ -61,6 +61,38 @@ func TestThePageCountsWhatIsOff(t *testing.T) {
 	}
 }
 
+// TestAnEarlierPageStandsInForWhatIsNotKept copies its sections, counts their rows, and says which they are.
+func TestAnEarlierPageStandsInForWhatIsNotKept(t *testing.T) {
+	const mlp = "## mlp at 80 %\n\nVirtual time.\n\n" +
+		"| manager | planned, MiB | simulated | measured | off | simulated, ms | measured | off | cause |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n" +
+		"| sqrt | 100.0 | 101.0 | 104.0 | +4.0 % | 1.00 | 0.92 | -8.0 % | a cause |\n" +
+		"| joint | 100.0 | 101.0 | 100.0 | +0.0 % | 1.00 | 1.00 | +0.0 % |  |\n"
+	o := options{results: t.TempDir()}
+	o.page = filepath.Join(o.results, "page.md")
+	page := "# Predictions\n\nOf 90 plans.\n\n" + mlp + "\n## mlp at 60 %\n\nIt was not possible.\n"
+	if err := os.WriteFile(o.page, []byte(page), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	kept := filepath.Join(o.results, "mlp-60.json")
+	if err := os.WriteFile(kept, []byte(`{"impossible":"it needs more"}`), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	var text strings.Builder
+	if err := o.write(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\n" + mlp, "Not possible: it needs more.", "Not measured at 40 %: mlp.",
+		"Of 2 plans carried out, 1 are more than 3 % off in footprint and 1 more than 7 % in step time.",
+		"\nMeasured with an earlier version of gmemtop: mlp at 80 %.\n"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, text.String())
+		}
+	}
+	if strings.Contains(text.String(), "It was not possible") {
+		t.Errorf("the page still shows what was measured again:\n%s", text.String())
+	}
+}
+
 // TestTheSimulatorIsToldTheMachinesLink compares the two descriptions of the machine.
 func TestTheSimulatorIsToldTheMachinesLink(t *testing.T) {
 	h := hardware()
