@@ -103,7 +103,8 @@ func TestWhatTheProgramHoldsUntilBackwardNeedsItDoesNotLeave(t *testing.T) {
 			opRow(410, "aten::mm", "backward", "b", `"r":[1],"w":[],"m":[0]`),
 			`{"k":"free","id":1,"t":520}`,
 		}
-		rows = slices.Insert(rows, at, opRow(min(100*at-190, 410), plan.HeldOp, "forward", "", `"r":[1],"w":[],"m":[]`))
+		held := opRow(min(100*at-190, 410), plan.HeldOp, "forward", "", `"r":[1],"w":[],"m":[]`)
+		rows = slices.Insert(rows, at, held)
 		p := builtFrom(t, describedStep(rows...), plan.BuildOptions{Iteration: 0, EagerOnly: true})
 		gaps := p.Gaps(1, 1)
 		if leaves != (len(gaps) == 1) {

@@ -178,8 +178,9 @@ type Buffer struct {
 	Inferred bool
 	// Saved says that autograd saves it for backward, as far as [Problem.SavesKnown].
 	Saved bool
-	// Held is the position before which the program itself holds it, so that it cannot leave memory: a function
-	// holds what it gave a name until it returns, and a call its arguments. 0 where that is not known.
+	// Held is the position before which the program itself holds it, so that it cannot leave memory: a
+	// function holds what it gave a name until it returns, and a call its arguments. 0 where that is not
+	// known.
 	Held   OpID
 	Stream int16
 	// Alloc is the allocation of the recording, [timeline.NoAlloc] where there is none.

@@ -64,7 +64,8 @@ func TestThePageCountsWhatIsOff(t *testing.T) {
 // TestAnEarlierPageStandsInForWhatIsNotKept copies its sections, counts their rows, and says which they are.
 func TestAnEarlierPageStandsInForWhatIsNotKept(t *testing.T) {
 	const mlp = "## mlp at 80 %\n\nVirtual time.\n\n" +
-		"| manager | planned, MiB | simulated | measured | off | simulated, ms | measured | off | cause |\n|---|---:|---:|---:|---:|---:|---:|---:|---|\n" +
+		"| manager | planned, MiB | simulated | measured | off | simulated, ms | measured | off | cause |\n" +
+		"|---|---:|---:|---:|---:|---:|---:|---:|---|\n" +
 		"| sqrt | 100.0 | 101.0 | 104.0 | +4.0 % | 1.00 | 0.92 | -8.0 % | a cause |\n" +
 		"| joint | 100.0 | 101.0 | 100.0 | +0.0 % | 1.00 | 1.00 | +0.0 % |  |\n"
 	o := options{results: t.TempDir()}
