@@ -93,7 +93,7 @@ func (o *options) write(w io.Writer) error {
 		fmt.Fprintf(w, "\nNot measured at %s %%: %s.\n", at, strings.Join(missing[at], ", "))
 	}
 	if len(old) > 0 {
-		fmt.Fprintf(w, "\nMeasured with an earlier version of gmemtop: %s.\n", strings.Join(old, ", "))
+		fmt.Fprintf(w, "\nTaken over from an earlier page: %s.\n", strings.Join(old, ", "))
 	}
 	_, err = io.WriteString(w, text.String())
 	return err

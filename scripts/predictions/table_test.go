@@ -84,7 +84,7 @@ func TestAnEarlierPageStandsInForWhatIsNotKept(t *testing.T) {
 	}
 	for _, want := range []string{"\n" + mlp, "Not possible: it needs more.", "Not measured at 40 %: mlp.",
 		"Of 2 plans carried out, 1 are more than 3 % off in footprint and 1 more than 7 % in step time.",
-		"\nMeasured with an earlier version of gmemtop: mlp at 80 %.\n"} {
+		"\nTaken over from an earlier page: mlp at 80 %.\n"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, text.String())
 		}
