@@ -135,6 +135,12 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.fix = "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
 			"steps: a second derivative needs all of them at once."
 		f.sure(Likely, "a set of weights or of gradients stays from each step; a list of them looks the same")
+	case 10*backward >= 9*bytes && !c.gradOnly() && c.oncePerWeight(ids):
+		f.Kind, why = "zero_grad_kept", "each step trains weights of its own, and their gradients stay"
+		f.fix = "Set gradients to None as soon as their weights are trained: " +
+			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step."
+		f.sure(Likely, "of each weight's size there are no more blocks than weights; gradients with a "+
+			"graph, of which each step of a training leaves a set, are more")
 	case 4*backward >= bytes && c.gradOnly():
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
@@ -200,6 +206,17 @@ func (c *faultCase) keepsWeights(ids []timeline.AllocID, in int) bool {
 	return covers(left, weights)
 }
 
+// oncePerWeight reports whether blocks can be gradients of different weights: of each size there are at most
+// as many as weights. Gradients that are made again for the same weights are more, after a few steps.
+func (c *faultCase) oncePerWeight(ids []timeline.AllocID) bool {
+	weights, _ := c.weights()
+	left := map[int64]int{}
+	for _, id := range ids {
+		left[c.d.Allocs.Size[id]]++
+	}
+	return covers(weights, left)
+}
+
 // growthRemedy ends what a step left with the step's backward.
 func (c *faultCase) growthRemedy(kind string, ids []timeline.AllocID, line string) remedy {
 	r := remedy{changes: c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
@@ -210,6 +227,17 @@ func (c *faultCase) growthRemedy(kind string, ids []timeline.AllocID, line strin
 		r.name, r.command = "detach_metric", at("total += value.detach()", line)
 	case "double_backward":
 		r.name, r.command = "drop_create_graph", "loss.backward()"
+	case "zero_grad_kept":
+		all := c.rounds()
+		r.name, r.command = "set_to_none", "optimizer.zero_grad(set_to_none=True)"
+		r.changes = c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+			for _, x := range all { // the optimizer needs it until its round is over
+				if x.end > c.d.Allocs.Start[id] {
+					return x.end
+				}
+			}
+			return timeline.Never
+		})
 	case "hook_keeps":
 		r.name, r.command = "remove_hook", at("handle.remove()", line)
 	default:
