@@ -79,7 +79,10 @@ func (c *faultCase) untrained(all []round) (ids []timeline.AllocID, made round) 
 		kept = slices.DeleteFunc(kept, func(id timeline.AllocID) bool {
 			return each*bySize[a.Size[id]] <= state[a.Size[id]]
 		})
-		if len(kept) >= leastCopied && (ended || i < last) {
+		if !ended && i == last { // nothing was zeroed yet: only sizes without any state tell
+			kept = slices.DeleteFunc(kept, func(id timeline.AllocID) bool { return state[a.Size[id]] > 0 })
+		}
+		if len(kept) >= leastCopied {
 			return kept, r
 		}
 	}
