@@ -152,7 +152,7 @@ func untrainedFault(c *faultCase) (fault, bool) {
 		"gradients: %s.", line, c.u.Bytes(bytes))
 	f.sure(Likely, "no optimizer has its weights; one that has not stepped yet looks the same")
 	before := slices.ContainsFunc(c.parts[made.from:calls[0]], func(p steps.Part) bool {
-		return p.Phase == traces.PhaseForward && c.backwardFrees(&p)
+		return p.Phase == traces.PhaseForward && !callers[p.Caller] && c.backwardFrees(&p)
 	})
 	if before { // what was called first may need gradients that pass through it
 		f.fix = "Call requires_grad_(False) on its weights before the training; if nothing trained comes " +
