@@ -11,79 +11,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What is too large in a known way. Attention scores: several equal blocks from the function that calls
-// softmax inside the model. Logits: the blocks of a loss over classes and their like (see lossBlocks), the
-// one that failed included. Optimizer state: the failed request is the optimizer's, and state is still to
-// come. The first device of DataParallel: its frames, and another device that holds less than half.
-
-// softmaxOf reports whether a stack is inside a softmax that is not a loss's.
-func (c *faultCase) softmaxOf(s traces.StackID) bool {
-	if s < 0 || c.kinds.Of(s).Has(frames.KindLoss) || !c.kinds.Of(s).Has(frames.KindModel) {
-		return false
-	}
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		if fn, _, _ := c.d.Timeline().Places().FrameText(id); strings.Contains(fn, "softmax") {
-			return true
-		}
-	}
-	return false
-}
-
-// function returns the user's function that a stack stands for, by name and file.
-func (c *faultCase) function(s traces.StackID) [2]string {
-	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
-		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
-		return [2]string{fn, file}
-	}
-	return [2]string{}
-}
-
-func scoresFault(c *faultCase) (fault, bool) {
-	a := &c.d.Allocs
-	first := timeline.NoAlloc
-	soft := map[traces.StackID]bool{}
-	for _, id := range c.live {
-		s := c.d.Origin(id)
-		is, ok := soft[s]
-		if !ok {
-			is = c.softmaxOf(s)
-			soft[s] = is
-		}
-		if is && (first == timeline.NoAlloc || a.Size[id] > a.Size[first]) {
-			first = id
-		}
-	}
-	if first == timeline.NoAlloc {
-		return fault{}, false
-	}
-	in := c.function(c.d.Origin(first))
-	var ids []timeline.AllocID
-	for _, id := range c.live {
-		if logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) < 3 || in[0] == "" {
-		return fault{}, false
-	}
-	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Origin(first))
-	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
-		"%d blocks of about %s around the softmax at %s: they grow with the square of the sequence's length",
-		len(ids), c.u.Bytes(a.Size[first]), line)}}
-	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
-		c.u.Bytes(bytes), len(ids), c.u.Bytes(a.Size[first]), line)
-	f.sure(Certain, "a softmax inside the model made blocks of this size")
-	f.fix = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
-		"store the scores."
-	f.lever = remedy{name: "sdpa", command: at("F.scaled_dot_product_attention(q, k, v)", line),
-		changes: c.neverMade(func(id timeline.AllocID) bool {
-			return logitsSized(a.Size[id], a.Size[first]) && c.function(c.d.Origin(id)) == in
-		})}
-	if logitsSized(c.a.Asked.Or(0), a.Size[first]) && c.function(c.d.Event(c.a.At).Stack) == in {
-		f.lever.request = c.a.Asked.Or(0)
-	}
-	return f, true
-}
+// What is too large in a known way. Attention scores are in their own file. Logits: the blocks of a loss
+// over classes and their like (see lossBlocks), the one that failed included. Optimizer state: the failed
+// request is the optimizer's, and state is still to come. The first device of DataParallel: its frames, and
+// another device that holds less than half.
 
 func logitsFault(c *faultCase) (fault, bool) {
 	set := lossBlocks(c.d, c.a.At)

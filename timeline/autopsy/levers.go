@@ -49,7 +49,7 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 	all := []Lever{}
 	for _, lever := range []func(*leverCase) (Lever, bool){
 		expandableLever, cacheLever, splitLever, pendingLever, poolLever,
-		lossLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
+		lossLever, scoresLever, microBatchLever, checkpointLever, heldLever, gradientLever, shardLever,
 		shardParametersLever, foreachLever,
 		mixedPrecisionLever, smallOptimizerLever, smallParametersLever,
 	} {

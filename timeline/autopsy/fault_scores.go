@@ -1,0 +1,157 @@
+package autopsy
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Attention scores: several equal blocks from the function that calls softmax inside the model, which grow
+// with the square of the sequence's length. The softmax may be the user's own, written out in a function of
+// that name, whose caller then is the attention. What looks like it: a softmax over classes at the end of
+// the model, of which there is one; a gate of a mixture of experts, which is small. Of an out-of-memory they
+// may be the cause; of a peak they are a lever.
+
+// leastScores is how many blocks of their size there must be.
+const leastScores = 3
+
+// softmaxOf reports whether a stack is inside a softmax that is not a loss's.
+func (c *faultCase) softmaxOf(s traces.StackID) bool {
+	if s < 0 || c.kinds.Of(s).Has(frames.KindLoss) || !c.kinds.Of(s).Has(frames.KindModel) {
+		return false
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if fn, _, _ := c.d.Timeline().Places().FrameText(id); strings.Contains(fn, "softmax") {
+			return true
+		}
+	}
+	return false
+}
+
+// function returns the user's function that a stack stands for, by name and file.
+func (c *faultCase) function(s traces.StackID) [2]string {
+	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
+		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
+		return [2]string{fn, file}
+	}
+	return [2]string{}
+}
+
+// attentionOf returns the functions of the user's that a softmax's blocks are of: the one that calls it, and,
+// where that is a softmax of the user's own, its caller too.
+func (c *faultCase) attentionOf(s traces.StackID) map[[2]string]bool {
+	out := map[[2]string]bool{}
+	i := sites.Frame(c.d, s)
+	if s < 0 || i < 0 {
+		return out
+	}
+	stack := c.d.Timeline().Places().Stacks.At(s)
+	for ; i < len(stack); i++ {
+		if c.kinds.Frames[stack[i]].Has(frames.KindLibrary | frames.KindNoise) {
+			continue
+		}
+		fn, file, _ := c.d.Timeline().Places().FrameText(stack[i])
+		out[[2]string{fn, file}] = true
+		if !strings.Contains(fn, "softmax") {
+			break
+		}
+	}
+	return out
+}
+
+// attentionScores are the blocks of one size around the largest softmax of the model.
+type attentionScores struct {
+	ids  []timeline.AllocID
+	size int64 // of the largest that a softmax made
+	at   traces.StackID
+	in   map[[2]string]bool
+}
+
+// has reports whether a block of a size is one of them.
+func (x *attentionScores) has(c *faultCase, s traces.StackID, size int64) bool {
+	return logitsSized(size, x.size) && x.in[c.function(s)]
+}
+
+// scores finds the attention scores that are there.
+func (c *faultCase) scores() (x attentionScores, ok bool) {
+	a := &c.d.Allocs
+	first := timeline.NoAlloc
+	soft := map[traces.StackID]bool{}
+	for _, id := range c.live {
+		s := c.d.Origin(id)
+		is, known := soft[s]
+		if !known {
+			is = c.softmaxOf(s)
+			soft[s] = is
+		}
+		if is && (first == timeline.NoAlloc || a.Size[id] > a.Size[first]) {
+			first = id
+		}
+	}
+	if first == timeline.NoAlloc {
+		return x, false
+	}
+	x.at, x.size = c.d.Origin(first), a.Size[first]
+	x.in = c.attentionOf(x.at)
+	for _, id := range c.live {
+		if x.has(c, c.d.Origin(id), a.Size[id]) {
+			x.ids = append(x.ids, id)
+		}
+	}
+	return x, len(x.ids) >= leastScores && len(x.in) > 0
+}
+
+// useSDPA is what to do about attention scores.
+const useSDPA = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
+	"store the scores."
+
+func scoresFault(c *faultCase) (fault, bool) {
+	x, ok := c.scores()
+	if !ok {
+		return fault{}, false
+	}
+	bytes, line := c.bytesOf(x.ids), sites.Name(c.d, x.at)
+	f := fault{Cause: Cause{Kind: "attention_scores", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%d blocks of about %s around the softmax at %s: they grow with the square of the sequence's length",
+		len(x.ids), c.u.Bytes(x.size), line)}}
+	f.said = fmt.Sprintf("Attention scores hold %s, %d blocks of about %s around the softmax at %s.",
+		c.u.Bytes(bytes), len(x.ids), c.u.Bytes(x.size), line)
+	f.sure(Certain, "a softmax inside the model made blocks of this size")
+	f.fix = useSDPA
+	f.lever = remedy{name: "sdpa", command: at("F.scaled_dot_product_attention(q, k, v)", line),
+		changes: c.neverMade(func(id timeline.AllocID) bool {
+			return x.has(c, c.d.Origin(id), c.d.Allocs.Size[id])
+		})}
+	if x.has(c, c.d.Event(c.a.At).Stack, c.a.Asked.Or(0)) {
+		f.lever.request = c.a.Asked.Or(0)
+	}
+	return f, true
+}
+
+// scoresLever offers at a peak what scoresFault advises after an out-of-memory.
+func scoresLever(c *leverCase) (Lever, bool) {
+	if c.a.OOM {
+		return Lever{}, false
+	}
+	of := &faultCase{d: c.d, a: c.a, u: c.f.units, live: c.live, kinds: c.d.Timeline().Kinds()}
+	x, ok := of.scores()
+	if !ok {
+		return Lever{}, false
+	}
+	n, ok := c.saves(of.neverMade(func(id timeline.AllocID) bool {
+		return x.has(of, c.d.Origin(id), c.d.Allocs.Size[id])
+	}))
+	line := sites.Name(c.d, x.at)
+	return Lever{
+		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
+		Command: at("F.scaled_dot_product_attention(q, k, v)", line),
+		Text: fmt.Sprintf("use F.scaled_dot_product_attention(q, k, v), which does not store the scores: %d "+
+			"blocks of about %s around the softmax at %s hold %s", len(x.ids), c.f.units.Bytes(x.size), line,
+			c.f.units.Bytes(of.bytesOf(x.ids))),
+	}, ok
+}
