@@ -42,9 +42,24 @@ func requestFault(c *faultCase) (fault, bool) {
 	f.fix = "Look at the shapes at that line: a broadcast such as x[:, None] - x[None] makes all pairs at " +
 		"once; compute it in chunks, or with a function that does not, such as torch.cdist."
 	f.sure(Certain, ownFigures)
-	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
-		request: c.a.Asked.Or(0)}
+	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), request: c.a.Asked.Or(0)}
+	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && c.slicedBefore(s) {
+		c.wholeData(&f, c.userLine(s))
+		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
+			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),
+			c.u.Bytes(could))
+	}
 	return f, true
+}
+
+// wholeData makes a fault that of data which a line puts on the GPU although the model runs on parts of it.
+func (c *faultCase) wholeData(f *fault, line string) {
+	f.Kind = "prefetch"
+	f.fix = "Keep it on the CPU and do this to each batch in the loop."
+	f.sure(Likely, "the model ran on parts of what the line made before; a buffer that calls fill "+
+		"looks the same")
+	f.lever.name = "load_each_batch"
+	f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
 }
 
 // One function that works on too much at once. The pattern: the function of the user's that asked, outside of
@@ -103,13 +118,10 @@ func functionFault(c *faultCase) (fault, bool) {
 		changes: changes,
 		request: c.a.Asked.Or(0)}
 	if c.slicedBefore(s) {
-		f.Kind = "prefetch"
+		c.wholeData(&f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
 			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
-		f.fix = "Keep it on the CPU and do this to each batch in the loop."
-		f.lever.name = "load_each_batch"
-		f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
 	}
 	return f, true
 }

@@ -72,11 +72,8 @@ type faultCase struct {
 	trained map[traces.FrameID]bool
 }
 
-// faults returns what detectors find, the most bytes first.
-func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
-	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
-		return nil
-	}
+// newFaultCase returns what detectors see of a device at the moment of an autopsy.
+func newFaultCase(d *timeline.Device, a *Result, u timeline.Units) *faultCase {
 	c := &faultCase{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
 		trained: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
@@ -89,9 +86,19 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	for _, id := range c.live {
 		c.total += d.Allocs.Rounded[id]
 	}
+	return c
+}
+
+// faults returns what detectors find, the most bytes first.
+func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
+	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
+		return nil
+	}
+	c := newFaultCase(d, a, u)
 	var found []fault
 	for _, detect := range []func(*faultCase) (fault, bool){
-		growthFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault, cacheFault,
+		growthFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault, windowsFault,
+		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
 		logitsFault, shapesFault, pendingStateFault, firstDeviceFault, blasWorkspacesFault, convolutionFault,
