@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // No known cause. What can still be said: that the process never had a whole GPU to itself, what grew from
@@ -31,7 +32,7 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 		return c
 	}
 	large := largest(w, at)
-	if grew := grew(w); grew != "" {
+	if grew := grew(w, at); grew != "" {
 		c := Cause{Kind: "unknown", Text: "these grew: " + grew + "; these are large: " + large}
 		c.sure(Possible, "no pattern that gmemtop knows fits")
 		return c
@@ -42,12 +43,46 @@ func (f *facts) otherCause(w wording, at timeline.Moment) Cause {
 	return c
 }
 
-// grew names the places whose bytes grow from step to step, "" for none.
-func grew(w wording) string {
-	var out []string
-	for i, l := range steps.Leaks(w.Device) {
-		if i == mostNamed {
+// firstOfStep returns where the step under way at a moment began, and false where no step can be told: calls
+// of the model from one line again and again without a backward are not one step.
+func firstOfStep(d *timeline.Device, at timeline.Moment) (timeline.Moment, bool) {
+	all := steps.Parts(d)
+	open := all[:steps.PartAt(all, at)+1]
+	for i := len(open) - 1; i >= 0; i-- {
+		if open[i].Phase != traces.PhaseForward {
+			open = open[i+1:]
 			break
+		}
+	}
+	calls := map[traces.FrameID]int{}
+	for _, p := range open {
+		if calls[p.Caller]++; calls[p.Caller] >= leastForwards {
+			return timeline.Start, false
+		}
+	}
+	if len(open) == 0 {
+		return timeline.Start, false
+	}
+	return open[0].First, true
+}
+
+// grew names the places whose bytes grow from step to step, "" for none. What the step under way made alone
+// is no growth, however often it does the same.
+func grew(w wording, at timeline.Moment) string {
+	var out []string
+	first, known := firstOfStep(w.Device, at)
+	before := map[traces.StackID]bool{}
+	for _, id := range w.Device.LiveAt(at, nil) {
+		if w.Device.Allocs.Start[id] < first {
+			before[w.Device.Origin(id)] = true
+		}
+	}
+	for _, l := range steps.Leaks(w.Device) {
+		if len(out) == mostNamed {
+			break
+		}
+		if known && !before[l.Stack] {
+			continue
 		}
 		out = append(out, fmt.Sprintf("%s by %s a step", named(sites.Name(w.Device, l.Stack)),
 			w.units.Bytes(int64(l.Slope))))

@@ -126,7 +126,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
 	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault,
-		inferenceFault} {
+		inferenceFault, loopFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)
 		}

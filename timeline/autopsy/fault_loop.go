@@ -1,0 +1,136 @@
+package autopsy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// A loop outside of the model whose every iteration keeps tensors for the backward: the soft skeleton of a
+// loss, iterations of a solver, steps of a renderer. The pattern: since the last backward, one function of
+// the user's, which no module is part of, made most of what is there, in many blocks of one size, and most
+// of what it made stays. What looks like it: a model that is written without modules, whose layers are such
+// a loop, and for which the same advice holds; data in a list, which is there before the model runs; a loop
+// without a graph, whose iterations free what those before made. Where another detector finds something,
+// this one is not asked.
+
+// leastIterations is how many blocks of one size the function must have left.
+const leastIterations = 16
+
+func loopFault(c *faultCase) (fault, bool) {
+	a := &c.d.Allocs
+	from := timeline.Moment(0)
+	if i := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer); i >= 0 {
+		from = c.parts[i].End
+	}
+	found, of := map[userFunction]*loopMade{}, map[traces.StackID][]*loopMade{}
+	first, end := c.d.AllocsIn(from, c.a.At)
+	for id := first; id < end; id++ {
+		s := a.Stack[id]
+		functions, known := of[s]
+		if !known {
+			for depth, f := range c.loopFunctions(s) {
+				if found[f] == nil {
+					found[f] = &loopMade{userFunction: f, sizes: map[int64]int{}}
+				}
+				found[f].depth = max(found[f].depth, depth)
+				functions = append(functions, found[f])
+			}
+			of[s] = functions
+		}
+		for _, m := range functions {
+			m.all += a.Rounded[id]
+			if a.Requested[id] > c.a.At {
+				m.ids, m.bytes = append(m.ids, id), m.bytes+a.Rounded[id]
+				m.sizes[a.Size[id]]++
+			}
+		}
+	}
+	best := innermost(found)
+	if best == nil || float64(best.bytes) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
+		float64(best.bytes) < keptByCall*float64(best.all) {
+		return fault{}, false
+	}
+	most, size := 0, int64(0)
+	for n, k := range best.sizes {
+		if k > most || k == most && n > size {
+			most, size = k, n
+		}
+	}
+	if most < leastIterations {
+		return fault{}, false
+	}
+	line := place(best.name, best.file, 0)
+	f := fault{Cause: Cause{Kind: "too_large", Bytes: maybe.Known(best.bytes), Text: fmt.Sprintf(
+		"%s of a loop in %s, outside of the model, are kept for the backward in %d blocks, %d of them of %s",
+		c.u.Bytes(best.bytes), line, len(best.ids), most, c.u.Bytes(size))}}
+	f.said = fmt.Sprintf("Every iteration of the loop in %s keeps tensors for the backward: %s in %d "+
+		"blocks, %d of them of %s.", line, c.u.Bytes(best.bytes), len(best.ids), most, c.u.Bytes(size))
+	f.fix = "Do fewer iterations, give it a smaller input (a crop, or a lower resolution), or checkpoint " +
+		"each iteration."
+	f.sure(Likely, "most of what the function made stays until the backward; layers of a model that is "+
+		"written without modules look the same")
+	var changes []Change
+	for _, id := range best.ids { // of an input half as large, or half as many iterations
+		changes = append(changes, life(c.d, id, a.Rounded[id]/2))
+	}
+	f.lever = remedy{name: "smaller_input", command: at("iterations //= 2", line), changes: changes,
+		scale: 0.5}
+	return f, true
+}
+
+// userFunction is a function of the user's.
+type userFunction struct{ name, file string }
+
+// loopMade is what one function made, with all that it calls.
+type loopMade struct {
+	userFunction
+	depth      int // how many functions of the user's it calls, one within the other
+	ids        []timeline.AllocID
+	bytes, all int64         // what is there, and with what has ended
+	sizes      map[int64]int // blocks that are there, by size
+}
+
+// innermost returns the function that holds about as much as any does and has the fewest blocks: the one with
+// the loop, not what calls it. It is nil where there is none.
+func innermost(found map[userFunction]*loopMade) (best *loopMade) {
+	var most int64
+	for _, m := range found {
+		most = max(most, m.bytes)
+	}
+	for _, m := range found {
+		if 10*m.bytes < 9*most {
+			continue
+		}
+		if best == nil || cmp.Or(cmp.Compare(len(m.ids), len(best.ids)), cmp.Compare(m.depth, best.depth),
+			cmp.Compare(m.file, best.file), cmp.Compare(m.name, best.name)) < 0 {
+			best = m
+		}
+	}
+	return best
+}
+
+// loopFunctions returns the user's functions on a stack outside of the model, each once, the innermost first.
+func (c *faultCase) loopFunctions(s traces.StackID) (out []userFunction) {
+	if !c.ofLoop(s) {
+		return nil
+	}
+	for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
+		name, file, _ := c.d.Timeline().Places().FrameText(fr)
+		if f := (userFunction{name, file}); name != "<module>" && c.ofUser(fr) && !slices.Contains(out, f) {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// ofLoop reports whether a stack is the user's own code outside of any module, backward or optimizer.
+func (c *faultCase) ofLoop(s traces.StackID) bool {
+	return s >= 0 && !c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
+		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|frames.KindLoad)
+}
