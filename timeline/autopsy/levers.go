@@ -62,6 +62,11 @@ func levers(ctx context.Context, d *timeline.Device, a *Result, f *facts, found 
 			return nil, c.err
 		}
 	}
+	if c.tried = nil; len(found) == 0 {
+		if l, ok := copiedNetworkLever(c, f.units); ok {
+			all = append(all, l)
+		}
+	}
 	for i := range all {
 		if err := c.settle(&all[i]); err != nil {
 			return nil, err
