@@ -12,7 +12,8 @@ import (
 // from there to the failure is what it would have done next: the rest of this step and the begin of the next.
 //
 // Layers repeat, too, and a layer is no step. All requests of a loop over layers are made inside one call of
-// PyTorch's (a module, the backward pass, an optimizer's step); those of a step are not.
+// PyTorch's (a module, the backward pass, an optimizer's step); those of a step are not. A loop of the user's
+// in a loss, or in what prepares the data, is no step either: a step runs the model.
 //
 // The match lengths are the Z function of the reversed sequence: O(n) for n requests.
 //
@@ -33,6 +34,7 @@ func period(d *timeline.Device, failed timeline.Moment) (requests int) {
 	if least == 0 || stacks[0] == traces.NoStack {
 		return 0
 	}
+	least = max(least, modelRun(d, stacks))
 	longest := leastMatch - 1
 	for i, z := range matches(stacks) {
 		asked, before := d.Event(failed).Size, int64(0)
@@ -62,6 +64,18 @@ func matches(s []traces.StackID) []int {
 		}
 	}
 	return z
+}
+
+// modelRun returns how many stacks it takes until one is of the model's run, a backward or an optimizer's
+// step; 0 where none is.
+func modelRun(d *timeline.Device, stacks []traces.StackID) int {
+	kinds := d.Timeline().Kinds()
+	for i, s := range stacks {
+		if kinds.Of(s).Has(frames.KindModel | frames.KindBackwardPass | frames.KindStep) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // stepLength returns how many stacks it takes until they are not all of one call of PyTorch's, 0 where that

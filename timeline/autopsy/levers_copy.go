@@ -6,6 +6,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // A copy of the network that may be a target or a teacher. In the first step of a training no gradient tells
@@ -58,7 +59,7 @@ func copiedNetworkLever(c *leverCase, u timeline.Units) (Lever, bool) {
 	n, ok := c.saves(of.ungraphedUntil(p, p.End))
 	line := of.frameText(p.Caller)
 	l := Lever{
-		Name: "no_grad", Saves: n, Exactness: timeline.Inferred, Fits: c.fits(n),
+		Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),
 		Command: at("with torch.no_grad():", line),
 		Text: fmt.Sprintf("if the network that copy.deepcopy made at %s is a target or a teacher, which "+
 			"nobody trains, call it under torch.no_grad(): the call at %s keeps %s for a backward",
