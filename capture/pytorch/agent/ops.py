@@ -20,7 +20,7 @@ for a device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterator
 
 from .compat import dispatch_mode, is_innermost
 from .crossings import Crossings
@@ -40,6 +40,12 @@ from .within import Within
 if TYPE_CHECKING:
     from .kinds import Clock, Look, Op, Optimizer, Tensor, Timer, UntypedStorage
     from .storages import Addresses
+
+
+def _ascending(numbers: Collection[int]) -> tuple[int, ...]:
+    """Numbers in ascending order, each once. Tuples of numbers cost the garbage collector nothing, as lists
+    would: it stops looking at them."""
+    return tuple(numbers) if len(numbers) < 2 else tuple(sorted(set(numbers)))
 
 
 class Ops(Window):
@@ -69,7 +75,7 @@ class Ops(Window):
         self.roles = Roles(torch, self.rows, self.phases, self.storages, self.uses, self._returns)
         self.crossings = Crossings()
         self.keeps = Keeps(torch)
-        self.funcs: dict[Op, Traits] = {}
+        self.funcs: dict[int, Traits] = {}  # by id: the hash of an op is a function of Python's
         self.mode: Any = None
         self.patches = Patches()
         for optimizer in optimizers:
@@ -84,7 +90,7 @@ class Ops(Window):
         self.patches.subclassing(self.torch)
         if self.torch.cuda.is_available() and hasattr(self.torch.cuda, "CUDAGraph"):
             self.patches.put(self.torch.cuda.CUDAGraph, "replay", self._replaying)
-        self.mode = dispatch_mode(lambda func, args, kwargs: self._op(func, args, kwargs))
+        self.mode = dispatch_mode(self._op)
         self.mode.__enter__()
 
     def on_top(self) -> bool:
@@ -161,15 +167,17 @@ class Ops(Window):
         begin = self.clock()
         timer = looked = seen = None
         try:
-            info = self.funcs.get(func)
+            info = self.funcs.get(id(func))
             if info is None:
-                info = self.funcs[func] = Traits(func, self.torch)
+                info = self.funcs[id(func)] = Traits(func, self.torch)
             inputs = storages.tensors(args, [])
             if kwargs:
                 storages.tensors(kwargs.values(), inputs)
             phase = self.phases.now()
-            module = self.roles.module(phase)
-            read = storages.numbers(inputs, known=True)
+            # what a checkpoint that runs its forward pass again makes is what backward will read
+            again = phase == BACKWARD and self.roles.forward_again()
+            module = self.roles.module(phase, again)
+            read = storages.read(inputs)
             if self.keeps.saved:
                 self._held(self.keeps.let_go())
             if storages.device != "cpu" and not info.skip:
@@ -192,7 +200,7 @@ class Ops(Window):
             # memory went inside of the op, as an argument's does where set_ puts another in its place
             if freed != len(storages.freed):
                 read = [number for number in read if number not in storages.freed]
-            self._ran(info, args, kwargs, out, inputs, read, phase, module, start, stop, timer, seen)
+            self._ran(info, args, kwargs, out, inputs, read, phase, again, module, start, stop, timer, seen)
         except Exception as e:
             rows.stop(e)
         self.cost += self.clock() - begin - (stop - start)
@@ -223,55 +231,51 @@ class Ops(Window):
         inputs: Any,
         read: list[int],
         phase: str,
+        again: bool,
         module: str,
         start: int,
         stop: int,
         timer: Timer | None,
         looked: tuple[Look, tuple[int, int]] | None,
     ) -> None:
-        """Note an op that has run. looked is what the allocator said before it and after it."""
+        """Note an op that has run. again says whether a checkpoint runs it again in a backward pass, and
+        looked is what the allocator said before it and after it."""
         rows, storages, uses = self.rows, self.storages, self.uses
         uses.runs(phase)
-        # what a checkpoint that runs its forward pass again makes is what backward will read
-        born = FORWARD if phase == BACKWARD and self.roles.forward_again() else phase
-        reading, made = set(read), set()
-        written = set()
-        for k, name in info.written:
-            value = args[k] if k < len(args) else kwargs.get(name)
-            written.update(storages.numbers(storages.tensors((value,), [])))
-        fresh = len(storages.born)
-        for number in storages.numbers(storages.tensors((out,), []), at=start, born=born):
-            if number >= fresh or number not in reading:
-                made.add(number)
+        born = FORWARD if again else phase
+        written = self._written(info, args, kwargs) if info.written else set()
+        made: Collection[int] = storages.made(out, read, start, born)
         if not made and not written:
             return  # a view, or a question about sizes: no bytes are touched
-        if (
-            info.overwrites
-            and len(written) == 1
-            and inputs[0].numel() * inputs[0].element_size() == inputs[0].untyped_storage().nbytes()
-        ):
-            made, written = made | written, set()
-        reads = set() if info.shapes else reading - made - written
-        uses.note(phase, born, reading, reads, written | made)
+        reads = () if info.shapes else _ascending(read)
+        if written:
+            if (
+                info.overwrites
+                and len(written) == 1
+                and inputs[0].numel() * inputs[0].element_size() == inputs[0].untyped_storage().nbytes()
+            ):
+                made, written = written.union(made), set()
+            reads = tuple(n for n in reads if n not in made and n not in written)
+        uses.note(phase, born, read, reads, (*written, *made) if written else made)
         if phase == FORWARD:
             self.roles.makes(made)
             if not self.roles.modules.running:
                 parameters = self.roles.parameters
-                sizes = storages.sizes(inputs) if not parameters.isdisjoint(reading) else {}
-                uses.between(sizes, parameters, written)
-        if born == FORWARD and info.cast and reads and reads <= self.roles.parameters:
+                sizes = storages.sizes(inputs) if not parameters.isdisjoint(read) else {}
+                if sizes or written:
+                    uses.between(sizes, parameters, written)
+        if born == FORWARD and info.cast and reads and self.roles.parameters.issuperset(reads):
             for number in made:
                 storages.category.setdefault(number, "temporary")  # autocast's copy of a weight
         own, kept = self._own(info, looked) if looked is not None else ((), False)
-        made.update(own)
         stream = 0
         if timer is not None:
             stream = timer[2].stream_id
             rows.timing(timer)
-        running = set()
+        running: tuple[int, ...] = ()
         if info.running and len(args) > 5 and args[5] and args[3] is not None:
-            running = set(storages.of(args[3]) + storages.of(args[4]))
-            reads -= running
+            running = _ascending(storages.of(args[3]) + storages.of(args[4]))
+            reads = tuple(n for n in reads if n not in running)
         rows.add(
             (
                 "o",
@@ -280,12 +284,12 @@ class Ops(Window):
                 info.name,
                 phase,
                 module,
-                sorted(reads),
-                sorted(made),
-                sorted(written - made),
-                not info.collective and not draws(info.chance, args, kwargs),
+                reads,
+                _ascending((*made, *own) if own else made),
+                _ascending(written.difference(made)) if written else (),
+                not (info.collective or info.chance is not None and draws(info.chance, args, kwargs)),
                 stream,
-                born != phase,
+                again,
             )
         )
         if own and not kept:
@@ -302,14 +306,22 @@ class Ops(Window):
                     "running_statistics",
                     phase,
                     module,
-                    [],
-                    [],
-                    sorted(running),
+                    (),
+                    (),
+                    running,
                     False,
                     stream,
-                    born != phase,
+                    again,
                 )
             )
+
+    def _written(self, info: Traits, args: Any, kwargs: Any) -> set[int]:
+        """The numbers of the storages that an op changed, as its schema says."""
+        written = set()
+        for k, name in info.written:
+            value = args[k] if k < len(args) else kwargs.get(name)
+            written.update(self.storages.numbers(self.storages.tensors((value,), [])))
+        return written
 
     def _own(self, info: Traits, looked: tuple[Look, tuple[int, int]]) -> tuple[tuple[int, ...], bool]:
         """Note the bytes that an op took for itself, if any. Returns the number that they go by, and

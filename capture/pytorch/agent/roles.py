@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import TYPE_CHECKING, Any, Callable, Iterable
 
 from .modules import Modules
 from .phases import BACKWARD, FORWARD, OPTIMIZER
@@ -35,6 +35,7 @@ class Roles:
         self.returns = returns  # is told the inputs of a module that returns
         self.storages, self.uses = storages, uses
         self.modules = Modules(torch)
+        self.grad_enabled = torch.is_grad_enabled
         self.parameters: set[int] = set()  # and buffers, by number
         self.inner: set[int] = set()  # numbers that an op of a module made
         self.again = -1  # the number of the newest node for which a checkpoint ran modules again
@@ -59,28 +60,27 @@ class Roles:
 
     # -- modules ---------------------------------------------------------------------------------------------
 
-    def module(self, phase: str) -> str:
-        """The name of the module that an op of a phase belongs to, "" for none."""
+    def module(self, phase: str, again: bool = False) -> str:
+        """The name of the module that an op of a phase belongs to, "" for none. again is what
+        forward_again() says of a backward pass."""
         if phase == OPTIMIZER:
             return ""
-        if phase == BACKWARD and not self.forward_again():
-            return self.modules.behind()
-        return self.modules.current()
+        return self.modules.behind() if phase == BACKWARD and not again else self.modules.current()
 
     def forward_again(self) -> bool:
         """Whether, in a backward pass, a checkpoint runs its forward pass again: modules run, or gradients
         are on for the node for which modules ran, as between the modules of a checkpointed block."""
-        if not self.torch.is_grad_enabled():
+        if not self.grad_enabled():
             return False
         node = self.modules.behind_number()
         if self.modules.running:
             self.again = node
         return self.again == node != -1 or bool(self.modules.running)
 
-    def makes(self, made: set[int]) -> None:
+    def makes(self, made: Iterable[int]) -> None:
         """An op of a forward pass has made some."""
         if self.modules.running:
-            self.inner |= made
+            self.inner.update(made)
 
     def _enter(self, module: Module, inputs: Any) -> None:
         if self.rows.stopped or self.phases.elsewhere():

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 LOOKS = 100  # looking for all tensors is done at most every LOOKS times as long as it takes
 
+# What an argument of an op may be.
+OTHER, PLAIN, WRAPPER, SEQUENCE, MAPPING = range(5)
+
 
 class Storage(weakref.ref):  # type: ignore[type-arg]  # Python 3.8 takes none here
     """A storage that is alive: where it is found and what it is called."""
@@ -127,19 +130,37 @@ class Storages:
         self.category: dict[int, str] = {}
         self.label: dict[int, str] = {}
         self.device = "cpu"  # where the newest lies that is not on the CPU
-        self.wraps: dict[type, bool] = {}
+        self.kinds: dict[type, int] = {}  # what values of each type are
 
     # -- tensors ---------------------------------------------------------------------------------------------
 
+    def kind(self, of: type) -> int:
+        """What values of a type are. Types are few and ops are many: a question that Python answers slowly,
+        such as whether a number is a tensor, is asked once for each type."""
+        kind = self.kinds.get(of)
+        if kind is None:
+            if issubclass(of, self.tensor):
+                kind = WRAPPER if is_wrapper(of) else PLAIN
+            elif issubclass(of, (list, tuple)):
+                kind = SEQUENCE
+            else:
+                kind = MAPPING if issubclass(of, dict) else OTHER
+            self.kinds[of] = kind
+        return kind
+
     def tensors(self, tree: Any, out: list[Tensor]) -> list[Tensor]:
         """Add the tensors in some arguments or results to a list, and return it."""
+        kinds = self.kinds
         for x in tree:
-            if isinstance(x, self.tensor):
+            kind = kinds.get(type(x))
+            if kind is None:
+                kind = self.kind(type(x))
+            if kind == OTHER:
+                continue
+            if kind <= WRAPPER:
                 out.append(x)
-            elif isinstance(x, (list, tuple)):
-                self.tensors(x, out)
-            elif isinstance(x, dict):
-                self.tensors(x.values(), out)
+            else:
+                self.tensors(x.values() if kind == MAPPING else x, out)
         return out
 
     def numbers(self, tensors: list[Tensor], **how: Any) -> list[int]:
@@ -148,12 +169,42 @@ class Storages:
             out += self.of(t, **how)
         return out
 
+    def read(self, tensors: list[Tensor]) -> list[int]:
+        """The numbers of the storages that an op is about to read. Nearly all of them are known, and cost
+        no call of of()."""
+        out, alive, kinds = [], self.alive, self.kinds
+        for t in tensors:
+            if kinds.get(type(t)) == PLAIN:
+                try:
+                    storage = t.untyped_storage()
+                    found = alive.get(address_of(storage))
+                    if found is not None and found.size == storage.nbytes():
+                        out.append(found.number)
+                        continue
+                except (NotImplementedError, RuntimeError):
+                    pass  # a sparse tensor, whose parts have storages
+            out += self.of(t, known=True)
+        return out
+
+    def made(self, out: Any, read: list[int], at: int, born: str) -> list[int]:
+        """The numbers of the storages that an op made, which are those of what it returned that it has not
+        read. at is when it began, and born the phase that they belong to."""
+        tensors = [out] if self.kinds.get(type(out)) == PLAIN else self.tensors((out,), [])
+        if not tensors:
+            return []
+        fresh, made = len(self.born), []
+        for t in tensors:
+            for number in self.of(t, None, False, at, born):
+                if (number >= fresh or number not in read) and number not in made:
+                    made.append(number)
+        return made
+
     def sizes(self, tensors: list[Tensor]) -> dict[int, int]:
         """The bytes of the storages of some tensors, by their numbers; of those alone that have one each."""
         found: dict[int, int] = {}
         for t in tensors:
             numbers = self.of(t, known=True)
-            if t.layout == self.torch.strided and not self.wraps[type(t)]:
+            if t.layout == self.torch.strided and self.kind(type(t)) == PLAIN:
                 found.update((number, t.untyped_storage().nbytes()) for number in numbers)
         return found
 
@@ -168,12 +219,8 @@ class Storages:
         """The numbers of the storages of t: one, but for sparse ones and wrappers, whose parts have one
         each, and those without memory. known says that no op has just made it; otherwise it came at a time,
         in a phase."""
-        kind = type(t)
-        wraps = self.wraps.get(kind)
-        if wraps is None:
-            wraps = self.wraps[kind] = is_wrapper(kind)
         try:
-            if wraps:
+            if (self.kinds.get(type(t)) or self.kind(type(t))) != PLAIN:
                 raise NotImplementedError
             storage = t.untyped_storage()
             key = address_of(storage)
@@ -195,7 +242,9 @@ class Storages:
                     self.idle.add(found.number)
             else:
                 # memory that went while the op ran went before its outputs came
-                self.rows.last = max(self.rows.last, at or self.rows.clock())
+                now = at or self.rows.clock()
+                if now > self.rows.last:
+                    self.rows.last = now
                 found.address = self.addresses.fresh(found.size)
                 self.rows.came(found.number, found.size, found.address)
                 self.born.append(None if known else born or self.phases.now())
@@ -208,7 +257,7 @@ class Storages:
 
     def lies(self, t: Tensor, storage: UntypedStorage) -> str:
         """The device of a tensor's storage. A fake tensor's says meta where the tensor's own does not."""
-        return str(storage.device)
+        return "cpu" if t.is_cpu else str(storage.device)
 
     def has_come(self, key: int, storage: UntypedStorage) -> bool:
         """Whether a storage that an op reads and none made has come since the window began."""
@@ -263,21 +312,25 @@ class Storages:
         return None if self.rows.stopped else self.alive.get(address_of(storage))
 
     def _gone(self, storage: Storage) -> None:
+        rows = self.rows
         try:
-            if not self.rows.stopped and self.alive.get(storage.key) is storage:
-                del self.alive[storage.key]
-                if storage.number in self.away:
-                    self.away[storage.number] = storage
-                else:
-                    self.within.remove(self.where[storage.number], storage.size)
-                    self._frees(storage.number)
+            if rows.stopped or self.alive.get(storage.key) is not storage:
+                return
+            del self.alive[storage.key]
+            number = storage.number
+            if number in self.away:
+                self.away[number] = storage
+            else:
+                self.within.remove(self.where[number], storage.size)
+                self._frees(number)
         except Exception as e:
-            self.rows.stop(e)
+            rows.stop(e)
 
     def _frees(self, number: int) -> None:
-        self.rows.last = self.rows.clock()
+        rows = self.rows
+        rows.last = now = rows.clock()
         self.freed.add(number)
-        self.rows.add(("f", number, self.rows.last))
+        rows.add(("f", number, now))
 
     def resized(self, found: Storage, storage: UntypedStorage) -> None:
         """A storage has, or may have, another size than before."""

@@ -19,9 +19,21 @@ NORMALISATIONS = {"native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm"}
 class Traits:
     """What an op's schema says, looked up once."""
 
-    __slots__ = ("name", "skip", "written", "overwrites", "chance", "collective", "running", "cast", "shapes")
+    __slots__ = (
+        "func",
+        "name",
+        "skip",
+        "written",
+        "overwrites",
+        "chance",
+        "collective",
+        "running",
+        "cast",
+        "shapes",
+    )
 
     def __init__(self, func: Op, torch: Any) -> None:
+        self.func = func  # for as long as it is known by its id
         schema = schema_of(func)
         space, _, name = schema.name.partition("::")
         self.name = name if space == "aten" else schema.name

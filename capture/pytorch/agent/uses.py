@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Iterable
 
 from .phases import BACKWARD, FORWARD
 
@@ -35,22 +35,29 @@ class Uses:
             born = self.storages.born
             self.saved.update(n for n in self.storages.there() if born[n] == FORWARD)
 
-    def note(self, phase: str, born: str, touched: set[int], reads: set[int], changed: set[int]) -> None:
+    def note(
+        self,
+        phase: str,
+        born: str,
+        touched: Iterable[int],
+        reads: Iterable[int],
+        changed: Iterable[int],
+    ) -> None:
         """An op of a phase touched, read and changed some. born is the phase that what it makes belongs to:
         FORWARD where a checkpoint runs its forward pass again in a backward pass."""
         if phase == BACKWARD:
-            self.changed_backward |= changed
+            self.changed_backward.update(changed)
             if born == BACKWARD:
-                self.read_backward |= reads
+                self.read_backward.update(reads)
         elif phase == FORWARD:
-            self.touched_forward |= touched
+            self.touched_forward.update(touched)
 
-    def between(self, sizes: dict[int, int], parameters: set[int], changed: set[int]) -> None:
+    def between(self, sizes: dict[int, int], parameters: set[int], changed: Iterable[int]) -> None:
         """An op that no module and no optimizer ran has touched storages of these sizes, parameters perhaps
         among them, and changed some."""
         of_parameters = {size for number, size in sizes.items() if number in parameters}
         self.beside_parameters.update(n for n, size in sizes.items() if size in of_parameters)
-        self.changed_between |= changed
+        self.changed_between.update(changed)
 
     def category(self, number: int) -> str:
         """The category of a storage, as package traces names them."""
