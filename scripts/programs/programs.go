@@ -65,7 +65,8 @@ var programs = []program{
 		"--gradient_accumulation_steps=2 --dropout=0.1"),
 	theirs("examples-mnist", "PyTorch's examples, mnist", "SOURCES/examples/mnist/main.py --batch-size 256",
 		"torchvision"),
-	theirs("examples-vae", "PyTorch's examples, vae", "SOURCES/examples/vae/main.py --batch-size 4096",
+	theirs("examples-vae", "PyTorch's examples, vae", "SOURCES/examples/vae/main.py --batch-size 4096 "+
+		"--epochs 100000",
 		"torchvision"),
 	theirs("examples-imagenet", "PyTorch's examples, imagenet, ResNet-18",
 		"SOURCES/examples/imagenet/main.py --dummy -b 8 -j 0 -a resnet18 --seed 0", "torchvision"),
@@ -78,6 +79,8 @@ var programs = []program{
 		"SOURCES/examples/word_language_model/main.py --data words --model Transformer --nhid 128 "+
 			"--emsize 64 --nlayers 6 "+
 			"--batch_size 64 --bptt 64 --use-optimizer"),
+	theirs("examples-siamese", "PyTorch's examples, siamese_network: ResNet-18 on pairs of images",
+		"SOURCES/examples/siamese_network/main.py --batch-size 128 --no-accel", "torchvision"),
 	theirs("examples-time-sequence", "PyTorch's examples, time_sequence_prediction: LSTM cells, LBFGS",
 		"SOURCES/examples/time_sequence_prediction/train.py --steps 100000", "matplotlib"),
 	loop("lstm", "torch, LSTM with packing", "lstm", ""),

@@ -12,13 +12,27 @@ import tempfile
 
 
 def fake_mnist():
+    import torch
+
     try:
         from torchvision import datasets
     except ImportError:
         return
 
+    class Images(datasets.FakeData):
+        """Random images, which some scripts ask for one by one and others read all at once."""
+
+        @property
+        def data(self):
+            r = torch.Generator().manual_seed(0)
+            return torch.randint(0, 256, (len(self), 28, 28), dtype=torch.uint8, generator=r)
+
+        @property
+        def targets(self):
+            return torch.randint(0, 10, (len(self),), generator=torch.Generator().manual_seed(1))
+
     def mnist(root, train=True, download=False, transform=None):
-        return datasets.FakeData(60000 if train else 1000, (1, 28, 28), 10, as_grey(transform))
+        return Images(60000 if train else 10000, (1, 28, 28), 10, as_grey(transform))
 
     def as_grey(transform):
         return lambda image: transform(image.convert("L").resize((28, 28)))
