@@ -49,7 +49,10 @@ type Order struct {
 	ID    OrderID `json:"id,omitempty"`
 	Do    Action  `json:"do"`
 	Steps int     `json:"steps,omitempty"`
-	How   string  `json:"how,omitempty"`
+	// From is the index of the first step that Describe captures, 0 for the next one. If that step has begun
+	// already, the next one is the first.
+	From int64  `json:"from,omitempty"`
+	How  string `json:"how,omitempty"`
 	// Saves asks for an op gmemtop::save for each tensor that autograd saves and an op gmemtop::load for each
 	// time it needs one: plans are made from these.
 	Saves bool `json:"saves,omitempty"`

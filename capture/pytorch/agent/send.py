@@ -173,9 +173,12 @@ class Sender:
             steps = min(max(steps, 1), 1000)
             answer([number], ACCEPTED)
             how = how if how in RECORDED else wishes.how
-            wishes.want.append(
-                (how, steps, bool(heard.get("saves")), str(heard.get("library", "")), [number])
-            )
+            wish = how, steps, bool(heard.get("saves")), str(heard.get("library", "")), [number]
+            first = number_of(heard, "from")
+            if first > 0:
+                wishes.later.append((first, wish))
+                return
+            wishes.want.append(wish)
             self.outbox.state(Says("captures_next", steps), "asked")
         elif do == "every":
             wishes.every = max(steps, 0)

@@ -78,6 +78,8 @@ class Windows:
     def begin(self, now: int) -> None:
         """Open a window if one is wanted now."""
         wishes, index = self.wishes, self.outbox.produced
+        if wishes.later:
+            wishes.due(index)
         due = wishes.want or (wishes.every > 0 and index % wishes.every == 0)
         if not due or self.open is not None or wishes.leaving or self.unfinished:
             return

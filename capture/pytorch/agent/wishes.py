@@ -18,10 +18,25 @@ class Wishes:
     def __init__(self) -> None:
         self.leaving = False  # the agent is to go
         self.want: collections.deque[Wish] = collections.deque(maxlen=100)  # windows
+        # windows that begin where a certain step does
+        self.later: collections.deque[tuple[int, Wish]] = collections.deque(maxlen=100)
         self.every = 0  # one step in so many is captured, 0 for none
         self.how = settings.depth  # by which means, where a wish names none
         # an order to carry out a plan or none: the newest counts
         self.plans: collections.deque[dict[str, Any]] = collections.deque(maxlen=1)
+
+    def due(self, index: int) -> None:
+        """Step index begins: what was asked for from this step on is wanted now, and so is what came too
+        late for its own step."""
+        for _ in range(len(self.later)):
+            try:
+                first, wish = self.later.popleft()  # which the sending thread may empty meanwhile
+            except IndexError:
+                return
+            if first <= index:
+                self.want.append(wish)
+            else:
+                self.later.append((first, wish))
 
     def asked(self) -> Wish | None:
         """What is to be captured now: all at once that was asked for by the means of the first who asked;
@@ -46,3 +61,4 @@ class Wishes:
         """Nobody waits for windows any more. A plan stays: it is in force without a viewer."""
         self.every = 0
         self.want.clear()
+        self.later.clear()

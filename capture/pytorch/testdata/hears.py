@@ -35,7 +35,7 @@ def hear(stream, size):
 
 def state(s):
     wishes, outbox = s.wishes, s.outbox
-    asked = [wishes.every, wishes.how, list(wishes.want), list(wishes.plans)]
+    asked = [wishes.every, wishes.how, list(wishes.want), list(wishes.later), list(wishes.plans)]
     said = [list(outbox.answers), list(outbox.notices)]
     return [s.link.sock is None, wishes.leaving, s.welcome, asked, said]
 
@@ -48,7 +48,8 @@ for line in sys.stdin:
     assert wishes.every >= 0 and wishes.how in ("ops", "history", "profile"), (wishes.every, wishes.how)
     assert len(wishes.plans) <= 1, "a newer order takes an older one's place"
     assert all(-(1 << 63) <= o["id"] < 1 << 63 for o in wishes.plans), "steps name a plan by its number"
-    for how, steps, saves, library, orders in wishes.want:
+    assert all(0 < first < 1 << 63 for first, _ in wishes.later), "a window begins at a step to come"
+    for how, steps, saves, library, orders in [*wishes.want, *(wish for _, wish in wishes.later)]:
         assert how in ("ops", "history", "profile", "events") and 1 <= steps <= 1000, (how, steps)
         assert isinstance(saves, bool) and isinstance(library, str), (saves, library)
     hung_up = s.link.sock is None
