@@ -30,10 +30,12 @@ const (
 	Hello Kind = "hello"
 	// Step is a batch of steps of a node's ranks.
 	Step Kind = "step"
+	// Trace is a part of a captured trace, on its way to the operator who asked for it.
+	Trace Kind = "trace"
 )
 
 // Kinds are all kinds.
-var Kinds = []Kind{Hello, Step}
+var Kinds = []Kind{Hello, Step, Trace}
 
 // MaxMessage is the largest message that a hub takes.
 const MaxMessage = 256 << 10
@@ -43,11 +45,17 @@ type limits struct {
 	bytes int64
 	// each is how many messages of a node are kept, 0 for as many as the bytes allow.
 	each int64
+	// age is how long a message is kept, 0 for ever.
+	age time.Duration
+	// part divides the room that the disk has for a stream; 0 is 1.
+	part int64
 }
 
 var streamLimits = map[Kind]limits{
 	Hello: {bytes: 16 << 20, each: 1},
 	Step:  {bytes: 256 << 20},
+	// Its reader takes the parts of a trace while they arrive.
+	Trace: {bytes: 512 << 20, age: 10 * time.Minute, part: 4},
 }
 
 // repeated is how long the hub recognises a message that was sent again. A node stores it once even if the

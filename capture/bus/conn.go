@@ -249,8 +249,8 @@ func (c *Conn) prepare(ctx context.Context, most int64) error {
 		}
 		if _, err := c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: c.names.stream(k), Subjects: []string{c.names.streamSubject(k)},
-			MaxBytes: min(l.bytes, most), MaxMsgsPerSubject: each, Discard: jetstream.DiscardOld,
-			MaxMsgSize: MaxMessage, Duplicates: repeated,
+			MaxBytes: min(l.bytes, most/max(l.part, 1)), MaxMsgsPerSubject: each, MaxAge: l.age,
+			Discard: jetstream.DiscardOld, MaxMsgSize: MaxMessage, Duplicates: repeated,
 		}); err != nil {
 			return fmt.Errorf("prepare the stream of kind %s: %w", k, reason(err))
 		}
@@ -277,16 +277,37 @@ func (c *Conn) publish(ctx context.Context, node string, k Kind, id string, data
 	return ack.Duplicate, nil
 }
 
+// Store stores a message of a node and returns once the hub has confirmed that, or with ctx's error. A message
+// with an id that the hub has stored lately is stored once. Steps go through a [Ring] instead.
+func (c *Conn) Store(ctx context.Context, node string, k Kind, id string, data []byte) error {
+	if len(data) > MaxMessage {
+		return fmt.Errorf("send a message of %d bytes: a hub takes %d at most", len(data), MaxMessage)
+	}
+	if _, err := c.publish(ctx, node, k, id, data); err != nil {
+		return fmt.Errorf("send to the hub: %w", reason(err))
+	}
+	return nil
+}
+
 // Read hands take all messages of some kinds that the hub has and that come later, each kind in order, until
 // ctx is done. It waits for a hub that is gone to come back. caught, unless nil, is called once for each
 // kind, when everything that the hub had at the beginning was taken. Neither is called while the other or
 // itself runs.
 func (c *Conn) Read(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
+	c.read(ctx, false, take, caught, kinds)
+}
+
+// ReadNew is Read without what the hub had at the beginning: caught says from when on nothing is missed.
+func (c *Conn) ReadNew(ctx context.Context, take func(m Message), caught func(k Kind), kinds ...Kind) {
+	c.read(ctx, true, take, caught, kinds)
+}
+
+func (c *Conn) read(ctx context.Context, fresh bool, take func(m Message), caught func(k Kind), kinds []Kind) {
 	var one sync.Mutex
 	var all sync.WaitGroup
 	for _, k := range kinds {
 		all.Go(func() {
-			r := reader{conn: c, kind: k, take: func(m Message) {
+			r := reader{conn: c, kind: k, fresh: fresh, take: func(m Message) {
 				one.Lock()
 				defer one.Unlock()
 				take(m)
@@ -316,6 +337,8 @@ type reader struct {
 	take   func(m Message)
 	caught func()
 
+	fresh bool // what was there at the beginning is skipped
+
 	done bool      // caught was called
 	made time.Time // when the stream was made: a hub that lost its store has a new one
 	last uint64    // the number of the newest message
@@ -336,6 +359,9 @@ func (r *reader) follow(ctx context.Context) {
 	had := s.CachedInfo().State.LastSeq
 	if s.CachedInfo().State.Msgs == 0 {
 		had = 0
+	}
+	if r.fresh && !r.done {
+		r.last = s.CachedInfo().State.LastSeq
 	}
 	consumer, err := r.conn.js.OrderedConsumer(begin, name, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1, MaxResetAttempts: 1,

@@ -201,6 +201,9 @@ func permissions(n names, r Role) *server.Permissions {
 	}
 	publish := []string{"$JS.API.INFO"}
 	for _, k := range Kinds {
+		if k == Trace && r != Operator {
+			continue // who asked for a trace reads it
+		}
 		s := n.stream(k)
 		publish = append(publish, "$JS.API.STREAM.INFO."+s, "$JS.API.CONSUMER.CREATE."+s+".>",
 			"$JS.API.CONSUMER.INFO."+s+".>", "$JS.API.CONSUMER.DELETE."+s+".>",

@@ -74,6 +74,12 @@ func (c *Conn) publish(context.Context, string, Kind, string, []byte) (bool, err
 	return false, ErrLeftOut
 }
 
+// Store returns ErrLeftOut.
+func (c *Conn) Store(context.Context, string, Kind, string, []byte) error { return ErrLeftOut }
+
+// ReadNew waits until ctx is done.
+func (c *Conn) ReadNew(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
+
 // Read waits until ctx is done.
 func (c *Conn) Read(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
 

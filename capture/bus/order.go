@@ -20,10 +20,12 @@ const (
 	Prepare Verb = "prepare"
 	// Capture captures whole steps of some ranks.
 	Capture Verb = "capture"
+	// Fetch asks for a captured trace of one rank.
+	Fetch Verb = "fetch"
 )
 
 // Verbs are all verbs.
-var Verbs = []Verb{Status, Prepare, Capture}
+var Verbs = []Verb{Status, Prepare, Capture, Fetch}
 
 // ErrForged means that an order does not come from an operator of this run, or comes again.
 var ErrForged = errors.New("an order was refused")

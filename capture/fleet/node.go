@@ -38,8 +38,12 @@ type Node struct {
 	told    string
 	// collected is closed when the last steps are in the ring.
 	collected chan struct{}
+	captures  captures
 
-	// What was collected: used by one goroutine.
+	telling sync.Mutex // guards told
+
+	// What was collected: written by one goroutine.
+	sending  sync.Mutex // guards sent
 	sent     map[*job.Process]*sentRank
 	attempts map[int64]int // by rank: how many processes had it
 	said     []byte        // the newest hello, without its counts
@@ -151,6 +155,8 @@ func (n *Node) collect(now time.Time) {
 
 // of returns what was sent of a process.
 func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
+	n.sending.Lock()
+	defer n.sending.Unlock()
 	s := n.sent[p]
 	if s == nil {
 		s = &sentRank{attempt: n.options.Identity.Attempt}
@@ -161,6 +167,16 @@ func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 		n.sent[p] = s
 	}
 	return s
+}
+
+// attemptOf returns which attempt of its rank a process is.
+func (n *Node) attemptOf(p *job.Process) int {
+	n.sending.Lock()
+	defer n.sending.Unlock()
+	if s := n.sent[p]; s != nil {
+		return s.attempt
+	}
+	return n.options.Identity.Attempt
 }
 
 // newer returns the steps from index next on.
@@ -191,6 +207,9 @@ func (n *Node) sendTo(ctx context.Context, c *bus.Conn, join bus.Join) (again bo
 	defer stop()
 	var work sync.WaitGroup
 	work.Go(func() { n.ring.Send(sending, c) })
+	if err := n.obey(sending, c); err != nil {
+		n.tell("this node takes no orders: %v", err)
+	}
 	defer work.Wait()
 	defer stop()
 	if n.watch(ctx, c, join) {
@@ -257,6 +276,8 @@ func (n *Node) connect(ctx context.Context) (*bus.Conn, bus.Join) {
 // tell tells people something, unless it is what they were told last.
 func (n *Node) tell(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
+	n.telling.Lock()
+	defer n.telling.Unlock()
 	if n.options.Tell != nil && text != n.told {
 		n.told = text
 		n.options.Tell(text)
