@@ -277,8 +277,8 @@ func (c *Conn) publish(ctx context.Context, node string, k Kind, id string, data
 	return ack.Duplicate, nil
 }
 
-// Store stores a message of a node and returns once the hub has confirmed that, or with ctx's error. A message
-// with an id that the hub has stored lately is stored once. Steps go through a [Ring] instead.
+// Store stores a message of a node and returns once the hub has confirmed that, or with ctx's error. A
+// message with an id that the hub has stored lately is stored once. Steps go through a [Ring] instead.
 func (c *Conn) Store(ctx context.Context, node string, k Kind, id string, data []byte) error {
 	if len(data) > MaxMessage {
 		return fmt.Errorf("send a message of %d bytes: a hub takes %d at most", len(data), MaxMessage)
@@ -302,7 +302,8 @@ func (c *Conn) ReadNew(ctx context.Context, take func(m Message), caught func(k 
 	c.read(ctx, true, take, caught, kinds)
 }
 
-func (c *Conn) read(ctx context.Context, fresh bool, take func(m Message), caught func(k Kind), kinds []Kind) {
+func (c *Conn) read(ctx context.Context, fresh bool, take func(m Message), caught func(k Kind),
+	kinds []Kind) {
 	var one sync.Mutex
 	var all sync.WaitGroup
 	for _, k := range kinds {

@@ -53,8 +53,8 @@ type CapturedRank struct {
 	Node string
 	// Path is its trace, "" if there is none; then Why says why.
 	Path, Why string
-	// First and Last are the steps of its trace. First is larger than the capture's if the rank had begun that
-	// step before the order came.
+	// First and Last are the steps of its trace. First is larger than the capture's if the rank had begun
+	// that step before the order came.
 	First, Last int64
 	Bytes       int64
 }
@@ -97,7 +97,8 @@ type chosen struct {
 }
 
 // Capture captures the same steps of some ranks of a run and writes their traces to a new folder. c needs the
-// operator's role. Ranks that could not be captured are in the answer; an error means that there is no folder.
+// operator's role. Ranks that could not be captured are in the answer; an error means that there is no
+// folder.
 func Capture(ctx context.Context, c *bus.Conn, o CaptureOptions) (Captured, error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -108,7 +109,8 @@ func Capture(ctx context.Context, c *bus.Conn, o CaptureOptions) (Captured, erro
 	}
 	done := Captured{}
 	var longest int64
-	asked := slices.DeleteFunc(slices.Clone(x.chosen), func(r *chosen) bool { return r.state != captureWaits })
+	asked := slices.DeleteFunc(slices.Clone(x.chosen),
+		func(r *chosen) bool { return r.state != captureWaits })
 	for _, r := range asked {
 		// The newest step that was heard of is over, the next was under way, and more have passed meanwhile.
 		took := max(r.time, int64(time.Millisecond))
@@ -215,7 +217,8 @@ func (x *operator) prepare(ctx context.Context) error {
 
 // capture gives the order, and waits until every rank has captured its steps or has refused.
 func (x *operator) capture(ctx context.Context, first int64, wait time.Duration) error {
-	o := captureOrder{ID: x.id, First: first, Steps: x.options.Steps, How: x.options.How, Ranks: map[string][]int{}}
+	o := captureOrder{ID: x.id, First: first, Steps: x.options.Steps, How: x.options.How,
+		Ranks: map[string][]int{}}
 	for _, r := range x.chosen {
 		if r.state == captureWaits {
 			o.Ranks[r.Node] = append(o.Ranks[r.Node], r.id)
@@ -237,8 +240,9 @@ func (x *operator) capture(ctx context.Context, first int64, wait time.Duration)
 		case <-late.Done():
 			for _, r := range x.chosen {
 				if r.state == captureWaits {
-					r.state, r.Why = captureRefused, cmp.Or(r.Why, fmt.Sprintf("it has not finished step %d within %s",
-						first+int64(x.options.Steps)-1, wait.Round(time.Second)))
+					r.state, r.Why = captureRefused, cmp.Or(r.Why, fmt.Sprintf(
+						"it has not finished step %d within %s", first+int64(x.options.Steps)-1,
+						wait.Round(time.Second)))
 				}
 			}
 			return ctx.Err()
@@ -251,7 +255,8 @@ func (x *operator) capture(ctx context.Context, first int64, wait time.Duration)
 
 // ask gives an order to the nodes of the capture, takes what they say about it, and returns which have
 // answered.
-func (x *operator) ask(ctx context.Context, v bus.Verb, order any, nodes int) (heard map[string]bool, err error) {
+func (x *operator) ask(ctx context.Context, v bus.Verb, order any, nodes int) (heard map[string]bool,
+	err error) {
 	asking, stop := context.WithTimeout(ctx, answerWait)
 	defer stop()
 	heard = map[string]bool{}
@@ -330,7 +335,8 @@ func (x *operator) fetch(ctx context.Context, dir string) error {
 }
 
 // fetchRank writes the trace of one rank to a file.
-func (x *operator) fetchRank(ctx context.Context, r *chosen, path string, parts <-chan bus.Message) (err error) {
+func (x *operator) fetchRank(ctx context.Context, r *chosen, path string,
+	parts <-chan bus.Message) (err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
@@ -339,14 +345,15 @@ func (x *operator) fetchRank(ctx context.Context, r *chosen, path string, parts 
 	asking, stop := context.WithTimeout(ctx, answerWait)
 	defer stop()
 	answer := fetched{Why: "its node does not answer"}
-	if err := x.conn.Ask(asking, bus.Fetch, fetchOrder{x.id, r.Node, r.id}, func(node string, a json.RawMessage) bool {
+	take := func(node string, a json.RawMessage) bool {
 		var said *fetched
 		if node != r.Node || json.Unmarshal(a, &said) != nil || said == nil {
 			return false
 		}
 		answer = *said
 		return true
-	}); err != nil {
+	}
+	if err := x.conn.Ask(asking, bus.Fetch, fetchOrder{x.id, r.Node, r.id}, take); err != nil {
 		return err
 	}
 	if !answer.Sends {

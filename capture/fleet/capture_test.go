@@ -246,7 +246,8 @@ func TestACaptureNeedsTheOperatorsKey(t *testing.T) {
 	}
 	if _, err := Capture(t.Context(), c, CaptureOptions{Steps: 1,
 		Choose: func(r []int64) ([]int64, error) { return r, nil },
-		Dir:    func(int64) string { return filepath.Join(t.TempDir(), "x") }, Tell: func(string) {}}); err == nil ||
+		Dir:    func(int64) string { return filepath.Join(t.TempDir(), "x") },
+		Tell:   func(string) {}}); err == nil ||
 		!strings.Contains(err.Error(), "operator's key") {
 		t.Errorf("a viewer captures: %v", err)
 	}

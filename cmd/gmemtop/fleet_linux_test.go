@@ -83,7 +83,7 @@ func TestATrainingOnTwoMachinesIsWatchedFromAThird(t *testing.T) {
 	dir := t.TempDir()
 	join, store, sealed := filepath.Join(dir, "r1.join"), filepath.Join(dir, "store"), filepath.Join(dir,
 		"r1")
-	const steps = 60
+	const steps = 120
 	train := func(i int, before ...string) *exec.Cmd {
 		argv := append(before, python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank",
 			fmt.Sprint(i-1),
@@ -148,6 +148,37 @@ func TestATrainingOnTwoMachinesIsWatchedFromAThird(t *testing.T) {
 	}
 	for late := time.Now().Add(3 * time.Minute); !begun() && time.Now().Before(late); {
 		time.Sleep(200 * time.Millisecond)
+	}
+	captured := filepath.Join(dir, "captured")
+	cmd := w.command(0, nil, "gmemtop", "capture", "--join-file", join, "--steps", "2", "--ranks", "0,3",
+		"--json", "-o", captured)
+	var answer struct {
+		First int64 `json:"first_step"`
+		Ranks []struct {
+			Rank, Bytes int64
+			First       int64 `json:"first_step"`
+			Last        int64 `json:"last_step"`
+			Path        string
+			Late        bool
+		}
+	}
+	out, err := cmd.Output()
+	if err == nil {
+		err = json.Unmarshal(out, &answer)
+	}
+	if err != nil || len(answer.Ranks) != 2 {
+		t.Fatalf("capture: %v %s", err, out)
+	}
+	for i, r := range answer.Ranks {
+		if r.Rank != int64(3*i) || r.First != answer.First || r.Last != answer.First+1 || r.Late ||
+			r.Bytes == 0 {
+			t.Errorf("captured: %s", out)
+		}
+	}
+	cmd = w.command(0, nil, "gmemtop", "diff", answer.Ranks[0].Path, answer.Ranks[1].Path)
+	compared, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(compared), "peak") {
+		t.Errorf("the two ranks are not compared: %v\n%s", err, compared)
 	}
 	_ = hub.Process.Signal(syscall.SIGKILL)
 	_ = hub.Wait()

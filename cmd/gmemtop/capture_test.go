@@ -1,0 +1,63 @@
+package main
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+func TestRanksAreNamedByNumberOrByWhatSetsThemApart(t *testing.T) {
+	running, outliers := []int64{0, 1, 2, 3, 8, 9}, []int64{9, 2}
+	for text, want := range map[string][]int64{
+		"0": {0}, "outliers,0": {0, 2, 9}, "outliers": {2, 9}, "all": running, "1-3,8": {1, 2, 3, 8},
+		"2-100": {2, 3, 8, 9},
+		" 3 , 0": {0, 3}, "7,0": {0, 7},
+	} {
+		c, err := parseRanks(text)
+		if err != nil {
+			t.Errorf("%q: %v", text, err)
+			continue
+		}
+		if got, err := c.of(running, outliers); err != nil || !slices.Equal(got, want) {
+			t.Errorf("%q: %v %v, not %v", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "3-1", "1-", "0,,1", "99999999999999999999", 
+		"0-2147483648"} {
+		if c, err := parseRanks(text); err == nil {
+			t.Errorf("%q is %+v", text, c)
+		}
+	}
+	c, _ := parseRanks("outliers")
+	if got, err := c.of(running, nil); err == nil {
+		t.Errorf("without outliers: %v", got)
+	}
+}
+
+func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
+	j := job.New(job.NewWatch(job.Options{}))
+	defer j.Close()
+	for r := range int64(8) {
+		target := capture.Target{PID: 10 + int(r), Rank: maybe.Known(r), WorldSize: maybe.Known(int64(8))}
+		p := j.Add(target, nil)
+		p.Begin(target)
+		for i := range int64(20) {
+			s := capture.Step{Index: i, Start: i * 100e6, End: (i + 1) * 100e6,
+				Forward: maybe.Known(int64(30e6)), Backward: maybe.Known(int64(60e6)), Optimizer: maybe.Known(int64(10e6)),
+				Allocated: maybe.Known(int64(4 << 30))}
+			switch r {
+			case 5: // it works longer before the phase in which the others wait for it
+				s.Forward, s.Backward = maybe.Known(int64(60e6)), maybe.Known(int64(30e6))
+			case 2:
+				s.Allocated = maybe.Known(int64(6 << 30))
+			}
+			p.Step(s)
+		}
+	}
+	if got := outliersOf(j); !slices.Equal(got, []int64{5, 2}) {
+		t.Errorf("outliers: %v", got)
+	}
+}
