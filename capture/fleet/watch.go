@@ -148,8 +148,10 @@ func (w *Watch) take(m bus.Message) {
 func (w *Watch) caughtUp(k bus.Kind) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.behind, k)
 	if len(w.behind) == 0 {
+		return // of another hub before this one
+	}
+	if delete(w.behind, k); len(w.behind) == 0 {
 		close(w.caught)
 	}
 }

@@ -13,7 +13,7 @@ func TestRanksAreNamedByNumberOrByWhatSetsThemApart(t *testing.T) {
 	running, outliers := []int64{0, 1, 2, 3, 8, 9}, []int64{9, 2}
 	for text, want := range map[string][]int64{
 		"0": {0}, "outliers,0": {0, 2, 9}, "outliers": {2, 9}, "all": running, "1-3,8": {1, 2, 3, 8},
-		"2-100": {2, 3, 8, 9},
+		"2-100":  {2, 3, 8, 9},
 		" 3 , 0": {0, 3}, "7,0": {0, 7},
 	} {
 		c, err := parseRanks(text)
@@ -25,7 +25,7 @@ func TestRanksAreNamedByNumberOrByWhatSetsThemApart(t *testing.T) {
 			t.Errorf("%q: %v %v, not %v", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "x", "-1", "3-1", "1-", "0,,1", "99999999999999999999", 
+	for _, text := range []string{"", "x", "-1", "3-1", "1-", "0,,1", "99999999999999999999",
 		"0-2147483648"} {
 		if c, err := parseRanks(text); err == nil {
 			t.Errorf("%q is %+v", text, c)
@@ -46,7 +46,8 @@ func TestOutliersAreTheRanksUnlikeTheOthers(t *testing.T) {
 		p.Begin(target)
 		for i := range int64(20) {
 			s := capture.Step{Index: i, Start: i * 100e6, End: (i + 1) * 100e6,
-				Forward: maybe.Known(int64(30e6)), Backward: maybe.Known(int64(60e6)), Optimizer: maybe.Known(int64(10e6)),
+				Forward: maybe.Known(int64(30e6)), Backward: maybe.Known(int64(60e6)),
+				Optimizer: maybe.Known(int64(10e6)),
 				Allocated: maybe.Known(int64(4 << 30))}
 			switch r {
 			case 5: // it works longer before the phase in which the others wait for it

@@ -100,22 +100,19 @@ func (c *viewCommand) view(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	join, err := bus.ReadJoin(c.join)
-	if err != nil {
-		return err
-	}
-	a := bus.Access{Join: join, Role: bus.Viewer}
 	host, _ := os.Hostname()
-	a.Name = fmt.Sprintf("view %s:%d", host, os.Getpid())
-	conn, err := bus.Dial(ctx, a)
+	reach := fleet.Reach{
+		Join:   func(context.Context) (bus.Join, error) { return bus.ReadJoin(c.join) },
+		Access: bus.Access{Role: bus.Viewer, Name: fmt.Sprintf("view %s:%d", host, os.Getpid())},
+	}
+	conn, join, err := reach.Dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
 	w := fleet.NewWatch(fleet.WatchOptions{})
 	reading, stop := context.WithCancel(ctx)
 	var work sync.WaitGroup
-	work.Go(func() { w.Run(reading, conn) })
+	work.Go(func() { w.Follow(reading, conn, join, reach) })
 	defer func() {
 		stop()
 		work.Wait()
