@@ -30,7 +30,8 @@ func TestATrainingDoesNotNoticeWhatBecomesOfItsHub(t *testing.T) {
 	train := func(steps int, before ...string) *exec.Cmd {
 		argv := append(before, python, "-m", "torch.distributed.run", "--nproc-per-node",
 			"2",
-			"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py", dir, fmt.Sprint(steps))
+			"--master-addr", "127.0.0.1", "--master-port", "29512", "testdata/endless.py",
+			dir, fmt.Sprint(steps))
 		cmd := w.command(1, []string{"OMP_NUM_THREADS=1", "PACE=0.05"}, argv...)
 		cmd.Stderr = os.Stderr
 		return cmd
