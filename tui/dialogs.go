@@ -20,7 +20,7 @@ func keysDialog(v leaf.View, own []key.Binding, actions keymap) *dialog.List {
 		entries = append(entries, actions.entries(group)...)
 	}
 	l := dialog.NewList("Keys", "type to search; enter runs it", entries)
-	l.Footer = "mouse: click selects, wheel zooms, drag pans; M turns it off"
+	l.Footer = "mouse: click selects, again opens; wheel scrolls or zooms; drag pans"
 	return l
 }
 

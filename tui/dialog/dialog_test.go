@@ -2,6 +2,7 @@ package dialog
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -224,5 +225,35 @@ func TestSixteenColoursAreTheThemesOwn(t *testing.T) {
 	c := draw(colours(), theme.Dark(), canvas.ANSI16, 100, 30)
 	if got := c.String(); strings.Contains(got, "38;") || strings.Contains(got, "48;") || !strings.Contains(got, ";94;40m") {
 		t.Errorf("the accent is not bright blue on black: %q", got)
+	}
+}
+
+func TestTheWheelScrollsAListAndChoosesNothing(t *testing.T) {
+	entries := make([]Entry, 60)
+	for i := range entries {
+		entries[i] = Entry{Title: fmt.Sprintf("entry %d", i), Msg: i}
+	}
+	l := NewList("Entries", "type to search", entries)
+	s := &Stack{}
+	s.Open(l)
+	draw := func() string { return screen(s) }
+	before := draw()
+	l.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
+	if after := draw(); after == before || strings.Contains(after, "entry 0") {
+		t.Errorf("the wheel does not scroll:\n%s", after)
+	}
+	if _, msg := l.Update(tea.KeyPressMsg{Code: tea.KeyEnter}); msg != 0 {
+		t.Errorf("after the wheel enter chooses %v, not the first entry", msg)
+	}
+	for range 40 {
+		l.Update(tea.MouseWheelMsg{Button: tea.MouseWheelDown})
+		draw()
+	}
+	if last := draw(); !strings.Contains(last, "entry 59") {
+		t.Errorf("the wheel scrolls beyond the last entry:\n%s", last)
+	}
+	l.Update(tea.KeyPressMsg{Code: tea.KeyDown})
+	if shown := draw(); !strings.Contains(shown, "entry 1 ") {
+		t.Errorf("a key does not bring the chosen row back:\n%s", shown)
 	}
 }

@@ -34,7 +34,8 @@ type List struct {
 	entries []Entry
 	shown   []int // indices into entries that match the text
 	at, top int
-	rows    int // rows visible at the last draw
+	rows    int  // rows visible at the last draw
+	loose   bool // the wheel has scrolled: the chosen row may be out of sight
 	text    textinput.Model
 }
 
@@ -87,7 +88,7 @@ func (l *List) filter() {
 			l.shown = append(l.shown, i)
 		}
 	}
-	l.at, l.top = 0, 0
+	l.at, l.top, l.loose = 0, 0, false
 }
 
 // Update implements Dialog.
@@ -100,10 +101,11 @@ func (l *List) Update(in tea.Msg) (done bool, msg tea.Msg) {
 	case CloseMsg:
 		return true, nil
 	case tea.MouseWheelMsg:
-		if in.Button == tea.MouseWheelUp {
-			l.move(-3)
-		} else if in.Button == tea.MouseWheelDown {
-			l.move(3)
+		switch in.Button { // scrolls, and leaves the chosen row as it is, as in tables
+		case tea.MouseWheelUp:
+			l.top, l.loose = l.top-3, true
+		case tea.MouseWheelDown:
+			l.top, l.loose = l.top+3, true
 		}
 	case tea.PasteMsg:
 		l.edit(in)
@@ -146,7 +148,7 @@ func (l *List) edit(in tea.Msg) {
 	}
 }
 
-func (l *List) move(by int) { l.at = max(min(l.at+by, len(l.shown)-1), 0) }
+func (l *List) move(by int) { l.at, l.loose = max(min(l.at+by, len(l.shown)-1), 0), false }
 
 func (l *List) choose() (done bool, msg tea.Msg) {
 	if l.at >= len(l.shown) {
@@ -232,7 +234,10 @@ func (l *List) drawRows(th *theme.Theme, c *canvas.Canvas, left int) {
 		c.Print(0, 0, g.dim.Render("nothing matches"))
 		return
 	}
-	l.top = max(min(l.top, l.at), l.at-h+1, 0)
+	if !l.loose {
+		l.top = max(min(l.top, l.at), l.at-h+1)
+	}
+	l.top = max(min(l.top, len(l.shown)-h), 0)
 	for y, i := range l.shown[l.top:min(l.top+h, len(l.shown))] {
 		e, look := l.entries[i], g
 		if y == 0 || e.Group != l.entries[l.shown[l.top+y-1]].Group {

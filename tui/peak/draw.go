@@ -17,7 +17,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	y := leaf.Sentence(s, c, v.sentence(s))
 	drawGroupings(s, c, y, v.by)
 	body := canvas.Rect{X: 1, Y: y + 2, W: w - 2, H: h - y - 2}
-	v.wide = w >= 110
+	v.wide, v.list = w >= 110, canvas.Rect{}
 	if !v.wide {
 		if v.inTree {
 			v.drawTree(s, c.Sub(body))
@@ -27,12 +27,14 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 		if free := body.H - len(v.rows) - 2; free >= 5 { // rows left by the table
 			body, below = body.CutTop(body.H - free)
 		}
+		v.list = body
 		v.drawTable(s, c.Sub(body))
 		v.drawBlock(s, c.Sub(below))
 		return
 	}
 	left := min(max(body.W/2, v.needs()), body.W*3/5)
-	v.drawTable(s, c.Sub(canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}))
+	v.list = canvas.Rect{X: 1, Y: body.Y, W: left, H: body.H}
+	v.drawTable(s, c.Sub(v.list))
 	x := left + 3
 	c.Fill(canvas.Rect{X: x - 1, Y: body.Y, W: 1, H: body.H}, '│', s.Theme.Faint)
 	right := canvas.Rect{X: x + 1, Y: body.Y, W: w - x - 2, H: body.H}
@@ -160,7 +162,10 @@ func (v *View) drawTable(s *leaf.State, c *canvas.Canvas) {
 	t.fit(w, v.longestName())
 	t.head(c, v.by)
 	v.height = h - 1
-	v.top = max(min(v.top, v.at), v.at-v.height+1, 0)
+	if !v.loose {
+		v.top = max(min(v.top, v.at), v.at-v.height+1)
+	}
+	v.top = max(min(v.top, len(v.rows)-v.height), 0)
 	for y := 0; y < v.height && v.top+y < len(v.rows); y++ {
 		i := v.top + y
 		t.row(c, y+1, &v.rows[i], v.by, i == v.at && !v.inTree)

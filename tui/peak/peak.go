@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/icicle"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
@@ -28,12 +29,14 @@ type View struct {
 	tree   leaf.Query[question, *sites.Node]
 	chart  icicle.Chart
 	rows   []row
-	built  built // what rows were made from
-	at     int   // chosen row
-	top    int   // first visible row
-	height int   // visible rows at the last draw
-	inTree bool  // keys move in the icicle
-	wide   bool  // the icicle stands beside the table
+	built  built       // what rows were made from
+	at     int         // chosen row
+	top    int         // first visible row
+	height int         // visible rows at the last draw
+	loose  bool        // the wheel has scrolled: the chosen row may be out of sight
+	list   canvas.Rect // the table at the last draw, in the view's cells
+	inTree bool        // keys move in the icicle
+	wide   bool        // the icicle stands beside the table
 	keys   keyMap
 }
 
@@ -143,10 +146,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 		v.chart.Choose(msg.Node)
 		return v.selectNode()
 	case tea.MouseWheelMsg:
-		if msg.Button == tea.MouseWheelUp {
-			return v.move(s, -3)
-		}
-		return v.move(s, 3)
+		v.onWheel(msg)
 	default:
 		if v.groups.Take(msg) || v.marked.Take(msg) {
 			v.build(s)
@@ -279,7 +279,7 @@ func (v *View) compare(before []sites.Group) {
 
 func (v *View) setBy(s *leaf.State, by sites.By) tea.Cmd {
 	v.by = (by + sites.NumBy) % sites.NumBy
-	v.at, v.top = 0, 0
+	v.at, v.top, v.loose = 0, 0, false
 	v.built = built{}
 	return v.ask(s)
 }
@@ -341,7 +341,20 @@ func (v *View) selectNode() tea.Cmd {
 	return nil
 }
 
+// onWheel scrolls the table and leaves the chosen row as it is.
+func (v *View) onWheel(msg tea.MouseWheelMsg) {
+	if v.list.Contains(msg.X, msg.Y) {
+		switch msg.Button {
+		case tea.MouseWheelUp:
+			v.top, v.loose = v.top-3, true
+		case tea.MouseWheelDown:
+			v.top, v.loose = v.top+3, true
+		}
+	}
+}
+
 func (v *View) move(s *leaf.State, by int) tea.Cmd {
+	v.loose = false
 	v.at = max(min(v.at+by, len(v.rows)-1), 0)
 	return v.selectRow(s)
 }

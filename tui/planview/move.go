@@ -101,8 +101,17 @@ func (v mover) zoom(about, num, den int64) tea.Cmd {
 	return v.rasters()
 }
 
+// onMouse does what charts do elsewhere: a click moves the cursor, a drag pans, the wheel zooms.
 func (v mover) onMouse(msg tea.MouseMsg) tea.Cmd {
 	m := msg.Mouse()
+	switch msg.(type) {
+	case tea.MouseReleaseMsg:
+		v.drag.down = false
+	case tea.MouseMotionMsg:
+		if v.drag.down && m.Button == tea.MouseLeft {
+			return v.dragTo(m.X)
+		}
+	}
 	for i, p := range v.panes {
 		inLanes, inPlot := p.lanes.Contains(m.X, m.Y), p.plot.Contains(m.X, m.Y)
 		if !inLanes && !inPlot || !v.begun || p.plot.W == 0 {
@@ -118,16 +127,22 @@ func (v mover) onMouse(msg tea.MouseMsg) tea.Cmd {
 			}
 			v.front = i
 			v.pick(p, m.X-p.plot.X, m.Y-p.plot.Y, inPlot)
-			return v.moveTo(t)
-		case tea.MouseMotionMsg:
-			if m.Button == tea.MouseLeft {
-				return v.moveTo(t)
-			}
+			cmd := v.moveTo(t)
+			v.drag = drag{down: true, fromX: m.X, width: p.plot.W, window: v.window()}
+			return cmd
 		}
 		return nil
 	}
 	v.onTable(msg)
 	return nil
+}
+
+// dragTo pans so that the moment under the pointer stays under it.
+func (v mover) dragTo(x int) tea.Cmd {
+	by := int64(float64(v.drag.fromX-x) / float64(v.drag.width) * float64(leaf.Span(v.drag.window)))
+	w := leaf.Pan(v.drag.window, v.full(), by)
+	v.from, v.to = w.From, w.To
+	return v.rasters()
 }
 
 func (v mover) onWheel(m tea.Mouse, t int64) tea.Cmd {

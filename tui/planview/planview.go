@@ -34,9 +34,18 @@ type View struct {
 	listed   listing
 	selected plan.BufferID
 
+	drag drag
+
 	w, h   int // of the last Draw
 	layout layout
 	keys   keymap
+}
+
+// drag is a pan with the mouse: where the button went down, and what was on the screen then.
+type drag struct {
+	down         bool
+	fromX, width int
+	window       timeline.Window
 }
 
 // listing is what the table's rows were made for.

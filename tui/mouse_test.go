@@ -1,0 +1,76 @@
+package tui
+
+import (
+	"strings"
+	"testing"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/gmemtop/gmemtop/replay"
+	"github.com/gmemtop/gmemtop/tui/leaf"
+)
+
+// row returns the number of the screen's first line that contains text, -1 for none.
+func (d *driver) row(text string) int {
+	for y, line := range strings.Split(d.screen(), "\n") {
+		if strings.Contains(line, text) {
+			return y
+		}
+	}
+	return -1
+}
+
+// TestTheWheelScrollsPeakAndChoosesNothing has the wheel do in Peak what it does in every other table.
+func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
+	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu")), View: leaf.Peak}, 80, 24)
+	d.press("tab", "tab", "down") // by stack
+	before, chosen := d.screen(), d.m.State().Selected
+	y := d.row("blocks share") + 3
+	for range 3 {
+		d.send(tea.MouseWheelMsg{X: 20, Y: y, Button: tea.MouseWheelDown})
+	}
+	if d.screen() == before {
+		t.Fatalf("the wheel does not scroll:\n%s", before)
+	}
+	if d.m.State().Selected != chosen {
+		t.Error("the wheel chose another row")
+	}
+	for range 3 {
+		d.send(tea.MouseWheelMsg{X: 20, Y: y, Button: tea.MouseWheelUp})
+	}
+	if d.screen() != before {
+		t.Errorf("down and up again shows\n%s\ninstead of\n%s", d.screen(), before)
+	}
+}
+
+// TestADragPansInsideAPlan has the mouse do in a plan what it does in every other chart.
+func TestADragPansInsideAPlan(t *testing.T) {
+	planner := &network{answers: map[string]*replay.Comparison{}}
+	d := start(t, Options{Loader: loaderOf(planner.timeline(t)), View: leaf.Managers, Planner: planner}, 120, 40)
+	d.press("enter", "+", "+")
+	y := -1 // the axis
+	for i, line := range strings.Split(d.screen(), "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "GiB ") {
+			y = i
+		}
+	}
+	line := func(y int) string { return strings.Split(d.screen(), "\n")[y] }
+	d.send(tea.MouseClickMsg{X: 60, Y: y - 5, Button: tea.MouseLeft})
+	axis, moment := line(y), line(d.row("joint holds"))
+	d.send(tea.MouseMotionMsg{X: 40, Y: y - 5, Button: tea.MouseLeft})
+	if line(y) == axis {
+		t.Errorf("a drag does not pan:\n%s", d.screen())
+	}
+	if now := line(d.row("joint holds")); now != moment {
+		t.Errorf("a drag moves the cursor from %s to %s", moment, now)
+	}
+	d.send(tea.MouseMotionMsg{X: 60, Y: y - 5, Button: tea.MouseLeft})
+	if line(y) != axis {
+		t.Errorf("dragged there and back, the axis is\n%s\ninstead of\n%s", line(y), axis)
+	}
+	d.send(tea.MouseReleaseMsg{X: 60, Y: y - 5, Button: tea.MouseLeft})
+	d.send(tea.MouseMotionMsg{X: 20, Y: y - 5, Button: tea.MouseLeft})
+	if line(y) != axis {
+		t.Error("the mouse pans after the button is up")
+	}
+}
