@@ -182,13 +182,16 @@ func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	switch {
 	case body.H >= 26:
 		return min(whole, body.H/3+1)
-	case body.H-whole >= len(v.list)+leverDetail+leastHolders:
+	case body.H-whole >= len(v.list)+leverDetail+holderRows(a):
 		return whole
 	case body.H < 16:
 		return min(n, 2)
 	}
 	return min(n, 4) + 1
 }
+
+// holderRows is what the table of holders needs at least, with its head.
+func holderRows(a *autopsy.Result) int { return min(len(a.Holders)+1, leastHolders) }
 
 // causeText is the column in which the text of a cause begins.
 const causeText = 29
@@ -256,10 +259,10 @@ func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *
 		_, right = right.CutLeft(2)
 		v.drawLevers(s, c, left)
 		v.drawHolders(s, c, right, a)
-	case body.H >= 18, body.H-len(v.list)-leverDetail >= leastHolders: // half for each at most, or what the levers leave
+	case body.H >= 18, body.H-len(v.list)-leverDetail >= holderRows(a):
 		rows := len(v.list) + leverDetail
-		if body.H >= 18 {
-			rows = min(len(v.list)+2+highest(v.pages(s, c, body.W)), body.H/2+1)
+		if body.H >= 18 { // the longest lever in full, with its code: it is what the reader came for
+			rows = min(len(v.list)+2+highest(v.pages(s, c, body.W)), body.H-max(holderRows(a), body.H/4))
 		}
 		top, bottom := body.CutTop(rows)
 		v.drawLevers(s, c, top)
