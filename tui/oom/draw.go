@@ -168,8 +168,8 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	}
 }
 
-// causeRows returns the rows that the causes take: with their whole texts where both tables have room below
-// them, else a row each, the first of them.
+// causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, and a
+// row each, the first of them, where that is none.
 func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
@@ -179,15 +179,14 @@ func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	for _, cause := range a.Causes {
 		whole += max(len(leaf.Wrap(cause.Text, body.W-causeText)), 1)
 	}
+	least := min(n, 4) + 1
 	switch {
 	case body.H >= 26:
 		return min(whole, body.H/3+1)
-	case body.H-whole >= len(v.list)+leverDetail+holderRows(a):
-		return whole
 	case body.H < 16:
-		return min(n, 2)
+		least = min(n, 2)
 	}
-	return min(n, 4) + 1
+	return max(min(whole, body.H-len(v.list)-leverDetail-holderRows(a)), least)
 }
 
 // holderRows is what the table of holders needs at least, with its head.
