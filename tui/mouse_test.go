@@ -46,7 +46,8 @@ func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
 // TestADragPansInsideAPlan has the mouse do in a plan what it does in every other chart.
 func TestADragPansInsideAPlan(t *testing.T) {
 	planner := &network{answers: map[string]*replay.Comparison{}}
-	d := start(t, Options{Loader: loaderOf(planner.timeline(t)), View: leaf.Managers, Planner: planner}, 120, 40)
+	opts := Options{Loader: loaderOf(planner.timeline(t)), View: leaf.Managers, Planner: planner}
+	d := start(t, opts, 120, 40)
 	d.press("enter", "+", "+")
 	y := -1 // the axis
 	for i, line := range strings.Split(d.screen(), "\n") {

@@ -134,10 +134,3 @@ func TestEveryFlagNamesItsValueInWordsOfThePeopleWhoUseIt(t *testing.T) {
 		}
 	}
 }
-
-func TestAFlagIsNeverBrokenAtItsHyphens(t *testing.T) {
-	const text = "aaaa aaaa aaaa aaaa --at-sequence-of-a-flag b"
-	if got, want := wrap(text, 24), "aaaa aaaa aaaa aaaa\n--at-sequence-of-a-flag\nb"; got != want {
-		t.Errorf("got %q, want %q", got, want)
-	}
-}

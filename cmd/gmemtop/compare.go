@@ -198,7 +198,7 @@ func (c *compareCommand) writeComparison(list ...*replay.Comparison) error {
 	if c.flags.json {
 		return c.write(false, func(w io.Writer) error { return list[0].WriteJSON(w, c.flags.report.Units) })
 	}
-	return c.answer(func(w io.Writer) error {
+	return c.text(func(w io.Writer) error {
 		for _, made := range list {
 			if err := made.WriteText(w, replay.TextOptions{Units: c.flags.report.Units, Width: c.width(),
 				ASCII: c.flags.ascii, Notes: c.notes}); err != nil {

@@ -69,7 +69,7 @@ func (c *diffCommand) run(ctx context.Context, pathA, pathB string) error {
 	if tb == nil {
 		return errB
 	}
-	o := c.flags.report
+	o := c.reportOptions()
 	d, err := report.NewDiff(ctx, ta, tb, checks, o)
 	if err != nil {
 		return selection(err)

@@ -6,12 +6,12 @@ import (
 	"io"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/managers"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // A command's help begins with how to call it and three examples, and fits on one screen. Flags that few
@@ -99,7 +99,7 @@ func reflow(text string, w int) string {
 	var paragraph []string
 	end := func() {
 		if len(paragraph) > 0 {
-			out, paragraph = append(out, wrap(strings.Join(paragraph, " "), w)), nil
+			out, paragraph = append(out, report.Wrap(strings.Join(paragraph, " "), w)), nil
 		}
 	}
 	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
@@ -108,46 +108,10 @@ func reflow(text string, w int) string {
 			continue
 		}
 		end()
-		out = append(out, hang(line, w))
+		out = append(out, report.Hang(line, w))
 	}
 	end()
 	return strings.Join(out, "\n")
-}
-
-// wrap breaks a text at blanks only: a flag is never broken at its hyphens.
-func wrap(text string, w int) string {
-	var b strings.Builder
-	at := 0
-	for i, word := range strings.Fields(text) {
-		n := ansi.StringWidth(word)
-		switch {
-		case i == 0:
-		case at+1+n > max(w, 20):
-			b.WriteByte('\n')
-			at = 0
-		default:
-			b.WriteByte(' ')
-			at++
-		}
-		b.WriteString(word)
-		at += n
-	}
-	return b.String()
-}
-
-// hang wraps an indented line. Continuation lines align with its last column, which follows two or more
-// spaces.
-func hang(line string, w int) string {
-	at := len(line) - len(strings.TrimLeft(line, " "))
-	if i := strings.LastIndex(line, "  "); i >= at {
-		at = i + 2
-	}
-	room := w - at
-	if len(line) <= w || room < 20 {
-		return line
-	}
-	rest := wrap(line[at:], room)
-	return line[:at] + strings.ReplaceAll(rest, "\n", "\n"+strings.Repeat(" ", at))
 }
 
 // shortExamples is how many examples -h prints.

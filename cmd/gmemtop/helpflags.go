@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // rarely is the annotation of a flag that only --help-all prints.
@@ -50,7 +52,7 @@ func flagTable(list []*pflag.Flag, wide int) string {
 	var b strings.Builder
 	indent := strings.Repeat(" ", col)
 	for i, f := range list {
-		text := strings.ReplaceAll(wrap(flagUsage(f), wide-col), "\n", "\n"+indent)
+		text := strings.ReplaceAll(report.Wrap(flagUsage(f), wide-col), "\n", "\n"+indent)
 		gap := "\n" + indent
 		if len(left[i]) <= most {
 			gap = strings.Repeat(" ", col-len(left[i]))

@@ -53,7 +53,7 @@ func oom(ctx context.Context, a *app, path, format string) error {
 	if t == nil {
 		return a.logOr(path, format, readErr)
 	}
-	o := a.flags.report
+	o := a.reportOptions()
 	r, err := report.NewOOM(ctx, t, o)
 	if err != nil {
 		return selection(err)

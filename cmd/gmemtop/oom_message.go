@@ -56,7 +56,7 @@ func (a *app) oomMessage(m *report.Message, format string) error {
 			return r.WriteMarkdown(w, a.flags.report)
 		})
 	default:
-		err = a.text(func(w io.Writer) error { return m.WriteText(w, a.flags.report) })
+		err = a.text(func(w io.Writer) error { return m.WriteText(w, a.reportOptions()) })
 	}
 	if err != nil {
 		return err

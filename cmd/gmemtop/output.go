@@ -10,6 +10,7 @@ import (
 	"github.com/charmbracelet/x/term"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // write calls body with a writer to the file that -o names, or to standard output. binary means that the
@@ -54,15 +55,8 @@ func (a *app) mayWrite(path string) error {
 	return err
 }
 
-// text writes a text report, its first line in bold where standard output shows colours.
-func (a *app) text(body func(w io.Writer) error) error { return a.headed(body, "\n") }
-
-// answer writes a text report, its first paragraph in bold where standard output shows colours.
-func (a *app) answer(body func(w io.Writer) error) error { return a.headed(body, "\n\n") }
-
-// headed writes a text report. Everything before the first separator is bold if standard output shows
-// colours.
-func (a *app) headed(body func(w io.Writer) error, separator string) error {
+// text writes a text report, its first paragraph in bold where standard output shows colours.
+func (a *app) text(body func(w io.Writer) error) error {
 	if a.flags.output != "" || !a.colored() {
 		return a.write(false, body)
 	}
@@ -71,15 +65,25 @@ func (a *app) headed(body func(w io.Writer) error, separator string) error {
 		if err := output.Clean(body)(&b); err != nil {
 			return err
 		}
-		head, rest, _ := strings.Cut(b.String(), separator)
+		head, rest, more := strings.Cut(b.String(), "\n\n")
 		for line := range strings.Lines(head) { // pagers forget the style at the end of a line
 			if _, err := fmt.Fprintf(w, "\x1b[1m%s\x1b[0m\n", strings.TrimRight(line, "\n")); err != nil {
 				return err
 			}
 		}
-		_, err := io.WriteString(w, separator[1:]+rest)
+		if !more {
+			return nil
+		}
+		_, err := io.WriteString(w, "\n"+rest)
 		return err
 	})
+}
+
+// reportOptions says how a text report is printed where it goes.
+func (a *app) reportOptions() report.Options {
+	o := a.flags.report
+	o.Width = a.width()
+	return o
 }
 
 // width is the width of the terminal that the report goes to, 0 if it goes anywhere else.

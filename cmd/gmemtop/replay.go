@@ -117,6 +117,6 @@ func (c *replayCommand) printOnce(ctx context.Context) error {
 	if l.Notice != "" {
 		c.note("%s", l.Notice)
 	}
-	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.flags.report) }),
+	return firstError(c.text(func(w io.Writer) error { return report.WriteRun(w, l.Run, c.reportOptions()) }),
 		err)
 }

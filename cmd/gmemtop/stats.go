@@ -40,7 +40,7 @@ func stats(ctx context.Context, a *app, path string) error {
 }
 
 func printStats(ctx context.Context, a *app, t *timeline.Timeline) error {
-	o := a.flags.report
+	o := a.reportOptions()
 	s, err := report.NewStats(ctx, t, o)
 	if err != nil {
 		return selection(err)

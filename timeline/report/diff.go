@@ -119,7 +119,7 @@ func newDiffRow(r runs.DiffRow, a, b *traces.Trace) DiffRow {
 
 // WriteText prints the difference on about one screen.
 func (d *Diff) WriteText(w io.Writer, o Options) error {
-	p := &printer{ascii: o.ASCII}
+	p := newPrinter(o)
 	p.line("%s", d.Sentence)
 	p.line("")
 	p.line("A  %s", d.A.Path)

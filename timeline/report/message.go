@@ -157,7 +157,7 @@ const RecordNext = "gmemtop record -o oom.gmt --trigger oom --depth history --ev
 
 // WriteText explains each figure of the message.
 func (m *Message) WriteText(w io.Writer, o Options) error {
-	p := &printer{ascii: o.ASCII}
+	p := newPrinter(o)
 	m.print(p, o)
 	return p.flush(w)
 }
@@ -195,5 +195,5 @@ func (m *Message) print(p *printer, o Options) {
 	}
 	p.line("")
 	p.line("what to record next")
-	p.line("  %s", RecordNext)
+	p.command("  ", RecordNext)
 }

@@ -185,7 +185,7 @@ func newOOMDevice(d *timeline.Device, a *autopsy.Result, o Options) OOMDevice {
 
 // WriteText prints the autopsy on about one screen.
 func (r *OOM) WriteText(w io.Writer, o Options) error {
-	p := &printer{ascii: o.ASCII}
+	p := newPrinter(o)
 	shown := 0
 	for i := range r.Devices {
 		d := &r.Devices[i]
@@ -330,7 +330,7 @@ func (d *OOMDevice) printLevers(p *printer, o Options) {
 		p.line("  %s: %s%s", strings.ReplaceAll(l.Name, "_", " "), saves, fits)
 		p.line("    %s", l.Text)
 		if l.Command != "" {
-			p.line("    %s", l.Command)
+			p.command("    ", l.Command)
 		}
 	}
 	if t := d.Together; t != nil {

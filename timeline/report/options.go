@@ -30,6 +30,8 @@ type Options struct {
 	From, To Position
 	// ASCII keeps the text form free of other characters.
 	ASCII bool
+	// Width is the width in cells at which the text form is wrapped, as on a terminal; 0 wraps nothing.
+	Width int
 }
 
 func (o Options) top(whenZero int) int {

@@ -9,7 +9,7 @@ import (
 
 // WriteRun prints a run of many ranks: the answer in one sentence, then a table with the outliers first.
 func WriteRun(w io.Writer, r *runs.Run, o Options) error {
-	p := &printer{ascii: o.ASCII}
+	p := newPrinter(o)
 	p.line("%s", r.Sentence(o.Units))
 	p.line("")
 	largest := int64(0)

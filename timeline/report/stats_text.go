@@ -12,7 +12,7 @@ import (
 
 // WriteText prints s on about one screen: the answer in one sentence, then the figures that prove it.
 func (s *Stats) WriteText(w io.Writer, o Options) error {
-	p := &printer{ascii: o.ASCII}
+	p := newPrinter(o)
 	p.line("%s", s.Headline)
 	p.line("")
 	p.line("trace       %s", strings.Join(s.facts(o), " · "))

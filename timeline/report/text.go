@@ -15,16 +15,35 @@ import (
 type printer struct {
 	buf   bytes.Buffer
 	ascii bool
+	width int // lines are wrapped at it, 0 for not at all
 }
 
-// line prints one line without trailing spaces.
+// newPrinter returns a printer of text; Markdown has no width.
+func newPrinter(o Options) *printer { return &printer{ascii: o.ASCII, width: o.Width} }
+
+// line prints one line without trailing spaces, wrapped.
 func (p *printer) line(format string, args ...any) {
-	s := strings.TrimRight(Printable(fmt.Sprintf(format, args...)), " ")
-	if p.ascii {
-		s = toASCII(s)
+	s := p.clean(fmt.Sprintf(format, args...))
+	if p.width > 0 {
+		s = Hang(s, p.width)
 	}
 	p.buf.WriteString(s)
 	p.buf.WriteByte('\n')
+}
+
+// command prints a line that the reader copies. It is not wrapped: what a terminal breaks itself, it copies
+// as one line.
+func (p *printer) command(indent, text string) {
+	p.buf.WriteString(p.clean(indent + text))
+	p.buf.WriteByte('\n')
+}
+
+func (p *printer) clean(s string) string {
+	s = strings.TrimRight(Printable(s), " ")
+	if p.ascii {
+		s = toASCII(s)
+	}
+	return s
 }
 
 // flush writes the collected lines.

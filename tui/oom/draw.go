@@ -168,8 +168,8 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	}
 }
 
-// causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, and a
-// row each, the first of them, where that is none.
+// causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, and
+// a row each, the first of them, where that is none.
 func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
