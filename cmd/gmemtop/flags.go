@@ -76,7 +76,7 @@ func (f *flags) screen(c *cobra.Command) {
 	p.StringVar(&f.theme, "theme", "auto", "colours of the screen: auto, "+strings.Join(theme.Names, ", "))
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
 	p.BoolVar(&f.noLinks, "no-links", false,
-		"source lines are no links: for terminals that show them wrongly")
+		"make no links of source lines, for terminals that show them wrongly")
 	rare(p, "theme", "no-mouse", "no-links")
 }
 

@@ -161,7 +161,7 @@ func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
 		return table.Cell{Text: strconv.Itoa(int(al.Stream[a])), Style: th.Dim}
 	case colSite:
 		if what := leaf.What(d, a); what != "" {
-			return table.Cell{Text: what}
+			return table.Cell{Text: what, Style: leaf.Linked(s, d, d.Origin(a), canvas.Style{})}
 		}
 		return table.Cell{Text: "no stack", Style: th.Faint}
 	}

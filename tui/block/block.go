@@ -4,7 +4,6 @@ package block
 
 import (
 	"fmt"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -188,7 +187,7 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 		if users(f) {
 			style = s.Theme.Strong
 		}
-		links[len(rows)] = f.link(s)
+		links[len(rows)] = leaf.Link(s, s.Device, f.file, f.line)
 		rows = append(rows, f.row(s, c, style))
 	}
 	say := func(st canvas.Style, text string) { rows = append(rows, c.Gloss(st).Render(canvas.Truncate(text, w))) }
@@ -223,20 +222,6 @@ func Stack(s *leaf.State, c *canvas.Canvas, id traces.StackID) {
 			return st
 		})
 	}
-}
-
-// link returns the address of a frame's file and line, "" where none is wanted or the file has no absolute
-// path. It names the machine that recorded, so that a terminal on another one can say that the file is
-// elsewhere.
-func (f frame) link(s *leaf.State) string {
-	if !s.Links || !strings.HasPrefix(f.file, "/") {
-		return ""
-	}
-	u := url.URL{Scheme: "file", Host: s.Device.Timeline().Places().Process.Host, Path: f.file}
-	if f.line > 0 {
-		u.Fragment = strconv.Itoa(f.line)
-	}
-	return u.String()
 }
 
 type frame struct {

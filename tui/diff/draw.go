@@ -244,6 +244,7 @@ func (v *View) drawSites(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *run
 		if r.Name == "" {
 			return table.Cell{Text: "recorded without a stack", Style: th.Dim}
 		}
-		return table.Cell{Text: r.Name}
+		d, id := v.side(s, r)
+		return table.Cell{Text: r.Name, Style: leaf.Linked(s, d, id, canvas.Style{})}
 	})
 }

@@ -306,7 +306,7 @@ func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 			return table.Cell{Text: leaf.Count(int64(l.Blocks)), Style: s.Theme.Dim}
 		}
 		if site := sites.Name(s.Device, l.Stack); site != "" {
-			return table.Cell{Text: site}
+			return table.Cell{Text: site, Style: leaf.Linked(s, s.Device, l.Stack, canvas.Style{})}
 		}
 		return table.Cell{Text: "recorded without a stack", Style: s.Theme.Dim}
 	})

@@ -442,6 +442,6 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *a
 		if g.Name == "" {
 			return table.Cell{Text: "recorded without a stack", Style: s.Theme.Dim}
 		}
-		return table.Cell{Text: g.Name}
+		return table.Cell{Text: g.Name, Style: leaf.Linked(s, s.Device, g.Stack, canvas.Style{})}
 	})
 }

@@ -277,7 +277,8 @@ func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas) {
 		if name == "" {
 			name = "no stack recorded"
 		}
-		c.TextMax(nameX, y, w-nameX-canvas.Width(blocks)-1, s.Theme.Text, name)
+		st := leaf.Linked(s, s.Device, g.Stack, s.Theme.Text)
+		c.TextMax(nameX, y, w-nameX-canvas.Width(blocks)-1, st, name)
 		c.TextRight(w, y, s.Theme.Dim, blocks)
 		c.Zone(row, leaf.SelectMsg{Alloc: g.Largest})
 	}

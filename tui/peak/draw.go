@@ -285,6 +285,9 @@ func (t *table) row(c *canvas.Canvas, y int, r *row, by sites.By, chosen bool) {
 	if by == sites.ByStack && r.Stack == traces.NoStack {
 		label = "recorded without a stack"
 	}
+	if by == sites.BySite || by == sites.ByStack {
+		text = leaf.Linked(t.s, t.s.Device, r.Stack, text)
+	}
 	c.TextMax(t.name+2, y, t.w-t.name-2, text, label)
 }
 

@@ -263,7 +263,7 @@ func (v *View) drawLargest(s *leaf.State, c *canvas.Canvas) int {
 		if what == "" {
 			what = d.BlockName(b.Alloc)
 		}
-		c.TextMax(13, y, w-13, s.Theme.Dim, what)
+		c.TextMax(13, y, w-13, leaf.Linked(s, d, d.Origin(b.Alloc), s.Theme.Dim), what)
 		c.Zone(canvas.Rect{Y: y, W: w, H: 1}, leaf.SelectMsg{Alloc: b.Alloc})
 		y++
 	}
