@@ -117,7 +117,8 @@ func (c *Comparison) executorClause(best, ideal *Result, u timeline.Units) strin
 		return s + ")."
 	}
 	if least := c.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
-		return fmt.Sprintf(". As PyTorch runs plans today none fits, the least being %s, by %s.", u.Bytes(least.Measurement.Footprint), least.Info.Name)
+		return fmt.Sprintf(". None of the plans that PyTorch can run today fits: the smallest needs %s, with %s.",
+			u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	}
 	return "."
 }
@@ -163,13 +164,13 @@ func (c *Comparison) firstTarget() string {
 func (c *Comparison) leastMemory(u timeline.Units) string {
 	best, ok := c.Answer()
 	if !ok {
-		return "No manager serves this recording."
+		return "No manager can plan from this recording."
 	}
 	live, _ := c.Problem.PeakLive()
-	s := fmt.Sprintf("Without loss of time the least memory is %s, by %s", u.Bytes(best.Measurement.Footprint), best.Info.Name)
+	s := fmt.Sprintf("At no cost in step time, %[2]s needs the least memory: %[1]s", u.Bytes(best.Measurement.Footprint), best.Info.Name)
 	var clauses []string
 	if best.Measurement.Footprint == live {
-		clauses = append(clauses, "all that is alive at the peak")
+		clauses = append(clauses, "exactly what is alive at the peak")
 	}
 	if base := c.today(); base != nil && base.Info.Name != best.Info.Name && base.Measurement.Footprint > best.Measurement.Footprint {
 		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",
@@ -179,19 +180,19 @@ func (c *Comparison) leastMemory(u timeline.Units) string {
 		clauses = append(clauses, u.Bytes(live)+" of it alive at the peak")
 	}
 	if len(clauses) > 0 {
-		s += ": " + strings.Join(clauses, ", ")
+		s += ", " + strings.Join(clauses, ", ")
 	}
 	switch {
 	case c.Problem.PackingOnly() && best.Measurement.Footprint == live:
 		return s + ". No packing can need less."
 	case c.Problem.PackingOnly():
-		return s + ". gmemtop pack --work N searches longer for one with less."
+		return s + ". gmemtop pack --work N searches longer for a smaller one."
 	case c.Problem.Kind < traces.Accesses:
-		return s + ". Less takes swapping or recompute; to record: gmemtop describe -o describe.py."
+		return s + ". To swap or recompute, record whole steps: gmemtop describe -o describe.py."
 	case best.Measurement.Footprint <= c.Problem.MustReside().Total():
-		return s + ". Nothing can take less."
+		return s + ". Nothing can go lower."
 	}
-	return s + ". Set a budget to see what less would cost."
+	return s + ". Set a budget to see what going lower would cost."
 }
 
 func (c *Comparison) nothingFits(u timeline.Units) string {
@@ -199,13 +200,14 @@ func (c *Comparison) nothingFits(u timeline.Units) string {
 	if least == nil {
 		return fmt.Sprintf("No manager made a plan for %s.", u.Bytes(c.Budget))
 	}
-	s := fmt.Sprintf("Nothing fits in %s: the least is %s, by %s", u.Bytes(c.Budget), u.Bytes(least.Measurement.Footprint), least.Info.Name)
+	s := fmt.Sprintf("Nothing fits in %s: the smallest plan needs %s, with %s", u.Bytes(c.Budget),
+		u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	switch {
 	case c.Problem.PackingOnly():
 		live, _ := c.Problem.PeakLive()
 		s += fmt.Sprintf(". No packing can need less than %s", u.Bytes(live))
 	case c.Problem.Kind < traces.Dataflow:
-		s += ". Less takes managers that this recording does not serve: record a step with gmemtop describe -o describe.py"
+		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o describe.py"
 	}
 	return s + "."
 }

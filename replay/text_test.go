@@ -99,11 +99,11 @@ func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 	held := timeline.IEC.Bytes(onCPU.Problem.Held())
 	says(onCPU.Sentence(timeline.IEC), "A step fits in ", " as it is: it holds "+held+" at its peak.")
 	c := told(t, 0)
-	says(c.Sentence(timeline.IEC), "Without loss of time the least memory is ", "Set a budget to see what less would cost.")
+	says(c.Sentence(timeline.IEC), "At no cost in step time, ", "Set a budget to see what going lower would cost.")
 	p := *plantest.Chain(12, 8<<20, 4_000_000)
 	p.Kind = 1 // lifetimes
 	life := compared(t, &p, 0)
-	says(life.Sentence(timeline.IEC), "all that is alive at the peak", "Less takes swapping or recompute", "gmemtop describe")
+	says(life.Sentence(timeline.IEC), "exactly what is alive at the peak", "To swap or recompute, record whole steps", "gmemtop describe")
 	if s := life.Sentence(timeline.IEC); strings.Contains(s, "Set a budget") {
 		t.Errorf("a budget would change nothing, but the sentence is %q", s)
 	}
@@ -134,7 +134,7 @@ func TestEagerPlansThatDoNotFitAreNamedWithTheLeastOfThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := c.Sentence(timeline.IEC); !strings.Contains(s, "As PyTorch runs plans today none fits, the least being ") {
+	if s := c.Sentence(timeline.IEC); !strings.Contains(s, "None of the plans that PyTorch can run today fits: the smallest needs ") {
 		t.Errorf("it says %q", s)
 	}
 }

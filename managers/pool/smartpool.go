@@ -123,7 +123,7 @@ func colour(ctx context.Context, p *plan.Problem, rule fit, opts []pack.FitOptio
 func Exact() plan.Manager {
 	return planner{
 		info: plan.Info{Name: "exact", Ours: true, Family: plan.Pooling, Needs: traces.Lifetimes,
-			Summary: "Searches canonical placements with bounds and decomposition; says optimal where it is proven."},
+			Summary: "Searches for the smallest packing, by bounds and decomposition, and says when it is proven optimal."},
 		make: func(ctx context.Context, p *plan.Problem, r plan.Request) (*plan.Plan, error) {
 			opt := place.Options{Seed: r.Seed, Work: exactWork(r, len(p.Buffers))}
 			if r.Progress != nil {

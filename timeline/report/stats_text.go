@@ -245,6 +245,10 @@ func (d *DeviceStats) printIterations(p *printer, o Options) {
 			word = "a leak would not show here, since blocks that the next recorded step does not use " +
 				"are not followed"
 		}
+		if t.Low == 0 && t.High == 0 && !t.Unseen {
+			p.line("    %s: memory does not grow", word)
+			return
+		}
 		p.line("    %s: allocated bytes change by %s an iteration (95 %% between %s and %s)", word,
 			o.Units.Delta(int64(t.Slope)), o.Units.Delta(int64(t.Low)), o.Units.Delta(int64(t.High)))
 	}

@@ -61,7 +61,7 @@ func (v *View) Name() string { return "Diff" }
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
-		return false, "One recording is open. Two of them are compared at their peaks: `gmemtop replay A B`"
+		return false, "Only one recording is open. To compare two at their peaks: `gmemtop replay A B`"
 	}
 	return true, ""
 }

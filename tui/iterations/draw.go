@@ -80,8 +80,8 @@ func sentence(s *leaf.State, st *found) string {
 		text = "One iteration"
 	}
 	text += map[steps.IterationSource]string{
-		steps.FromAnnotations: " as annotated", steps.FromOptimizer: ", told apart by optimizer steps",
-		steps.FromPeriodicity: ", told apart by their repeating pattern",
+		steps.FromAnnotations: " as annotated", steps.FromOptimizer: ", split at optimizer steps",
+		steps.FromPeriodicity: ", found by their repeating pattern",
 	}[it.Source]
 	var odd []int
 	for i := range it.List {
@@ -114,7 +114,7 @@ func sentence(s *leaf.State, st *found) string {
 			text += fmt.Sprintf(" (%d more)", len(odd)-1)
 		}
 	case it.Steady < n && n > 2:
-		text += "; none differs"
+		text += "; none stands out"
 	}
 	if t := trend(s, it.Trend); t != "" {
 		text += "; " + t
@@ -152,9 +152,10 @@ func trend(s *leaf.State, t steps.Trend) string {
 	case t.Unseen:
 		return "a leak would not show, since blocks that the next recorded step does not use are not followed"
 	case t.Slope == 0 && t.High == t.Low:
-		return "no leak: not a byte of growth"
+		return "no leak: memory does not grow"
 	}
-	return fmt.Sprintf("no leak: slope %s ± %s an iteration", s.Units.Delta(int64(t.Slope)), margin)
+	return fmt.Sprintf("no leak: memory changes by %s ± %s an iteration", s.Units.Delta(int64(t.Slope)),
+		margin)
 }
 
 // drawChart draws the band of the steady steps, the odd ones over it, and the one of the cursor on top.

@@ -387,7 +387,7 @@ func TestWhereNothingFitsTheLeastThatTheSentenceNamesIsSelected(t *testing.T) {
 	}
 	sc.Send(msg)
 	text := v.Headline(sc.State)
-	if !strings.HasPrefix(text, "Nothing fits in 400 MiB: the least is") || !strings.Contains(text, ", by "+v.Chosen()) || v.Chosen() == "caching" {
+	if !strings.HasPrefix(text, "Nothing fits in 400 MiB: the smallest plan needs") || !strings.Contains(text, ", with "+v.Chosen()) || v.Chosen() == "caching" {
 		t.Errorf("%s is selected, and the sentence is %q", v.Chosen(), text)
 	}
 }

@@ -393,6 +393,9 @@ func trend(s *leaf.State, its *steps.Iterations) string {
 	if t.Unseen {
 		return "a leak would not show: blocks that the next step does not use are not followed"
 	}
+	if t.Slope == 0 && t.High == t.Low {
+		return "no leak: memory does not grow"
+	}
 	return fmt.Sprintf("steady: no leak (%s ± %s an iteration)", s.Units.Delta(int64(t.Slope)), s.Units.Bytes(int64((t.High-t.Low)/2)))
 }
 

@@ -60,7 +60,7 @@ func (v *View) Name() string { return "Ranks" }
 // Available implements leaf.View.
 func (v *View) Available(s *leaf.State) (bool, string) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
-		return false, "One recording is open. A folder with one recording a rank is compared rank by rank: `gmemtop replay DIR`"
+		return false, "Only one recording is open. To compare ranks, open a folder with a recording of each: `gmemtop replay DIR`"
 	}
 	return true, ""
 }
