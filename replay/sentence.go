@@ -170,7 +170,7 @@ func (c *Comparison) leastMemory(u timeline.Units) string {
 	s := fmt.Sprintf("At no cost in step time, %[2]s needs the least memory: %[1]s", u.Bytes(best.Measurement.Footprint), best.Info.Name)
 	var clauses []string
 	if best.Measurement.Footprint == live {
-		clauses = append(clauses, "exactly what is alive at the peak")
+		clauses = append(clauses, "as much as is alive at the peak")
 	}
 	if base := c.today(); base != nil && base.Info.Name != best.Info.Name && base.Measurement.Footprint > best.Measurement.Footprint {
 		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",

@@ -103,7 +103,7 @@ func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 	p := *plantest.Chain(12, 8<<20, 4_000_000)
 	p.Kind = 1 // lifetimes
 	life := compared(t, &p, 0)
-	says(life.Sentence(timeline.IEC), "exactly what is alive at the peak", "To swap or recompute, record whole steps", "gmemtop describe")
+	says(life.Sentence(timeline.IEC), "as much as is alive at the peak", "To swap or recompute, record whole steps", "gmemtop describe")
 	if s := life.Sentence(timeline.IEC); strings.Contains(s, "Set a budget") {
 		t.Errorf("a budget would change nothing, but the sentence is %q", s)
 	}

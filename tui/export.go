@@ -87,7 +87,7 @@ func (x *sharing) update(s *leaf.State, msg tea.Msg) (cmd tea.Cmd, ok bool) {
 // exports lists what can be written to a file.
 func (x *sharing) exports(s *leaf.State, screen shot) *dialog.List {
 	l := dialog.NewList("Export", "type to search", x.entries(s, screen))
-	l.Footer = "written to the current folder, as " + exportBase(s.Timeline) + " with the ending at the right"
+	l.Footer = "written to this folder as " + exportBase(s.Timeline) + ", with the ending on the right"
 	return l
 }
 

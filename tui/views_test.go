@@ -51,7 +51,7 @@ func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
 	}
 	d := start(t, Options{Loader: loaderOf(tl), View: leaf.Peak}, 120, 40)
 	for range sites.NumBy {
-		d.wants("At the peak 384 MiB")
+		d.wants("At the peak, ", " hold 384 MiB")
 		d.press("tab")
 	}
 }

@@ -101,7 +101,11 @@ func (v *View) sentence(s *leaf.State) string {
 	if r := s.Units.Bytes(requested); s.Device.RequestedKnown() && r != held {
 		beside = " (" + r + " requested)"
 	}
-	text := fmt.Sprintf("%s %s%s are held by %s blocks: ", moment(s), held, beside, leaf.Count(int64(blocks)))
+	hold := "hold"
+	if blocks == 1 {
+		hold = "holds"
+	}
+	text := fmt.Sprintf("%s, %s %s %s%s: ", moment(s), timeline.Counted(blocks, "block"), hold, held, beside)
 	share := leaf.Percent(r.Bytes, s.Device.Allocated.At(s.Cursor))
 	switch v.by {
 	case sites.ByCategory:
