@@ -1,4 +1,4 @@
-package figure
+package parquet
 
 import "encoding/binary"
 
