@@ -111,6 +111,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newHubCommand(a), newViewCommand(a), newCaptureCommand(a),
 		newReplayCommand(a),
 		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
+		newSweepCommand(a),
 		newPackCommand(a), newDescribeCommand(a), newExportCommand(a), newRepairCommand(a),
 		newMCPCommand(a), newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root),
 		newManCommand(a, root),

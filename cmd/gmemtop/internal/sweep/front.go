@@ -1,0 +1,95 @@
+package sweep
+
+import (
+	"cmp"
+	"slices"
+)
+
+// Point is a plan that fits, by what it costs.
+type Point struct {
+	Row *Row
+	// Memory is what the plan takes of a device, in bytes.
+	Memory int64
+	// Time is that of a sample in nanoseconds where the batch size is known, else that of a step; 0 without
+	// a clock.
+	Time float64
+}
+
+// Front is the plans for one trace that fit, and which of them no other beats.
+type Front struct {
+	Trace, Hash string
+	// PerSample says that times are those of a sample, Timed that there are any.
+	PerSample, Timed bool
+	// Inferred says that some sizes were scaled by a rule.
+	Inferred bool
+	// All are the plans that fit. Best are those of them for which no other takes as little memory and as
+	// little time, or is better in one and equal in the other; without a clock, the larger batch counts
+	// instead of the time. They are ordered by memory.
+	All, Best []Point
+	// Rows counts the rows of the trace.
+	Rows int
+}
+
+// Fronts returns the fronts of all traces, in the order of the list.
+func Fronts(list []Done) []Front {
+	var all []Front
+	at := map[string]int{}
+	for _, d := range list {
+		for i := range d.Rows {
+			r := &d.Rows[i]
+			k, ok := at[r.Hash]
+			if !ok {
+				k = len(all)
+				at[r.Hash] = k
+				all = append(all, Front{Trace: r.Trace, Hash: r.Hash})
+			}
+			f := &all[k]
+			f.Rows++
+			f.add(r)
+		}
+	}
+	for i := range all {
+		all[i].best()
+	}
+	return all
+}
+
+func (f *Front) add(r *Row) {
+	total, ok := r.Total()
+	if !ok || r.Status != Fits {
+		return
+	}
+	p := Point{Row: r, Memory: total}
+	size, sized := r.Batch.Value()
+	if step, ok := r.Step.Value(); ok {
+		p.Time, f.Timed = float64(step), true
+		if sized && size > 0 {
+			p.Time /= float64(size)
+		}
+	}
+	f.PerSample = f.PerSample || sized
+	f.Inferred = f.Inferred || r.Inferred
+	f.All = append(f.All, p)
+}
+
+// cost is what a point costs beside memory: less is better.
+func (f *Front) cost(p Point) float64 {
+	if !f.Timed {
+		return -float64(p.Row.Batch.Or(0))
+	}
+	return p.Time
+}
+
+// best finds the points that no other beats. Of several with the same memory and cost the first asked for is
+// taken.
+func (f *Front) best() {
+	sorted := slices.Clone(f.All)
+	slices.SortStableFunc(sorted, func(a, b Point) int {
+		return cmp.Or(cmp.Compare(a.Memory, b.Memory), cmp.Compare(f.cost(a), f.cost(b)))
+	})
+	for _, p := range sorted {
+		if n := len(f.Best); n == 0 || f.cost(p) < f.cost(f.Best[n-1]) {
+			f.Best = append(f.Best, p)
+		}
+	}
+}

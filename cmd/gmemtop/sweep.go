@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// sweepCommand plans many iterations at many budgets and batch sizes with many managers.
+type sweepCommand struct {
+	planning
+	ask        sweep.Options
+	output     string // the Parquet file
+	shard      string
+	parts      string // the folder of the shards' journals
+	merge      string // the folder to merge
+	incomplete bool
+	jobs       int
+}
+
+func newSweepCommand(a *app) *cobra.Command {
+	c := sweepCommand{planning: planning{app: a}}
+	cmd := &cobra.Command{
+		Use: "sweep FILE ... -o OUT.parquet", GroupID: groupReport, DisableFlagsInUseLine: true,
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case c.merge != "" && len(args) > 0:
+				return fmt.Errorf("--merge takes no traces: %q is one too many", args[0])
+			case c.merge == "" && len(args) == 0:
+				return errors.New("sweep needs FILE")
+			}
+			return nil
+		},
+		Short: "Compare memory managers on many traces, budgets and batch sizes",
+		Long: `Plans one iteration of every trace with every manager at every budget and batch size, checks
+and simulates each plan, and writes a row for each to a Parquet file. Then it shows which plans no other beats
+in both memory and time.
+
+A sweep that was interrupted goes on where it was if you run the same command again: what is finished is in
+OUT.parquet.part until everything is. The same command gives the same file.
+
+--shard 3/64 plans the third of 64 parts, for a job array; --merge joins the parts.
+
+--batch asks about other batch sizes than that of the recording. Their sizes and times follow from one
+recording by a rule and are marked ~: parameters, gradients and optimizer state stay, everything else grows
+with the batch.
+
+Exits with 3 if nothing fits any budget.`,
+		Example: "  gmemtop sweep traces/*.gmt --managers all --budgets 20:80:4 -o sweep.parquet\n" +
+			"  gmemtop sweep b8.gmt --recorded-batch 8 --batch 8,16,32 --budgets 12GiB,24GiB -o " +
+			"sweep.parquet\n" +
+			"  gmemtop sweep traces/*.gmt --shard $SLURM_ARRAY_TASK_ID/64 --parts parts\n" +
+			"  gmemtop sweep --merge parts -o sweep.parquet",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c.ask.Paths = args
+			if c.merge != "" {
+				return c.join()
+			}
+			return c.run(cmd.Context())
+		},
+	}
+	p := cmd.Flags()
+	p.StringVarP(&c.output, "output", "o", "", "write the rows to this Parquet `file`")
+	p.BoolVarP(&c.flags.force, "force", "f", false, "overwrite an existing file")
+	p.StringVar(&c.ask.Managers, "managers", "",
+		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
+	p.StringVar(&c.ask.Budgets, "budgets", "40:100:10",
+		"sizes, shares of what a step holds at its peak today, and ranges of shares with their step, "+
+			"separated by commas: 12GiB,50%,20:80:4")
+	p.IntSliceVar(&c.ask.Batches, "batch", nil,
+		"batch sizes to plan for, separated by commas (default the recorded one)")
+	p.IntSliceVar(&c.ask.Recorded, "recorded-batch", nil,
+		"the batch size that the files were recorded at: one, or one for each in order")
+	p.StringVar(&c.shard, "shard", "", "plan only part `I/N` of everything; needs --parts")
+	p.StringVar(&c.parts, "parts", "", "the `folder` that shards write their parts to")
+	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
+	p.BoolVar(&c.incomplete, "incomplete", false, "with --merge, write what there is if parts are missing")
+	p.IntVar(&c.jobs, "jobs", runtime.GOMAXPROCS(0), "how many plans to make at once")
+	f := &c.ask.Task
+	p.StringVar(&f.Margin, "margin", "", "memory to keep free within the budget (default none)")
+	p.StringVar(&f.Outside, "outside", "",
+		"memory that no tensor accounts for: CUDA context, libraries, NCCL (default none: traces do not say)")
+	p.StringVar(&f.Hardware, "hardware", "",
+		"the `GPU` whose costs count: a name from gmemtop help hardware, or a JSON file")
+	p.StringVar(&f.Iteration, "iteration", "",
+		"the iteration to plan on, by its number (default the steady one of the highest peak)")
+	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
+	p.Int64Var(&f.Work, "work", 0,
+		"how much each manager may search, in its own counted units (default its own)")
+	c.flags.reading(cmd)
+	rare(p, "margin", "outside", "iteration", "seed", "work", "incomplete", "jobs")
+	return cmd
+}
+
+// run plans what is missing of a sweep, or of a shard of it.
+func (c *sweepCommand) run(ctx context.Context) error {
+	path, err := c.place()
+	if err != nil {
+		return err
+	}
+	if c.jobs < 1 {
+		return usageError{fmt.Errorf("--jobs %d: make at least one plan at once", c.jobs)}
+	}
+	c.plan.Task, c.ask.Device = c.ask.Task, c.flags.device
+	stop := c.newProgress().Clock("reading the traces")
+	s, err := sweep.New(ctx, c.ask)
+	if stop(); err != nil {
+		return misused(err)
+	}
+	for _, text := range s.Same {
+		c.note("%s", text)
+	}
+	j, err := sweep.OpenJournal(path, s)
+	if err != nil {
+		return err
+	}
+	defer j.Close()
+	if err := c.plans(ctx, s, j, path); err != nil {
+		return err
+	}
+	if c.parts != "" {
+		c.note("part %s is done; when all are: gmemtop sweep --merge %s -o sweep.parquet", c.shard, c.parts)
+		return nil
+	}
+	list, err := s.Finished(j)
+	if err != nil {
+		return err
+	}
+	if err := c.writeRows(list); err != nil {
+		return err
+	}
+	return errors.Join(os.Remove(path), c.report(list))
+}
+
+// place checks where results go, and returns the path of the journal.
+func (c *sweepCommand) place() (string, error) {
+	if c.shard == "" {
+		switch {
+		case c.parts != "":
+			return "", usageError{errors.New("--parts is for --shard: without it, name a file with -o")}
+		case c.output == "":
+			return "", usageError{errors.New("name the file for the rows: -o sweep.parquet")}
+		}
+		return c.output + ".part", c.mayWrite(c.output)
+	}
+	i, n, found := strings.Cut(c.shard, "/")
+	var err1, err2 error
+	c.ask.Shard, err1 = strconv.Atoi(i)
+	c.ask.Shards, err2 = strconv.Atoi(n)
+	switch {
+	case !found || err1 != nil || err2 != nil || c.ask.Shard < 1 || c.ask.Shards < c.ask.Shard:
+		return "", usageError{fmt.Errorf("--shard %q is no part: write 3/64 for the third of 64", c.shard)}
+	case c.output != "":
+		return "", usageError{errors.New("a shard writes to the folder of --parts; -o is for --merge")}
+	case c.parts == "":
+		return "", usageError{errors.New("name the folder for the parts: --parts parts")}
+	}
+	if err := os.MkdirAll(c.parts, 0o777); err != nil {
+		return "", err
+	}
+	return filepath.Join(c.parts, sweep.JournalName(c.ask.Shard, c.ask.Shards)), nil
+}
+
+// longSweep is how long a sweep may take on one machine before more machines are suggested.
+const longSweep = 30 * time.Minute
+
+// plans plans what the journal lacks.
+func (c *sweepCommand) plans(ctx context.Context, s *sweep.Sweep, j *sweep.Journal, path string) error {
+	bar := c.newProgress()
+	var last sweep.Progress
+	told := false
+	err := s.Run(ctx, j, sweep.RunOptions{Jobs: c.jobs,
+		Open: func(ctx context.Context, path string) (*plan.Problem, error, error) {
+			return c.recorded(ctx, path)
+		},
+		Damaged: func(name string, err error) { c.complain("%s: %v", name, err) },
+		Tell: func(p sweep.Progress) {
+			last = p
+			left := ""
+			if p.Left > 0 {
+				left = ", about " + roughly(p.Left) + " left"
+			}
+			bar.Say(fmt.Sprintf("%d of %d plans%s · %s %s %s", p.Done, p.Total, left, p.Trace, p.Manager,
+				p.Budget))
+			if p.Left > longSweep && !told && c.shard == "" {
+				told = true
+				bar.Done()
+				c.note("this takes about %s more on this machine; --shard shares it out", roughly(p.Left))
+			}
+		}})
+	bar.Done()
+	if errors.Is(err, context.Canceled) && last.Total > 0 {
+		c.note("%d of %d plans are done and kept in %s: the same command goes on from there", last.Done,
+			last.Total, path)
+	}
+	return misused(err)
+}
+
+// roughly is a time that is only estimated.
+func roughly(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", int(d.Seconds())+1)
+	}
+	if d < 2*time.Hour {
+		return fmt.Sprintf("%d min", int(d.Minutes())+1)
+	}
+	return fmt.Sprintf("%d h", int(d.Hours())+1)
+}
+
+// join merges the parts of a folder.
+func (c *sweepCommand) join() error {
+	if c.output == "" {
+		return usageError{errors.New("name the file for the rows: -o sweep.parquet")}
+	}
+	if c.shard != "" || c.parts != "" {
+		return usageError{errors.New("--merge joins what shards have written: leave --shard and " +
+			"--parts away")}
+	}
+	if err := c.mayWrite(c.output); err != nil {
+		return err
+	}
+	list, err := sweep.Merge(c.merge)
+	var short *sweep.Incomplete
+	switch {
+	case errors.As(err, &short) && c.incomplete:
+		c.complain("%v", err)
+	case errors.As(err, &short):
+		return fmt.Errorf("%w; run those again, or add --incomplete to write what there is", err)
+	case err != nil:
+		return err
+	}
+	if err := c.writeRows(list); err != nil {
+		return err
+	}
+	return c.report(list)
+}
+
+// writeRows writes the rows.
+func (c *sweepCommand) writeRows(list []sweep.Done) error {
+	return c.files.Write(c.output, func(w io.Writer) error { return sweep.WriteParquet(w, list) })
+}
+
+// report shows which plans no other beats.
+func (c *sweepCommand) report(list []sweep.Done) error {
+	o := sweep.TextOptions{Units: c.flags.report.Units, ASCII: c.flags.ascii}
+	if err := c.text(func(w io.Writer) error { return sweep.WriteText(w, list, o) }); err != nil {
+		return err
+	}
+	for _, f := range sweep.Fronts(list) {
+		if len(f.All) > 0 {
+			return nil
+		}
+	}
+	return errFinding
+}
+
+// misused turns an unusable value into a mistake in the command line.
+func misused(err error) error {
+	if errors.As(err, new(*sweep.Mistake)) {
+		return usageError{err}
+	}
+	return err
+}
