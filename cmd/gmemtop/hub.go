@@ -7,12 +7,14 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/metrics"
 )
 
 // hubCommand serves a run of several machines.
@@ -22,6 +24,7 @@ type hubCommand struct {
 	join, viewers string
 	store, seal   string
 	life          time.Duration
+	metrics       string // the address for Prometheus, "" for none
 }
 
 func newHubCommand(a *app) *cobra.Command {
@@ -52,7 +55,9 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.StringVar(&c.store, "store", "", "keep what was sent in this local `folder`, for a hub that is "+
 		"started again (default a temporary one)")
 	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
-	rare(p, "view-file", "store", "valid")
+	p.StringVar(&c.metrics, "metrics", "", "offer the newest figures of all ranks to Prometheus at this "+
+		"`address` of this machine, such as 127.0.0.1:9464")
+	rare(p, "view-file", "store", "valid", "metrics")
 	return cmd
 }
 
@@ -104,6 +109,13 @@ func (c *hubCommand) serve() (err error) {
 		}
 		defer os.Remove(c.viewers)
 	}
+	if c.metrics != "" {
+		leave, err := c.measure(h)
+		if err != nil {
+			return err
+		}
+		defer leave()
+	}
 	where := "programs on this machine"
 	if c.listen != "" {
 		where = join.Addresses[0]
@@ -114,6 +126,38 @@ func (c *hubCommand) serve() (err error) {
 		return nil
 	}
 	return c.write(h)
+}
+
+// metricsRanks is how many ranks the metrics reckon with: they need no more than each one's newest steps.
+const metricsRanks = 1024
+
+// measure offers the figures of all ranks to Prometheus until leave is called.
+func (c *hubCommand) measure(h *bus.Hub) (leave func(), err error) {
+	conn, err := h.Dial(bus.Viewer)
+	if err != nil {
+		return nil, err
+	}
+	w := fleet.NewWatch(fleet.WatchOptions{Ranks: metricsRanks})
+	s, err := metrics.Serve(c.metrics, c.run, w.Job())
+	if err != nil {
+		conn.Close()
+		_ = w.Close()
+		if errors.Is(err, metrics.ErrOpen) {
+			return nil, usageError{err}
+		}
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	work.Go(func() { w.Run(ctx, conn) })
+	c.note("metrics for Prometheus: http://%s/metrics", s.Address())
+	return func() {
+		s.Close()
+		stop()
+		work.Wait()
+		conn.Close()
+		_ = w.Close()
+	}, nil
 }
 
 // sealWait is how long writing the recordings may take.

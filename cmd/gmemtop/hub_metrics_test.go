@@ -1,0 +1,98 @@
+//go:build !nobus
+
+package main
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// A hub offers what a node sent to Prometheus, on this machine only.
+func TestAHubOffersMetrics(t *testing.T) {
+	join := filepath.Join(t.TempDir(), "r.join")
+	for _, address := range []string{":0", "0.0.0.0:0"} {
+		out, err := exec.Command("gmemtop", "hub", "--run", "r1", "--join-file", join, "--metrics",
+			address).CombinedOutput()
+		if err == nil || !strings.Contains(string(out), "for this machine only: write 127.0.0.1:9464") {
+			t.Errorf("%s: %v %s", address, err, out)
+		}
+		if _, err := os.Stat(join); err == nil {
+			t.Error("a hub that did not start leaves its keys behind")
+		}
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer stop()
+	hub := exec.CommandContext(ctx, "gmemtop", "hub", "--run", "r1", "--join-file", join, "--metrics",
+		"127.0.0.1:0")
+	said, err := hub.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines, url := bufio.NewScanner(said), ""
+	for url == "" && lines.Scan() {
+		_, url, _ = strings.Cut(lines.Text(), "metrics for Prometheus: ")
+	}
+	go func() { _, _ = io.Copy(io.Discard, said) }()
+	first := job.NewWatch(job.Options{})
+	j := job.New(first)
+	first.Process.Begin(capture.Target{PID: 7, Started: 1, Rank: maybe.Known(3), WorldSize: maybe.Known(4),
+		Device: "cuda:0", GPUs: []traces.Device{{Kind: traces.DeviceGPU, TotalBytes: 80 << 30}}})
+	for i := range int64(5) {
+		first.Process.Step(capture.Step{Index: i, Start: i, End: i + 1, Allocated: maybe.Known(100 + i)})
+	}
+	node := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identity{Node: "n1"}, Join: join,
+		Tell: func(s string) { t.Log(s) }})
+	const at = "{node=\"n1\",rank=\"3\",run=\"r1\"} "
+	text := ""
+	whole := func() bool {
+		return strings.Contains(text, "gmemtop_rank_allocated_bytes"+at+"104\n") &&
+			strings.Contains(text, "gmemtop_rank_device_bytes"+at+"8.589934592e+10\n")
+	}
+	for ctx.Err() == nil && !whole() {
+		time.Sleep(50 * time.Millisecond)
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(a.Body)
+		if a.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		text = string(b)
+	}
+	if !whole() {
+		t.Errorf("the metrics lack what the node sent: %s", text)
+	}
+	node.Close()
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	_ = hub.Process.Signal(os.Interrupt)
+	if err := hub.Wait(); err != nil {
+		t.Errorf("the hub: %v", err)
+	}
+	if _, err := os.Stat(join); err == nil {
+		t.Error("the hub leaves its keys behind")
+	}
+}
