@@ -14,37 +14,35 @@ import (
 
 // What a plan costs where a CPU trains.
 //
-// Problem: there are no copy engines, and all that a plan does is work of the one thread that trains. No
-// preset knows what that takes on the machine at hand: copies that fetch fresh pages from the kernel, Python
-// called at each tensor that is saved, a dispatch mode around each op.
+// Problem: a CPU has no copy engines. The thread that trains does all of a plan's work itself: copies that
+// fetch fresh pages from the kernel, Python calls for each saved tensor, a dispatch mode around each op. No
+// preset knows how long that takes on this machine.
 //
-// Way chosen: all of it is measured in the training itself. It runs a few steps without a plan, with hooks
-// that keep everything, with a mode that notes nothing, with a plan that swaps what can be swapped, and with
-// one that runs some ops again, in turn. What is compared is the thread's own processor time, which others on
-// the same machine disturb little. What is too little to be told from one step to the next, the fixed cost of
-// a swap, is tried by the agent on tensors of its own, behind the steps that it describes (costs.py), and
-// what an op that runs again takes beside its own time at the least.
+// Approach: measure it in the training. The training runs a few steps of each kind in turn: without a plan,
+// with hooks that keep everything, with a mode that notes nothing, with a plan that swaps what it can, and
+// with one that runs some ops again. We compare the thread's own processor time, which other processes hardly
+// disturb. Two costs are too small to see in whole steps: the fixed cost of a swap, and what running an op
+// again takes beside the op itself. The agent times these on tensors of its own after the steps that it
+// captures (costs.py).
 //
-// Rejected: a loop of their own for all of it. Hooks in a loop find all of Python in the processor's caches,
-// and took a quarter of what they take between real ops; copies there find the tensor in the caches and the
-// memory to return to in the process, and were up to six times as fast.
+// Rejected: timing everything in a loop. In a loop, hooks find all of Python in the processor's caches and
+// took a quarter of their time between real ops. Copies find the tensor in the caches and their memory
+// already in the process, and were up to six times as fast.
 //
-// A step that is described lasts longer, by what is done between its ops, and on a busy machine by what
-// others do meanwhile. So the step is given the processor time that steps have which nobody describes: what
-// stands between ops shrinks first, then ops. Shares of it are shares of what the thread works, which is what
-// a step takes where the machine is its own and data are there in time.
+// A captured step takes longer, because the agent works between its ops and, on a busy machine, others do
+// too. So we scale it to the processor time of steps that nobody captures: first the gaps between ops shrink,
+// then the ops. Shares of a step are shares of the thread's work, which is what a step takes if nobody else
+// uses the machine and data arrive in time.
 //
-// Rejected as well: a preset with a high bandwidth (it says that swapping is free); what a plan's steps
-// measured as the next plan's figures (the first would be planned without any).
+// Also rejected: a preset with a high bandwidth (it makes swapping free), and one plan's measurements as the
+// next plan's costs (the first plan would have none).
 
 // Hardware is what a training's problem is planned on.
 type Hardware struct {
 	plan.Hardware
-	// Chosen says that somebody named it. What nobody did gives way, where a CPU trains, to what is measured
-	// there.
+	// Chosen says that the user named this hardware. If not, a training on a CPU is measured instead.
 	Chosen bool
-	// Of returns what is known of a GPU by its driver's name for it, and whether anything is; nil for
-	// nothing.
+	// Of looks a GPU up by the name that its driver gives it. It may be nil.
 	Of func(name string) (plan.Hardware, bool)
 }
 
@@ -123,8 +121,8 @@ type trial struct {
 // kinds of steps.
 const kinds = 5
 
-// try runs some steps without and with what is there while a plan is carried out. A plan that is refused, as
-// where the host has no room for it, is left out.
+// try times steps of each kind, see above. It leaves out a plan that is refused, such as one that the host
+// has no room for.
 func (t *Target) try(ctx context.Context, swaps, reruns []byte) (r trial, err error) {
 	defer func() { t.takeOff(ctx, &err) }()
 	var ran [kinds][]Step
@@ -182,8 +180,8 @@ func (t *Target) some(ctx context.Context, words []byte) (steps []Step, err erro
 	return steps[1:], nil
 }
 
-// undisturbed returns the lowest eighth of processor times of steps: who else is on the machine adds to them,
-// by what it does to the caches, and never takes away.
+// undisturbed returns the lowest eighth of the steps' processor times: other processes only ever add to them,
+// through the caches.
 func undisturbed(steps []Step, of func(Step) int64) int64 {
 	figures := make([]int64, len(steps))
 	for i, s := range steps {
@@ -257,7 +255,7 @@ func (t *Target) measured(ctx context.Context, p *plan.Problem, tr *traces.Trace
 	return nil
 }
 
-// waits is by how much steps have to last longer than they work for that to be said.
+// waits is how many times longer than its work a step must take before we mention that it waits.
 const waits = 1.2
 
 // asLong has the ops of a problem last no longer than so many nanoseconds together: first what stands between

@@ -1,11 +1,12 @@
-// Package live carries plans out inside of a training that runs: press a key and the process itself trains
-// with them from its next step on.
+// Package live carries plans out in a running training. From its next step on, the process itself trains with
+// the plan.
 //
-// Its duties:
-//   - [Encode] says a plan in the words of the agent in the process: which of the tensors that autograd saves leave memory, and how they come back;
-//   - [EncodePool] does so for plans that choose addresses: the allocations of a step in order, each with its place in one arena;
-//   - [Target] is the process as replay's targets are: [Target.Run] has a plan carried out and measures it between two stretches without, [Target.Hold]
-//     keeps it up for as long as one likes.
+//   - [Encode] writes a plan for the agent in the process: which of the tensors that autograd saves leave
+//     memory, and how they come back.
+//   - [EncodePool] does so for a plan that chooses addresses: the allocations of a step in order, each with
+//     its place in one arena.
+//   - [Target] makes the process a target of package replay. [Target.Run] times a plan between two stretches
+//     without one; [Target.Hold] keeps a plan on until it is told to stop.
 //
-// The process is reached through [Member], which package crew makes of what watches it.
+// Package crew implements [Member], through which this package reaches the process.
 package live

@@ -11,19 +11,19 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A plan speaks of buffers and of positions in a recorded iteration. A process that trains has neither: its
-// tensors are new in each step, and its host only sees what it calls. What both share is order. The recording
-// a live plan is made of therefore holds, as ops of their own, the moments at which autograd saves a tensor
-// and needs it again; in the process these are calls of two hooks. So a buffer becomes the number of its
-// first save, a position the number of saves or loads before it, and an op that is to run again its name and
-// how many of that name ran before it in the iteration.
+// A plan is about buffers and positions in a recorded iteration. A training process knows neither: each step
+// makes new tensors, and the host sees only its own calls. What both share is order. So the recording that a
+// live plan is made from has ops for the moments at which autograd saves a tensor and needs it again; in the
+// process these are calls of two hooks. A buffer becomes the number of its first save, a position becomes the
+// number of saves or loads before it, and an op that runs again becomes its name and how many ops of that
+// name ran before it in the iteration.
 //
-// Names with numbers and not one number for all ops: what counts as an op differs between who describes
-// (views are left out) and who carries out (views are seen), and a name is either always a view or never.
+// Why a number for each name, rather than one count of all ops: the capture leaves views out, but the process
+// that carries the plan out sees them. An op of one name is either always a view or never.
 //
-// A release behind save k happens when save k comes, or when the outermost module ends, so that the plan's
-// memory holds. A fetch at position x happens with the first load from x on: never earlier than planned, and
-// later by less than the distance between two loads.
+// A release after save k happens at save k, or when the outermost module ends, so that memory stays within
+// the plan. A fetch at position x happens at the first load from x on: never earlier than planned, and later
+// by less than the time between two loads.
 //
 // Complexity: O(ops log ops). Rejected: addresses and shapes as keys (neither tells one layer's tensor from
 // the next one's).
@@ -35,23 +35,23 @@ type encoded struct {
 	Slab    int64  `json:"slab"` // bytes of host memory
 	// Saves counts the tensors that a step saves. A step of other batches saves as many.
 	Saves int `json:"saves"`
-	// Sizes are the bytes of each in the largest step that was seen, -1 where that is not known; nil where
-	// all steps are of one shape. The process tells of larger ones.
+	// Sizes has the bytes of each tensor in the largest step so far, -1 where unknown; nil if all steps have
+	// one shape. The process reports larger steps.
 	Sizes  []int64     `json:"sizes,omitempty"`
 	Values []value     `json:"values"`
 	Groups [][]numeral `json:"groups"`
-	// MayDiffer has the plan carried on where what returns is not what left.
+	// MayDiffer keeps the plan on even if a tensor does not come back identical.
 	MayDiffer bool `json:"may_differ,omitempty"`
 }
 
-// Results say what is done where a tensor that was made again is not the same to the bit, which the process
-// itself looks for in some steps: ops that add in no fixed order differ from run to run.
+// Results says what happens if a recomputed tensor is not identical to the bit. The process checks that in
+// some steps: ops that add in no fixed order differ from run to run.
 type Results uint8
 
 const (
-	// Same has the plan given up.
+	// Same turns the plan off.
 	Same Results = iota
-	// Any has it carried on, and the tensors counted.
+	// Any keeps the plan on and counts such tensors.
 	Any
 )
 

@@ -10,13 +10,13 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 )
 
-// News is what carrying a plan out has come to.
+// News is how a plan in a running training is doing.
 type News struct {
 	Phase Phase
-	// Ended says why the plan before ended that is made again now, "" where there was none.
+	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
-	// Pooled says that the plan chooses addresses: what it speaks of is the arena, and a step's memory before
-	// is what is alive at its peak.
+	// Pooled says that the plan chooses addresses. Peak is then the arena, and PeakBefore what is alive at a
+	// step's peak without it.
 	Pooled bool
 	// Before is the median time of steps without the plan, Step and P95 of those with it, in nanoseconds; 0
 	// where not measured yet, Before where it never will be since the training does not fit without a plan.
@@ -46,7 +46,7 @@ type News struct {
 	Highest string
 }
 
-// Overhead is by what share steps last longer under the plan, 0 where not measured yet.
+// Overhead is how much longer steps take with the plan, as a share; 0 if not measured yet.
 func (n *News) Overhead() float64 {
 	if n.Before == 0 || n.Step == 0 {
 		return 0
@@ -124,11 +124,11 @@ func gains(before, with int64) error {
 		say.HoldsAsMuch.Text(timeline.IEC.Bytes(with), timeline.IEC.Bytes(before)))
 }
 
-// Hold has a plan carried out until ctx is done and measures what comes of it: steps without it first, unless
-// there are none, then with it for as long as it lasts. added is what the simulation says the plan adds to a
-// step, in nanoseconds. tell hears of every change, from this goroutine. When ctx is done the plan is taken
-// away and Hold returns nil; any other error says why it is not carried out any more: it was refused, did not
-// fit, steps took longer than allowed, or no step held less.
+// Hold keeps a plan on until ctx is done and measures it: first steps without it, unless the training cannot
+// run without a plan, then steps with it. added is how many nanoseconds the simulation says the plan adds to
+// a step. Hold calls tell on every change, from this goroutine. When ctx is done Hold turns the plan off and
+// returns nil. An error says why the plan is off: it was refused, did not fit, took more time than allowed,
+// or saved no memory.
 func (t *Target) Hold(ctx context.Context, p *plan.Problem, pl *plan.Plan, added int64, tell func(News)) (err error) {
 	words, err := t.encode(ctx, p, pl)
 	if err != nil {

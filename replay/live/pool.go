@@ -17,12 +17,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// A plan that chooses addresses is served by the pool in the process: package capture/pytorch/pool. What both
-// share is order, again: the table is all allocations of the planned iterations as they come, those that have
-// no place included. The process matches what comes by order and size, and an allocation that is known to be
-// torch's is then not mistaken for a planned one of equal size that comes later.
+// The pool in the process (package capture/pytorch/pool) serves plans that choose addresses. Again, both
+// sides share only the order: the table lists all allocations of the planned iterations in order, even those
+// without a place. The process matches allocations by order and size. Listing those that torch serves keeps
+// it from mistaking one for a planned allocation of the same size that comes later.
 //
-// Such a plan is made of the allocator's own events and not of ops: a workspace inside of an op takes memory
+// Such a plan is made from the allocator's own events, not from ops: a workspace inside an op takes memory
 // too, and an op's output is not always an allocation.
 //
 // Complexity: O(events log events). Rejected: matching by call site (that costs a stack an allocation, in
@@ -38,14 +38,14 @@ type encodedPool struct {
 
 // Table is what the pool serves from.
 type Table struct {
-	// Arena is what is taken of torch, in bytes.
+	// Arena is how many bytes the pool takes from torch.
 	Arena int64 `json:"arena"`
 	// Steps is how many iterations the entries span.
 	Steps   int     `json:"steps"`
 	Entries []Entry `json:"entries"`
 }
 
-// Entry is an allocation that is expected. On the wire it is [size, offset, stream].
+// Entry is an expected allocation. On the wire it is [size, offset, stream].
 type Entry struct {
 	Size int64
 	// Offset is its place in the arena, -1 for an allocation that torch serves.

@@ -14,16 +14,16 @@ import (
 // shapes that vary: the largest of those is planned for.
 const describeTries = 5
 
-// settlingSteps is how many steps are let pass before the next description where the optimizer's work still
-// changes: five descriptions then span some fifty steps.
+// settlingSteps is how many steps pass before we capture again while the optimizer's work still changes: five
+// captures then span about fifty steps.
 const settlingSteps = 10
 
-// Problem describes the training and returns the iteration that it runs, for [plan.TorchEager], on hardware
-// h, or where nobody chose it on what the GPU is that trains, or what is measured where a CPU does; that of a
-// pool's is what it allocates. Where the steps that were described are not alike, those that follow are, up
-// to five times; then the error wraps [ErrUneven]. Where they run the same ops on batches of other shapes, it
-// is the largest step of five descriptions, with the largest sizes of some more steps: a plan for that one
-// serves smaller ones too.
+// Problem captures steps of the training and returns the iteration that it runs, for [plan.TorchEager]. The
+// hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
+// pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
+// again, up to five times; then the error wraps [ErrUneven]. If they run the same ops on batches of other
+// shapes, the result is the largest step of five captures, with the largest sizes of some more steps: a plan
+// for that step serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)

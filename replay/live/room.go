@@ -14,14 +14,13 @@ import (
 
 // A plan that the training's own allocator can serve.
 //
-// Problem: a planner counts bytes that are alive, and gives them addresses of its choice. A live training
-// takes its memory from PyTorch's caching allocator, which cuts segments into blocks and leaves holes. A plan
-// that fits its budget can still run out of memory there, and takes a training with it that went on without
-// one.
+// Problem: a planner counts live bytes and chooses their addresses. A live training gets its memory from
+// PyTorch's caching allocator, which cuts segments into blocks and leaves holes. A plan within its budget can
+// still run out of memory there, and end a training that would have gone on without it.
 //
-// Way chosen: the allocator is emulated on the plan's steps. Where it needs more than there is, the manager
-// is asked again for a budget that is smaller by what is missing, and by a share at the least, since less
-// memory alive need not mean fewer holes.
+// Approach: emulate the allocator on the plan's steps. If it needs more than there is, ask the manager for a
+// plan with a smaller budget: smaller by what is missing, and by at least a fixed share, since fewer live
+// bytes need not mean fewer holes.
 //
 // Complexity: at most roomTries plans, and a dozen emulations each, of O(steps log blocks).
 //

@@ -15,23 +15,23 @@ import (
 	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
-// A training changes while it runs: its data differ, the machine is shared, clocks fall. So a plan is
-// measured between two stretches of the same training without it, and its overhead is against the mean of
-// both; steps behind a change are let pass until allocator and caches have settled. Memory is measured in a
-// step of its own that is described op by op, since a description costs time: the peak of what is allocated
-// on the device, in the same words as a prediction's.
+// A training changes while it runs: data differ, others use the machine, clock rates fall. So a plan is
+// measured between two stretches of the same training without it, and its overhead is relative to the mean of
+// both. After each change a few steps pass untimed, until the allocator and the caches have settled. Memory
+// is measured in a separate step, captured op by op, because capturing takes time. The figure is the peak of
+// allocated bytes on the device, as in a prediction.
 //
-// Rejected: as the first stretch, steps that ran before it was asked for: some of them ran while a plan was
-// searched for on the same processors; the allocator's own peak marks: they are the program's, and a CPU has
-// none; one stretch before, one after, without a third: drift would be read as the plan's doing.
+// Rejected: timing steps from before the request as the first stretch (some ran while the planner used the
+// same processors); the allocator's own peak counters (they belong to the program, and a CPU has none); only
+// one stretch without the plan (drift would look like overhead).
 
 // Member is one process of a training that runs, as far as plans need it.
 type Member interface {
-	// Describe returns a recording of some of the next steps, with the saves and loads of autograd. number is
-	// that of the plan they have to run under; 0 asks for steps as they come.
+	// Describe captures some of the next steps, with autograd's saves and loads. They must run under the plan
+	// of that number; 0 takes steps as they come.
 	Describe(ctx context.Context, number int64) (*traces.Trace, error)
-	// Carry has a plan carried out from the next step on, under a number; no plan ends that. The error says
-	// why it is not.
+	// Carry turns a plan on from the next step, under a number; a nil plan turns it off. The error says why
+	// the plan was refused.
 	Carry(ctx context.Context, number int64, plan []byte) error
 	// Steps returns the next n steps that ran under the plan of that number, 0 for none, as they come to an
 	// end. The error says why there are no more: the training ended, or the plan was given up.
@@ -257,22 +257,20 @@ func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, ste
 // onCPU reports whether a problem is of a training on a CPU.
 func onCPU(p *plan.Problem) bool { return p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU }
 
-// carry has a plan carried out from the next step on, under the number that it returns.
+// carry turns a plan on from the next step and returns the number that it gave it.
 func (t *Target) carry(ctx context.Context, words []byte) (int64, error) {
 	number := t.next
 	t.next++
 	return number, t.member.Carry(ctx, number, words)
 }
 
-// offWithin is how long taking a plan away is waited for.
+// offWithin is how long we wait for a plan to be off.
 const offWithin = 5 * time.Second
 
-// ErrTakenAway is wrapped by the error of a plan that somebody else has turned off, or put another in its
-// place.
+// ErrTakenAway is wrapped by the error of a plan that another viewer turned off or replaced.
 var ErrTakenAway = errors.New(say.TurnedOff.Text())
 
-// takeOff has no plan carried out any more, though ctx may be done. What goes wrong is the error where there
-// is none yet.
+// takeOff turns the plan off, even if ctx is done. A failure goes to err unless err is set already.
 func (t *Target) takeOff(ctx context.Context, err *error) {
 	if errors.Is(*err, ErrTakenAway) { // what is on now is not ours
 		return
@@ -284,8 +282,8 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 	}
 }
 
-// allowed says what is wrong where steps take longer under a plan than they may; both are step times, 0 where
-// there are none without a plan.
+// allowed returns an error if steps take longer with a plan than the options allow. Both are step times;
+// without is 0 if it was not measured.
 func (o *Options) allowed(without, with int64) error {
 	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
 		percent := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
