@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // Message holds the figures of PyTorch's out-of-memory message, in the wording of any release since 1.0. In
@@ -17,11 +18,11 @@ import (
 type Message struct {
 	SchemaVersion int  `json:"schema_version"`
 	Found         bool `json:"found"`
-	// Device is the GPU's number as the process counts, -1 if the message has none.
-	Device int    `json:"device"`
-	Tried  *int64 `json:"tried_bytes"`
-	Total  *int64 `json:"capacity_bytes"`
-	Free   *int64 `json:"free_bytes"`
+	// Device is the GPU's number as the process counts, unknown if the message has none.
+	Device DeviceNumber `json:"device"`
+	Tried  *int64       `json:"tried_bytes"`
+	Total  *int64       `json:"capacity_bytes"`
+	Free   *int64       `json:"free_bytes"`
 	// Allowed is the share that set_per_process_memory_fraction leaves to the process.
 	Allowed *int64 `json:"allowed_bytes"`
 	// InUse is what the process holds on the device, including its context and libraries; Others is what
@@ -32,6 +33,22 @@ type Message struct {
 	PoolsIdle   *int64 `json:"private_pools_bytes"`
 	Unallocated *int64 `json:"unallocated_bytes"`
 	Reserved    *int64 `json:"reserved_bytes"`
+}
+
+// DeviceNumber is the number of a device, which may be unknown. JSON has -1 then.
+type DeviceNumber struct{ maybe.Int }
+
+// MarshalJSON writes the number, or -1 if it is unknown.
+func (n DeviceNumber) MarshalJSON() ([]byte, error) { return strconv.AppendInt(nil, n.Or(-1), 10), nil }
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (n *DeviceNumber) UnmarshalJSON(text []byte) error {
+	number, err := strconv.ParseInt(string(text), 10, 32)
+	if err != nil {
+		return fmt.Errorf("the number of a device: %w", err)
+	}
+	n.Int = maybe.NonNegative(number)
+	return nil
 }
 
 // The wordings of the message's figures: "cached" up to 1.3, "reserved in total by PyTorch" from 1.4, whole
@@ -81,7 +98,7 @@ func ParseMessage(line string) (m Message, ok bool) {
 	if at == nil {
 		return m, false
 	}
-	m = Message{SchemaVersion: SchemaVersion, Found: true, Device: -1}
+	m = Message{SchemaVersion: SchemaVersion, Found: true}
 	line = line[at[0]:]
 	for _, p := range messageParts {
 		if f := p.find.FindStringSubmatch(line); f != nil && *p.into(&m) == nil {
@@ -89,7 +106,8 @@ func ParseMessage(line string) (m Message, ok bool) {
 		}
 	}
 	if f := messageDevice.FindStringSubmatch(line); f != nil {
-		m.Device, _ = strconv.Atoi(f[1]) // three digits at most
+		number, _ := strconv.ParseInt(f[1], 10, 64) // three digits at most
+		m.Device.Int = maybe.Known(number)
 	}
 	for _, f := range messageOther.FindAllStringSubmatch(line, -1) {
 		if m.Others == nil {

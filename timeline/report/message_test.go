@@ -2,6 +2,7 @@ package report
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -29,7 +30,7 @@ func TestEveryWordingOfPyTorchsMessageIsUnderstood(t *testing.T) {
 		if !strings.Contains(cause, want) {
 			t.Errorf("%s: %s", name, cause)
 		}
-		if name == "2.15" && (*m.Allowed != 7<<30+1<<29 || *m.PoolsIdle != 1<<20 || m.Device != 0) {
+		if name == "2.15" && (*m.Allowed != 7<<30+1<<29 || *m.PoolsIdle != 1<<20 || m.Device.Or(-1) != 0) {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
@@ -64,6 +65,25 @@ func TestAMessageInARecordingWithoutTheFailedRequestIsExplained(t *testing.T) {
 		if strings.Contains(json.String(), `"tried_bytes": 262144000`) != died ||
 			strings.Contains(json.String(), `"message": null`) == died {
 			t.Errorf("died %t: %s", died, json.String())
+		}
+	}
+}
+
+func TestAMessageWithoutADeviceHasNumberMinusOneInJSON(t *testing.T) {
+	const tried = "out of memory. Tried to allocate 20.00 MiB"
+	for line, want := range map[string]string{
+		"CUDA " + tried + ".":                        `"device":-1,`,
+		"CUDA " + tried + ". GPU 0 has a total":      `"device":0,`,
+		"CUDA " + tried + " (GPU 3; 2.00 GiB total)": `"device":3,`,
+	} {
+		m, ok := ParseMessage(line)
+		text, err := json.Marshal(m)
+		if !ok || err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%q: %s, %v, want %s", line, text, err, want)
+		}
+		var back Message
+		if err := json.Unmarshal(text, &back); err != nil || back.Device != m.Device {
+			t.Errorf("%s is read as device %v, %v", text, back.Device, err)
 		}
 	}
 }
