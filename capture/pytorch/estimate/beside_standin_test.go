@@ -70,3 +70,23 @@ optimizer = torch.optim.SGD([w])
 while True: w.sum().backward(); optimizer.step()
 `, 4097, 100)
 }
+
+// TestQuickModelKnowsMatrixProducts with a bias and without, of each width of numbers, and where nothing is
+// launched.
+func TestQuickModelKnowsMatrixProducts(t *testing.T) {
+	beside(t, `
+import torch, torch.nn.functional as F
+for dtype in (torch.float32, torch.bfloat16, torch.float64):
+    make = lambda *shape: torch.ones(shape, dtype=dtype, device="cuda")
+    x, w, b, square, v = make(64, 128), make(256, 128), make(256), make(4, 64, 64), make(128)
+    F.linear(x, w), F.linear(x, w, b), F.linear(make(3, 64, 128), w, b), F.linear(x, w[:1], b[:1])
+    torch.addmm(make(64, 256), x, w.t()), torch.addmm(b, x, w.t(), beta=2)
+    torch._addmm_activation(b, x, w.t()), torch.matmul(make(2, 3, 64, 64), square[0])
+    torch.mm(x, w.t()), torch.mm(x[:0], w.t()), torch.mm(x[:, :0], w.t()[:0]), torch.mm(x[:1], w.t())
+    torch.bmm(square, square), torch.baddbmm(square, square, square)
+    torch.mv(x, v), torch.addmv(make(64), x, v), torch.dot(v, v)
+w = torch.ones(512, 512, device="cuda", requires_grad=True)
+optimizer = torch.optim.SGD([w])
+while True: (w @ w).square().sum().backward(); optimizer.step()
+`, 1<<20, 50)
+}

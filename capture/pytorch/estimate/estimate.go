@@ -42,6 +42,9 @@ var engine string
 //go:embed reduction.py
 var reduction string
 
+//go:embed product.py
+var product string
+
 //go:embed pretend.py
 var pretence string
 
@@ -235,7 +238,7 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	program := strings.Join([]string{pytorch.Agent(), world, training, stay, engine,
-		reduction, pretence, source}, "\n\n")
+		reduction, product, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 

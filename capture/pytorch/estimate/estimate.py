@@ -50,7 +50,7 @@ class _Timed(object):
 
     def __call__(self, *args, **kwargs):
         out = self.run.answer(self, args, kwargs)
-        self.run.takes(self, args, out)
+        self.run.takes(self, args, kwargs, out)
         self.run.clock.now += self.run.duration(self, args, kwargs, out)
         return out
 
@@ -147,6 +147,7 @@ class Run(Taken):
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
         self.done, self.lifts, self.sums = False, (), None
         self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
+        self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
 
     # -- notes -----------------------------------------------------------------------------------------------------------------
 
@@ -209,13 +210,14 @@ class Run(Taken):
             return func(args[0], indices, *args[2:], **kwargs)
         return NotImplemented
 
-    def takes(self, op, args, out):
+    def takes(self, op, args, kwargs, out):
         """Say what the op takes for itself, as far as that is known."""
         tensor = self.torch.Tensor
         if self.reductions is None or not args or not all(isinstance(t, tensor) for t in (args[0], out)):
             return
         if out.device.type == "cuda":
-            self.recorder.within.taking = self.reductions.taken(op._schema.name, args[0], out)
+            name = op._schema.name
+            self.recorder.within.taking = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
 
     def duration(self, op, args, kwargs, out):
         """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
