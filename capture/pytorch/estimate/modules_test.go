@@ -116,3 +116,21 @@ print("it came to its end", flush=True)
 		t.Fatalf("%v\n%s", err, said)
 	}
 }
+
+// TestNumbersDrawnOnTheHostHaveValues, since scripts cut their batches out of their data with them.
+func TestNumbersDrawnOnTheHostHaveValues(t *testing.T) {
+	_, said, err := program(t, estimate.Options{}, `
+import torch
+data = list(range(2000))
+starts = torch.randint(1000, (4,))
+assert [len(data[i : i + 64]) for i in starts] == [64] * 4, starts
+drawn = torch.randint(3, 1000, (200,)).tolist()
+assert len(set(drawn)) > 10 and min(drawn) >= 3, drawn
+layer = torch.nn.Linear(10, 10).cuda()
+layer(torch.randn(4, 10, device="cuda")).sum().backward()
+torch.optim.SGD(layer.parameters()).step()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+}

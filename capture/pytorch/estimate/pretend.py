@@ -50,6 +50,9 @@ def _factories(run):
             n *= x
         return n
 
+    def sized(args):  # behind the bounds
+        return product([next((a for a in args if isinstance(a, (list, tuple))), ())])
+
     def span(args):
         numbers = [a for a in args if isinstance(a, (int, float))]
         if len(numbers) == 1:
@@ -57,7 +60,8 @@ def _factories(run):
         return abs(numbers[1] - numbers[0]) / (abs(numbers[2]) if len(numbers) > 2 and numbers[2] else 1)
 
     run.factories = {aten.arange: span, aten.linspace: lambda a: a[2] if len(a) > 2 else SMALL + 1, aten.full: product, aten.zeros: product, aten.ones: product,
-                     aten.scalar_tensor: lambda a: 1, aten.eye: lambda a: a[0] ** 2, aten.randperm: lambda a: a[0] / 100}
+                     aten.scalar_tensor: lambda a: 1, aten.eye: lambda a: a[0] ** 2, aten.randperm: lambda a: a[0] / 100,
+                     aten.randint: sized}
 
 
 def _tensors_answer(run, kind):
