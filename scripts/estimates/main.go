@@ -1,9 +1,10 @@
-// Command estimates sets what gmemtop estimate says with either allocator side by side, for the examples:
+// Command estimates sets what gmemtop estimate says with either allocator side by side, for the examples and
+// for public training scripts, which are not changed:
 //
-//	go run ./scripts/estimates -python PYTHON [-results DIR] [-only NAME,...]
+//	go run ./scripts/estimates -python PYTHON [-packages DIR] [-sources DIR] [-results DIR] [-only NAME,...]
 //
-// It prints the table of docs/estimate.md. Each estimate is kept in the folder of results, so that a run that
-// was ended goes on where it was.
+// It prints the tables of docs/estimate.md. Each estimate is kept in the folder of results, so that a run
+// that was ended goes on where it was.
 package main
 
 import (
@@ -21,13 +22,44 @@ import (
 	"github.com/gmemtop/gmemtop/scripts/internal/trial"
 )
 
-var examples = []string{"mlp", "vgg16", "resnet50", "vit", "gpt2"}
+// program is a training that is estimated.
+type program struct {
+	name string
+	args []string
+}
+
+func example(name string) program { return program{name, []string{"examples/" + name + ".py"}} }
+
+// theirs is a public script, on made-up data. Its path begins with a folder of the sources.
+func theirs(name, args string) program {
+	return program{name, append([]string{"scripts/programs/cases/theirs.py"},
+		strings.Fields("SOURCES/"+args)...)}
+}
+
+var examples = []program{example("mlp"), example("vgg16"), example("resnet50"), example("vit"),
+	example("gpt2")}
+
+// public are scripts of pytorch/examples and karpathy/nanoGPT, with the settings they come with where these
+// need no download.
+var public = []program{
+	theirs("mnist", "examples/mnist/main.py"),
+	theirs("vae", "examples/vae/main.py"),
+	theirs("dcgan", "examples/dcgan/main.py --dataset fake --accel --workers 0"),
+	theirs("imagenet, ResNet-50", "examples/imagenet/main.py --dummy -a resnet50 -b 256 -j 0"),
+	theirs("word_language_model, LSTM", "examples/word_language_model/main.py --accel --data words"),
+	theirs("word_language_model, transformer",
+		"examples/word_language_model/main.py --accel --data words --model Transformer"),
+	theirs("nanoGPT, fp32", "nanoGPT/train.py --dataset=tokens --compile=False --dtype=float32 "+
+		"--eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
+	theirs("nanoGPT, bf16", "nanoGPT/train.py --dataset=tokens --compile=False --dtype=bfloat16 "+
+		"--eval_iters=1 --gradient_accumulation_steps=2"),
+}
 
 // The most that the two may be apart, as shares of what PyTorch's own allocator says.
 const mostAllocated, mostReserved = 0.01, 0.02
 
 type options struct {
-	python, results, only string
+	python, packages, sources, results, only string
 }
 
 // estimate is what gmemtop estimate --json says.
@@ -42,7 +74,10 @@ func main() {
 	var o options
 	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with a torch built for CUDA")
 	flag.StringVar(&o.results, "results", "estimates", "the folder that estimates are kept in")
-	flag.StringVar(&o.only, "only", strings.Join(examples, ","), "the examples, separated by commas")
+	flag.StringVar(&o.packages, "packages", "", "a folder with torchvision")
+	flag.StringVar(&o.sources, "sources", "", "a folder with examples, of pytorch/examples, and nanoGPT; "+
+		"without it the examples here are estimated alone")
+	flag.StringVar(&o.only, "only", "", "the programs, separated by semicolons (default all)")
 	flag.Parse()
 	ctx := context.Background()
 	err := o.measure(ctx)
@@ -56,52 +91,92 @@ func main() {
 }
 
 func (o *options) path(name, allocator string) string {
+	name = strings.ReplaceAll(strings.ReplaceAll(name, ", ", "-"), " ", "-")
 	return filepath.Join(o.results, name+"-"+allocator+".json")
+}
+
+// chosen are the programs that are to be estimated.
+func (o *options) chosen() ([]program, error) {
+	all := slices.Clone(examples)
+	if o.sources != "" {
+		all = append(all, public...)
+	}
+	if o.only == "" {
+		return all, nil
+	}
+	var some []program
+	for name := range strings.SplitSeq(o.only, ";") {
+		k := slices.IndexFunc(all, func(p program) bool { return p.name == name })
+		if k < 0 {
+			return nil, fmt.Errorf("no program is called %q; public scripts need -sources", name)
+		}
+		some = append(some, all[k])
+	}
+	return some, nil
 }
 
 func (o *options) measure(ctx context.Context) error {
 	if err := os.MkdirAll(o.results, 0o777); err != nil {
 		return err
 	}
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "estimates-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
 	gmemtop := ""
-	for name := range strings.SplitSeq(o.only, ",") {
-		if !slices.Contains(examples, name) {
-			return fmt.Errorf("no example is called %s: they are %s", name, strings.Join(examples, ", "))
-		}
+	for _, p := range chosen {
 		for _, allocator := range []string{"model", "real"} {
-			if _, err := os.Stat(o.path(name, allocator)); err == nil {
+			if _, err := os.Stat(o.path(p.name, allocator)); err == nil {
 				continue
 			}
 			if gmemtop == "" {
-				dir, err := os.MkdirTemp("", "estimates-")
-				if err != nil {
-					return err
-				}
-				defer os.RemoveAll(dir)
 				if gmemtop, err = trial.Build(ctx, dir); err != nil {
 					return err
 				}
 			}
-			c := exec.CommandContext(ctx, gmemtop, "estimate", "--allocator", allocator, "--hardware", "h100",
-				"--json", "--", o.python, filepath.Join("examples", name+".py"))
-			c.Stderr = os.Stderr
-			text, err := c.Output()
-			if err != nil {
-				return fmt.Errorf("estimate %s with --allocator %s: %w", name, allocator, err)
-			}
-			if err := os.WriteFile(o.path(name, allocator), text, 0o666); err != nil {
-				return err
+			if err := o.estimate(ctx, gmemtop, &p, allocator); err != nil {
+				// the others are still worth their estimates; the table says what is missing
+				fmt.Fprintf(os.Stderr, "estimates: %s with --allocator %s: %v\n", p.name, allocator, err)
 			}
 		}
 	}
 	return nil
 }
 
-// write prints the table of the estimates that are kept.
+func (o *options) estimate(ctx context.Context, gmemtop string, p *program, allocator string) error {
+	argv := []string{"estimate", "--allocator", allocator, "--hardware", "h100", "--json", "--", o.python}
+	for _, a := range p.args {
+		argv = append(argv, strings.ReplaceAll(a, "SOURCES", o.sources))
+	}
+	c := exec.CommandContext(ctx, gmemtop, argv...)
+	c.Env = append(os.Environ(), "PYTHONPATH="+o.packages)
+	c.Stderr = os.Stderr
+	text, err := c.Output()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(o.path(p.name, allocator), text, 0o666)
+}
+
+// write prints the tables of the estimates that are kept.
 func (o *options) write(w io.Writer) error {
-	fmt.Fprint(w, "| example | allocated: real, bytes | model | off | reserved: real, bytes | model | off | "+
-		"within |\n|---|---:|---:|---:|---:|---:|---:|---|\n")
-	for _, name := range examples {
+	if err := o.table(w, "example", examples); err != nil || o.sources == "" {
+		return err
+	}
+	fmt.Fprintln(w)
+	return o.table(w, "script", public)
+}
+
+func (o *options) table(w io.Writer, kind string, programs []program) error {
+	fmt.Fprintf(w, "| %s | allocated: real, bytes | model | off | reserved: real, bytes | model | off | "+
+		"within |\n|---|---:|---:|---:|---:|---:|---:|---|\n", kind)
+	for _, p := range programs {
+		name := p.name
 		var e [2]estimate
 		missing := false
 		for k, allocator := range []string{"real", "model"} {

@@ -217,7 +217,8 @@ class Run(Taken):
             return
         if out.device.type == "cuda":
             name = op._schema.name
-            self.recorder.within.taking = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
+            taken = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
+            self.recorder.within.taking = taken
 
     def duration(self, op, args, kwargs, out):
         """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
