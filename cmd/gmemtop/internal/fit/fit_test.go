@@ -183,7 +183,7 @@ func TestReportSaysWhatFitsAndWhatIsLeftOut(t *testing.T) {
 note: values made up: 3 (item 2, tolist 1)
 note: a stream was made
 note: the script ended before its first step: the peak covers everything it did, and says nothing of a step
-note: memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it
+note: memory that kernels take inside of an op, such as workspaces of cuDNN, is only partly in it
 `
 	if got := b.String(); got != strings.TrimPrefix(want, "\n") {
 		t.Errorf("%s", got)

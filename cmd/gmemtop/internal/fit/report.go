@@ -154,7 +154,7 @@ func (r *Report) notes() []string {
 	if r.Training.Real != nil {
 		return notes
 	}
-	add("memory that kernels take inside of an op (workspaces of cuBLAS and cuDNN) is not in it")
+	add("memory that kernels take inside of an op, such as workspaces of cuDNN, is only partly in it")
 	return notes
 }
 
