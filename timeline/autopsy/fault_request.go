@@ -42,7 +42,8 @@ func requestFault(c *faultCase) (fault, bool) {
 	f.fix = "Look at the shapes at that line: a broadcast such as x[:, None] - x[None] makes all pairs at " +
 		"once; compute it in chunks, or with a function that does not, such as torch.cdist."
 	f.sure(Certain, ownFigures)
-	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line), request: c.a.Asked.Or(0)}
+	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
+		request: c.a.Asked.Or(0)}
 	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && c.slicedBefore(s) {
 		c.wholeData(&f, c.userLine(s))
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
