@@ -77,12 +77,12 @@ Exits with 3 if nothing fits any budget.`,
 	p.StringVar(&c.ask.Managers, "managers", "",
 		"names separated by commas, a prefix with * such as vdnn-*, or all (default a dozen)")
 	p.StringVar(&c.ask.Budgets, "budgets", "40:100:10",
-		"sizes, shares of what a step holds at its peak today, and ranges of shares with their step, "+
+		"`sizes`, shares of what a step holds at its peak today, and ranges of shares with their step, "+
 			"separated by commas: 12GiB,50%,20:80:4")
 	p.IntSliceVar(&c.ask.Batches, "batch", nil,
-		"batch sizes to plan for, separated by commas (default the recorded one)")
+		"batch `sizes` to plan for, separated by commas (default the recorded one)")
 	p.IntSliceVar(&c.ask.Recorded, "recorded-batch", nil,
-		"the batch size that the files were recorded at: one, or one for each in order")
+		"the batch `size` that the files were recorded at: one, or one for each in order")
 	p.StringVar(&c.shard, "shard", "", "plan only part `I/N` of everything; needs --parts")
 	p.StringVar(&c.parts, "parts", "", "the `folder` that shards write their parts to")
 	p.StringVar(&c.merge, "merge", "", "join the parts in this `folder`")
