@@ -104,7 +104,7 @@ class Watch(object):
     def __init__(self, own):
         self.own, self.saves, self.loads, self.first, self.count = own, [], [], {}, 0
 
-    def saved_one(self, t):
+    def saved_one(self, t, stays):
         key = t.untyped_storage()._cdata
         if key not in self.own and key not in self.first:
             self.first[key] = self.count

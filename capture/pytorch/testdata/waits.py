@@ -92,7 +92,7 @@ class Watch(object):
     def __init__(self):
         self.saves, self.loads, self.made, self.sums, self.seen = [], [], {}, {}, {}
 
-    def saved_one(self, t):
+    def saved_one(self, t, stays):
         s = t.untyped_storage()
         self.saves.append((s._cdata, s.nbytes(), s, t.is_leaf and t.requires_grad))
 
