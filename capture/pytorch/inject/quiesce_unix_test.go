@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"syscall"
 	"testing"
 	"time"
@@ -38,6 +39,9 @@ func TestAClosedTerminalWaitsForTheHaltedProcess(t *testing.T) {
 		})
 		select {} // the signal ends it now
 	}
+	caught := make(chan os.Signal, 1) // what is caught is no longer ignored in a child, as it is under nohup
+	signal.Notify(caught, syscall.SIGHUP)
+	defer signal.Stop(caught)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), child+"=1")
 	out, err := cmd.Output()
