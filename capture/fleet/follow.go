@@ -9,7 +9,7 @@ import (
 )
 
 // Reach says how to get to the hub of a run. A hub that is started again has new keys and may have another
-// address, so whoever follows a run for long asks for the join file again.
+// address, so a viewer asks for the join file again when the hub is gone.
 type Reach struct {
 	// Join returns the content of the hub's join file as it is now.
 	Join func(ctx context.Context) (bus.Join, error)

@@ -82,7 +82,7 @@ func TestAViewerFollowsToTheNextHub(t *testing.T) {
 			if got := seen(w)[0]; !reflect.DeepEqual(got, want) || len(v.Losses) > 0 {
 				t.Errorf("steps %v, lost %v", got, v.Losses)
 			}
-			until(t, "nothing is said of the old hub", func() bool {
+			until(t, "the viewer no longer complains about the old hub", func() bool {
 				return w.Job().First().History.Snapshot().Severed == ""
 			})
 		})

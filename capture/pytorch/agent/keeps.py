@@ -50,7 +50,7 @@ class Keeps:
             self.saved[number] = known[0], known[1] + 1
 
     def let_go(self) -> list[int]:
-        """The numbers of the storages that the program has let go of since this was last asked, in order."""
+        """The numbers of the storages that the program has dropped since this was last asked, in order."""
         gone = []
         for number, known in list(self.saved.items()):
             if known is not None and self._count(known[0]) <= self.own + known[1]:

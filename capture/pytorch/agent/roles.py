@@ -54,7 +54,7 @@ class Roles:
         self.hooks = []
 
     def forget(self) -> None:
-        """Let go of the modules, and of who is told that they return: it has these roles."""
+        """Drop the modules, and the window that is told when they return: it owns these roles."""
         self.modules.forget()
         self.returns = _ignore
 

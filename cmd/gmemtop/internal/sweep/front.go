@@ -28,6 +28,16 @@ type Front struct {
 	All, Best []Point
 	// Rows counts the rows of the trace.
 	Rows int
+	// Smallest is the plan that takes the least memory of those that exceed their budgets, nil for none.
+	Smallest *Row
+	// Unplanned are the reasons why rows have no plan, in the order in which they came first.
+	Unplanned []Unplanned
+}
+
+// Unplanned is a reason why there is no plan, and how many rows have it.
+type Unplanned struct {
+	Reason string
+	Rows   int
 }
 
 // Fronts returns the fronts of all traces, in the order of the list.
@@ -56,7 +66,17 @@ func Fronts(list []Done) []Front {
 
 func (f *Front) add(r *Row) {
 	total, ok := r.Total()
-	if !ok || r.Status != Fits {
+	if r.Status != Fits {
+		known := ok && r.Status == TooLarge
+		if known && (f.Smallest == nil || r.Footprint.Or(0) < f.Smallest.Footprint.Or(0)) {
+			f.Smallest = r
+		}
+		if r.Reason != "" {
+			f.unplanned(r.Reason)
+		}
+		return
+	}
+	if !ok {
 		return
 	}
 	p := Point{Row: r, Memory: total}
@@ -70,6 +90,15 @@ func (f *Front) add(r *Row) {
 	f.PerSample = f.PerSample || sized
 	f.Inferred = f.Inferred || r.Inferred
 	f.All = append(f.All, p)
+}
+
+func (f *Front) unplanned(reason string) {
+	i := slices.IndexFunc(f.Unplanned, func(u Unplanned) bool { return u.Reason == reason })
+	if i < 0 {
+		i = len(f.Unplanned)
+		f.Unplanned = append(f.Unplanned, Unplanned{Reason: reason})
+	}
+	f.Unplanned[i].Rows++
 }
 
 // cost is what a point costs beside memory: less is better.

@@ -33,14 +33,26 @@ func WriteText(w io.Writer, list []Done, o TextOptions) error {
 	return err
 }
 
+// nothing says that no plan fits, which needs the least, and why there is no plan in other rows.
+func (f *Front) nothing(b *strings.Builder, o TextOptions) {
+	if f.Rows == 1 {
+		fmt.Fprintf(b, "%s: the only plan does not fit", f.Trace)
+	} else {
+		fmt.Fprintf(b, "%s: none of %s fits", f.Trace, timeline.Counted(f.Rows, "plan"))
+	}
+	if s := f.Smallest; s != nil {
+		total, _ := s.Total()
+		fmt.Fprintf(b, ": the smallest needs %s, with %s", o.Units.Bytes(total), s.Manager)
+	}
+	b.WriteByte('\n')
+	for _, u := range f.Unplanned {
+		fmt.Fprintf(b, "  %s not made: %s\n", timeline.Counted(u.Rows, "plan"), u.Reason)
+	}
+}
+
 func (f *Front) write(b *strings.Builder, o TextOptions) {
-	switch {
-	case len(f.All) > 0:
-	case f.Rows == 1:
-		fmt.Fprintf(b, "%s: the only plan does not fit\n", f.Trace)
-		return
-	default:
-		fmt.Fprintf(b, "%s: none of %s fits\n", f.Trace, timeline.Counted(f.Rows, "plan"))
+	if len(f.All) == 0 {
+		f.nothing(b, o)
 		return
 	}
 	fmt.Fprintf(b, "%s: %d of %s fit. No other plan beats these:\n\n", f.Trace, len(f.All),
