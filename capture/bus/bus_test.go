@@ -433,7 +433,9 @@ func TestTheSocketIsForOneUser(t *testing.T) {
 	if _, err := OpenHub(HubOptions{Run: "r2", Socket: h.options.Socket}); err == nil {
 		t.Error("two hubs share a socket")
 	}
+	h.bridge.mu.Lock()
 	h.bridge.allowed = func(user int) bool { return user != os.Geteuid() }
+	h.bridge.mu.Unlock()
 	if c, err := Dial(within(t), Access{Join: h.Join(), Role: Viewer}); err == nil {
 		c.Close()
 		t.Error("another user connects")

@@ -18,12 +18,12 @@ import (
 type bridge struct {
 	listener net.Listener
 	open     func() (net.Conn, error)
-	// allowed decides by user who may connect; a test sets it.
-	allowed func(user int) bool
-	work    sync.WaitGroup
+	work     sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool // nil once it is closed
+	// allowed decides by user who may connect; a test sets it.
+	allowed func(user int) bool
 }
 
 // listen opens a socket at path, in a folder that only this user can enter.
@@ -65,7 +65,10 @@ func (b *bridge) accept() {
 // serve carries one connection.
 func (b *bridge) serve(c net.Conn) {
 	defer c.Close()
-	if user, err := peerOf(c); err != nil || !b.allowed(user) {
+	b.mu.Lock()
+	allowed := b.allowed
+	b.mu.Unlock()
+	if user, err := peerOf(c); err != nil || !allowed(user) {
 		return
 	}
 	hub, err := b.open()
