@@ -34,11 +34,11 @@ const (
 	Trace Kind = "trace"
 )
 
-// Kinds are all kinds.
-var Kinds = []Kind{Hello, Step, Trace}
+// kinds are all kinds.
+var kinds = []Kind{Hello, Step, Trace}
 
-// MaxMessage is the largest message that a hub takes.
-const MaxMessage = 256 << 10
+// maxMessage is the largest message that a hub takes.
+const maxMessage = 256 << 10
 
 // limits are the bounds of a kind's stream. The oldest messages go first.
 type limits struct {
@@ -74,10 +74,10 @@ type Message struct {
 
 // Errors that callers distinguish.
 var (
-	// ErrLeftOut means that this program was built without the bus.
-	ErrLeftOut = errors.New("this gmemtop was built without fleets (build tag nobus): use one that was not")
-	// ErrRefused means that the hub does not accept our key.
-	ErrRefused = errors.New("the hub refused the key")
+	// errLeftOut means that this program was built without the bus.
+	errLeftOut = errors.New("this gmemtop was built without fleets (build tag nobus): use one that was not")
+	// errRefused means that the hub does not accept our key.
+	errRefused = errors.New("the hub refused the key")
 	// ErrNoHub means that nothing answers at any of the hub's addresses.
 	ErrNoHub = errors.New("no hub answers")
 )

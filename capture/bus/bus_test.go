@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -190,7 +191,7 @@ func TestEveryWayToAHubCarriesTheSameMessages(t *testing.T) {
 // TestMain lets the test be the far end of its own pipe.
 func TestMain(m *testing.M) {
 	if socket := os.Getenv("BUS_TEST_PASS"); socket != "" {
-		if Pass(context.Background(), socket, os.Stdin, os.Stdout) != nil {
+		if pass(context.Background(), socket, os.Stdin, os.Stdout) != nil {
 			os.Exit(1)
 		}
 		os.Exit(0)
@@ -230,7 +231,7 @@ func TestOnlyKeysOfTheRunConnect(t *testing.T) {
 	if err := with(func(*Access) {}); err != nil {
 		t.Fatalf("the right key: %v", err)
 	}
-	if err := with(func(a *Access) { a.Seeds[Viewer] = other.Seeds[Viewer] }); !errors.Is(err, ErrRefused) {
+	if err := with(func(a *Access) { a.Seeds[Viewer] = other.Seeds[Viewer] }); !errors.Is(err, errRefused) {
 		t.Errorf("another run's key: %v", err)
 	}
 	if err := with(func(a *Access) { delete(a.Seeds, Viewer) }); err == nil {
@@ -416,7 +417,7 @@ func TestARingNeverWaitsAndCountsEverything(t *testing.T) {
 			t.Fatalf("after %d: %+v with %d bytes", i, c, r.bytes)
 		}
 	}
-	r.Put(Step, make([]byte, MaxMessage+1))
+	r.Put(Step, make([]byte, maxMessage+1))
 	if c := r.Counts(); c.Put != c.Sent+c.Dropped+int64(c.Waiting) {
 		t.Errorf("after a message that is too large: %+v", c)
 	}
@@ -456,4 +457,27 @@ func TestWhereNothingListensTheErrorSaysSo(t *testing.T) {
 	if _, err := Dial(within(t), Access{Join: j, Role: Viewer}); !errors.Is(err, ErrNoHub) {
 		t.Error(err)
 	}
+}
+
+// pass connects a hub's socket with in and out until either side ends. It is the far end of a program named
+// by Access.Command.
+func pass(ctx context.Context, socket string, in io.Reader, out io.Writer) error {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrNoHub, err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	ended := make(chan struct{}, 2)
+	go func() {
+		_, _ = io.Copy(c, in)
+		ended <- struct{}{}
+	}()
+	go func() {
+		_, _ = io.Copy(out, c)
+		ended <- struct{}{}
+	}()
+	<-ended
+	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"net"
 	"net/url"
 	"os"
@@ -109,7 +108,7 @@ func reason(err error) error {
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired),
 		strings.Contains(strings.ToLower(err.Error()), "authorization violation"):
-		return fmt.Errorf("%w: %w", ErrRefused, err)
+		return fmt.Errorf("%w: %w", errRefused, err)
 	case errors.Is(err, nats.ErrNoServers), errors.Is(err, nats.ErrTimeout):
 		return fmt.Errorf("%w: %w", ErrNoHub, err)
 	}
@@ -241,7 +240,7 @@ func (c *Conn) Close() { c.nats.Close() }
 
 // prepare makes the streams of the run where they are missing. None keeps more than most bytes.
 func (c *Conn) prepare(ctx context.Context, most int64) error {
-	for _, k := range Kinds {
+	for _, k := range kinds {
 		l := streamLimits[k]
 		each := l.each
 		if each == 0 {
@@ -250,20 +249,12 @@ func (c *Conn) prepare(ctx context.Context, most int64) error {
 		if _, err := c.js.CreateOrUpdateStream(ctx, jetstream.StreamConfig{
 			Name: c.names.stream(k), Subjects: []string{c.names.streamSubject(k)},
 			MaxBytes: min(l.bytes, most/max(l.part, 1)), MaxMsgsPerSubject: each, MaxAge: l.age,
-			Discard: jetstream.DiscardOld, MaxMsgSize: MaxMessage, Duplicates: repeated,
+			Discard: jetstream.DiscardOld, MaxMsgSize: maxMessage, Duplicates: repeated,
 		}); err != nil {
 			return fmt.Errorf("prepare the stream of kind %s: %w", k, reason(err))
 		}
 	}
 	return nil
-}
-
-// Prepare makes the streams of the run in a site's own servers. A hub of ours has them.
-func (c *Conn) Prepare(ctx context.Context) error {
-	if c.access.URL == "" {
-		return nil
-	}
-	return c.prepare(ctx, math.MaxInt64)
 }
 
 // publish stores a message and returns once the hub has confirmed that. again reports that the hub had it
@@ -280,8 +271,8 @@ func (c *Conn) publish(ctx context.Context, node string, k Kind, id string, data
 // Store stores a message of a node and returns once the hub has confirmed that, or with ctx's error. A
 // message with an id that the hub has stored lately is stored once. Steps go through a [Ring] instead.
 func (c *Conn) Store(ctx context.Context, node string, k Kind, id string, data []byte) error {
-	if len(data) > MaxMessage {
-		return fmt.Errorf("send a message of %d bytes: a hub takes %d at most", len(data), MaxMessage)
+	if len(data) > maxMessage {
+		return fmt.Errorf("send a message of %d bytes: a hub takes %d at most", len(data), maxMessage)
 	}
 	if _, err := c.publish(ctx, node, k, id, data); err != nil {
 		return fmt.Errorf("send to the hub: %w", reason(err))
@@ -417,7 +408,7 @@ func (c *Conn) Serve(v Verb, f func(data json.RawMessage) any, refused func(erro
 			return
 		}
 		answer, err := json.Marshal(reply{Node: c.access.Name, Data: f(data)})
-		if err == nil && len(answer) <= MaxMessage {
+		if err == nil && len(answer) <= maxMessage {
 			_ = m.Respond(answer)
 		}
 	})

@@ -120,7 +120,7 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 		ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
 		defer cancel()
 		// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
-		err = own.prepare(ctx, max(free/2, MaxMessage))
+		err = own.prepare(ctx, max(free/2, maxMessage))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open a hub: %w", err)
@@ -137,7 +137,7 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 	options := &server.Options{
 		ServerName: "gmemtop", DontListen: o.Listen == "",
 		JetStream: true, StoreDir: store, JetStreamMaxMemory: 16 << 20, JetStreamMaxStore: room,
-		NoSigs: true, NoLog: true, MaxPayload: MaxMessage, MaxControlLine: 4096,
+		NoSigs: true, NoLog: true, MaxPayload: maxMessage, MaxControlLine: 4096,
 		// A viewer that does not read is disconnected, so that it does not hold memory.
 		WriteDeadline: 5 * time.Second, MaxPending: 16 << 20,
 		PingInterval: 10 * time.Second, MaxPingsOut: 2, AuthTimeout: 5,
@@ -160,7 +160,7 @@ func (h *Hub) serverOptions(store string) (*server.Options, error) {
 		options.TLS, options.TLSHandshakeFirst, options.TLSTimeout = true, true, 5
 	}
 	if o.Keys != nil {
-		for _, r := range Roles {
+		for _, r := range roles {
 			options.Nkeys = append(options.Nkeys, &server.NkeyUser{Nkey: o.Keys.public[r],
 				Permissions: permissions(namesOf(o.Run), r)})
 		}
@@ -200,7 +200,7 @@ func permissions(n names, r Role) *server.Permissions {
 		}
 	}
 	publish := []string{"$JS.API.INFO"}
-	for _, k := range Kinds {
+	for _, k := range kinds {
 		if k == Trace && r != Operator {
 			continue // who asked for a trace reads it
 		}
@@ -210,7 +210,7 @@ func permissions(n names, r Role) *server.Permissions {
 			"$JS.API.CONSUMER.MSG.NEXT."+s+".>")
 	}
 	if r == Operator {
-		for _, v := range Verbs {
+		for _, v := range verbs {
 			publish = append(publish, n.orders(v))
 		}
 	}
@@ -236,7 +236,7 @@ func (h *Hub) Join(addresses ...string) Join {
 	if k != nil {
 		j.Certificate, j.Expires, j.Orders, j.Seeds = string(k.certificate), k.Expires, k.public[Operator],
 			k.seeds
-		j = j.only(Roles...)
+		j = j.only(roles...)
 	}
 	return j
 }

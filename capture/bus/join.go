@@ -26,8 +26,8 @@ const (
 	Operator Role = "operator"
 )
 
-// Roles are all roles.
-var Roles = []Role{Agent, Viewer, Operator}
+// roles are all roles.
+var roles = []Role{Agent, Viewer, Operator}
 
 // Join is what a node or a viewer needs to reach the hub of a run: its addresses, its certificate and the
 // keys. It is a file that only its owner can read, usually in a folder that all nodes share.

@@ -59,7 +59,7 @@ func NewKeys(life time.Duration) (*Keys, error) {
 		return nil, fmt.Errorf("make the hub's certificate: %w", err)
 	}
 	k.certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	for _, r := range Roles {
+	for _, r := range roles {
 		pair, err := nkeys.CreateUser()
 		if err != nil {
 			return nil, fmt.Errorf("make the key of role %s: %w", r, err)

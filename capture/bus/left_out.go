@@ -5,7 +5,6 @@ package bus
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"time"
 )
 
@@ -14,8 +13,8 @@ import (
 // Keys are the secrets of a run.
 type Keys struct{ Expires time.Time }
 
-// NewKeys returns ErrLeftOut.
-func NewKeys(time.Duration) (*Keys, error) { return nil, ErrLeftOut }
+// NewKeys returns errLeftOut.
+func NewKeys(time.Duration) (*Keys, error) { return nil, errLeftOut }
 
 // HubOptions say how a hub is opened.
 type HubOptions struct {
@@ -27,8 +26,8 @@ type HubOptions struct {
 // Hub cannot be opened.
 type Hub struct{}
 
-// OpenHub returns ErrLeftOut.
-func OpenHub(HubOptions) (*Hub, error) { return nil, ErrLeftOut }
+// OpenHub returns errLeftOut.
+func OpenHub(HubOptions) (*Hub, error) { return nil, errLeftOut }
 
 // Address is where the hub listens.
 func (h *Hub) Address() string { return "" }
@@ -36,8 +35,8 @@ func (h *Hub) Address() string { return "" }
 // Join returns the content of the join file.
 func (h *Hub) Join(...string) Join { return Join{} }
 
-// Dial returns ErrLeftOut.
-func (h *Hub) Dial(Role) (*Conn, error) { return nil, ErrLeftOut }
+// Dial returns errLeftOut.
+func (h *Hub) Dial(Role) (*Conn, error) { return nil, errLeftOut }
 
 // Close ends the hub.
 func (h *Hub) Close() {}
@@ -55,11 +54,11 @@ type Access struct {
 // Conn cannot be made.
 type Conn struct{}
 
-// Dial returns ErrLeftOut.
-func Dial(context.Context, Access) (*Conn, error) { return nil, ErrLeftOut }
+// Dial returns errLeftOut.
+func Dial(context.Context, Access) (*Conn, error) { return nil, errLeftOut }
 
-// Err returns ErrLeftOut.
-func (c *Conn) Err() error { return ErrLeftOut }
+// Err returns errLeftOut.
+func (c *Conn) Err() error { return errLeftOut }
 
 // Connected reports false.
 func (c *Conn) Connected() bool { return false }
@@ -67,15 +66,12 @@ func (c *Conn) Connected() bool { return false }
 // Close does nothing.
 func (c *Conn) Close() {}
 
-// Prepare returns ErrLeftOut.
-func (c *Conn) Prepare(context.Context) error { return ErrLeftOut }
-
 func (c *Conn) publish(context.Context, string, Kind, string, []byte) (bool, error) {
-	return false, ErrLeftOut
+	return false, errLeftOut
 }
 
-// Store returns ErrLeftOut.
-func (c *Conn) Store(context.Context, string, Kind, string, []byte) error { return ErrLeftOut }
+// Store returns errLeftOut.
+func (c *Conn) Store(context.Context, string, Kind, string, []byte) error { return errLeftOut }
 
 // ReadNew waits until ctx is done.
 func (c *Conn) ReadNew(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
@@ -83,13 +79,10 @@ func (c *Conn) ReadNew(ctx context.Context, _ func(Message), _ func(Kind), _ ...
 // Read waits until ctx is done.
 func (c *Conn) Read(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
 
-// Serve returns ErrLeftOut.
-func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return ErrLeftOut }
+// Serve returns errLeftOut.
+func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return errLeftOut }
 
-// Ask returns ErrLeftOut.
+// Ask returns errLeftOut.
 func (c *Conn) Ask(context.Context, Verb, any, func(string, json.RawMessage) bool) error {
-	return ErrLeftOut
+	return errLeftOut
 }
-
-// Pass returns ErrLeftOut.
-func Pass(context.Context, string, io.Reader, io.Writer) error { return ErrLeftOut }

@@ -24,11 +24,11 @@ const (
 	Fetch Verb = "fetch"
 )
 
-// Verbs are all verbs.
-var Verbs = []Verb{Status, Prepare, Capture, Fetch}
+// verbs are all verbs.
+var verbs = []Verb{Status, Prepare, Capture, Fetch}
 
-// ErrForged means that an order does not come from an operator of this run, or comes again.
-var ErrForged = errors.New("an order was refused")
+// errForged means that an order does not come from an operator of this run, or comes again.
+var errForged = errors.New("an order was refused")
 
 // order is a signed order.
 type order struct {
@@ -67,27 +67,27 @@ type guard struct {
 func (g *guard) accept(v Verb, message []byte) (json.RawMessage, error) {
 	var o order
 	if err := json.Unmarshal(message, &o); err != nil {
-		return nil, fmt.Errorf("%w: it is damaged: %w", ErrForged, err)
+		return nil, fmt.Errorf("%w: it is damaged: %w", errForged, err)
 	}
 	if err := g.verify(o.Body, o.Signature); err != nil {
-		return nil, fmt.Errorf("%w: the operator of this run did not sign it", ErrForged)
+		return nil, fmt.Errorf("%w: the operator of this run did not sign it", errForged)
 	}
 	var b orderBody
 	if err := json.Unmarshal(o.Body, &b); err != nil {
-		return nil, fmt.Errorf("%w: it is damaged: %w", ErrForged, err)
+		return nil, fmt.Errorf("%w: it is damaged: %w", errForged, err)
 	}
 	now := g.now()
 	age := now.Sub(b.At)
 	switch {
 	case b.Run != g.run:
-		return nil, fmt.Errorf("%w: it is for run %q", ErrForged, b.Run)
+		return nil, fmt.Errorf("%w: it is for run %q", errForged, b.Run)
 	case b.Verb != v || !v.known():
-		return nil, fmt.Errorf("%w: %q is no order that a node carries out", ErrForged, b.Verb)
+		return nil, fmt.Errorf("%w: %q is no order that a node carries out", errForged, b.Verb)
 	case age > fresh || age < -fresh:
-		return nil, fmt.Errorf("%w: it was given at %s, which is too far from this node's clock", ErrForged,
+		return nil, fmt.Errorf("%w: it was given at %s, which is too far from this node's clock", errForged,
 			b.At.Format(time.RFC3339))
 	case b.Nonce == "":
-		return nil, fmt.Errorf("%w: it has no number", ErrForged)
+		return nil, fmt.Errorf("%w: it has no number", errForged)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,14 +97,14 @@ func (g *guard) accept(v Verb, message []byte) (json.RawMessage, error) {
 		}
 	}
 	if _, again := g.seen[b.Nonce]; again || len(g.seen) >= maxNonces {
-		return nil, fmt.Errorf("%w: it was carried out already", ErrForged)
+		return nil, fmt.Errorf("%w: it was carried out already", errForged)
 	}
 	g.seen[b.Nonce] = now
 	return b.Data, nil
 }
 
 func (v Verb) known() bool {
-	for _, x := range Verbs {
+	for _, x := range verbs {
 		if v == x {
 			return true
 		}

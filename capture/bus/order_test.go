@@ -90,12 +90,12 @@ func TestAForgedOrderIsRefused(t *testing.T) {
 	} {
 		b := good
 		x.change(&b)
-		if _, err := g.accept(x.verb, write(b, x.seed)); !errors.Is(err, ErrForged) {
+		if _, err := g.accept(x.verb, write(b, x.seed)); !errors.Is(err, errForged) {
 			t.Errorf("an order %s: %v", name, err)
 		}
 	}
 	for _, text := range []string{"", "{}", "null", "[]", `{"body":"e30=","signature":""}`} {
-		if _, err := g.accept(Capture, []byte(text)); !errors.Is(err, ErrForged) {
+		if _, err := g.accept(Capture, []byte(text)); !errors.Is(err, errForged) {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestAStoredMessageIsNoOrder(t *testing.T) {
 	}
 	select {
 	case err := <-refused:
-		if !errors.Is(err, ErrForged) {
+		if !errors.Is(err, errForged) {
 			t.Error(err)
 		}
 	case <-time.After(time.Second): // the server may refuse it as well

@@ -47,7 +47,7 @@ type Counts struct {
 	Put, Sent int64
 	// Again is how many of those confirmed had been stored by an earlier attempt.
 	Again int64
-	// Dropped is how many made room for newer ones, or were larger than MaxMessage.
+	// Dropped is how many made room for newer ones, or were larger than maxMessage.
 	Dropped int64
 	// Waiting is how many are in the ring now.
 	Waiting int
@@ -81,7 +81,7 @@ func (r *Ring) Put(k Kind, data []byte) {
 	defer r.mu.Unlock()
 	r.counts.Put++
 	r.next++
-	if len(data) > MaxMessage {
+	if len(data) > maxMessage {
 		r.counts.Dropped++
 		return
 	}

@@ -3,7 +3,6 @@
 package bus
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -48,27 +47,4 @@ func (p *program) Dial(string, string) (net.Conn, error) {
 		_ = theirs.Close()
 	}()
 	return ours, nil
-}
-
-// Pass connects a hub's socket with in and out until either side ends. It is the far end of a program named
-// by Access.Command.
-func Pass(ctx context.Context, socket string, in io.Reader, out io.Writer) error {
-	c, err := net.Dial("unix", socket)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoHub, err)
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	ended := make(chan struct{}, 2)
-	go func() {
-		_, _ = io.Copy(c, in)
-		ended <- struct{}{}
-	}()
-	go func() {
-		_, _ = io.Copy(out, c)
-		ended <- struct{}{}
-	}()
-	<-ended
-	return nil
 }
