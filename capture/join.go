@@ -67,13 +67,13 @@ func (b builderRows) Access(a traces.Access) {
 
 func (b builderRows) Mark(m traces.Mark) { b.T.Marks = append(b.T.Marks, m) }
 
-// ErrNoWindows is returned when there is nothing to join.
-var ErrNoWindows = errors.New("no window was captured yet")
+// errNoWindows is returned when there is nothing to join.
+var errNoWindows = errors.New("no window was captured yet")
 
 // Join stitches windows, oldest first, into one trace of one process.
 func Join(windows []Window) (*traces.Trace, error) {
 	if len(windows) == 0 {
-		return nil, ErrNoWindows
+		return nil, errNoWindows
 	}
 	b := traces.NewBuilder()
 	first := windows[0].Trace

@@ -62,8 +62,8 @@ type CapturedRank struct {
 // Late reports whether the rank captured other steps than it was asked to.
 func (c *Captured) Late(r CapturedRank) bool { return r.Path != "" && r.First > c.First }
 
-// ErrNoRanks means that no rank can be captured.
-var ErrNoRanks = errors.New("no rank runs that could be captured")
+// errNoRanks means that no rank can be captured.
+var errNoRanks = errors.New("no rank runs that could be captured")
 
 const (
 	// answerWait is how long nodes may take to answer an order.
@@ -188,7 +188,7 @@ func (x *operator) prepare(ctx context.Context) error {
 	}
 	slices.Sort(running)
 	if len(running) == 0 {
-		return ErrNoRanks
+		return errNoRanks
 	}
 	ranks, err := x.options.Choose(running)
 	if err != nil {
@@ -210,7 +210,7 @@ func (x *operator) prepare(ctx context.Context) error {
 	}
 	slices.SortFunc(x.chosen, func(a, b *chosen) int { return cmp.Compare(a.Rank, b.Rank) })
 	if !slices.ContainsFunc(x.chosen, func(r *chosen) bool { return r.state == captureWaits }) {
-		return ErrNoRanks
+		return errNoRanks
 	}
 	return nil
 }

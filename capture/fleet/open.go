@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// ErrNoSteps means that recordings hold no training step.
-var ErrNoSteps = errors.New("no recording of training steps: gmemtop hub -o writes one for each rank, and " +
+// errNoSteps means that recordings hold no training step.
+var errNoSteps = errors.New("no recording of training steps: gmemtop hub -o writes one for each rank, and " +
 	"so do " +
 	"gmemtop record and gmemtop run -o")
 
@@ -54,7 +54,7 @@ func Open(ctx context.Context, dir string) (*job.Job, error) {
 	}
 	j.End(capture.End{Reason: capture.Exited})
 	if !begun {
-		return nil, errors.Join(fmt.Errorf("%s: %w", dir, ErrNoSteps), j.Close())
+		return nil, errors.Join(fmt.Errorf("%s: %w", dir, errNoSteps), j.Close())
 	}
 	return j, nil
 }

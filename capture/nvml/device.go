@@ -13,9 +13,9 @@ import (
 // to do.
 var ErrUnavailable = errors.New("NVML is not available")
 
-// ErrLost is wrapped by the error of a reading whose device no longer answers; a restart of the process or a
+// errLost is wrapped by the error of a reading whose device no longer answers; a restart of the process or a
 // reset of the device by its administrator brings it back.
-var ErrLost = errors.New("the device is lost")
+var errLost = errors.New("the device is lost")
 
 // Source is what a [Sampler] polls: a [Library], or a stand-in in tests.
 type Source interface {
@@ -75,9 +75,9 @@ type ProcessKind uint8
 
 // The ways in which a process uses a device.
 const (
-	Compute ProcessKind = 1 << iota
-	Graphics
-	MPS
+	runsCompute ProcessKind = 1 << iota
+	runsGraphics
+	runsMPS
 )
 
 // String returns the kinds as nvidia-smi letters them, such as C+G; M stands for a client of the

@@ -172,9 +172,9 @@ func TestEveryFigureIsRead(t *testing.T) {
 		t.Errorf("slowed by %q", got)
 	}
 	want := []Process{
-		{PID: 4242, Name: "/usr/bin/python3", Kind: Compute | Graphics, Used: maybe.Known(8 * gib), SM: maybe.Known(90), MemoryBusy: maybe.Known(30)},
-		{PID: 99, Name: "/opt/serve", Start: maybe.Known(777), Kind: MPS, Used: maybe.Known(gib)},
-		{PID: 7, Name: "kworker", Kind: Compute}, // memory not available: unknown and last, not 0
+		{PID: 4242, Name: "/usr/bin/python3", Kind: runsCompute | runsGraphics, Used: maybe.Known(8 * gib), SM: maybe.Known(90), MemoryBusy: maybe.Known(30)},
+		{PID: 99, Name: "/opt/serve", Start: maybe.Known(777), Kind: runsMPS, Used: maybe.Known(gib)},
+		{PID: 7, Name: "kworker", Kind: runsCompute}, // memory not available: unknown and last, not 0
 	}
 	if !r.ProcessesKnown || !slices.Equal(r.Processes, want) {
 		t.Errorf("processes:\n%+v\nwant\n%+v", r.Processes, want)
@@ -343,7 +343,7 @@ func TestALostDeviceIsAnErrorThatSaysSo(t *testing.T) {
 	device(s, 0).GetMemoryInfoFunc = func() (nvml.Memory, nvml.Return) { return nvml.Memory{}, nvml.ERROR_GPU_IS_LOST }
 	device(s, 0).GetUtilizationRatesFunc = nil // asking on would panic
 	l := mustOpen(t, s)
-	if _, err := l.Read(0); !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), "nvidia-smi -r -i 0") {
+	if _, err := l.Read(0); !errors.Is(err, errLost) || !strings.Contains(err.Error(), "nvidia-smi -r -i 0") {
 		t.Errorf("error %v", err)
 	}
 	if _, err := l.Read(1); err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Read reads a device now. An error that wraps [ErrLost] means that the device no longer answers; every other
+// Read reads a device now. An error that wraps [errLost] means that the device no longer answers; every other
 // refusal is an unknown figure with its reason in the reading.
 func (l *Library) Read(index int) (Reading, error) {
 	l.open.RLock()
@@ -36,7 +36,7 @@ func (l *Library) Read(index int) (Reading, error) {
 	r.Took = time.Since(r.Time)
 	r.Absent = q.absent
 	if q.lost {
-		return r, fmt.Errorf("read GPU %d: %w: it fell off the bus or needs a reset; dmesg names the Xid, nvidia-smi -r -i %d resets it", index, ErrLost, index)
+		return r, fmt.Errorf("read GPU %d: %w: it fell off the bus or needs a reset; dmesg names the Xid, nvidia-smi -r -i %d resets it", index, errLost, index)
 	}
 	return r, nil
 }
@@ -259,15 +259,15 @@ func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute maybe.Int) (
 		kind         ProcessKind
 		call         func() ([]nvml.ProcessInfo, nvml.Return)
 	}{
-		{"compute processes", "nvmlDeviceGetComputeRunningProcesses", Compute, dev.GetComputeRunningProcesses},
-		{"graphics processes", "nvmlDeviceGetGraphicsRunningProcesses", Graphics, dev.GetGraphicsRunningProcesses},
-		{"MPS processes", "nvmlDeviceGetMPSComputeRunningProcesses", MPS, dev.GetMPSComputeRunningProcesses},
+		{"compute processes", "nvmlDeviceGetComputeRunningProcesses", runsCompute, dev.GetComputeRunningProcesses},
+		{"graphics processes", "nvmlDeviceGetGraphicsRunningProcesses", runsGraphics, dev.GetGraphicsRunningProcesses},
+		{"MPS processes", "nvmlDeviceGetMPSComputeRunningProcesses", runsMPS, dev.GetMPSComputeRunningProcesses},
 	} {
 		var infos []nvml.ProcessInfo
 		if !q.ask(list.name, list.symbol, func() (ret nvml.Return) { infos, ret = list.call(); return }) {
 			continue
 		}
-		known = known || list.kind == Compute
+		known = known || list.kind == runsCompute
 		for _, info := range infos {
 			p := Process{
 				PID: int(info.Pid), Kind: list.kind, Used: unsigned(info.UsedGpuMemory),

@@ -122,7 +122,7 @@ func (s *Sampler) poll(ctx context.Context, i int) {
 			return
 		}
 		s.take(i, r, err, int64(max(time.Since(due)-1, 0)/s.o.Interval))
-		if errors.Is(err, ErrLost) {
+		if errors.Is(err, errLost) {
 			return
 		}
 		select {
@@ -132,9 +132,6 @@ func (s *Sampler) poll(ctx context.Context, i int) {
 		}
 	}
 }
-
-// Changed returns a channel that holds a value once something changed since the last receive.
-func (s *Sampler) Changed() <-chan struct{} { return s.changed }
 
 // take adds a reading of device i.
 func (s *Sampler) take(i int, r Reading, err error, late int64) {

@@ -78,7 +78,7 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 			}
 		}
 		select {
-		case <-s.Changed():
+		case <-s.changed:
 		default:
 			t.Error("no change was announced")
 		}
@@ -146,7 +146,7 @@ func TestALostDeviceIsNotPolledAgainButARefusedOneIs(t *testing.T) {
 		m := &machine{n: 2, read: func(i int) (Reading, error) {
 			calls[i]++
 			if i == 0 {
-				return Reading{}, fmt.Errorf("read: %w", ErrLost)
+				return Reading{}, fmt.Errorf("read: %w", errLost)
 			}
 			if calls[1] < 3 {
 				return Reading{}, errors.New("busy")
@@ -164,7 +164,7 @@ func TestALostDeviceIsNotPolledAgainButARefusedOneIs(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		v := s.View()
-		if calls[0] != 1 || !errors.Is(v.Devices[0].Err, ErrLost) {
+		if calls[0] != 1 || !errors.Is(v.Devices[0].Err, errLost) {
 			t.Errorf("the lost device was read %d times: %v", calls[0], v.Devices[0].Err)
 		}
 		if v.Devices[1].Err != nil || len(v.Devices[1].Readings) == 0 {

@@ -14,7 +14,7 @@ import (
 )
 
 // Connect finds the agent in process pid and waits until it has connected, which takes up to about a second.
-// If another viewer is watching it, that viewer relays what it sees. The error wraps ErrNoAgent if no agent
+// If another viewer is watching it, that viewer relays what it sees. The error wraps errNoAgent if no agent
 // is there: Attach brings one in.
 func Connect(ctx context.Context, pid int) (*Session, error) {
 	for began := time.Now(); ; {
@@ -30,7 +30,7 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 		s, err := await(ctx, pid, at, name, nil, func() error {
 			now, err := findMarker(pid)
 			if err == nil && now.Socket != m.Socket {
-				err = fmt.Errorf("process %d: %w connects here any more", pid, ErrNoAgent)
+				err = fmt.Errorf("process %d: %w connects here any more", pid, errNoAgent)
 			}
 			return err
 		})
@@ -87,7 +87,7 @@ const tracing = 2 * time.Second
 func patience(err error) time.Duration {
 	var e *inject.Error
 	switch {
-	case errors.Is(err, errLives), errors.Is(err, ErrNoAgent), errors.As(err, &e) && e.Attaching:
+	case errors.Is(err, errLives), errors.Is(err, errNoAgent), errors.As(err, &e) && e.Attaching:
 		return settling
 	case errors.Is(err, inject.ErrBusy):
 		return tracing
@@ -100,7 +100,7 @@ func Attach(ctx context.Context, pid int, way Injector) (*Session, error) {
 	var first time.Time // when another agent or tracer was in the way
 	for pause := settleEvery; ; pause *= 2 {
 		s, err := Connect(ctx, pid)
-		if errors.Is(err, ErrNoAgent) || errors.Is(err, ErrReused) {
+		if errors.Is(err, errNoAgent) || errors.Is(err, errReused) {
 			s, err = bring(ctx, pid, way)
 		}
 		if first.IsZero() { // injecting may have taken long
@@ -140,7 +140,7 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 		return nil, err
 	}
 	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
-	begin := func() error { return way(ctx, pid, Bootstrap(filepath.Join(at.there, name))) }
+	begin := func() error { return way(ctx, pid, bootstrap(filepath.Join(at.there, name))) }
 	s, err := await(ctx, pid, at, name, begin, func() error { return nil })
 	if err != nil {
 		at.close()

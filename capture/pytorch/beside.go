@@ -55,13 +55,13 @@ func lookOver(conn net.Conn, pid int) (*Session, error) {
 		return nil, fmt.Errorf("%w by process %d", ErrWatched, w.PID)
 	case frameHello:
 	default:
-		return nil, fmt.Errorf("%w: a viewer answers with a frame of type %d", ErrProtocol, k)
+		return nil, fmt.Errorf("%w: a viewer answers with a frame of type %d", errProtocol, k)
 	}
 	h, err := read[hello](payload)
 	if err != nil {
 		return nil, err
 	}
-	if h.Version != Version {
+	if h.Version != protocolVersion {
 		return nil, otherVersion(pid, h.Version)
 	}
 	s := newSession(conn, h)

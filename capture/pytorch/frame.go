@@ -168,7 +168,7 @@ func readFrame(r io.Reader, limit int) (kind, []byte, error) {
 	}
 	n := int64(binary.LittleEndian.Uint32(head[:4]))
 	if n < 1 || n > int64(limit) {
-		return 0, nil, fmt.Errorf("%w: a frame of %d bytes", ErrProtocol, n)
+		return 0, nil, fmt.Errorf("%w: a frame of %d bytes", errProtocol, n)
 	}
 	if _, err := io.ReadFull(r, head[4:]); err != nil {
 		return 0, nil, cut(err)
@@ -206,7 +206,7 @@ func plainFrame(k kind, payload []byte) []byte {
 func read[T any](payload []byte) (T, error) {
 	var v T
 	if err := json.Unmarshal(payload, &v); err != nil {
-		return v, fmt.Errorf("%w: %w", ErrProtocol, err)
+		return v, fmt.Errorf("%w: %w", errProtocol, err)
 	}
 	return v, nil
 }
@@ -241,10 +241,10 @@ func steps(payload []byte) ([]capture.Step, error) {
 // StepOf decodes the row of one step. A row that is too short is an error; further columns are skipped.
 func StepOf(r []int64) (capture.Step, error) {
 	if len(r) < stepColumns {
-		return capture.Step{}, fmt.Errorf("%w: a step of %d columns", ErrProtocol, len(r))
+		return capture.Step{}, fmt.Errorf("%w: a step of %d columns", errProtocol, len(r))
 	}
 	if r[0] < 0 || r[1] < 0 || r[2] < r[1] {
-		return capture.Step{}, fmt.Errorf("%w: step %d lasts from %d to %d", ErrProtocol, r[0], r[1], r[2])
+		return capture.Step{}, fmt.Errorf("%w: step %d lasts from %d to %d", errProtocol, r[0], r[1], r[2])
 	}
 	figure := func(column int) maybe.Int { return maybe.NonNegative(r[column]) }
 	step := capture.Step{

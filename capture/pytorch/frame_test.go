@@ -233,7 +233,7 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 		t.Errorf("another version: %v", err)
 	}
 	dial(t, path, raw(frameBye, `{"pid":5,"reason":"refused","detail":"torch is not loaded in this process"}`))
-	if _, err := l.Accept(ctx); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "torch is not loaded") {
+	if _, err := l.Accept(ctx); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "torch is not loaded") {
 		t.Errorf("a refusal: %v", err)
 	}
 	dial(t, path, []byte("GET / HTTP/1.1\r\n\r\n"))
@@ -320,7 +320,7 @@ func TestAMarkerCountsOnlyForTheProcessThatWroteIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrNoAgent) {
+	if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, errNoAgent) {
 		t.Errorf("no marker: %v", err)
 	}
 	write(marker{Version: 9, PID: os.Getpid(), Socket: "x"})
@@ -328,8 +328,8 @@ func TestAMarkerCountsOnlyForTheProcessThatWroteIt(t *testing.T) {
 		t.Errorf("another version: %v", err)
 	}
 	if _, err := os.Stat("/proc/self/stat"); err == nil {
-		write(marker{Version: Version, PID: os.Getpid(), Start: 1, Socket: "x"})
-		if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, ErrReused) {
+		write(marker{Version: protocolVersion, PID: os.Getpid(), Start: 1, Socket: "x"})
+		if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, errReused) {
 			t.Errorf("a reused pid: %v", err)
 		}
 	}
@@ -359,7 +359,7 @@ func TestTheAgentCompilesWithPython38(t *testing.T) {
 		python = found[0]
 	}
 	for name, source := range map[string]string{
-		"agent": Agent(), "begin": Bootstrap("/x"), "sitecustomize": siteSource,
+		"agent": Agent(), "begin": bootstrap("/x"), "sitecustomize": siteSource,
 	} {
 		cmd := exec.Command(python, "-c", "import sys; compile(sys.stdin.read(), 'x', 'exec')")
 		cmd.Stdin = strings.NewReader(source)

@@ -124,7 +124,7 @@ func (g *guest) next(closing bool) ([]byte, *capture.Window, error) {
 	g.refused = nil
 	g.mu.Unlock()
 	if left {
-		b, err := frame(frameBye, bye{Version: Version, Reason: capture.Detached,
+		b, err := frame(frameBye, bye{Version: protocolVersion, Reason: capture.Detached,
 			Detail: say.GoesOnWatching.Text(os.Getpid())})
 		return b, nil, errors.Join(err, errParted)
 	}
@@ -180,7 +180,7 @@ func (g *guest) begin(v capture.View, all told) {
 func (g *guest) words(v capture.View, refused []capture.Answer) ([]byte, error) {
 	t := v.Target
 	h := hello{
-		Version: Version, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv,
+		Version: protocolVersion, PID: t.PID, Start: t.Started, Host: t.Host, Argv: t.Argv,
 		Python: t.Python, Torch: t.Torch, Device: t.Device,
 		Rank: t.Rank.Or(-1), LocalRank: t.LocalRank.Or(-1), WorldSize: t.WorldSize.Or(-1),
 		Capabilities: t.Capabilities, Depth: t.Depth, Offloads: t.Offloads, Room: t.Room.Or(0),
@@ -349,7 +349,7 @@ func (p *pieces) Write(b []byte) (int, error) {
 
 // lastWord is the inverse of ending.
 func lastWord(e capture.End) bye {
-	b := bye{Version: Version, Reason: e.Reason, Detail: e.Detail}
+	b := bye{Version: protocolVersion, Reason: e.Reason, Detail: e.Detail}
 	switch {
 	case e.Reason == capture.Exited:
 		b.Code, b.OutOfMemory = e.Code, e.OutOfMemory

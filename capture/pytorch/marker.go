@@ -39,8 +39,8 @@ type marker struct {
 	Socket  string `json:"socket"`
 }
 
-// findMarker returns the marker of the agent in process pid. The error wraps ErrNoAgent if there is none, and
-// ErrReused if the marker is from an earlier process with that number.
+// findMarker returns the marker of the agent in process pid. The error wraps errNoAgent if there is none, and
+// errReused if the marker is from an earlier process with that number.
 func findMarker(pid int) (m marker, err error) {
 	uid, _ := userOf(pid)
 	name := strconv.Itoa(innerPID(pid)) + ".json"
@@ -64,13 +64,13 @@ func findMarker(pid int) (m marker, err error) {
 			continue
 		case over:
 			return m, fmt.Errorf("process %d: %w: the training that had this number has ended",
-				pid, ErrReused)
-		case m.Version != Version:
+				pid, errReused)
+		case m.Version != protocolVersion:
 			return m, otherVersion(pid, m.Version)
 		}
 		return m, nil
 	}
-	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, ErrNoAgent)
+	return marker{}, fmt.Errorf("process %d: %w lives in it", pid, errNoAgent)
 }
 
 // Lives reports whether process pid has an agent: Attach then needs no permission to trace it.

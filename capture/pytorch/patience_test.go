@@ -19,7 +19,7 @@ func TestAttachWaitsForAnotherViewerLongerThanForADebugger(t *testing.T) {
 		{&inject.Error{Kind: inject.ErrNotPermitted}, 0},
 		{&inject.Error{Kind: inject.ErrBusy}, tracing},
 		{&inject.Error{Kind: inject.ErrBusy, Attaching: true}, settling},
-		{ErrNoAgent, settling},
+		{errNoAgent, settling},
 		{errLives, settling},
 	} {
 		if got := patience(c.err); got != c.want {

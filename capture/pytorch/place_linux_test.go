@@ -156,7 +156,7 @@ func TestAnotherUsersAgentCannotGainAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, socket := range []string{ours, "/tmp/../" + ours, "precious", filepath.Join(at.there, "link.sock")} {
-		b, _ := json.Marshal(marker{Version: Version, PID: s.pid, Start: stat.Started, Socket: socket})
+		b, _ := json.Marshal(marker{Version: protocolVersion, PID: s.pid, Start: stat.Started, Socket: socket})
 		if err := asUser(nobody, nobody, func() error {
 			return os.WriteFile(filepath.Join(at.here, strconv.Itoa(s.pid)+".json"), b, 0o600)
 		}); err != nil {

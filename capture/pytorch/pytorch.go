@@ -30,8 +30,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 )
 
-// Version is the version of the protocol and of the agent.
-const Version = 2
+// protocolVersion is the version of the protocol and of the agent.
+const protocolVersion = 2
 
 //go:embed sitecustomize.py
 var siteSource string
@@ -50,9 +50,9 @@ func CarrySource() string {
 	return strings.Replace(source, "\n\n", "\n\nimport torch\n\n", 1)
 }
 
-// Bootstrap returns the source that brings the agent into a running process and connects it to the socket at
+// bootstrap returns the source that brings the agent into a running process and connects it to the socket at
 // path.
-func Bootstrap(path string) string {
+func bootstrap(path string) string {
 	// JSON strings of these are Python strings.
 	source, _ := json.Marshal(Agent())
 	quoted, _ := json.Marshal(path)
@@ -63,20 +63,20 @@ func Bootstrap(path string) string {
 var (
 	// ErrVersion means that the agent in the process is of another version than this program.
 	ErrVersion = errors.New("the agent's version differs")
-	// ErrReused means that the intended process has gone and another has its number.
-	ErrReused = errors.New("the process number was used again")
+	// errReused means that the intended process has gone and another has its number.
+	errReused = errors.New("the process number was used again")
 	// ErrWatched means that another viewer watches the process.
 	ErrWatched = errors.New("watched already")
-	// ErrNoAgent means that the process has no agent.
-	ErrNoAgent = errors.New("no agent")
-	// ErrRefused means that the agent refused to start.
-	ErrRefused = errors.New("refused")
+	// errNoAgent means that the process has no agent.
+	errNoAgent = errors.New("no agent")
+	// errRefused means that the agent refused to start.
+	errRefused = errors.New("refused")
 	// errLives means that an agent refused to start beside another.
-	errLives = fmt.Errorf("%w", ErrRefused)
+	errLives = fmt.Errorf("%w", errRefused)
 	// errAttaching means that the viewer watching the process has only just started.
 	errAttaching = fmt.Errorf("%w", ErrWatched)
 	// ErrLost means that the connection ended although the process goes on.
 	ErrLost = errors.New("the connection to the agent was lost")
-	// ErrProtocol means that something other than an agent's messages came over the socket.
-	ErrProtocol = errors.New("not an agent's frames")
+	// errProtocol means that something other than an agent's messages came over the socket.
+	errProtocol = errors.New("not an agent's frames")
 )

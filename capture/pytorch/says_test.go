@@ -44,7 +44,7 @@ func TestAgentMessagesUseTheCatalogue(t *testing.T) {
 		`{}`:                  "as it came",
 	} {
 		_, err := shake(nil, frameBye, []byte(`{"pid":1,"detail":"as it came","says":`+says+`}`))
-		if !errors.Is(err, ErrRefused) || !strings.HasSuffix(err.Error(), want) {
+		if !errors.Is(err, errRefused) || !strings.HasSuffix(err.Error(), want) {
 			t.Error(err)
 		}
 	}

@@ -29,7 +29,7 @@ func markSelf(t *testing.T) string {
 	dir := folder(t)
 	path := filepath.Join(dir, "x.sock")
 	started := startedAt(t, os.Getpid())
-	b, _ := json.Marshal(marker{Version: Version, PID: os.Getpid(), Start: started, Socket: path})
+	b, _ := json.Marshal(marker{Version: protocolVersion, PID: os.Getpid(), Start: started, Socket: path})
 	if err := os.WriteFile(filepath.Join(dir, strconv.Itoa(os.Getpid())+".json"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}

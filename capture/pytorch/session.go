@@ -52,24 +52,24 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 		if err != nil {
 			return nil, err
 		}
-		reason := ErrRefused
+		reason := errRefused
 		if b.Refusal == refusalLives {
 			reason = errLives
 		}
 		return nil, fmt.Errorf("process %d: %w: %s", b.PID, reason, b.Says.Text(b.Detail))
 	case frameHello:
 	default:
-		return nil, fmt.Errorf("%w: it begins with a frame of type %d", ErrProtocol, k)
+		return nil, fmt.Errorf("%w: it begins with a frame of type %d", errProtocol, k)
 	}
 	h, err := read[hello](payload)
 	if err != nil {
 		return nil, err
 	}
-	if h.Version != Version {
+	if h.Version != protocolVersion {
 		return nil, otherVersion(h.PID, h.Version)
 	}
 	s := newSession(conn, h)
-	if err := s.send(frameWelcome, welcome{Version: Version}); err != nil {
+	if err := s.send(frameWelcome, welcome{Version: protocolVersion}); err != nil {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
@@ -79,7 +79,7 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 // otherVersion is the error for an agent of another version.
 func otherVersion(pid, version int) error {
 	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that started it, or restart the job",
-		pid, ErrVersion, version, Version)
+		pid, ErrVersion, version, protocolVersion)
 }
 
 // target says which process connected, by its number here: in a container the agent sees another number.
@@ -186,7 +186,7 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 		*building = &assembly{head: h, devices: s.target.GPUs}
 	case frameData:
 		if *building == nil {
-			return fmt.Errorf("%w: a piece of no window", ErrProtocol)
+			return fmt.Errorf("%w: a piece of no window", errProtocol)
 		}
 		return (*building).add(payload)
 	case frameWhole:
@@ -195,7 +195,7 @@ func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload [
 			return err
 		}
 		if *building == nil {
-			return fmt.Errorf("%w: the end of no window", ErrProtocol)
+			return fmt.Errorf("%w: the end of no window", errProtocol)
 		}
 		w, err := (*building).finish(ctx, tail)
 		*building = nil
@@ -275,13 +275,13 @@ func ending(b bye) capture.End {
 	e.Reason = capture.Exited
 	if b.Reason != "exit" {
 		e.Detail = strings.TrimSuffix(b.Reason+": "+e.Detail, ": ")
-		e.OutOfMemory = OutOfMemory(e.Detail)
+		e.OutOfMemory = outOfMemory(e.Detail)
 	}
 	return e
 }
 
-// OutOfMemory reports whether an exception, as Python prints it, is from a failed allocation.
-func OutOfMemory(exception string) bool {
+// outOfMemory reports whether an exception, as Python prints it, is from a failed allocation.
+func outOfMemory(exception string) bool {
 	text := strings.ToLower(exception)
 	for _, sign := range []string{"outofmemoryerror", "out of memory", "memoryerror", "can't allocate memory"} {
 		if strings.Contains(text, sign) {
@@ -296,7 +296,7 @@ const dying = 1500 * time.Millisecond
 
 // over ends a session whose connection ended without a bye.
 func (s *Session) over(sink capture.Sink, err error) error {
-	if errors.Is(err, ErrProtocol) {
+	if errors.Is(err, errProtocol) {
 		return fmt.Errorf("process %d: %w", s.target.PID, err)
 	}
 	if awaitEnd(s.target.PID, s.target.Started, dying) {

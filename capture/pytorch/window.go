@@ -34,7 +34,7 @@ type assembly struct {
 // add appends a piece. Beyond maxPacked the window is dropped.
 func (a *assembly) add(p []byte) error {
 	if a.packed.Len()+len(p) > maxPacked {
-		return fmt.Errorf("%w: a window larger than %d MiB", ErrProtocol, maxPacked>>20)
+		return fmt.Errorf("%w: a window larger than %d MiB", errProtocol, maxPacked>>20)
 	}
 	a.packed.Write(p)
 	return nil
@@ -50,7 +50,7 @@ func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window,
 	case encodingGMT:
 		return a.ofRelay(ctx, w)
 	}
-	return w, fmt.Errorf("%w: a window encoded as %.20q", ErrProtocol, a.head.Encoding)
+	return w, fmt.Errorf("%w: a window encoded as %.20q", errProtocol, a.head.Encoding)
 }
 
 // ofRelay decodes a window that another viewer has already read: remarks about it are in its trace, and
@@ -58,7 +58,7 @@ func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window,
 func (a *assembly) ofRelay(ctx context.Context, w capture.Window) (capture.Window, error) {
 	tr, err := gmt.Read(ctx, &a.packed, nil)
 	if tr == nil {
-		return w, errors.Join(ErrProtocol, err)
+		return w, errors.Join(errProtocol, err)
 	}
 	w.Trace, w.Bytes = tr, capture.Size(tr)
 	return w, nil
@@ -68,7 +68,7 @@ func (a *assembly) ofRelay(ctx context.Context, w capture.Window) (capture.Windo
 func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTail) (capture.Window, error) {
 	unpacked, err := zlib.NewReader(&a.packed)
 	if err != nil {
-		return capture.Window{}, fmt.Errorf("%w: %w", ErrProtocol, err)
+		return capture.Window{}, fmt.Errorf("%w: %w", errProtocol, err)
 	}
 	limited := &io.LimitedReader{R: unpacked, N: maxWindow}
 	var tr *traces.Trace
@@ -85,13 +85,13 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 			tr, err = pool.FromEvents(r)
 		}
 	default:
-		return w, fmt.Errorf("%w: a window captured by %.20q", ErrProtocol, a.head.How)
+		return w, fmt.Errorf("%w: a window captured by %.20q", errProtocol, a.head.How)
 	}
 	if limited.N <= 0 {
-		return w, fmt.Errorf("%w: a window larger than %d MiB", ErrProtocol, maxWindow>>20)
+		return w, fmt.Errorf("%w: a window larger than %d MiB", errProtocol, maxWindow>>20)
 	}
 	if tr == nil {
-		return w, errors.Join(ErrProtocol, err)
+		return w, errors.Join(errProtocol, err)
 	}
 	if err != nil {
 		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1, Detail: err.Error()})

@@ -39,8 +39,8 @@ var (
 	ErrNoCUDATorch = errors.New("no PyTorch built for CUDA")
 )
 
-// DefaultCUDA is the CUDA version reported by a library built for no PyTorch.
-const DefaultCUDA = 12040
+// defaultCUDA is the CUDA version reported by a library built for no PyTorch.
+const defaultCUDA = 12040
 
 // Library is a compiled stand-in.
 type Library struct {
@@ -97,7 +97,7 @@ func newBuilder(ctx context.Context) (*builder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a folder for the stand-in GPU: %w", err)
 	}
-	return &builder{ctx: ctx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: DefaultCUDA}, nil
+	return &builder{ctx: ctx, cache: filepath.Join(cache, "gmemtop", "standin"), cuda: defaultCUDA}, nil
 }
 
 // flags are for every compilation. Separate sections let the linker leave out what nothing uses.

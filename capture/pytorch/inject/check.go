@@ -144,7 +144,7 @@ func (e *examination) process() *Error {
 	stat, err := procs.ReadStat(e.t.proc)
 	switch {
 	case errors.Is(err, fs.ErrInvalid):
-		return &Error{Kind: ErrFailed, Message: err.Error(), Err: err}
+		return &Error{Kind: errFailed, Message: err.Error(), Err: err}
 	case err != nil:
 		if alive := e.sys.alive(e.t.pid); alive == nil || errors.Is(alive, fs.ErrPermission) {
 			return &Error{Kind: ErrNotPermitted, Message: "/proc hides it (mounted with hidepid)", Fix: "run gmemtop with sudo", Err: err}
@@ -256,7 +256,7 @@ func (e *examination) architecture() *Error {
 	}
 	defer text.Close()
 	if e.t.mappings, err = parseMaps(text); err != nil {
-		return &Error{Kind: ErrFailed, Message: err.Error(), Err: err}
+		return &Error{Kind: errFailed, Message: err.Error(), Err: err}
 	}
 	e.t.modules = modules(e.t.mappings)
 	exe, err := os.Open(filepath.Join(e.t.proc, "exe"))

@@ -11,15 +11,15 @@ import (
 
 // The kinds of Error, for errors.Is. ErrNotPermitted and ErrUnsupported are refusals: nothing was tried.
 var (
-	ErrFailed       = errors.New("injection failed")
+	errFailed       = errors.New("injection failed")
 	ErrGone         = errors.New("no such process")
 	ErrReused       = errors.New("another process has this pid now")
 	ErrNotPython    = errors.New("not a Python process")
 	ErrNotPermitted = errors.New("not permitted")
 	ErrUnsupported  = errors.New("not supported")
 	ErrBusy         = errors.New("process is stopped or traced")
-	ErrPending      = errors.New("the interpreter has not come by yet")
-	ErrRaised       = errors.New("the injected source raised an exception")
+	errPending      = errors.New("the interpreter has not come by yet")
+	errRaised       = errors.New("the injected source raised an exception")
 )
 
 // Error is what prevented an injection, or ended one. The target goes on as before.

@@ -166,8 +166,8 @@ func (r Report) Starved() time.Duration {
 
 // Inject makes process pid run b.Source on its main thread, by the first mechanism that works, and returns
 // when it has run and nothing is left. It waits for a busy interpreter until ctx is done. Errors are *Error:
-// ErrGone, ErrReused, ErrNotPython, ErrNotPermitted, ErrUnsupported, ErrBusy, ErrPending (ctx was done
-// first), ErrRaised (the source raised).
+// ErrGone, ErrReused, ErrNotPython, ErrNotPermitted, ErrUnsupported, ErrBusy, errPending (ctx was done
+// first), errRaised (the source raised).
 //
 // If pid is a child of this very process, no other goroutine may be waiting for it (os.Process.Wait)
 // meanwhile: wait(2) hands a traced child's stops to any thread of the tracer. Such a caller can wait for the
@@ -178,10 +178,10 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 		b.Name = "gmemtop"
 	}
 	if err := b.validate(); err != nil {
-		return r, &Error{Kind: ErrFailed, PID: pid, Message: err.Error(), Err: err}
+		return r, &Error{Kind: errFailed, PID: pid, Message: err.Error(), Err: err}
 	}
 	if err := ctx.Err(); err != nil {
-		return r, &Error{Kind: ErrPending, PID: pid, Message: "cancelled before anything was done", Err: err}
+		return r, &Error{Kind: errPending, PID: pid, Message: "cancelled before anything was done", Err: err}
 	}
 	t, f := examine(host(), pid)
 	r.Python = f.Python
@@ -199,7 +199,7 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 	for _, m := range wanted {
 		i := slices.IndexFunc(f.Ways, func(w Way) bool { return w.Mechanism == m })
 		if i < 0 {
-			return r, &Error{Kind: ErrFailed, PID: pid, Message: fmt.Sprintf("unknown mechanism %q", m)}
+			return r, &Error{Kind: errFailed, PID: pid, Message: fmt.Sprintf("unknown mechanism %q", m)}
 		}
 		if w := f.Ways[i]; w.Obstacle != nil {
 			last = w.Obstacle
@@ -212,7 +212,7 @@ func Inject(ctx context.Context, pid int, b Bootstrap) (Report, error) {
 			return r, nil
 		}
 		if !errors.As(err, &last) {
-			last = &Error{Kind: ErrFailed, PID: pid, Message: err.Error(), Err: err}
+			last = &Error{Kind: errFailed, PID: pid, Message: err.Error(), Err: err}
 		}
 		// Another attempt is allowed only if this one left the target unchanged.
 		if !last.retry || r.Residue != nil || ctx.Err() != nil {

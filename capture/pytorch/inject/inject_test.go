@@ -140,7 +140,7 @@ func TestTheSourcesExceptionsAreReportedAndHiddenFromTheProgram(t *testing.T) {
 	} {
 		p := start(t, one(t, 8, 14).command("compute"))
 		r, err := Inject(within(10*time.Second), p.pid, Bootstrap{Source: c.source, Mechanisms: []Mechanism{Ptrace}})
-		if !errors.Is(err, ErrRaised) || !strings.Contains(err.Error(), c.want) || r.Residue != nil {
+		if !errors.Is(err, errRaised) || !strings.Contains(err.Error(), c.want) || r.Residue != nil {
 			t.Errorf("%q: %v, not one with %q (%+v)", c.source, err, c.want, r)
 		}
 		p.finish(Ptrace)
@@ -156,7 +156,7 @@ func TestASignalHandlersExceptionReachesTheProgram(t *testing.T) {
 			// The handler runs while the source does, and raises in the middle of it.
 			_, err := Inject(within(10*time.Second), p.pid, Bootstrap{Mechanisms: []Mechanism{Ptrace},
 				Source: "import signal\nsignal.raise_signal(signal.SIGALRM)\nfor i in range(1000): pass\nimport __main__; __main__.state['n'] += 1\n"})
-			if !errors.Is(err, ErrRaised) || !strings.Contains(err.Error(), "interrupted by Interrupted") {
+			if !errors.Is(err, errRaised) || !strings.Contains(err.Error(), "interrupted by Interrupted") {
 				t.Fatalf("%v", err)
 			}
 			p.expect("seen")
@@ -237,14 +237,14 @@ func TestGivingUpRemovesTheSource(t *testing.T) {
 				before = strings.Count(p.traces()["maps"], "\n")
 				r, err = Inject(within(600*time.Millisecond), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{m}})
 			}
-			if !errors.Is(err, ErrPending) || !errors.Is(err, context.DeadlineExceeded) {
+			if !errors.Is(err, errPending) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%v", err)
 			}
 			if m == Ptrace {
 				if r.Residue == nil {
 					t.Fatal("the memory cannot have been removed yet")
 				}
-				if err := r.Residue.Remove(within(20 * time.Second)); err != nil {
+				if err := r.Residue.remove(within(20 * time.Second)); err != nil {
 					t.Fatal(err)
 				}
 				if after := strings.Count(p.traces()["maps"], "\n"); after != before {

@@ -116,7 +116,7 @@ func (in *injection) failed(doing string, err error) error {
 		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced", Fix: "run gmemtop with sudo",
 			Err: err, retry: untouched}
 	}
-	return &Error{Kind: ErrFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
+	return &Error{Kind: errFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
 }
 
 // tracerOf returns the number of the process that traces this one now, 0 for none.
@@ -156,7 +156,7 @@ func (in *injection) halt(ctx context.Context, what string, meant func() error, 
 			return err
 		}
 		if late := pause(ctx, time.Duration(min(attempt, 50))*time.Millisecond); late != nil {
-			return &Error{Kind: ErrPending, PID: in.pid, Message: err.Error(), Err: late, retry: in.layout.base == 0}
+			return &Error{Kind: errPending, PID: in.pid, Message: err.Error(), Err: late, retry: in.layout.base == 0}
 		}
 	}
 }
@@ -309,7 +309,7 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 // abandon empties the text if the interpreter has not reached it.
 func (in *injection) abandon(begun bool, cause error) error {
 	in.report.Residue = in.residue()
-	e := &Error{Kind: ErrPending, PID: in.pid, Err: cause, Message: "the interpreter has not come by yet: its main thread is in a long call"}
+	e := &Error{Kind: errPending, PID: in.pid, Err: cause, Message: "the interpreter has not come by yet: its main thread is in a long call"}
 	if begun {
 		e.Message = "the source is still running"
 		return e
@@ -354,7 +354,7 @@ func (in *injection) unmap(ctx context.Context) error {
 func (in *injection) residue() *Residue {
 	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size), remove: func(ctx context.Context) error {
 		if in.queued > 0 && in.queued < 3 {
-			return &Error{Kind: ErrFailed, PID: in.pid, Message: "the queue took only a part of the calls; the memory stays"}
+			return &Error{Kind: errFailed, PID: in.pid, Message: "the queue took only a part of the calls; the memory stays"}
 		}
 		err := in.await(ctx, nil)
 		if err == nil {

@@ -17,7 +17,7 @@ import (
 // run.
 func throughPEP768(ctx context.Context, t *target, b Bootstrap, r *Report) (err error) {
 	fail := func(doing string, err error, retry bool) error {
-		return &Error{Kind: ErrFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err, retry: retry}
+		return &Error{Kind: errFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err, retry: retry}
 	}
 	mem := processMemory(t.pid)
 	at, err := findRemoteDebug(mem, t.python.runtime)
@@ -119,7 +119,7 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 			watch(phase)
 		}
 		if late := pause(ctx, delay); late != nil {
-			e := &Error{Kind: ErrPending, PID: t.pid, Err: late, Message: "the source is still running"}
+			e := &Error{Kind: errPending, PID: t.pid, Err: late, Message: "the source is still running"}
 			if pending[0] != 0 {
 				e.Message = "the interpreter has not come by yet: its main thread is in a long call; the source has been taken back"
 				if _, err := mem.WriteAt([]byte{0}, int64(at.pending)); err != nil {

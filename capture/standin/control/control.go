@@ -84,9 +84,6 @@ func (c *Control) configure(m standin.Machine) {
 	}
 }
 
-// Machine returns the machine as it is now.
-func (c *Control) Machine() standin.Machine { return c.machine }
-
 // Order sets the order of work from now on.
 func (c *Control) Order(seed uint64) {
 	switch seed {
