@@ -116,7 +116,7 @@ type (
 )
 
 func (x *server) list(context.Context, nothing) (string, error) {
-	list, err := x.Files.List(mostRecordings + 1)
+	list, err := x.Files.list(mostRecordings + 1)
 	if err != nil {
 		return "", err
 	}
@@ -135,7 +135,7 @@ func (x *server) list(context.Context, nothing) (string, error) {
 
 // read opens a recording. A damaged one is answered for by its sound part, with a first line that says so.
 func (x *server) read(ctx context.Context, name string) (t *timeline.Timeline, note string, err error) {
-	path, err := x.Files.Path(name)
+	path, err := x.Files.path(name)
 	if err != nil {
 		return nil, "", err
 	}

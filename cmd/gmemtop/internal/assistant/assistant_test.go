@@ -38,10 +38,10 @@ func TestANameOfTwoRecordingsNeedsItsPath(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Path("a.gmt"); err == nil || !strings.Contains(err.Error(), "2 recordings") {
+	if _, err := f.path("a.gmt"); err == nil || !strings.Contains(err.Error(), "2 recordings") {
 		t.Errorf("by its name: %v", err)
 	}
-	if got, err := f.Path(paths[1]); err != nil || got != paths[1] {
+	if got, err := f.path(paths[1]); err != nil || got != paths[1] {
 		t.Errorf("by its path: %q, %v", got, err)
 	}
 }

@@ -34,9 +34,9 @@ func NewFiles(paths []string) (*Files, error) {
 	return f, nil
 }
 
-// List returns the paths of all recordings as they are now, at most most of them. A link in a folder is left
+// list returns the paths of all recordings as they are now, at most most of them. A link in a folder is left
 // out: it may lead out of it.
-func (f *Files) List(most int) ([]string, error) {
+func (f *Files) list(most int) ([]string, error) {
 	list := slices.Clone(f.named)
 	for _, folder := range f.folders {
 		entries, err := os.ReadDir(folder)
@@ -55,10 +55,10 @@ func (f *Files) List(most int) ([]string, error) {
 // everything is more recordings than a folder has.
 const everything = 1 << 20
 
-// Path returns the path of the recording that an assistant means by a name: the path itself, or its last part
+// path returns the path of the recording that an assistant means by a name: the path itself, or its last part
 // if only one recording has that.
-func (f *Files) Path(name string) (string, error) {
-	list, err := f.List(everything)
+func (f *Files) path(name string) (string, error) {
+	list, err := f.list(everything)
 	if err != nil {
 		return "", err
 	}

@@ -54,8 +54,8 @@ type Estimate struct {
 	Processes int
 }
 
-// Unseen reports whether the script ended before its first step, so that the memory of a step is unknown.
-func (x *Estimate) Unseen() bool { return x.Fits && x.Result.Steps == 0 }
+// unseen reports whether the script ended before its first step, so that the memory of a step is unknown.
+func (x *Estimate) unseen() bool { return x.Fits && x.Result.Steps == 0 }
 
 // capabilities are compute capabilities and numbers of multiprocessors by prefix of a preset's name; to
 // scripts, any other GPU looks like an A100.

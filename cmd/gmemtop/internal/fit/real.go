@@ -236,7 +236,7 @@ func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
 			fmt.Fprintf(&b, "does not fit: %s\n", fullOf(x.Process, u))
 			continue
 		}
-		if x.Unseen() {
+		if x.unseen() {
 			unseen = true
 			fmt.Fprintf(&b, "no step was seen: %s reserved so far\n", u.Bytes(x.Reserved))
 			continue

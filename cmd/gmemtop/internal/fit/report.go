@@ -25,11 +25,11 @@ type Report struct {
 
 // Fits reports whether the training fits at all sizes.
 func (r *Report) Fits() bool {
-	return !slices.ContainsFunc(r.Estimates, func(x *Estimate) bool { return !x.Fits || x.Unseen() })
+	return !slices.ContainsFunc(r.Estimates, func(x *Estimate) bool { return !x.Fits || x.unseen() })
 }
 
 // Unseen reports whether the script ended before its first step at some size.
-func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).Unseen) }
+func (r *Report) Unseen() bool { return slices.ContainsFunc(r.Estimates, (*Estimate).unseen) }
 
 // WriteText writes the report as text.
 func (r *Report) WriteText(w io.Writer, u timeline.Units) error {
@@ -48,7 +48,7 @@ func (r *Report) text(w *strings.Builder, u timeline.Units) {
 		verdict := "fits"
 		if !x.Fits {
 			verdict = "does not fit"
-		} else if x.Unseen() {
+		} else if x.unseen() {
 			verdict = "no step was seen"
 		}
 		head := "~ " + verdict + ": " + u.Bytes(x.Reserved+e.Outside) + " of " + u.Bytes(e.Budget) + ", " +
@@ -203,7 +203,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 		j.Hardware, j.Kind = e.Real.Card.Name, "real"
 	}
 	for _, x := range r.Estimates {
-		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits && !x.Unseen(), Peak: x.Peak,
+		s := sizeJSON{Batch: x.Batch, Sequence: x.Sequence, Fits: x.Fits && !x.unseen(), Peak: x.Peak,
 			Requested: x.Device.Totals.PeakAllocatedRequested.Or(-1),
 			PeakStep:  x.PeakStep, Reserved: x.Reserved,
 			StepTime: x.StepTime, Steps: x.Result.Steps, MadeUp: x.Result.Asked(),

@@ -13,12 +13,12 @@ import (
 	"github.com/gmemtop/gmemtop/replay"
 )
 
-// Scaled makes the problem at a batch size.
-type Scaled func(batch int) (*plan.Problem, error)
+// scaled makes the problem at a batch size.
+type scaled func(batch int) (*plan.Problem, error)
 
 // largestBatch finds the largest batch whose plan by one manager fits.
 // It calls asked with each size it tries.
-func largestBatch(ctx context.Context, m plan.Manager, at Scaled, opt replay.Options,
+func largestBatch(ctx context.Context, m plan.Manager, at scaled, opt replay.Options,
 	asked func(batch int)) (int, error) {
 	opt.Update, opt.Parallel, opt.Eager = nil, 1, nil
 	problem := func(n int) (*plan.Problem, error) {
@@ -76,7 +76,7 @@ func (t *Task) LargestBatches(ctx context.Context, c *replay.Comparison, list []
 
 // batchNotes says what sizes at other batches are based on: the recordings, and what the problem at another
 // size notes beyond the notes of p.
-func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, error) {
+func (t *Task) batchNotes(p *plan.Problem, at scaled, largest int) ([]string, error) {
 	notes := []string{}
 	if n := len(t.Batch); n > 1 {
 		var from []string
@@ -104,7 +104,7 @@ func (t *Task) batchNotes(p *plan.Problem, at Scaled, largest int) ([]string, er
 
 // scaling returns a function that makes the problem at any batch size, from the network's layers or from a
 // model fitted to recordings, the first of which has the problem p.
-func (t *Task) scaling(p *plan.Problem, r Recordings) (at Scaled, inferred bool, err error) {
+func (t *Task) scaling(p *plan.Problem, r Recordings) (at scaled, inferred bool, err error) {
 	if t.Network != "" {
 		return t.OfNetwork, false, nil
 	}

@@ -65,9 +65,9 @@ func Fronts(list []Done) []Front {
 }
 
 func (f *Front) add(r *Row) {
-	total, ok := r.Total()
-	if r.Status != Fits {
-		known := ok && r.Status == TooLarge
+	total, ok := r.total()
+	if r.Status != fits {
+		known := ok && r.Status == tooLarge
 		if known && (f.Smallest == nil || r.Footprint.Or(0) < f.Smallest.Footprint.Or(0)) {
 			f.Smallest = r
 		}

@@ -49,8 +49,8 @@ type Journal struct {
 	err  error
 }
 
-// ErrBusy means that another program writes to a journal.
-var ErrBusy = errors.New("another gmemtop sweep writes to it: wait for it, or end it")
+// errBusy means that another program writes to a journal.
+var errBusy = errors.New("another gmemtop sweep writes to it: wait for it, or end it")
 
 // OpenJournal opens the journal at path for a sweep, or begins one. An unfinished line at its end is removed.
 func OpenJournal(path string, s *Sweep) (_ *Journal, err error) {
@@ -66,7 +66,7 @@ func OpenJournal(path string, s *Sweep) (_ *Journal, err error) {
 	// Some network file systems have no locks: there the user sees to it that one program writes.
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return nil, fmt.Errorf("%s: %w", path, ErrBusy)
+		return nil, fmt.Errorf("%s: %w", path, errBusy)
 	}
 	_, done, sound, err := readJournal(f)
 	if err != nil {
@@ -141,8 +141,8 @@ func (j *Journal) append(v any) error {
 	return err
 }
 
-// Put keeps a finished unit. The first error stays.
-func (j *Journal) Put(d Done) error {
+// put keeps a finished unit. The first error stays.
+func (j *Journal) put(d Done) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.err == nil {
@@ -156,8 +156,8 @@ func (j *Journal) Put(d Done) error {
 	return j.err
 }
 
-// Get returns a finished unit.
-func (j *Journal) Get(key string) (d Done, ok bool) {
+// get returns a finished unit.
+func (j *Journal) get(key string) (d Done, ok bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	d, ok = j.done[key]

@@ -22,11 +22,11 @@ func TestAJournalMayEndAnywhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, u := range s.units[:3] {
-		if err := j.Put(Done{u.key, []Row{{Trace: "naïve\nname", Status: Fits}}}); err != nil {
+		if err := j.put(Done{u.key, []Row{{Trace: "naïve\nname", Status: fits}}}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenJournal(path, s); !errors.Is(err, ErrBusy) {
+	if _, err := OpenJournal(path, s); !errors.Is(err, errBusy) {
 		t.Errorf("a second sweep: %v", err)
 	}
 	j.Close()
@@ -53,7 +53,7 @@ func TestAJournalMayEndAnywhere(t *testing.T) {
 		if len(j.done) != want {
 			t.Fatalf("cut at %d: %d units, want %d", cut, len(j.done), want)
 		}
-		if err := j.Put(Done{s.units[5].key, nil}); err != nil {
+		if err := j.put(Done{s.units[5].key, nil}); err != nil {
 			t.Fatal(err)
 		}
 		j.Close()

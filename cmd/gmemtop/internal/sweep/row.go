@@ -9,11 +9,11 @@ import (
 
 // What became of a unit.
 const (
-	Fits        = "fits"
-	TooLarge    = "too large"   // there is a plan, and it takes more than the budget
-	Impossible  = "impossible"  // the budget is below what every plan must hold
-	Unavailable = "unavailable" // this manager cannot plan this
-	Unplannable = "unplannable" // nobody can: the trace cannot be read, or holds no iteration
+	fits        = "fits"
+	tooLarge    = "too large"   // there is a plan, and it takes more than the budget
+	impossible  = "impossible"  // the budget is below what every plan must hold
+	unavailable = "unavailable" // this manager cannot plan this
+	unplannable = "unplannable" // nobody can: the trace cannot be read, or holds no iteration
 )
 
 // Row is what one manager's plan takes, as one executor carries it out. Sizes are in bytes and times in
@@ -98,7 +98,7 @@ var cells = []cell{
 	figure("keep_all_step_ns", func(r *Row) maybe.Int { return r.KeepAll }),
 	{parquet.Column{Name: "overhead", Kind: parquet.Float, Optional: true},
 		func(w *parquet.Writer, _ string, r *Row) {
-			if x, ok := r.Overhead(); ok {
+			if x, ok := r.overhead(); ok {
 				w.Float(x)
 			} else {
 				w.Null()
@@ -110,8 +110,8 @@ var cells = []cell{
 	figure("recompute_ns", func(r *Row) maybe.Int { return r.Recomputed }),
 }
 
-// Overhead is how much longer a step takes than with everything kept, as a share; ok is false if unknown.
-func (r *Row) Overhead() (share float64, ok bool) {
+// overhead is how much longer a step takes than with everything kept, as a share; ok is false if unknown.
+func (r *Row) overhead() (share float64, ok bool) {
 	step, timed := r.Step.Value()
 	base, based := r.KeepAll.Value()
 	if !timed || !based || base <= 0 {
@@ -120,8 +120,8 @@ func (r *Row) Overhead() (share float64, ok bool) {
 	return float64(step)/float64(base) - 1, true
 }
 
-// Total is what the plan takes of a device, with what lies outside of tensors; ok is false without a plan.
-func (r *Row) Total() (bytes int64, ok bool) { return maybe.Sum(r.Footprint, r.Outside).Value() }
+// total is what the plan takes of a device, with what lies outside of tensors; ok is false without a plan.
+func (r *Row) total() (bytes int64, ok bool) { return maybe.Sum(r.Footprint, r.Outside).Value() }
 
 // Done is a finished unit: one row, or two where eager PyTorch carries out another plan than the ideal one.
 type Done struct {

@@ -54,7 +54,7 @@ func (s *Sweep) Run(ctx context.Context, j *Journal, o RunOptions) error {
 	defer stop(nil)
 	p := Progress{Total: len(s.units)}
 	for _, u := range s.units {
-		if _, ok := j.Get(u.key); ok {
+		if _, ok := j.get(u.key); ok {
 			p.Before++
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Sweep) Run(ctx context.Context, j *Journal, o RunOptions) error {
 					continue // a manager that was interrupted may have planned less than it would
 				}
 				if err == nil {
-					err = j.Put(d)
+					err = j.put(d)
 				}
 				if err != nil {
 					stop(err)
@@ -104,7 +104,7 @@ func (s *Sweep) feed(ctx context.Context, j *Journal, o RunOptions, tasks chan<-
 	var failed error
 	var made task // the problem at one batch size
 	for _, u := range s.units {
-		if _, ok := j.Get(u.key); ok {
+		if _, ok := j.get(u.key); ok {
 			continue
 		}
 		t := s.traces[u.trace]
@@ -158,7 +158,7 @@ func (s *Sweep) one(ctx context.Context, t task) (Done, error) {
 	}
 	row.Family, row.Executor = fmt.Sprint(list[0].Info().Family), plan.Ideal.String()
 	if t.err != nil {
-		return done(Unplannable, t.err.Error())
+		return done(unplannable, t.err.Error())
 	}
 	p := t.problem
 	row.Hardware = p.Hardware.Name
@@ -177,9 +177,9 @@ func (s *Sweep) one(ctx context.Context, t task) (Done, error) {
 	case ctx.Err() != nil:
 		return Done{}, ctx.Err()
 	case errors.As(err, &small):
-		return done(Impossible, small.Error())
+		return done(impossible, small.Error())
 	case err != nil:
-		return done(Unplannable, err.Error())
+		return done(unplannable, err.Error())
 	}
 	d := Done{Key: t.key}
 	for _, r := range made.Results {
@@ -197,12 +197,12 @@ func (x *Row) fill(r *replay.Result, c *replay.Comparison, p *plan.Problem) {
 		x.KeepAll, x.TimesInferred = maybe.Known(c.Baseline), p.TimesInferred
 	}
 	if !r.Available {
-		x.Status = Unavailable
+		x.Status = unavailable
 		return
 	}
-	x.Status = TooLarge
+	x.Status = tooLarge
 	if r.Fits {
-		x.Status = Fits
+		x.Status = fits
 	}
 	m := r.Measurement
 	x.Footprint = maybe.Known(m.Footprint)
@@ -216,7 +216,7 @@ func (x *Row) fill(r *replay.Result, c *replay.Comparison, p *plan.Problem) {
 func (s *Sweep) Finished(j *Journal) ([]Done, error) {
 	var all []Done
 	for _, u := range s.units {
-		d, ok := j.Get(u.key)
+		d, ok := j.get(u.key)
 		if !ok {
 			return nil, fmt.Errorf("the plan %s of %s is missing: run the same command again", u.key,
 				s.traces[u.trace].name)

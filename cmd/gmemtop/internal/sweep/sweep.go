@@ -36,7 +36,7 @@ type Options struct {
 	Paths []string
 	// Managers is a list as [managers.Select] takes it.
 	Managers string
-	// Budgets is a list as [Budgets] takes it.
+	// Budgets is a list as [budgets] takes it.
 	Budgets string
 	// Batches are the batch sizes to plan for; empty for the recorded one. Recorded are the batch sizes that
 	// the traces were recorded at: none, one for all of them, or one for each.
@@ -83,7 +83,7 @@ const mostUnits = 1_000_000
 
 // New lists the units of a question. It reads every file once, to know it again.
 func New(ctx context.Context, o Options) (*Sweep, error) {
-	budgets, err := Budgets(o.Budgets)
+	budgets, err := budgets(o.Budgets)
 	if err != nil {
 		return nil, err
 	}
@@ -265,9 +265,9 @@ func mistake(format string, args ...any) error { return &Mistake{fmt.Errorf(form
 // mostBudgets bounds a range of budgets.
 const mostBudgets = 10_000
 
-// Budgets expands a list of budgets separated by commas: sizes (12GiB), shares of what a step holds at its
+// budgets expands a list of budgets separated by commas: sizes (12GiB), shares of what a step holds at its
 // peak (50%), and ranges of shares with their step (20:80:4, which is 20%, 24% and so on up to 80%).
-func Budgets(list string) ([]string, error) {
+func budgets(list string) ([]string, error) {
 	var all []string
 	for word := range strings.SplitSeq(list, ",") {
 		word = strings.TrimSpace(word)

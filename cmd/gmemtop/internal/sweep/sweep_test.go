@@ -120,7 +120,7 @@ func TestHoweverASweepRunsItsTableIsTheSame(t *testing.T) {
 			status[r.Status]++
 		}
 	}
-	if status[Unplannable] != all/3 || status[Fits] == 0 || status[Impossible] == 0 {
+	if status[unplannable] != all/3 || status[fits] == 0 || status[impossible] == 0 {
 		t.Errorf("what became of the plans: %v", status)
 	}
 	broken, total := filepath.Join(dir, "broken"), 0
@@ -191,7 +191,7 @@ func TestARowIsWhatAComparisonSays(t *testing.T) {
 		made, err := replay.Compare(t.Context(), p, m, replay.Options{Seed: 1, Eager: managers.Eager,
 			Budget: d.Rows[0].BudgetBytes.Or(-1)})
 		if err != nil {
-			if d.Rows[0].Status != Impossible {
+			if d.Rows[0].Status != impossible {
 				t.Errorf("%+v: %v", d.Rows[0], err)
 			}
 			continue
@@ -201,10 +201,10 @@ func TestARowIsWhatAComparisonSays(t *testing.T) {
 		}
 		for i, r := range made.Results {
 			x := d.Rows[i]
-			slower, _ := x.Overhead()
+			slower, _ := x.overhead()
 			if x.Footprint != maybe.Known(r.Measurement.Footprint) ||
 				x.Step != maybe.Known(r.Measurement.StepTime) ||
-				slower != r.Overhead || (x.Status == Fits) != r.Fits || x.Inferred ||
+				slower != r.Overhead || (x.Status == fits) != r.Fits || x.Inferred ||
 				x.Executor != r.Executor.String() {
 				t.Errorf("row %+v\nwant %+v", x, r.Measurement)
 			}
@@ -262,14 +262,14 @@ func TestBudgets(t *testing.T) {
 		"50%, 12GiB,10:11:1": "50% 12GiB 10% 11%",
 		"30:30:5":            "30%",
 	} {
-		if got, err := Budgets(list); err != nil || strings.Join(got, " ") != want {
+		if got, err := budgets(list); err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%s: %v, %v", list, got, err)
 		}
 	}
 	for _, list := range []string{"", "20:80", "80:20:4", "20:80:0", "a:b:c", "1:2:3:4", "50%,", "0", "-3",
 		"12 apples",
 		"0:5:1", "1:1001:1", "nan%"} {
-		if got, err := Budgets(list); err == nil {
+		if got, err := budgets(list); err == nil {
 			t.Errorf("%q is taken: %v", list, got)
 		}
 	}
@@ -309,7 +309,7 @@ func TestAFrontIsWhatNoOtherBeats(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		var rows []Row
 		for range r.IntN(30) {
-			x := Row{Hash: "h", Status: []string{Fits, Fits, Fits, TooLarge}[r.IntN(4)],
+			x := Row{Hash: "h", Status: []string{fits, fits, fits, tooLarge}[r.IntN(4)],
 				Footprint: maybe.Known(int64(r.IntN(8))), Outside: maybe.Known(3),
 				Batch: maybe.Known(int64(1 + r.IntN(3)))}
 			if seed%2 == 0 {
@@ -325,10 +325,10 @@ func TestAFrontIsWhatNoOtherBeats(t *testing.T) {
 		}
 		want := map[[2]float64]bool{}
 		for _, a := range rows {
-			beaten := a.Status != Fits
+			beaten := a.Status != fits
 			for _, b := range rows {
 				m, n := b.Footprint.Or(0), a.Footprint.Or(0)
-				if b.Status == Fits && m <= n && cost(b) <= cost(a) && (m < n || cost(b) < cost(a)) {
+				if b.Status == fits && m <= n && cost(b) <= cost(a) && (m < n || cost(b) < cost(a)) {
 					beaten = true
 				}
 			}
@@ -395,7 +395,7 @@ func TestPyarrowReadsTheTable(t *testing.T) {
 				t.Fatal(err)
 			}
 			want["unit"], want["overhead"] = d.Key, nil
-			if x, ok := d.Rows[i].Overhead(); ok {
+			if x, ok := d.Rows[i].overhead(); ok {
 				want["overhead"] = x
 			}
 			if at >= len(got) || !reflect.DeepEqual(got[at], want) {

@@ -41,7 +41,7 @@ func (f *Front) nothing(b *strings.Builder, o TextOptions) {
 		fmt.Fprintf(b, "%s: none of %s fits", f.Trace, timeline.Counted(f.Rows, "plan"))
 	}
 	if s := f.Smallest; s != nil {
-		total, _ := s.Total()
+		total, _ := s.total()
 		fmt.Fprintf(b, ": the smallest needs %s, with %s", o.Units.Bytes(total), s.Manager)
 	}
 	b.WriteByte('\n')
@@ -83,7 +83,7 @@ func (f *Front) write(b *strings.Builder, o TextOptions) {
 				row += "\t" + timeline.Duration(int64(p.Time))
 			}
 			slower := ""
-			if x, ok := r.Overhead(); ok {
+			if x, ok := r.overhead(); ok {
 				slower = replay.Percent(x)
 			}
 			row += "\t" + timeline.Duration(r.Step.Or(0)) + "\t" + slower

@@ -16,9 +16,9 @@ func TestWhereNothingFitsTheTextSaysWhy(t *testing.T) {
 	}
 	done := []Done{{"k", []Row{
 		row("sqrt", "unavailable", "no ops", maybe.Int{}),
-		row("joint", TooLarge, "", maybe.Known(3<<20)),
+		row("joint", tooLarge, "", maybe.Known(3<<20)),
 		row("home", "unavailable", "no clock", maybe.Int{}),
-		row("exact", TooLarge, "", maybe.Known(2<<20)),
+		row("exact", tooLarge, "", maybe.Known(2<<20)),
 		row("dtr", "unavailable", "no ops", maybe.Int{}),
 	}}}
 	var b strings.Builder
