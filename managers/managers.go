@@ -65,8 +65,8 @@ var defaults = []string{"caching", "expandable", "smartpool", "exact", "vdnn-all
 // OnDevices returns the managers that only a device can carry out.
 func OnDevices() []plan.Manager { return []plan.Manager{pool.Async()} }
 
-// Names returns the names of all managers in their order.
-func Names() []string {
+// names returns the names of all managers in their order.
+func names() []string {
 	var names []string
 	for _, m := range All() {
 		names = append(names, m.Info().Name)
@@ -95,7 +95,7 @@ func Select(list string) ([]plan.Manager, error) {
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no manager %q; there are %s", word, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("there is no manager %q; there are %s", word, strings.Join(names(), ", "))
 		}
 	}
 	var out []plan.Manager

@@ -143,16 +143,16 @@ func Presets() []plan.Hardware {
 	return append(all, autoSwap)
 }
 
-// ErrUnknown is wrapped by the error of [ByName] for a name that no preset has.
-var ErrUnknown = errors.New("unknown device")
+// errUnknown is wrapped by the error of [ByName] for a name that no preset has.
+var errUnknown = errors.New("unknown device")
 
 // ByName returns the preset that a name means, in any case, with or without vendor, spaces and hyphens:
 // "h200", "titan-x", "v100-sxm" and what a driver reports, "NVIDIA A100-SXM4-80GB". Where a name leaves only
 // the size of the memory open it means the smallest, so that a plan fits the others too. A name that could
-// mean different devices, or none, is an error that lists them and wraps [ErrUnknown].
+// mean different devices, or none, is an error that lists them and wraps [errUnknown].
 func ByName(name string) (plan.Hardware, error) {
 	if normal(name) == "" {
-		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", ErrUnknown, strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w: no name given; take one of %s", errUnknown, strings.Join(names(), ", "))
 	}
 	if isAutoSwap(name) {
 		return autoSwap, nil
@@ -160,13 +160,13 @@ func ByName(name string) (plan.Hardware, error) {
 	found := meant(name)
 	switch {
 	case len(found) == 0:
-		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration", ErrUnknown, name, strings.Join(names(), ", "))
+		return plan.Hardware{}, fmt.Errorf("%w %q; take one of %s, or a file saved by calibration", errUnknown, name, strings.Join(names(), ", "))
 	case slices.ContainsFunc(found, func(d *device) bool { return d.family != found[0].family }):
 		could := make([]string, len(found))
 		for i, d := range found {
 			could[i] = d.name
 		}
-		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", ErrUnknown, name, strings.Join(could, ", "))
+		return plan.Hardware{}, fmt.Errorf("%w: %q could be %s; say which", errUnknown, name, strings.Join(could, ", "))
 	}
 	return slices.MinFunc(found, func(a, b *device) int { return int(a.gib - b.gib) }).hardware(), nil
 }

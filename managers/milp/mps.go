@@ -29,17 +29,6 @@ func (s scaling) unscale(dual []float64) {
 	}
 }
 
-// WriteMPS writes the model in free MPS format, in which every solver reads it: variables are named C0, C1
-// and so on, rows R0, R1 and so on, and the objective cost. Numbers are written so that they read back
-// exactly. Rows with two infinite bounds are left out.
-func (m *Model) WriteMPS(w io.Writer) error {
-	one := scaling{cost: 1, rows: make([]float64, m.NumRows())}
-	for i := range one.rows {
-		one.rows[i] = 1
-	}
-	return m.writeMPS(w, one, false)
-}
-
 // mpsWriter writes fields separated by spaces and remembers the first error through its bufio.Writer.
 type mpsWriter struct {
 	*bufio.Writer
@@ -57,6 +46,9 @@ func (w *mpsWriter) number(v float64) {
 	w.Write(w.buf)
 }
 
+// writeMPS writes the model in free MPS format, in which every solver reads it: variables are named C0, C1
+// and so on, rows R0, R1 and so on, and the objective cost. Numbers are written so that they read back
+// exactly. Rows with two infinite bounds are left out; relaxed leaves out that variables are whole.
 func (m *Model) writeMPS(out io.Writer, s scaling, relaxed bool) error {
 	if m.err != nil {
 		return m.err

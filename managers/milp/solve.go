@@ -68,8 +68,8 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// DefaultTimeLimit is the safety net under a solve whose options name no TimeLimit.
-const DefaultTimeLimit = 5 * time.Minute
+// defaultTimeLimit is the safety net under a solve whose options name no TimeLimit.
+const defaultTimeLimit = 5 * time.Minute
 
 // defaultMaxMemory is the memory, in bytes, of one solve whose options name no MaxMemory: all that a 32-bit
 // WebAssembly build uses.
@@ -82,7 +82,7 @@ type Options struct {
 	// solved. 0 asks for a proof, which interval knapsacks of a few hundred variables may deny for hours:
 	// 0.01 is a sensible value for planning.
 	Gap float64
-	// TimeLimit ends the solve by the clock on the wall; 0 means DefaultTimeLimit. What it stops is not
+	// TimeLimit ends the solve by the clock on the wall; 0 means defaultTimeLimit. What it stops is not
 	// reproducible.
 	TimeLimit time.Duration
 	// MaxNodes ends the solve after so many nodes of the search tree; 0 means no limit. The nodes are
@@ -256,7 +256,7 @@ func (o *Options) complete(m *Model) error {
 			len(o.Basis.vars), len(o.Basis.rows), m.NumVars(), m.NumRows())
 	}
 	if o.TimeLimit == 0 {
-		o.TimeLimit = DefaultTimeLimit
+		o.TimeLimit = defaultTimeLimit
 	}
 	if o.MaxMemory == 0 || o.MaxMemory > defaultMaxMemory {
 		o.MaxMemory = defaultMaxMemory

@@ -194,7 +194,11 @@ func TestAModelWrittenAsMPSLooksLikeThis(t *testing.T) {
 	m, _ := parseModel(t, "var x 0 1 int\nvar y -inf 3\nvar z -inf inf\nvar w 2 2\nvar v 1 inf int\nmin x - 0.1 y\n"+
 		"a: x + y <= 4\nb: 1 <= y - z <= 3\nc: w + v = 5\nfree: x\nd: x + v >= 1e10\n")
 	var b bytes.Buffer
-	if err := m.WriteMPS(&b); err != nil {
+	one := scaling{cost: 1, rows: make([]float64, m.NumRows())}
+	for i := range one.rows {
+		one.rows[i] = 1
+	}
+	if err := m.writeMPS(&b, one, false); err != nil {
 		t.Fatal(err)
 	}
 	want := `NAME milp FREE

@@ -26,8 +26,8 @@ import (
 // we keep the two areas all the same, as they do, and exact does not. Complexity: O(n^2) in the paper; here
 // O(n log n) with an index of ranges. Rejected by the authors: optimal colouring, as NP-hard.
 
-// SmartPool returns the pool with best fit, the authors' default.
-func SmartPool() plan.Manager { return smartPool("smartpool", "the smallest", pack.BestFit) }
+// smartPoolBestFit returns the pool with best fit, the authors' default.
+func smartPoolBestFit() plan.Manager { return smartPool("smartpool", "the smallest", pack.BestFit) }
 
 // smartPoolFirstFit returns the pool with first fit.
 func smartPoolFirstFit() plan.Manager { return smartPool("smartpool-ff", "the lowest", pack.FirstFit) }

@@ -123,9 +123,9 @@ func (r *Recording) Peak() (bytes int64, at int) {
 
 func (r *Recording) middle() []int64 { return r.Load[r.Period : 2*r.Period] }
 
-// Candidates returns how many blocks can leave around the peak, how many bytes they are, and the least peak
+// leaving returns how many blocks can leave around the peak, how many bytes they are, and the least peak
 // that is left when all are out.
-func (r *Recording) Candidates(q Quirks) (blocks int, bytes, floor int64, err error) {
+func (r *Recording) leaving(q Quirks) (blocks int, bytes, floor int64, err error) {
 	if err := r.check(); err != nil {
 		return 0, 0, 0, err
 	}

@@ -137,7 +137,7 @@ func sameCurve(t *testing.T, name string, got []int64, want []float64) {
 func TestTheAuthorsRecordingIsWhatTheySayItIs(t *testing.T) {
 	r := paperRecording(t)
 	peak, at := r.Peak()
-	blocks, bytes, floor, err := r.Candidates(AsPublished)
+	blocks, bytes, floor, err := r.leaving(AsPublished)
 	if err != nil {
 		t.Fatal(err)
 	}
