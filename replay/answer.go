@@ -9,9 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// Runnable reports whether PyTorch can carry the result's plan out today: it is a plan for eager PyTorch, or
+// runnable reports whether PyTorch can carry the result's plan out today: it is a plan for eager PyTorch, or
 // it moves nothing and only chooses addresses.
-func (r *Result) Runnable() bool {
+func (r *Result) runnable() bool {
 	return r.Executor == plan.TorchEager || r.Plan == nil || len(r.Plan.Absences) == 0
 }
 
@@ -33,8 +33,8 @@ func (c *Comparison) Answer() (r Result, ok bool) {
 			continue
 		}
 		switch {
-		case best == nil, r.Runnable() && !best.Runnable(),
-			r.Runnable() == best.Runnable() && better(r, best):
+		case best == nil, r.runnable() && !best.runnable(),
+			r.runnable() == best.runnable() && better(r, best):
 			best = r
 		}
 	}

@@ -31,8 +31,8 @@ func Prove(ctx context.Context, d *timeline.Device) (*Fidelity, error) {
 	return &Fidelity{Refused: err.Error()}, nil
 }
 
-// Text summarises it in half a line, with sizes in units u.
-func (f *Fidelity) Text(u timeline.Units) string {
+// text summarises it in half a line, with sizes in units u.
+func (f *Fidelity) text(u timeline.Units) string {
 	if f.Report == nil {
 		return "not proven on this recording: " + f.Refused
 	}

@@ -41,7 +41,7 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	var b strings.Builder
 	b.WriteString(c.largestBatch(u))
 	can := ""
-	if best.Runnable() && !ideal.Runnable() {
+	if best.runnable() && !ideal.runnable() {
 		can = " that PyTorch can run today"
 	}
 	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name,

@@ -112,7 +112,7 @@ func (c *Comparison) writeProblem(t *text) {
 		t.line("batch", n)
 	}
 	if c.Fidelity != nil {
-		t.line("emulator", c.Fidelity.Text(u))
+		t.line("emulator", c.Fidelity.text(u))
 	}
 	for _, n := range c.notes(u) {
 		t.line("note", n)

@@ -95,8 +95,8 @@ type Figure struct {
 	Unit  string  `json:"unit"` // bytes, ms, s, GB/s, share or count
 }
 
-// Figure returns a figure of a result by its name and what it belongs to.
-func (r *Result) Figure(name, of string) (float64, bool) {
+// figure returns a figure of a result by its name and what it belongs to.
+func (r *Result) figure(name, of string) (float64, bool) {
 	for _, f := range r.Figures {
 		if f.Name == name && f.Of == of {
 			return f.Value, true

@@ -83,8 +83,8 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 	} {
 		text := `{"problem": {"step_time_ns": 1000}, "results": [` + strings.Join(c.rows, ", ") + `]}`
 		r := one(t, stage(t, "cat <<'END'\n"+text+"\nEND"), "compare-ResNet-50-75")
-		verified, _ := r.Figure("verified", "")
-		predicted, _ := r.Figure("as_predicted", "")
+		verified, _ := r.figure("verified", "")
+		predicted, _ := r.figure("as_predicted", "")
 		if r.Outcome != c.want || predicted != c.asPredicted || verified != c.withVerified {
 			t.Errorf("%s: %+v", text, r)
 		}

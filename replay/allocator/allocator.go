@@ -150,7 +150,7 @@ type SegmentBlock struct {
 // Config configures an allocator. Driver is required; the rest may be zero.
 type Config struct {
 	Driver Driver
-	// Events tells when work on other streams is done; nil is [Instantly].
+	// Events tells when work on other streams is done; with nil it is done as soon as it is recorded.
 	Events Events
 	// OnSegment is called with every segment event, in order, before the call that caused it returns.
 	OnSegment func(SegmentEvent)
@@ -173,7 +173,7 @@ func (c *Config) fill() error {
 		return errors.New("allocator: no driver: set Config.Driver, for instance to NewDriver(capacity)")
 	}
 	if c.Events == nil {
-		c.Events = Instantly
+		c.Events = instantly{}
 	}
 	return nil
 }
@@ -187,9 +187,9 @@ func (c *Config) emit(e SegmentEvent) {
 // ErrOutOfMemory is wrapped by the errors of requests that the driver, or the cap, could not satisfy.
 var ErrOutOfMemory = errors.New("out of memory")
 
-// ErrBlock is wrapped by the errors of calls with a block that is not in use: never allocated, or already
+// errBlock is wrapped by the errors of calls with a block that is not in use: never allocated, or already
 // freed.
-var ErrBlock = errors.New("not a block in use")
+var errBlock = errors.New("not a block in use")
 
 // maxRequest bounds a request so that no rounding can overflow; no device has as much.
 const maxRequest = 1 << 50

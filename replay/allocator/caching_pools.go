@@ -43,9 +43,9 @@ func (a *Caching) UsePool(id traces.Pool) {
 // HasPool reports whether a private pool exists.
 func (a *Caching) HasPool(id traces.Pool) bool { return a.private[id] != nil }
 
-// ReleasePool removes a user from a private pool (the graph was destroyed). After the last one the pool's
+// dropUser removes a user from a private pool (the graph was destroyed). After the last one the pool's
 // unused segments are released whenever the cache is.
-func (a *Caching) ReleasePool(id traces.Pool) error {
+func (a *Caching) dropUser(id traces.Pool) error {
 	p := a.private[id]
 	if p == nil || p.users == 0 {
 		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
@@ -56,9 +56,9 @@ func (a *Caching) ReleasePool(id traces.Pool) error {
 	return nil
 }
 
-// dropPool is ReleasePool for a user's pool, whose end also releases its unused memory (torch.cuda.MemPool).
+// dropPool is dropUser for a user's pool, whose end also releases its unused memory (torch.cuda.MemPool).
 func (a *Caching) dropPool(id traces.Pool) error {
-	if err := a.ReleasePool(id); err != nil {
+	if err := a.dropUser(id); err != nil {
 		return err
 	}
 	p := a.private[id]
@@ -112,10 +112,10 @@ func (a *Caching) leavePool(id traces.Pool) error {
 	if err := a.endCapture(id); err != nil {
 		return err
 	}
-	return a.ReleasePool(id)
+	return a.dropUser(id)
 }
 
-// endCapture ends the capture into a pool. The pool stays until ReleasePool.
+// endCapture ends the capture into a pool. The pool stays until dropUser.
 func (a *Caching) endCapture(id traces.Pool) error {
 	for i, c := range a.captures {
 		if c.pool == id {

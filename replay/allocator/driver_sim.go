@@ -26,8 +26,8 @@ const (
 	smallAlign   = 512
 )
 
-// DriverCalls counts the calls that a driver served.
-type DriverCalls struct {
+// driverCalls counts the calls that a driver served.
+type driverCalls struct {
 	Allocs, Frees, Reserves, Creates, Maps, Unmaps int64
 }
 
@@ -35,7 +35,7 @@ type DriverCalls struct {
 type SimDriver struct {
 	capacity   int64
 	held, peak int64
-	calls      DriverCalls
+	calls      driverCalls
 
 	space  bestFit             // addresses in pages
 	small  bestFit             // pieces of shared pages
@@ -76,9 +76,6 @@ func (d *SimDriver) Held() int64 { return d.held }
 
 // Peak returns the maximum of Held so far.
 func (d *SimDriver) Peak() int64 { return d.peak }
-
-// Calls returns how many calls were served.
-func (d *SimDriver) Calls() DriverCalls { return d.calls }
 
 // MemInfo returns the free and the total bytes.
 func (d *SimDriver) MemInfo() (free, total int64) { return d.capacity - d.held, d.capacity }

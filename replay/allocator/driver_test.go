@@ -32,7 +32,7 @@ func TestSmallDriverAllocationsShareAPage(t *testing.T) {
 	if free, total := d.MemInfo(); d.Held() != 0 || free != total || d.Peak() != 4<<20 {
 		t.Errorf("%d bytes are still held, the peak was %d", d.Held(), d.Peak())
 	}
-	if c := d.Calls(); c.Allocs != 3 || c.Frees != 3 {
+	if c := d.calls; c.Allocs != 3 || c.Frees != 3 {
 		t.Errorf("calls: %+v", c)
 	}
 	if d.Free(a) == nil {

@@ -26,21 +26,18 @@ type Events interface {
 	Wait(e Event)
 }
 
+// instantly are Events that are done as soon as they are recorded: every stream keeps up with the host.
 type instantly struct{}
 
 func (instantly) Record(Stream) Event { return 0 }
 func (instantly) Done(Event) bool     { return true }
 func (instantly) Wait(Event)          {}
 
-// Instantly are Events that are done as soon as they are recorded: every stream keeps up with the host.
-var Instantly Events = instantly{}
-
 // ManualEvents are Events that are done when Complete says so, or when an allocator waits for them. The zero
 // value is ready.
 type ManualEvents struct {
 	streams []Stream // of event i+1
 	done    []bool
-	waited  int
 }
 
 // Record marks a point in a stream's work and returns its number, from 1.
@@ -52,12 +49,9 @@ func (m *ManualEvents) Record(stream Stream) Event {
 // Done reports whether e was completed or waited for.
 func (m *ManualEvents) Done(e Event) bool { return m.done[e-1] }
 
-// Wait completes e, and counts the wait where it was not done.
+// Wait completes e.
 func (m *ManualEvents) Wait(e Event) {
-	if !m.done[e-1] {
-		m.waited++
-		m.Complete(e)
-	}
+	m.Complete(e)
 }
 
 // Complete marks e as done.
@@ -74,9 +68,6 @@ func (m *ManualEvents) completeStream(stream Stream) {
 
 // Last returns the number of the newest event, 0 for none.
 func (m *ManualEvents) Last() Event { return Event(len(m.done)) }
-
-// Waited returns how many events had to be waited for.
-func (m *ManualEvents) Waited() int { return m.waited }
 
 // delayed holds the blocks used on other streams: their streams while allocated, their events once freed.
 type delayed struct {
@@ -205,5 +196,5 @@ func (d *delayed) waitFor(s *slab, dst []ref, those func(b *block) bool) []ref {
 }
 
 func blockError(what string, b Block) error {
-	return fmt.Errorf("allocator: %s %#x: %w: was it freed before?", what, b.Addr, ErrBlock)
+	return fmt.Errorf("allocator: %s %#x: %w: was it freed before?", what, b.Addr, errBlock)
 }

@@ -120,7 +120,7 @@ func (p *program) step() {
 		if err := p.alloc.Free(b); err != nil {
 			p.t.Fatal(err)
 		}
-		if err := p.alloc.Free(b); !errors.Is(err, ErrBlock) {
+		if err := p.alloc.Free(b); !errors.Is(err, errBlock) {
 			p.t.Fatalf("freeing twice: %v", err)
 		}
 	case n < 97:

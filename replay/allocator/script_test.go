@@ -179,7 +179,7 @@ func (s *script) run(line string) error {
 		case "use_pool":
 			caching.UsePool(p)
 		case "release_pool":
-			return caching.ReleasePool(p)
+			return caching.dropUser(p)
 		case "drop_pool":
 			return caching.dropPool(p)
 		case "end_capture":

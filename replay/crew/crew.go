@@ -25,7 +25,7 @@ type Crew struct {
 
 // OfWatch returns the ranks of the watched training, or the process alone if it has none.
 func OfWatch(w *job.Watch) *Crew {
-	return New(NewMember(w.History, w.Process), func(ctx context.Context) ([]*Member, bool) {
+	return newCrew(newMember(w.History, w.Process), func(ctx context.Context) ([]*Member, bool) {
 		list, more := w.Members(ctx)
 		return membersOf(list), more
 	})
@@ -34,15 +34,15 @@ func OfWatch(w *job.Watch) *Crew {
 // OfJob returns the processes that train together with lead. For a whole job they are the processes that
 // train with the first one, for as long as the command runs.
 func OfJob(j *job.Job, lead *job.Process, whole bool) *Crew {
-	return New(NewMember(lead.History, lead), func(context.Context) ([]*Member, bool) {
+	return newCrew(newMember(lead.History, lead), func(context.Context) ([]*Member, bool) {
 		list, more := j.Members(lead, whole)
 		return membersOf(list), more
 	})
 }
 
-// New returns a crew. look returns the processes that train now, with lead among them and in the order in
+// newCrew returns a crew. look returns the processes that train now, with lead among them and in the order in
 // which they are shown, and whether others may still come. It is called repeatedly while a plan is on.
-func New(lead *Member, look func(ctx context.Context) (list []*Member, more bool)) *Crew {
+func newCrew(lead *Member, look func(ctx context.Context) (list []*Member, more bool)) *Crew {
 	return &Crew{Lead: lead, look: look}
 }
 
@@ -52,8 +52,8 @@ const crewLook = 500 * time.Millisecond
 // keyTraining is the key of the notice about a plan's progress.
 const keyTraining = "training"
 
-// Tell shows a plan's progress to every viewer of any of the processes.
-func (c *Crew) Tell(ctx context.Context, text string) {
+// tell shows a plan's progress to every viewer of any of the processes.
+func (c *Crew) tell(ctx context.Context, text string) {
 	n := capture.Notice{Key: keyTraining, Text: text}
 	c.Lead.History.Notice(n)
 	list, _ := c.look(ctx)
@@ -64,8 +64,8 @@ func (c *Crew) Tell(ctx context.Context, text string) {
 	}
 }
 
-// Offloads reports whether a process keeps what it saves on the host while there is no plan.
-func (c *Crew) Offloads(ctx context.Context) bool {
+// offloads reports whether a process keeps what it saves on the host while there is no plan.
+func (c *Crew) offloads(ctx context.Context) bool {
 	list, _ := c.look(ctx)
 	return slices.ContainsFunc(list, func(m *Member) bool { return m.Err == nil && m.offloads() })
 }
@@ -131,7 +131,7 @@ func (p *muster) say() {
 }
 
 // gone reports whether a rank that ended with err has ended with its process.
-func gone(err error) bool { return errors.Is(err, ErrEnded) }
+func gone(err error) bool { return errors.Is(err, errEnded) }
 
 // Train carries a choice out in every process until ctx is done, including processes that join later. It
 // calls tell with every change, one at a time. The error says why no process carries it out any more.
@@ -162,7 +162,7 @@ func (c *Crew) Train(ctx context.Context, w *Choice, tell func(live.News)) error
 		if running == 0 && !(more && allGone(p.ranks)) {
 			tick.Stop()
 			if len(p.ranks) == 0 {
-				return ErrEnded
+				return errEnded
 			}
 			return live.Failed(p.ranks)
 		}

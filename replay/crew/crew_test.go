@@ -79,7 +79,7 @@ func TestWithoutAnyRankLeftTheReasonIsGiven(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := of().Train(deadline, managed("vdnn-all", anyHardware, ninety), quiet); !errors.Is(err,
-		ErrEnded) {
+		errEnded) {
 		t.Errorf("%v", err)
 	}
 	// While a job goes on, ranks that ended may be restarted; ranks that refused are not waited for.
@@ -214,7 +214,7 @@ func TestADescriptionHoldsWhatItsOwnOrderCaptured(t *testing.T) {
 	o := describe(0)
 	w.History.Window(capture.Window{Trace: mine, Partial: true, Orders: []capture.OrderID{o.ID}})
 	w.History.Answer(capture.Answer{Order: o.ID, State: capture.OrderDone})
-	if tr, err := <-traced, <-over; tr != nil || !errors.Is(err, ErrEnded) {
+	if tr, err := <-traced, <-over; tr != nil || !errors.Is(err, errEnded) {
 		t.Errorf("a step that runs out of memory while it is captured: %v, %v", tr, err)
 	}
 	at := int64(1)

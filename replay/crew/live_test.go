@@ -76,7 +76,7 @@ func launchLive(t *testing.T, launch pytorch.Launch) *liveTraining {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{Member: NewMember(capture.NewHistory(capture.Limits{}), job), t: t, job: job,
+	l := &liveTraining{Member: newMember(capture.NewHistory(capture.Limits{}), job), t: t, job: job,
 		done: make(chan error, 1), hold: hold}
 	ctx, stop := context.WithCancel(context.Background())
 	t.Cleanup(func() {
@@ -95,7 +95,7 @@ func (l *liveTraining) wait(n int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	first := l.History.Snapshot()
-	if err := l.Until(ctx, func(v *capture.View) (bool, error) {
+	if err := l.until(ctx, func(v *capture.View) (bool, error) {
 		return len(v.Steps) >= len(first.Steps)+n,
 			nil
 	}); err != nil {
@@ -352,7 +352,7 @@ func (l *liveTraining) under(number int64, words []byte, steps int) ([]live.Step
 
 // over reports whether an error says that the training is over, which may happen while a plan is on.
 func (l *liveTraining) over(err error) bool {
-	return err != nil && (errors.Is(err, ErrEnded) || errors.Is(err, pytorch.ErrNotConnected) ||
+	return err != nil && (errors.Is(err, errEnded) || errors.Is(err, pytorch.ErrNotConnected) ||
 		l.History.Snapshot().Ended)
 }
 

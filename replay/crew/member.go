@@ -34,8 +34,8 @@ type Member struct {
 
 var _ live.PoolMember = (*Member)(nil)
 
-// NewMember returns a process that records its history and takes orders.
-func NewMember(s *capture.History, c capture.Controller) *Member {
+// newMember returns a process that records its history and takes orders.
+func newMember(s *capture.History, c capture.Controller) *Member {
 	t := s.Snapshot().Target
 	return &Member{History: s, Control: c, PID: t.PID, Name: t.Name()}
 }
@@ -56,8 +56,8 @@ func membersOf(list []job.Member) (members []*Member) {
 // them.
 const describedSteps = 2
 
-// ErrEnded is wrapped by errors of a training that has ended.
-var ErrEnded = errors.New(say.TrainingEnded.Text())
+// errEnded is wrapped by errors of a training that has ended.
+var errEnded = errors.New(say.TrainingEnded.Text())
 
 // Why no more steps run under a plan.
 var (
@@ -70,14 +70,14 @@ type orderError struct{ capture.Answer }
 
 func (e *orderError) Error() string { return e.Text }
 
-// Until waits until f returns true or an error, or the training ends.
-func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
+// until waits until f returns true or an error, or the training ends.
+func (m *Member) until(ctx context.Context, f func(v *capture.View) (bool, error)) error {
 	return m.History.Until(ctx, func(v *capture.View) (bool, error) {
 		if ok, err := f(v); ok || err != nil {
 			return ok, err
 		}
 		if v.Ended {
-			return false, fmt.Errorf("%w: %s", ErrEnded, v.End.Reason)
+			return false, fmt.Errorf("%w: %s", errEnded, v.End.Reason)
 		}
 		return false, nil
 	})
@@ -85,7 +85,7 @@ func (m *Member) Until(ctx context.Context, f func(v *capture.View) (bool, error
 
 // FirstStep waits until the first watched step has ended.
 func (m *Member) FirstStep(ctx context.Context) error {
-	return m.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil })
+	return m.until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil })
 }
 
 // order gives an order and waits until it is done. A refusal is an orderError.
@@ -93,7 +93,7 @@ func (m *Member) order(ctx context.Context, o capture.Order) error {
 	if err := m.Control.Order(ctx, o); err != nil {
 		return err
 	}
-	return m.Until(ctx, func(v *capture.View) (bool, error) {
+	return m.until(ctx, func(v *capture.View) (bool, error) {
 		a, _ := v.Answered(o.ID)
 		if a.State == capture.OrderRefused {
 			return false, &orderError{a}
@@ -112,7 +112,7 @@ func (m *Member) describe(ctx context.Context, o capture.Order) (w capture.Windo
 		switch {
 		case !slices.Contains(w.Orders, o.ID):
 		case w.Partial:
-			return w, fmt.Errorf("%w %s", ErrEnded, say.EndedWithin.Text())
+			return w, fmt.Errorf("%w %s", errEnded, say.EndedWithin.Text())
 		default:
 			return w, nil
 		}
@@ -183,7 +183,7 @@ func (m *Member) Steps(ctx context.Context, number int64, n int) ([]live.Step, e
 	order := m.orders[number]
 	m.mu.Unlock()
 	var steps []live.Step
-	err := m.Until(ctx, func(v *capture.View) (bool, error) {
+	err := m.until(ctx, func(v *capture.View) (bool, error) {
 		steps = steps[:0]
 		first, _ := slices.BinarySearchFunc(v.Steps, from+1,
 			func(s capture.Step, at int64) int { return int(s.Index - at) })
@@ -277,7 +277,7 @@ func (m *Member) reachable(ctx context.Context, f func(ctx context.Context) erro
 	}
 	// // known processes were connected once, so this one has ended
 	if errors.Is(err, pytorch.ErrNotConnected) || errors.Is(err, job.ErrNotConnected) {
-		return ErrEnded
+		return errEnded
 	}
 	return ended(ctx, err)
 }
@@ -321,7 +321,7 @@ const freeWithin = 3
 // free waits until steps run without a plan.
 func (m *Member) free(ctx context.Context) error {
 	before := m.History.Snapshot()
-	return m.Until(ctx, func(v *capture.View) (bool, error) {
+	return m.until(ctx, func(v *capture.View) (bool, error) {
 		n := len(v.Steps)
 		switch {
 		case n == 0:

@@ -346,7 +346,7 @@ func guestOf(t *testing.T, pid int) *job.Watch {
 			t.Error(err)
 		}
 	})
-	l := &liveTraining{Member: NewMember(w.History, w), t: t}
+	l := &liveTraining{Member: newMember(w.History, w), t: t}
 	l.wait(1)
 	return w
 }
@@ -392,7 +392,7 @@ func TestASecondViewerOfOneRankCanTakeThePlanAwayFromAll(t *testing.T) {
 		ended <- OfWatch(guest).Train(off, managed("vdnn-all", anyHardware, ninety), func(live.News) {})
 	}()
 	for _, h := range list {
-		if err := h.Until(t.Context(), func(*capture.View) (bool, error) {
+		if err := h.until(t.Context(), func(*capture.View) (bool, error) {
 			return h.under() != 0,
 				nil
 		}); err != nil {

@@ -31,7 +31,7 @@ func TestAHundredTogglesLeaveTheProcessAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &liveTraining{Member: NewMember(capture.NewHistory(capture.Limits{}), s), t: t,
+	l := &liveTraining{Member: newMember(capture.NewHistory(capture.Limits{}), s), t: t,
 		done: make(chan error, 1)}
 	go func() { l.done <- s.Run(ctx, l.History) }()
 	l.wait(3)

@@ -92,7 +92,7 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 		err = ctx.Err()
 	}
 	if err != nil || len(t.ranks) == 0 {
-		return nil, cmp.Or(err, ErrEnded)
+		return nil, cmp.Or(err, errEnded)
 	}
 	var most *plan.Problem
 	var peak int64

@@ -20,7 +20,7 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 	ever, phase, ended := false, live.Waiting, ""
 	err := c.Train(ctx, x, func(n live.News) {
 		text := n.Sentence(x.Name, u)
-		c.Tell(ctx, text)
+		c.tell(ctx, text)
 		if n.Phase == live.On && phase != live.On {
 			inform(text)
 		}
@@ -30,18 +30,18 @@ func (c *Crew) TrainTold(ctx context.Context, x *Choice, u timeline.Units, infor
 		ended, phase = n.Ended, n.Phase
 		ever = ever || phase == live.On
 	})
-	if err == nil || errors.Is(err, ErrEnded) || ctx.Err() != nil {
+	if err == nil || errors.Is(err, errEnded) || ctx.Err() != nil {
 		if !ever { // or the user would believe that the training ran under the plan
 			inform(say.PlanNeverOn.Text(x.Name, c.doing(phase)))
 		}
 		return
 	}
 	rest := say.GoesOnWithout
-	if c.Offloads(ctx) {
+	if c.offloads(ctx) {
 		rest = say.GoesOnOffloaded
 	}
 	text := say.PlanFailed.Text(x.Name, report.Printable(err.Error()), rest.Text())
-	c.Tell(ctx, text)
+	c.tell(ctx, text)
 	inform(text)
 }
 

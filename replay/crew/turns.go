@@ -30,8 +30,8 @@ type watched struct {
 	last  atomic.Int64  // the number of the plan that was on when the turn ended: one of ours
 }
 
-// ErrNoTraining says that there is no training to carry a plan out in.
-var ErrNoTraining = errors.New(say.NothingWatched.Text())
+// errNoTraining says that there is no training to carry a plan out in.
+var errNoTraining = errors.New(say.NothingWatched.Text())
 
 // Watch offers a training for use; shown returns its processes. leave withdraws the offer and waits until its
 // user is done; call it before detaching from the training.
@@ -84,7 +84,7 @@ func (t *Turns) Use(ctx context.Context, f func(ctx context.Context, c *Crew) er
 	c := w.training()
 	if c == nil {
 		t.mu.Unlock()
-		return ErrNoTraining
+		return errNoTraining
 	}
 	w.work.Add(1)
 	t.mu.Unlock()

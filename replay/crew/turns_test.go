@@ -44,8 +44,8 @@ func watchedJob(under int64, source capture.Controller) *Member {
 
 // alone is a crew of one process.
 func (m *Member) alone() *Crew {
-	only := []*Member{NewMember(m.History, m.Control)}
-	return New(m, func(context.Context) ([]*Member, bool) { return only, false })
+	only := []*Member{newMember(m.History, m.Control)}
+	return newCrew(m, func(context.Context) ([]*Member, bool) { return only, false })
 }
 
 func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
@@ -56,7 +56,7 @@ func anyTrain(ctx context.Context, p *Turns, tell func(live.News)) error {
 
 func TestPlansNeedAWatchedTrainingThatTakesThem(t *testing.T) {
 	p := &Turns{}
-	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, ErrNoTraining) {
+	if err := anyTrain(t.Context(), p, nil); p.Training() != "" || !errors.Is(err, errNoTraining) {
 		t.Errorf("although nothing is watched, %q is training: %v", p.Training(), err)
 	}
 	probed := watchedJob(0, nil)
@@ -91,7 +91,7 @@ func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 	for range 2 {
 		select {
 		case err := <-over:
-			if err != nil && !errors.Is(err, ErrNoTraining) { // the second may come too late
+			if err != nil && !errors.Is(err, errNoTraining) { // the second may come too late
 				t.Errorf("it ends with %v", err)
 			}
 		case <-time.After(20 * time.Second):
@@ -101,7 +101,7 @@ func TestLeavingTheScreenEndsItsPlans(t *testing.T) {
 	if len(began) > 0 {
 		t.Error("two plans are carried out at once")
 	}
-	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, ErrNoTraining) {
+	if err := anyTrain(t.Context(), p, nil); !errors.Is(err, errNoTraining) {
 		t.Errorf("a plan was accepted after the screen was left: %v", err)
 	}
 }

@@ -129,7 +129,7 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 // everything, and measures it. An online allocator without a cap may use all free memory. Run opens the
 // device, and has given everything back when it returns.
 //
-// The error wraps [ErrWrong] if the device found that the plan loses bytes, one of package driver's about the
+// The error wraps [errWrong] if the device found that the plan loses bytes, one of package driver's about the
 // device, or the context's.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()

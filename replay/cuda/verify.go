@@ -33,8 +33,8 @@ import (
 // Rejected: copying blocks to the host and comparing there (the copies would disturb the plan's); checksums
 // instead of patterns (an overlap written twice with the same bytes would pass).
 
-// ErrWrong is wrapped by the error of a plan that lost or overwrote bytes on the device.
-var ErrWrong = errors.New("the device found wrong bytes")
+// errWrong is wrapped by the error of a plan that lost or overwrote bytes on the device.
+var errWrong = errors.New("the device found wrong bytes")
 
 // verifiedIterations is how many iterations a pass of the verification runs.
 const verifiedIterations = 2
@@ -286,7 +286,7 @@ func (v *verification) judge() error {
 		return nil
 	}
 	if tag >= uint64(len(v.checks)) {
-		return fmt.Errorf("%w: %d bytes, and no check knows of them", ErrWrong, n)
+		return fmt.Errorf("%w: %d bytes, and no check knows of them", errWrong, n)
 	}
 	c := v.checks[tag]
 	where := "when the iteration ends"
@@ -297,5 +297,5 @@ func (v *verification) judge() error {
 			where = fmt.Sprintf("at step %d (%s of op %d, %s)", c.step, st.Kind, st.Op, x.p.Ops[st.Op].Name)
 		}
 	}
-	return fmt.Errorf("%w: %d bytes in all, first in buffer %d (%s) %s", ErrWrong, n, c.buffer, x.p.Buffers[c.buffer].Name, where)
+	return fmt.Errorf("%w: %d bytes in all, first in buffer %d (%s) %s", errWrong, n, c.buffer, x.p.Buffers[c.buffer].Name, where)
 }

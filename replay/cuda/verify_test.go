@@ -129,7 +129,7 @@ func caught(t *testing.T, target *Target, p *plan.Problem, pl *plan.Plan) bool {
 		}
 		lib.Order(order)
 		err := verifyOnly(t, target, p, pl)
-		if errors.Is(err, ErrWrong) {
+		if errors.Is(err, errWrong) {
 			return true
 		}
 		if err != nil {
@@ -171,7 +171,7 @@ func TestLeavingOutAnyKindOfWaitOfTheExecutorIsDetected(t *testing.T) {
 			}
 			lib.Order(control.Drawn + seed)
 			err := verifyOnly(t, target, p, pl)
-			if found = errors.Is(err, ErrWrong) || errors.Is(err, driver.ErrAccess); !found && err != nil {
+			if found = errors.Is(err, errWrong) || errors.Is(err, driver.ErrAccess); !found && err != nil {
 				t.Fatalf("kind %d, seed %d: %v", kind, seed, err)
 			}
 		}
@@ -201,7 +201,7 @@ func TestBrokenPlansAreCaught(t *testing.T) {
 		p, pl := placed(t, seed, 0.7)
 		if broken, ok := overlapped(p, pl, int(seed)); ok {
 			overlaps++
-			if err := verifyOnly(t, target, p, broken); !errors.Is(err, ErrWrong) {
+			if err := verifyOnly(t, target, p, broken); !errors.Is(err, errWrong) {
 				t.Errorf("seed %d: two live blocks overlap: %v", seed, err)
 			}
 		}
@@ -221,7 +221,7 @@ func TestBrokenPlansAreCaught(t *testing.T) {
 				continue // it is overwritten before anybody reads it
 			}
 			lost++
-			if err := verifyOnly(t, target, p, &broken); !errors.Is(err, ErrWrong) {
+			if err := verifyOnly(t, target, p, &broken); !errors.Is(err, errWrong) {
 				t.Errorf("seed %d: step %d, a copy in, is left out: %v", seed, s, err)
 			}
 		}

@@ -46,8 +46,8 @@ type News struct {
 	Highest string
 }
 
-// Overhead is how much longer steps take with the plan, as a share; 0 if not measured yet.
-func (n *News) Overhead() float64 {
+// overhead is how much longer steps take with the plan, as a share; 0 if not measured yet.
+func (n *News) overhead() float64 {
 	if n.Before == 0 || n.Step == 0 {
 		return 0
 	}
@@ -78,7 +78,7 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	case n.Step > 0:
 		predicted := float64(n.PredictedStep)/float64(n.Before) - 1
 		s += ", " + say.PlanSlower.Text(timeline.Duration(n.Step), timeline.Duration(n.Before),
-			percent(n.Overhead()), percent(predicted))
+			percent(n.overhead()), percent(predicted))
 	}
 	switch {
 	case n.Differ > 0:

@@ -27,25 +27,25 @@ import (
 // O(n log n) for each play of n steps. Rejected: to take the saving off the peak. It says nothing of the rest
 // of the step, where the peak may be, nor of whether what comes free lies together.
 
-// Verdict is what came of a lever.
-type Verdict uint8
+// verdict is what came of a lever.
+type verdict uint8
 
 // The verdicts, the better the later.
 const (
-	// Fails: the request, or a later one of the same step, is not served.
-	Fails Verdict = iota
-	// Serves: the request is served; how the step goes on is not recorded.
-	Serves
-	// Postpones: this step finishes; a later one runs out.
-	Postpones
-	// Finishes: this step finishes, and those that follow need no more.
-	Finishes
+	// fails: the request, or a later one of the same step, is not served.
+	fails verdict = iota
+	// serves: the request is served; how the step goes on is not recorded.
+	serves
+	// postpones: this step finishes; a later one runs out.
+	postpones
+	// finishes: this step finishes, and those that follow need no more.
+	finishes
 )
 
 // trial is the outcome of playing the run with levers. Bytes.
 type trial struct {
-	Verdict Verdict
-	// Steps is how many steps follow before it runs out, of Postpones.
+	Verdict verdict
+	// Steps is how many steps follow before it runs out, of postpones.
 	Steps int64
 	// Peak and PeakReserved are the most that is allocated and reserved, as far as it was played.
 	Peak, PeakReserved int64
@@ -56,8 +56,8 @@ const (
 	lastingSteps   = 2000 // a lever that lasts for so many is taken to last
 )
 
-// ErrNotRecorded is wrapped by Try's error where the recording does not show what a lever changes.
-var ErrNotRecorded = errors.New("the recording does not show what it changes")
+// errNotRecorded is wrapped by Try's error where the recording does not show what a lever changes.
+var errNotRecorded = errors.New("the recording does not show what it changes")
 
 // action is a step of the program and the allocation that it is of.
 type action struct {
@@ -175,7 +175,7 @@ func (t *trials) edit(levers []autopsy.Effect) (edit, error) {
 					e.moves = append(e.moves, move{c.To, c.Alloc, true})
 				}
 			default:
-				return e, fmt.Errorf("%w: a block that changes its size", ErrNotRecorded)
+				return e, fmt.Errorf("%w: a block that changes its size", errNotRecorded)
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 		settings, untouched = c.Settings, false
 	}
 	if untouched && driver == 0 {
-		return trial{}, ErrNotRecorded
+		return trial{}, errNotRecorded
 	}
 	w := writer{t: t, e: &e, held: map[fidelity.BlockID]bool{}}
 	w.begin()
@@ -240,11 +240,11 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 	played := int(out.steps) - 1
 	switch {
 	case !out.completes && (played < request || len(ends) > 0 && played < ends[0]):
-		r.Verdict = Fails
+		r.Verdict = fails
 	case len(ends) == 0:
-		r.Verdict = Serves
+		r.Verdict = serves
 	case !out.completes:
-		r.Verdict = Postpones
+		r.Verdict = postpones
 		r.Steps = int64(len(ends) - 1)
 		for i, end := range ends {
 			if played < end {
@@ -253,11 +253,11 @@ func (t *trials) try(ctx context.Context, levers ...autopsy.Effect) (trial, erro
 			}
 		}
 	default:
-		r.Verdict = Finishes
+		r.Verdict = finishes
 		if grows := w.grows(); grows > 0 {
 			r.Steps = int64(len(ends)) + max(t.capacity+driver-r.Peak, 0)/grows
 			if r.Steps < lastingSteps {
-				r.Verdict = Postpones
+				r.Verdict = postpones
 			}
 		}
 	}

@@ -159,6 +159,6 @@ func tryLevers(ctx context.Context, d *timeline.Device, r *Result, row *report.O
 }
 
 var outcomes = [...]string{
-	Fails: report.DoesNotHelp, Serves: report.ServesRequest, Postpones: report.Postpones,
-	Finishes: report.Finishes,
+	fails: report.DoesNotHelp, serves: report.ServesRequest, postpones: report.Postpones,
+	finishes: report.Finishes,
 }
