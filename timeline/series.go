@@ -56,9 +56,6 @@ func fold(low, high []int64) (l, h []int64) {
 	return l, h
 }
 
-// Start returns the value before the first event.
-func (s *Series) Start() int64 { return s.start }
-
 // Last returns the value after the last event.
 func (s *Series) Last() int64 { return s.At(Never) }
 
@@ -93,8 +90,8 @@ func (s *Series) moment(i int) Moment {
 	return s.at[i]
 }
 
-// Max returns the largest value, the start included, and the first moment at which it is reached.
-func (s *Series) Max() (int64, Moment) {
+// max returns the largest value, the start included, and the first moment at which it is reached.
+func (s *Series) max() (int64, Moment) {
 	c := s.Range(0, Never)
 	return c.Max, c.MaxAt
 }

@@ -143,8 +143,8 @@ func (b *deviceBuilder) finishTotals() {
 	t.Streams = b.streams()
 	b.reserve(&f)
 
-	t.PeakAllocated, t.PeakAt = d.Allocated.Max()
-	t.PeakActive, t.PeakActiveAt = d.Active.Max()
+	t.PeakAllocated, t.PeakAt = d.Allocated.max()
+	t.PeakActive, t.PeakActiveAt = d.Active.max()
 	s := &b.sums
 	t.PeakAllocatedRequested = maybe.Known(s.peakAllocatedRequested)
 	t.PeakActiveRequested = maybe.Known(s.peakActiveRequested)
@@ -227,7 +227,7 @@ func (b *deviceBuilder) reserve(f *finalSums) {
 	}
 	d.Reserved = newSeries(start, at, steps)
 	t.StartReserved, t.EndReserved = maybe.Known(start), maybe.Known(d.Reserved.Last())
-	peak, peakAt := d.Reserved.Max()
+	peak, peakAt := d.Reserved.max()
 	t.PeakReserved, t.PeakReservedAt = maybe.NonNegative(peak), peakAt
 	if low := d.Reserved.Range(0, Never).Min; t.FinalKnown && low < 0 {
 		t.LawReserved = low

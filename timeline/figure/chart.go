@@ -30,14 +30,14 @@ func (o Options) size() (w, h int) {
 	return w, h
 }
 
-// Chart holds the content of one device's figure, before layout.
-type Chart struct {
+// chart holds the content of one device's figure, before layout.
+type chart struct {
 	Title, Headline string
 	Stats           *report.Stats // of this device alone
 	Device          *report.DeviceStats
 
 	// Columns are the chart's columns from left to right.
-	Columns []Column
+	Columns []column
 	// Order is the categories that appear, bottom of the stack first.
 	Order []timeline.Category
 	// Top is the largest value of any column.
@@ -45,7 +45,7 @@ type Chart struct {
 	// Peak is the column that holds the high-water mark, -1 for none.
 	Peak int
 	// Marks are the beginnings of iterations, as fractions of the width.
-	Marks []Mark
+	Marks []mark
 	// From and To are the bounds of the x axis, in nanoseconds since the first event, or in events if the
 	// trace has no clock.
 	From, To int64
@@ -54,17 +54,17 @@ type Chart struct {
 	units    timeline.Units
 }
 
-// Column is one column of the chart: requested bytes by category at the moment within it when allocated bytes
+// column is one column of the chart: requested bytes by category at the moment within it when allocated bytes
 // are largest.
-type Column struct {
+type column struct {
 	By        [timeline.NumCategories]int64 `json:"by"`
 	Allocated int64                         `json:"allocated"`
 	Reserved  int64                         `json:"reserved"`
 	At        int64                         `json:"at"` // of the left edge, in units of From and To
 }
 
-// Mark is a labelled place on the x axis.
-type Mark struct {
+// mark is a labelled place on the x axis.
+type mark struct {
 	X     float64 `json:"x"`
 	Label string  `json:"label"`
 }
@@ -78,7 +78,7 @@ var stackOrder = []timeline.Category{
 }
 
 // newChart computes the chart of a device in n columns.
-func newChart(ctx context.Context, d *timeline.Device, n int, o Options) (*Chart, error) {
+func newChart(ctx context.Context, d *timeline.Device, n int, o Options) (*chart, error) {
 	t := d.Timeline()
 	so := o.Options
 	so.Devices = report.OnlyDevice(d.Info)
@@ -86,7 +86,7 @@ func newChart(ctx context.Context, d *timeline.Device, n int, o Options) (*Chart
 	if err != nil {
 		return nil, err
 	}
-	c := &Chart{
+	c := &chart{
 		Title: o.Title, Headline: stats.Headline, Stats: stats, Device: &stats.Devices[0], Peak: -1,
 		HasTime: t.Trace.Clock.HasTime, units: o.Units,
 	}
@@ -121,7 +121,7 @@ func window(d *timeline.Device, s report.Span) (w timeline.Window, origin int64)
 	return timeline.Window{Axis: timeline.AxisTime, From: d.Time(s.First), To: d.Time(s.End-1) + 1}, d.Timeline().Zero()
 }
 
-func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n int) error {
+func (c *chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n int) error {
 	w, origin := window(d, s)
 	if w.To <= w.From {
 		return nil
@@ -137,7 +137,7 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 		reserved = d.Columns(d.Reserved, w, n, nil)
 	}
 	c.From, c.To = w.From-origin, w.To-origin
-	c.Columns = make([]Column, n)
+	c.Columns = make([]column, n)
 	peakAt := timeline.Moment(-1)
 	if c.Device.PeakEvent != nil {
 		peakAt = timeline.Moment(*c.Device.PeakEvent)
@@ -160,14 +160,14 @@ func (c *Chart) fill(ctx context.Context, d *timeline.Device, s report.Span, n i
 			at = *it.Start
 		}
 		if x := float64(at-c.From) / float64(c.To-c.From); x >= 0 && x < 1 {
-			c.Marks = append(c.Marks, Mark{X: x, Label: "it " + steps.IterationNumber(it.Name)})
+			c.Marks = append(c.Marks, mark{X: x, Label: "it " + steps.IterationNumber(it.Name)})
 		}
 	}
 	return nil
 }
 
 // order finds the categories that appear at all.
-func (c *Chart) order() {
+func (c *chart) order() {
 	for _, cat := range stackOrder {
 		seen := false
 		for i := range c.Columns {
@@ -183,7 +183,7 @@ func (c *Chart) order() {
 }
 
 // at returns the axis value at a fraction of the width, as text.
-func (c *Chart) at(v int64) string {
+func (c *chart) at(v int64) string {
 	if c.HasTime {
 		return timeline.Duration(v)
 	}

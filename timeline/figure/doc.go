@@ -6,7 +6,7 @@
 // so a peak that lasts a microsecond shows at any width, and each category always has the same colour
 // (torch.profiler's), with a hatch as second channel.
 //
-// The chart is laid out once, by [Chart.draw], onto a small canvas with two implementations: SVG text and a
+// The chart is laid out once, by [chart.draw], onto a small canvas with two implementations: SVG text and a
 // rasteriser. A plotting library was measured and left out: it costs 11 MB of binary for two chart types, and
 // draws lines through averages.
 package figure

@@ -57,7 +57,7 @@ const (
 )
 
 // draw lays the whole figure out on cv.
-func (c *Chart) draw(cv canvas, w, h int, p *palette) {
+func (c *chart) draw(cv canvas, w, h int, p *palette) {
 	width, height := float64(w), float64(h)
 	cv.fill(0, 0, width, height, p.paper)
 	cv.text(24, 36, clip(c.Title, width-48, 20), textStyle{20, true, anchorStart, p.ink})
@@ -73,7 +73,7 @@ func (c *Chart) draw(cv canvas, w, h int, p *palette) {
 }
 
 // plotFrame returns the rectangle for the data in a figure of the given size.
-func (c *Chart) plotFrame(width, height float64) frame {
+func (c *chart) plotFrame(width, height float64) frame {
 	f := frame{marginLeft, headHeight, width - marginLeft - marginRight, height - headHeight - footHeight}
 	if width >= widthWithPanel {
 		f.w -= panelWidth
@@ -82,7 +82,7 @@ func (c *Chart) plotFrame(width, height float64) frame {
 }
 
 // footer tells the reader how to interpret the figure.
-func (c *Chart) footer() string {
+func (c *chart) footer() string {
 	s := "requested bytes by category, each column its maximum"
 	if c.HasCache {
 		s += "; line: reserved"
@@ -98,7 +98,7 @@ func (c *Chart) footer() string {
 }
 
 // plot draws axes, bands, reserved line, iterations and peak.
-func (c *Chart) plot(cv canvas, f frame, p *palette) {
+func (c *chart) plot(cv canvas, f frame, p *palette) {
 	if len(c.Columns) == 0 || c.Top == 0 {
 		cv.text(f.x, f.y+24, "no events: this trace is one moment, see the breakdown", textStyle{14, false, anchorStart, p.faint})
 		return
@@ -125,7 +125,7 @@ func (c *Chart) plot(cv canvas, f frame, p *palette) {
 }
 
 // bands draws the stacked categories, each as one outline with equal neighbours merged.
-func (c *Chart) bands(cv canvas, f frame, y func(int64) float64) {
+func (c *chart) bands(cv canvas, f frame, y func(int64) float64) {
 	n := len(c.Columns)
 	below := make([]int64, n)
 	for _, cat := range c.Order {
@@ -159,7 +159,7 @@ func stairs(f frame, n int, y func(i int) float64) []point {
 	return append(pts, point{f.x + f.w, pts[len(pts)-1].y})
 }
 
-func (c *Chart) marks(cv canvas, f frame, p *palette) {
+func (c *chart) marks(cv canvas, f frame, p *palette) {
 	last := -1000.0
 	for _, m := range c.Marks {
 		x := f.px(m.X)
@@ -174,7 +174,7 @@ func (c *Chart) marks(cv canvas, f frame, p *palette) {
 	}
 }
 
-func (c *Chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
+func (c *chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
 	if c.Peak < 0 || c.Device.PeakAllocated == nil {
 		return
 	}
@@ -195,7 +195,7 @@ func (c *Chart) peak(cv canvas, f frame, y func(int64) float64, p *palette) {
 }
 
 // panel draws the peak's breakdown beside the chart: categories, then call sites.
-func (c *Chart) panel(cv canvas, f frame, p *palette) {
+func (c *chart) panel(cv canvas, f frame, p *palette) {
 	y := f.y + 4
 	total := int64(0)
 	for _, row := range c.Device.Peak.ByCategory {
@@ -238,13 +238,13 @@ func (c *Chart) panel(cv canvas, f frame, p *palette) {
 }
 
 // elsewhere returns the categories that the chart draws and that hold nothing at the peak.
-func (c *Chart) elsewhere() []timeline.Category {
+func (c *chart) elsewhere() []timeline.Category {
 	var list []timeline.Category
 	for _, cat := range c.Order {
 		atPeak := slices.ContainsFunc(c.Device.Peak.ByCategory, func(row report.CategoryRow) bool {
 			return categoryOf(row.Name) == cat
 		})
-		drawn := slices.ContainsFunc(c.Columns, func(col Column) bool { return col.By[cat] > 0 })
+		drawn := slices.ContainsFunc(c.Columns, func(col column) bool { return col.By[cat] > 0 })
 		if drawn && !atPeak {
 			list = append(list, cat)
 		}

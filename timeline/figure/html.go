@@ -42,7 +42,7 @@ func HTML(ctx context.Context, w io.Writer, devices []*timeline.Device, o Option
 	return err
 }
 
-func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) (string, *Chart, error) {
+func htmlSection(ctx context.Context, d *timeline.Device, index int, o Options) (string, *chart, error) {
 	width, height := o.size()
 	c, err := newChart(ctx, d, 800, o)
 	if err != nil {
@@ -71,15 +71,15 @@ type hoverData struct {
 	Plot       [4]float64 `json:"plot"` // x, y, w, h in the drawing
 	Size       [2]int     `json:"size"`
 	Categories []string   `json:"categories"` // top of the stack first
-	Index      []int      `json:"index"`      // of each in Column.By
-	Columns    []Column   `json:"columns"`
+	Index      []int      `json:"index"`      // of each in column.By
+	Columns    []column   `json:"columns"`
 	HasTime    bool       `json:"has_time"`
 	Reserved   bool       `json:"reserved"`
 	Base       int        `json:"base"`
-	Marks      []Mark     `json:"marks"`
+	Marks      []mark     `json:"marks"`
 }
 
-func (c *Chart) hover(w, h int) hoverData {
+func (c *chart) hover(w, h int) hoverData {
 	f := c.plotFrame(float64(w), float64(h))
 	d := hoverData{Plot: [4]float64{f.x, f.y, f.w, f.h}, Size: [2]int{w, h}, Columns: c.Columns, HasTime: c.HasTime,
 		Reserved: c.HasCache,
@@ -106,7 +106,7 @@ func categoryCSS() string {
 }
 
 // tables writes the details that do not fit into the drawing.
-func (c *Chart) tables(b *strings.Builder) {
+func (c *chart) tables(b *strings.Builder) {
 	total := int64(0)
 	for _, r := range c.Device.Peak.ByCategory {
 		total += r.Bytes
@@ -165,6 +165,6 @@ func (c *Chart) tables(b *strings.Builder) {
 
 func cell(s string) string { return "<td class=n>" + escapeXML(s) + "</td>" }
 
-func (c *Chart) sizeCell(n int64) string {
+func (c *chart) sizeCell(n int64) string {
 	return fmt.Sprintf("<td class=n data-v=\"%d\">%s</td>", n, escapeXML(c.units.Bytes(n)))
 }

@@ -34,7 +34,7 @@ func PNG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 	return png.Encode(w, img)
 }
 
-func (c *Chart) raster(width, height int, scale float64, p *palette) (image.Image, error) {
+func (c *chart) raster(width, height int, scale float64, p *palette) (image.Image, error) {
 	f, err := loadFonts()
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ func SVG(ctx context.Context, w io.Writer, d *timeline.Device, o Options) error 
 	return err
 }
 
-func (c *Chart) svg(width, height int, p *palette) []byte {
+func (c *chart) svg(width, height int, p *palette) []byte {
 	s := &svgCanvas{p: p}
 	fmt.Fprintf(&s.buf, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" `+
 		`font-family="ui-sans-serif, system-ui, 'Segoe UI', 'Helvetica Neue', Arial, sans-serif">`+"\n", width, height, width, height)

@@ -275,8 +275,8 @@ func diverge(s *RankSummary, i int, want SiteSignature) *Divergence {
 	return d
 }
 
-// Text says where the rank diverges and what the others allocate instead, with sizes in units u.
-func (d *Divergence) Text(u timeline.Units) string {
+// text says where the rank diverges and what the others allocate instead, with sizes in units u.
+func (d *Divergence) text(u timeline.Units) string {
 	at := fmt.Sprintf("allocation %d", d.InIteration+1)
 	if d.Iteration != "" {
 		at = d.Iteration + ", " + at
@@ -327,7 +327,7 @@ func (r *Run) Sentence(u timeline.Units) string {
 		if r.Outliers == 0 || d.Of != &r.Ranks[0] {
 			rank = " of " + d.Of.Name()
 		}
-		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.Text(u))
+		s += fmt.Sprintf(" First allocation%s that differs: %s.", rank, d.text(u))
 	}
 	if bad > 0 {
 		s += fmt.Sprintf(" %d could not be read.", bad)

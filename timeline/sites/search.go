@@ -172,7 +172,7 @@ func (s *selector) readStacks() {
 				s.stacks[i] |= texts[tr.Frames[f].Func] | texts[tr.Frames[f].File]
 			}
 		}
-		s.stacks[i] |= s.find(facts.Module(traces.StackID(i))) | s.find(facts.Name(traces.StackID(i)))
+		s.stacks[i] |= s.find(facts.module(traces.StackID(i))) | s.find(facts.Name(traces.StackID(i)))
 	}
 }
 

@@ -305,11 +305,11 @@ func cppName(fn string) string {
 // built-in modules (model:40/block:17/linear), which distinguishes the layers of one file and never claims a
 // class name.
 func Module(d *timeline.Device, s traces.StackID) string {
-	return Of(d.Timeline()).Module(s)
+	return Of(d.Timeline()).module(s)
 }
 
-// Module returns the module path of a stack, "" for none.
-func (f *Table) Module(s traces.StackID) string {
+// module returns the module path of a stack, "" for none.
+func (f *Table) module(s traces.StackID) string {
 	if s < 0 || int(s) >= len(f.modules) {
 		return ""
 	}

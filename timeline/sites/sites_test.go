@@ -64,7 +64,7 @@ alloc 0x8000 8 stack=h
 	}
 	table := Of(d.Timeline())
 	for _, s := range []traces.StackID{traces.NoStack, 8, 1 << 20} {
-		if table.Number(s) >= 0 || table.Name(s) != "" || table.Module(s) != "" {
+		if table.Number(s) >= 0 || table.Name(s) != "" || table.module(s) != "" {
 			t.Errorf("stack %d has site %q", s, table.Name(s))
 		}
 	}
