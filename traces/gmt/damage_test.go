@@ -53,10 +53,10 @@ func recorded(t testing.TB, tr *traces.Trace, chunk int) []byte {
 	c := w.Counter(w.String("free"), 0)
 	w.Sample(c, 1, 2)
 	for _, s := range tr.Settings {
-		w.Setting(s)
+		w.setting(s)
 	}
 	for _, s := range tr.Extra {
-		w.Extra(s)
+		w.extra(s)
 	}
 	w.Lose("ring_wrapped", traces.DataLoss, 2, "the ring wrapped")
 	if err := w.Flush(); err != nil {

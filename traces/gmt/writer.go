@@ -157,11 +157,11 @@ func (w *Writer) beforeRecord() {
 	}
 }
 
-// Setting adds a setting, its value as JSON.
-func (w *Writer) Setting(s traces.Setting) { w.keep(w.enc.defineSetting(kindSetting, s)) }
+// setting adds a setting, its value as JSON.
+func (w *Writer) setting(s traces.Setting) { w.keep(w.enc.defineSetting(kindSetting, s)) }
 
-// Extra adds a key that has no place in this version, its value as JSON.
-func (w *Writer) Extra(s traces.Setting) { w.keep(w.enc.defineSetting(kindExtra, s)) }
+// extra adds a key that has no place in this version, its value as JSON.
+func (w *Writer) extra(s traces.Setting) { w.keep(w.enc.defineSetting(kindExtra, s)) }
 
 // Lose counts n losses of one name, as [traces.Builder.Lose] does.
 func (w *Writer) Lose(name string, s traces.Severity, n int64, detail string) {

@@ -89,7 +89,7 @@ func device(host uint32, ordinal int) traces.Device {
 func (f *fold) finish() *traces.Trace {
 	b := traces.NewBuilder()
 	t := &b.T
-	t.Source.Format = Format
+	t.Source.Format = format
 	t.Process = f.host
 	t.Settings, t.Extra = f.settings, f.extra
 	if !f.taken.annotations {

@@ -59,7 +59,7 @@ func ReadPage(ctx context.Context, r io.Reader, progress func(done int64)) (*tra
 	case start == 0 && err != nil && !errors.Is(err, io.EOF):
 		return nil, err
 	case start == 0:
-		return nil, &traces.FormatError{Format: Format, Offset: int64(len(head)),
+		return nil, &traces.FormatError{Format: format, Offset: int64(len(head)),
 			Reason: "the page holds no snapshot up to here",
 			Advice: "write it again with python -m torch.cuda._memory_viz trace_plot"}
 	}

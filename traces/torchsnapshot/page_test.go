@@ -57,7 +57,7 @@ func TestAPageIsItsSnapshot(t *testing.T) {
 				got != nil && dump(got) != dump(want) {
 				t.Errorf("%s %s: %v, the snapshot itself: %v", name, form, err, wantErr)
 			}
-			if got != nil && (got.Source.Tool != pageTool || got.Source.Format != Format) {
+			if got != nil && (got.Source.Tool != pageTool || got.Source.Format != format) {
 				t.Errorf("%s %s: the source is %+v", name, form, got.Source)
 			}
 		}

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Format is the name of this reader and writer in Source.Format and in errors.
-const Format = "torch_snapshot"
+// format is the name of this reader and writer in Source.Format and in errors.
+const format = "torch_snapshot"
 
 // Limits of one pickle.
 const (

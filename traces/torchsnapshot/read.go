@@ -93,7 +93,7 @@ func formatError(w *window, at int64, err error) *traces.FormatError {
 	if errors.As(w.err, &inner) { // the unpacker knows best what is wrong
 		return inner
 	}
-	e := &traces.FormatError{Format: Format, Offset: at, Reason: err.Error(), Advice: advice(err)}
+	e := &traces.FormatError{Format: format, Offset: at, Reason: err.Error(), Advice: advice(err)}
 	if w.err != nil {
 		e.Reason, e.Err, e.Advice = "reading stopped", w.err, "check the file or its compression; what came before is shown"
 		if errors.Is(err, errTruncated) {
