@@ -34,7 +34,7 @@ func TestAFilterAppliesInEveryView(t *testing.T) {
 	d.wants("search cat:gradient (12)")
 	for i := range 3 {
 		d.press("n")
-		s := d.m.State()
+		s := &d.m.state
 		if got := s.Device.Allocs.Category[s.Selected]; got != timeline.Gradient {
 			t.Fatalf("match %d is of category %s", i, got)
 		}
@@ -83,7 +83,7 @@ func TestALiveFilterFollowsTheCursor(t *testing.T) {
 
 func TestTheMouseMovesZoomsAndPans(t *testing.T) {
 	d := open120(t)
-	s := d.m.State()
+	s := &d.m.state
 	whole := s.Window
 	x, y := 60, 12
 	d.send(tea.MouseClickMsg{X: x, Y: y, Button: tea.MouseLeft})
@@ -129,7 +129,7 @@ func TestZoomingByWheelKeepsThePointersPlace(t *testing.T) {
 
 func TestAClickOnABandSelectsItsBlock(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/train.gmt", 0)), View: leaf.Timeline}, 120, 40)
-	s := d.m.State()
+	s := &d.m.state
 	d.send(tea.MouseClickMsg{X: 20, Y: 20, Button: tea.MouseLeft})
 	d.send(tea.MouseReleaseMsg{X: 20, Y: 20, Button: tea.MouseLeft})
 	if s.Selected == timeline.NoAlloc {
@@ -140,7 +140,7 @@ func TestAClickOnABandSelectsItsBlock(t *testing.T) {
 
 func TestTimeAndEventsShowTheSameStretch(t *testing.T) {
 	d := open120(t, "+", "+")
-	s := d.m.State()
+	s := &d.m.state
 	first, last := s.Device.MomentAt(s.Window.From), s.Device.MomentAt(s.Window.To)
 	d.press("x")
 	if s.Window.Axis != timeline.AxisEvents || timeline.Moment(s.Window.From) != first || timeline.Moment(s.Window.To) != last+1 {
@@ -205,7 +205,7 @@ func TestExportAsksBeforeReplacingAFile(t *testing.T) {
 
 func TestCopyCopiesTheBlockAndItsStack(t *testing.T) {
 	d := open120(t, "2", "up", "y")
-	s := d.m.State()
+	s := &d.m.state
 	if d.ran["setClipboardMsg"] != 1 {
 		t.Errorf("the clipboard was set %d times", d.ran["setClipboardMsg"])
 	}
@@ -238,7 +238,7 @@ func TestDevicesAndFilesCanBeSwitched(t *testing.T) {
 	if got := d.m.state.Timeline.Trace.Source.Path; got != "runs/b.gmt" {
 		t.Errorf("the open file is %s", got)
 	}
-	if s := d.m.State(); s.Selected != timeline.NoAlloc || s.Cursor != s.Device.Totals.PeakAt || s.HasMark {
+	if s := &d.m.state; s.Selected != timeline.NoAlloc || s.Cursor != s.Device.Totals.PeakAt || s.HasMark {
 		t.Error("the selection, cursor or mark of another file is kept")
 	}
 }
@@ -278,7 +278,7 @@ func TestQuittingStopsTheLoad(t *testing.T) {
 		loads = ctx
 		return Loaded{}, nil
 	}
-	m := New(Options{})
+	m := newModel(Options{})
 	msg := m.loader.start(blocked, "x", false)()
 	for _, cmd := range msg.(tea.BatchMsg)[1:] {
 		cmd()
@@ -290,7 +290,7 @@ func TestQuittingStopsTheLoad(t *testing.T) {
 }
 
 func TestTheLoadingScreenTicksOnlyWhileItLoads(t *testing.T) {
-	m := New(Options{})
+	m := newModel(Options{})
 	ticks := 0
 	m.after = func(d time.Duration, _ func(time.Time) tea.Msg) tea.Cmd {
 		if d > 100*time.Millisecond {
@@ -332,7 +332,7 @@ func TestTheMouseCanBeGivenToTheTerminal(t *testing.T) {
 	if d.m.View().MouseMode != tea.MouseModeNone {
 		t.Error("M leaves the mouse on")
 	}
-	if New(Options{NoMouse: true}).View().MouseMode != tea.MouseModeNone {
+	if newModel(Options{NoMouse: true}).View().MouseMode != tea.MouseModeNone {
 		t.Error("NoMouse has no effect")
 	}
 }
@@ -345,7 +345,7 @@ func (panics) Draw(*leaf.State, *canvas.Canvas) { panic("boom") }
 func TestAPanicIsLoggedAndTheTerminalRestored(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
-	m := New(Options{StateDir: dir, Loader: loaderOf(training(t, "runs/train.gmt", 0))})
+	m := newModel(Options{StateDir: dir, Loader: loaderOf(training(t, "runs/train.gmt", 0))})
 	for i, v := range m.tabs.views {
 		m.tabs.views[i] = panics{v}
 	}
@@ -401,7 +401,7 @@ func TestAPartOfARecordingCanBeOpened(t *testing.T) {
 		return Loaded{Timelines: []*timeline.Timeline{tl}, First: 10, End: 30}, nil
 	}
 	d := start(t, Options{Loader: loader}, 120, 40)
-	s := d.m.State()
+	s := &d.m.state
 	if s.Window.From != s.Device.Time(10) || s.Window.To != s.Device.Time(29)+1 {
 		t.Errorf("the window is %v", s.Window)
 	}
@@ -412,8 +412,8 @@ func TestAPartOfARecordingCanBeOpened(t *testing.T) {
 
 func TestASelectionOfAnotherDeviceIsDropped(t *testing.T) {
 	d := open120(t)
-	d.send(leaf.SelectMsg{Alloc: timeline.AllocID(d.m.State().Device.Allocs.Len())})
-	if got := d.m.State().Selected; got != timeline.NoAlloc {
+	d.send(leaf.SelectMsg{Alloc: timeline.AllocID(d.m.state.Device.Allocs.Len())})
+	if got := d.m.state.Selected; got != timeline.NoAlloc {
 		t.Errorf("%d is selected", got)
 	}
 }

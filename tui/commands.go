@@ -7,7 +7,7 @@ import (
 )
 
 // onLoaded shows the result of a load.
-func (m *Model) onLoaded(msg loadedMsg) tea.Cmd {
+func (m *model) onLoaded(msg loadedMsg) tea.Cmd {
 	beside, ok := m.loader.take(msg, m.state.Timeline != nil)
 	if !ok {
 		return nil
@@ -38,7 +38,7 @@ func firstView(asked leaf.ID, l *Loaded) leaf.ID {
 }
 
 // openRank loads one rank of the run beside it, or shows it if it is loaded already.
-func (m *Model) openRank(path string) tea.Cmd {
+func (m *model) openRank(path string) tea.Cmd {
 	if t := m.open.at(path); t != nil {
 		m.post(leaf.TimelineMsg{Timeline: t})
 		m.post(leaf.ShowMsg{View: leaf.Overview})

@@ -56,7 +56,7 @@ func (a *action) entry() dialog.Entry {
 
 // palette lists what can be done by name: what keys do not reach at once (exports, devices, files, themes)
 // before what they do.
-func palette(m *Model) *dialog.List {
+func palette(m *model) *dialog.List {
 	idle, s := m.loader.idle(), &m.state
 	var entries []dialog.Entry
 	if m.ready() {

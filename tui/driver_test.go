@@ -27,7 +27,7 @@ var update = flag.Bool("update", false, "write the golden files again")
 // driver is a model with a stopped clock and commands that run at once.
 type driver struct {
 	t testing.TB
-	m *Model
+	m *model
 	// quit is set when the model asks to quit; ran has the commands' messages that bubbletea handles itself,
 	// by their type's name.
 	quit bool
@@ -47,7 +47,7 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 	if opts.StateDir == "" {
 		opts.StateDir = t.TempDir()
 	}
-	d := &driver{t: t, m: New(opts), ran: map[string]int{}}
+	d := &driver{t: t, m: newModel(opts), ran: map[string]int{}}
 	at := time.Unix(1700000000, 0)
 	d.m.now = func() time.Time { return at }
 	quick(d.m)
@@ -58,7 +58,7 @@ func start(t testing.TB, opts Options, w, h int) *driver {
 }
 
 // quick makes short waits end at once, such as the one after a budget changes, and waits of a second never.
-func quick(m *Model) {
+func quick(m *model) {
 	v, ok := m.tabs.of(leaf.Managers).(*managers.View)
 	if !ok {
 		return

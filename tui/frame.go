@@ -19,7 +19,7 @@ import (
 )
 
 // View implements tea.Model.
-func (m *Model) View() tea.View {
+func (m *model) View() tea.View {
 	defer m.logPanic()
 	m.draw()
 	v := tea.NewView(m.screen.canvas.String())
@@ -29,7 +29,7 @@ func (m *Model) View() tea.View {
 }
 
 // shot takes the view in front without the dialogs over it.
-func (m *Model) shot() shot {
+func (m *model) shot() shot {
 	dialogs := m.dialogs
 	m.dialogs = dialog.Stack{}
 	m.draw()
@@ -51,7 +51,7 @@ func title(f *follow, t *timeline.Timeline) string {
 }
 
 // draw draws the whole frame into the canvas.
-func (m *Model) draw() {
+func (m *model) draw() {
 	c, s, at := m.screen.canvas, &m.state, &m.screen.layout
 	c.Clear()
 	if at.tooSmall {

@@ -136,7 +136,7 @@ func BenchmarkDialog(b *testing.B) {
 }
 
 func benchmarkView(b *testing.B, tl *timeline.Timeline, id leaf.ID) {
-	m := New(Options{Theme: "dark", Planner: &plannertest.Planner{}})
+	m := newModel(Options{Theme: "dark", Planner: &plannertest.Planner{}})
 	quick(m)
 	m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }
 	term := newTerminal(200, 60)

@@ -42,7 +42,7 @@ const (
 )
 
 // newKeymap makes the table for a model.
-func newKeymap(m *Model) keymap {
+func newKeymap(m *model) keymap {
 	ready, at, s := m.ready, &m.cursor, &m.state
 	when := func(can func() bool) func() bool { return func() bool { return m.ready() && can() } }
 	walk := func(do func() string) func() tea.Cmd { return func() tea.Cmd { return m.moved(do()) } }

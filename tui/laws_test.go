@@ -34,7 +34,7 @@ func (d *driver) footprint() string {
 }
 
 func TestEveryKeyOfTheRootDoesSomething(t *testing.T) {
-	for _, a := range New(Options{}).actions {
+	for _, a := range newModel(Options{}).actions {
 		for _, k := range a.binding.Keys() {
 			t.Run(a.name+" "+k, func(t *testing.T) {
 				d := rich(t)
@@ -69,7 +69,7 @@ var approaches = [][]string{{}, {"down", "down"}, {"down", "down", "down", "down
 	{"d", "enter"}}
 
 func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
-	for _, v := range New(Options{}).tabs.views {
+	for _, v := range newModel(Options{}).tabs.views {
 		seen := map[string]bool{}
 		works := map[string]bool{}
 		for _, way := range approaches {
@@ -105,7 +105,7 @@ func TestEveryKeyOfAViewDoesSomething(t *testing.T) {
 }
 
 func TestEveryBindingIsFoundInHelp(t *testing.T) {
-	for _, v := range New(Options{}).tabs.views {
+	for _, v := range newModel(Options{}).tabs.views {
 		d := rich(t)
 		d.press(string(rune(v.ID())))
 		type shown struct{ key, desc string }
@@ -187,7 +187,7 @@ func TestOneCursorAndOneSelectionInAllViews(t *testing.T) {
 
 func TestEscUndoesOneThingAtATime(t *testing.T) {
 	d := rich(t)
-	s := d.m.State()
+	s := &d.m.state
 	for _, left := range []string{"selection", "filter", "mark", "zoom"} {
 		had := [4]bool{s.Selected != timeline.NoAlloc, s.QueryText != "", s.HasMark, s.Window != s.Device.Full(s.Window.Axis)}
 		d.press("esc")

@@ -12,9 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// Model is the only tea.Model: it passes each message to the component whose state it changes, and draws the
+// model is the only tea.Model: it passes each message to the component whose state it changes, and draws the
 // frame. Use it through a pointer and never copy it.
-type Model struct {
+type model struct {
 	*clock
 	loader  loader
 	toast   toaster
@@ -34,10 +34,10 @@ type Model struct {
 	inbox   []tea.Msg // messages waiting until the current one is handled
 }
 
-// New returns a Model that starts with opts.
-func New(opts Options) *Model {
+// newModel returns a model that starts with opts.
+func newModel(opts Options) *model {
 	now := &clock{now: time.Now, after: tea.Tick}
-	m := &Model{clock: now, toast: toaster{clock: now}, screen: newScreen(80, 24, opts.ASCII), opts: opts}
+	m := &model{clock: now, toast: toaster{clock: now}, screen: newScreen(80, 24, opts.ASCII), opts: opts}
 	m.loader = loader{clock: now, post: m.post}
 	m.display.post = m.post
 	m.share = sharing{post: m.post, editor: opts.Editor, exporters: opts.Exporters}
@@ -65,7 +65,7 @@ func New(opts Options) *Model {
 }
 
 // Init starts the load and asks for the terminal's background.
-func (m *Model) Init() tea.Cmd {
+func (m *model) Init() tea.Cmd {
 	var cmds []tea.Cmd
 	switch {
 	case m.follow.watches():
@@ -79,20 +79,17 @@ func (m *Model) Init() tea.Cmd {
 	return tea.Batch(cmds...)
 }
 
-// State returns what the views share, for tests and cmd's exporters.
-func (m *Model) State() *leaf.State { return &m.state }
-
 // stop ends all work in the background.
-func (m *Model) stop() {
+func (m *model) stop() {
 	m.loader.cancel()
 	m.follow.end()
 }
 
 // ready reports whether there is a device to look at.
-func (m *Model) ready() bool { return m.loader.idle() && m.state.Device != nil }
+func (m *model) ready() bool { return m.loader.idle() && m.state.Device != nil }
 
 // paint sets the colours that the terminal supports.
-func (m *Model) paint(p canvas.Profile) {
+func (m *model) paint(p canvas.Profile) {
 	m.screen.setProfile(p)
 	if p == canvas.NoColor {
 		m.display.colourless()
@@ -100,7 +97,7 @@ func (m *Model) paint(p canvas.Profile) {
 }
 
 // changed bumps the state's version, and tells the view in front and the one that was in front before.
-func (m *Model) changed() tea.Cmd {
+func (m *model) changed() tea.Cmd {
 	m.screen.arrange(m.warning() != "")
 	s := &m.state
 	s.Version++
@@ -123,17 +120,17 @@ func (m *Model) changed() tea.Cmd {
 }
 
 // warning is the line above the view: what is incomplete or lost, "" for nothing.
-func (m *Model) warning() string { return cmp.Or(m.loader.warning(), m.open.warning()) }
+func (m *model) warning() string { return cmp.Or(m.loader.warning(), m.open.warning()) }
 
 // look tells the components which device is in view now.
-func (m *Model) look() tea.Cmd {
+func (m *model) look() tea.Cmd {
 	d := m.state.Device
 	m.cursor.open(d)
 	return tea.Batch(m.open.analyse(m.state.Units), m.filter.open(d), m.changed())
 }
 
 // moved tells the other components that the cursor moved.
-func (m *Model) moved(say string) tea.Cmd {
+func (m *model) moved(say string) tea.Cmd {
 	if say != "" {
 		m.post(leaf.ToastMsg{Text: say})
 	}

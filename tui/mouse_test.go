@@ -24,7 +24,7 @@ func (d *driver) row(text string) int {
 func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(sample(t, "gpt-cpu")), View: leaf.Peak}, 80, 24)
 	d.press("tab", "tab", "down") // by stack
-	before, chosen := d.screen(), d.m.State().Selected
+	before, chosen := d.screen(), d.m.state.Selected
 	y := d.row("blocks share") + 3
 	for range 3 {
 		d.send(tea.MouseWheelMsg{X: 20, Y: y, Button: tea.MouseWheelDown})
@@ -32,7 +32,7 @@ func TestTheWheelScrollsPeakAndChoosesNothing(t *testing.T) {
 	if d.screen() == before {
 		t.Fatalf("the wheel does not scroll:\n%s", before)
 	}
-	if d.m.State().Selected != chosen {
+	if d.m.state.Selected != chosen {
 		t.Error("the wheel chose another row")
 	}
 	for range 3 {

@@ -19,7 +19,7 @@ import (
 // after a panic, whose stack it writes to the state folder. It returns nil if the user quit, the error on the
 // screen if nothing could be shown, and ctx's error if it was cancelled.
 func Run(ctx context.Context, opts Options) error {
-	m := New(opts)
+	m := newModel(opts)
 	program := []tea.ProgramOption{tea.WithoutSignalHandler(), tea.WithFPS(30)}
 	if opts.Input != nil {
 		program = append(program, tea.WithInput(opts.Input))
@@ -60,7 +60,7 @@ func hangup(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
-func stateDir(m *Model) string {
+func stateDir(m *model) string {
 	if m.opts.StateDir != "" {
 		return m.opts.StateDir
 	}
@@ -76,7 +76,7 @@ func stateDir(m *Model) string {
 
 // logPanic is deferred wherever the program runs our code on the event loop: it logs a panic and lets it
 // continue, so that bubbletea restores the terminal.
-func (m *Model) logPanic() {
+func (m *model) logPanic() {
 	if r := recover(); r != nil {
 		writeCrash(m, r, debug.Stack())
 		panic(r)
@@ -84,7 +84,7 @@ func (m *Model) logPanic() {
 }
 
 // writeCrash appends a panic to the crash log and returns the log's path.
-func writeCrash(m *Model, value any, stack []byte) string {
+func writeCrash(m *model, value any, stack []byte) string {
 	path := filepath.Join(stateDir(m), "crash.log")
 	text := fmt.Sprintf("%s gmemtop, view %c, %dx%d\npanic: %v\n%s\n",
 		m.now().UTC().Format(time.RFC3339), m.tabs.front, m.screen.width, m.screen.height, value, stack)

@@ -40,7 +40,7 @@ type storm struct {
 
 func newStorm(t testing.TB, seed uint64, opts Options) *storm {
 	opts.StateDir = t.TempDir()
-	s := &storm{driver: &driver{t: t, m: New(opts), ran: map[string]int{}}, rng: rand.New(rand.NewPCG(seed, 99))}
+	s := &storm{driver: &driver{t: t, m: newModel(opts), ran: map[string]int{}}, rng: rand.New(rand.NewPCG(seed, 99))}
 	s.m.now = func() time.Time { return time.Unix(1700000000, 0) }
 	quick(s.m)
 	s.m.after = func(time.Duration, func(time.Time) tea.Msg) tea.Cmd { return nil }

@@ -11,7 +11,7 @@ import (
 )
 
 // Update implements tea.Model.
-func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	defer m.logPanic()
 	var cmds []tea.Cmd
 	for m.post(msg); len(m.inbox) > 0; {
@@ -22,13 +22,13 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 }
 
 // post queues a message to handle after the current one and before the next one from outside.
-func (m *Model) post(msg tea.Msg) {
+func (m *model) post(msg tea.Msg) {
 	if msg != nil {
 		m.inbox = append(m.inbox, msg)
 	}
 }
 
-func (m *Model) handle(msg tea.Msg) tea.Cmd {
+func (m *model) handle(msg tea.Msg) tea.Cmd {
 	if cmd, ok := m.onTerminal(msg); ok {
 		return cmd
 	}
@@ -48,7 +48,7 @@ func (m *Model) handle(msg tea.Msg) tea.Cmd {
 }
 
 // onTerminal handles messages from the terminal.
-func (m *Model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
+func (m *model) onTerminal(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.screen.resize(msg.Width, msg.Height)
@@ -93,7 +93,7 @@ func profileOf(p colorprofile.Profile) canvas.Profile {
 }
 
 // onOwn handles the results of the root's own commands.
-func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
+func (m *model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case tickMsg:
 		return m.loader.onTick(msg), true
@@ -140,7 +140,7 @@ func (m *Model) onOwn(msg tea.Msg) (tea.Cmd, bool) {
 }
 
 // onLeaf applies a view's request for all views.
-func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
+func (m *model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 	switch msg := msg.(type) {
 	case leaf.CursorMsg:
 		m.follow.hold(m.tabs.front)
@@ -191,12 +191,12 @@ func (m *Model) onLeaf(msg tea.Msg) (tea.Cmd, bool) {
 }
 
 // failed reports that a command of ours panicked; the program goes on.
-func (m *Model) failed(fault any, stack []byte) tea.Cmd {
+func (m *model) failed(fault any, stack []byte) tea.Cmd {
 	return m.toast.say("internal error, written to "+writeCrash(m, fault, stack), true)
 }
 
 // broadcast sends the answer to a slow question to every view; each recognises its own.
-func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
+func (m *model) broadcast(msg tea.Msg) tea.Cmd {
 	var cmds []tea.Cmd
 	if p, ok := msg.(leaf.Panicked); ok {
 		if value, stack := p.Panic(); value != nil {
@@ -213,7 +213,7 @@ func (m *Model) broadcast(msg tea.Msg) tea.Cmd {
 
 // onKey sends a key to the dialog on top, else to the actions that mean the same everywhere, else to the
 // view, else to navigation.
-func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
+func (m *model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 	if msg.String() == "ctrl+c" {
 		return m.actions.named("quit").do()
 	}
@@ -244,7 +244,7 @@ func (m *Model) onKey(msg tea.KeyPressMsg) tea.Cmd {
 }
 
 // onMouse sends the mouse to the dialog on top, else to the zone under it, else to the view.
-func (m *Model) onMouse(msg tea.MouseMsg) tea.Cmd {
+func (m *model) onMouse(msg tea.MouseMsg) tea.Cmd {
 	at := msg.Mouse()
 	if click, ok := msg.(tea.MouseClickMsg); ok && click.Button == tea.MouseLeft {
 		if zone, ok := m.screen.canvas.Hit(at.X, at.Y); ok {

@@ -20,7 +20,7 @@ import (
 func TestThePeakViewComparesWithTheMark(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 128<<20))}, 120, 40)
 	d.press("c", "[", "[", "}", "d")
-	s := d.m.State()
+	s := &d.m.state
 	if d.m.tabs.front != leaf.Peak || !s.HasMark {
 		t.Fatalf("view %c is in front", d.m.tabs.front)
 	}
@@ -59,7 +59,7 @@ func TestEveryGroupingAddsUpToWhatIsAllocated(t *testing.T) {
 func TestARowOpensItsBlocks(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Peak}, 120, 40)
 	d.press("enter")
-	s := d.m.State()
+	s := &d.m.state
 	if d.m.tabs.front != leaf.Allocations || !s.Query.BySite || !s.Query.Live {
 		t.Fatalf("enter shows view %c with the filter %q", d.m.tabs.front, s.QueryText)
 	}
@@ -120,18 +120,18 @@ func TestUnrecordedBytesAreNotABlock(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(m.build(t)), View: leaf.Timeline}, 120, 40)
 	d.wants("2 blocks hold 24.0 MiB at the peak, and 64.0 MiB are not in the recording; the largest is 16.0 MiB of activation, from", "64.0 MiB  ░ not in the recording")
 	d.press("down") // the largest block, although what is not recorded is larger
-	if s := d.m.State(); s.Selected == timeline.NoAlloc || s.Device.Allocs.Size[s.Selected] != 16<<20 {
+	if s := &d.m.state; s.Selected == timeline.NoAlloc || s.Device.Allocs.Size[s.Selected] != 16<<20 {
 		t.Errorf("down selects block %d", s.Selected)
 	}
 	d.press("down", "down")
-	if s := d.m.State(); s.Selected == timeline.NoAlloc {
+	if s := &d.m.state; s.Selected == timeline.NoAlloc {
 		t.Error("down selects something that is not in the recording")
 	}
 }
 
 func TestUpAndDownMoveThroughTheBandsAtTheCursor(t *testing.T) {
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), View: leaf.Timeline}, 120, 40)
-	s := d.m.State()
+	s := &d.m.state
 	seen := map[timeline.AllocID]bool{}
 	d.press("up")
 	for range 20 {
@@ -165,7 +165,7 @@ func TestEmptyViewsSayHowToFillThem(t *testing.T) {
 		d := start(t, Options{Loader: loaderOf(tl)}, 120, 40)
 		for _, v := range d.m.tabs.views {
 			d.press(string(rune(v.ID())))
-			if ok, why := v.Available(d.m.State()); !ok {
+			if ok, why := v.Available(&d.m.state); !ok {
 				if len(why) < 20 {
 					t.Errorf("help for %s of %s is only %q", v.Name(), name, why)
 				}
@@ -306,7 +306,7 @@ func TestAnAddressFindsTheBlocksThatHeldIt(t *testing.T) {
 			t.Errorf("the help is cut: %s", line)
 		}
 	}
-	s := d.m.State()
+	s := &d.m.state
 	a := s.Device.LiveAt(s.Device.Totals.PeakAt, nil)[1]
 	d.typeText(fmt.Sprintf("0x%x", s.Device.Allocs.Addr[a]+5000))
 	d.press("enter")

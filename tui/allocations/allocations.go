@@ -16,8 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// View shows the allocations that the current filter selects. It implements leaf.View.
-type View struct {
+// view shows the allocations that the current filter selects. It implements leaf.View.
+type view struct {
 	found leaf.Query[question, *result]
 	shown *result // what the table's rows are
 	table *table.Table
@@ -60,7 +60,7 @@ var sortKeys = map[int]sites.SortKey{
 
 // New returns the view.
 func New() leaf.View {
-	v := &View{
+	v := &view{
 		table: table.New(
 			table.Column{Title: "block", Width: 17, Max: 20, Drop: 5, Sortable: true},
 			table.Column{Title: "size", Width: 9, Right: true, Sortable: true},
@@ -79,13 +79,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Allocations }
+func (v *view) ID() leaf.ID { return leaf.Allocations }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Allocations" }
+func (v *view) Name() string { return "Allocations" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
 		return false, leaf.NoDevice
@@ -96,7 +96,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.found.Take(msg) {
 		v.settle(s)
 		return nil
@@ -117,7 +117,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // ask searches again if the filter, the order or the device has changed.
-func (v *View) ask(s *leaf.State) tea.Cmd {
+func (v *view) ask(s *leaf.State) tea.Cmd {
 	if s.Device == nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 //
 // Fields that the filter does not use are left out, so that moving the cursor searches again only if the
 // filter asks for what is live there.
-func (v *View) query(s *leaf.State) sites.Query {
+func (v *view) query(s *leaf.State) sites.Query {
 	q := s.Query
 	if !q.Live {
 		q.LiveAt = 0
@@ -151,7 +151,7 @@ func (v *View) query(s *leaf.State) sites.Query {
 }
 
 // mark shows an order in the head of the table.
-func (v *View) mark(by sites.SortKey, descending bool) {
+func (v *view) mark(by sites.SortKey, descending bool) {
 	for col, k := range sortKeys {
 		if k == by {
 			v.table.SortBy, v.table.Descending = col, descending
@@ -159,7 +159,7 @@ func (v *View) mark(by sites.SortKey, descending bool) {
 	}
 }
 
-func (v *View) settle(s *leaf.State) {
+func (v *view) settle(s *leaf.State) {
 	of, r, ok := v.found.Value()
 	if !ok || of.d != s.Device {
 		return
@@ -171,7 +171,7 @@ func (v *View) settle(s *leaf.State) {
 }
 
 // follow selects the row of the block that another view selected.
-func (v *View) follow(s *leaf.State) {
+func (v *view) follow(s *leaf.State) {
 	if v.shown == nil || s.Selected == v.followed {
 		return
 	}
@@ -187,7 +187,7 @@ func (v *View) follow(s *leaf.State) {
 	}
 }
 
-func (v *View) act(s *leaf.State, a table.Action) tea.Cmd {
+func (v *view) act(s *leaf.State, a table.Action) tea.Cmd {
 	switch a.Kind {
 	case table.Moved:
 		return v.choose(a.Row)
@@ -205,7 +205,7 @@ func (v *View) act(s *leaf.State, a table.Action) tea.Cmd {
 	return nil
 }
 
-func (v *View) choose(row int) tea.Cmd {
+func (v *view) choose(row int) tea.Cmd {
 	if v.shown == nil || row < 0 || row >= len(v.shown.ids) {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (v *View) choose(row int) tea.Cmd {
 }
 
 // open goes to the timeline at the block's start.
-func (v *View) open(s *leaf.State, row int) tea.Cmd {
+func (v *view) open(s *leaf.State, row int) tea.Cmd {
 	if v.shown == nil || row < 0 || row >= len(v.shown.ids) {
 		return nil
 	}
@@ -228,7 +228,7 @@ func (v *View) open(s *leaf.State, row int) tea.Cmd {
 }
 
 // current returns the allocation of the selected row, NoAlloc for none.
-func (v *View) current() timeline.AllocID {
+func (v *view) current() timeline.AllocID {
 	if row := v.table.Selected(); v.shown != nil && row >= 0 && row < len(v.shown.ids) {
 		return v.shown.ids[row]
 	}
@@ -236,7 +236,7 @@ func (v *View) current() timeline.AllocID {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(*leaf.State) []key.Binding {
+func (v *view) Bindings(*leaf.State) []key.Binding {
 	if v.shown == nil || len(v.shown.ids) == 0 {
 		return nil
 	}
@@ -244,7 +244,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	a := v.current()
 	if a == timeline.NoAlloc || s.Device == nil || v.of != s.Device {
 		return ""
@@ -259,7 +259,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	if a := v.current(); a != timeline.NoAlloc && v.of == s.Device {
 		return s.Device.Name(a), "the block's name in memory_viz"
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, o.Timeline(t))
 	sc.Text(120, 36)
 	return sc, v
@@ -201,7 +201,7 @@ func TestSwitchingDevicesClearsTheView(t *testing.T) {
 }
 
 func BenchmarkDraw(b *testing.B) {
-	s, v := viewtest.State(viewtest.Training{Iterations: 200, Layers: 40}.Timeline(b)), New().(*View)
+	s, v := viewtest.State(viewtest.Training{Iterations: 200, Layers: 40}.Timeline(b)), New().(*view)
 	v.Update(s, v.Update(s, leaf.ChangedMsg{})())
 	c := canvas.New(200, 56, canvas.TrueColor, false)
 	b.ReportMetric(float64(len(v.shown.ids)), "rows")

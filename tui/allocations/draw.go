@@ -18,7 +18,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Device == nil {
 		return
 	}
@@ -62,7 +62,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 }
 
 // sentence says what the filter selects, in plain words.
-func (v *View) sentence(s *leaf.State) string {
+func (v *view) sentence(s *leaf.State) string {
 	d, r, n := s.Device, v.shown, int64(len(v.shown.ids))
 	text := fmt.Sprintf("%s allocations: %s in all", leaf.Count(n), s.Units.Bytes(r.bytes))
 	switch {
@@ -131,7 +131,7 @@ func siteName(d *timeline.Device, id traces.StackID) string {
 	return "no recorded stack"
 }
 
-func (v *View) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
+func (v *view) cell(s *leaf.State, a timeline.AllocID, col int) table.Cell {
 	d, th := s.Device, s.Theme
 	al := &d.Allocs
 	switch col {
@@ -177,7 +177,7 @@ func at(d *timeline.Device, t int64) string {
 	return timeline.Duration(t - d.Timeline().Zero())
 }
 
-func (v *View) start(d *timeline.Device, a timeline.AllocID) string {
+func (v *view) start(d *timeline.Device, a timeline.AllocID) string {
 	if d.Allocs.Start[a] == timeline.Start {
 		return "before"
 	}
@@ -185,7 +185,7 @@ func (v *View) start(d *timeline.Device, a timeline.AllocID) string {
 	return at(d, from)
 }
 
-func (v *View) freed(d *timeline.Device, a timeline.AllocID) string {
+func (v *view) freed(d *timeline.Device, a timeline.AllocID) string {
 	if d.Allocs.Requested[a] == timeline.Never {
 		return "never"
 	}
@@ -194,7 +194,7 @@ func (v *View) freed(d *timeline.Device, a timeline.AllocID) string {
 }
 
 // life is a lifetime; one that extends beyond the recording is longer than the recorded part.
-func (v *View) life(s *leaf.State, a timeline.AllocID) table.Cell {
+func (v *view) life(s *leaf.State, a timeline.AllocID) table.Cell {
 	d := s.Device
 	from, to := d.Lifetime(a)
 	text := strconv.FormatInt(to-from, 10) // in the source's own unit
@@ -220,7 +220,7 @@ type plot struct {
 }
 
 // drawPlots draws requested bytes by size and by lifetime, stacked by category.
-func (v *View) drawPlots(s *leaf.State, c *canvas.Canvas, area canvas.Rect) {
+func (v *view) drawPlots(s *leaf.State, c *canvas.Canvas, area canvas.Rect) {
 	left, right := area, canvas.Rect{}
 	v.plots = plots{}
 	if clock(s.Device) {
@@ -306,7 +306,7 @@ func slabs(s *leaf.State, h *histogram, bucket int, most int64, rows int) []canv
 }
 
 // clickPlot narrows the filter to the sizes of the bar that was clicked.
-func (v *View) clickPlot(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
+func (v *view) clickPlot(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 	m := msg.Mouse()
 	if _, ok := msg.(tea.MouseClickMsg); !ok || m.Button != tea.MouseLeft || v.shown == nil {
 		return nil

@@ -84,7 +84,7 @@ func Facts(s *leaf.State, a timeline.AllocID) []Fact {
 			facts = append(facts, Fact{"pending", text})
 		}
 	}
-	if uses := Uses(d, a); uses != "" {
+	if uses := uses(d, a); uses != "" {
 		facts = append(facts, Fact{"used", uses})
 	}
 	return facts
@@ -131,8 +131,8 @@ func pending(d *timeline.Device, a timeline.AllocID) string {
 	return "waited " + timeline.Duration(wait) + " for a stream after its free"
 }
 
-// Uses says how often block a was read and written, "" if the trace has no accesses.
-func Uses(d *timeline.Device, a timeline.AllocID) string {
+// uses says how often block a was read and written, "" if the trace has no accesses.
+func uses(d *timeline.Device, a timeline.AllocID) string {
 	if len(d.Timeline().Trace.Accesses) == 0 {
 		return ""
 	}

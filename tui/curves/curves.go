@@ -50,8 +50,8 @@ type Plot struct {
 // axisWidth is the room for the labels of the y axis.
 const axisWidth = 7
 
-// Top returns the greatest value of all curves.
-func (p *Plot) Top() int64 {
+// top returns the greatest value of all curves.
+func (p *Plot) top() int64 {
 	top := int64(0)
 	for _, c := range p.Curves {
 		for _, v := range c.High {
@@ -70,7 +70,7 @@ func (p *Plot) Draw(s *leaf.State, c *canvas.Canvas, at canvas.Rect) canvas.Rect
 	area := canvas.Rect{X: at.X + axisWidth, Y: at.Y + 1, W: at.W - axisWidth - 1, H: at.H - 2}
 	high := p.High
 	if high <= 0 {
-		high = max(p.Top()+p.Top()/20, 1)
+		high = max(p.top()+p.top()/20, 1)
 	}
 	p = p.fitted(2 * area.W)
 	f := chart.Frame{Area: area, High: high}

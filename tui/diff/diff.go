@@ -18,8 +18,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// View compares two timelines. It implements leaf.View.
-type View struct {
+// view compares two timelines. It implements leaf.View.
+type view struct {
 	diff   leaf.Query[pair, *runs.Diff]
 	shapes leaf.Query[shapesKey, *shapes]
 	of     pair
@@ -39,7 +39,7 @@ type shapesKey struct {
 
 // New returns the view.
 func New() leaf.View {
-	v := &View{sites: table.New(
+	v := &view{sites: table.New(
 		table.Column{Title: "A to B", Width: 11, Right: true},
 		table.Column{Title: "A", Width: 9, Right: true, Drop: 2},
 		table.Column{Title: "B", Width: 9, Right: true, Drop: 1},
@@ -53,13 +53,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Diff }
+func (v *view) ID() leaf.ID { return leaf.Diff }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Diff" }
+func (v *view) Name() string { return "Diff" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	if p := v.pair(s); p.a == nil || p.b == nil {
 		return false, "Only one recording is open. To compare two at their peaks: `gmemtop replay A B`"
 	}
@@ -68,7 +68,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 
 // pair returns the devices to compare: those of the first two timelines or, for a step that ran under a plan,
 // the step without the plan and the step with it.
-func (v *View) pair(s *leaf.State) pair {
+func (v *view) pair(s *leaf.State) pair {
 	var p pair
 	switch {
 	case s.UnderPlan && s.Basis != nil && s.Timeline != nil:
@@ -85,7 +85,7 @@ func (v *View) pair(s *leaf.State) pair {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.diff.Take(msg) {
 		v.settle(s)
 		return nil
@@ -118,7 +118,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-func (v *View) ask(s *leaf.State) tea.Cmd {
+func (v *view) ask(s *leaf.State) tea.Cmd {
 	p := v.pair(s)
 	if p.a == nil || p.b == nil {
 		return nil
@@ -130,7 +130,7 @@ func (v *View) ask(s *leaf.State) tea.Cmd {
 	)
 }
 
-func (v *View) settle(s *leaf.State) {
+func (v *view) settle(s *leaf.State) {
 	p, x, ok := v.diff.Value()
 	if !ok || p != v.pair(s) {
 		return
@@ -141,7 +141,7 @@ func (v *View) settle(s *leaf.State) {
 }
 
 // known returns the difference of the pair in view, nil until it is there.
-func (v *View) known(s *leaf.State) *runs.Diff {
+func (v *view) known(s *leaf.State) *runs.Diff {
 	if p, x, ok := v.diff.Value(); ok && p == v.pair(s) && p == v.of {
 		return x
 	}
@@ -149,7 +149,7 @@ func (v *View) known(s *leaf.State) *runs.Diff {
 }
 
 // side returns the device of the pair that other views show, and the row's stack in it.
-func (v *View) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id traces.StackID) {
+func (v *view) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id traces.StackID) {
 	switch s.Device {
 	case v.of.a:
 		return v.of.a, r.StackA
@@ -160,7 +160,7 @@ func (v *View) side(s *leaf.State, r *runs.DiffRow) (d *timeline.Device, id trac
 }
 
 // choose selects the largest block of a row at the peak of the timeline that is in view.
-func (v *View) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
+func (v *view) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	d, id := v.side(s, &x.Sites[row])
 	if d == nil || id == traces.NoStack {
 		return nil
@@ -178,7 +178,7 @@ func (v *View) choose(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 }
 
 // open shows the row's blocks at the peak of the recording in which it holds more.
-func (v *View) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
+func (v *view) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 	r, d := &x.Sites[row], v.of.b
 	if r.A > r.B {
 		d = v.of.a
@@ -191,7 +191,7 @@ func (v *View) open(s *leaf.State, x *runs.Diff, row int) tea.Cmd {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(s *leaf.State) []key.Binding {
+func (v *view) Bindings(s *leaf.State) []key.Binding {
 	if v.known(s) == nil {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	x, row := v.known(s), v.sites.Selected()
 	if x == nil || row < 0 {
 		return ""
@@ -215,7 +215,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	if x := v.known(s); x != nil {
 		return x.Sentence(s.Units), "the answer"
 	}

@@ -10,10 +10,10 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func open(t *testing.T, a, b viewtest.Training) (*viewtest.Screen, *View) {
+func open(t *testing.T, a, b viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
 	a.Path, b.Path = "before.pickle", "after.pickle"
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, a.Timeline(t), b.Timeline(t))
 	sc.Text(120, 36)
 	sc.Send(leaf.ChangedMsg{})
@@ -56,7 +56,7 @@ func TestSwappingReversesEveryDelta(t *testing.T) {
 
 func TestAStepUnderAPlanIsComparedWithOneWithout(t *testing.T) {
 	plain, under := viewtest.Training{Iterations: 2, Scale: 2}.Timeline(t), viewtest.Training{Iterations: 2}.Timeline(t)
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, under)
 	if ok, _ := v.Available(sc.State); ok {
 		t.Error("a single step is compared with nothing")
@@ -142,7 +142,7 @@ func TestOneRecordingAloneCannotBeCompared(t *testing.T) {
 
 func BenchmarkDraw(b *testing.B) {
 	s := viewtest.State(viewtest.Training{Iterations: 3, Layers: 20}.Timeline(b), viewtest.Training{Iterations: 3, Layers: 30}.Timeline(b))
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Screen{View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})
 	c := canvas.New(200, 56, canvas.TrueColor, false)

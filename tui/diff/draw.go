@@ -14,7 +14,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	p := v.pair(s)
 	if p.a == nil || p.b == nil {
 		leaf.Empty(s, c, "One recording is open", "Two recordings are compared here: their peaks, categories and call sites.", "gmemtop replay A B")
@@ -48,7 +48,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawSites(s, c, body, x)
 }
 
-func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (v *view) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	key, sh, ok := v.shapes.Value()
 	if !ok || key.pair != v.of {
 		leaf.Working(s, c.Sub(at), "drawing both on one axis")
@@ -67,7 +67,7 @@ func (v *View) drawCurves(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 
 // drawFigures draws categories with their deltas as bars around a middle, and beside them the metrics that a
 // CI gate can check.
-func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
+func (v *view) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	left, right := at, canvas.Rect{}
 	if at.W >= 96 && len(x.Metrics) > 0 {
 		left, right = at.CutLeft(at.W - min(at.W/2, 64))
@@ -79,7 +79,7 @@ func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *r
 	}
 }
 
-func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
+func (v *view) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	leaf.Rule(s, c, at.X, at.Y, at.W, "at the peaks")
 	most, largest := int64(1), int64(1)
 	for _, r := range x.Categories {
@@ -115,7 +115,7 @@ func (v *View) drawCategories(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x
 }
 
 // deltaBar draws a bar to the right of its middle for more, to the left for less.
-func (v *View) deltaBar(s *leaf.State, c *canvas.Canvas, x, y, w int, d, most int64) {
+func (v *view) deltaBar(s *leaf.State, c *canvas.Canvas, x, y, w int, d, most int64) {
 	half := w / 2
 	c.Text(x+half, y, s.Theme.Faint, "│")
 	n := int(float64(abs(d))/float64(most)*float64(half) + 0.5)
@@ -135,7 +135,7 @@ func (v *View) deltaBar(s *leaf.State, c *canvas.Canvas, x, y, w int, d, most in
 	}
 }
 
-func (v *View) deltaStyle(s *leaf.State, d int64) canvas.Style {
+func (v *view) deltaStyle(s *leaf.State, d int64) canvas.Style {
 	switch {
 	case d > 0:
 		return s.Theme.Bad
@@ -154,7 +154,7 @@ func delta(s *leaf.State, d int64) string {
 
 func abs(n int64) int64 { return max(n, -n) }
 
-func (v *View) drawMetrics(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
+func (v *view) drawMetrics(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	leaf.Rule(s, c, at.X, at.Y, at.W, "whole recordings")
 	for i, m := range x.Metrics {
 		y := at.Y + 1 + i
@@ -199,7 +199,7 @@ func change(a, b int64) string {
 }
 
 // drawCategoryLine draws the categories' deltas in one row, for when there is no room for more.
-func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *runs.Diff) {
+func (v *view) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *runs.Diff) {
 	at := 0
 	for _, r := range x.Categories {
 		cat, _ := timeline.ParseCategory(r.Name)
@@ -213,7 +213,7 @@ func (v *View) drawCategoryLine(s *leaf.State, c *canvas.Canvas, x *runs.Diff) {
 	}
 }
 
-func (v *View) drawSites(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
+func (v *view) drawSites(s *leaf.State, c *canvas.Canvas, at canvas.Rect, x *runs.Diff) {
 	if len(x.Sites) == 0 {
 		c.TextMax(at.X, at.Y, at.W, s.Theme.Dim, "Both peaks are empty.")
 		return

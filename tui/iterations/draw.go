@@ -17,7 +17,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	st := v.known(s)
 	if st == nil {
 		if err := v.steps.Err(); err != nil && !v.steps.Pending() {
@@ -61,7 +61,7 @@ func chartRows(h, iterations, room int) int {
 	return min(max(room-iterations-5, h/3), 3*h/4, room-4)
 }
 
-func (v *View) leakRows(room int) int {
+func (v *view) leakRows(room int) int {
 	switch n := v.leaks.Rows(); {
 	case room < 8:
 		return 0
@@ -159,7 +159,7 @@ func trend(s *leaf.State, t steps.Trend) string {
 }
 
 // drawChart draws the band of the steady steps, the odd ones over it, and the one of the cursor on top.
-func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
+func (v *view) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	if at.H < 3 {
 		return
 	}
@@ -211,7 +211,7 @@ func (v *View) drawChart(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	plot.Draw(s, c, at)
 }
 
-func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
+func (v *view) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	list := st.it.List
 	var peak, churn, growth int64
 	for i := range list {
@@ -266,7 +266,7 @@ func (v *View) drawSteps(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *fo
 	})
 }
 
-func (v *View) whyCell(s *leaf.State, st *found, i int) table.Cell {
+func (v *view) whyCell(s *leaf.State, st *found, i int) table.Cell {
 	x := &st.it.List[i]
 	switch {
 	case i < st.it.Steady && x.Why(s.Units) == "" && len(st.it.List) > 1:
@@ -279,7 +279,7 @@ func (v *View) whyCell(s *leaf.State, st *found, i int) table.Cell {
 	return table.Cell{Text: x.Why(s.Units), Style: s.Theme.Dim}
 }
 
-func (v *View) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
+func (v *view) drawLeaks(s *leaf.State, c *canvas.Canvas, at canvas.Rect, st *found) {
 	if len(st.leaks) == 0 {
 		text := "No call site grows with the iterations."
 		if st.it.Trend.Unseen {

@@ -17,8 +17,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// View shows the iterations. It implements leaf.View.
-type View struct {
+// view shows the iterations. It implements leaf.View.
+type view struct {
 	steps  leaf.Query[*timeline.Device, *found]
 	shapes leaf.Query[shapesKey, *shapes]
 	of     *timeline.Device
@@ -66,7 +66,7 @@ const (
 
 // New returns the view.
 func New() leaf.View {
-	v := &View{
+	v := &view{
 		table: table.New(
 			table.Column{Title: "iteration", Width: 12, Max: 28, Sortable: true},
 			table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
@@ -93,13 +93,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Iterations }
+func (v *view) ID() leaf.ID { return leaf.Iterations }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Iterations" }
+func (v *view) Name() string { return "Iterations" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
 		return false, leaf.NoDevice
@@ -111,7 +111,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch {
 	case v.steps.Take(msg):
 		v.settle(s)
@@ -146,7 +146,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // known returns the steps of the device in view, nil until they are there.
-func (v *View) known(s *leaf.State) *found {
+func (v *view) known(s *leaf.State) *found {
 	if d, st, ok := v.steps.Value(); ok && d == s.Device && v.of == d {
 		return st
 	}
@@ -154,7 +154,7 @@ func (v *View) known(s *leaf.State) *found {
 }
 
 // askShapes asks for the curves if the device or the axis has changed.
-func (v *View) askShapes(s *leaf.State) tea.Cmd {
+func (v *view) askShapes(s *leaf.State) tea.Cmd {
 	st := v.known(s)
 	if st == nil || len(st.it.List) == 0 {
 		return nil
@@ -163,7 +163,7 @@ func (v *View) askShapes(s *leaf.State) tea.Cmd {
 	return v.shapes.Ask(k, func(ctx context.Context) (*shapes, error) { return shapesOf(ctx, k, st.it) })
 }
 
-func (v *View) settle(s *leaf.State) {
+func (v *view) settle(s *leaf.State) {
 	d, st, ok := v.steps.Value()
 	if !ok || d != s.Device {
 		return
@@ -178,10 +178,10 @@ func (v *View) settle(s *leaf.State) {
 	v.follow(s)
 }
 
-func (v *View) focusLeaks(yes bool) { v.table.Blurred, v.leaks.Blurred = yes, !yes }
+func (v *view) focusLeaks(yes bool) { v.table.Blurred, v.leaks.Blurred = yes, !yes }
 
 // reorder sorts the rows in the order that the head of the table shows.
-func (v *View) reorder(st *found) {
+func (v *view) reorder(st *found) {
 	keep := v.selected()
 	v.order = v.order[:0]
 	for i := range st.it.List {
@@ -216,14 +216,14 @@ func (v *View) reorder(st *found) {
 }
 
 // selected returns the index of the iteration in the selected row, -1 for none.
-func (v *View) selected() int {
+func (v *view) selected() int {
 	if row := v.table.Selected(); row >= 0 && row < len(v.order) {
 		return v.order[row]
 	}
 	return -1
 }
 
-func (v *View) selectIteration(i int) {
+func (v *view) selectIteration(i int) {
 	for row, x := range v.order {
 		if x == i {
 			v.table.Select(row)
@@ -233,7 +233,7 @@ func (v *View) selectIteration(i int) {
 }
 
 // follow selects the iteration that the cursor is in.
-func (v *View) follow(s *leaf.State) {
+func (v *view) follow(s *leaf.State) {
 	st := v.known(s)
 	if st == nil || s.Cursor == v.cursor {
 		return
@@ -253,7 +253,7 @@ func at(it *steps.Iterations, m timeline.Moment) int {
 	return i
 }
 
-func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 	st := v.known(s)
 	if st == nil {
 		return nil
@@ -291,7 +291,7 @@ func open(s *leaf.State, x *steps.Iteration) tea.Cmd {
 	)
 }
 
-func (v *View) toLeaks(s *leaf.State, st *found, msg tea.Msg) tea.Cmd {
+func (v *view) toLeaks(s *leaf.State, st *found, msg tea.Msg) tea.Cmd {
 	act := v.leaks.Update(msg)
 	if act.Kind == table.Ignored {
 		return nil
@@ -317,7 +317,7 @@ func word(site string) string {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(s *leaf.State) []key.Binding {
+func (v *view) Bindings(s *leaf.State) []key.Binding {
 	st := v.known(s)
 	if st == nil || len(st.it.List) == 0 {
 		return nil
@@ -339,13 +339,13 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 }
 
 // stretched reports whether each drawn curve fills the axis.
-func (v *View) stretched() bool {
+func (v *view) stretched() bool {
 	_, sh, ok := v.shapes.Value()
 	return ok && sh.stretched
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	st := v.known(s)
 	if st == nil {
 		return ""

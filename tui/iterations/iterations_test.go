@@ -12,9 +12,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func show(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+func show(t *testing.T, o viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, o.Timeline(t))
 	sc.Text(120, 36)
 	sc.Send(leaf.ChangedMsg{})
@@ -151,7 +151,7 @@ func TestARecordingWithoutEventsIsNotAvailable(t *testing.T) {
 }
 
 func BenchmarkDraw(b *testing.B) {
-	s, v := viewtest.State(viewtest.Training{Iterations: 100, Layers: 20, Odd: 50}.Timeline(b)), New().(*View)
+	s, v := viewtest.State(viewtest.Training{Iterations: 100, Layers: 20, Odd: 50}.Timeline(b)), New().(*view)
 	st := &found{steps.Of(s.Device), steps.Leaks(s.Device)}
 	sc := viewtest.Screen{View: v, State: s}
 	sc.Send(leaf.ChangedMsg{})

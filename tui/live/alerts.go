@@ -51,8 +51,8 @@ type Alert struct {
 	Word string
 }
 
-// Text describes the alert in a few words.
-func (a Alert) Text(u timeline.Units) string {
+// text describes the alert in a few words.
+func (a Alert) text(u timeline.Units) string {
 	switch a.Kind {
 	case OutOfMemory:
 		return "the allocator ran out of memory " + times(a.Size)
@@ -206,7 +206,7 @@ func (v *View) Alert(u timeline.Units) string {
 		return ""
 	}
 	a := v.news.unseen[0]
-	text := a.Text(u)
+	text := a.text(u)
 	switch name := a.name; {
 	case a.Kind == Died || a.Kind == Over:
 		text = cmp.Or(name, "the job") + " " + text

@@ -162,9 +162,9 @@ func (l *Look) alerts(u timeline.Units) (grave []string, slow string) {
 		switch n := len(r.Spikes); {
 		case a.Kind == Spike && n > 0 && r.Spikes[n-1] == r.Top: // the sentence mentions the top anyway
 		case a.Kind != Slow:
-			grave = append(grave, a.Text(u))
+			grave = append(grave, a.text(u))
 		case a.Step > l.Steps[len(l.Steps)-1].Index-lately:
-			slow = a.Text(u)
+			slow = a.text(u)
 		}
 	}
 	if l.Dropped > 0 {
@@ -199,7 +199,7 @@ func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
 	var parts []string
 	for _, a := range r.Alerts {
 		if a.Kind == OutOfMemory || a.Kind == Leak {
-			parts = append(parts, a.Text(u))
+			parts = append(parts, a.text(u))
 			bad = true
 		}
 	}

@@ -17,7 +17,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	a := v.known(s)
 	if a == nil {
 		if err := v.autopsy.Err(); err != nil && !v.autopsy.Pending() {
@@ -40,7 +40,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawTables(s, c, body, a)
 }
 
-func (v *View) barRows(a *autopsy.Result, body canvas.Rect) int {
+func (v *view) barRows(a *autopsy.Result, body canvas.Rect) int {
 	switch {
 	case a.State == nil || !a.State.Known || body.H < 10:
 		return 0
@@ -61,7 +61,7 @@ type segment struct {
 
 // segments divides the device's memory; whole is its capacity, or what is reserved where the capacity is
 // unknown.
-func (v *View) segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
+func (v *view) segments(s *leaf.State, a *autopsy.Result) (parts []segment, whole int64) {
 	st, th := a.State, s.Theme
 	fill := func(c color.Color, strength int, pattern, mono rune) canvas.Fill {
 		return canvas.Fill{Color: th.Fade(c, strength), Shade: c, Pattern: pattern, Mono: mono, ASCII: mono}
@@ -116,7 +116,7 @@ func cell(c *canvas.Canvas, x, y int, f canvas.Fill) {
 
 // drawBar draws the device's memory as a bar with its parts named under it, and what was asked for on the
 // same scale.
-func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
+func (v *view) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 	w, h := c.Size()
 	parts, whole := v.segments(s, a)
 	scale := max(whole, 1)
@@ -170,7 +170,7 @@ func (v *View) drawBar(s *leaf.State, c *canvas.Canvas, a *autopsy.Result) {
 
 // causeRows returns the rows that the causes take: as much of their texts as both tables leave room for, and
 // a row each, the first of them, where that is none.
-func (v *View) causeRows(a *autopsy.Result, body canvas.Rect) int {
+func (v *view) causeRows(a *autopsy.Result, body canvas.Rect) int {
 	n := len(a.Causes)
 	if n == 0 || body.H < 8 {
 		return 0
@@ -246,7 +246,7 @@ func causeHead(s *leaf.State, c *canvas.Canvas, cause *autopsy.Cause) string {
 		c.Gloss(figure).Width(10).Align(lipgloss.Right).Render(bytes), "  ")
 }
 
-func (v *View) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
+func (v *view) drawTables(s *leaf.State, c *canvas.Canvas, body canvas.Rect, a *autopsy.Result) {
 	if body.H < 2 {
 		return
 	}
@@ -282,7 +282,7 @@ const (
 
 // drawLevers draws the table of levers and, under it, all of them in full, or as much of the selected one as
 // has room.
-func (v *View) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (v *view) drawLevers(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	chosen, rows := v.levers.Selected(), len(v.list)+1
 	blocks := v.pages(s, c, at.W)
 	whole := 0
@@ -330,7 +330,7 @@ type layout struct {
 
 // pages lays out all levers in w cells; nil where that is too narrow to read. It is done once: frames only
 // print them.
-func (v *View) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
+func (v *view) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	if w < 40 {
 		return nil
 	}
@@ -340,7 +340,7 @@ func (v *View) pages(s *leaf.State, c *canvas.Canvas, w int) []page {
 	return v.laidOut
 }
 
-func (v *View) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
+func (v *view) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
 	blocks := make([]page, len(v.list))
 	for i := range v.list {
 		l, b := &v.list[i], &blocks[i]
@@ -359,7 +359,7 @@ func (v *View) layOut(s *leaf.State, c *canvas.Canvas, w int) []page {
 
 // drawPage draws a lever below its name, cuts at, and leaves the rest of it. Where not all has room, the code
 // to change stays, and the text before it ends with an ellipsis.
-func (v *View) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
+func (v *view) drawPage(s *leaf.State, c *canvas.Canvas, at *canvas.Rect, row int, b page) {
 	l, th := &v.list[row], s.Theme
 	selected := row == v.levers.Selected() && !v.levers.Blurred
 	c.Print(at.X, at.Y, leaf.Ruled(th, c, at.W, l.name))
@@ -409,7 +409,7 @@ func leverCell(s *leaf.State, l *lever, col int, brief bool) table.Cell {
 	return table.Cell{Text: l.text}
 }
 
-func (v *View) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
+func (v *view) drawHolders(s *leaf.State, c *canvas.Canvas, at canvas.Rect, a *autopsy.Result) {
 	whole := int64(0)
 	for _, g := range a.Holders {
 		whole += g.Bytes

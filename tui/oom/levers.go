@@ -60,7 +60,7 @@ func (l *lever) look(th *theme.Theme) (text string, st canvas.Style) {
 }
 
 // try has the levers of an out-of-memory tried, unless they are already.
-func (v *View) try(s *leaf.State) tea.Cmd {
+func (v *view) try(s *leaf.State) tea.Cmd {
 	a := v.known(s)
 	if a == nil || !a.OOM || !v.front {
 		return nil
@@ -109,7 +109,7 @@ func (m trialMsg) next() tea.Msg {
 }
 
 // heard takes how far a trial is, unless it is one that was given up.
-func (v *View) heard(m trialMsg) tea.Cmd {
+func (v *view) heard(m trialMsg) tea.Cmd {
 	if m.said != v.at.said {
 		return nil
 	}
@@ -118,7 +118,7 @@ func (v *View) heard(m trialMsg) tea.Cmd {
 }
 
 // tried returns what came of trying the levers of the device in view, nil while that is not known.
-func (v *View) tried(s *leaf.State) *report.OOMDevice {
+func (v *view) tried(s *leaf.State) *report.OOMDevice {
 	if k, row, ok := v.trial.Value(); ok && k == (asked{s.Device, s.Units}) {
 		return row
 	}
@@ -126,7 +126,7 @@ func (v *View) tried(s *leaf.State) *report.OOMDevice {
 }
 
 // sentence is the answer on top. What it says of levers is what was tried.
-func (v *View) sentence(s *leaf.State, a *autopsy.Result) string {
+func (v *view) sentence(s *leaf.State, a *autopsy.Result) string {
 	if row := v.tried(s); row != nil {
 		return row.Sentence
 	}

@@ -23,8 +23,8 @@ type asked struct {
 	units  timeline.Units
 }
 
-// View shows the autopsy. It implements leaf.View.
-type View struct {
+// view shows the autopsy. It implements leaf.View.
+type view struct {
 	autopsy leaf.Query[asked, *autopsy.Result]
 	trial   leaf.Query[asked, *report.OOMDevice] // what the levers were shown to do
 	at      trialMsg                             // how far the trial is
@@ -40,7 +40,7 @@ type View struct {
 
 // New returns the view.
 func New() leaf.View {
-	v := &View{
+	v := &view{
 		levers: table.New(
 			table.Column{Title: "saves", Width: 10, Right: true},
 			table.Column{Title: "tried", Width: 16, Drop: 1},
@@ -60,25 +60,25 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.OOM }
+func (v *view) ID() leaf.ID { return leaf.OOM }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "OOM" }
+func (v *view) Name() string { return "OOM" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Device == nil {
 		return false, leaf.NoDevice
 	}
 	return true, ""
 }
 
-func (v *View) focus(t *table.Table) {
+func (v *view) focus(t *table.Table) {
 	v.levers.Blurred, v.holders.Blurred = t != v.levers, t != v.holders
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.autopsy.Take(msg) {
 		v.settle(s)
 		return v.try(s)
@@ -117,7 +117,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // settle takes a new autopsy.
-func (v *View) settle(s *leaf.State) {
+func (v *view) settle(s *leaf.State) {
 	k, a, ok := v.autopsy.Value()
 	if !ok || k.device != s.Device {
 		return
@@ -141,7 +141,7 @@ func (v *View) settle(s *leaf.State) {
 
 // fill makes the rows of the levers: as the autopsy found them, or as trying them showed. The chosen one
 // stays chosen.
-func (v *View) fill(s *leaf.State) {
+func (v *view) fill(s *leaf.State) {
 	a := v.known(s)
 	if a == nil {
 		return
@@ -168,14 +168,14 @@ func (v *View) fill(s *leaf.State) {
 }
 
 // known returns the autopsy of the device in view, nil until it is there.
-func (v *View) known(s *leaf.State) *autopsy.Result {
+func (v *view) known(s *leaf.State) *autopsy.Result {
 	if k, a, ok := v.autopsy.Value(); ok && k.device == s.Device && v.of == k.device {
 		return a
 	}
 	return nil
 }
 
-func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 	a := v.known(s)
 	if a == nil {
 		return nil
@@ -205,7 +205,7 @@ func (v *View) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(s *leaf.State) []key.Binding {
+func (v *view) Bindings(s *leaf.State) []key.Binding {
 	a := v.known(s)
 	if a == nil {
 		return nil
@@ -222,7 +222,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 	return list
 }
 
-func (v *View) enterOnLever() string {
+func (v *view) enterOnLever() string {
 	if i := v.levers.Selected(); i >= 0 && v.list[i].command != "" {
 		return "copy the command"
 	}
@@ -230,7 +230,7 @@ func (v *View) enterOnLever() string {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	a := v.known(s)
 	if a == nil {
 		return ""
@@ -250,7 +250,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier: the command of the lever, or the call site of the holder.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	a := v.known(s)
 	if a == nil {
 		return "", ""

@@ -17,9 +17,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, o.Timeline(t))
 	sc.Text(120, 36)
 	return sc, v
@@ -121,7 +121,7 @@ func TestNoDeviceIsNotAvailable(t *testing.T) {
 
 func BenchmarkDraw(b *testing.B) {
 	tl := viewtest.Training{Iterations: 3, Layers: 40, OOM: true}.Timeline(b)
-	s, v := viewtest.State(tl), New().(*View)
+	s, v := viewtest.State(tl), New().(*view)
 	cmd := v.Update(s, leaf.ChangedMsg{})
 	trial := v.Update(s, cmd())
 	v.Update(s, answer(trial))
@@ -203,7 +203,7 @@ func answer(cmd tea.Cmd) tea.Msg {
 // While levers are tried the sentence says how many, and forgets it when the answer is there.
 func TestTheSentenceSaysHowManyLeversWereTried(t *testing.T) {
 	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
-	s, v := viewtest.State(sc.State.Timeline), New().(*View)
+	s, v := viewtest.State(sc.State.Timeline), New().(*view)
 	trial := v.Update(s, v.Update(s, leaf.ChangedMsg{})())
 	cmds, ok := viewtest.Commands(trial())
 	if !ok || len(cmds) != 2 {
@@ -235,7 +235,7 @@ func TestTheSentenceSaysHowManyLeversWereTried(t *testing.T) {
 // What trying levers shows is the report's: the view says it of each, and of none before.
 func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 	sc := viewtest.Open(t, New(), viewtest.Training{Iterations: 3, Layers: 8, OOM: true}.Timeline(t))
-	s, v := viewtest.State(sc.State.Timeline), New().(*View)
+	s, v := viewtest.State(sc.State.Timeline), New().(*view)
 	trial := v.Update(s, v.Update(s, leaf.ChangedMsg{})())
 	if len(v.list) == 0 || trial == nil {
 		t.Fatalf("%d levers, tried: %v", len(v.list), trial != nil)
@@ -274,7 +274,7 @@ func TestLeversAreTriedWhileTheViewIsInFront(t *testing.T) {
 
 func TestNothingIsTriedInTheBackground(t *testing.T) {
 	tl := viewtest.Training{Iterations: 3, OOM: true}.Timeline(t)
-	s, v := viewtest.State(tl), New().(*View)
+	s, v := viewtest.State(tl), New().(*view)
 	found := v.Update(s, leaf.ChangedMsg{})
 	v.Update(s, leaf.LeftMsg{})
 	if v.Update(s, found()) != nil {

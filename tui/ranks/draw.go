@@ -15,7 +15,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
 		leaf.Empty(s, c, "One recording is open", "A folder of recordings, one for each rank, is shown here side by side.", "gmemtop replay DIR")
 		return
@@ -39,7 +39,7 @@ type lane struct {
 
 // stripRows is how many rows the strip takes with its axis: about two fifths of the room, but no more than
 // the ranks need.
-func (v *View) stripRows(s *leaf.State, room int) int {
+func (v *view) stripRows(s *leaf.State, room int) int {
 	if room < 10 {
 		return 0
 	}
@@ -53,7 +53,7 @@ func (v *View) stripRows(s *leaf.State, room int) int {
 
 // share divides rows among the ranks: outliers get one each, up to half of the rows; the others share the
 // rest.
-func (v *View) share(s *leaf.State, rows int) []lane {
+func (v *view) share(s *leaf.State, rows int) []lane {
 	run := s.Run
 	var lanes []lane
 	alone := min(run.Outliers, max(rows/2, 1))
@@ -104,7 +104,7 @@ func values(run *runs.Run, l lane, n int) []int64 {
 const labelWidth = 12
 
 // drawStrip draws time along x and ranks along y, hot where much is allocated.
-func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (v *view) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	v.strip, v.lanes = canvas.Rect{}, nil
 	if at.H < 3 || at.W < labelWidth+10 {
 		return
@@ -138,7 +138,7 @@ func (v *View) drawStrip(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 }
 
 // drawLane draws one row: upper over lower where there are two ranks in it.
-func (v *View) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower []int64, most int64) {
+func (v *view) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower []int64, most int64) {
 	for x := range upper {
 		up, glyph := s.Theme.Heat(upper[x], most)
 		if lower == nil || s.Theme.Mono {
@@ -150,7 +150,7 @@ func (v *View) drawLane(s *leaf.State, c *canvas.Canvas, x0, y int, upper, lower
 	}
 }
 
-func (v *View) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
+func (v *view) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
 	run, l := s.Run, v.lanes[k]
 	ranks := l.ranks
 	if k+1 < len(v.lanes) && v.lanes[k+1].y == l.y {
@@ -180,7 +180,7 @@ func (v *View) drawLabel(s *leaf.State, c *canvas.Canvas, x, y, k, chosen int) {
 }
 
 // drawScale draws the axis of time below the strip and what its colours mean.
-func (v *View) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most int64) {
+func (v *view) drawScale(s *leaf.State, c *canvas.Canvas, at canvas.Rect, most int64) {
 	from, to := bounds(s.Run)
 	begin := "0"
 	if s.Run.Apart {
@@ -215,7 +215,7 @@ func bounds(run *runs.Run) (from, to int64) {
 	return from, to
 }
 
-func (v *View) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (v *view) drawTable(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	run, th := s.Run, s.Theme
 	var peak, reserved int64
 	for i := range run.Ranks {

@@ -16,8 +16,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/table"
 )
 
-// View shows the ranks of a run. It implements leaf.View.
-type View struct {
+// view shows the ranks of a run. It implements leaf.View.
+type view struct {
 	table *table.Table
 	of    *runs.Run
 	order []int // rows of the table as indices of the run's ranks
@@ -39,7 +39,7 @@ const (
 
 // New returns the view.
 func New() leaf.View {
-	return &View{table: table.New(
+	return &view{table: table.New(
 		table.Column{Title: "rank", Width: 7, Right: true, Sortable: true},
 		table.Column{Title: "peak", Width: 9, Right: true, Sortable: true},
 		table.Column{Title: "", Width: 10, Max: 16, Drop: 2},
@@ -52,13 +52,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Ranks }
+func (v *view) ID() leaf.ID { return leaf.Ranks }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Ranks" }
+func (v *view) Name() string { return "Ranks" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Run == nil || len(s.Run.Ranks) == 0 {
 		return false, "Only one recording is open. To compare ranks, open a folder with a recording of each: `gmemtop replay DIR`"
 	}
@@ -66,7 +66,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	v.read(s)
 	if v.of == nil {
 		return nil
@@ -84,7 +84,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 }
 
 // read takes over another run.
-func (v *View) read(s *leaf.State) {
+func (v *view) read(s *leaf.State) {
 	if s.Run == v.of {
 		return
 	}
@@ -102,7 +102,7 @@ func (v *View) read(s *leaf.State) {
 }
 
 // reorder sorts the rows; ranks that could not be read always come last.
-func (v *View) reorder() {
+func (v *view) reorder() {
 	keep := -1
 	if row := v.table.Selected(); row >= 0 {
 		keep = v.order[row]
@@ -140,7 +140,7 @@ func failed(r *runs.RankSummary) int {
 	return 0
 }
 
-func (v *View) open(s *leaf.State, row int) tea.Cmd {
+func (v *view) open(s *leaf.State, row int) tea.Cmd {
 	if row < 0 || row >= len(v.order) {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (v *View) open(s *leaf.State, row int) tea.Cmd {
 }
 
 // clickStrip selects the first rank of the lane at a row of the strip.
-func (v *View) clickStrip(y int) tea.Cmd {
+func (v *view) clickStrip(y int) tea.Cmd {
 	for _, l := range v.lanes {
 		if l.y != y {
 			continue
@@ -166,7 +166,7 @@ func (v *View) clickStrip(y int) tea.Cmd {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(s *leaf.State) []key.Binding {
+func (v *view) Bindings(s *leaf.State) []key.Binding {
 	if v.of == nil || v.of != s.Run {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (v *View) Bindings(s *leaf.State) []key.Binding {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	row := v.table.Selected()
 	if v.of == nil || v.of != s.Run || row < 0 {
 		return ""
@@ -193,7 +193,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	row := v.table.Selected()
 	if v.of == nil || v.of != s.Run || row < 0 {
 		return "", ""

@@ -41,9 +41,9 @@ func run(t testing.TB, n int, odd, broken map[int]bool) *runs.Run {
 	return runs.Build(ranks)
 }
 
-func open(t *testing.T, r *runs.Run) (*viewtest.Screen, *View) {
+func open(t *testing.T, r *runs.Run) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v)
 	sc.State.Run = r
 	sc.Send(leaf.ChangedMsg{})

@@ -15,7 +15,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Device == nil {
 		return
 	}
@@ -56,7 +56,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	v.drawMap(s, c, body)
 }
 
-func (v *View) drawWaiting(s *leaf.State, c *canvas.Canvas) {
+func (v *view) drawWaiting(s *leaf.State, c *canvas.Canvas) {
 	if err := v.state.Err(); err != nil && !v.state.Pending() {
 		leaf.Empty(s, c, "The map cannot be drawn", err.Error(), "")
 		return
@@ -71,7 +71,7 @@ type part struct {
 }
 
 // drawFigures draws the bar of the reserved bytes and the equation of its parts under it.
-func (v *View) drawFigures(s *leaf.State, c *canvas.Canvas) {
+func (v *view) drawFigures(s *leaf.State, c *canvas.Canvas) {
 	w, h := c.Size()
 	if h < 2 {
 		return
@@ -129,7 +129,7 @@ type term struct {
 
 // terms returns the parts of the equation that fit in w cells: all of them with their full names if long is
 // set, else those that are not zero, dropping the smallest if they do not fit.
-func (v *View) terms(w int, long bool, figure func(int64) string) []term {
+func (v *view) terms(w int, long bool, figure func(int64) string) []term {
 	var list []term
 	need := 1
 	width := func(t term) int {
@@ -166,7 +166,7 @@ func (v *View) terms(w int, long bool, figure func(int64) string) []term {
 // columns of the map before the bars.
 type columns struct{ addr, size, full, bar, tag int }
 
-func (v *View) drawMap(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
+func (v *view) drawMap(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	var head canvas.Rect
 	head, at = at.CutTop(1)
 	cols := v.columnsFor(at.W)
@@ -196,7 +196,7 @@ func (v *View) drawMap(s *leaf.State, c *canvas.Canvas, at canvas.Rect) {
 	}
 }
 
-func (v *View) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols columns) {
+func (v *view) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols columns) {
 	x := at.X + 1
 	title := func(o order, text string) (string, canvas.Style) {
 		if v.order == o {
@@ -233,7 +233,7 @@ func (v *View) drawHead(s *leaf.State, c *canvas.Canvas, at canvas.Rect, cols co
 	c.TextMax(x, at.Y, cols.bar, s.Theme.Dim, hint)
 }
 
-func (v *View) drawLine(s *leaf.State, c *canvas.Canvas, y, line int, cols columns) {
+func (v *view) drawLine(s *leaf.State, c *canvas.Canvas, y, line int, cols columns) {
 	i, from, to := v.lines.at(v.rows, line)
 	r := &v.rows[i]
 	x := v.area.X + 1
@@ -345,7 +345,7 @@ func kindName(k kind) string {
 }
 
 // drawLegend draws the legend of the map.
-func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
+func (v *view) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
 	for y, row := range rows {
 		x := 1
 		for _, k := range row {
@@ -361,7 +361,7 @@ func (v *View) drawLegend(s *leaf.State, c *canvas.Canvas, rows [][]kind) {
 }
 
 // drawPiece draws what is known of the selected piece.
-func (v *View) drawPiece(s *leaf.State, c *canvas.Canvas) {
+func (v *view) drawPiece(s *leaf.State, c *canvas.Canvas) {
 	p, seg := v.piece(v.selected), v.segment(v.selected)
 	if p.Alloc != timeline.NoAlloc {
 		block.Draw(s, c, p.Alloc)

@@ -15,8 +15,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 )
 
-// View shows the segments. It implements leaf.View.
-type View struct {
+// view shows the segments. It implements leaf.View.
+type view struct {
 	state leaf.Query[moment, *timeline.AllocatorState]
 	keys  keyMap
 
@@ -50,7 +50,7 @@ func bind(help, desc string, keys ...string) key.Binding {
 
 // New returns the view.
 func New() leaf.View {
-	return &View{
+	return &view{
 		board: board{atlas: atlas{selected: nowhere}}, followed: timeline.NoAlloc,
 		keys: keyMap{
 			move:    bind("↑↓", "segment", "up", "k", "down", "j"),
@@ -68,13 +68,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Segments }
+func (v *view) ID() leaf.ID { return leaf.Segments }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Segments" }
+func (v *view) Name() string { return "Segments" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
 		return false, leaf.NoDevice
@@ -88,7 +88,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	if v.state.Take(msg) {
 		v.settle(s)
 		return nil
@@ -112,13 +112,13 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	return nil
 }
 
-func (v *View) forget() {
+func (v *view) forget() {
 	v.st, v.rows, v.selected, v.top, v.of = nil, nil, nowhere, 0, moment{}
 	v.followed, v.chosen = timeline.NoAlloc, false
 }
 
 // settle takes a new state: it makes the rows again, and keeps selection and scroll position if it can.
-func (v *View) settle(s *leaf.State) {
+func (v *view) settle(s *leaf.State) {
 	of, st, ok := v.state.Value()
 	if !ok || st == nil || of.d != s.Device || st == v.st {
 		return
@@ -152,7 +152,7 @@ func (v *View) settle(s *leaf.State) {
 }
 
 // follow selects what was selected in another view.
-func (v *View) follow(s *leaf.State) {
+func (v *view) follow(s *leaf.State) {
 	if v.st == nil || s.Selected == v.followed {
 		return
 	}
@@ -166,9 +166,9 @@ func (v *View) follow(s *leaf.State) {
 	}
 }
 
-func (v *View) ready() bool { return v.st != nil && len(v.rows) > 0 && v.selected != nowhere }
+func (v *view) ready() bool { return v.st != nil && len(v.rows) > 0 && v.selected != nowhere }
 
-func (v *View) key(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
+func (v *view) key(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 	if !v.ready() {
 		return nil
 	}
@@ -214,7 +214,7 @@ func (v *View) key(s *leaf.State, msg tea.KeyPressMsg) tea.Cmd {
 }
 
 // moveLines selects the piece n lines below, at the same place across.
-func (v *View) moveLines(s *leaf.State, n int) tea.Cmd {
+func (v *view) moveLines(s *leaf.State, n int) tea.Cmd {
 	v.reflow()
 	if v.lines.len() == 0 {
 		return nil
@@ -240,7 +240,7 @@ func (v *View) moveLines(s *leaf.State, n int) tea.Cmd {
 }
 
 // choose selects a piece here, and its block everywhere.
-func (v *View) choose(s *leaf.State, p place) tea.Cmd {
+func (v *view) choose(s *leaf.State, p place) tea.Cmd {
 	if p == nowhere || p == v.selected {
 		return nil
 	}
@@ -256,7 +256,7 @@ func (v *View) choose(s *leaf.State, p place) tea.Cmd {
 
 const maxZoom = 24
 
-func (v *View) mouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
+func (v *view) mouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 	m := msg.Mouse()
 	switch msg.(type) {
 	case tea.MouseReleaseMsg:
@@ -281,7 +281,7 @@ func (v *View) mouse(s *leaf.State, msg tea.MouseMsg) tea.Cmd {
 	return nil
 }
 
-func (v *View) clickLine(s *leaf.State, m tea.Mouse) tea.Cmd {
+func (v *view) clickLine(s *leaf.State, m tea.Mouse) tea.Cmd {
 	line := v.top + m.Y - v.area.Y
 	if line >= v.lines.len() {
 		return nil
@@ -301,7 +301,7 @@ func (v *View) clickLine(s *leaf.State, m tea.Mouse) tea.Cmd {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(*leaf.State) []key.Binding {
+func (v *view) Bindings(*leaf.State) []key.Binding {
 	if !v.ready() {
 		return nil
 	}
@@ -326,7 +326,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	if !v.ready() {
 		return ""
 	}
@@ -342,7 +342,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	if !v.ready() {
 		return "", ""
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, o.Timeline(t))
 	sc.Text(120, 36) // the first frame tells the view its room
 	return sc, v
@@ -254,8 +254,8 @@ func TestTheWheelAndTheScrollbarStayWithinTheMap(t *testing.T) {
 }
 
 // large returns a view on a made-up state of n segments of 16 blocks.
-func large(n int) *View {
-	v := New().(*View)
+func large(n int) *view {
+	v := New().(*view)
 	st := &timeline.AllocatorState{Known: true, Reserved: int64(n) << 21}
 	for i := range n {
 		seg := timeline.SegmentState{Addr: uint64(i+1) << 22, Size: 2 << 20, Active: 1 << 20}

@@ -36,7 +36,7 @@ type Theme struct {
 	Cursor   canvas.Style // the line of the time cursor
 	Dialog   canvas.Style // the inside of a dialog
 
-	looks [timeline.NumCategories]Look
+	looks [timeline.NumCategories]look
 	ramp  []canvas.Tone
 	other canvas.Fill
 	bg    canvas.Tone
@@ -45,8 +45,8 @@ type Theme struct {
 	chosen canvas.Tone
 }
 
-// Look is how a category looks.
-type Look struct {
+// look is how a category looks.
+type look struct {
 	Tone    canvas.Tone
 	Glyph   rune // before its name
 	Pattern rune // over its areas
@@ -55,7 +55,7 @@ type Look struct {
 }
 
 // Glyphs and patterns are the same in every theme, so that they can be learnt.
-var glyphs = [timeline.NumCategories]Look{
+var glyphs = [timeline.NumCategories]look{
 	timeline.Unknown:        {Glyph: '▪', Pattern: ' ', Mono: '░', ASCII: '.'},
 	timeline.Parameter:      {Glyph: '▲', Pattern: '·', Mono: '▓', ASCII: '^'},
 	timeline.OptimizerState: {Glyph: '●', Pattern: '∘', Mono: '▞', ASCII: '@'},
@@ -200,7 +200,7 @@ func build(name string, dark bool, p palette) *Theme {
 }
 
 // look returns the tone, glyph and pattern of a category.
-func (t *Theme) look(c timeline.Category) Look { return t.looks[min(c, timeline.NumCategories-1)] }
+func (t *Theme) look(c timeline.Category) look { return t.looks[min(c, timeline.NumCategories-1)] }
 
 // Glyph returns a category's glyph; without colours, the one that fills its areas.
 func (t *Theme) Glyph(c timeline.Category) string {

@@ -12,7 +12,7 @@ import (
 )
 
 // Draw implements leaf.View.
-func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
+func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	if s.Timeline == nil {
 		leaf.Empty(s, c, "No recording is open", "Open a file, or a folder of ranks.", "gmemtop replay FILE")
 		return
@@ -39,7 +39,7 @@ func (v *View) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 }
 
-func (v *View) scrollbar(s *leaf.State, c *canvas.Canvas) {
+func (v *view) scrollbar(s *leaf.State, c *canvas.Canvas) {
 	h := v.body.H
 	rows := v.view.TotalLineCount()
 	size := max(h*h/rows, 1)
@@ -61,7 +61,7 @@ var rungs = [...]struct {
 	{traces.Point, "breakdowns"}, {traces.Lifetimes, "timeline, pooling"}, {traces.Accesses, "swapping"}, {traces.Dataflow, "recompute"},
 }
 
-func (v *View) ladderRows(w int) int {
+func (v *view) ladderRows(w int) int {
 	if v.page.missing == "" {
 		return 3
 	}
@@ -69,7 +69,7 @@ func (v *View) ladderRows(w int) int {
 }
 
 // drawLadder draws what the recording can answer: the rungs it reaches, and how to record the next one.
-func (v *View) drawLadder(s *leaf.State, c *canvas.Canvas) {
+func (v *view) drawLadder(s *leaf.State, c *canvas.Canvas) {
 	step := min(c.Width()/len(rungs), 26)
 	for i, r := range rungs {
 		x := i * step
@@ -107,7 +107,7 @@ const (
 
 // lay lays the sections out in one column or, if there is room, in two of about equal length, and gives them
 // to the viewport.
-func (v *View) lay(s *leaf.State, c *canvas.Canvas, w int) {
+func (v *view) lay(s *leaf.State, c *canvas.Canvas, w int) {
 	key := layout{v.page, w, s.Theme, c.Profile()}
 	if v.laid == key {
 		return

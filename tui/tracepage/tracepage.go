@@ -13,8 +13,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-// View shows a page about the trace in view. It implements leaf.View.
-type View struct {
+// view shows a page about the trace in view. It implements leaf.View.
+type view struct {
 	keys  keyMap
 	of    pageKey
 	page  *page
@@ -44,7 +44,7 @@ func New() leaf.View {
 	bind := func(help, desc string, keys ...string) key.Binding {
 		return key.NewBinding(key.WithKeys(keys...), key.WithHelp(help, desc))
 	}
-	v := &View{view: viewport.New(), keys: keyMap{
+	v := &view{view: viewport.New(), keys: keyMap{
 		scroll: bind("↑↓", "scroll", "up", "k", "down", "j"),
 		page:   bind("pgup/pgdn", "page", "pgup", "ctrl+u", "ctrl+b", "pgdown", "ctrl+d", "ctrl+f"),
 		top:    bind("g/G", "top, bottom", "g", "home"), bottom: bind("", "", "G", "end"),
@@ -58,13 +58,13 @@ func New() leaf.View {
 }
 
 // ID implements leaf.View.
-func (v *View) ID() leaf.ID { return leaf.Trace }
+func (v *view) ID() leaf.ID { return leaf.Trace }
 
 // Name implements leaf.View.
-func (v *View) Name() string { return "Trace" }
+func (v *view) Name() string { return "Trace" }
 
 // Available implements leaf.View.
-func (v *View) Available(s *leaf.State) (bool, string) {
+func (v *view) Available(s *leaf.State) (bool, string) {
 	if s.Timeline == nil {
 		return false, "No recording is open."
 	}
@@ -72,7 +72,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 }
 
 // Update implements leaf.View.
-func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
+func (v *view) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 	switch msg := msg.(type) {
 	case leaf.ChangedMsg:
 		v.read(s)
@@ -88,7 +88,7 @@ func (v *View) Update(s *leaf.State, msg tea.Msg) tea.Cmd {
 
 // read makes the page when another recording comes into view. Its cost depends on the length of the page, not
 // of the recording: long tables are cut, with their length stated.
-func (v *View) read(s *leaf.State) {
+func (v *view) read(s *leaf.State) {
 	want := pageKey{s.Timeline, s.Units}
 	if s.Timeline == nil || v.page != nil && v.of == want {
 		return
@@ -99,7 +99,7 @@ func (v *View) read(s *leaf.State) {
 	v.of, v.page = want, newPage(s)
 }
 
-func (v *View) onKey(msg tea.KeyPressMsg) {
+func (v *view) onKey(msg tea.KeyPressMsg) {
 	switch {
 	case key.Matches(msg, v.keys.top):
 		v.view.GotoTop()
@@ -111,7 +111,7 @@ func (v *View) onKey(msg tea.KeyPressMsg) {
 }
 
 // Bindings implements leaf.View.
-func (v *View) Bindings(*leaf.State) []key.Binding {
+func (v *view) Bindings(*leaf.State) []key.Binding {
 	if v.view.TotalLineCount() <= v.body.H {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 }
 
 // Status implements leaf.View.
-func (v *View) Status(s *leaf.State) string {
+func (v *view) Status(s *leaf.State) string {
 	if s.Timeline == nil {
 		return ""
 	}
@@ -127,7 +127,7 @@ func (v *View) Status(s *leaf.State) string {
 }
 
 // Copy implements leaf.Copier.
-func (v *View) Copy(s *leaf.State) (text, what string) {
+func (v *view) Copy(s *leaf.State) (text, what string) {
 	if s.Timeline == nil {
 		return "", ""
 	}

@@ -9,9 +9,9 @@ import (
 	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
-func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *View) {
+func open(t *testing.T, o viewtest.Training) (*viewtest.Screen, *view) {
 	t.Helper()
-	v := New().(*View)
+	v := New().(*view)
 	sc := viewtest.Open(t, v, o.Timeline(t))
 	sc.Text(120, 36)
 	return sc, v
