@@ -7,7 +7,7 @@ from nets import ResNet
 from torch import nn
 
 FIXED = "--fixed" in sys.argv
-HALF = 96
+HALF = 160
 
 
 class PairLoss(nn.Module):
