@@ -49,7 +49,7 @@ func (g *growingCache) add(size int64) {
 	g.sizes++
 }
 
-func cacheFault(c *faultCase) (fault, bool) {
+func cacheFault(c *evidence) (fault, bool) {
 	a := &c.d.Allocs
 	seen := map[traces.StackID]*growingCache{}
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {

@@ -23,7 +23,7 @@ const castShare = 0.25
 // leastCast is the size in bytes from which a weight is counted.
 const leastCast = 4096
 
-func castsFault(c *faultCase) (fault, bool) {
+func castsFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
 		return fault{}, false
@@ -76,10 +76,10 @@ func castsFault(c *faultCase) (fault, bool) {
 		changes = append(changes, life(c.d, id, a.Rounded[id]))
 	}
 	f.lever = remedy{name: "smaller_weights", command: "model.to(torch.bfloat16)", changes: changes}
-	if !c.keepsGraph(bytes) {
+	if !keepsGraph(c, bytes) {
 		f.fix = "No graph needs them here: torch.autocast(..., cache_enabled=False) casts a weight anew in " +
 			"each call; or keep the weights themselves in 16 bits, model.to(torch.bfloat16)."
-		f.lever = remedy{name: "autocast_cache_off", changes: c.untilNext(ids),
+		f.lever = remedy{name: "autocast_cache_off", changes: untilNext(c, ids),
 			command: at("torch.autocast(\"cuda\", cache_enabled=False)", line)}
 	}
 	return f, true
@@ -87,7 +87,7 @@ func castsFault(c *faultCase) (fault, bool) {
 
 // keepsGraph reports whether there is a graph that keeps copies, whether autocast caches them or not: a
 // backward was seen, or the call under way keeps most of what it made beside copies of some bytes.
-func (c *faultCase) keepsGraph(copies int64) bool {
+func keepsGraph(c *evidence, copies int64) bool {
 	last := c.parts[len(c.parts)-1]
 	_, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
 	_, made := c.forwardBlocks(last.First, c.a.At, last.First)

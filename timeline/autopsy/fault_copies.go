@@ -33,7 +33,7 @@ type weightSet struct {
 
 // weightSets returns the sets of all places that are neither the model's run, nor a backward's, nor the
 // optimizer's, in the order of their sites.
-func (c *faultCase) weightSets() []*weightSet {
+func weightSets(c *evidence) []*weightSet {
 	sets, table := map[int32]*weightSet{}, sites.Of(c.d.Timeline())
 	for _, id := range c.live {
 		s := c.d.Origin(id)
@@ -84,12 +84,12 @@ func twins(d *timeline.Device, x *weightSet, all []*weightSet) (ids []timeline.A
 	return ids
 }
 
-func copiesFault(c *faultCase) (fault, bool) {
-	all := c.weightSets()
+func copiesFault(c *evidence) (fault, bool) {
+	all := weightSets(c)
 	var ids []timeline.AllocID
 	var best *weightSet
 	for _, x := range all {
-		if c.copier(x) == "" {
+		if copier(c, x) == "" {
 			continue
 		}
 		t := twins(c.d, x, all)
@@ -100,7 +100,7 @@ func copiesFault(c *faultCase) (fault, bool) {
 	if best == nil {
 		return fault{}, false
 	}
-	maker := c.copier(best)
+	maker := copier(c, best)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, best.stack)
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks from %s (%s) have the sizes of another set of weights on this GPU",
@@ -137,7 +137,7 @@ var savers = []string{"save", "checkpoint", "snapshot", "state_dict", "best", "b
 
 // copier says what made a set that is a copy, "" where nothing shows it. Functions that save count once the
 // training has begun: before, a checkpoint is loaded.
-func (c *faultCase) copier(x *weightSet) string {
+func copier(c *evidence, x *weightSet) string {
 	if x.stack < 0 {
 		return ""
 	}

@@ -33,7 +33,7 @@ const (
 )
 
 // largestMade returns the size of the largest block that a call of the model made or asked for.
-func (c *faultCase) largestMade() int64 {
+func largestMade(c *evidence) int64 {
 	most := int64(0)
 	if c.inModel(c.d.Event(c.a.At).Stack) {
 		most = c.a.Asked.Or(0)
@@ -47,14 +47,14 @@ func (c *faultCase) largestMade() int64 {
 }
 
 // inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
-func (c *faultCase) inModel(s traces.StackID) bool {
+func (c *evidence) inModel(s traces.StackID) bool {
 	k := c.kinds.Of(s)
 	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
 }
 
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
 // no module, optimizer or loader of weights is on it.
-func (c *faultCase) ofData(s traces.StackID) bool {
+func (c *evidence) ofData(s traces.StackID) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
 		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
 		frames.KindLoad|frames.KindLoss) {
@@ -73,13 +73,13 @@ func (c *faultCase) ofData(s traces.StackID) bool {
 var makesWeights = []string{"init", "weight", "param", "model", "embed", "build", "cache", "net", "layer"}
 
 // mayBeWeights reports whether the names of a stack's user line leave it open that it makes weights.
-func (c *faultCase) mayBeWeights(s traces.StackID) bool {
+func mayBeWeights(c *evidence, s traces.StackID) bool {
 	name := strings.ToLower(c.userLine(s))
 	return slices.ContainsFunc(makesWeights, func(word string) bool { return strings.Contains(name, word) })
 }
 
 // gradientSizes returns the sizes that backward passes made.
-func (c *faultCase) gradientSizes() map[int64]bool {
+func gradientSizes(c *evidence) map[int64]bool {
 	sizes := map[int64]bool{}
 	for _, p := range c.parts {
 		if p.Phase != traces.PhaseBackward {
@@ -93,25 +93,25 @@ func (c *faultCase) gradientSizes() map[int64]bool {
 	return sizes
 }
 
-func dataFault(c *faultCase) (fault, bool) {
+func dataFault(c *evidence) (fault, bool) {
 	if len(c.parts) == 0 {
 		return fault{}, false
 	}
-	table, most := sites.Of(c.d.Timeline()), c.largestMade()
-	gradients := c.gradientSizes()
+	table, most := sites.Of(c.d.Timeline()), largestMade(c)
+	gradients := gradientSizes(c)
 	whole, many := map[int32][]timeline.AllocID{}, map[int32][]timeline.AllocID{}
 	for _, id := range c.live {
 		s := c.d.Origin(id)
 		n := table.Number(s)
 		size := c.d.Allocs.Size[id]
 		// Before a backward only names tell data from weights that no module made.
-		if n < 0 || gradients[size] || !c.ofData(s) || len(gradients) == 0 && c.mayBeWeights(s) {
+		if n < 0 || gradients[size] || !c.ofData(s) || len(gradients) == 0 && mayBeWeights(c, s) {
 			continue
 		}
 		after := steps.PartAt(c.parts, c.d.Allocs.Start[id])
 		switch {
 		case size >= wholeTimes*most &&
-			(after < 0 || c.callsAfter(after) >= leastSlices || c.slicedBefore(s)):
+			(after < 0 || callsAfter(c, after) >= leastSlices || slicedBefore(c, s)):
 			whole[n] = append(whole[n], id)
 		case after < 0:
 			many[n] = append(many[n], id)
@@ -160,7 +160,7 @@ func dataFault(c *faultCase) (fault, bool) {
 }
 
 // callsAfter counts the calls of the model after a part, the one under way included.
-func (c *faultCase) callsAfter(i int) (n int) {
+func callsAfter(c *evidence, i int) (n int) {
 	for _, p := range c.parts[i+1:] {
 		if p.Phase == traces.PhaseForward {
 			n++
@@ -171,7 +171,7 @@ func (c *faultCase) callsAfter(i int) (n int) {
 
 // slicedBefore reports whether the model was called several times while an earlier block of a stack's site
 // was there.
-func (c *faultCase) slicedBefore(s traces.StackID) bool {
+func slicedBefore(c *evidence, s traces.StackID) bool {
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	site := table.Number(s)
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {

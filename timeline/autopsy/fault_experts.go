@@ -26,7 +26,7 @@ const othersGrown = 0.1
 
 // ofExperts reports whether a stack is in an expert: a function or file that is named so, below the model's
 // call.
-func (c *faultCase) ofExperts(s traces.StackID) bool {
+func ofExperts(c *evidence, s traces.StackID) bool {
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		fn, file, _ := c.d.Timeline().Places().FrameText(id)
 		name := strings.ToLower(fn + " " + file[strings.LastIndexByte(file, '/')+1:])
@@ -38,7 +38,7 @@ func (c *faultCase) ofExperts(s traces.StackID) bool {
 }
 
 // heldByStack sums what a call of the model made in [from, to) and holds at to, by stack.
-func (c *faultCase) heldByStack(from, to timeline.Moment) map[traces.StackID]int64 {
+func heldByStack(c *evidence, from, to timeline.Moment) map[traces.StackID]int64 {
 	held := map[traces.StackID]int64{}
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
@@ -51,22 +51,22 @@ func (c *faultCase) heldByStack(from, to timeline.Moment) map[traces.StackID]int
 	return held
 }
 
-func expertsFault(c *faultCase) (fault, bool) {
+func expertsFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) <= leastSteps {
 		return fault{}, false
 	}
 	open := all[len(all)-1]
-	now := c.heldByStack(open.first, min(open.backward, c.a.At))
+	now := heldByStack(c, open.first, min(open.backward, c.a.At))
 	of := map[traces.StackID]bool{}
 	for s := range now {
-		of[s] = c.ofExperts(s)
+		of[s] = ofExperts(c, s)
 	}
 	var usual []int64 // of all experts, a step
 	most := map[traces.StackID]int64{}
 	for _, r := range all[:len(all)-1] {
 		sum := int64(0)
-		for s, n := range c.heldByStack(r.first, min(r.backward, r.end)) {
+		for s, n := range heldByStack(c, r.first, min(r.backward, r.end)) {
 			most[s] = max(most[s], n)
 			if of[s] {
 				sum += n

@@ -24,7 +24,7 @@ import (
 
 // filledFrom reports whether a function filled a block from several calls of the model, and has returned
 // since.
-func (c *faultCase) filledFrom(id timeline.AllocID) bool {
+func filledFrom(c *evidence, id timeline.AllocID) bool {
 	fn, file := c.userFunction(c.d.Origin(id))
 	if fn == "" || fn == "<module>" {
 		return false
@@ -44,7 +44,7 @@ func (c *faultCase) filledFrom(id timeline.AllocID) bool {
 		if c.trained[p.Caller] {
 			return false
 		}
-		most += c.repeats(p.First, min(p.End, until))
+		most += repeats(c, p.First, min(p.End, until))
 		last = p.First
 	}
 	if last == timeline.Start || most < leastForwards {
@@ -60,7 +60,7 @@ func (c *faultCase) filledFrom(id timeline.AllocID) bool {
 }
 
 // repeats returns how often the line of the model that allocated most often did in [from, to).
-func (c *faultCase) repeats(from, to timeline.Moment) (most int) {
+func repeats(c *evidence, from, to timeline.Moment) (most int) {
 	count := map[traces.StackID]int{}
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
@@ -73,7 +73,7 @@ func (c *faultCase) repeats(from, to timeline.Moment) (most int) {
 }
 
 // within reports whether a function is on a stack.
-func (c *faultCase) within(s traces.StackID, fn, file string) bool {
+func (c *evidence) within(s traces.StackID, fn, file string) bool {
 	return s >= 0 && slices.ContainsFunc(c.d.Timeline().Places().Stacks.At(s), func(id traces.FrameID) bool {
 		if !c.kinds.Frames[id].Has(frames.KindPython) {
 			return false
@@ -83,12 +83,12 @@ func (c *faultCase) within(s traces.StackID, fn, file string) bool {
 	})
 }
 
-func windowsFault(c *faultCase) (fault, bool) {
-	table, most := sites.Of(c.d.Timeline()), c.largestMade()
+func windowsFault(c *evidence) (fault, bool) {
+	table, most := sites.Of(c.d.Timeline()), largestMade(c)
 	filled := map[int32][]timeline.AllocID{}
 	for _, id := range c.live {
 		n := table.Number(c.d.Origin(id))
-		if n >= 0 && c.d.Allocs.Size[id] >= wholeTimes*most && c.ofData(c.d.Origin(id)) && c.filledFrom(id) {
+		if n >= 0 && c.d.Allocs.Size[id] >= wholeTimes*most && c.ofData(c.d.Origin(id)) && filledFrom(c, id) {
 			filled[n] = append(filled[n], id)
 		}
 	}

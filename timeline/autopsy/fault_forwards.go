@@ -42,7 +42,7 @@ func evaluates(fn string) bool {
 
 // openForwards returns the line with the most model calls since the last backward, how many calls left
 // something, and what they left.
-func (c *faultCase) openForwards() (caller traces.FrameID, calls int, ids []timeline.AllocID) {
+func openForwards(c *evidence) (caller traces.FrameID, calls int, ids []timeline.AllocID) {
 	from := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer) + 1
 	count := map[traces.FrameID]int{}
 	caller = -1
@@ -85,13 +85,13 @@ func callsWord(n int) string {
 	return timeline.Count(int64(n)) + " calls"
 }
 
-func openForwardsFault(c *faultCase) (fault, bool) {
+func openForwardsFault(c *evidence) (fault, bool) {
 	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
 		return fault{}, false
 	}
-	caller, calls, ids := c.openForwards()
+	caller, calls, ids := openForwards(c)
 	if calls == 0 {
-		return c.firstEvaluation()
+		return firstEvaluation(c)
 	}
 	trained, trains := c.trained[caller], c.lastOf(traces.PhaseBackward) >= 0
 	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
@@ -103,7 +103,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		"%s of %s of the model at %s are still there, and no backward came in between",
 		c.u.Bytes(bytes), callsWord(calls), line)}}
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
-	left := c.leftGraph(open)
+	left := leftGraph(c, open)
 	beside := c.beside(open[0].First, open[len(open)-1].First)
 	goes := slices.Concat(beside, ids)
 	switch {
@@ -114,7 +114,7 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
-			changes: c.nextCall(ids)}
+			changes: nextCall(c, ids)}
 	case left.known && !left.graph:
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
@@ -122,8 +122,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
 		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 			"model.eval() if it is for training only."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
-	case trains && !trained || evaluates(fn) || !trains && left.known && !c.keepsLoss():
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
+	case trains && !trained || evaluates(fn) || !trains && left.known && !keepsLoss(c):
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
 			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
@@ -136,27 +136,27 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		}
 		f.fix = "Wrap the evaluation in torch.no_grad()."
 		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-			changes: append(c.nextCall(beside), c.ungraphed(open)...)}
-		if !evaluates(fn) && calls >= leastForwards && c.keepsLoss() {
+			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
+		if !evaluates(fn) && calls >= leastForwards && keepsLoss(c) {
 			f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
 				"differentiated together look the same")
 			f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
 				"and add the gradients up"
-			f.instead = remedy{name: "backward_each_micro_batch", changes: c.nextCall(goes),
+			f.instead = remedy{name: "backward_each_micro_batch", changes: nextCall(c, goes),
 				command: at("(loss / n).backward()", line)}
 		}
-	case !trains && !c.keepsLoss():
+	case !trains && !keepsLoss(c):
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
 			"backward.", calls, line, c.u.Bytes(bytes))
 		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: c.nextCall(goes)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
 		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
 		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
 			f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-				changes: append(c.nextCall(beside), c.ungraphed(open)...)}
+				changes: append(nextCall(c, beside), ungraphed(c, open)...)}
 		}
 	default:
 		f.Kind = "one_backward_for_many"
@@ -165,8 +165,8 @@ func openForwardsFault(c *faultCase) (fault, bool) {
 		f.sure(Likely, "calls from the line that trains wait for a backward")
 		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
 		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
-			changes: c.nextCall(goes)}
-		c.scheduled(&f, calls, ids)
+			changes: nextCall(c, goes)}
+		scheduled(c, &f, calls, ids)
 	}
 	return f, true
 }
@@ -180,7 +180,7 @@ const keptByCall = 0.5
 // backward, and the call keeps most of what it made. What looks like it: a cache of keys and values, which a
 // line makes twice a layer, skip connections, which are fewer, and the first step of a training that
 // accumulates gradients, whose earlier calls are still there.
-func (c *faultCase) firstEvaluation() (fault, bool) {
+func firstEvaluation(c *evidence) (fault, bool) {
 	last := c.parts[len(c.parts)-1]
 	trains := c.lastOf(traces.PhaseBackward) >= 0
 	if last.Caller < 0 || !trains && c.callsFrom(last.Caller) <= leastForwards {
@@ -209,12 +209,12 @@ func (c *faultCase) firstEvaluation() (fault, bool) {
 	}
 	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
-		changes: c.ungraphed(c.parts[len(c.parts)-1:])}
+		changes: ungraphed(c, c.parts[len(c.parts)-1:])}
 	return f, true
 }
 
 // callsFrom counts the calls of the model from a line, the one under way included.
-func (c *faultCase) callsFrom(caller traces.FrameID) (n int) {
+func (c *evidence) callsFrom(caller traces.FrameID) (n int) {
 	for i := range c.parts {
 		if c.parts[i].Phase == traces.PhaseForward && c.parts[i].Caller == caller {
 			n++
@@ -225,7 +225,7 @@ func (c *faultCase) callsFrom(caller traces.FrameID) (n int) {
 
 // beside returns what the training loop made in [from, to) outside of the model and is still there: inputs,
 // targets and parts of a loss, which what keeps a graph keeps too.
-func (c *faultCase) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
+func (c *evidence) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
 		if k := c.kinds.Of(c.d.Allocs.Stack[id]); c.d.Allocs.Requested[id] > c.a.At &&
@@ -238,7 +238,7 @@ func (c *faultCase) beside(from, to timeline.Moment) (ids []timeline.AllocID) {
 
 // keepsLoss reports whether anything that a loss allocated is still there: one of torch's, or a function
 // whose name or file says that it is one.
-func (c *faultCase) keepsLoss() bool {
+func keepsLoss(c *evidence) bool {
 	places := c.d.Timeline().Places()
 	return slices.ContainsFunc(c.live, func(id timeline.AllocID) bool {
 		s := c.d.Origin(id)
@@ -259,7 +259,7 @@ func namesLoss(name string) bool {
 }
 
 // nextCall ends what calls of the model left when the call after each begins.
-func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
+func nextCall(c *evidence, ids []timeline.AllocID) []Change {
 	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
 		if k := steps.PartAt(c.parts, c.d.Allocs.Start[id]) + 1; k < len(c.parts) {
 			return c.parts[k].First
@@ -270,20 +270,20 @@ func (c *faultCase) nextCall(ids []timeline.AllocID) []Change {
 
 // ungraphed ends what calls of the model made as it would end without a graph, the last of each line when the
 // next call begins.
-func (c *faultCase) ungraphed(calls []steps.Part) (out []Change) {
+func ungraphed(c *evidence, calls []steps.Part) (out []Change) {
 	for k := range calls {
 		after := timeline.Never
 		if k+1 < len(calls) {
 			after = calls[k+1].First
 		}
-		out = append(out, c.ungraphedUntil(calls[k], after)...)
+		out = append(out, ungraphedUntil(c, calls[k], after)...)
 	}
 	return out
 }
 
 // ungraphedUntil ends what a call of the model made as it would end without a graph: a block of a line when
 // the line makes its next one, for the next layer, and the last of each at a given moment.
-func (c *faultCase) ungraphedUntil(p steps.Part, after timeline.Moment) []Change {
+func ungraphedUntil(c *evidence, p steps.Part, after timeline.Moment) []Change {
 	a := &c.d.Allocs
 	var ids []timeline.AllocID
 	next, until := map[traces.StackID]timeline.Moment{}, map[timeline.AllocID]timeline.Moment{}
@@ -305,7 +305,7 @@ func (c *faultCase) ungraphedUntil(p steps.Part, after timeline.Moment) []Change
 
 // concatenatedFault finds one block that a line makes again, longer each time: torch.cat of what there was
 // and what came.
-func concatenatedFault(c *faultCase) (fault, bool) {
+func concatenatedFault(c *evidence) (fault, bool) {
 	a := &c.d.Allocs
 	last := map[traces.StackID]timeline.AllocID{}
 	rises := map[traces.StackID]int{}

@@ -23,7 +23,7 @@ import (
 const leastNorms = 4
 
 // frozenCall reports whether a call kept a graph of weights that get no gradients.
-func (c *faultCase) frozenCall(p steps.Part, alive timeline.Moment) bool {
+func frozenCall(c *evidence, p steps.Part, alive timeline.Moment) bool {
 	a := &c.d.Allocs
 	largest := map[traces.StackID]int64{}
 	first, end := c.d.AllocsIn(p.First, min(p.End, alive))
@@ -31,7 +31,7 @@ func (c *faultCase) frozenCall(p steps.Part, alive timeline.Moment) bool {
 		s := a.Stack[id]
 		if _, known := largest[s]; !known {
 			largest[s] = 0
-			if c.normNamed(s, "layer_norm") {
+			if normNamed(c, s, "layer_norm") {
 				largest[s] = a.Size[id]
 			}
 		} else if largest[s] > 0 {
@@ -70,7 +70,7 @@ func (c *faultCase) frozenCall(p steps.Part, alive timeline.Moment) bool {
 	return outputs >= leastNorms && statistics >= leastNorms && 4*kept >= 3*statistics && keptOutputs <= 1
 }
 
-func frozenFault(c *faultCase) (fault, bool) {
+func frozenFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
 		return fault{}, false
@@ -80,7 +80,7 @@ func frozenFault(c *faultCase) (fault, bool) {
 	var ids []timeline.AllocID
 	caller := traces.FrameID(-1)
 	for _, p := range c.parts[r.from:] {
-		if p.Phase != traces.PhaseForward || p.First >= alive || !c.frozenCall(p, alive) {
+		if p.Phase != traces.PhaseForward || p.First >= alive || !frozenCall(c, p, alive) {
 			continue
 		}
 		made, _ := c.forwardBlocks(p.First, min(p.End, alive), c.a.At+1)
@@ -100,6 +100,6 @@ func frozenFault(c *faultCase) (fault, bool) {
 		"something before it is trained, checkpoint it."
 	f.sure(Likely, "norms keep their statistics, as in a graph, and no linear layer keeps its input for the "+
 		"gradient of a weight")
-	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: c.untilNext(ids)}
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line), changes: untilNext(c, ids)}
 	return f, true
 }

@@ -31,7 +31,7 @@ const frozenRounds = 3
 
 // persistent returns live blocks of a backward that survived at least n backwards after optimizers' steps,
 // and those that did not.
-func (c *faultCase) persistent(n int) (kept, fresh []timeline.AllocID) {
+func persistent(c *evidence, n int) (kept, fresh []timeline.AllocID) {
 	// later[i] counts the backwards after part i that come after an optimizer's step after part i.
 	later := make([]int, len(c.parts)+1)
 	stepped := 0 // backwards since then that an optimizer's step precedes
@@ -63,7 +63,7 @@ func (c *faultCase) persistent(n int) (kept, fresh []timeline.AllocID) {
 
 // remade counts the bytes of gradients that a finished backward made and that ended after an optimizer's
 // step, and says which sizes they have.
-func (c *faultCase) remade() (bytes int64, sizes map[int64]bool) {
+func remade(c *evidence) (bytes int64, sizes map[int64]bool) {
 	sizes = map[int64]bool{}
 	weights, _ := c.weights()
 	for _, r := range c.rounds() {
@@ -82,17 +82,17 @@ func (c *faultCase) remade() (bytes int64, sizes map[int64]bool) {
 	return bytes, sizes
 }
 
-func keptGradientsFault(c *faultCase) (fault, bool) {
-	ended, again := c.remade()
-	kept, fresh := c.persistent(keptRounds)
+func keptGradientsFault(c *evidence) (fault, bool) {
+	ended, again := remade(c)
+	kept, fresh := persistent(c, keptRounds)
 	bytes := c.bytesOf(kept)
 	if bytes == 0 {
 		return fault{}, false
 	}
 	if ended == 0 && 10*c.bytesOf(fresh) <= bytes {
-		return c.zeroedInPlace(kept, bytes)
+		return zeroedInPlace(c, kept, bytes)
 	}
-	kept, _ = c.persistent(frozenRounds)
+	kept, _ = persistent(c, frozenRounds)
 	alone := kept[:0]
 	for _, id := range kept {
 		if !again[c.d.Allocs.Size[id]] {
@@ -121,7 +121,7 @@ func keptGradientsFault(c *faultCase) (fault, bool) {
 }
 
 // zeroedInPlace is the fault of gradients that are there while a forward runs. In a backward they are needed.
-func (c *faultCase) zeroedInPlace(kept []timeline.AllocID, bytes int64) (fault, bool) {
+func zeroedInPlace(c *evidence, kept []timeline.AllocID, bytes int64) (fault, bool) {
 	if c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
 		return fault{}, false
 	}

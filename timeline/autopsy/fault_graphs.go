@@ -35,12 +35,12 @@ type graphSign struct {
 }
 
 // leftGraph reports whether the model's calls, the last one excepted, left a graph.
-func (c *faultCase) leftGraph(calls []steps.Part) graphSign {
+func leftGraph(c *evidence, calls []steps.Part) graphSign {
 	if len(calls) < 2 {
 		return graphSign{}
 	}
 	from, to := calls[0].First, calls[len(calls)-1].First
-	graph, known := c.keptStatistics(from, to, c.a.At)
+	graph, known := keptStatistics(c, from, to, c.a.At)
 	if known && graph {
 		return graphSign{graph: true, known: true}
 	}
@@ -49,7 +49,7 @@ func (c *faultCase) leftGraph(calls []steps.Part) graphSign {
 			continue
 		}
 		// The call to compare with: its backward freed its graph.
-		if trained, tells := c.keptStatistics(p.First, p.End, p.End); tells && trained {
+		if trained, tells := keptStatistics(c, p.First, p.End, p.End); tells && trained {
 			break // norms show a graph where there is one
 		}
 		_, made := c.forwardBlocks(from, to, from)
@@ -63,7 +63,7 @@ func (c *faultCase) leftGraph(calls []steps.Part) graphSign {
 		return graphSign{graph: share >= alikeShare*trained, known: trained > 0,
 			why: "calls that a backward followed keep as much of what they make"}
 	}
-	if !known && c.byProducts(from, to) >= leastByProducts {
+	if !known && byProducts(c, from, to) >= leastByProducts {
 		return graphSign{graph: true, known: true,
 			why: "what operators make beside their outputs is kept, as by a graph"}
 	}
@@ -72,13 +72,13 @@ func (c *faultCase) leftGraph(calls []steps.Part) graphSign {
 
 // keptStatistics reports whether most statistics that norms made in [from, to) are there after a moment;
 // known is false where there are none.
-func (c *faultCase) keptStatistics(from, to, after timeline.Moment) (kept, known bool) {
+func keptStatistics(c *evidence, from, to, after timeline.Moment) (kept, known bool) {
 	a := &c.d.Allocs
 	largest := map[traces.StackID]int64{} // of the stacks of norms, 0 for other stacks
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
 		n, ok := largest[a.Stack[id]]
-		if !ok && !c.norm(a.Stack[id]) {
+		if !ok && !norm(c, a.Stack[id]) {
 			largest[a.Stack[id]] = 0
 		} else if !ok || n > 0 {
 			largest[a.Stack[id]] = max(n, a.Size[id])
@@ -99,7 +99,7 @@ func (c *faultCase) keptStatistics(from, to, after timeline.Moment) (kept, known
 
 // byProducts counts blocks that are there beside one that the same operator made right before, of another
 // size. It looks at PyTorch's own lines alone: one of a user's may call several operators.
-func (c *faultCase) byProducts(from, to timeline.Moment) (n int) {
+func byProducts(c *evidence, from, to timeline.Moment) (n int) {
 	a := &c.d.Allocs
 	first, end := c.d.AllocsIn(from, to)
 	for id := first + 1; id < end; id++ {
@@ -114,10 +114,10 @@ func (c *faultCase) byProducts(from, to timeline.Moment) (n int) {
 }
 
 // norm reports whether a stack is inside one of norms, called by the model.
-func (c *faultCase) norm(s traces.StackID) bool { return c.normNamed(s, norms...) }
+func norm(c *evidence, s traces.StackID) bool { return normNamed(c, s, norms...) }
 
 // normNamed reports whether a stack is inside a function of torch.nn.functional with one of some names.
-func (c *faultCase) normNamed(s traces.StackID, names ...string) bool {
+func normNamed(c *evidence, s traces.StackID, names ...string) bool {
 	if !c.kinds.Of(s).Has(frames.KindFunctional) {
 		return false
 	}

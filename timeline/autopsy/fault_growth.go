@@ -35,7 +35,7 @@ func place(fn, file string, line int) string {
 
 // ticks returns the moments at which a step's work begins: the first forward after a backward or an
 // optimizer, of the last phase that the steps have.
-func (c *faultCase) ticks() []timeline.Moment {
+func ticks(c *evidence) []timeline.Moment {
 	var out []timeline.Moment
 	for i, p := range c.parts {
 		if p.Phase == traces.PhaseForward && (i == 0 || c.parts[i-1].Phase != traces.PhaseForward) {
@@ -47,11 +47,11 @@ func (c *faultCase) ticks() []timeline.Moment {
 
 // grown returns the live blocks of sites that left something in steps all over the recording, and in how
 // many steps.
-func (c *faultCase) grown() (ids []timeline.AllocID, in int) { return c.leftSince(c.ticks(), c.live) }
+func grown(c *evidence) (ids []timeline.AllocID, in int) { return leftSince(c, ticks(c), c.live) }
 
 // leftSince returns those of some live blocks whose stacks left something in steps all over a stretch, and in
 // how many of its steps, which begin at ticks.
-func (c *faultCase) leftSince(ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
+func leftSince(c *evidence, ticks []timeline.Moment, live []timeline.AllocID) (ids []timeline.AllocID,
 	in int,
 ) {
 	n := len(ticks) - 1 // the last step is under way
@@ -97,8 +97,8 @@ func (c *faultCase) leftSince(ticks []timeline.Moment, live []timeline.AllocID) 
 	return ids, len(all)
 }
 
-func growthFault(c *faultCase) (fault, bool) {
-	ids, in := c.grown()
+func growthFault(c *evidence) (fault, bool) {
+	ids, in := grown(c)
 	if len(ids) == 0 {
 		return fault{}, false
 	}
@@ -126,22 +126,22 @@ func growthFault(c *faultCase) (fault, bool) {
 	switch {
 	case 4*weights >= bytes:
 		why = "each step makes weights, and they stay with their gradients"
-	case 4*backward >= bytes && 10*forward < bytes && c.keepsWeights(ids, in):
+	case 4*backward >= bytes && 10*forward < bytes && keepsWeights(c, ids, in):
 		gradients, why = true, "the gradients of each step stay, without a graph"
 		f.fix = "Add them up as they come, or move each to the CPU: keep no list of them on the GPU."
-	case 4*backward >= bytes && c.gradOnly() && c.keepsWeights(ids, in):
+	case 4*backward >= bytes && gradOnly(c) && keepsWeights(c, ids, in):
 		f.Kind = "double_backward"
 		why = "each step of an inner loop keeps its forward and the graph of its gradients"
 		f.fix = "Leave create_graph=True out of torch.autograd.grad (first order), or take fewer inner " +
 			"steps: a second derivative needs all of them at once."
 		f.sure(Likely, "a set of weights or of gradients stays from each step; a list of them looks the same")
-	case 10*backward >= 9*bytes && !c.gradOnly() && c.oncePerWeight(ids):
+	case 10*backward >= 9*bytes && !gradOnly(c) && oncePerWeight(c, ids):
 		f.Kind, why = "zero_grad_kept", "each step trains weights of its own, and their gradients stay"
 		f.fix = "Set gradients to None as soon as their weights are trained: " +
 			"optimizer.zero_grad(set_to_none=True) after each optimizer's last step."
 		f.sure(Likely, "of each weight's size there are no more blocks than weights; gradients with a "+
 			"graph, of which each step of a training leaves a set, are more")
-	case 4*backward >= bytes && c.gradOnly():
+	case 4*backward >= bytes && gradOnly(c):
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps the graph of its gradient"
 		f.fix = "Detach what one step hands to the next, and what a list or a history keeps: .detach() at " +
 			"that line; pass create_graph=True only where the result is differentiated."
@@ -160,7 +160,7 @@ func growthFault(c *faultCase) (fault, bool) {
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
 		f.sure(Likely, "one output a step stays and its graph does not")
 	}
-	f.lever = c.growthRemedy(f.Kind, ids, c.topName(from))
+	f.lever = growthRemedy(c, f.Kind, ids, c.topName(from))
 	if f.Kind == "leak" && !gradients && 10*from.bytes[from.top] < 9*bytes {
 		f.lever = remedy{} // from several lines: which to change is not known
 	}
@@ -173,7 +173,7 @@ func growthFault(c *faultCase) (fault, bool) {
 
 // gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which
 // adds to .grad.
-func (c *faultCase) gradOnly() (only bool) {
+func gradOnly(c *evidence) (only bool) {
 	for i := range c.d.Timeline().Places().Frames {
 		fn, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
 		own := strings.HasSuffix(file, "torch/autograd/__init__.py")
@@ -189,7 +189,7 @@ func (c *faultCase) gradOnly() (only bool) {
 
 // keepsWeights reports whether blocks of the weights' sizes are among those that steps left, a set for each
 // step: what torch.autograd.grad returned for them, or weights that a step made of it.
-func (c *faultCase) keepsWeights(ids []timeline.AllocID, in int) bool {
+func keepsWeights(c *evidence, ids []timeline.AllocID, in int) bool {
 	weights, left := map[int64]int{}, map[int64]int{}
 	for _, id := range c.live {
 		if c.kinds.Of(c.d.Origin(id)).Has(frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit) &&
@@ -208,7 +208,7 @@ func (c *faultCase) keepsWeights(ids []timeline.AllocID, in int) bool {
 
 // oncePerWeight reports whether blocks can be gradients of different weights: of each size there are at most
 // as many as weights. Gradients that are made again for the same weights are more, after a few steps.
-func (c *faultCase) oncePerWeight(ids []timeline.AllocID) bool {
+func oncePerWeight(c *evidence, ids []timeline.AllocID) bool {
 	weights, _ := c.weights()
 	left := map[int64]int{}
 	for _, id := range ids {
@@ -218,7 +218,7 @@ func (c *faultCase) oncePerWeight(ids []timeline.AllocID) bool {
 }
 
 // growthRemedy ends what a step left with the step's backward.
-func (c *faultCase) growthRemedy(kind string, ids []timeline.AllocID, line string) remedy {
+func growthRemedy(c *evidence, kind string, ids []timeline.AllocID, line string) remedy {
 	r := remedy{changes: c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
 		return c.afterBackward(c.d.Allocs.Start[id])
 	})}

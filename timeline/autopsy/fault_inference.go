@@ -20,7 +20,7 @@ import (
 // inferenceTimes is how many times the largest block of the training's calls the call must ask for.
 const inferenceTimes = 1.5
 
-func inferenceFault(c *faultCase) (fault, bool) {
+func inferenceFault(c *evidence) (fault, bool) {
 	if c.a.Asked.Or(0) <= 0 || len(c.parts) == 0 {
 		return fault{}, false
 	}
@@ -34,13 +34,13 @@ func inferenceFault(c *faultCase) (fault, bool) {
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
 	all, made := c.forwardBlocks(last.First, c.a.At, last.First)
-	if made == 0 || float64(kept) >= keptByCall*float64(made) && !c.withoutGraphs() ||
+	if made == 0 || float64(kept) >= keptByCall*float64(made) && !withoutGraphs(c) ||
 		float64(kept+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) {
 		return fault{}, false
 	}
 	now, trained := c.a.Asked.Or(0), int64(0)
 	for _, id := range ids {
-		if c.checkpointed(c.d.Origin(id)) { // which keeps little, and waits for a backward
+		if checkpointed(c, c.d.Origin(id)) { // which keeps little, and waits for a backward
 			return fault{}, false
 		}
 		now = max(now, c.d.Allocs.Size[id])
@@ -88,7 +88,7 @@ func inferenceFault(c *faultCase) (fault, bool) {
 }
 
 // withoutGraphs reports whether a call before left its output and next to nothing else of what it made.
-func (c *faultCase) withoutGraphs() bool {
+func withoutGraphs(c *evidence) bool {
 	for _, p := range c.parts[:len(c.parts)-1] {
 		if p.Phase != traces.PhaseForward {
 			continue
@@ -103,6 +103,6 @@ func (c *faultCase) withoutGraphs() bool {
 }
 
 // backwardFrees reports whether most of what a call left was freed by a backward.
-func (c *faultCase) backwardFrees(p *steps.Part) bool {
+func (c *evidence) backwardFrees(p *steps.Part) bool {
 	return p.Frees >= 0 && p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward
 }

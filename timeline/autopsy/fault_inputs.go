@@ -23,7 +23,7 @@ const (
 	leastEnded = 4
 )
 
-func prefetchFault(c *faultCase) (fault, bool) {
+func prefetchFault(c *evidence) (fault, bool) {
 	a, table := &c.d.Allocs, sites.Of(c.d.Timeline())
 	if len(c.parts) == 0 {
 		return fault{}, false
@@ -51,7 +51,7 @@ func prefetchFault(c *faultCase) (fault, bool) {
 	var best []timeline.AllocID
 	var from int32
 	for n, ids := range made {
-		w := c.waiting(ids)
+		w := waiting(c, ids)
 		if w == nil {
 			continue
 		}
@@ -89,7 +89,7 @@ func prefetchFault(c *faultCase) (fault, bool) {
 
 // waiting returns the blocks of a place that are there, if the place is a queue: what is there are its newest
 // blocks, older ones ended in order, and each was there with as many others.
-func (c *faultCase) waiting(ids []timeline.AllocID) []timeline.AllocID {
+func waiting(c *evidence, ids []timeline.AllocID) []timeline.AllocID {
 	a := &c.d.Allocs
 	n := 0 // ended
 	for n < len(ids) && a.Requested[ids[n]] <= c.a.At {

@@ -16,7 +16,7 @@ import (
 // request is the optimizer's, and state is still to come. The first device of DataParallel: its frames, and
 // another device that holds less than half.
 
-func logitsFault(c *faultCase) (fault, bool) {
+func logitsFault(c *evidence) (fault, bool) {
 	set := lossBlocks(c.d, c.a.At)
 	if set.bytes == 0 {
 		return fault{}, false
@@ -38,7 +38,7 @@ func logitsFault(c *faultCase) (fault, bool) {
 	return f, true
 }
 
-func pendingStateFault(c *faultCase) (fault, bool) {
+func pendingStateFault(c *evidence) (fault, bool) {
 	e := c.d.Event(c.a.At)
 	if !c.kinds.Of(e.Stack).Has(frames.KindStep) {
 		return fault{}, false
@@ -63,7 +63,7 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 	}
 	whole := 2 * gradients
 	if 20*state >= 19*whole {
-		return c.firstStepFault(line, whole, state-whole), true
+		return firstStepFault(c, line, whole, state-whole), true
 	}
 	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(whole - state),
 		Text: fmt.Sprintf(
@@ -79,7 +79,7 @@ func pendingStateFault(c *faultCase) (fault, bool) {
 
 // firstStepFault is that of a first step of Adam that has its state and ran out in what it makes beside it:
 // its default implementation, foreach, works on copies as large as the parameters.
-func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
+func firstStepFault(c *evidence, line string, state, beside int64) fault {
 	f := fault{Cause: Cause{Kind: "optimizer_pending", Bytes: maybe.Known(max(state/2-beside, 0)),
 		Text: fmt.Sprintf(
 			"%s of optimizer state was made in the first step, and %s of up to %s of copies that the step "+
@@ -105,7 +105,7 @@ func (c *faultCase) firstStepFault(line string, state, beside int64) fault {
 }
 
 // frames returns the files of a stack's frames, joined.
-func (c *faultCase) frames(s traces.StackID) string {
+func (c *evidence) frames(s traces.StackID) string {
 	var b strings.Builder
 	if s >= 0 {
 		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
@@ -116,7 +116,7 @@ func (c *faultCase) frames(s traces.StackID) string {
 	return b.String()
 }
 
-func firstDeviceFault(c *faultCase) (fault, bool) {
+func firstDeviceFault(c *evidence) (fault, bool) {
 	second := int64(-1)
 	for _, d := range c.d.Timeline().Devices {
 		if d != c.d && d.Info.Kind == traces.DeviceGPU {
@@ -124,7 +124,7 @@ func firstDeviceFault(c *faultCase) (fault, bool) {
 		}
 	}
 	needed := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0)
-	if !c.dataParallel() || second < 0 || 2*second > needed {
+	if !dataParallel(c) || second < 0 || 2*second > needed {
 		return fault{}, false
 	}
 	f := fault{Cause: Cause{Kind: "first_device", Bytes: maybe.Known(needed - second), Text: fmt.Sprintf(

@@ -62,7 +62,7 @@ func (c *leverCase) faultLevers(found []fault, all []Lever) []Lever {
 }
 
 // endingAt returns changes with which allocations end at given moments; those that end by then are left out.
-func (c *faultCase) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {
+func (c *evidence) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) timeline.Moment) []Change {
 	var out []Change
 	for _, id := range ids {
 		from := at(id)
@@ -75,7 +75,7 @@ func (c *faultCase) endingAt(ids []timeline.AllocID, at func(timeline.AllocID) t
 }
 
 // neverMade returns changes that leave allocations out.
-func (c *faultCase) neverMade(pick func(timeline.AllocID) bool) []Change {
+func (c *evidence) neverMade(pick func(timeline.AllocID) bool) []Change {
 	return cutsOf(c.d, func(id timeline.AllocID) int64 {
 		if pick(id) {
 			return c.d.Allocs.Rounded[id]
@@ -86,7 +86,7 @@ func (c *faultCase) neverMade(pick func(timeline.AllocID) bool) []Change {
 
 // afterBackward returns the moment by which nothing needs what a step allocated at a moment: the end of the
 // next backward of the step, else the beginning of the next step; Never in a step under way.
-func (c *faultCase) afterBackward(at timeline.Moment) timeline.Moment {
+func (c *evidence) afterBackward(at timeline.Moment) timeline.Moment {
 	began := false
 	for i := max(steps.PartAt(c.parts, at), 0); i < len(c.parts); i++ {
 		p := &c.parts[i]

@@ -22,7 +22,7 @@ import (
 // leastIterations is how many blocks of one size the function must have left.
 const leastIterations = 16
 
-func loopFault(c *faultCase) (fault, bool) {
+func loopFault(c *evidence) (fault, bool) {
 	a := &c.d.Allocs
 	from := timeline.Moment(0)
 	if i := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer); i >= 0 {
@@ -34,7 +34,7 @@ func loopFault(c *faultCase) (fault, bool) {
 		s := a.Stack[id]
 		functions, known := of[s]
 		if !known {
-			for depth, f := range c.loopFunctions(s) {
+			for depth, f := range loopFunctions(c, s) {
 				if found[f] == nil {
 					found[f] = &loopMade{userFunction: f, sizes: map[int64]int{}}
 				}
@@ -116,8 +116,8 @@ func innermost(found map[userFunction]*loopMade) (best *loopMade) {
 }
 
 // loopFunctions returns the user's functions on a stack outside of the model, each once, the innermost first.
-func (c *faultCase) loopFunctions(s traces.StackID) (out []userFunction) {
-	if !c.ofLoop(s) {
+func loopFunctions(c *evidence, s traces.StackID) (out []userFunction) {
+	if !ofLoop(c, s) {
 		return nil
 	}
 	for _, fr := range c.d.Timeline().Places().Stacks.At(s) {
@@ -130,7 +130,7 @@ func (c *faultCase) loopFunctions(s traces.StackID) (out []userFunction) {
 }
 
 // ofLoop reports whether a stack is the user's own code outside of any module, backward or optimizer.
-func (c *faultCase) ofLoop(s traces.StackID) bool {
+func ofLoop(c *evidence, s traces.StackID) bool {
 	return s >= 0 && !c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
 		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|frames.KindLoad)
 }

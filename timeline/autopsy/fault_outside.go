@@ -18,7 +18,7 @@ import (
 
 // outsideGrown returns by how much less this process could have at the last failure than at the first one,
 // and over how many failures it fell; false where it rose in between.
-func (c *faultCase) outsideGrown() (bytes int64, over int, fell bool) {
+func outsideGrown(c *evidence) (bytes int64, over int, fell bool) {
 	e := &c.d.Timeline().Trace.Events
 	first, _ := c.d.Timeline().Trace.DeviceEvents(c.d.ID)
 	begin, last := int64(-1), int64(-1)
@@ -44,8 +44,8 @@ func (c *faultCase) outsideGrown() (bytes int64, over int, fell bool) {
 	return begin - last, over, over > 0
 }
 
-func outsideFault(c *faultCase) (fault, bool) {
-	bytes, over, fell := c.outsideGrown()
+func outsideFault(c *evidence) (fault, bool) {
+	bytes, over, fell := outsideGrown(c)
 	if !fell {
 		return fault{}, false
 	}

@@ -43,7 +43,7 @@ type samples struct {
 
 // paddedBatch returns the batch with the most padding of those that were padded on the GPU since the part
 // before a call of the model. Linear.
-func (c *faultCase) paddedBatch(from timeline.Moment) (padded, bool) {
+func paddedBatch(c *evidence, from timeline.Moment) (padded, bool) {
 	a := &c.d.Allocs
 	since := timeline.Start
 	if i := steps.PartAt(c.parts, from) - 1; i >= 0 {
@@ -58,7 +58,7 @@ func (c *faultCase) paddedBatch(from timeline.Moment) (padded, bool) {
 		if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep) {
 			continue
 		}
-		if of, ok := bySize[a.Size[id]]; ok && of != s && c.pads(s) && c.ofData(of) {
+		if of, ok := bySize[a.Size[id]]; ok && of != s && pads(c, s) && c.ofData(of) {
 			x := byStack[of]
 			share := 1 - float64(x.sum)/float64(a.Size[id])
 			if x.n >= leastPadded && int64(x.n)*x.longest == a.Size[id] && share > found.share {
@@ -77,7 +77,7 @@ func (c *faultCase) paddedBatch(from timeline.Moment) (padded, bool) {
 }
 
 // pads reports whether a function of a stack pads or collates, by its name.
-func (c *faultCase) pads(s traces.StackID) bool {
+func pads(c *evidence, s traces.StackID) bool {
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		fn, _, _ := c.d.Timeline().Places().FrameText(id)
 		if fn = strings.ToLower(fn); strings.Contains(fn, "pad") || strings.Contains(fn, "collat") {
@@ -87,13 +87,13 @@ func (c *faultCase) pads(s traces.StackID) bool {
 	return false
 }
 
-func paddingFault(c *faultCase) (fault, bool) {
+func paddingFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
 		return fault{}, false
 	}
 	from := all[len(all)-1].first
-	p, ok := c.paddedBatch(from)
+	p, ok := paddedBatch(c, from)
 	if !ok {
 		return fault{}, false
 	}

@@ -20,7 +20,7 @@ import (
 // requestTimes is how many times the largest block there is one request must ask for.
 const requestTimes = 4
 
-func requestFault(c *faultCase) (fault, bool) {
+func requestFault(c *evidence) (fault, bool) {
 	if !c.a.Asked.IsKnown() || !c.a.Free.IsKnown() || c.a.State == nil {
 		return fault{}, false
 	}
@@ -44,8 +44,8 @@ func requestFault(c *faultCase) (fault, bool) {
 	f.sure(Certain, ownFigures)
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		request: c.a.Asked.Or(0)}
-	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && c.slicedBefore(s) {
-		c.wholeData(&f, c.userLine(s))
+	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s) {
+		wholeData(c, &f, c.userLine(s))
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
 			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),
 			c.u.Bytes(could))
@@ -54,7 +54,7 @@ func requestFault(c *faultCase) (fault, bool) {
 }
 
 // wholeData makes a fault that of data which a line puts on the GPU although the model runs on parts of it.
-func (c *faultCase) wholeData(f *fault, line string) {
+func wholeData(c *evidence, f *fault, line string) {
 	f.Kind = "prefetch"
 	f.fix = "Keep it on the CPU and do this to each batch in the loop."
 	f.sure(Likely, "the model ran on parts of what the line made before; a buffer that calls fill "+
@@ -76,11 +76,11 @@ const (
 	fewLarge = 8
 )
 
-func functionFault(c *faultCase) (fault, bool) {
+func functionFault(c *evidence) (fault, bool) {
 	s := c.d.Event(c.a.At).Stack
 	fn, file := c.userFunction(s)
-	if c.a.Asked.Or(0) <= 0 || fn == "" || !c.ofData(s) || c.runsModel(fn, file) ||
-		len(c.parts) == 0 && (fn == "<module>" || c.mayBeWeights(s)) {
+	if c.a.Asked.Or(0) <= 0 || fn == "" || !c.ofData(s) || runsModel(c, fn, file) ||
+		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
 	if c.d.Reserved.At(c.a.At)-c.total+c.a.Free.Or(0) >= c.a.Asked.Or(0) { // it is there, in pieces
@@ -97,7 +97,7 @@ func functionFault(c *faultCase) (fault, bool) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
-	bytes, most := c.bytesOf(ids), c.largestMade()
+	bytes, most := c.bytesOf(ids), largestMade(c)
 	if len(ids) == 0 || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
 		smallest < wholeTimes*most {
 		return fault{}, false
@@ -118,8 +118,8 @@ func functionFault(c *faultCase) (fault, bool) {
 	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
 		changes: changes,
 		request: c.a.Asked.Or(0)}
-	if c.slicedBefore(s) {
-		c.wholeData(&f, line)
+	if slicedBefore(c, s) {
+		wholeData(c, &f, line)
 		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, and the model runs on parts of "+
 			"it: the function holds %s in %s and asked for %s more.", line, c.u.Bytes(bytes),
 			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
@@ -128,7 +128,7 @@ func functionFault(c *faultCase) (fault, bool) {
 }
 
 // runsModel reports whether a function calls the model.
-func (c *faultCase) runsModel(fn, file string) bool {
+func runsModel(c *evidence, fn, file string) bool {
 	return slices.ContainsFunc(c.parts, func(p steps.Part) bool {
 		if p.Caller < 0 {
 			return false
@@ -139,7 +139,7 @@ func (c *faultCase) runsModel(fn, file string) bool {
 }
 
 // userFunction returns the innermost function of a stack that is the user's, and its file.
-func (c *faultCase) userFunction(s traces.StackID) (fn, file string) {
+func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
 	if s < 0 {
 		return "", ""
 	}

@@ -37,7 +37,7 @@ type restart struct {
 func (r *restart) again() timeline.Moment { return r.begins[len(r.begins)-1] }
 
 // restarts returns the last set of weights that a line made again, false for none.
-func (c *faultCase) restarts() (restart, bool) {
+func restarts(c *evidence) (restart, bool) {
 	table := sites.Of(c.d.Timeline())
 	type group struct {
 		sizes map[int64]int
@@ -86,7 +86,7 @@ func (c *faultCase) restarts() (restart, bool) {
 
 // aborted returns what a forward left of its call, if its last block came before a moment and no backward
 // followed it: at least graphBlocks blocks.
-func (c *faultCase) aborted(before timeline.Moment) []timeline.AllocID {
+func aborted(c *evidence, before timeline.Moment) []timeline.AllocID {
 	i := steps.PartAt(c.parts, before)
 	if i < 0 || c.parts[i].Phase != traces.PhaseForward {
 		return nil
@@ -99,7 +99,7 @@ func (c *faultCase) aborted(before timeline.Moment) []timeline.AllocID {
 }
 
 // survived returns the last request that failed before the one that is explained, Never for none.
-func (c *faultCase) survived() timeline.Moment {
+func survived(c *evidence) timeline.Moment {
 	e := &c.d.Timeline().Trace.Events
 	first, _ := c.d.Timeline().Trace.DeviceEvents(c.d.ID)
 	for m := c.a.At - 1; m >= 0 && c.d.Totals.OOMs > 1; m-- {
@@ -110,15 +110,15 @@ func (c *faultCase) survived() timeline.Moment {
 	return timeline.Never
 }
 
-func restartFault(c *faultCase) (fault, bool) {
-	if r, ok := c.restarts(); ok {
-		return c.restarted(r), true
+func restartFault(c *evidence) (fault, bool) {
+	if r, ok := restarts(c); ok {
+		return restarted(c, r), true
 	}
-	m := c.survived()
+	m := survived(c)
 	if m == timeline.Never || m < c.a.At && steps.PartAt(c.parts, m) == len(c.parts)-1 {
 		return fault{}, false
 	}
-	ids := c.aborted(m)
+	ids := aborted(c, m)
 	if ids == nil {
 		return fault{}, false
 	}
@@ -136,7 +136,7 @@ func restartFault(c *faultCase) (fault, bool) {
 }
 
 // restarted is the fault of a run that was begun again while all of the one before stays.
-func (c *faultCase) restarted(r restart) fault {
+func restarted(c *evidence, r restart) fault {
 	var ids []timeline.AllocID
 	for _, id := range c.live {
 		if c.d.Allocs.Start[id] >= r.begins[0] && c.d.Allocs.Start[id] < r.again() {
@@ -153,7 +153,7 @@ func (c *faultCase) restarted(r restart) fault {
 	})
 	f := fault{Cause: Cause{Kind: "model_copy", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
 		"%s in %d blocks were made before %s made the same weights again", c.u.Bytes(bytes), len(ids), line)}}
-	graph := c.aborted(r.again())
+	graph := aborted(c, r.again())
 	if graph == nil {
 		f.said = fmt.Sprintf("An earlier model is still on the GPU: %s with what its training left, and %s "+
 			"made the same weights again.", c.u.Bytes(bytes), line)

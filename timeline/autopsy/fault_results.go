@@ -20,9 +20,9 @@ import (
 // resultsShare is how much of what stays must have been made after the calls for it to be their results.
 const resultsShare = 0.1
 
-func resultsFault(c *faultCase) (fault, bool) {
+func resultsFault(c *evidence) (fault, bool) {
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
-	caller, _, _ := c.openForwards()
+	caller, _, _ := openForwards(c)
 	var ticks []timeline.Moment
 	for _, p := range open {
 		if p.Caller == caller && caller >= 0 {
@@ -38,7 +38,7 @@ func resultsFault(c *faultCase) (fault, bool) {
 		s := c.d.Origin(id)
 		return s == traces.NoStack || c.kinds.Of(s).Has(other)
 	})
-	ids, in := c.leftSince(ticks, beside)
+	ids, in := leftSince(c, ticks, beside)
 	if len(ids) == 0 || 2*in < len(ticks)-1 {
 		return fault{}, false
 	}
@@ -62,7 +62,7 @@ func resultsFault(c *faultCase) (fault, bool) {
 	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu())."
 	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
-		changes: c.untilCall(ids, ticks)}
+		changes: untilCall(c, ids, ticks)}
 	if float64(results) < resultsShare*float64(bytes) {
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("The batches of %d calls of the model at %s stay on the GPU: %s, from %s.", in,
@@ -76,7 +76,7 @@ func resultsFault(c *faultCase) (fault, bool) {
 
 // untilCall ends each block when the second call after it begins: by then nothing that belongs to its own
 // call is under way.
-func (c *faultCase) untilCall(ids []timeline.AllocID, ticks []timeline.Moment) []Change {
+func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []Change {
 	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
 		k, found := slices.BinarySearch(ticks, c.d.Allocs.Start[id])
 		if found {

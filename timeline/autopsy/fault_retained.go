@@ -25,7 +25,7 @@ const retainedShare = 0.8
 // retained returns the blocks of finished rounds' forwards whose graphs their backward left, what the loop
 // made beside them (its batch, and losses up to the last backward), and in how many rounds; none where one
 // round's backward freed a forward's.
-func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
+func retained(c *evidence) (ids, beside []timeline.AllocID, in int) {
 	all := c.rounds()
 	// Batches by their lines: what the first step brought came before anything told that it trains.
 	inputs, before := map[traces.StackID]bool{}, timeline.Start
@@ -68,8 +68,8 @@ func (c *faultCase) retained() (ids, beside []timeline.AllocID, in int) {
 // backwardKept returns the bytes that backward passes made and that are nobody's .grad. Where
 // torch.autograd.grad makes them all, that is every block of a backward, also of the engine's threads, which
 // have no Python frames.
-func (c *faultCase) backwardKept() (sum int64) {
-	all := c.gradOnly()
+func backwardKept(c *evidence) (sum int64) {
+	all := gradOnly(c)
 	for _, id := range c.live {
 		s := c.d.Origin(id)
 		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
@@ -82,10 +82,10 @@ func (c *faultCase) backwardKept() (sum int64) {
 	return sum
 }
 
-func retainedFault(c *faultCase) (fault, bool) {
-	ids, beside, in := c.retained()
+func retainedFault(c *evidence) (fault, bool) {
+	ids, beside, in := retained(c)
 	bytes := c.bytesOf(ids)
-	if len(ids) < graphBlocks || 4*c.backwardKept() > bytes {
+	if len(ids) < graphBlocks || 4*backwardKept(c) > bytes {
 		return fault{}, false
 	}
 	line := c.topName(c.sitesOf(ids))

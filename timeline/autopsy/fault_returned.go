@@ -25,13 +25,13 @@ import (
 const leastCheckpoints = 4
 
 // checkpointed reports whether a stack is inside a checkpoint's forward.
-func (c *faultCase) checkpointed(s traces.StackID) bool {
+func checkpointed(c *evidence, s traces.StackID) bool {
 	k := c.kinds.Of(s)
 	return k.Has(frames.KindCheckpoint) && k.Has(frames.KindModel) &&
 		!k.Has(frames.KindBackwardPass|frames.KindStep)
 }
 
-func returnedFault(c *faultCase) (fault, bool) {
+func returnedFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
 		return fault{}, false
@@ -41,7 +41,7 @@ func returnedFault(c *faultCase) (fault, bool) {
 	left := map[traces.StackID][]timeline.AllocID{}
 	for id := first; id < end; id++ {
 		s := c.d.Allocs.Stack[id]
-		if c.checkpointed(s) && c.d.Allocs.Requested[id] > min(r.backward, c.a.At) {
+		if checkpointed(c, s) && c.d.Allocs.Requested[id] > min(r.backward, c.a.At) {
 			left[s] = append(left[s], id)
 		}
 	}
@@ -64,13 +64,13 @@ func returnedFault(c *faultCase) (fault, bool) {
 		if len(stacks) != 2 || int(key[1]) < calls-1 || len(left) < 3 || len(left) > 4 {
 			continue
 		}
-		return c.returned(left[stacks[0]], left[stacks[1]]), true
+		return returned(c, left[stacks[0]], left[stacks[1]]), true
 	}
 	return fault{}, false
 }
 
 // returned is the fault of keys and values that checkpointed calls return.
-func (c *faultCase) returned(keys, values []timeline.AllocID) fault {
+func returned(c *evidence, keys, values []timeline.AllocID) fault {
 	ids := slices.Concat(keys, values)
 	bytes, line := c.bytesOf(ids), sites.Name(c.d, c.d.Allocs.Stack[keys[0]])
 	f := fault{Cause: Cause{Kind: "kv_cache", Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
@@ -84,12 +84,12 @@ func (c *faultCase) returned(keys, values []timeline.AllocID) fault {
 		f.sure(Certain, "the cache's own functions made them")
 	}
 	f.lever = remedy{name: "use_cache_off", command: at("model(..., use_cache=False)", line),
-		changes: c.untilNext(ids)}
+		changes: untilNext(c, ids)}
 	return f
 }
 
 // untilNext ends each block when its line makes the next one, and leaves the last of each line.
-func (c *faultCase) untilNext(ids []timeline.AllocID) []Change {
+func untilNext(c *evidence, ids []timeline.AllocID) []Change {
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	next := map[traces.StackID]timeline.Moment{}

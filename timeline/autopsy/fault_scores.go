@@ -21,7 +21,7 @@ import (
 const leastScores = 3
 
 // softmaxOf reports whether a stack is inside a softmax that is not a loss's.
-func (c *faultCase) softmaxOf(s traces.StackID) bool {
+func softmaxOf(c *evidence, s traces.StackID) bool {
 	if s < 0 || c.kinds.Of(s).Has(frames.KindLoss) || !c.kinds.Of(s).Has(frames.KindModel) {
 		return false
 	}
@@ -34,7 +34,7 @@ func (c *faultCase) softmaxOf(s traces.StackID) bool {
 }
 
 // function returns the user's function that a stack stands for, by name and file.
-func (c *faultCase) function(s traces.StackID) [2]string {
+func function(c *evidence, s traces.StackID) [2]string {
 	if i := sites.Frame(c.d, s); s >= 0 && i >= 0 {
 		fn, file, _ := c.d.Timeline().Places().FrameText(c.d.Timeline().Places().Stacks.At(s)[i])
 		return [2]string{fn, file}
@@ -44,7 +44,7 @@ func (c *faultCase) function(s traces.StackID) [2]string {
 
 // attentionOf returns the functions of the user's that a softmax's blocks are of: the one that calls it, and,
 // where that is a softmax of the user's own, its caller too.
-func (c *faultCase) attentionOf(s traces.StackID) map[[2]string]bool {
+func attentionOf(c *evidence, s traces.StackID) map[[2]string]bool {
 	out := map[[2]string]bool{}
 	i := sites.Frame(c.d, s)
 	if s < 0 || i < 0 {
@@ -73,12 +73,12 @@ type attentionScores struct {
 }
 
 // has reports whether a block of a size is one of them.
-func (x *attentionScores) has(c *faultCase, s traces.StackID, size int64) bool {
-	return logitsSized(size, x.size) && x.in[c.function(s)]
+func (x *attentionScores) has(c *evidence, s traces.StackID, size int64) bool {
+	return logitsSized(size, x.size) && x.in[function(c, s)]
 }
 
 // scores finds the attention scores that are there.
-func (c *faultCase) scores() (x attentionScores, ok bool) {
+func scores(c *evidence) (x attentionScores, ok bool) {
 	a := &c.d.Allocs
 	first := timeline.NoAlloc
 	soft := map[traces.StackID]bool{}
@@ -86,7 +86,7 @@ func (c *faultCase) scores() (x attentionScores, ok bool) {
 		s := c.d.Origin(id)
 		is, known := soft[s]
 		if !known {
-			is = c.softmaxOf(s)
+			is = softmaxOf(c, s)
 			soft[s] = is
 		}
 		if is && (first == timeline.NoAlloc || a.Size[id] > a.Size[first]) {
@@ -97,7 +97,7 @@ func (c *faultCase) scores() (x attentionScores, ok bool) {
 		return x, false
 	}
 	x.at, x.size = c.d.Origin(first), a.Size[first]
-	x.in = c.attentionOf(x.at)
+	x.in = attentionOf(c, x.at)
 	for _, id := range c.live {
 		if x.has(c, c.d.Origin(id), a.Size[id]) {
 			x.ids = append(x.ids, id)
@@ -110,8 +110,8 @@ func (c *faultCase) scores() (x attentionScores, ok bool) {
 const useSDPA = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 	"store the scores."
 
-func scoresFault(c *faultCase) (fault, bool) {
-	x, ok := c.scores()
+func scoresFault(c *evidence) (fault, bool) {
+	x, ok := scores(c)
 	if !ok {
 		return fault{}, false
 	}
@@ -138,8 +138,8 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	if c.a.OOM {
 		return Lever{}, false
 	}
-	of := &faultCase{d: c.d, a: c.a, u: c.f.units, live: c.live, kinds: c.d.Timeline().Kinds()}
-	x, ok := of.scores()
+	of := &evidence{d: c.d, a: c.a, u: c.f.units, live: c.live, kinds: c.d.Timeline().Kinds()}
+	x, ok := scores(of)
 	if !ok {
 		return Lever{}, false
 	}

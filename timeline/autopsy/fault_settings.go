@@ -16,7 +16,7 @@ import (
 // PYTORCH_CUDA_ALLOC_CONF"; round_size and should_split in c10/cuda/CUDACachingAllocator.cpp.
 
 // roundsUp reports whether sizes are rounded up to parts of powers of two.
-func (c *faultCase) roundsUp() bool {
+func roundsUp(c *evidence) bool {
 	var divisions map[string]int64
 	if json.Unmarshal([]byte(c.d.Timeline().Trace.Setting("roundup_power2_divisions")), &divisions) != nil {
 		return false
@@ -29,13 +29,13 @@ func (c *faultCase) roundsUp() bool {
 	return false
 }
 
-func settingsFault(c *faultCase) (fault, bool) {
+func settingsFault(c *evidence) (fault, bool) {
 	if c.a.State == nil || !c.a.State.Known || c.a.State.Internal == 0 {
 		return fault{}, false
 	}
 	// How much of it the settings make: what is there beyond a rounding to 512 bytes, by the size of blocks.
 	split, _ := strconv.Atoi(c.d.Timeline().Trace.Setting("max_split_size"))
-	rounds := c.roundsUp()
+	rounds := roundsUp(c)
 	var bytes int64
 	f := fault{}
 	for _, id := range c.live {

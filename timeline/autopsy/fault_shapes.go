@@ -34,7 +34,7 @@ type sizesOf struct {
 	round   int
 }
 
-func shapesFault(c *faultCase) (fault, bool) {
+func shapesFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) <= leastSteps {
 		return fault{}, false

@@ -35,7 +35,7 @@ var unitGathers = []string{
 }
 
 // gather says which of some functions a stack is in, "" for none.
-func (c *faultCase) gather(s traces.StackID, of []string) string {
+func gather(c *evidence, s traces.StackID, of []string) string {
 	if s < 0 {
 		return ""
 	}
@@ -50,7 +50,7 @@ func (c *faultCase) gather(s traces.StackID, of []string) string {
 }
 
 // gatherers returns the stacks that are in some functions.
-func (c *faultCase) gatherers(of []string) map[traces.StackID]bool {
+func gatherers(c *evidence, of []string) map[traces.StackID]bool {
 	wanted := map[traces.FrameID]bool{}
 	p := c.d.Timeline().Places()
 	for i := range p.Frames {
@@ -62,15 +62,15 @@ func (c *faultCase) gatherers(of []string) map[traces.StackID]bool {
 	for i := 0; len(wanted) > 0 && i < p.Stacks.Len(); i++ {
 		s := traces.StackID(i)
 		if slices.ContainsFunc(p.Stacks.At(s), func(id traces.FrameID) bool { return wanted[id] }) &&
-			c.gather(s, of) != "" {
+			gather(c, s, of) != "" {
 			stacks[s] = true
 		}
 	}
 	return stacks
 }
 
-func stateGatherFault(c *faultCase) (fault, bool) {
-	stacks := c.gatherers(stateGathers)
+func stateGatherFault(c *evidence) (fault, bool) {
+	stacks := gatherers(c, stateGathers)
 	var ids []timeline.AllocID
 	for _, id := range c.live {
 		if stacks[c.d.Origin(id)] {
@@ -98,7 +98,7 @@ func stateGatherFault(c *faultCase) (fault, bool) {
 }
 
 // userLine names the innermost frame of a stack that is no library's: the line that a user can change.
-func (c *faultCase) userLine(s traces.StackID) string {
+func (c *evidence) userLine(s traces.StackID) string {
 	if s >= 0 {
 		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 			if c.ofUser(id) {
@@ -110,14 +110,14 @@ func (c *faultCase) userLine(s traces.StackID) string {
 }
 
 // ofUser reports whether a frame is of the user's own code.
-func (c *faultCase) ofUser(id traces.FrameID) bool {
+func (c *evidence) ofUser(id traces.FrameID) bool {
 	k := c.kinds.Frames[id]
 	return k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise)
 }
 
-func unitGatherFault(c *faultCase) (fault, bool) {
-	stacks := c.gatherers(unitGathers)
-	for s := range c.gatherers(stateGathers) {
+func unitGatherFault(c *evidence) (fault, bool) {
+	stacks := gatherers(c, unitGathers)
+	for s := range gatherers(c, stateGathers) {
 		delete(stacks, s)
 	}
 	all := c.rounds()

@@ -33,8 +33,8 @@ func callersOf(parts []steps.Part) map[traces.FrameID]bool {
 	return callers
 }
 
-func stagesFault(c *faultCase) (fault, bool) {
-	if !c.a.Free.IsKnown() || c.a.State == nil || c.dataParallel() {
+func stagesFault(c *evidence) (fault, bool) {
+	if !c.a.Free.IsKnown() || c.a.State == nil || dataParallel(c) {
 		return fault{}, false
 	}
 	own := callersOf(c.parts)
@@ -81,7 +81,7 @@ func stagesFault(c *faultCase) (fault, bool) {
 }
 
 // dataParallel reports whether DataParallel is on any stack.
-func (c *faultCase) dataParallel() bool {
+func dataParallel(c *evidence) bool {
 	for i := range c.d.Timeline().Places().Frames {
 		_, file, _ := c.d.Timeline().Places().FrameText(traces.FrameID(i))
 		if strings.HasSuffix(file, "torch/nn/parallel/data_parallel.py") {
@@ -93,7 +93,7 @@ func (c *faultCase) dataParallel() bool {
 
 // scheduled makes the fault of several forwards without a backward that of the pipeline schedule that runs
 // them, if there is one.
-func (c *faultCase) scheduled(f *fault, calls int, ids []timeline.AllocID) {
+func scheduled(c *evidence, f *fault, calls int, ids []timeline.AllocID) {
 	if !strings.Contains(c.frames(c.d.Origin(ids[0])), "torch/distributed/pipelining/") {
 		return
 	}

@@ -27,7 +27,7 @@ const freedShare = 0.6
 
 // stateBySize counts the blocks of the optimizer's state by size, and says how many there are for a
 // parameter.
-func (c *faultCase) stateBySize() (count map[int64]int, each int) {
+func stateBySize(c *evidence) (count map[int64]int, each int) {
 	count, each = map[int64]int{}, 1
 	for _, id := range c.live {
 		s := c.d.Origin(id)
@@ -44,10 +44,10 @@ func (c *faultCase) stateBySize() (count map[int64]int, each int) {
 }
 
 // untrained returns gradients that no optimizer frees or has state for, and the round that made them.
-func (c *faultCase) untrained(all []round) (ids []timeline.AllocID, made round) {
+func untrained(c *evidence, all []round) (ids []timeline.AllocID, made round) {
 	a := &c.d.Allocs
 	weights, _ := c.weights()
-	state, each := c.stateBySize()
+	state, each := stateBySize(c)
 	last := -1 // the last round that is over and had an optimizer's step
 	for i, r := range all {
 		if r.stepped && r.backward != timeline.Never && r.end != timeline.Never {
@@ -90,7 +90,7 @@ func (c *faultCase) untrained(all []round) (ids []timeline.AllocID, made round) 
 }
 
 // callsOf returns the indices of a round's calls whose graphs a backward freed while it made some gradients.
-func (c *faultCase) callsOf(r round, gradients []timeline.AllocID) (calls []int) {
+func callsOf(c *evidence, r round, gradients []timeline.AllocID) (calls []int) {
 	a := &c.d.Allocs
 	lo, hi := a.Start[gradients[0]], a.Start[gradients[len(gradients)-1]]
 	for i := r.from; i < r.to; i++ {
@@ -113,16 +113,16 @@ func (c *faultCase) callsOf(r round, gradients []timeline.AllocID) (calls []int)
 	return calls
 }
 
-func untrainedFault(c *faultCase) (fault, bool) {
+func untrainedFault(c *evidence) (fault, bool) {
 	all := c.rounds()
 	if len(all) == 0 {
 		return fault{}, false
 	}
-	gradients, made := c.untrained(all)
+	gradients, made := untrained(c, all)
 	if len(gradients) == 0 {
 		return fault{}, false
 	}
-	calls := c.callsOf(made, gradients)
+	calls := callsOf(c, made, gradients)
 	if len(calls) == 0 {
 		return fault{}, false
 	}
@@ -139,7 +139,7 @@ func untrainedFault(c *faultCase) (fault, bool) {
 		}
 		blocks, _ := c.forwardBlocks(p.First, min(p.End, c.a.At), p.First)
 		graph = append(graph, c.stillThere(blocks)...)
-		changes = append(changes, c.ungraphedUntil(*p, p.End)...)
+		changes = append(changes, ungraphedUntil(c, *p, p.End)...)
 	}
 	for _, id := range gradients {
 		changes = append(changes, life(c.d, id, c.d.Allocs.Rounded[id]))

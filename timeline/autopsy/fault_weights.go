@@ -18,7 +18,7 @@ import (
 // weightsShare is the share of what is allocated that weights must hold.
 const weightsShare = 0.9
 
-func weightsFault(c *faultCase) (fault, bool) {
+func weightsFault(c *evidence) (fault, bool) {
 	const makes = frames.KindModuleMove | frames.KindModuleInit | frames.KindUserInit | frames.KindLoad
 	s := c.d.Event(c.a.At).Stack
 	if len(c.parts) > 0 || !c.kinds.Of(s).Has(makes) {

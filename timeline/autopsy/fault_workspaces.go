@@ -35,7 +35,7 @@ const leastBlasWorkspace = 16 << 10 * 8
 // are usual.
 const leastWorkspaces = 4
 
-func blasWorkspacesFault(c *faultCase) (fault, bool) {
+func blasWorkspacesFault(c *evidence) (fault, bool) {
 	a := &c.d.Allocs
 	bySize := map[int64][]timeline.AllocID{}
 	streams := map[int64]map[traces.StreamID]bool{}
@@ -81,7 +81,7 @@ func blasWorkspacesFault(c *faultCase) (fault, bool) {
 }
 
 // convolves reports whether a stack ends in a convolution that runs, not in one that is built.
-func (c *faultCase) convolves(s traces.StackID) bool {
+func convolves(c *evidence, s traces.StackID) bool {
 	k := c.kinds.Of(s)
 	if s < 0 || !k.Has(frames.KindModel) || k.Has(frames.KindBackwardPass|frames.KindModuleInit) {
 		return false
@@ -96,9 +96,9 @@ func (c *faultCase) convolves(s traces.StackID) bool {
 	return false
 }
 
-func convolutionFault(c *faultCase) (fault, bool) {
+func convolutionFault(c *evidence) (fault, bool) {
 	e, output := c.d.Event(c.a.At), c.d.Begun(c.a.At)-1
-	if !c.convolves(e.Stack) || output < 0 || c.d.Allocs.Stack[output] != e.Stack ||
+	if !convolves(c, e.Stack) || output < 0 || c.d.Allocs.Stack[output] != e.Stack ||
 		c.d.Allocs.Requested[output] <= c.a.At {
 		return fault{}, false
 	}

@@ -59,8 +59,8 @@ func (f *fault) turn() int {
 	return 1
 }
 
-// faultCase is what every detector sees.
-type faultCase struct {
+// evidence is what every detector sees.
+type evidence struct {
 	d     *timeline.Device
 	a     *Result
 	u     timeline.Units
@@ -72,9 +72,9 @@ type faultCase struct {
 	trained map[traces.FrameID]bool
 }
 
-// newFaultCase returns what detectors see of a device at the moment of an autopsy.
-func newFaultCase(d *timeline.Device, a *Result, u timeline.Units) *faultCase {
-	c := &faultCase{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
+// evidenceOf returns what detectors see of a device at the moment of an autopsy.
+func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
+	c := &evidence{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
 		trained: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, a.At)+1]
@@ -94,9 +94,9 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	if !a.OOM || d.Info.Kind != traces.DeviceGPU {
 		return nil
 	}
-	c := newFaultCase(d, a, u)
+	c := evidenceOf(d, a, u)
 	var found []fault
-	for _, detect := range []func(*faultCase) (fault, bool){
+	for _, detect := range []func(*evidence) (fault, bool){
 		growthFault, retainedFault, openForwardsFault, resultsFault, concatenatedFault, windowsFault,
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
@@ -125,7 +125,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		most[f.Kind] = max(most[f.Kind], f.Bytes.Or(0))
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
-	for _, detect := range []func(*faultCase) (fault, bool){requestFault, functionFault,
+	for _, detect := range []func(*evidence) (fault, bool){requestFault, functionFault,
 		inferenceFault, loopFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)
@@ -147,7 +147,7 @@ type bySite struct {
 }
 
 // sitesOf sums some of the live blocks by site.
-func (c *faultCase) sitesOf(ids []timeline.AllocID) bySite {
+func (c *evidence) sitesOf(ids []timeline.AllocID) bySite {
 	s, table := bySite{bytes: map[int32]int64{}, top: -1}, sites.Of(c.d.Timeline())
 	for _, id := range ids {
 		if n := table.Number(c.d.Origin(id)); n >= 0 {
@@ -163,7 +163,7 @@ func (c *faultCase) sitesOf(ids []timeline.AllocID) bySite {
 }
 
 // topName names the site with the most bytes.
-func (c *faultCase) topName(s bySite) string {
+func (c *evidence) topName(s bySite) string {
 	if s.top < 0 {
 		return "a place that the recording does not name"
 	}
@@ -171,7 +171,7 @@ func (c *faultCase) topName(s bySite) string {
 }
 
 // bytesOf sums blocks.
-func (c *faultCase) bytesOf(ids []timeline.AllocID) (sum int64) {
+func (c *evidence) bytesOf(ids []timeline.AllocID) (sum int64) {
 	for _, id := range ids {
 		sum += c.d.Allocs.Rounded[id]
 	}
@@ -179,7 +179,7 @@ func (c *faultCase) bytesOf(ids []timeline.AllocID) (sum int64) {
 }
 
 // lastOf returns the index of the last part of some phases, -1 for none.
-func (c *faultCase) lastOf(phases ...traces.Phase) int {
+func (c *evidence) lastOf(phases ...traces.Phase) int {
 	for i := len(c.parts) - 1; i >= 0; i-- {
 		if slices.Contains(phases, c.parts[i].Phase) {
 			return i
@@ -189,7 +189,7 @@ func (c *faultCase) lastOf(phases ...traces.Phase) int {
 }
 
 // frameText returns the function and place of a frame, "" for none.
-func (c *faultCase) frameText(id traces.FrameID) string {
+func (c *evidence) frameText(id traces.FrameID) string {
 	if id < 0 {
 		return ""
 	}

@@ -20,14 +20,14 @@ func copiedNetworkLever(c *leverCase, u timeline.Units) (Lever, bool) {
 	if !c.a.OOM || c.d.Info.Kind != traces.DeviceGPU {
 		return Lever{}, false
 	}
-	of := newFaultCase(c.d, c.a, u)
+	of := evidenceOf(c.d, c.a, u)
 	if len(of.parts) == 0 || of.lastOf(traces.PhaseOptimizer) >= 0 {
 		return Lever{}, false
 	}
 	copied := ""
-	sets := of.weightSets()
+	sets := weightSets(of)
 	for _, x := range sets {
-		if of.copier(x) == "copy.deepcopy" && len(twins(c.d, x, sets)) >= leastCopied {
+		if copier(of, x) == "copy.deepcopy" && len(twins(c.d, x, sets)) >= leastCopied {
 			copied = sites.Name(c.d, x.stack)
 		}
 	}
@@ -56,7 +56,7 @@ func copiedNetworkLever(c *leverCase, u timeline.Units) (Lever, bool) {
 		return Lever{}, false
 	}
 	p := open[best]
-	n, ok := c.saves(of.ungraphedUntil(p, p.End))
+	n, ok := c.saves(ungraphedUntil(of, p, p.End))
 	line := of.frameText(p.Caller)
 	l := Lever{
 		Name: "no_grad", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),

@@ -19,7 +19,7 @@ type round struct {
 }
 
 // rounds returns the rounds up to the moment of the autopsy, in order, the one under way last.
-func (c *faultCase) rounds() []round {
+func (c *evidence) rounds() []round {
 	var out []round
 	for i, p := range c.parts {
 		n := len(out)
@@ -56,7 +56,7 @@ func (c *faultCase) rounds() []round {
 }
 
 // forwardBlocks returns what the forwards of [from, to) made inside the model and left until alive.
-func (c *faultCase) forwardBlocks(from, to, alive timeline.Moment) (ids []timeline.AllocID, bytes int64) {
+func (c *evidence) forwardBlocks(from, to, alive timeline.Moment) (ids []timeline.AllocID, bytes int64) {
 	first, end := c.d.AllocsIn(from, to)
 	for id := first; id < end; id++ {
 		k := c.kinds.Of(c.d.Allocs.Stack[id])
@@ -71,7 +71,7 @@ func (c *faultCase) forwardBlocks(from, to, alive timeline.Moment) (ids []timeli
 }
 
 // stillThere keeps the blocks that are allocated at the moment of the autopsy.
-func (c *faultCase) stillThere(ids []timeline.AllocID) (out []timeline.AllocID) {
+func (c *evidence) stillThere(ids []timeline.AllocID) (out []timeline.AllocID) {
 	for _, id := range ids {
 		if c.d.Allocs.Requested[id] > c.a.At {
 			out = append(out, id)
@@ -82,7 +82,7 @@ func (c *faultCase) stillThere(ids []timeline.AllocID) (out []timeline.AllocID) 
 
 // weights counts the blocks by requested size that were there before the first part: parameters, and what
 // has their sizes.
-func (c *faultCase) weights() (count map[int64]int, bytes int64) {
+func (c *evidence) weights() (count map[int64]int, bytes int64) {
 	count = map[int64]int{}
 	for _, id := range c.live {
 		if len(c.parts) > 0 && c.d.Allocs.Start[id] < c.parts[0].First {
