@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -100,9 +99,4 @@ func withoutGraphs(c *evidence) bool {
 		}
 	}
 	return false
-}
-
-// backwardFrees reports whether most of what a call left was freed by a backward.
-func (c *evidence) backwardFrees(p *steps.Part) bool {
-	return p.Frees >= 0 && p.Frees < len(c.parts) && c.parts[p.Frees].Phase == traces.PhaseBackward
 }

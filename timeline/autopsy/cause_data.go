@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
@@ -44,29 +43,6 @@ func largestMade(c *evidence) int64 {
 		}
 	}
 	return most
-}
-
-// inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
-func (c *evidence) inModel(s traces.StackID) bool {
-	k := c.kinds.Of(s)
-	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
-}
-
-// ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
-// no module, optimizer or loader of weights is on it.
-func (c *evidence) ofData(s traces.StackID) bool {
-	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
-		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
-		frames.KindLoad|frames.KindLoss) {
-		return false
-	}
-	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-		k := c.kinds.Frames[id]
-		if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindNoise) {
-			return !k.Has(frames.KindPackage)
-		}
-	}
-	return false
 }
 
 // makesWeights are parts of the names of functions and files that make weights.

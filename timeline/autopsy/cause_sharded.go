@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
-	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -95,24 +93,6 @@ func stateGatherFault(c *evidence) (fault, bool) {
 	f.lever = remedy{name: "state_dict_to_cpu",
 		command: at("StateDictOptions(full_state_dict=True, cpu_offload=True)", line), changes: changes}
 	return f, true
-}
-
-// userLine names the innermost frame of a stack that is no library's: the line that a user can change.
-func (c *evidence) userLine(s traces.StackID) string {
-	if s >= 0 {
-		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-			if c.ofUser(id) {
-				return c.frameText(id)
-			}
-		}
-	}
-	return sites.Name(c.d, s)
-}
-
-// ofUser reports whether a frame is of the user's own code.
-func (c *evidence) ofUser(id traces.FrameID) bool {
-	k := c.kinds.Frames[id]
-	return k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise)
 }
 
 func unitGatherFault(c *evidence) (fault, bool) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -114,4 +115,66 @@ func at(command, place string) string {
 func clause(sentence string) string {
 	s := strings.TrimSuffix(strings.TrimSuffix(sentence, "."), ":")
 	return strings.ToLower(s[:1]) + s[1:]
+}
+
+// nextCall ends what calls of the model left when the call after each begins.
+func nextCall(c *evidence, ids []timeline.AllocID) []Change {
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment {
+		if k := steps.PartAt(c.parts, c.d.Allocs.Start[id]) + 1; k < len(c.parts) {
+			return c.parts[k].First
+		}
+		return timeline.Never
+	})
+}
+
+// ungraphed ends what calls of the model made as it would end without a graph, the last of each line when the
+// next call begins.
+func ungraphed(c *evidence, calls []steps.Part) (out []Change) {
+	for k := range calls {
+		after := timeline.Never
+		if k+1 < len(calls) {
+			after = calls[k+1].First
+		}
+		out = append(out, ungraphedUntil(c, calls[k], after)...)
+	}
+	return out
+}
+
+// ungraphedUntil ends what a call of the model made as it would end without a graph: a block of a line when
+// the line makes its next one, for the next layer, and the last of each at a given moment.
+func ungraphedUntil(c *evidence, p steps.Part, after timeline.Moment) []Change {
+	a := &c.d.Allocs
+	var ids []timeline.AllocID
+	next, until := map[traces.StackID]timeline.Moment{}, map[timeline.AllocID]timeline.Moment{}
+	first, end := c.d.AllocsIn(p.First, min(p.End, c.a.At+1))
+	for id := end - 1; id >= first; id-- {
+		s := a.Stack[id]
+		if !c.kinds.Of(s).Has(frames.KindModel) {
+			continue
+		}
+		m, ok := next[s]
+		if !ok {
+			m = after
+		}
+		ids, until[id] = append(ids, id), m
+		next[s] = a.Start[id]
+	}
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
+}
+
+// untilNext ends each block when its line makes the next one, and leaves the last of each line.
+func untilNext(c *evidence, ids []timeline.AllocID) []Change {
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	next := map[traces.StackID]timeline.Moment{}
+	until := map[timeline.AllocID]timeline.Moment{}
+	for _, id := range slices.Backward(ids) {
+		s := c.d.Allocs.Stack[id]
+		until[id] = timeline.Never
+		if m, ok := next[s]; ok {
+			until[id] = m
+		}
+		next[s] = c.d.Allocs.Start[id]
+	}
+	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
 }

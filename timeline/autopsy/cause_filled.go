@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
@@ -70,17 +69,6 @@ func repeats(c *evidence, from, to timeline.Moment) (most int) {
 		}
 	}
 	return most
-}
-
-// within reports whether a function is on a stack.
-func (c *evidence) within(s traces.StackID, fn, file string) bool {
-	return s >= 0 && slices.ContainsFunc(c.d.Timeline().Places().Stacks.At(s), func(id traces.FrameID) bool {
-		if !c.kinds.Frames[id].Has(frames.KindPython) {
-			return false
-		}
-		f, in, _ := c.d.Timeline().Places().FrameText(id)
-		return f == fn && in == file
-	})
 }
 
 func windowsFault(c *evidence) (fault, bool) {

@@ -5,63 +5,9 @@ import (
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/timeline/sites"
 	"github.com/gmemtop/gmemtop/timeline/steps"
-	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
-
-// One request that is too large by itself. The pattern: it is more than all that the process could have, and
-// several times any block that there is. What looks like it: a batch that is too large throughout, of which
-// blocks of that size are there already; a GPU of which another process has nearly all. The line that asked
-// is the place to look at: a broadcast makes every pair of its inputs, x[:, None] - x[None] all differences
-// at once.
-
-// requestTimes is how many times the largest block there is one request must ask for.
-const requestTimes = 4
-
-func requestFault(c *evidence) (fault, bool) {
-	if !c.a.Asked.IsKnown() || !c.a.Free.IsKnown() || c.a.State == nil {
-		return fault{}, false
-	}
-	could := c.d.Reserved.At(c.a.At) + c.a.Free.Or(0)
-	line := sites.Name(c.d, c.d.Event(c.a.At).Stack)
-	var largest int64
-	for _, id := range c.live {
-		largest = max(largest, c.d.Allocs.Size[id])
-	}
-	if asked := c.a.Asked.Or(0); could < smallestGPU || asked <= could || asked < requestTimes*largest ||
-		line == "" {
-		return fault{}, false
-	}
-	f := fault{Cause: Cause{Kind: "too_large", Bytes: c.a.Asked, Text: fmt.Sprintf(
-		"%s asked for %s in one block, and the process could have %s in all", line,
-		c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(could))}}
-	f.said = fmt.Sprintf("%s asked for a single tensor of %s, and all that this process could have is %s.",
-		line, c.u.Bytes(c.a.Asked.Or(0)), c.u.Bytes(could))
-	f.fix = "Look at the shapes at that line: a broadcast such as x[:, None] - x[None] makes all pairs at " +
-		"once; compute it in chunks, or with a function that does not, such as torch.cdist."
-	f.sure(Certain, ownFigures)
-	f.lever = remedy{name: "smaller_input", command: at("for part in x.split(n):", line),
-		request: c.a.Asked.Or(0)}
-	if s := c.d.Event(c.a.At).Stack; c.ofData(s) && slicedBefore(c, s) {
-		wholeData(c, &f, c.userLine(s))
-		f.said = fmt.Sprintf("%s puts all of the data on the GPU at once, %s, and the model runs on parts "+
-			"of it; all that this process could have is %s.", c.userLine(s), c.u.Bytes(c.a.Asked.Or(0)),
-			c.u.Bytes(could))
-	}
-	return f, true
-}
-
-// wholeData makes a fault that of data which a line puts on the GPU although the model runs on parts of it.
-func wholeData(c *evidence, f *fault, line string) {
-	f.Kind = "prefetch"
-	f.fix = "Keep it on the CPU and do this to each batch in the loop."
-	f.sure(Likely, "the model ran on parts of what the line made before; a buffer that calls fill "+
-		"looks the same")
-	f.lever.name = "load_each_batch"
-	f.lever.command = at("batch = batch.to(device, non_blocking=True)", line)
-}
 
 // One function that works on too much at once. The pattern: the function of the user's that asked, outside of
 // the model, holds a few large blocks; with what it asked for they are most of the memory, and far larger
@@ -136,18 +82,4 @@ func runsModel(c *evidence, fn, file string) bool {
 		f, in, _ := c.d.Timeline().Places().FrameText(p.Caller)
 		return f == fn && in == file
 	})
-}
-
-// userFunction returns the innermost function of a stack that is the user's, and its file.
-func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
-	if s < 0 {
-		return "", ""
-	}
-	at := c.d.Timeline().Places().Stacks.At(s)
-	i := slices.IndexFunc(at, c.ofUser)
-	if i < 0 {
-		return "", ""
-	}
-	fn, file, _ = c.d.Timeline().Places().FrameText(at[i])
-	return fn, file
 }

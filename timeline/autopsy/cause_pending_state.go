@@ -11,32 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// What is too large in a known way. Attention scores are in their own file. Logits: the blocks of a loss
-// over classes and their like (see lossBlocks), the one that failed included. Optimizer state: the failed
-// request is the optimizer's, and state is still to come. The first device of DataParallel: its frames, and
-// another device that holds less than half.
-
-func logitsFault(c *evidence) (fault, bool) {
-	set := lossBlocks(c.d, c.a.At)
-	if set.bytes == 0 {
-		return fault{}, false
-	}
-	line := sites.Name(c.d, c.d.Event(c.a.At).Stack)
-	for _, id := range c.live {
-		if set.member(c.d, id) && c.kinds.Of(c.d.Origin(id)).Has(frames.KindLoss) {
-			line = sites.Name(c.d, c.d.Origin(id))
-		}
-	}
-	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(set.bytes), Text: fmt.Sprintf(
-		"%s are logits and blocks of their size, each %s, for the loss at %s", c.u.Bytes(set.bytes),
-		c.u.Bytes(set.size), line)}}
-	f.said = fmt.Sprintf("The logits and what the loss at %s makes of them hold %s, in blocks of %s.", line,
-		c.u.Bytes(set.bytes), c.u.Bytes(set.size))
-	f.sure(Certain, "a loss over classes made blocks of this size")
-	f.fix = "Compute the output layer and the loss in chunks of the tokens, or use a smaller vocabulary."
-	f.lever.name = "chunked_loss"
-	return f, true
-}
+// Optimizer state that is still to come. The pattern: the request that failed is the optimizer's, in its first
+// step, and the gradients say how much Adam will make. What looks like it: copies that the foreach form works
+// on, which are a fault of their own; a later step, which has state of earlier ones.
 
 func pendingStateFault(c *evidence) (fault, bool) {
 	e := c.d.Event(c.a.At)
@@ -102,39 +79,4 @@ func firstStepFault(c *evidence, line string, state, beside int64) fault {
 		f.lever.remains = max(f.lever.remains, c.d.Allocated.At(m)+state)
 	}
 	return f
-}
-
-// frames returns the files of a stack's frames, joined.
-func (c *evidence) frames(s traces.StackID) string {
-	var b strings.Builder
-	if s >= 0 {
-		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
-			fn, file, _ := c.d.Timeline().Places().FrameText(id)
-			b.WriteString(fn + " " + file + "\n")
-		}
-	}
-	return b.String()
-}
-
-func firstDeviceFault(c *evidence) (fault, bool) {
-	second := int64(-1)
-	for _, d := range c.d.Timeline().Devices {
-		if d != c.d && d.Info.Kind == traces.DeviceGPU {
-			second = max(second, d.Totals.PeakAllocated)
-		}
-	}
-	needed := c.d.Allocated.At(c.a.At) + c.a.Asked.Or(0)
-	if !dataParallel(c) || second < 0 || 2*second > needed {
-		return fault{}, false
-	}
-	f := fault{Cause: Cause{Kind: "first_device", Bytes: maybe.Known(needed - second), Text: fmt.Sprintf(
-		"%s needs %s, the next GPU at most %s: DataParallel gathers outputs and keeps the model on the first",
-		c.d.Label(), c.u.Bytes(needed), c.u.Bytes(second))}}
-	f.said = fmt.Sprintf("DataParallel fills its first GPU: it needs %s, the next at most %s.",
-		c.u.Bytes(needed), c.u.Bytes(second))
-	f.sure(Certain, "DataParallel's frames and the figures of two GPUs show it")
-	f.fix = "Use DistributedDataParallel, one process a GPU, with the loss computed on each."
-	f.lever = remedy{name: "distributed_data_parallel",
-		command: "model = DistributedDataParallel(model, device_ids=[rank])"}
-	return f, true
 }

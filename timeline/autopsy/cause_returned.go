@@ -87,20 +87,3 @@ func returned(c *evidence, keys, values []timeline.AllocID) fault {
 		changes: untilNext(c, ids)}
 	return f
 }
-
-// untilNext ends each block when its line makes the next one, and leaves the last of each line.
-func untilNext(c *evidence, ids []timeline.AllocID) []Change {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	next := map[traces.StackID]timeline.Moment{}
-	until := map[timeline.AllocID]timeline.Moment{}
-	for _, id := range slices.Backward(ids) {
-		s := c.d.Allocs.Stack[id]
-		until[id] = timeline.Never
-		if m, ok := next[s]; ok {
-			until[id] = m
-		}
-		next[s] = c.d.Allocs.Start[id]
-	}
-	return c.endingAt(ids, func(id timeline.AllocID) timeline.Moment { return until[id] })
-}

@@ -1,0 +1,50 @@
+package autopsy
+
+import (
+	"fmt"
+
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// keptByCall is the share of a call's bytes that are there while it is under way with gradients on. Without,
+// each layer's end when the next has run.
+const keptByCall = 0.5
+
+// firstEvaluation finds an evaluation that fails within a call: a function that is named as one calls the
+// model in a process that trains elsewhere, or the process has called it from there before and never ran a
+// backward, and the call keeps most of what it made. What looks like it: a cache of keys and values, which a
+// line makes twice a layer, skip connections, which are fewer, and the first step of a training that
+// accumulates gradients, whose earlier calls are still there.
+func firstEvaluation(c *evidence) (fault, bool) {
+	last := c.parts[len(c.parts)-1]
+	trains := c.lastOf(traces.PhaseBackward) >= 0
+	if last.Caller < 0 || !trains && c.callsFrom(last.Caller) <= leastForwards {
+		return fault{}, false
+	}
+	if fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller); trains && !evaluates(fn) {
+		return fault{}, false
+	}
+	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
+	_, made := c.forwardBlocks(last.First, c.a.At, last.First)
+	if len(ids) < graphBlocks || float64(kept) < keptByCall*float64(made) {
+		return fault{}, false
+	}
+	line := c.frameText(last.Caller)
+	f := fault{Cause: Cause{Kind: "eval_with_grad", Bytes: maybe.Known(kept), Text: fmt.Sprintf(
+		"%s of %s that the call of the model at %s made so far are kept", c.u.Bytes(kept), c.u.Bytes(made),
+		line)}}
+	f.said = fmt.Sprintf("The evaluation runs with gradients on: its first call of the model at %s keeps %s "+
+		"for a backward that never comes.", line, c.u.Bytes(kept))
+	f.fix = "Wrap the evaluation in torch.no_grad()."
+	if !trains {
+		f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
+			"no backward followed any of the %s before it.", line, c.u.Bytes(kept),
+			callsWord(c.callsFrom(last.Caller)-1))
+		f.fix = "Wrap the call in torch.no_grad()."
+	}
+	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
+	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+		changes: ungraphed(c, c.parts[len(c.parts)-1:])}
+	return f, true
+}

@@ -1,0 +1,142 @@
+package autopsy
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// Several forwards without a backward. The pattern: since the last backward the model was called several
+// times from one line, and blocks of each call are still there. Many blocks a call are graphs: of a
+// validation without no_grad where another line calls the model in training, else of micro-batches that one
+// backward is to follow. One block a call is a result that is collected. What looks like it: the layers of
+// one model that the loop calls from several lines, of which each has one call only.
+//
+// Whether a call left a graph or something else keeps tensors shows elsewhere: see leftGraph.
+
+// openForwards returns the line with the most model calls since the last backward, how many calls left
+// something, and what they left.
+func openForwards(c *evidence) (caller traces.FrameID, calls int, ids []timeline.AllocID) {
+	from := c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer) + 1
+	count := map[traces.FrameID]int{}
+	caller = -1
+	for _, p := range c.parts[from:] {
+		count[p.Caller]++
+		if caller < 0 || count[p.Caller] > count[caller] {
+			caller = p.Caller
+		}
+	}
+	if caller < 0 {
+		return -1, 0, nil
+	}
+	k, kept := 0, false
+	open := c.parts[from:]
+	for _, id := range c.live {
+		at := c.d.Allocs.Start[id]
+		if at < open[0].First {
+			continue
+		}
+		for k+1 < len(open) && open[k+1].First <= at {
+			k, kept = k+1, false
+		}
+		kind := c.kinds.Of(c.d.Origin(id))
+		if k == len(open)-1 || !kind.Has(frames.KindModel) { // the last call is under way
+			continue
+		}
+		ids = append(ids, id)
+		if !kept && open[k].Caller == caller {
+			calls, kept = calls+1, true
+		}
+	}
+	return caller, calls, ids
+}
+
+func openForwardsFault(c *evidence) (fault, bool) {
+	if len(c.parts) == 0 || c.parts[len(c.parts)-1].Phase != traces.PhaseForward {
+		return fault{}, false
+	}
+	caller, calls, ids := openForwards(c)
+	if calls == 0 {
+		return firstEvaluation(c)
+	}
+	trained, trains := c.trained[caller], c.lastOf(traces.PhaseBackward) >= 0
+	if calls < leastForwards && (!trains || trained || len(ids) < graphBlocks*calls) {
+		return fault{}, false
+	}
+	fn, _, _ := c.d.Timeline().Places().FrameText(caller)
+	line, bytes := c.frameText(caller), c.bytesOf(ids)
+	f := fault{Cause: Cause{Bytes: maybe.Known(bytes), Text: fmt.Sprintf(
+		"%s of %s of the model at %s are still there, and no backward came in between",
+		c.u.Bytes(bytes), callsWord(calls), line)}}
+	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
+	left := leftGraph(c, open)
+	beside := c.beside(open[0].First, open[len(open)-1].First)
+	goes := slices.Concat(beside, ids)
+	switch {
+	case len(ids) < 2*calls:
+		f.Kind = "collected_outputs"
+		f.said = fmt.Sprintf("The results of %d calls of the model at %s are collected on the GPU: %s.",
+			calls, line, c.u.Bytes(bytes))
+		f.sure(Likely, "each call leaves one block; a hook on the last module looks the same")
+		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
+		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
+			changes: nextCall(c, ids)}
+	case left.known && !left.graph:
+		f.Kind = "hook_keeps"
+		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
+			"or an attribute of a module, keeps tensors.", callsWord(calls), line, c.u.Bytes(bytes))
+		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
+		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
+			"model.eval() if it is for training only."
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
+	case trains && !trained || evaluates(fn) || !trains && left.known && !keepsLoss(c):
+		f.Kind = "eval_with_grad"
+		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
+			"are kept for a backward that never comes.", c.u.Bytes(bytes), line)
+		f.sure(Likely, "no backward ever follows these calls; hooks that keep outputs look the same")
+		switch {
+		case left.why != "":
+			f.sure(Likely, left.why)
+		case left.known:
+			f.sure(Certain, "no backward follows, and statistics of norms are kept, as by a graph")
+		}
+		f.fix = "Wrap the evaluation in torch.no_grad()."
+		f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+			changes: append(nextCall(c, beside), ungraphed(c, open)...)}
+		if !evaluates(fn) && calls >= leastForwards && keepsLoss(c) {
+			f.sure(Likely, "no backward ever followed calls from this line; losses that are to be "+
+				"differentiated together look the same")
+			f.elseFix = "if what these calls return is differentiated together later, differentiate each " +
+				"and add the gradients up"
+			f.instead = remedy{name: "backward_each_micro_batch", changes: nextCall(c, goes),
+				command: at("(loss / n).backward()", line)}
+		}
+	case !trains && !keepsLoss(c):
+		f.Kind = "leak"
+		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, and no loss waits for a "+
+			"backward.", calls, line, c.u.Bytes(bytes))
+		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
+		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
+			"module keeps tensors: remove it."
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
+		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
+		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
+			f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
+				changes: append(nextCall(c, beside), ungraphed(c, open)...)}
+		}
+	default:
+		f.Kind = "one_backward_for_many"
+		f.said = fmt.Sprintf("The graphs of %d forwards at %s wait for one backward: %s.", calls, line,
+			c.u.Bytes(bytes))
+		f.sure(Likely, "calls from the line that trains wait for a backward")
+		f.fix = "Call (loss / n).backward() after each micro-batch, not once on their sum."
+		f.lever = remedy{name: "backward_each_micro_batch", command: at("(loss / n).backward()", line),
+			changes: nextCall(c, goes)}
+		scheduled(c, &f, calls, ids)
+	}
+	return f, true
+}

@@ -1,0 +1,98 @@
+package autopsy
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// evidence is what every detector sees.
+type evidence struct {
+	d     *timeline.Device
+	a     *Result
+	u     timeline.Units
+	live  []timeline.AllocID // allocated at the moment
+	total int64              // their bytes
+	parts []steps.Part       // those that begin at or before the moment
+	kinds *frames.Kinds
+	// trained are the lines whose calls of the model a backward followed.
+	trained map[traces.FrameID]bool
+}
+
+// evidenceOf returns what detectors see of a device at the moment of an autopsy.
+func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
+	c := &evidence{d: d, a: a, u: u, live: d.LiveAt(a.At, nil), kinds: d.Timeline().Kinds(),
+		trained: map[traces.FrameID]bool{}}
+	all := steps.Parts(d)
+	c.parts = all[:steps.PartAt(all, a.At)+1]
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+			c.trained[p.Caller] = true
+		}
+	}
+	for _, id := range c.live {
+		c.total += d.Allocs.Rounded[id]
+	}
+	return c
+}
+
+// bySite sums blocks by the number of their site.
+type bySite struct {
+	bytes map[int32]int64
+	top   int32 // the site with the most bytes, -1 for none
+}
+
+// sitesOf sums some of the live blocks by site.
+func (c *evidence) sitesOf(ids []timeline.AllocID) bySite {
+	s, table := bySite{bytes: map[int32]int64{}, top: -1}, sites.Of(c.d.Timeline())
+	for _, id := range ids {
+		if n := table.Number(c.d.Origin(id)); n >= 0 {
+			s.bytes[n] += c.d.Allocs.Rounded[id]
+		}
+	}
+	for n, b := range s.bytes {
+		if s.top < 0 || b > s.bytes[s.top] || b == s.bytes[s.top] && n < s.top {
+			s.top = n
+		}
+	}
+	return s
+}
+
+// topName names the site with the most bytes.
+func (c *evidence) topName(s bySite) string {
+	if s.top < 0 {
+		return "a place that the recording does not name"
+	}
+	return sites.Of(c.d.Timeline()).Names[s.top]
+}
+
+// bytesOf sums blocks.
+func (c *evidence) bytesOf(ids []timeline.AllocID) (sum int64) {
+	for _, id := range ids {
+		sum += c.d.Allocs.Rounded[id]
+	}
+	return sum
+}
+
+// lastOf returns the index of the last part of some phases, -1 for none.
+func (c *evidence) lastOf(phases ...traces.Phase) int {
+	for i := len(c.parts) - 1; i >= 0; i-- {
+		if slices.Contains(phases, c.parts[i].Phase) {
+			return i
+		}
+	}
+	return -1
+}
+
+// frameText returns the function and place of a frame, "" for none.
+func (c *evidence) frameText(id traces.FrameID) string {
+	if id < 0 {
+		return ""
+	}
+	fn, file, line := c.d.Timeline().Places().FrameText(id)
+	return place(fn, file, line)
+}

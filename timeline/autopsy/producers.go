@@ -1,0 +1,90 @@
+package autopsy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Who made a block: the model, a line of the user's, a function.
+
+// inModel reports whether a stack is inside a call of the model, and neither of a backward nor an optimizer.
+func (c *evidence) inModel(s traces.StackID) bool {
+	k := c.kinds.Of(s)
+	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
+}
+
+// ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
+// no module, optimizer or loader of weights is on it.
+func (c *evidence) ofData(s traces.StackID) bool {
+	if s < 0 || c.kinds.Of(s).Has(frames.KindModel|frames.KindBackwardPass|frames.KindStep|
+		frames.KindOptimizer|frames.KindModuleInit|frames.KindModuleMove|frames.KindUserInit|
+		frames.KindLoad|frames.KindLoss) {
+		return false
+	}
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		k := c.kinds.Frames[id]
+		if k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindNoise) {
+			return !k.Has(frames.KindPackage)
+		}
+	}
+	return false
+}
+
+// userFunction returns the innermost function of a stack that is the user's, and its file.
+func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
+	if s < 0 {
+		return "", ""
+	}
+	at := c.d.Timeline().Places().Stacks.At(s)
+	i := slices.IndexFunc(at, c.ofUser)
+	if i < 0 {
+		return "", ""
+	}
+	fn, file, _ = c.d.Timeline().Places().FrameText(at[i])
+	return fn, file
+}
+
+// userLine names the innermost frame of a stack that is no library's: the line that a user can change.
+func (c *evidence) userLine(s traces.StackID) string {
+	if s >= 0 {
+		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+			if c.ofUser(id) {
+				return c.frameText(id)
+			}
+		}
+	}
+	return sites.Name(c.d, s)
+}
+
+// ofUser reports whether a frame is of the user's own code.
+func (c *evidence) ofUser(id traces.FrameID) bool {
+	k := c.kinds.Frames[id]
+	return k.Has(frames.KindPython) && !k.Has(frames.KindLibrary|frames.KindPackage|frames.KindNoise)
+}
+
+// within reports whether a function is on a stack.
+func (c *evidence) within(s traces.StackID, fn, file string) bool {
+	return s >= 0 && slices.ContainsFunc(c.d.Timeline().Places().Stacks.At(s), func(id traces.FrameID) bool {
+		if !c.kinds.Frames[id].Has(frames.KindPython) {
+			return false
+		}
+		f, in, _ := c.d.Timeline().Places().FrameText(id)
+		return f == fn && in == file
+	})
+}
+
+// frames returns the files of a stack's frames, joined.
+func (c *evidence) frames(s traces.StackID) string {
+	var b strings.Builder
+	if s >= 0 {
+		for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+			fn, file, _ := c.d.Timeline().Places().FrameText(id)
+			b.WriteString(fn + " " + file + "\n")
+		}
+	}
+	return b.String()
+}
