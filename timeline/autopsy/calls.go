@@ -88,3 +88,67 @@ func namesLoss(name string) bool {
 	name = strings.ToLower(name)
 	return strings.Contains(name, "loss") || strings.Contains(name, "criterion")
 }
+
+// keptGraph reports whether a call of the model kept a graph: a backward freed what it left, or most of what
+// it made was there when it ended. A call without a graph leaves its results only, and what its layers made
+// is gone by then.
+func (c *evidence) keptGraph(p *steps.Part) bool {
+	if c.backwardFrees(p) {
+		return true
+	}
+	to := min(p.End, c.a.At)
+	_, made := c.forwardBlocks(p.First, to, p.First)
+	left, bytes := c.forwardBlocks(p.First, to, to)
+	return len(left) >= graphBlocks && float64(bytes) >= keptByCall*float64(made)
+}
+
+// graphless returns the call of the model that a block comes from if that kept no graph, so that the block
+// can be no part of one: the call that made it, or the last one before it, with no backward and no optimizer
+// in between. It returns -1 where there is none, or the call kept a graph.
+func (c *evidence) graphless(id timeline.AllocID) int {
+	i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+	if i < 0 || c.parts[i].Phase != traces.PhaseForward || c.graphs[i] {
+		return -1
+	}
+	return i
+}
+
+// lastMade is how many of the blocks that a call made last count as its output: a norm makes its statistics
+// after it.
+const lastMade = 4
+
+// outputStays reports whether, in most calls that left some blocks, these are results: the call's output, which
+// it made last, is among them, and no line left more than one. What a hook keeps comes from the middle of a
+// call, or from every layer.
+func (c *evidence) outputStays(ids []timeline.AllocID) bool {
+	left := map[int]map[timeline.AllocID]bool{}
+	for _, id := range ids {
+		i := steps.PartAt(c.parts, c.d.Allocs.Start[id])
+		if i < 0 || c.parts[i].Phase != traces.PhaseForward || !c.inModel(c.d.Origin(id)) {
+			continue
+		}
+		if left[i] == nil {
+			left[i] = map[timeline.AllocID]bool{}
+		}
+		left[i][id] = true
+	}
+	outputs := 0
+	for i, blocks := range left {
+		first, end := c.d.AllocsIn(c.parts[i].First, c.parts[i].End)
+		lines := map[traces.StackID]bool{}
+		for id := range blocks {
+			lines[c.d.Origin(id)] = true
+		}
+		n, last := 0, false
+		for id := end - 1; id >= first && n < lastMade; id-- {
+			if c.inModel(c.d.Allocs.Stack[id]) {
+				last = last || blocks[id]
+				n++
+			}
+		}
+		if last && len(lines) == len(blocks) {
+			outputs++
+		}
+	}
+	return 2*outputs > len(left)
+}

@@ -94,5 +94,15 @@ func cacheFault(c *evidence) (fault, bool) {
 	f.sure(Certain, "equal blocks grow by the same amount with each call, and the shorter ones end")
 	f.lever = remedy{name: "static_kv_cache",
 		command: at("model.generate(..., cache_implementation=\"static\")", line)}
+	var changes []Change
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		if c.inModel(a.Stack[id]) { // of half as many sequences
+			changes = append(changes, life(c.d, id, a.Rounded[id]/2))
+		}
+	}
+	f.instead = remedy{name: "smaller_input", command: at("for part in prompts.split(n):", line),
+		changes: changes, request: c.a.Asked.Or(0) / 2, scale: 0.5}
+	f.elseFix = "Generate fewer sequences at once (a smaller batch, or num_return_sequences): half as many " +
+		"take half of the cache"
 	return f, true
 }

@@ -2,6 +2,7 @@ package autopsy
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -18,11 +19,13 @@ const keptByCall = 0.5
 // accumulates gradients, whose earlier calls are still there.
 func firstEvaluation(c *evidence) (fault, bool) {
 	last := c.parts[len(c.parts)-1]
-	trains := c.lastOf(traces.PhaseBackward) >= 0
-	if last.Caller < 0 || !trains && c.callsFrom(last.Caller) <= leastForwards {
+	hasTrained := c.lastOf(traces.PhaseBackward) >= 0
+	if last.Caller < 0 || !hasTrained && c.callsFrom(last.Caller) <= leastForwards {
 		return fault{}, false
 	}
-	if fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller); trains && !evaluates(fn) {
+	fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller)
+	named := evaluates(fn)
+	if hasTrained && !named && !untrainedLine(c, last.Caller) {
 		return fault{}, false
 	}
 	ids, kept := c.forwardBlocks(last.First, c.a.At, c.a.At+1)
@@ -37,14 +40,56 @@ func firstEvaluation(c *evidence) (fault, bool) {
 	f.said = fmt.Sprintf("The evaluation runs with gradients on: its first call of the model at %s keeps %s "+
 		"for a backward that never comes.", line, c.u.Bytes(kept))
 	f.fix = "Wrap the evaluation in torch.no_grad()."
-	if !trains {
+	if !hasTrained {
 		f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
 			"no backward followed any of the %s before it.", line, c.u.Bytes(kept),
 			callsWord(c.callsFrom(last.Caller)-1))
 		f.fix = "Wrap the call in torch.no_grad()."
 	}
 	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")
+	if hasTrained && !named {
+		f.said = fmt.Sprintf("The call of the model at %s keeps %s for a backward, and no backward has "+
+			"followed a call from there, while %s from other lines were trained.", line, c.u.Bytes(kept),
+			callsWord(trainedCalls(c)))
+		f.fix = "If nothing is trained there, wrap it in torch.no_grad()."
+		f.sure(Possible, "the call keeps most of what it makes, as a graph does; a training that begins "+
+			"there looks the same")
+	}
 	f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),
 		changes: ungraphed(c, c.parts[len(c.parts)-1:])}
 	return f, true
+}
+
+// untrainedLine reports whether a line that calls the model, in a function that no backward ever followed a
+// call of, is not named as one that trains, while other lines have been trained for some steps.
+func untrainedLine(c *evidence, caller traces.FrameID) bool {
+	fn, file, _ := c.d.Timeline().Places().FrameText(caller)
+	for other := range c.trained {
+		if f, in, _ := c.d.Timeline().Places().FrameText(other); f == fn && in == file {
+			return false
+		}
+	}
+	return !trains(fn) && trainedCalls(c) >= leastSteps
+}
+
+// trainedCalls counts the calls of the model that a backward followed.
+func trainedCalls(c *evidence) (n int) {
+	for i := range c.parts {
+		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+			n++
+		}
+	}
+	return n
+}
+
+// trains reports whether a function's name says that it trains.
+func trains(fn string) bool {
+	fn = strings.ToLower(fn)
+	for _, word := range []string{"train", "tune", "fit", "step", "epoch", "loss", "optim", "update",
+		"learn"} {
+		if strings.Contains(fn, word) {
+			return true
+		}
+	}
+	return false
 }

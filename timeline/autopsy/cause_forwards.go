@@ -6,6 +6,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -85,6 +86,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.fix = "Move each to the CPU as it comes: outputs.append(out.detach().cpu())."
 		f.lever = remedy{name: "move_outputs_to_cpu", command: at("outputs.append(out.detach().cpu())", line),
 			changes: nextCall(c, ids)}
+	case left.known && !left.graph && c.outputStays(ids):
+		return collected(c, ids, calls, firstsOf(open, caller), caller), true
 	case left.known && !left.graph:
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%s of the model at %s left %s on the GPU, though none left a graph: a hook, "+
@@ -139,4 +142,14 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		scheduled(c, &f, calls, ids)
 	}
 	return f, true
+}
+
+// firstsOf returns when the calls from a line began.
+func firstsOf(calls []steps.Part, caller traces.FrameID) (out []timeline.Moment) {
+	for _, p := range calls {
+		if p.Caller == caller {
+			out = append(out, p.First)
+		}
+	}
+	return out
 }

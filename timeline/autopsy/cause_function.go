@@ -6,14 +6,16 @@ import (
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/steps"
+	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// One function that works on too much at once. The pattern: the function of the user's that asked, outside of
-// the model, holds a few large blocks; with what it asked for they are most of the memory, and far larger
-// than what the model makes. What looks like it: weights that a function makes by hand, which only its name
-// tells; a data set, which is data's fault where the model runs on parts of it; a batch that is too large,
-// from which the model makes blocks of its size.
+// One function that works on too much at once. The pattern: the function of the user's that asked holds a few
+// large blocks; with what it asked for they are most of the memory, and far larger than what other functions
+// of the model make. It may be a module's, such as a loss over all pairs. What looks like it: weights that a
+// function makes by hand, which only its name tells; a data set, which is data's fault where the model runs
+// on parts of it; a batch that is too large, from which the model makes blocks of its size; logits and
+// attention scores, which have causes of their own and come first.
 
 const (
 	// functionShare is the share of all memory that the function must hold or ask for.
@@ -23,9 +25,24 @@ const (
 )
 
 func functionFault(c *evidence) (fault, bool) {
-	s := c.d.Event(c.a.At).Stack
+	if s := c.d.Event(c.a.At).Stack; c.ofData(s) {
+		return tooMuchAtOnce(c, s, false)
+	}
+	return fault{}, false
+}
+
+// moduleFault is the same of a function that is a module's.
+func moduleFault(c *evidence) (fault, bool) {
+	if s := c.d.Event(c.a.At).Stack; c.inModel(s) {
+		return tooMuchAtOnce(c, s, true)
+	}
+	return fault{}, false
+}
+
+// tooMuchAtOnce looks at the function that a stack ends in, inside or outside of the model.
+func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	fn, file := c.userFunction(s)
-	if c.a.Asked.Or(0) <= 0 || fn == "" || !c.ofData(s) || runsModel(c, fn, file) ||
+	if c.a.Asked.Or(0) <= 0 || fn == "" || runsModel(c, fn, file) ||
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
@@ -36,16 +53,21 @@ func functionFault(c *evidence) (fault, bool) {
 	smallest := c.a.Asked.Or(0)
 	for _, id := range c.live {
 		of := c.d.Origin(id)
-		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) {
+		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !(inside && c.inModel(of)) {
 			continue
 		}
 		if f, in := c.userFunction(of); f == fn && in == file {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
-	bytes, most := c.bytesOf(ids), largestMade(c)
+	bytes, most := c.bytesOf(ids), int64(0)
+	if inside {
+		most = largestElsewhere(c, fn, file)
+	} else {
+		most = largestMade(c)
+	}
 	if len(ids) == 0 || float64(bytes+c.a.Asked.Or(0)) < functionShare*float64(c.total+c.a.Asked.Or(0)) ||
-		smallest < wholeTimes*most {
+		smallest < wholeTimes*most || inside && most == 0 { // nothing to be out of proportion to
 		return fault{}, false
 	}
 	line := c.userLine(s)
@@ -71,6 +93,24 @@ func functionFault(c *evidence) (fault, bool) {
 			timeline.Counted(len(ids), "block"), c.u.Bytes(c.a.Asked.Or(0)))
 	}
 	return f, true
+}
+
+// largestElsewhere returns the size of the largest block that the model made outside of a function.
+func largestElsewhere(c *evidence, fn, file string) (most int64) {
+	of := map[traces.StackID]bool{} // stacks of the model that are not in the function
+	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
+		s := c.d.Allocs.Stack[id]
+		other, known := of[s]
+		if !known {
+			f, in := c.userFunction(s)
+			other = c.inModel(s) && (f != fn || in != file)
+			of[s] = other
+		}
+		if other {
+			most = max(most, c.d.Allocs.Size[id])
+		}
+	}
+	return most
 }
 
 // runsModel reports whether a function calls the model.

@@ -105,7 +105,11 @@ func growthFault(c *evidence) (fault, bool) {
 	bytes, from := c.bytesOf(ids), c.sitesOf(ids)
 	var backward, weights, forward int64
 	gradients := false
+	var results []timeline.AllocID
 	for _, id := range ids {
+		if c.graphless(id) >= 0 {
+			results = append(results, id)
+		}
 		k := c.kinds.Of(c.d.Origin(id))
 		if k.Has(frames.KindBackwardPass) || c.d.Origin(id) == traces.NoStack {
 			backward += c.d.Allocs.Rounded[id]
@@ -151,6 +155,8 @@ func growthFault(c *evidence) (fault, bool) {
 		f.fix = "Drop create_graph=True from backward(); where second derivatives are needed, use " +
 			"torch.autograd.grad and zero_grad(set_to_none=True)."
 		f.sure(Likely, "blocks of the backward pass itself stay; a hook that keeps gradients looks the same")
+	case 2*c.bytesOf(results) > bytes:
+		return growingResults(c, ids, results), true
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
@@ -169,6 +175,31 @@ func growthFault(c *evidence) (fault, bool) {
 	f.Text = fmt.Sprintf("%s in %d blocks of %d steps are still there, %s a step, most from %s",
 		c.u.Bytes(bytes), len(ids), in, c.u.Bytes(each), c.topName(from))
 	return f, true
+}
+
+// growingResults is the fault of what calls of the model without a graph leave from step to step: the
+// predictions of each validation, the steps of a simulation.
+func growingResults(c *evidence, ids, results []timeline.AllocID) fault {
+	calls := map[traces.FrameID]int{}
+	caller, in := traces.FrameID(-1), map[int]bool{}
+	for _, id := range results {
+		i := c.graphless(id)
+		if in[i] {
+			continue
+		}
+		in[i] = true
+		p := c.parts[i].Caller
+		if calls[p]++; calls[p] > calls[caller] || calls[p] == calls[caller] && p < caller {
+			caller = p
+		}
+	}
+	var ticks []timeline.Moment
+	for _, p := range c.parts {
+		if p.Phase == traces.PhaseForward {
+			ticks = append(ticks, p.First)
+		}
+	}
+	return collected(c, ids, len(in), ticks, caller)
 }
 
 // gradOnly reports whether torch.autograd.grad is all that runs backward passes, and not backward(), which

@@ -23,13 +23,8 @@ const resultsShare = 0.1
 func resultsFault(c *evidence) (fault, bool) {
 	open := c.parts[c.lastOf(traces.PhaseBackward, traces.PhaseOptimizer)+1:]
 	caller, _, _ := openForwards(c)
-	var ticks []timeline.Moment
-	for _, p := range open {
-		if p.Caller == caller && caller >= 0 {
-			ticks = append(ticks, p.First)
-		}
-	}
-	if len(ticks) == 0 {
+	ticks := firstsOf(open, caller)
+	if caller < 0 || len(ticks) == 0 {
 		return fault{}, false
 	}
 	beside := slices.DeleteFunc(slices.Clone(c.live), func(id timeline.AllocID) bool {
@@ -42,6 +37,14 @@ func resultsFault(c *evidence) (fault, bool) {
 	if len(ids) == 0 || 2*in < len(ticks)-1 {
 		return fault{}, false
 	}
+	return collected(c, ids, in, ticks, caller), true
+}
+
+// collected is the fault of what calls of the model from one line left, none of which kept a graph. ticks are
+// the moments at which they began.
+func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Moment,
+	caller traces.FrameID,
+) fault {
 	first := map[traces.StackID]bool{} // stacks that made something before the first call
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(ticks[0]); id++ {
 		first[c.d.Allocs.Stack[id]] = true
@@ -59,10 +62,11 @@ func resultsFault(c *evidence) (fault, bool) {
 		timeline.Counted(len(ids), "block"), in, call, line)}}
 	f.said = fmt.Sprintf("What comes of %d calls of the model at %s is collected on the GPU: %s, most of it "+
 		"from %s.", in, call, c.u.Bytes(bytes), line)
-	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu())."
+	f.fix = "Move each result to the CPU as it comes: results.append(x.detach().cpu()); empty what " +
+		"collects them when it has been read, as reset() does for a metric."
 	f.sure(Likely, "blocks of calls all over the loop stay; an attribute that keeps them looks the same")
 	f.lever = remedy{name: "move_outputs_to_cpu", command: at("results.append(x.detach().cpu())", line),
-		changes: untilCall(c, ids, ticks)}
+		changes: untilCall(c, ids, ticks), request: putTogether(c, ids)}
 	if float64(results) < resultsShare*float64(bytes) {
 		f.Kind = "leak"
 		f.said = fmt.Sprintf("The batches of %d calls of the model at %s stay on the GPU: %s, from %s.", in,
@@ -70,8 +74,24 @@ func resultsFault(c *evidence) (fault, bool) {
 		f.fix = "Find what keeps them there, a list or an attribute; keep them on the CPU."
 		f.sure(Possible, "the recording does not show what keeps a block")
 		f.lever.name, f.lever.command = "drop_references", at("del batch", line)
+		return f
 	}
-	return f, true
+	var inside int64
+	for _, id := range ids {
+		if c.inModel(c.d.Origin(id)) {
+			inside += c.d.Allocs.Rounded[id]
+		}
+	}
+	if 2*inside > bytes && !c.outputStays(ids) {
+		f.Kind = "hook_keeps"
+		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, most of it from %s, and neither "+
+			"their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.", in, call,
+			c.u.Bytes(bytes), line)
+		f.fix = "Remove the hook (handle.remove()), or clear what it fills after each call."
+		f.sure(Likely, "what stays was made in the middle of a call; a list of layers' outputs looks the same")
+		f.lever.name, f.lever.command = "remove_hook", at("handle.remove()", line)
+	}
+	return f
 }
 
 // untilCall ends each block when the second call after it begins: by then nothing that belongs to its own
@@ -87,4 +107,19 @@ func untilCall(c *evidence, ids []timeline.AllocID, ticks []timeline.Moment) []C
 		}
 		return timeline.Never
 	})
+}
+
+// putTogether returns the size of the request that failed if it is for all that one line left, as torch.cat
+// asks for, 0 otherwise.
+func putTogether(c *evidence, ids []timeline.AllocID) int64 {
+	asked := c.a.Asked.Or(0)
+	if c.inModel(c.d.Event(c.a.At).Stack) {
+		return 0
+	}
+	for _, bytes := range c.sitesOf(ids).bytes {
+		if 20*max(asked, bytes) <= 21*min(asked, bytes) {
+			return asked
+		}
+	}
+	return 0
 }

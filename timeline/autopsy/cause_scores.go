@@ -7,6 +7,7 @@ import (
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/frames"
 	"github.com/gmemtop/gmemtop/timeline/sites"
+	"github.com/gmemtop/gmemtop/timeline/steps"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
@@ -106,6 +107,28 @@ func scores(c *evidence) (x attentionScores, ok bool) {
 	return x, len(x.ids) >= leastScores && len(x.in) > 0
 }
 
+// withoutScores leaves the scores of all calls out, which are smaller in calls with shorter sequences.
+func withoutScores(c *evidence, x *attentionScores) []Change {
+	a := &c.d.Allocs
+	soft, largest := map[traces.StackID]bool{}, map[int]int64{} // of a softmax, by part
+	for id := timeline.AllocID(0); id < timeline.AllocID(a.Len()); id++ {
+		s := c.d.Origin(id)
+		is, known := soft[s]
+		if !known {
+			is = softmaxOf(c, s) && x.in[function(c, s)]
+			soft[s] = is
+		}
+		if is {
+			i := steps.PartAt(c.parts, a.Start[id])
+			largest[i] = max(largest[i], a.Size[id])
+		}
+	}
+	return c.neverMade(func(id timeline.AllocID) bool {
+		s, n := c.d.Origin(id), largest[steps.PartAt(c.parts, a.Start[id])]
+		return x.has(c, s, a.Size[id]) || n > 0 && logitsSized(a.Size[id], n) && x.in[function(c, s)]
+	})
+}
+
 // useSDPA is what to do about attention scores.
 const useSDPA = "Use F.scaled_dot_product_attention(q, k, v), or attn_implementation=\"sdpa\": it does not " +
 	"store the scores."
@@ -124,9 +147,7 @@ func scoresFault(c *evidence) (fault, bool) {
 	f.sure(Certain, "a softmax inside the model made blocks of this size")
 	f.fix = useSDPA
 	f.lever = remedy{name: "sdpa", command: at("F.scaled_dot_product_attention(q, k, v)", line),
-		changes: c.neverMade(func(id timeline.AllocID) bool {
-			return x.has(c, c.d.Origin(id), c.d.Allocs.Size[id])
-		})}
+		changes: withoutScores(c, &x)}
 	if x.has(c, c.d.Event(c.a.At).Stack, c.a.Asked.Or(0)) {
 		f.lever.request = c.a.Asked.Or(0)
 	}
@@ -143,9 +164,7 @@ func scoresLever(c *leverCase) (Lever, bool) {
 	if !ok {
 		return Lever{}, false
 	}
-	n, ok := c.saves(of.neverMade(func(id timeline.AllocID) bool {
-		return x.has(of, c.d.Origin(id), c.d.Allocs.Size[id])
-	}))
+	n, ok := c.saves(withoutScores(of, &x))
 	line := sites.Name(c.d, x.at)
 	return Lever{
 		Name: "sdpa", Saves: maybe.Known(n), Exactness: timeline.Inferred, Fits: c.fits(n),

@@ -21,6 +21,8 @@ type evidence struct {
 	kinds *frames.Kinds
 	// trained are the lines whose calls of the model a backward followed.
 	trained map[traces.FrameID]bool
+	// graphs says of each part whether it is a call of the model that kept a graph: see keptGraph.
+	graphs []bool
 }
 
 // evidenceOf returns what detectors see of a device at the moment of an autopsy.
@@ -29,8 +31,14 @@ func evidenceOf(d *timeline.Device, a *Result, u timeline.Units) *evidence {
 		trained: map[traces.FrameID]bool{}}
 	all := steps.Parts(d)
 	c.parts = all[:steps.PartAt(all, a.At)+1]
+	c.graphs = make([]bool, len(c.parts))
 	for i := range c.parts {
-		if p := &c.parts[i]; p.Phase == traces.PhaseForward && c.backwardFrees(p) {
+		p := &c.parts[i]
+		if p.Phase != traces.PhaseForward {
+			continue
+		}
+		c.graphs[i] = c.keptGraph(p)
+		if c.backwardFrees(p) {
 			c.trained[p.Caller] = true
 		}
 	}

@@ -93,7 +93,7 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 	}
 	found = slices.DeleteFunc(found, func(f fault) bool { return f.Bytes.Or(0) < most[f.Kind] })
 	for _, detect := range []func(*evidence) (fault, bool){requestFault, functionFault,
-		inferenceFault, loopFault} {
+		inferenceFault, moduleFault, loopFault} {
 		if f, ok := detect(c); ok && len(found) == 0 {
 			found = append(found, f)
 		}
