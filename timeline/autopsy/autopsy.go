@@ -153,7 +153,7 @@ func (w wording) autopsy(a *Result, f *facts) (s, advice string) {
 			if w.Timeline().Trace.DiedOutOfMemory() {
 				c = none + " " + c
 			}
-			return c, ""
+			return c + w.growth(), ""
 		}
 		// What would help stands before what is on every other screen too.
 		s, peak = none+w.growth(), " "+w.headline()

@@ -14,7 +14,10 @@ func (w wording) growth() string {
 	t, growing := steps.Of(w.Device).Trend, steps.Leaks(w.Device)
 	slope, from := t.Slope, ""
 	if !t.Leaking {
-		if len(growing) == 0 {
+		switch {
+		case len(growing) == 0 && t.Unseen:
+			return " Whether memory grows does not show: each recorded step lists only what it used."
+		case len(growing) == 0:
 			return ""
 		}
 		slope = growing[0].Slope
