@@ -397,6 +397,67 @@ func TestAHubMayGoAndComeBack(t *testing.T) {
 	}
 }
 
+// A hub's disk loses the end of what was stored. The numbers of messages go on from there, so that a reader
+// finds what comes next only if it looks back.
+func TestAReaderGoesOnWhenTheEndOfAStoreWasLost(t *testing.T) {
+	ctx, dir := within(t), t.TempDir()
+	o := HubOptions{Run: "r", Listen: "127.0.0.1:0", Keys: makeKeys(t), Store: filepath.Join(dir, "store")}
+	h, err := OpenHub(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Listen = h.Address()
+	j := h.Join(h.Address())
+	h.Close()
+	if err := os.CopyFS(filepath.Join(dir, "empty"), os.DirFS(o.Store)); err != nil {
+		t.Fatal(err)
+	}
+	if h, err = OpenHub(o); err != nil {
+		t.Fatal(err)
+	}
+	agent := dial(t, Access{Join: j, Role: Agent, Patient: true})
+	b := read(ctx, t, dial(t, Access{Join: j, Role: Viewer, Patient: true}), Step)
+	r := NewRing("a", RingLimits{})
+	send(ctx, t, agent, r, "one", "two")
+	b.wait(ctx, t, 2)
+	h.Close()
+	if err := errors.Join(os.RemoveAll(o.Store), os.Rename(filepath.Join(dir, "empty"), o.Store),
+		os.Chmod(o.Store, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	openHub(t, o)
+	send(ctx, t, agent, r, "three")
+	if got := b.wait(ctx, t, 3); string(got[2].Data) != "three" {
+		t.Errorf("read: %q", got)
+	}
+}
+
+// The newest hello counts: however often a node repeats itself while the hub is away, two wait, and no step
+// makes room for them.
+func TestHellosPushNoStepsOut(t *testing.T) {
+	r := NewRing("a", RingLimits{Messages: 4})
+	r.Put(Step, []byte("1"))
+	for range 10 {
+		r.Put(Hello, []byte("old"))
+	}
+	r.Put(Step, []byte("2"))
+	if dropped := r.Put(Hello, []byte("new")); len(dropped) > 0 {
+		t.Errorf("dropped: %q", dropped)
+	}
+	dropped := r.Put(Step, []byte("3"))
+	if len(dropped) != 1 || string(dropped[0].Data) != "1" || dropped[0].Kind != Step {
+		t.Errorf("dropped: %q", dropped)
+	}
+	text := ""
+	for m, ok := r.first(); ok; m, ok = r.first() {
+		text += string(m.data) + " "
+		r.sent(m, false)
+	}
+	if c := r.Counts(); text != "old 2 new 3 " || c.Put != c.Sent+c.Dropped {
+		t.Errorf("sent %s, counts %+v", text, c)
+	}
+}
+
 // The rule of a ring, whatever is put and sent: put = sent + dropped + waiting.
 func TestARingNeverWaitsAndCountsEverything(t *testing.T) {
 	r := NewRing("a", RingLimits{Messages: 4, Bytes: 10})

@@ -47,6 +47,10 @@ type Conn struct {
 
 	mu     sync.Mutex
 	failed error // the newest error that the server reported by itself
+	// link is done when the hub is reached again after it was lost. What waits for an answer waits in vain
+	// then.
+	link   context.Context
+	relink context.CancelFunc
 }
 
 const (
@@ -61,6 +65,7 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 		return nil, errors.New("connect to a hub: name the run")
 	}
 	c := &Conn{access: a, names: namesOf(a.Run)}
+	c.link, c.relink = context.WithCancel(context.Background())
 	options := []nats.Option{
 		nats.Name(a.Name), nats.Timeout(dialWait), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
@@ -68,6 +73,7 @@ func Dial(ctx context.Context, a Access) (*Conn, error) {
 		nats.ReconnectBufSize(-1),
 		nats.PingInterval(heartbeat), nats.MaxPingsOutstanding(2), nats.IgnoreDiscoveredServers(),
 		nats.CustomInboxPrefix(c.names.inbox(a.Role)), nats.RetryOnFailedConnect(a.Patient),
+		nats.ReconnectHandler(func(*nats.Conn) { c.reconnected() }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { c.fail(err) }),
 	}
 	if a.Patient {
@@ -219,6 +225,24 @@ func (c *Conn) fail(err error) {
 	c.failed = err
 }
 
+// reconnected tells readers that the hub is another one, or has started again: it may have lost messages.
+func (c *Conn) reconnected() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.relink()
+	c.link, c.relink = context.WithCancel(context.Background())
+}
+
+// unlessRelinked returns a context that is also done when the hub is reached again after this.
+func (c *Conn) unlessRelinked(ctx context.Context) (context.Context, context.CancelFunc) {
+	c.mu.Lock()
+	link := c.link
+	c.mu.Unlock()
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(link, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // Err returns why the connection is not well: the hub is gone, or has refused something.
 func (c *Conn) Err() error {
 	if !c.nats.IsConnected() {
@@ -236,7 +260,12 @@ func (c *Conn) Err() error {
 func (c *Conn) Connected() bool { return c.nats.IsConnected() }
 
 // Close ends the connection.
-func (c *Conn) Close() { c.nats.Close() }
+func (c *Conn) Close() {
+	c.nats.Close()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.relink()
+}
 
 // prepare makes the streams of the run where they are missing. None keeps more than most bytes.
 func (c *Conn) prepare(ctx context.Context, most int64) error {
@@ -261,6 +290,8 @@ func (c *Conn) prepare(ctx context.Context, most int64) error {
 // already.
 func (c *Conn) publish(ctx context.Context, node string, k Kind, id string, data []byte) (again bool,
 	err error) {
+	ctx, cancel := c.unlessRelinked(ctx)
+	defer cancel()
 	ack, err := c.js.Publish(ctx, c.names.subject(node, k), data, jetstream.WithMsgID(id))
 	if err != nil {
 		return false, err
@@ -339,6 +370,8 @@ type reader struct {
 // follow reads until something fails.
 func (r *reader) follow(ctx context.Context) {
 	name := r.conn.names.stream(r.kind)
+	following, stop := r.conn.unlessRelinked(ctx)
+	defer stop()
 	begin, cancel := context.WithTimeout(ctx, dialWait)
 	defer cancel()
 	s, err := r.conn.js.Stream(begin, name)
@@ -349,38 +382,46 @@ func (r *reader) follow(ctx context.Context) {
 		r.made, r.last = made, 0
 	}
 	had := s.CachedInfo().State.LastSeq
+	if had < r.last { // a hub whose disk was full or broken has lost the end, and numbers go on from there
+		r.last = 0
+	}
 	if s.CachedInfo().State.Msgs == 0 {
 		had = 0
 	}
 	if r.fresh && !r.done {
 		r.last = s.CachedInfo().State.LastSeq
 	}
-	consumer, err := r.conn.js.OrderedConsumer(begin, name, jetstream.OrderedConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1, MaxResetAttempts: 1,
+	// NATS's ordered consumer would mend itself, but only by the numbers of a store that has lost nothing.
+	consumer, err := r.conn.js.CreateConsumer(begin, name, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: r.last + 1,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: 30 * time.Second,
 	})
 	if err != nil {
 		return
 	}
+	defer func() {
+		late, cancel := context.WithTimeout(context.WithoutCancel(ctx), publishRest)
+		defer cancel()
+		_ = r.conn.js.DeleteConsumer(late, name, consumer.CachedInfo().Name) // it goes by itself, too
+	}()
 	messages, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
-		jetstream.PullExpiry(10*time.Second))
+		jetstream.PullExpiry(10*time.Second), jetstream.WithMessagesErrOnMissingHeartbeat(true))
 	if err != nil {
 		return
 	}
 	defer messages.Stop()
-	stop := context.AfterFunc(ctx, messages.Stop)
-	defer stop()
-	for ctx.Err() == nil {
+	for next := uint64(1); ctx.Err() == nil; next++ {
 		if !r.done && r.last >= had {
 			r.done = true
 			r.caught()
 		}
-		m, err := messages.Next()
+		m, err := messages.Next(jetstream.NextContext(following))
 		if err != nil {
 			return
 		}
 		about, err := m.Metadata()
-		if err != nil {
+		if err != nil || about.Sequence.Consumer != next { // one was lost on the way
 			return
 		}
 		r.last = about.Sequence.Stream

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -12,6 +13,9 @@ import (
 // A node sends through a ring. What is put there waits in memory until the hub has confirmed that it stored
 // it. Putting never waits: when the ring is full, the oldest message makes room and is counted. Every message
 // has a number of its own, so that one whose confirmation was lost is sent again but stored once.
+//
+// Of hellos only the newest matters, so at most two of them wait: the next one to be sent, and the newest. A
+// node that repeats itself while the hub is away pushes no steps out.
 
 // Ring is a bounded queue of messages to a hub. Its methods are safe for concurrent use.
 type Ring struct {
@@ -43,7 +47,8 @@ type RingLimits struct {
 
 // Counts are what a ring has done so far.
 type Counts struct {
-	// Put is how many messages were put in, Sent how many the hub has confirmed.
+	// Put is how many messages were put in, but for those that a newer one replaced. Sent is how many the
+	// hub has confirmed.
 	Put, Sent int64
 	// Again is how many of those confirmed had been stored by an earlier attempt.
 	Again int64
@@ -75,20 +80,26 @@ func NewRing(node string, l RingLimits) *Ring {
 	return &Ring{node: node, boot: hex.EncodeToString(boot[:]), limit: l, more: make(chan struct{}, 1)}
 }
 
-// Put adds a message. The ring keeps data.
-func (r *Ring) Put(k Kind, data []byte) {
+// Put adds a message. The ring keeps data. It returns what made room, or data if no hub would take it. If one
+// of these was being sent, the hub may have it nevertheless.
+func (r *Ring) Put(k Kind, data []byte) (dropped []Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.counts.Put++
 	r.next++
 	if len(data) > maxMessage {
 		r.counts.Dropped++
-		return
+		return []Message{{Node: r.node, Kind: k, Data: data}}
+	}
+	if streamLimits[k].each == 1 {
+		r.replace(k)
 	}
 	r.queue = append(r.queue, queued{k, r.next, data})
 	r.bytes += int64(len(data))
 	for len(r.queue) > r.limit.Messages || r.bytes > r.limit.Bytes && len(r.queue) > 1 {
-		r.bytes -= int64(len(r.queue[0].data))
+		m := r.queue[0]
+		dropped = append(dropped, Message{Node: r.node, Kind: m.kind, Data: m.data})
+		r.bytes -= int64(len(m.data))
 		r.queue[0].data = nil
 		r.queue = r.queue[1:]
 		r.counts.Dropped++
@@ -97,6 +108,24 @@ func (r *Ring) Put(k Kind, data []byte) {
 	case r.more <- struct{}{}:
 	default:
 	}
+	return dropped
+}
+
+// replace removes the newest message of a kind that waits, unless it is the only one: if newer ones took the
+// place of that again and again, a hub that is slow would never get one.
+func (r *Ring) replace(k Kind) {
+	newest, waiting := -1, 0
+	for i := range r.queue {
+		if r.queue[i].kind == k {
+			newest, waiting = i, waiting+1
+		}
+	}
+	if waiting < 2 {
+		return
+	}
+	r.bytes -= int64(len(r.queue[newest].data))
+	r.queue = slices.Delete(r.queue, newest, newest+1)
+	r.counts.Put--
 }
 
 // Counts returns what the ring has done so far.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +36,7 @@ type CaptureOptions struct {
 	// Tell is given what happens.
 	Tell func(text string)
 
-	lead time.Duration // see lead; tests shorten it
+	lead, answer time.Duration // see lead and answerWait; tests shorten them
 }
 
 // Captured is a capture.
@@ -102,7 +103,7 @@ type chosen struct {
 func Capture(ctx context.Context, c *bus.Conn, o CaptureOptions) (Captured, error) {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails
-	o.lead = cmp.Or(o.lead, lead)
+	o.lead, o.answer = cmp.Or(o.lead, lead), cmp.Or(o.answer, answerWait)
 	x := operator{conn: c, options: o, id: hex.EncodeToString(id[:])}
 	if err := x.prepare(ctx); err != nil {
 		return Captured{}, fmt.Errorf("capture: %w", err)
@@ -143,42 +144,24 @@ func Capture(ctx context.Context, c *bus.Conn, o CaptureOptions) (Captured, erro
 
 // prepare asks all nodes how far their ranks are, and chooses some of them.
 func (x *operator) prepare(ctx context.Context) error {
-	asking, stop := context.WithTimeout(ctx, answerWait)
-	defer stop()
-	missing := map[string]bool{}
-	for _, n := range x.options.Nodes {
-		missing[n] = true
-	}
-	type place struct {
-		readyRank
-		node  string
-		heard time.Time
-	}
-	found := map[int64]place{}
-	err := x.conn.Ask(asking, bus.Prepare, nil, func(node string, answer json.RawMessage) bool {
-		var a ready
-		if json.Unmarshal(answer, &a) != nil {
-			return false
-		}
-		delete(missing, node)
-		for _, r := range a.Ranks {
-			rank := r.Rank.Or(0)
-			before, known := found[rank]
-			// Of the attempts of a rank, the newest one trains.
-			if !known || before.Why != "" && r.Why == "" || r.Why == "" && r.Attempt > before.Attempt {
-				found[rank] = place{r, node, time.Now()}
-			}
-		}
-		return len(x.options.Nodes) > 0 && len(missing) == 0
-	})
+	found, missing, err := x.places(ctx, x.options.Nodes)
 	if err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	for node := range missing {
+	for _, node := range missing {
 		x.options.Tell(fmt.Sprintf("%s does not answer: none of its ranks is captured", node))
+	}
+	if len(missing) > 0 {
+		// The others have gone on while we waited: the first step is only right if it is known where they are.
+		nodes := slices.DeleteFunc(slices.Clone(x.options.Nodes),
+			func(n string) bool { return slices.Contains(missing, n) })
+		if len(nodes) > 0 {
+			now, _, err := x.places(ctx, nodes)
+			if err != nil {
+				return err
+			}
+			maps.Copy(found, now)
+		}
 	}
 	var running []int64
 	for rank, p := range found {
@@ -213,6 +196,39 @@ func (x *operator) prepare(ctx context.Context) error {
 		return errNoRanks
 	}
 	return nil
+}
+
+// place is where a rank runs, and how far it was when its node answered.
+type place struct {
+	readyRank
+	node  string
+	heard time.Time
+}
+
+// places asks nodes how far their ranks are. missing are those that do not answer.
+func (x *operator) places(ctx context.Context, nodes []string) (found map[int64]place, missing []string,
+	err error) {
+	asking, stop := context.WithTimeout(ctx, x.options.answer)
+	defer stop()
+	missing = slices.Clone(nodes)
+	found = map[int64]place{}
+	err = x.conn.Ask(asking, bus.Prepare, nil, func(node string, answer json.RawMessage) bool {
+		var a ready
+		if json.Unmarshal(answer, &a) != nil {
+			return false
+		}
+		missing = slices.DeleteFunc(missing, func(n string) bool { return n == node })
+		for _, r := range a.Ranks {
+			rank := r.Rank.Or(0)
+			before, known := found[rank]
+			// Of the attempts of a rank, the newest one trains.
+			if !known || before.Why != "" && r.Why == "" || r.Why == "" && r.Attempt > before.Attempt {
+				found[rank] = place{r, node, time.Now()}
+			}
+		}
+		return len(nodes) > 0 && len(missing) == 0
+	})
+	return found, missing, errors.Join(err, ctx.Err())
 }
 
 // capture gives the order, and waits until every rank has captured its steps or has refused.

@@ -191,7 +191,7 @@ func TestWhatTheRingCouldNotHoldIsCounted(t *testing.T) {
 	index := int64(0)
 	step := func() { ranks[0].Step(aStep(index)); index++ }
 	step()
-	until(t, "the hub has the first step", func() bool { return n.ring.Counts().Sent > 0 })
+	until(t, "the hub has something", func() bool { return n.ring.Counts().Sent > 0 })
 	h.Close()
 	// The next hub has keys of its own.
 	if o.Keys, err = bus.NewKeys(time.Hour); err != nil {
@@ -223,6 +223,121 @@ func TestWhatTheRingCouldNotHoldIsCounted(t *testing.T) {
 		return len(said) > 0 && strings.Contains(said[0].Text, "a dropped ")
 	})
 	n.Close()
+}
+
+// The hub starts when the ring was full already: what was dropped before the first step that it ever had is
+// counted, for each rank, and the node's hellos push no step out.
+func TestStepsDroppedBeforeTheHubCameAreCounted(t *testing.T) {
+	const messages, steps = 4, 30
+	j, ranks := ranksOf(t, 2, 0, 1)
+	n := newNode(j, NodeOptions{Identity: Identity{Node: "a"}, limits: bus.RingLimits{Messages: messages}})
+	now := time.Now()
+	for i := range int64(steps) {
+		ranks[0].Step(aStep(i))
+		if i >= steps/2 {
+			ranks[1].Step(aStep(i)) // it was attached to later
+		}
+		now = now.Add(2 * helloEvery)
+		n.collect(now)
+	}
+	h, _ := openHub(t)
+	w := follow(t, h, WatchOptions{})
+	c, err := h.Dial(bus.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() { n.ring.Send(ctx, c) })
+	viewer, err := h.Dial(bus.Viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer viewer.Close()
+	var losses Losses
+	work.Go(func() { losses.Run(ctx, viewer) })
+	defer work.Wait()
+	defer stop()
+	until(t, "every step is here or counted as lost", func() bool {
+		n.collect(now)
+		for i, p := range w.Job().Processes() {
+			v := p.History.Snapshot()
+			if len(v.Losses) != 1 || len(v.Steps) < messages-2 ||
+				v.Losses[0].Count+int64(len(v.Steps)) != steps/int64(i+1) {
+				return false
+			}
+		}
+		return len(w.Job().Processes()) == 2
+	})
+	lost := int64(0)
+	for _, p := range w.Job().Processes() {
+		lost += p.History.Snapshot().Losses[0].Count
+	}
+	until(t, "the hub knows as well", func() bool {
+		sum, worst := losses.Sum()
+		return sum == lost && worst == "a"
+	})
+}
+
+// The end of a process says how many steps it took. What has not come by then is lost, and what comes
+// nevertheless is not.
+func TestTheLastStepsAreCountedIfTheyDoNotCome(t *testing.T) {
+	now := time.Unix(1000, 0)
+	w := NewWatch(WatchOptions{now: func() time.Time { return now }})
+	defer w.Close()
+	lost := func() (n int64) {
+		w.look(true)
+		for _, l := range w.Job().First().History.Snapshot().Losses {
+			n += l.Count
+		}
+		return n
+	}
+	step := func(i int64) {
+		w.take(bus.Message{Node: "a", Kind: bus.Step, Data: appendBatch(nil, batch{head{},
+			[]capture.Step{aStep(i)}})})
+	}
+	step(0)
+	w.take(bus.Message{Node: "a", Kind: bus.Hello, Data: []byte(
+		`{"v":1,"host":"a","ranks":[{"id":0,"pid":2,"first":0,"step":3,"end":{"reason":"exited"}}]}`)})
+	now = now.Add(2 * endGrace)
+	if n := lost(); n != 0 {
+		t.Errorf("%d steps are lost while the hub still sends what it had", n)
+	}
+	w.caughtUp(bus.Hello)
+	w.caughtUp(bus.Step)
+	for _, want := range []int64{3, 3} {
+		if n := lost(); n != want {
+			t.Errorf("%d steps are lost, not %d", n, want)
+		}
+	}
+	step(1)
+	step(3)
+	if n := lost(); n != 1 {
+		t.Errorf("%d steps are lost, not only step 2", n)
+	}
+}
+
+// A node remembers few spans of what it dropped, and never fewer steps than it dropped.
+func TestDroppedStepsAreKeptAsSpans(t *testing.T) {
+	var list []span
+	for i := range int64(40) {
+		list = addStep(addStep(list, 10*i), 10*i+1)
+	}
+	if want := []span{{0, 321}, {330, 331}}; len(list) != maxLost || !reflect.DeepEqual(list[:2], want) {
+		t.Errorf("%v", list)
+	}
+	for index, want := range map[int64]int64{0: 0, 5: 5, 322: 322, 325: 322, 331: 323, 1000: 322 + 14} {
+		if n := before(list, index); n != want {
+			t.Errorf("%d steps before %d, not %d", n, index, want)
+		}
+	}
+	for _, bad := range []string{`[{"from":2,"to":1}]`, `[{"from":-5,"to":1}]`,
+		`[{"from":0,"to":3},{"from":3,"to":4}]`, `[{"from":0,"to":9223372036854775807}]`} {
+		if _, err := readHello([]byte(`{"v":1,"ranks":[{"lost":` + bad + `}]}`)); err == nil {
+			t.Errorf("%s is accepted", bad)
+		}
+	}
 }
 
 // A message that comes again, or comes late, changes nothing.
@@ -290,9 +405,7 @@ func TestANodeThatFallsSilentIsLateAndThenLost(t *testing.T) {
 // A rank that torchrun starts again is another attempt.
 func TestARankThatStartsAgainIsAnotherAttempt(t *testing.T) {
 	j, ranks := ranksOf(t, 2, 0, 1)
-	n := &Node{job: j, ring: bus.NewRing("a", bus.RingLimits{}),
-		options: NodeOptions{Identity: Identity{Attempt: 3}},
-		sent:    map[*job.Process]*sentRank{}, attempts: map[int64]int{}}
+	n := newNode(j, NodeOptions{Identity: Identity{Attempt: 3}})
 	for _, p := range ranks {
 		p.Step(aStep(0))
 	}
@@ -317,6 +430,8 @@ func TestAProcessEndsAfterItsLastStep(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := NewWatch(WatchOptions{now: func() time.Time { return now }})
 	defer w.Close()
+	w.caughtUp(bus.Hello)
+	w.caughtUp(bus.Step)
 	ended := func() bool { w.look(true); return w.Job().First().History.Snapshot().Ended }
 	w.take(bus.Message{Node: "a", Kind: bus.Hello, Data: []byte(
 		`{"v":1,"host":"a","ranks":[{"id":0,"pid":2,"step":1,"end":{"reason":"exited"}}],"over":true}`)})
@@ -396,7 +511,7 @@ func TestASealedRunOpensAsItWas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Files) != 4 || s.Steps != 4*600-2 || s.Lost != 2 || s.Gone != 4 {
+	if len(s.Files) != 4 || s.Steps != 4*600-2 || s.Lost != 2 || s.Gone != 0 {
 		t.Errorf("sealed: %+v", s)
 	}
 	j, err := Open(t.Context(), dir)

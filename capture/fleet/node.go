@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
 // NodeOptions say what a node sends and where to.
@@ -45,6 +47,7 @@ type Node struct {
 	// What was collected: written by one goroutine.
 	sending  sync.Mutex // guards sent
 	sent     map[*job.Process]*sentRank
+	byID     map[int]*sentRank
 	attempts map[int64]int // by rank: how many processes had it
 	said     []byte        // the newest hello, without its counts
 	saidAt   time.Time
@@ -52,7 +55,10 @@ type Node struct {
 
 type sentRank struct {
 	attempt int
-	next    int64 // the index of the first step that was not put in the ring
+	first   maybe.Int // the index of the first step that was put in the ring
+	next    int64     // the index of the first step that was not
+	dropped int64     // how many steps did not stay in the ring
+	lost    []span    // which ones
 }
 
 // How often a node collects, says hello when nothing changes, and looks for a join file.
@@ -68,12 +74,17 @@ const (
 	batchSteps = 256
 )
 
-// StartNode begins to send. It returns at once: the hub need not run yet.
-func StartNode(j *job.Job, o NodeOptions) *Node {
+func newNode(j *job.Job, o NodeOptions) *Node {
 	// Two commands on one machine are two nodes.
 	name := fmt.Sprintf("%s:%d", o.Identity.Node, os.Getpid())
-	n := &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
-		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{}, attempts: map[int64]int{}}
+	return &Node{options: o, name: name, job: j, ring: bus.NewRing(name, o.limits),
+		collected: make(chan struct{}), sent: map[*job.Process]*sentRank{},
+		byID: map[int]*sentRank{}, attempts: map[int64]int{}}
+}
+
+// StartNode begins to send. It returns at once: the hub need not run yet.
+func StartNode(j *job.Job, o NodeOptions) *Node {
+	n := newNode(j, o)
 	ctx, stop := context.WithCancel(context.Background())
 	n.stop = stop
 	n.work.Go(func() { n.collectUntil(ctx) })
@@ -108,7 +119,7 @@ func (n *Node) collect(now time.Time) {
 	var message []byte
 	flush := func() {
 		if len(message) > 0 {
-			n.ring.Put(bus.Step, message)
+			n.put(bus.Step, message)
 			message = nil
 		}
 	}
@@ -117,8 +128,10 @@ func (n *Node) collect(now time.Time) {
 		v := p.History.Snapshot()
 		v.Target = p.Target() // which is known before the process has said it itself
 		s := n.of(p, &v)
-		h.Ranks = append(h.Ranks, rankOf(p.ID, s.attempt, &v))
 		fresh := newer(v.Steps, s.next)
+		if len(fresh) > 0 && !s.first.IsKnown() {
+			s.first = maybe.Known(fresh[0].Index)
+		}
 		for len(fresh) > 0 {
 			k := min(len(fresh), batchSteps)
 			message = appendBatch(message, batch{head{p.ID, s.attempt, v.Target.PID, v.Target.Rank,
@@ -128,8 +141,13 @@ func (n *Node) collect(now time.Time) {
 				flush()
 			}
 		}
+		h.Ranks = append(h.Ranks, rankOf(p.ID, s, &v))
 	}
 	flush()
+	for i := range h.Ranks { // the last message may have pushed out some more
+		s := n.byID[h.Ranks[i].ID]
+		h.Ranks[i].Dropped, h.Ranks[i].Lost = s.dropped, slices.Clone(s.lost)
+	}
 	if e, over := n.job.Over(); over {
 		h.Over, h.Code = true, e.Code
 	}
@@ -149,7 +167,23 @@ func (n *Node) collect(now time.Time) {
 	n.said, n.saidAt = text, now
 	h.Counts = n.ring.Counts()
 	if text, err = json.Marshal(h); err == nil {
-		n.ring.Put(bus.Hello, text)
+		n.put(bus.Hello, text)
+	}
+}
+
+// put puts a message in the ring and notes whose steps made room for it.
+func (n *Node) put(k bus.Kind, message []byte) {
+	for _, m := range n.ring.Put(k, message) {
+		if m.Kind != bus.Step {
+			continue // a newer hello waits, or follows
+		}
+		// The message is our own, so it can be read.
+		_ = readBatches(m.Data, func(b batch) {
+			s := n.byID[b.id]
+			for _, x := range b.steps {
+				s.dropped, s.lost = s.dropped+1, addStep(s.lost, x.Index)
+			}
+		})
 	}
 }
 
@@ -164,7 +198,7 @@ func (n *Node) of(p *job.Process, v *capture.View) *sentRank {
 			s.attempt += n.attempts[r]
 			n.attempts[r]++
 		}
-		n.sent[p] = s
+		n.sent[p], n.byID[p.ID] = s, s
 	}
 	return s
 }

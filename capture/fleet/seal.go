@@ -54,6 +54,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	}
 	stop()
 	work.Wait()
+	w.settle()
 	for _, p := range w.Job().Processes() {
 		v := p.History.Snapshot()
 		for _, l := range v.Losses {
@@ -66,7 +67,7 @@ func Seal(ctx context.Context, c *bus.Conn, dir string) (s Sealed, err error) {
 	err = w.unsealed
 	for _, n := range w.nodes {
 		for _, m := range n.ranks {
-			s.Steps, s.Gone = s.Steps+m.taken, s.Gone+m.first
+			s.Steps, s.Gone = s.Steps+m.taken, s.Gone+m.gone()
 		}
 	}
 	w.mu.Unlock()

@@ -60,8 +60,13 @@ type member struct {
 	first   int64 // the index of the first step that was
 	taken   int64 // how many steps were
 	end     *end  // how it ended, once its last step is here
-	last    int64 // the index of that step
+	last    int64 // the index of the newest step that its node speaks of
 	ended   time.Time
+
+	origin  maybe.Int // the index of the first step that the node had
+	dropped []span    // what the node says it dropped
+	before  int64     // how many of these came before the first step that was seen
+	after   int64     // how many steps at the end are counted as lost
 }
 
 const (
@@ -189,8 +194,12 @@ func (w *Watch) steps(n *node, b batch) {
 		if s.Index < m.next {
 			continue
 		}
+		if m.after > 0 { // they were only late
+			m.lose(-m.after)
+			m.after = 0
+		}
 		if gap := s.Index - m.next; gap > 0 && m.taken > 0 {
-			m.process.Lose("steps", gap, "the node's ring was full while the hub did not answer")
+			m.lose(gap)
 		}
 		if m.taken == 0 {
 			m.first = s.Index
@@ -199,7 +208,44 @@ func (w *Watch) steps(n *node, b batch) {
 		m.next = s.Index + 1
 		m.process.Step(s)
 	}
+	m.countFirst()
 	w.finish(m)
+}
+
+func (m *member) lose(steps int64) {
+	m.process.Lose("steps", steps, "they never reached the hub")
+}
+
+// countFirst counts what the node dropped before the first step that is here. Nothing else tells that these
+// were ever taken: what is older than the first step is usually what the hub no longer has.
+func (m *member) countFirst() {
+	if m.taken == 0 {
+		return // any of them may still come
+	}
+	if n := before(m.dropped, m.first); n > m.before {
+		m.lose(n - m.before)
+		m.before = n
+	}
+}
+
+// countLast counts the steps after the newest one that is here, once none of them can come.
+func (m *member) countLast() {
+	n := max(m.last+1-m.next, 0)
+	if m.taken == 0 {
+		n = before(m.dropped, m.last+1)
+	}
+	if n != m.after {
+		m.lose(n - m.after)
+		m.after = n
+	}
+}
+
+// gone is how many steps the hub no longer had.
+func (m *member) gone() int64 {
+	if m.taken == 0 {
+		return 0
+	}
+	return max(m.first-m.origin.Or(0)-m.before, 0)
 }
 
 // greet takes a hello.
@@ -209,8 +255,10 @@ func (w *Watch) greet(n *node, h hello) {
 		r := &h.Ranks[i]
 		m := w.member(n, r)
 		m.process.Begin(r.target(h.Host))
+		m.origin, m.dropped, m.last = r.First, r.Lost, r.Step
+		m.countFirst()
 		if r.End != nil && m.end == nil {
-			m.end, m.last, m.ended = r.End, r.Step, w.options.now()
+			m.end, m.ended = r.End, w.options.now()
 			w.finish(m)
 		}
 	}
@@ -225,11 +273,18 @@ func (w *Watch) greet(n *node, h hello) {
 	w.finishRun()
 }
 
+// awaited reports whether the last steps of a process that has ended are still to come.
+func (w *Watch) awaited(m *member) bool {
+	late := len(w.behind) == 0 && w.options.now().Sub(m.ended) >= endGrace
+	return m.end != nil && m.next <= m.last && !late
+}
+
 // finish ends a process when its last step is here.
 func (w *Watch) finish(m *member) {
-	if m.end == nil || m.next <= m.last && w.options.now().Sub(m.ended) < endGrace {
+	if m.end == nil || w.awaited(m) {
 		return
 	}
+	m.countLast()
 	m.process.End(capture.End{Reason: m.end.Reason, Code: m.end.Code, Detail: m.end.Detail,
 		OutOfMemory: m.end.OutOfMemory})
 }
@@ -248,12 +303,23 @@ func (w *Watch) finishRun() {
 			code = maybe.Known(c)
 		}
 		for _, m := range n.ranks {
-			if ended := m.end == nil || m.next > m.last; !ended && w.options.now().Sub(m.ended) < endGrace {
+			if w.awaited(m) {
 				return
 			}
 		}
 	}
 	w.job.End(capture.End{Reason: capture.Exited, Code: code})
+}
+
+// settle counts what has not come as lost: nothing more is read.
+func (w *Watch) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, n := range w.nodes {
+		for _, m := range n.ranks {
+			m.countLast()
+		}
+	}
 }
 
 // look notices what happens when nothing comes.

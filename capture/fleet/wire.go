@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/bus"
@@ -48,10 +49,44 @@ type rank struct {
 	Torch     string    `json:"torch,omitempty"`
 	Device    string    `json:"device,omitempty"`
 	GPUs      []device  `json:"gpus,omitempty"`
-	// Step is the index of its newest step.
-	Step int64 `json:"step"`
+	// First is the index of the first step that the node had of it, unknown before that. Step is the index
+	// of its newest one.
+	First maybe.Int `json:"first,omitzero"`
+	Step  int64     `json:"step"`
+	// Dropped is how many steps the node had to drop, and Lost which ones, in order. Where there were many
+	// gaps, the spans of Lost hold some that it sent.
+	Dropped int64  `json:"dropped,omitempty"`
+	Lost    []span `json:"lost,omitempty"`
 	// End is how it ended, nil while it runs.
 	End *end `json:"end,omitempty"`
+}
+
+// span is the steps from index From to index To.
+type span struct {
+	From int64 `json:"from"`
+	To   int64 `json:"to"`
+}
+
+// addStep adds a step that comes after those in the list. Where the list has become too long, its first two
+// spans become one.
+func addStep(list []span, index int64) []span {
+	if n := len(list); n > 0 && index == list[n-1].To+1 {
+		list[n-1].To = index
+		return list
+	}
+	if list = append(list, span{index, index}); len(list) > maxLost {
+		list[1].From = list[0].From
+		list = list[1:]
+	}
+	return list
+}
+
+// before returns how many steps before an index the spans hold.
+func before(list []span, index int64) (n int64) {
+	for _, s := range list {
+		n += max(min(s.To+1, index)-s.From, 0)
+	}
+	return n
 }
 
 type device struct {
@@ -73,6 +108,7 @@ const (
 	maxText   = 500
 	maxRanks  = 512 // of a node
 	maxDetail = 4000
+	maxLost   = 8 // of a rank
 )
 
 func cut(text string, most int) string {
@@ -83,9 +119,9 @@ func cut(text string, most int) string {
 }
 
 // rankOf describes a process.
-func rankOf(id, attempt int, v *capture.View) rank {
+func rankOf(id int, s *sentRank, v *capture.View) rank {
 	t := v.Target
-	r := rank{ID: id, Attempt: attempt, PID: t.PID, Rank: t.Rank, LocalRank: t.LocalRank,
+	r := rank{ID: id, Attempt: s.attempt, PID: t.PID, Rank: t.Rank, LocalRank: t.LocalRank,
 		WorldSize: t.WorldSize,
 		Python:    cut(t.Python, maxText), Torch: cut(t.Torch, maxText), Device: cut(t.Device, maxText),
 		Step: -1}
@@ -100,6 +136,7 @@ func rankOf(id, attempt int, v *capture.View) rank {
 	if n := len(v.Steps); n > 0 {
 		r.Step = v.Steps[n-1].Index
 	}
+	r.First = s.first
 	if v.Ended {
 		r.End = &end{Reason: v.End.Reason, Code: v.End.Code, Detail: cut(v.End.Detail, maxDetail),
 			OutOfMemory: v.End.OutOfMemory}
@@ -118,6 +155,21 @@ func (r *rank) target(host string) capture.Target {
 	return t
 }
 
+// check reports an error for steps that no node counts.
+func (r *rank) check() error {
+	end := int64(-1)
+	if r.Dropped < 0 {
+		return fmt.Errorf("%w: damaged counts of lost steps", errWire)
+	}
+	for _, s := range r.Lost {
+		if s.From <= end || s.To < s.From || s.To == math.MaxInt64 {
+			return fmt.Errorf("%w: damaged counts of lost steps", errWire)
+		}
+		end = s.To
+	}
+	return nil
+}
+
 func readHello(data []byte) (hello, error) {
 	var h hello
 	if err := json.Unmarshal(data, &h); err != nil {
@@ -130,6 +182,11 @@ func readHello(data []byte) (hello, error) {
 			errWire, h.Version, wireVersion)
 	case len(h.Ranks) > maxRanks:
 		return h, fmt.Errorf("%w: a node with %d ranks", errWire, len(h.Ranks))
+	}
+	for i := range h.Ranks {
+		if err := h.Ranks[i].check(); err != nil {
+			return h, err
+		}
 	}
 	return h, nil
 }
