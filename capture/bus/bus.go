@@ -72,6 +72,19 @@ type Message struct {
 	Stored time.Time
 }
 
+// Outage is a time in which a hub could store nothing, usually because its disk was full. Nodes keep what they
+// can meanwhile.
+type Outage struct {
+	// Store is the hub's folder, and Why what failed there.
+	Store string
+	Why   error
+	Begun time.Time
+	// Ended is the zero time while it lasts.
+	Ended time.Time
+	// Lost is how many messages are gone that the hub had said to have stored.
+	Lost int64
+}
+
 // Errors that callers distinguish.
 var (
 	// errLeftOut means that this program was built without the bus.

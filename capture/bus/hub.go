@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -28,6 +29,8 @@ type HubOptions struct {
 	Keys *Keys
 	// Store is the folder for messages; "" for a temporary one, which Close removes.
 	Store string
+	// Tell, unless nil, is called when the hub can store nothing, and again when it can.
+	Tell func(Outage)
 
 	// Which file system a folder is on, and how much it has room for; tests set them.
 	fileSystem, free func(dir string) (int64, error)
@@ -37,10 +40,18 @@ type HubOptions struct {
 // process reaches it.
 type Hub struct {
 	options HubOptions
-	server  *server.Server
+	store   string          // the folder for messages
+	config  *server.Options // of the server, whoever it is
 	bridge  *bridge
 	seed    string // of the owner's key, "" without keys
 	scratch string // the temporary folder, "" for none
+	address string // where it listens, "" for nowhere
+
+	stop context.CancelFunc // nil before the hub is watched
+	work sync.WaitGroup
+
+	mu     sync.Mutex
+	server *server.Server // nil while there is none
 }
 
 // leastFree is the room that a hub's store needs.
@@ -90,8 +101,8 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 			"another folder",
 			free>>20, store)
 	}
-	options, err := h.serverOptions(store)
-	if err != nil {
+	h.store = store
+	if h.config, err = h.serverOptions(store); err != nil {
 		return nil, fmt.Errorf("open a hub: %w", err)
 	}
 	// The server would report an address in use only by never being ready.
@@ -102,30 +113,62 @@ func OpenHub(o HubOptions) (_ *Hub, err error) {
 		}
 		_ = l.Close()
 	}
-	if h.server, err = server.NewServer(options); err != nil {
+	if err = h.start(free); err != nil {
 		return nil, fmt.Errorf("open a hub: %w", err)
 	}
-	h.server.Start()
-	if !h.server.ReadyForConnections(hubStarts) {
-		return nil, fmt.Errorf("open a hub: it did not start within %s", hubStarts)
-	}
 	if o.Socket != "" {
-		if h.bridge, err = listen(o.Socket, h.server.InProcessConn); err != nil {
+		if h.bridge, err = listen(o.Socket, h.InProcessConn); err != nil {
 			return nil, err
 		}
 	}
-	own, err := h.dial(owner)
-	if err == nil {
-		defer own.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
-		defer cancel()
-		// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
-		err = own.prepare(ctx, max(free/2, maxMessage))
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open a hub: %w", err)
-	}
+	watched, stop := context.WithCancel(context.Background())
+	h.stop = stop
+	h.work.Go(func() { h.watch(watched) })
 	return h, nil
+}
+
+// start starts the server, with streams that take what free leaves.
+func (h *Hub) start(free int64) error {
+	s, err := server.NewServer(h.config.Clone())
+	if err != nil {
+		return err
+	}
+	s.Start()
+	if !s.ReadyForConnections(hubStarts) {
+		shutDown(s)
+		return fmt.Errorf("it did not start within %s", hubStarts)
+	}
+	h.mu.Lock()
+	h.server = s
+	h.mu.Unlock()
+	if a, ok := s.Addr().(*net.TCPAddr); ok && h.options.Listen != "" && h.address == "" {
+		h.address, h.config.Port = a.String(), a.Port
+	}
+	own, err := h.dial(owner)
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), hubStarts)
+	defer cancel()
+	// What was stored by a hub before this one is counted as taken: that only makes the bound smaller.
+	return own.prepare(ctx, max(free/2, maxMessage))
+}
+
+func shutDown(s *server.Server) {
+	s.Shutdown()
+	s.WaitForShutdown()
+}
+
+// InProcessConn connects to the server, for connections within this process.
+func (h *Hub) InProcessConn() (net.Conn, error) {
+	h.mu.Lock()
+	s := h.server
+	h.mu.Unlock()
+	if s == nil {
+		return nil, ErrNoHub
+	}
+	return s.InProcessConn()
 }
 
 func (h *Hub) serverOptions(store string) (*server.Options, error) {
@@ -218,12 +261,7 @@ func permissions(n names, r Role) *server.Permissions {
 }
 
 // Address is where the hub listens, "" for nowhere.
-func (h *Hub) Address() string {
-	if a := h.server.Addr(); a != nil && h.options.Listen != "" {
-		return a.String()
-	}
-	return ""
-}
+func (h *Hub) Address() string { return h.address }
 
 // Join returns the content of the join file. addresses are those at which nodes reach the hub.
 func (h *Hub) Join(addresses ...string) Join {
@@ -245,7 +283,7 @@ func (h *Hub) Join(addresses ...string) Join {
 func (h *Hub) Dial(r Role) (*Conn, error) { return h.dial(r) }
 
 func (h *Hub) dial(r Role) (*Conn, error) {
-	a := Access{Role: r, Join: h.Join(), inProcess: h.server}
+	a := Access{Role: r, Join: h.Join(), inProcess: h}
 	if a.Seeds == nil {
 		a.Seeds = map[Role]string{}
 	}
@@ -255,12 +293,19 @@ func (h *Hub) dial(r Role) (*Conn, error) {
 
 // Close ends the hub. What it has stored in a folder of the caller's stays there.
 func (h *Hub) Close() {
+	if h.stop != nil {
+		h.stop()
+		h.work.Wait()
+	}
 	if h.bridge != nil {
 		h.bridge.close()
 	}
-	if h.server != nil {
-		h.server.Shutdown()
-		h.server.WaitForShutdown()
+	h.mu.Lock()
+	s := h.server
+	h.server = nil
+	h.mu.Unlock()
+	if s != nil {
+		shutDown(s)
 	}
 	if h.scratch != "" {
 		_ = os.RemoveAll(h.scratch)

@@ -21,6 +21,7 @@ type HubOptions struct {
 	Run, Listen, Socket string
 	Keys                *Keys
 	Store               string
+	Tell                func(Outage)
 }
 
 // Hub cannot be opened.

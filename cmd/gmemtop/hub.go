@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/metrics"
+	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // hubCommand serves a run of several machines.
@@ -90,7 +91,7 @@ func (c *hubCommand) serve() (err error) {
 	}
 	defer os.RemoveAll(dir)
 	h, err := bus.OpenHub(bus.HubOptions{Run: c.run, Listen: c.listen, Keys: keys, Store: c.store,
-		Socket: filepath.Join(dir, "hub.sock")})
+		Socket: filepath.Join(dir, "hub.sock"), Tell: func(o bus.Outage) { c.note("%s", outageText(o)) }})
 	if err != nil {
 		return err
 	}
@@ -109,6 +110,11 @@ func (c *hubCommand) serve() (err error) {
 		}
 		defer os.Remove(c.viewers)
 	}
+	leave, err := c.tellLosses(h)
+	if err != nil {
+		return err
+	}
+	defer leave()
 	if c.metrics != "" {
 		leave, err := c.measure(h)
 		if err != nil {
@@ -126,6 +132,58 @@ func (c *hubCommand) serve() (err error) {
 		return nil
 	}
 	return c.write(h)
+}
+
+// outageText says that the hub stores nothing, or that it does again.
+func outageText(o bus.Outage) string {
+	if o.Ended.IsZero() {
+		return fmt.Sprintf("the hub can store nothing: %v; the training goes on, nodes keep their newest steps, "+
+			"and the hub goes on by itself when %s has room", o.Why, o.Store)
+	}
+	text := fmt.Sprintf("the hub stores again, after %s", o.Ended.Sub(o.Begun).Round(time.Second))
+	if o.Lost > 0 {
+		text += fmt.Sprintf("; %d messages that it had are lost", o.Lost)
+	}
+	return text
+}
+
+// lossesEvery is how often the hub says what nodes had to drop.
+const lossesEvery = 5 * time.Second
+
+// tellLosses says how many steps nodes had to drop, until leave is called.
+func (c *hubCommand) tellLosses(h *bus.Hub) (leave func(), err error) {
+	conn, err := h.Dial(bus.Viewer)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	var l fleet.Losses
+	work.Go(func() { l.Run(ctx, conn) })
+	work.Go(func() {
+		tick := time.NewTicker(lossesEvery)
+		defer tick.Stop()
+		var told, before int64
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+			// While more is dropped, the sum says little.
+			now, worst := l.Sum()
+			if now == before && now > told {
+				told = now
+				c.note("%d steps are lost: they did not fit in the memory of their nodes while the hub took "+
+					"nothing, most of them on %s", now, report.Printable(worst))
+			}
+			before = now
+		}
+	})
+	return func() {
+		stop()
+		work.Wait()
+		conn.Close()
+	}, nil
 }
 
 // metricsRanks is how many ranks the metrics reckon with: they need no more than each one's newest steps.
