@@ -164,7 +164,7 @@ func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt 
 		if c.Net <= 0 {
 			return nil, fmt.Errorf("%w: %w", ErrTooSmall, &plan.TooSmall{Budget: opt.Budget, Need: p.Outside + opt.Margin, Held: "context, workspaces and margin alone"})
 		}
-		if err := p.CheckBudget(c.Net); err != nil {
+		if err := p.CheckLeast(c.Net); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrTooSmall, err)
 		}
 	}

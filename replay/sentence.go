@@ -218,11 +218,9 @@ func Treatment(p *plan.Problem, pl *plan.Plan) string {
 	if pl == nil || len(pl.Absences) == 0 {
 		return ""
 	}
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return ""
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return ""
 	}
 	_, at := p.PeakLive()
 	var total int64

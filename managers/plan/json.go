@@ -26,6 +26,7 @@ type planJSON struct {
 	LowerBound    int64        `json:"lower_bound_bytes"`
 	StepBound     int64        `json:"step_time_bound_ns"`
 	SectionBytes  int64        `json:"section_bytes,omitempty"`
+	Parks         bool         `json:"parks_optimizer_state,omitempty"`
 	Policy        *policyJSON  `json:"policy,omitempty"`
 	Actions       []actionJSON `json:"actions"`
 	Reruns        []rerunJSON  `json:"reruns"`
@@ -103,15 +104,13 @@ func (p *Problem) Hash() string {
 // WriteJSON writes the plan as docs/plan.md describes it. A sectioned plan speaks of the sectioned problem,
 // whose shape it names.
 func (pl *Plan) WriteJSON(w io.Writer, p *Problem) error {
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return err
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return err
 	}
 	out := planJSON{SchemaVersion: schemaVersion, Manager: pl.Manager, Executor: pl.Executor.String(), BudgetBytes: pl.Budget,
 		Problem:   shapeJSON{Name: p.Name, Ops: len(p.Ops), Buffers: len(p.Buffers), Hash: p.Hash()},
-		Footprint: pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound, SectionBytes: pl.SectionBytes,
+		Footprint: pl.Footprint, LowerBound: pl.LowerBound, StepBound: pl.StepBound, SectionBytes: pl.SectionBytes, Parks: pl.Parks,
 		Actions: []actionJSON{}, Reruns: []rerunJSON{}, Places: []placeJSON{}, Notes: append([]string{}, pl.Notes...)}
 	if pl.Policy != nil {
 		out.Policy = &policyJSON{pl.Policy.Name, pl.Policy.Settings}
@@ -171,11 +170,9 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	q := p
-	if in.SectionBytes != 0 {
-		if q, err = p.Sectioned(in.SectionBytes); err != nil {
-			return nil, fmt.Errorf("read plan: %w", err)
-		}
+	q, err := (&Plan{SectionBytes: in.SectionBytes, Parks: in.Parks}).Of(p)
+	if err != nil {
+		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	if got := q.Hash(); in.Problem.Hash != got {
 		return nil, fmt.Errorf("read plan: it was made for another iteration (%d ops, %d buffers, shape %s; this one has %d, %d, %s): plan this one", in.Problem.Ops,
@@ -190,6 +187,7 @@ func ReadJSON(r io.Reader, p *Problem) (*Plan, error) {
 		return nil, fmt.Errorf("read plan: %w", err)
 	}
 	pl.Manager, pl.Budget, pl.LowerBound, pl.StepBound, pl.SectionBytes, pl.Notes = in.Manager, in.BudgetBytes, in.LowerBound, in.StepBound, in.SectionBytes, in.Notes
+	pl.Parks = in.Parks
 	if in.Executor == TorchEager.String() {
 		pl.Executor = TorchEager
 	}

@@ -33,6 +33,9 @@ type Plan struct {
 	// SectionBytes, where not 0, says that the plan speaks of the problem's buffers cut into sections of that
 	// size: of [Problem.Sectioned], not of the problem itself.
 	SectionBytes int64
+	// Parks says that the plan speaks of [Problem.Parked]: optimizer state waits on the host while no
+	// optimizer steps.
+	Parks bool
 
 	Absences []Absence
 	Reruns   []Rerun

@@ -26,11 +26,9 @@ import (
 // footprint that the plan claims. A plan that claims more than its budget is valid: it does not fit, which is
 // for who compares to say. The error wraps [ErrInvalid] and names the step.
 func Validate(p *Problem, pl *Plan) error {
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return err
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return err
 	}
 	v := &validator{p: p, pl: pl, k: p.Queues()}
 	for _, check := range []func() error{v.shape, v.places, v.values, v.pinned, v.ordered, v.executor} {

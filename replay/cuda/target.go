@@ -133,14 +133,12 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 // device, or the context's.
 func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return plan.Measurement{}, err
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return plan.Measurement{}, err
 	}
 	var m plan.Measurement
-	err := t.with(ctx, func(led *ledger, k []driver.Kernel) error {
+	err = t.with(ctx, func(led *ledger, k []driver.Kernel) error {
 		r := &measurer{ctx: ctx, led: led, k: k, opt: t.opt, progress: o.Progress}
 		if err := t.measureRates(r); err != nil {
 			return err

@@ -179,6 +179,10 @@ func CachingNeeds(ctx context.Context, p *plan.Problem, pl *plan.Plan, s allocat
 	if pl.SectionBytes != 0 {
 		return 0, errors.New("simulate: PyTorch's allocator has no sections of a tensor: plan without them")
 	}
+	p, err := pl.Of(p)
+	if err != nil {
+		return 0, err
+	}
 	r := &run{p: p, pl: pl, online: "caching", settings: s}
 	_, need, err := r.needs(ctx)
 	return need, err

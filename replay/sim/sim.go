@@ -81,18 +81,15 @@ type run struct {
 // checks.
 func Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, opt Options) (plan.Measurement, error) {
 	began := time.Now()
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return plan.Measurement{}, err
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return plan.Measurement{}, err
 	}
 	n, k := len(pl.Steps), p.Queues()
 	r := &run{p: p, pl: pl, opt: opt, start: make([]int64, n), end: make([]int64, n), issue: make([]int64, n),
 		ready: make([]int64, k), held: make([]int64, k), after: make([]int64, k)}
 	r.m.Target = "sim"
 	r.hooks = slices.ContainsFunc(pl.Absences, func(x plan.Absence) bool { return x.How != plan.Discard })
-	var err error
 	switch {
 	case pl.Policy != nil:
 		err = r.byPolicy(ctx)

@@ -68,11 +68,9 @@ type scene struct {
 // newScene lays a plan out. It takes O(steps log steps).
 func newScene(ctx context.Context, p *plan.Problem, of Plan) (*scene, error) {
 	pl := of.Result.Plan
-	if pl.SectionBytes != 0 {
-		var err error
-		if p, err = p.Sectioned(pl.SectionBytes); err != nil {
-			return nil, fmt.Errorf("lay out the plan of %s: %w", of.Name, err)
-		}
+	p, err := pl.Of(p)
+	if err != nil {
+		return nil, fmt.Errorf("lay out the plan of %s: %w", of.Name, err)
 	}
 	s := &scene{plan: of, p: p, placed: pl.Policy == nil, gone: slices.Clone(pl.Absences)}
 	start, end := s.times()

@@ -1,0 +1,137 @@
+package plan
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/traces"
+)
+
+// Optimizer state is in use for a short part of an iteration, and in memory for all of it. A running training
+// can have it wait on the host in between: it comes back for the optimizer's step and leaves again behind it.
+//
+// Way chosen: another problem, in which the state is there only while it is used. A plan for it is a plan
+// like any other, and nothing that reads plans has to know of memory that is away when an iteration begins.
+// What the copies take is part of the ops that they stand beside: the training thread waits for them.
+//
+// On a CPU an optimizer goes through its parameters one by one, so the state of one is there at a time, until
+// that of the next one comes. On a GPU its kernels take lists of all parameters, so all of it is there for the
+// whole step.
+//
+// Rejected: absences that begin in one iteration and end in the next, as a kind of [Absence]. Every planner,
+// the bounds of joint and all that draws plans take an absence for an interval within the iteration.
+
+// leastParked is the size in bytes of what the agent moves at the least.
+const leastParked = 1 << 12
+
+// Parked returns the problem with the optimizer's state in memory only while the optimizer uses it, and how
+// many bytes wait on the host otherwise; nil where no state can leave. Positions and buffers are those of p.
+func (p *Problem) Parked() (*Problem, int64) {
+	runs := p.optimizing()
+	oneByOne := p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU
+	uses := make([][]parking, len(runs))
+	var bytes int64
+	for i := range p.Buffers {
+		b, touches := &p.Buffers[i], p.TouchesOf(BufferID(i))
+		if b.Life != Persistent || b.Category != timeline.OptimizerState || b.Size < leastParked ||
+			len(touches) == 0 {
+			continue
+		}
+		first, last := touches[0].Op, touches[len(touches)-1].Op
+		k := slices.IndexFunc(runs, func(r opRange) bool { return r.from <= first && last < r.to })
+		if k >= 0 {
+			uses[k] = append(uses[k], parking{BufferID(i), first, last})
+			bytes += b.Size
+		}
+	}
+	if bytes == 0 {
+		return nil, 0
+	}
+	q := *p
+	q.Buffers, q.Ops = slices.Clone(p.Buffers), slices.Clone(p.Ops)
+	for k, of := range uses {
+		if len(of) == 0 {
+			continue
+		}
+		begin := slices.MinFunc(of, func(x, y parking) int { return int(x.first) - int(y.first) }).first
+		comes := make([]OpID, len(of))
+		for i, x := range of {
+			comes[i] = x.first
+		}
+		slices.Sort(comes)
+		for _, x := range of {
+			b := &q.Buffers[x.buffer]
+			b.Life, b.Start, b.End = Inside, begin, runs[k].to
+			if oneByOne {
+				b.Start = x.first
+				if next, _ := slices.BinarySearch(comes, x.last+1); next < len(comes) {
+					b.End = comes[next]
+				}
+			}
+			q.Ops[b.Start].Duration += p.Hardware.H2D.Time(b.Size)
+			q.Ops[b.End-1].Duration += p.Hardware.D2H.Time(b.Size)
+		}
+	}
+	if q.Finish() != nil {
+		return nil, 0
+	}
+	return &q, bytes
+}
+
+// parking is when a buffer of optimizer state is used.
+type parking struct {
+	buffer      BufferID
+	first, last OpID
+}
+
+// opRange is the ops [from, to).
+type opRange struct{ from, to OpID }
+
+// optimizing returns the stretches of the iteration in which an optimizer runs.
+func (p *Problem) optimizing() []opRange {
+	var runs []opRange
+	within := false
+	for i := range p.Ops {
+		op := &p.Ops[i]
+		switch {
+		case op.Phase == traces.PhaseOptimizer && !within:
+			runs, within = append(runs, opRange{OpID(i), OpID(i + 1)}), true
+		case op.Phase == traces.PhaseOptimizer:
+			runs[len(runs)-1].to = OpID(i + 1)
+		case op.Name != HostOp:
+			within = false
+		}
+	}
+	return runs
+}
+
+// CheckLeast is CheckBudget for managers that may have optimizer state wait on the host as well.
+func (p *Problem) CheckLeast(budget int64) error {
+	err := p.CheckBudget(budget)
+	if err == nil || !p.EagerOnly {
+		return err
+	}
+	if q, _ := p.Parked(); q != nil {
+		return q.CheckBudget(budget)
+	}
+	return err
+}
+
+var errNoState = errors.New("its optimizer state cannot leave")
+
+// Of returns the problem that the plan speaks of, where that is not p itself: one of sections, or one whose
+// optimizer state waits on the host.
+func (pl *Plan) Of(p *Problem) (*Problem, error) {
+	if pl.Parks {
+		q, _ := p.Parked()
+		if q == nil {
+			return nil, errors.Join(ErrInvalid, errNoState)
+		}
+		p = q
+	}
+	if pl.SectionBytes != 0 {
+		return p.Sectioned(pl.SectionBytes)
+	}
+	return p, nil
+}
