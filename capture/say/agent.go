@@ -192,6 +192,13 @@ var agent = map[string]string{
 	"differs_recomputed": "%s of %s tensors were not the same to the bit when they were used again, " +
 		"first saved tensor %s, which was computed again by %s",
 
+	"differs_state": "%s of %s tensors of the optimizer's state were not the same to the bit when they " +
+		"came back from the host",
+	"state_stays": "the plan has %s MiB of optimizer state wait on the host, and only %s MiB can leave: " +
+		"the program holds other references to the rest",
+	"state_uncounted": "this build of torch does not tell what else refers to a tensor's memory, so " +
+		"optimizer state stays: use torch 2.2 or newer with CUDA",
+
 	// The pool.
 	"pool_platform": "the pool runs only on Linux, on x86-64 and arm64: the other managers run " +
 		"elsewhere too",

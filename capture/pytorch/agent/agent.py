@@ -185,10 +185,15 @@ class Agent:
             window = self.windows.here()
             if window is not None:
                 window.entering_optimizer(optimizer)
-            own = around_closure(args, kwargs, functools.partial(_in_closure, weakref.ref(self)))
+            own = around_closure(
+                args, kwargs, functools.partial(_in_closure, weakref.ref(self), weakref.ref(optimizer))
+            )
+            self.manager.optimizer_enters(optimizer, own is not None)
             self.steps.now.spent += self.clock() - now
             return own
         except BaseException as e:
+            if isinstance(e, self.torch.cuda.OutOfMemoryError):
+                raise  # of state that is brought back: the step itself would have met it
             ours = not self._caught(e)
             self._let_go()
             if not ours:
@@ -205,6 +210,7 @@ class Agent:
                 window.leaving_optimizer(optimizer)
             if not outermost:
                 return
+            self.manager.optimizers_left()
             if self.steps.heard_again():
                 self.outbox.say("", "steps")
             if self.optimizers.add(optimizer):
@@ -450,7 +456,7 @@ class Agent:
             pass
 
 
-def _in_closure(there: weakref.ref[Agent], on: bool) -> None:
+def _in_closure(there: weakref.ref[Agent], of: weakref.ref[Any], on: bool) -> None:
     """An optimizer calls the program's closure, or that has returned."""
     agent = there()
     if agent is None or agent.guard.dead:
@@ -463,8 +469,11 @@ def _in_closure(there: weakref.ref[Agent], on: bool) -> None:
             agent.steps.closure_leaves(now)
         if window is not None:
             window.in_closure(on)
+        optimizer = of()
+        if not on and optimizer is not None:
+            agent.manager.closure_left(optimizer)
     except BaseException as e:
-        if agent._caught(e):
+        if isinstance(e, agent.torch.cuda.OutOfMemoryError) or agent._caught(e):
             raise
 
 

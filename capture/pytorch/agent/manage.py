@@ -18,6 +18,7 @@ from .carry import Carrier
 from .compat import compiled_graphs, dispatch_modes
 from .host import HOST_SHARE, host_room, local_ranks
 from .offload import Offload
+from .parked import Parked
 from .pooled import Pooled
 from .region import COMPILED
 from .says import Says, why_of
@@ -26,7 +27,7 @@ from .streams import capturing
 from .wire import DONE, ENDED, REFUSED
 
 if TYPE_CHECKING:
-    from .kinds import Carries, Device, Plan
+    from .kinds import Carries, Device, Optimizer, Plan
     from .ops import Ops
     from .optimizers import Optimizers
     from .outbox import Outbox
@@ -128,7 +129,25 @@ class Manager:
         self.plan_order = 0
 
     def _on(self, number: int, plan: Plan) -> str:
+        if plan.get("state"):
+            return self._begin(number, Parked(self.torch, plan, self.optimizers))
         return self._begin(number, (Pooled if "pool" in plan else Carrier)(self.torch, plan))
+
+    # -- around the step of an optimizer ---------------------------------------------------------------------
+
+    def optimizer_enters(self, optimizer: Optimizer, calls: bool) -> None:
+        """The outermost step of an optimizer begins. calls says that it calls the program's closure."""
+        if isinstance(self.carrier, Parked):
+            self.carrier.optimizer_enters(optimizer, calls)
+
+    def closure_left(self, optimizer: Optimizer) -> None:
+        if isinstance(self.carrier, Parked):
+            self.carrier.closure_left(optimizer)
+
+    def optimizers_left(self) -> None:
+        """No optimizer steps any more."""
+        if isinstance(self.carrier, Parked):
+            self.carrier.optimizers_left()
 
     def _begin(self, number: int, carrier: Carries) -> str:
         try:
@@ -219,10 +238,11 @@ class Manager:
         if device is None or unplannable(device):
             return unplannable(device) or Says("device_unknown")
         ranks, room = local_ranks(), host_room()
-        if room is not None and plan.get("slab", 0) <= room * HOST_SHARE and self.before is not None:
+        slab = plan.get("slab", 0) + plan.get("state", 0)
+        if room is not None and slab <= room * HOST_SHARE and self.before is not None:
             room = max(room, self.before)  # what the other ranks have taken by now is in the sum below
-        if room is not None and plan.get("slab", 0) * ranks > room * HOST_SHARE:
-            takes, free = plan["slab"] * ranks >> 20, room >> 20
+        if room is not None and slab * ranks > room * HOST_SHARE:
+            takes, free = slab * ranks >> 20, room >> 20
             return (
                 Says("host_full_ranks", takes, ranks, free) if ranks > 1 else Says("host_full", takes, free)
             )

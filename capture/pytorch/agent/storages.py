@@ -22,6 +22,7 @@ from .compat import address_of, is_wrapper, local_shard, sparse_parts, without_f
 from .phases import FORWARD
 from .rows import TIME_AT
 from .says import Says
+from .waiting import waits
 from .within import REST_ADDRESS
 
 if TYPE_CHECKING:
@@ -140,7 +141,7 @@ class Storages:
         kind = self.kinds.get(of)
         if kind is None:
             if issubclass(of, self.tensor):
-                kind = WRAPPER if is_wrapper(of) else PLAIN
+                kind = OTHER if waits(of) else WRAPPER if is_wrapper(of) else PLAIN
             elif issubclass(of, (list, tuple)):
                 kind = SEQUENCE
             else:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .compat import address_of, is_rmm, local_shard, memory_stats, records_history, sparse_parts
 from .says import Says
 from .storages import Addresses
+from .waiting import waits
 
 if TYPE_CHECKING:
     from .kinds import Clock, Device, Tensor
@@ -205,7 +206,7 @@ class Totals:
         for o in self.optimizers.alive():
             for state in o.state.values():
                 for t in state.values() if isinstance(state, dict) else ():
-                    if isinstance(t, self.torch.Tensor):
+                    if isinstance(t, self.torch.Tensor) and not waits(type(t)):
                         sums[2] += self._bytes_of(t, seen)
         self.known = tuple(sums)
         self.cost_known = _cost(self.clock() - begin, self.cost_known)
