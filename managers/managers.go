@@ -29,7 +29,7 @@ import (
 // All returns every manager, baselines first, ours last.
 func All() []plan.Manager {
 	published := slices.Concat(pool.All(), swap.All(), recompute.All(), combine.All())
-	return append(published, joint.Seeded(seeds(published)...), joint.New(published...))
+	return append(published, parks{joint.Seeded(seeds(published)...)}, joint.New(published...))
 }
 
 // seeds are those that joint asks: all that move or drop anything, the quickest first, but those that solve
@@ -110,6 +110,9 @@ func Select(list string) ([]plan.Manager, error) {
 // Eager turns a plan into what eager PyTorch can run today: tensors saved for backward only, whole regions
 // re-run at the first use; see package recompute. It returns nil where nothing of the plan is left then.
 func Eager(ctx context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
+	if pl.Parks {
+		return pl, nil // it was made for eager PyTorch
+	}
 	if pl.SectionBytes != 0 {
 		return nil, nil // a saved tensor leaves and returns as a whole
 	}

@@ -82,6 +82,7 @@ func (c *Choice) planned(ctx context.Context, p *plan.Problem, room maybe.Int) (
 	switch {
 	case err != nil:
 		return m, err
+	case m.Parks:
 	case len(m.Absences) == 0 && !c.Pools && p.Held() > m.Budget:
 		return m, fmt.Errorf("%s: %w: %s", m.Manager, live.ErrNoGain, say.MovesNothing.Text())
 	case len(m.Absences) == 0 && !c.Pools:
@@ -125,7 +126,7 @@ func (c *Choice) within(ctx context.Context, p *plan.Problem, room maybe.Int) (*
 // eager returns the part of a plan that eager PyTorch can carry out. A plan that has nothing to do is
 // returned unchanged; it is an error if no part of a plan can be carried out.
 func (c *Choice) eager(ctx context.Context, p *plan.Problem, of *plan.Plan) (*plan.Plan, error) {
-	if of.Executor == plan.TorchEager || c.Pools {
+	if of.Executor == plan.TorchEager || of.Parks || c.Pools {
 		return of, nil
 	}
 	pl, err := c.Eager(ctx, p, of)

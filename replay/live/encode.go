@@ -32,7 +32,9 @@ import (
 type encoded struct {
 	Version int    `json:"version"`
 	Device  string `json:"device"`
-	Slab    int64  `json:"slab"` // bytes of host memory
+	Slab    int64  `json:"slab"` // bytes of host memory for saved tensors
+	// State is how many bytes of optimizer state wait on the host while no optimizer steps.
+	State int64 `json:"state,omitempty"`
 	// Saves counts the tensors that a step saves. A step of other batches saves as many.
 	Saves int `json:"saves"`
 	// Sizes has the bytes of each tensor in the largest step so far, -1 where unknown; nil if all steps have
@@ -83,8 +85,12 @@ const slotAlign = 512
 // slot is the room that so many bytes take on the host.
 func slot(size int64) int64 { return (size + slotAlign - 1) &^ (slotAlign - 1) }
 
-// slab is the memory on the host that a plan takes in a process: a place for each tensor that is swapped.
+// slab is the memory on the host that a plan takes in a process: a place for each tensor that is swapped, and
+// for optimizer state that waits there.
 func slab(p *plan.Problem, pl *plan.Plan) (bytes int64) {
+	if pl.Parks {
+		_, bytes = p.Parked()
+	}
 	for _, x := range pl.Absences {
 		if x.How == plan.Swap {
 			bytes += slot(p.Buffers[x.Buffer].Size)
@@ -115,7 +121,16 @@ func encodeFor(p *plan.Problem, pl *plan.Plan, r Results, shapes bool) ([]byte, 
 	case p.Source == nil:
 		return nil, fmt.Errorf("%w: %s", ErrNotLive, say.NotRecorded.Text())
 	}
-	e := encoder{p: p, pl: pl, out: encoded{Version: 1, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
+	q, err := pl.Of(p)
+	if err != nil {
+		return nil, err
+	}
+	var state int64
+	if pl.Parks {
+		_, state = p.Parked()
+	}
+	p = q
+	e := encoder{p: p, pl: pl, out: encoded{Version: 1, State: state, Device: deviceName(p.Source.Info), Values: []value{}, Groups: [][]numeral{}, MayDiffer: r == Any}}
 	if err := e.number(); err != nil {
 		return nil, err
 	}

@@ -137,6 +137,10 @@ func (l *larger) heard(ctx context.Context, n *News) (again bool, err error) {
 
 // heldBy returns what a plan's decisions hold at the peak of another step with the same ops, in bytes.
 func heldBy(p *plan.Problem, of *plan.Plan) (int64, error) {
+	p, err := of.Of(p)
+	if err != nil {
+		return 0, err
+	}
 	pl, err := plan.Assemble(p, plan.Decisions{Absences: of.Absences, Reruns: of.Reruns})
 	if err != nil {
 		return 0, err

@@ -35,12 +35,12 @@ const cases = "scripts/programs/cases"
 
 // Managers of each family. Those that choose addresses are compared by themselves.
 const (
-	moving  = "autoswap,sqrt,joint"
+	moving  = "autoswap,sqrt,joint" // unless others are asked for
 	pooling = "smartpool"
 )
 
 type options struct {
-	python, packages, sources, results, only, gmemtop, budget, hardware string
+	python, packages, sources, results, only, gmemtop, budget, hardware, managers string
 
 	limit    time.Duration
 	table    bool
@@ -60,11 +60,14 @@ func main() {
 	flag.StringVar(&o.budget, "budget", "70%", "as compare --budget")
 	flag.StringVar(&o.hardware, "hardware", "scripts/programs/thread.json",
 		"what copies cost, as compare --hardware; where it is empty, that is measured in each program")
+	flag.StringVar(&o.managers, "managers", moving,
+		"the managers that move or recompute; where these are others, nothing that chooses addresses is tried")
 	flag.DurationVar(&o.limit, "limit", 10*time.Minute,
 		"the most time for a program with gmemtop, and without")
 	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")
 	flag.BoolVar(&o.planOnly, "plan-only", false, "make plans, and carry none out")
 	flag.Parse()
+	o.unpooled = o.managers != moving
 	if err := o.run(context.Background(), os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "programs:", err)
 		os.Exit(1)
@@ -204,7 +207,7 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 	for _, c := range []struct {
 		managers string
 		to       *trial.Comparison
-	}{{moving, &r.Moving}, {pooling, &r.Pooling}} {
+	}{{cmp.Or(o.managers, moving), &r.Moving}, {pooling, &r.Pooling}} {
 		if c.managers == pooling && o.unpooled {
 			continue
 		}

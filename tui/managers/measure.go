@@ -140,7 +140,8 @@ func (m *measuring) begin(q question, c replay.Comparison, rows []*row) tea.Cmd 
 	c.Results = nil
 	for again := 0; again < 2 && len(c.Results) == 0; again++ {
 		for _, r := range rows {
-			if next.live && (!r.stands || len(r.result.Plan.Absences) == 0) { // eager PyTorch chooses no addresses
+			if next.live && (!r.stands || len(r.result.Plan.Absences) == 0 && !r.result.Plan.Parks) {
+				// eager PyTorch chooses no addresses
 				continue
 			}
 			if _, known := old.of(r); again == 1 || !known {
