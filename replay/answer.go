@@ -114,11 +114,39 @@ func (c *Comparison) figures(r *Result, u timeline.Units) string {
 			s += ", which does not fit"
 		}
 		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
-	case slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available }) && c.Problem.HasTimes:
+	case c.anyMeasured() && c.Problem.HasTimes:
 		return fmt.Sprintf("%s, step %s, both only predicted", u.Bytes(r.Measurement.Footprint),
 			Percent(r.Overhead))
 	}
-	return u.Bytes(r.Measurement.Footprint) + c.stepClause(r.Overhead)
+	return u.Bytes(r.Measurement.Footprint) + c.stepClause(r)
+}
+
+// anyMeasured reports whether a plan was carried out: beside that, a prediction must not read as a fact.
+func (c *Comparison) anyMeasured() bool {
+	return c.Trained || slices.ContainsFunc(c.Measured, func(x Result) bool { return x.Available })
+}
+
+// stepClause says what a predicted plan does to the step time. Of a step on a CPU the copies are predicted as
+// a GPU makes them, beside the work.
+func (c *Comparison) stepClause(r *Result) string {
+	if !c.Problem.HasTimes {
+		return ""
+	}
+	where, source := "", c.Problem.Source
+	if source != nil && source.Info.Kind == traces.DeviceCPU && !c.Problem.Hardware.NoEngines && r.swaps() {
+		where = " on a GPU"
+	}
+	if r.Overhead > -0.00005 && r.Overhead < 0.00005 {
+		return ", at no cost in step time" + where
+	}
+	return ", step " + Percent(r.Overhead) + where
+}
+
+// swaps reports whether the result's plan copies anything to the host.
+func (r *Result) swaps() bool {
+	return r.Plan != nil && slices.ContainsFunc(r.Plan.Absences, func(x plan.Absence) bool {
+		return x.How == plan.Swap
+	})
 }
 
 // Place says where a target carries plans out: "on cuda:0", "in the training".
@@ -133,12 +161,15 @@ func Place(target string) string {
 func timing(m *Result) string {
 	x := &m.Measurement
 	base := x.KeepAll()
-	if base == 0 {
+	spread := x.StepP95 > 0 && m.Target != live // of a training the screen says it elsewhere
+	s := "step " + Percent(m.Overhead)
+	switch {
+	case base == 0 && spread:
 		return fmt.Sprintf("step %s, 95 of 100 within %s", timeline.Duration(x.StepTime),
 			timeline.Duration(x.StepP95))
-	}
-	s := "step " + Percent(m.Overhead)
-	if x.StepP95 > 0 {
+	case base == 0:
+		return "step " + timeline.Duration(x.StepTime)
+	case spread:
 		s += fmt.Sprintf(", 95 of 100 within %s", Percent(Off(x.StepP95, base)))
 	}
 	return s

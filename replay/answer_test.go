@@ -84,19 +84,24 @@ func TestAMeasurementReplacesThePrediction(t *testing.T) {
 	predicted := replay.Percent(answer.Overhead)
 	c.Measured = []replay.Result{measured(answer.Info.Name, answer.Executor, 0.38, true)}
 	says("7.00 MiB measured in the training (predicted "+timeline.IEC.Bytes(answer.Measurement.Footprint)+
-		"), step +38.0 %, 95 of 100 within +45.0 % (predicted "+predicted+")",
+		"), step +38.0 % (predicted "+predicted+")",
 		"at no cost", "does not fit", "Of what")
 	c.Measured[0].Fits = false
 	says("which does not fit, step +38.0 %")
 	c.Measured = []replay.Result{measured("other", plan.TorchEager, 0.38, true)}
 	says("step "+predicted+", both only predicted", "at no cost")
-	says("Of what was measured, other is the fastest: 7.00 MiB, step +38.0 %, 95 of 100 within +45.0 %.")
+	says("Of what was measured, other is the fastest: 7.00 MiB, step +38.0 %.")
 	again := measured(answer.Info.Name, answer.Executor, 0.38, true)
 	again.Plan = &plan.Plan{}
 	replanned := outcome(answer.Info.Name, answer.Executor, 6<<20, 120, true)
 	replanned.Plan = again.Plan
 	c.Measured, c.Replanned = []replay.Result{again}, []replay.Result{replanned}
-	says("(predicted 6.00 MiB), step +38.0 %, 95 of 100 within +45.0 % (predicted +20.0 %)")
+	says("(predicted 6.00 MiB), step +38.0 % (predicted +20.0 %)")
+	c.Measured, c.Replanned, c.Trained = nil, nil, true // with another budget
+	says("step "+predicted+", both only predicted", "at no cost")
+	c.Budget = 0
+	says("needs the least memory: ", "t no cost")
+	says("both only predicted")
 }
 
 func TestWhatFitsAsItIsFitsForTheExitCodeToo(t *testing.T) {

@@ -135,6 +135,9 @@ type Comparison struct {
 	// Replanned is what the simulator predicts of measured plans that are not in Results: a running training
 	// is planned for again.
 	Replanned []Result
+	// Trained says that a training ran with a plan, of this comparison or another: what was only predicted
+	// says so.
+	Trained bool
 	// Devices are the devices that measured.
 	Devices []Device
 	// BatchNotes say what the largest batches rest on; BatchSequence is the sequence length that they are

@@ -144,16 +144,6 @@ func (c *Comparison) least(of func(r *Result) bool) *Result {
 	return least
 }
 
-func (c *Comparison) stepClause(overhead float64) string {
-	if !c.Problem.HasTimes {
-		return ""
-	}
-	if overhead > -0.00005 && overhead < 0.00005 {
-		return ", at no cost in step time"
-	}
-	return ", step " + Percent(overhead)
-}
-
 func (c *Comparison) firstTarget() string {
 	for i := range c.Results {
 		return c.Results[i].Target
@@ -167,7 +157,11 @@ func (c *Comparison) leastMemory(u timeline.Units) string {
 		return "No manager can plan from this recording."
 	}
 	live, _ := c.Problem.PeakLive()
-	s := fmt.Sprintf("At no cost in step time, %[2]s needs the least memory: %[1]s", u.Bytes(best.Measurement.Footprint), best.Info.Name)
+	name, needs := best.Info.Name, u.Bytes(best.Measurement.Footprint)
+	s := fmt.Sprintf("At no cost in step time, %s needs the least memory: %s", name, needs)
+	if c.anyMeasured() {
+		s = fmt.Sprintf("%s needs the least memory: %s", name, c.figures(&best, u))
+	}
 	var clauses []string
 	if best.Measurement.Footprint == live {
 		clauses = append(clauses, "as much as is alive at the peak")

@@ -136,7 +136,7 @@ func TestPlanningAsksForASentenceOnceForTheSameAnswers(t *testing.T) {
 	q := question{&setup{p: plantest.Chain(4, 1<<20, 1e6)}, 1 << 20}
 	on := newRoster([]Manager{{Info: plan.Info{Name: "caching"}}, {Info: plan.Info{Name: "ours"}}})
 	on.toggleAll()
-	if p.ask(q, on, nil, nil, timeline.IEC) != nil {
+	if p.ask(q, on, nil, nil, false, timeline.IEC) != nil {
 		t.Error("it asks about nothing")
 	}
 	answer(t, &p, q, "caching", "ours")
@@ -148,7 +148,7 @@ func TestPlanningAsksForASentenceOnceForTheSameAnswers(t *testing.T) {
 		{func() { on[0].on = false }, true}, {func() { p.version++ }, true},
 	} {
 		c.change()
-		cmd := p.ask(q, on, nil, nil, timeline.IEC)
+		cmd := p.ask(q, on, nil, nil, false, timeline.IEC)
 		if (cmd != nil) != c.asks {
 			t.Errorf("%d: asks is %v, want %v", i, cmd != nil, c.asks)
 		}

@@ -34,6 +34,8 @@ type sheet struct {
 	size  func(int64) string               // prints footprints in one unit
 	mark  func(r *row) string              // stands behind a row's switch
 	more  func(r *row, col int) table.Cell // the columns that others know
+	// trained is what a row's plan came to in the training, nil where that was not measured.
+	trained func(r *row) *replay.Result
 	// batch and target are the titles of those, "" where they say nothing.
 	batch, target string
 	progress      func(name string) headway
@@ -140,6 +142,9 @@ func (x *sheet) cell(i, col int) table.Cell {
 		return x.more(r, col)
 	}
 	cell := x.figure(r, col)
+	if t := x.trained(r); t != nil {
+		cell = x.measured(r, t, col, cell)
+	}
 	if r.stale || !m.on {
 		cell.Style, cell.LeadStyle = th.Faint, th.Faint
 	}
@@ -200,9 +205,63 @@ func (x *sheet) waiting(m *manager) table.Cell {
 	return table.Cell{Text: "–", Style: x.Theme.Faint}
 }
 
+// measured is the cell of a row whose plan was carried out in the training: as it came out, where that was
+// measured, and the plan's cell elsewhere. A training is planned for again, so the plan may be another one.
+func (x *sheet) measured(r *row, t *replay.Result, col int, planned table.Cell) table.Cell {
+	m := &t.Measurement
+	or := func(text string, zero bool) table.Cell {
+		if zero {
+			return x.none()
+		}
+		return table.Cell{Text: text, Style: x.Theme.Good.Strong()}
+	}
+	switch col {
+	case colFits:
+		return x.fits(t.Fits)
+	case colFootprint:
+		return or(x.size(m.Footprint), false)
+	case colBar:
+		return x.bar(r, m.Footprint)
+	case colStep:
+		return or(timeline.Duration(m.StepTime), false)
+	case colOverhead:
+		return or(replay.Percent(t.Overhead), m.KeepAll() == 0)
+	case colOut:
+		return or(x.Units.Bytes(m.SwappedOut), m.SwappedOut == 0)
+	case colIn:
+		return or(x.Units.Bytes(m.SwappedIn), m.SwappedIn == 0)
+	case colRecompute:
+		return or(timeline.Duration(m.RecomputeTime), m.RecomputeTime == 0)
+	case colOver, colStall: // they are about the plan that was predicted
+		return x.none()
+	}
+	return planned
+}
+
+func (x *sheet) none() table.Cell { return table.Cell{Text: "–", Style: x.Theme.Faint} }
+
+func (x *sheet) fits(yes bool) table.Cell {
+	if yes {
+		return table.Cell{Text: "✓", Style: x.Theme.Good}
+	}
+	return table.Cell{Text: "✗", Style: x.Theme.Bad}
+}
+
+// bar is a footprint as a bar in the colour of a row's manager.
+func (x *sheet) bar(r *row, footprint int64) table.Cell {
+	fill := x.Theme.Plain()
+	if tone := x.Theme.Series(r.m.series).FG; tone != nil {
+		fill.Color, fill.Shade = tone, tone
+	}
+	if r.stale || !r.m.on {
+		fill = x.Theme.Other()
+	}
+	return table.Cell{Part: footprint + x.q.setup.p.Outside, Whole: x.scale, Fill: fill}
+}
+
 func (x *sheet) figure(r *row, col int) table.Cell {
 	th, m := x.Theme, &r.result.Measurement
-	dash := table.Cell{Text: "–", Style: th.Faint}
+	dash := x.none()
 	bytes := func(n int64) table.Cell {
 		if n == 0 {
 			return dash
@@ -217,21 +276,11 @@ func (x *sheet) figure(r *row, col int) table.Cell {
 	}
 	switch col {
 	case colFits:
-		if r.result.Fits {
-			return table.Cell{Text: "✓", Style: th.Good}
-		}
-		return table.Cell{Text: "✗", Style: th.Bad}
+		return x.fits(r.result.Fits)
 	case colFootprint:
 		return table.Cell{Text: x.size(m.Footprint)}
 	case colBar:
-		fill := th.Plain()
-		if tone := th.Series(r.m.series).FG; tone != nil {
-			fill.Color, fill.Shade = tone, tone
-		}
-		if r.stale || !r.m.on {
-			fill = th.Other()
-		}
-		return table.Cell{Part: m.Footprint + x.q.setup.p.Outside, Whole: x.scale, Fill: fill}
+		return x.bar(r, m.Footprint)
 	case colOver:
 		if r.result.Plan.LowerBound <= 0 {
 			return dash

@@ -113,7 +113,8 @@ func (v *View) headline(s *leaf.State) string {
 func (v *View) sheet(s *leaf.State, q question) *sheet {
 	x := &sheet{
 		ranking: &v.ranking, State: s, q: q, scale: v.budget.scale, mark: v.training.mark,
-		batch: v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
+		trained: func(r *row) *replay.Result { return v.training.of(q, r) },
+		batch:   v.search.title(q), target: v.measuring.target, progress: v.planning.progressOf,
 		running: v.planning.run != nil, awaited: v.planning.answersTo(q).err == nil && !v.planning.stopped,
 	}
 	x.more = func(r *row, col int) table.Cell {

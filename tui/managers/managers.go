@@ -285,7 +285,7 @@ func (v *View) askSentence(s *leaf.State, q question) tea.Cmd {
 	if r, predicted, ok := v.training.result(q); ok {
 		measured, replanned = append(measured, r), append(replanned, predicted)
 	}
-	return v.planning.ask(q, v.managers, measured, replanned, s.Units)
+	return v.planning.ask(q, v.managers, measured, replanned, v.training.carried(), s.Units)
 }
 
 // plan plans for the question in force, unless the budget is still moving.

@@ -274,14 +274,17 @@ func (a *answers) comparison(q question, on roster) *replay.Comparison {
 
 // ask asks for the sentence about the answers to a question, and about what was measured of them.
 func (p *planning) ask(
-	q question, on roster, measured, replanned []replay.Result, units timeline.Units,
+	q question, on roster, measured, replanned []replay.Result, trained bool, units timeline.Units,
 ) tea.Cmd {
 	c := p.answersTo(q).comparison(q, on)
 	if len(c.Results) == 0 {
 		return nil
 	}
-	c.Measured, c.Replanned = measured, replanned
+	c.Measured, c.Replanned, c.Trained = measured, replanned, trained
 	among := ""
+	if trained {
+		among = "trained "
+	}
 	for i := range c.Results {
 		among += c.Results[i].Info.Name + " "
 	}

@@ -317,6 +317,20 @@ func span(from, to int64) string {
 	return a + " → " + b
 }
 
+// carried reports whether the training ran with a plan long enough to be measured, under whatever budget.
+func (t *training) carried() bool { return t.trial != nil && t.trial.first > 0 }
+
+// of is what a row's plan came to in the training under the budget of a question, nil if it was not measured.
+func (t *training) of(q question, r *row) *replay.Result {
+	if x := t.trial; x == nil || x.manager != r.manager || !r.stands {
+		return nil
+	}
+	if r, _, ok := t.result(q); ok {
+		return &r
+	}
+	return nil
+}
+
 // result is what was measured of the plan that the training runs with or last ran with, and what was
 // predicted for it; ok is false if that was nothing, or under another budget than a question's.
 func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
@@ -336,6 +350,7 @@ func (t *training) result(q question) (r, predicted replay.Result, ok bool) {
 	r.Measurement = plan.Measurement{
 		Target: liveTarget, Footprint: n.Peak, Allocated: !n.Pooled, StepTime: x.first, StepP95: x.within,
 		KeepAllBefore: n.Before, KeepAllAfter: n.Before,
+		SwappedOut: n.Out, SwappedIn: n.In, RecomputeTime: n.Again,
 	}
 	predicted.Measurement = plan.Measurement{
 		Footprint: n.Predicted, PeakLive: n.Predicted, StepTime: n.PredictedStep,
