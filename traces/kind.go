@@ -128,7 +128,7 @@ const PackingOnly = "nothing to swap or recompute: a storage-allocation problem 
 func (k Kind) Missing() string {
 	switch k {
 	case Point:
-		return "this file is one moment without events; PyTorch writes them once training begins with torch.cuda.memory._record_memory_history(max_entries=1_000_000)"
+		return "this file is one moment without events; for events, call torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training"
 	case Lifetimes:
 		return "this trace says when blocks lived, not who used them: gmemtop describe -o describe.py writes a recorder of whole steps for your script"
 	case Accesses:

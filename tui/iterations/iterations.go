@@ -103,7 +103,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	switch {
 	case s.Device == nil:
 		return false, leaf.NoDevice
-	case s.Device.Len() == 0:
+	case s.Device.Len() < 2:
 		return false, "This recording is of one moment: it holds blocks and no events, so there are no steps to compare. " +
 			leaf.HowToRecord
 	}

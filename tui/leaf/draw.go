@@ -101,7 +101,9 @@ const (
 	NoDevice    = "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
 	HowToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
 		"`torch.cuda.memory._record_memory_history(max_entries=1000000)\n" +
-		"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
+		DumpSnapshot + "`"
+	NoSegments   = "This recording does not say which segments the allocator holds; a snapshot does:"
+	DumpSnapshot = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"
 )
 
 // Empty draws a view that has nothing to show: what is missing, why, and the commands that record it, one a

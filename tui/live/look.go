@@ -94,7 +94,7 @@ func (l *Look) sentence(u timeline.Units) string {
 	}
 	switch {
 	case l.State == Waiting:
-		return "Waiting: " + strings.TrimPrefix(l.Word, "waiting ") + "."
+		return "Waiting " + strings.TrimPrefix(l.Word, "waiting ") + "."
 	case n == 0 && l.State == Ended:
 		return fmt.Sprintf("%s ended: %s, before any training step was seen.", name, l.Word)
 	case n == 0 && l.Row != "":

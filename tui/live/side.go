@@ -58,9 +58,9 @@ func captured(l *Look, at shown) []string {
 	lines := []string{what}
 	switch {
 	case at.window >= 0 && at.held:
-		lines = append(lines, "the views hold one: F follows the newest")
+		lines = append(lines, "the other views stay with one: F shows the newest")
 	case at.window >= 0:
-		lines = append(lines, "the views follow the newest")
+		lines = append(lines, "the other views show the newest")
 	}
 	if l.Capture.Every > 0 {
 		lines = append(lines, fmt.Sprintf("one step in %s is captured", leaf.Count(int64(l.Capture.Every))))
@@ -86,10 +86,10 @@ func newest(l *Look) []string {
 	w := l.Windows[len(l.Windows)-1]
 	words := []string{l.WindowName(&w)}
 	if w.Cost > 0 {
-		words = append(words, timeline.Duration(int64(w.Cost))+" longer for it")
+		words = append(words, "which took "+timeline.Duration(int64(w.Cost))+" longer")
 	}
 	if n := len(l.Windows) - 1; n > 0 {
-		words = append(words, leaf.Count(int64(n))+" before")
+		words = append(words, leaf.Count(int64(n))+" more before it")
 	}
 	return words
 }
@@ -120,15 +120,15 @@ func brief(s *leaf.State, l *Look, at shown, w, rows int) []said {
 	case l.Capture.Pending:
 		lines = append(lines, said{captured(l, at)[0], th.Dim})
 	case len(l.Windows) == 0:
-		lines = append(lines, said{"captured: " + captured(l, at)[0], th.Dim})
+		lines = append(lines, said{"captured " + captured(l, at)[0], th.Dim})
 	default:
 		words := newest(l)
-		words[0] = "captured: " + words[0]
+		words[0] = "captured " + words[0]
 		switch {
 		case at.window >= 0 && at.held:
-			words = append(words, "the views hold one: F follows")
+			words = append(words, "F: to the newest")
 		case at.window >= 0:
-			words = append(words, "the views follow")
+			words = append(words, "shown in the other views")
 		}
 		if l.Capture.Measured {
 			words = append(words, "watching takes "+share(l.Capture.Share))

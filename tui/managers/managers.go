@@ -76,7 +76,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case deviceOf(s) == nil:
 		return false, "The step in view ran under a plan, and planning needs a step without one. " +
 			"Take the plan away, then capture a step with r in Live."
-	case deviceOf(s).Len() == 0:
+	case deviceOf(s).Len() < 2:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
 			leaf.HowToRecord
 	}

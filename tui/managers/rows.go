@@ -125,7 +125,7 @@ func newRanking() ranking {
 		table.Column{Title: "in", Width: 8, Right: true, Drop: 5, Sortable: true},
 		table.Column{Title: "re-run", Width: 7, Right: true, Drop: 6, Sortable: true},
 		table.Column{Title: "batch", Width: 6, Max: 8, Right: true, Sortable: true},
-		table.Column{Title: "planned", Width: 8, Right: true, Drop: 7, Sortable: true},
+		table.Column{Title: "planning", Width: 8, Right: true, Drop: 7, Sortable: true},
 	)}
 }
 

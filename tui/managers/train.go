@@ -200,7 +200,7 @@ func (t *trial) doing() string {
 		text = fmt.Sprintf("%s, %d of %d", text, at, of)
 	}
 	if t.again {
-		text += ", since they became others"
+		text += ", again because they changed"
 	}
 	return text
 }

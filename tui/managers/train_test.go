@@ -332,7 +332,7 @@ func TestALivePlanWhoseTrainingChangedSaysSo(t *testing.T) {
 	r.tell(on)
 	r.until("ours on")
 	r.tell(live.News{Phase: live.Describing})
-	r.until("describing the training's steps, 1 of 5, since they became others")
+	r.until("describing the training's steps, 1 of 5, again because they changed")
 	r.tell(on)
 	r.until("ours on for")
 }

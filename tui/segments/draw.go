@@ -25,8 +25,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	if len(v.rows) == 0 {
 		if !v.st.Known {
-			leaf.Empty(s, c, "No segments", "This recording does not say which segments the allocator held. A snapshot does.",
-				"torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")")
+			leaf.Empty(s, c, "Segments has nothing to show", leaf.NoSegments, leaf.DumpSnapshot)
 			return
 		}
 		leaf.Empty(s, c, "Nothing is reserved here", "At this moment the allocator holds no segment of the driver's. Move the cursor.", "")

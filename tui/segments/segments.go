@@ -81,8 +81,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device.Info.Kind == traces.DeviceArena:
 		return false, "This is a storage-allocation problem: no allocator holds segments for it. How its buffers can be packed is in Managers (m)."
 	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved.Or(0) <= 0:
-		return false, "This recording does not say which segments the allocator holds; a snapshot does: " +
-			"`torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")`"
+		return false, leaf.NoSegments + " `" + leaf.DumpSnapshot + "`"
 	}
 	return true, ""
 }

@@ -112,7 +112,10 @@ func sentence(s *leaf.State, bands []timeline.Band) string {
 	if other > 0 {
 		text += fmt.Sprintf(", and %s are %s", s.Units.Bytes(other), unattributed)
 	}
-	text += fmt.Sprintf("; the largest is %s of %s", s.Units.Bytes(s.Device.Allocs.Rounded[a]), s.Device.Allocs.Category[a])
+	text += "; the largest is " + s.Units.Bytes(s.Device.Allocs.Rounded[a])
+	if kind := s.Device.Allocs.Category[a]; kind != timeline.Unknown {
+		text += " of " + kind.String()
+	}
 	if what := leaf.What(s.Device, a); what != "" {
 		text += ", from " + what
 	}

@@ -90,7 +90,7 @@ func (v *view) drawLadder(s *leaf.State, c *canvas.Canvas) {
 			}
 			c.Fill(canvas.Rect{X: x + n + 1, Y: 0, W: max(step-n-2, 0), H: 1}, nextRule, next)
 		}
-		c.TextMax(x+2, 1, step-3, adds, r.adds)
+		c.TextMax(x+2, 1, step-2, adds, r.adds)
 	}
 	for i, line := range leaf.Wrap(v.page.missing, c.Width()) {
 		if v.page.missing != "" {
