@@ -22,6 +22,7 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 	const mostStates = 150_000
 	var mu sync.Mutex
 	solved, optimal, worst := 0, 0, 0.0
+	nearMoment, near := 0, 0 // bounds within 5 % of the best
 	var wg sync.WaitGroup
 	room := make(chan struct{}, 2)
 	for i := range 100 {
@@ -65,6 +66,12 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 			if b := joint.Bound(p, budget<<20); found && b > int64(best)*1000 {
 				t.Errorf("seed %d within %d MiB: the bound is %d, and %d is possible", seed, budget, b, best)
 			}
+			if joint.BoundOfMoment(p, budget<<20)*21 >= int64(best)*20_000 {
+				nearMoment++
+			}
+			if joint.Bound(p, budget<<20)*21 >= int64(best)*20_000 {
+				near++
+			}
 			lost := float64(m.StepTime)/float64(best*1000) - 1
 			if pl.Footprint > budget<<20 {
 				t.Errorf("seed %d: joint misses %d MiB", seed, budget)
@@ -78,6 +85,10 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d solved, joint the best in %d, at worst %.1f %% above", solved, optimal, worst*100)
+	t.Logf("the bound of a moment is within 5 %% of the best for %d, that over intervals for %d", nearMoment, near)
+	if near < nearMoment+10 {
+		t.Errorf("the bound over intervals is near for %d, that of a moment for %d", near, nearMoment)
+	}
 	if solved < 85 {
 		t.Errorf("only %d solved: joint was hardly compared", solved)
 	}

@@ -13,3 +13,9 @@ func BoundAlone(p *plan.Problem, limit int64, family plan.Family) int64 {
 	set := defaults()
 	return alone(compile(p, set), family).bound(limit, set.mostTurns)
 }
+
+// BoundOfMoment is [Bound] by the fullest moments alone.
+func BoundOfMoment(p *plan.Problem, limit int64) int64 {
+	set := defaults()
+	return newBounder(compile(p, set)).bound(limit, set.publicTurns)
+}

@@ -1,0 +1,310 @@
+package joint
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// The bound over intervals.
+//
+// The bound of one moment (bound.go) asks what has to be away at the fullest moment, and lets every copy and
+// every rerun find its time beside the ops. In little memory that is far from the truth: two full moments one
+// behind the other leave no room for a copy between them. This bound looks at all moments at once.
+//
+// Time falls into phases: op j runs in phase 2j, and phase 2j+1 lies between op j and op j+1. A phase between
+// two ops is as long as the plan makes it; reruns happen only there. Instant i lies between phases i-1 and i,
+// so that instants 2j and 2j+1 are the start and the end of op j. A span is an idle interval that may leave
+// memory. At each instant a share of it is in memory, and the linear program is
+//
+//	minimise  times of ops + lengths of phases between them
+//	at each instant   sizes of what is in memory <= limit
+//	in each phase     times of copies out <= its length, times of copies in <= its length
+//	in each odd phase times of reruns <= its length
+//
+// where a share of a span leaves, after it was copied out or to be made again, and comes back by a copy or a
+// rerun. Shares make it a relaxation of every plan, of those too that cut buffers into sections.
+//
+// What makes a span again are the ops that [chain.Builder] finds with everything in memory that lives then.
+// Any plan runs at least these. One run can serve several spans, so each pays a part of an op's time: those
+// that the op writes share it, and others only where there is none of them.
+//
+// Way chosen: the Lagrangian. With a price on memory at each instant and on each copy engine in each phase,
+// every span finds its cheapest course alone, in time linear in its length, and the sum over all is a bound at
+// any prices. The volume algorithm (Barahona and Anbil 2000) moves the prices; on networks with some dozens
+// of ops it comes to the linear program's optimum within a thousand turns, where plain subgradient steps stop
+// at the first kink.
+//
+// A linear program runs a tenth of an op for a tenth of its output, and pays a tenth. No plan can. So where
+// there is work left, branches.go decides span by span whether anything of it is made again at all.
+//
+// Complexity: a turn is linear in ops and in the lengths of all spans together. Rejected: solving the program
+// by HiGHS (six seconds for 49 ops with whole reruns, minutes for 93); asking that inputs be in memory when an
+// op runs again (a price for each op, input and phase: the program of Checkmate).
+
+// intervals is the relaxation for one problem and one limit.
+type intervals struct {
+	m     *model
+	b     *bounder
+	limit int64
+	unit  float64 // bytes that count as a nanosecond of copying
+	spans []span
+	room  []float64 // at each instant, beside what cannot leave, in units
+	rates rates     // at hand
+	slope rates     // of the value, with respect to the rates
+	sum   []float64 // of rates.memory before each instant
+	delta []float64 // of what is in memory
+	work  int64     // instants looked at
+}
+
+// rates are prices of the relaxation: of a unit of memory at each instant, of a nanosecond of each copy
+// engine in each phase. Between two ops, what is left of 1 is the price of compute.
+type rates struct{ memory, out, in []float64 }
+
+func newRates(n int) rates {
+	return rates{make([]float64, n), make([]float64, n), make([]float64, n)}
+}
+
+// span is an idle interval that may leave memory.
+type span struct {
+	buffer      plan.BufferID
+	first, last int32 // the instants at which it may be away
+	written     int32 // the phase from which on it can be copied out
+	size        float64
+	out, in     float64 // times of its copies
+	canSwap     bool
+	makings     []making
+	least       float64 // of the times in makings
+	decided     decision
+	reran       float64 // how often the last ascent had it made again
+}
+
+// making is what making a span again takes in phases up to last.
+type making struct {
+	last int32
+	time float64
+}
+
+// course is what becomes of a span under given rates.
+type course struct {
+	cost                  float64
+	how                   choice
+	leaves, returns       int32 // the instant from which it is away, and the phase in which it comes back
+	copied                int32 // the phase of the copy out
+	time                  float64
+	lowest                float64 // of the prices of copies out from span.written to span.last
+	lowestAt, lowestUntil int32
+}
+
+// newIntervals returns nil where the relaxation does not apply, or the limit cannot be met.
+func newIntervals(b *bounder, limit int64) *intervals {
+	m := b.m
+	if m.k > 1 || m.inline || !m.p.HasTimes {
+		return nil
+	}
+	s := &intervals{m: m, b: b, limit: limit}
+	const much = int64(1) << 30
+	s.unit = float64(much) / max(1, float64(m.p.Hardware.D2H.Time(much)+m.p.Hardware.H2D.Time(much))/2)
+	b.within(limit)
+	away := make([]int64, m.n+1)
+	var ids []int32
+	for _, g := range m.choices {
+		x := &m.gaps[g]
+		if !x.canSwap && !x.producersRerun || x.before <= x.after+1 || x.size == 0 {
+			continue
+		}
+		away[x.after+1] += x.size
+		away[x.before] -= x.size
+		ids = append(ids, g)
+		s.spans = append(s.spans, span{
+			buffer: x.buffer, first: 2*int32(x.after) + 2, last: 2*int32(x.before) - 1,
+			written: max(2*int32(x.ready)+1, 0), size: float64(x.size) / s.unit,
+			out: float64(x.evictTime), in: float64(x.prefetchTime), canSwap: x.canSwap,
+		})
+	}
+	s.room = make([]float64, 2*m.n)
+	var sum int64
+	for i := range m.n {
+		sum += away[i]
+		room := limit - b.tight[i] + sum
+		if room < 0 {
+			return nil
+		}
+		s.room[2*i], s.room[2*i+1] = float64(room)/s.unit, float64(room)/s.unit
+	}
+	s.findReruns(ids)
+	s.rates, s.slope = newRates(2*m.n), newRates(2*m.n)
+	s.sum, s.delta = make([]float64, 2*m.n+1), make([]float64, 2*m.n+1)
+	return s
+}
+
+// value returns the Lagrangian for the rates at hand, and leaves its slope.
+func (s *intervals) value() float64 {
+	r, g := &s.rates, &s.slope
+	for i, x := range r.memory {
+		s.sum[i+1] = s.sum[i] + x
+	}
+	clear(s.delta)
+	clear(g.out)
+	clear(g.in)
+	s.work += int64(2 * s.m.n)
+	v := s.runs()
+	for i, x := range r.memory {
+		v -= x * s.room[i]
+	}
+	var c course
+	for k := range s.spans {
+		x := &s.spans[k]
+		if k == 0 || s.spans[k-1].buffer != x.buffer || s.spans[k-1].written != x.written {
+			c.lowest, c.lowestUntil = math.Inf(1), x.written
+		}
+		if x.decided == madeAgain {
+			v += s.oneRun(x)
+		}
+		s.cheapest(x, &c)
+		v += c.cost
+		s.delta[x.first] += x.size
+		s.delta[x.last+1] -= x.size
+		if c.how == keep {
+			continue
+		}
+		s.delta[c.leaves] -= x.size
+		s.delta[c.returns+1] += x.size
+		if c.how == swap {
+			g.out[c.copied] += x.out
+			g.in[c.returns] += x.in
+			continue
+		}
+		x.reran++
+		g.out[c.returns] -= c.time
+		g.in[c.returns] -= c.time
+	}
+	var there float64
+	for i := range g.memory {
+		there += s.delta[i]
+		g.memory[i] = there - s.room[i]
+	}
+	return v
+}
+
+// runs adds up what the ops take, each in its cheapest variant.
+func (s *intervals) runs() (v float64) {
+	r, g := &s.rates, &s.slope
+	for j := range s.m.n {
+		t := 2 * j
+		op := &s.m.p.Ops[j]
+		if len(op.Variants) == 0 {
+			dur := float64(s.b.dur[j])
+			v += dur * (1 - r.out[t] - r.in[t])
+			g.out[t], g.in[t] = -dur, -dur
+			continue
+		}
+		best, dur, extra := math.Inf(1), 0.0, 0.0
+		for k := range op.Variants {
+			d, w := s.m.variantCost(j, k)
+			if s.m.operands[j]-s.m.work[j]+w > s.limit {
+				continue
+			}
+			more := float64(w-s.b.least[j]) / s.unit
+			c := float64(d)*(1-r.out[t]-r.in[t]) + more*(r.memory[t]+r.memory[t+1])
+			if c < best {
+				best, dur, extra = c, float64(d), more
+			}
+		}
+		v += best
+		g.out[t], g.in[t] = -dur, -dur
+		s.delta[t] += extra
+		s.delta[t+2] -= extra
+	}
+	return v
+}
+
+// cheapest finds the course of a span. In c are the lowest price of a copy out so far, for spans of one
+// buffer that hold the same value.
+func (s *intervals) cheapest(x *span, c *course) {
+	r := &s.rates
+	before, end := s.sum[x.first], s.sum[x.last+1]
+	c.cost, c.how = x.size*(end-before), keep
+	s.work += int64(x.last - x.first)
+	if x.canSwap {
+		for ; c.lowestUntil < x.first; c.lowestUntil++ {
+			if p := r.out[c.lowestUntil]; p < c.lowest {
+				c.lowest, c.lowestAt = p, c.lowestUntil
+			}
+		}
+		away, left, copied := math.Inf(1), int32(0), int32(0)
+		for i := x.first; i <= x.last; i++ {
+			if p := x.size*(s.sum[i]-before) + x.out*c.lowest; p < away {
+				away, left, copied = p, i, c.lowestAt
+			}
+			if p := away + x.in*r.in[i] + x.size*(end-s.sum[i+1]); p < c.cost {
+				c.cost, c.how, c.leaves, c.returns, c.copied = p, swap, left, i, copied
+			}
+			if p := r.out[i]; p < c.lowest {
+				c.lowest, c.lowestAt = p, i
+			}
+		}
+		c.lowestUntil = x.last + 1
+	}
+	if x.decided == neverMade {
+		return
+	}
+	paid := 0.0
+	if x.decided == madeAgain {
+		paid = x.least
+	}
+	t := x.first + 1
+	for _, step := range x.makings {
+		for ; t <= step.last; t += 2 {
+			p := (step.time-paid)*(1-r.out[t]-r.in[t]) + x.size*(end-s.sum[t+1])
+			if p < c.cost {
+				c.cost, c.how, c.leaves, c.returns, c.time = p, recompute, x.first, t, step.time-paid
+			}
+		}
+	}
+}
+
+// oneRun adds the run that a span has at the least which is made again.
+func (s *intervals) oneRun(x *span) float64 {
+	r, g := &s.rates, &s.slope
+	best, at := math.Inf(1), x.first+1
+	for t := x.first + 1; t <= x.last; t += 2 {
+		if p := 1 - r.out[t] - r.in[t]; p < best {
+			best, at = p, t
+		}
+	}
+	g.out[at] -= x.least
+	g.in[at] -= x.least
+	return x.least * best
+}
+
+// begin sets the rates to the weights at which the bound of one moment was best: the relaxation is worth as
+// much there.
+func (s *intervals) begin() {
+	d := &s.b.dual
+	if d.value <= 0 || d.serial {
+		return
+	}
+	for t := range s.rates.out {
+		if t < 2*int(d.at) { // rows of writers a with 2a+1 <= t
+			if k, _ := slices.BinarySearch(d.outAt, plan.OpID((t+1)/2)); k > 0 {
+				s.rates.out[t] = d.out[k-1]
+			}
+		} else { // rows of readers c with 2c-1 >= t
+			if k, _ := slices.BinarySearch(d.inAt, plan.OpID((t+2)/2)); k < len(d.in) {
+				s.rates.in[t] = d.in[k]
+			}
+		}
+	}
+	at := 2 * int(d.at)
+	low, high := 0.0, 3.0
+	for range 30 {
+		s.rates.memory[at] = (low + high) / 2
+		if s.value(); s.slope.memory[at] > 0 {
+			low = s.rates.memory[at]
+		} else {
+			high = s.rates.memory[at]
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package joint
+
+import (
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/chain"
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// What it takes at the least to make a span again, for the bound over intervals.
+//
+// The later a span is made again, the more of what its ops read is gone and has to be made first: the ops that
+// run only become more from one position to the next. So they are asked for at both ends of the span, and
+// between them by halving wherever the answers differ, a few times; where the halving stops, the fewer ops
+// count.
+
+// again are the ops that run, at the least, to make a span again at positions up to last.
+type again struct {
+	last plan.OpID
+	ops  []plan.OpID
+}
+
+const (
+	// halvings bounds how often the positions of a span are halved. One more doubles the questions.
+	halvings = 5
+	// longestAgain bounds the ops of an answer. Beyond it the makers alone count.
+	longestAgain = 400
+)
+
+// findReruns works out what making each span again takes. ids are the gaps of the spans.
+func (s *intervals) findReruns(ids []int32) {
+	m := s.m
+	chains := chain.New(m.p)
+	all := make([][]again, len(ids))
+	makes, serves := make([]uses, m.n), make([]uses, m.n) // of each op: the spans it writes; those it helps to make
+	for k, g := range ids {
+		x := &m.gaps[g]
+		if !x.producersRerun || x.before < x.after+2 {
+			continue
+		}
+		own := m.producer[m.producerAt[g]:m.producerAt[g+1]]
+		all[k] = agains(chains, x, own)
+		from := x.after + 2
+		for _, o := range own {
+			makes[o].add(from, x.before)
+		}
+		for _, a := range all[k] {
+			for _, o := range a.ops {
+				if !slices.Contains(own, o) {
+					serves[o].add(from, a.last)
+				}
+			}
+			from = a.last + 1
+		}
+	}
+	for o := range m.n {
+		makes[o].count()
+		serves[o].count()
+	}
+	for k, g := range ids {
+		x := &s.spans[k]
+		from := m.gaps[g].after + 2
+		for i, a := range all[k] {
+			var time float64
+			for _, o := range a.ops {
+				switch {
+				case slices.Contains(m.producer[m.producerAt[g]:m.producerAt[g+1]], o):
+					time += float64(s.b.dur[o]) / makes[o].most
+				case !makes[o].meet(from, a.last): // or those that it writes pay for it
+					time += float64(s.b.dur[o]) / serves[o].most
+				}
+			}
+			if i == 0 || time < x.least {
+				x.least = time
+			}
+			x.makings = append(x.makings, making{2*int32(a.last) - 1, time})
+			from = a.last + 1
+		}
+	}
+}
+
+// agains asks which ops run to make a gap's buffer again, position by position. own are those that write it:
+// they run in any case.
+func agains(chains *chain.Builder, x *gap, own []plan.OpID) []again {
+	at := func(position plan.OpID) []plan.OpID {
+		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestAgain)
+		if err != nil || len(c.Ops) < len(own) { // too many, or only possible while something else is away
+			return own
+		}
+		return c.Ops
+	}
+	var all []again
+	add := func(last plan.OpID, ops []plan.OpID) {
+		if n := len(all); n > 0 && slices.Equal(all[n-1].ops, ops) {
+			all[n-1].last = last
+			return
+		}
+		all = append(all, again{last, ops})
+	}
+	var split func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) // positions (low, high]
+	split = func(low, high plan.OpID, atLow, atHigh []plan.OpID, left int) {
+		switch {
+		case slices.Equal(atLow, atHigh) || high-low <= 1:
+			add(high, atHigh)
+		case left == 0:
+			add(high-1, atLow)
+			add(high, atHigh)
+		default:
+			middle := (low + high) / 2
+			ops := at(middle)
+			split(low, middle, atLow, ops, left-1)
+			split(middle, high, ops, atHigh, left-1)
+		}
+	}
+	first, last := x.after+2, x.before
+	atFirst, atLast := at(first), at(last)
+	add(first, atFirst)
+	if first < last {
+		split(first, last, atFirst, atLast, halvings)
+	}
+	return all
+}
+
+// uses are the stretches of positions at which spans have use for a run of an op.
+type uses struct {
+	from, to []plan.OpID
+	most     float64 // how many at one position
+}
+
+func (u *uses) add(from, to plan.OpID) { u.from, u.to = append(u.from, from), append(u.to, to) }
+
+// meet reports whether one of them has a position in [from, to].
+func (u *uses) meet(from, to plan.OpID) bool {
+	for i := range u.from {
+		if u.from[i] <= to && from <= u.to[i] {
+			return true
+		}
+	}
+	return false
+}
+
+func (u *uses) count() {
+	from, to := slices.Sorted(slices.Values(u.from)), slices.Sorted(slices.Values(u.to))
+	ended := 0
+	for k, x := range from {
+		for to[ended] < x {
+			ended++
+		}
+		u.most = max(u.most, float64(k+1-ended))
+	}
+}
