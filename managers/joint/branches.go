@@ -7,9 +7,9 @@ import (
 
 // The ascent of the bound over intervals, and its branches.
 //
-// The volume algorithm moves from the best rates known along an average of slopes, in which the newest has the
-// share that makes the average shortest. Its step is a part of what is missing to the time of a known plan:
-// the part grows while the average points upwards and shrinks where twenty turns have won nothing.
+// The volume algorithm moves from the best rates known along an average of slopes, in which the newest has
+// the share that makes the average shortest. Its step is a part of what is missing to the time of a known
+// plan: the part grows while the average points upwards and shrinks where twenty turns have won nothing.
 //
 // A branch decides for one span whether anything of it is made again. If so, the ops run once and are paid
 // for in full, and further shares cost nothing more than what later positions add; if not, it only swaps. The

@@ -31,17 +31,17 @@ import (
 // that the op writes share it, and others only where there is none of them.
 //
 // Way chosen: the Lagrangian. With a price on memory at each instant and on each copy engine in each phase,
-// every span finds its cheapest course alone, in time linear in its length, and the sum over all is a bound at
-// any prices. The volume algorithm (Barahona and Anbil 2000) moves the prices; on networks with some dozens
-// of ops it comes to the linear program's optimum within a thousand turns, where plain subgradient steps stop
-// at the first kink.
+// every span finds its cheapest course alone, in time linear in its length, and the sum over all is a bound
+// at any prices. The volume algorithm (Barahona and Anbil 2000) moves the prices; on networks with some
+// dozens of ops it comes to the linear program's optimum within a thousand turns, where plain subgradient
+// steps stop at the first kink.
 //
 // A linear program runs a tenth of an op for a tenth of its output, and pays a tenth. No plan can. So where
 // there is work left, branches.go decides span by span whether anything of it is made again at all.
 //
 // Complexity: a turn is linear in ops and in the lengths of all spans together. Rejected: solving the program
-// by HiGHS (six seconds for 49 ops with whole reruns, minutes for 93); asking that inputs be in memory when an
-// op runs again (a price for each op, input and phase: the program of Checkmate).
+// by HiGHS (six seconds for 49 ops with whole reruns, minutes for 93); asking that inputs be in memory when
+// an op runs again (a price for each op, input and phase: the program of Checkmate).
 
 // intervals is the relaxation for one problem and one limit.
 type intervals struct {

@@ -9,10 +9,10 @@ import (
 
 // What it takes at the least to make a span again, for the bound over intervals.
 //
-// The later a span is made again, the more of what its ops read is gone and has to be made first: the ops that
-// run only become more from one position to the next. So they are asked for at both ends of the span, and
-// between them by halving wherever the answers differ, a few times; where the halving stops, the fewer ops
-// count.
+// The later a span is made again, the more of what its ops read is gone and has to be made first: the ops
+// that run only become more from one position to the next. So they are asked for at both ends of the span,
+// and between them by halving wherever the answers differ, a few times; where the halving stops, the fewer
+// ops count.
 
 // again are the ops that run, at the least, to make a span again at positions up to last.
 type again struct {
@@ -32,7 +32,8 @@ func (s *intervals) findReruns(ids []int32) {
 	m := s.m
 	chains := chain.New(m.p)
 	all := make([][]again, len(ids))
-	makes, serves := make([]uses, m.n), make([]uses, m.n) // of each op: the spans it writes; those it helps to make
+	makes := make([]uses, m.n)  // of each op, the spans that it writes
+	serves := make([]uses, m.n) // and those that it helps to make
 	for k, g := range ids {
 		x := &m.gaps[g]
 		if !x.producersRerun || x.before < x.after+2 {
