@@ -264,7 +264,9 @@ func (f *finder) writeBound(x *outcome) {
 		if limit == 0 {
 			limit = x.pl.Footprint
 		}
-		x.pl.StepBound = f.perIteration(f.b.prove(limit, f.set.proofTurns*f.turns(), x.time*int64(f.p.Iterations), f.set.proofWork))
+		known := x.time * int64(f.p.Iterations)
+		bound := f.b.prove(limit, f.set.proofTurns*f.turns(), known, f.set.proofWork)
+		x.pl.StepBound = f.perIteration(bound)
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
 			x.pl.Note(
 				"no plan within this memory can be faster by more than %.1f %%",

@@ -29,9 +29,9 @@ import (
 //
 // PyTorch hands the program to a solver since its modules are nested and a flag forbids checkpoints within
 // checkpoints: one depth of modules or another is checkpointed. Here modules are stretches between places
-// where few activations cross, as the segments of sqrt are, and instead of depths their number is tried. Stretches
-// are not nested, so flags are of no use, all rows are over prefixes, curves are convex, and buying the
-// cheapest bytes among the first k modules, for k = 1, 2 and so on, is optimal: a test compares it with a
+// where few activations cross, as the segments of sqrt are, and instead of depths their number is tried.
+// Stretches are not nested, so flags are of no use, all rows are over prefixes, curves are convex, and buying
+// the cheapest bytes among the first k modules, for k = 1, 2 and so on, is optimal: a test compares it with a
 // solver.
 //
 // What is not claimed: PyTorch estimates a module's peak from its own statistics (inputs, outputs and
@@ -50,8 +50,8 @@ func (sac) Info() plan.Info {
 		Name: "sac-ilp", After: "PyTorch 2024", Family: plan.Recomputing, Needs: traces.Dataflow,
 		Reading: "modules are stretches between places where few activations cross, and several numbers of " +
 			"them are tried; the recorded load stands for the estimated one.",
-		Summary: "Chooses by a linear program how much each module discards of its activations, and in each " +
-			"by a knapsack which of them.",
+		Summary: "Chooses by a linear program how much each module discards of its activations, and in " +
+			"each by a knapsack which of them.",
 	}
 }
 
