@@ -118,7 +118,7 @@ func (c *evidence) graphless(id timeline.AllocID) int {
 const lastMade = 4
 
 // outputStays reports whether, in most calls that left some blocks, these are results: the call's output, which
-// it made last, is among them, and no line left more than one. What a hook keeps comes from the middle of a
+// it made last or in the outermost module itself, is among them, and no line left more than one. What a hook keeps comes from the middle of a
 // call, or from every layer.
 func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	left := map[int]map[timeline.AllocID]bool{}
@@ -136,10 +136,11 @@ func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	for i, blocks := range left {
 		first, end := c.d.AllocsIn(c.parts[i].First, c.parts[i].End)
 		lines := map[traces.StackID]bool{}
+		n, last := 0, false
 		for id := range blocks {
 			lines[c.d.Origin(id)] = true
+			last = last || c.ofOutermost(c.d.Origin(id))
 		}
-		n, last := 0, false
 		for id := end - 1; id >= first && n < lastMade; id-- {
 			if c.inModel(c.d.Allocs.Stack[id]) {
 				last = last || blocks[id]

@@ -42,7 +42,10 @@ func moduleFault(c *evidence) (fault, bool) {
 // tooMuchAtOnce looks at the function that a stack ends in, inside or outside of the model.
 func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	fn, file := c.userFunction(s)
-	if c.a.Asked.Or(0) <= 0 || fn == "" || runsModel(c, fn, file) ||
+	from := c.calledFrom(s) // forward is the name of many functions
+	// What the loop calls is the model, of which this must be a part.
+	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
+	if c.a.Asked.Or(0) <= 0 || fn == "" || whole || runsModel(c, fn, file) ||
 		len(c.parts) == 0 && (fn == "<module>" || mayBeWeights(c, s)) {
 		return fault{}, false
 	}
@@ -56,13 +59,13 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !(inside && c.inModel(of)) {
 			continue
 		}
-		if f, in := c.userFunction(of); f == fn && in == file {
+		if f, in := c.userFunction(of); f == fn && in == file && (!inside || c.calledFrom(of) == from) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
 	bytes, most := c.bytesOf(ids), int64(0)
 	if inside {
-		most = largestElsewhere(c, fn, file)
+		most = largestElsewhere(c, fn, file, from)
 	} else {
 		most = largestMade(c)
 	}
@@ -96,14 +99,14 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 }
 
 // largestElsewhere returns the size of the largest block that the model made outside of a function.
-func largestElsewhere(c *evidence, fn, file string) (most int64) {
+func largestElsewhere(c *evidence, fn, file string, from traces.FrameID) (most int64) {
 	of := map[traces.StackID]bool{} // stacks of the model that are not in the function
 	for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.a.At); id++ {
 		s := c.d.Allocs.Stack[id]
 		other, known := of[s]
 		if !known {
 			f, in := c.userFunction(s)
-			other = c.inModel(s) && (f != fn || in != file)
+			other = c.inModel(s) && (f != fn || in != file || c.calledFrom(s) != from)
 			of[s] = other
 		}
 		if other {

@@ -161,6 +161,10 @@ func growthFault(c *evidence) (fault, bool) {
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."
 		f.sure(Likely, "several blocks a step outlive the backward; hooks on several modules look the same")
+	case 2*forward > bytes && c.outputStays(ids):
+		f.Kind, why = "collected_outputs", "one output of each step is kept"
+		f.fix = "Keep it on the CPU without its graph, kept.append(output.detach().cpu()), or do not keep it."
+		f.sure(Likely, "one output a step stays and its graph does not; a hook on that module looks the same")
 	case forward > 0 && c.lastOf(traces.PhaseBackward) >= 0:
 		f.Kind, why = "hook_keeps", "something keeps one output of a module from each step"
 		f.fix = "Keep it on the CPU without its graph: output.detach().cpu(), and clear the list."
@@ -269,6 +273,8 @@ func growthRemedy(c *evidence, kind string, ids []timeline.AllocID, line string)
 			}
 			return timeline.Never
 		})
+	case "collected_outputs":
+		r.name, r.command = "move_outputs_to_cpu", at("kept.append(output.detach().cpu())", line)
 	case "hook_keeps":
 		r.name, r.command = "remove_hook", at("handle.remove()", line)
 	default:

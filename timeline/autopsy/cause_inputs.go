@@ -32,7 +32,8 @@ func prefetchFault(c *evidence) (fault, bool) {
 	many := map[int32]int{}
 	outside := func(id timeline.AllocID) int32 {
 		s := a.Stack[id]
-		if c.kinds.Of(s).Has(frames.KindModel | frames.KindBackwardPass | frames.KindOptimizer) {
+		if c.kinds.Of(s).Has(frames.KindModel | frames.KindBackwardPass | frames.KindOptimizer |
+			frames.KindModuleInit | frames.KindModuleMove | frames.KindLoad) { // weights are no batches
 			return -1
 		}
 		return table.Number(s)

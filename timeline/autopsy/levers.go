@@ -333,6 +333,7 @@ var leverWords = map[string]string{
 	"balance_stages":            "dividing the layers equally",
 	"schedule_1f1b":             "Schedule1F1B",
 	"unset_allocator_settings":  "the allocator's default settings",
+	"logits_to_keep":            "logits of the last position alone",
 	"free_outside":              "freeing what is outside of PyTorch",
 }
 

@@ -17,6 +17,21 @@ func (c *evidence) inModel(s traces.StackID) bool {
 	return k.Has(frames.KindModel) && !k.Has(frames.KindBackwardPass|frames.KindStep)
 }
 
+// ofOutermost reports whether the module that the user's code calls made a block itself, and no module within
+// it: what it returns is often made there.
+func (c *evidence) ofOutermost(s traces.StackID) bool {
+	calls := 0
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if !c.kinds.Frames[id].Has(frames.KindModuleCall) {
+			continue
+		}
+		if fn, _, _ := c.d.Timeline().Places().FrameText(id); fn == "_call_impl" {
+			calls++
+		}
+	}
+	return calls == 1
+}
+
 // ofData reports whether a stack may have put data on the device: its innermost own line is the user's, and
 // no module, optimizer or loader of weights is on it.
 func (c *evidence) ofData(s traces.StackID) bool {
@@ -46,6 +61,21 @@ func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
 	}
 	fn, file, _ = c.d.Timeline().Places().FrameText(at[i])
 	return fn, file
+}
+
+// calledFrom returns the user's frame that called the innermost function of the user's on a stack, -1 for
+// none.
+func (c *evidence) calledFrom(s traces.StackID) traces.FrameID {
+	n := 0
+	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
+		if !c.ofUser(id) {
+			continue
+		}
+		if n++; n == 2 {
+			return id
+		}
+	}
+	return -1
 }
 
 // userLine names the innermost frame of a stack that is no library's: the line that a user can change.
