@@ -1,7 +1,7 @@
 // Command autopsycases asks gmemtop oom about public out-of-memory reports whose accepted answers are known:
 //
 //	go run ./scripts/autopsycases -python PYTHON [-set develop|judge|healthy] [-only NAME] [-gmemtop BINARY]
-//		[-live] [-recordings DIR] [-o docs/autopsy.md]
+//		[-live] [-failing] [-recordings DIR] [-o docs/autopsy.md]
 //
 // Each case is a script of ours that fails on the stand-in GPU as its report says, and that finishes with
 // --fixed, which applies the accepted answer. A case is run once in each way unless DIR already has its
@@ -52,6 +52,7 @@ func run(ctx context.Context, args []string, out, usage io.Writer) error {
 	flags.StringVar(&r.gmemtop, "gmemtop", "bin/gmemtop", "the program to ask")
 	flags.BoolVar(&r.live, "live", false,
 		"ask about what gmemtop record saw of the failing run, not about PyTorch's snapshot")
+	flags.BoolVar(&r.failing, "failing", false, "only the failing runs: causes and fixes, and no savings")
 	flags.StringVar(&r.recordings, "recordings", "",
 		"a folder that keeps recordings (default a temporary one)")
 	if err := flags.Parse(args); err != nil {
@@ -132,7 +133,14 @@ type result struct {
 	Failed      []struct {
 		Device int   `json:"device"`
 		Asked  int64 `json:"asked"`
+		Began  int   `json:"began"` // steps of optimizers that had begun, and that had ended
+		Ended  int   `json:"ended"`
 	} `json:"failed"`
+	// Steps has, for each step of an optimizer, the peak of each device by the time it began and ended.
+	Steps struct {
+		Began [][]int64 `json:"began"`
+		Ended [][]int64 `json:"ended"`
+	} `json:"steps"`
 	Devices []struct {
 		PeakAllocated int64 `json:"peak_allocated"`
 	} `json:"devices"`
@@ -140,7 +148,7 @@ type result struct {
 
 type runner struct {
 	python, gmemtop, recordings string
-	live                        bool
+	live, failing               bool
 	lib                         *standin.Library
 }
 
@@ -151,7 +159,7 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 		return score{}, err
 	}
 	s := score{set: set, name: name, answer: a}
-	if len(a.Lever) > 0 {
+	if len(a.Lever) > 0 && !r.failing {
 		s.saving = savingOf(failed, fixed)
 	}
 	recording, err := r.recording(ctx, &s)
@@ -163,6 +171,9 @@ func (r *runner) score(ctx context.Context, set, name string) (score, error) {
 		return score{}, err
 	}
 	s.compare(said)
+	if r.failing {
+		return s, nil
+	}
 	return s, r.test(ctx, &s)
 }
 
@@ -208,7 +219,7 @@ func (r *runner) both(ctx context.Context, set, name string) (a answer, failed, 
 		return a, failed, fixed, fmt.Errorf("out of memory is %v, and the answer expects %v",
 			failed.OutOfMemory, wrong)
 	}
-	if len(a.Lever) == 0 {
+	if len(a.Lever) == 0 || r.failing {
 		return a, failed, fixed, nil
 	}
 	dir := filepath.Join(r.recordings, "fixed", set, name)
@@ -233,8 +244,22 @@ func allocatedIn(message string) (int64, bool) {
 	return int64(n * unit), err == nil
 }
 
+// peakBy returns the peak of a device in the run with the fix, up to the same step as that of the failure: what
+// comes later the other run never reached. Without optimizers it is that of the whole run.
+func peakBy(failed, fixed result) int64 {
+	f := failed.Failed[0]
+	rows, k := fixed.Steps.Began, f.Began
+	if f.Ended < f.Began { // within a step
+		rows, k = fixed.Steps.Ended, f.Began-1
+	}
+	if k < len(rows) && f.Device < len(rows[k]) {
+		return rows[k][f.Device]
+	}
+	return fixed.Devices[f.Device].PeakAllocated
+}
+
 // savingOf returns what the fix saved on the device that ran out: what was allocated and asked for when it
-// did, less the peak of the run with the fix.
+// did, less the peak of the run with the fix up to there.
 func savingOf(failed, fixed result) int64 {
 	if len(failed.Failed) == 0 {
 		return 0
@@ -247,7 +272,7 @@ func savingOf(failed, fixed result) int64 {
 	if n, ok := allocatedIn(failed.Message); ok { // the peak may have been before
 		needed = n + first.Asked
 	}
-	return needed - fixed.Devices[first.Device].PeakAllocated
+	return needed - peakBy(failed, fixed)
 }
 
 // attempt is how a case is run.

@@ -113,6 +113,15 @@ func (c *evidence) graphless(id timeline.AllocID) int {
 	return i
 }
 
+// betweenSteps reports whether the loop made a block between the steps, after the last backward or optimizer and
+// before the next call of the model: a batch, which is there before anything has a graph.
+func (c *evidence) betweenSteps(id timeline.AllocID) bool {
+	at := c.d.Allocs.Start[id]
+	i := steps.PartAt(c.parts, at)
+	return i >= 0 && c.parts[i].Phase != traces.PhaseForward && at >= c.parts[i].End &&
+		!c.kinds.Of(c.d.Origin(id)).Has(frames.KindBackwardPass|frames.KindStep|frames.KindLoss)
+}
+
 // lastMade is how many of the blocks that a call made last count as its output: a norm makes its statistics
 // after it.
 const lastMade = 4

@@ -106,7 +106,11 @@ func growthFault(c *evidence) (fault, bool) {
 	var backward, weights, forward int64
 	gradients := false
 	var results []timeline.AllocID
+	var batches int64
 	for _, id := range ids {
+		if c.betweenSteps(id) {
+			batches += c.d.Allocs.Rounded[id]
+		}
 		if c.graphless(id) >= 0 {
 			results = append(results, id)
 		}
@@ -157,6 +161,10 @@ func growthFault(c *evidence) (fault, bool) {
 		f.sure(Likely, "blocks of the backward pass itself stay; a hook that keeps gradients looks the same")
 	case 2*c.bytesOf(results) > bytes:
 		return growingResults(c, ids, results), true
+	case 2*batches > bytes:
+		why = "the batch of each step stays"
+		f.fix = "Find what keeps the batches, such as the results of a step that a list or a trainer gathers: " +
+			"leave them out, or keep them on the CPU."
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."

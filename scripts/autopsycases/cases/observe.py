@@ -4,7 +4,8 @@
 
 The allocator's history is recorded from the start. If the training runs out of memory, FOLDER/snapshot.pickle
 has what PyTorch recorded, and the exit status is 3. FOLDER/result.json has the figures of each device, in
-bytes: its peaks, and for the one that ran out what it asked for.
+bytes: its peaks, and for the one that ran out what it asked for; and of each optimizer's step the peaks by the
+time it began and ended, so that what a fix saves can be taken up to the same step.
 """
 
 import json
@@ -15,6 +16,7 @@ import sys
 import traceback
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 SCALE = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 
@@ -30,11 +32,23 @@ def main():
     os.makedirs(folder, exist_ok=True)
     result = {"torch": torch.__version__, "out_of_memory": False}
     failed = []
+    began, ended = [], []
+
+    def peaks_into(rows):
+        def hook(*_):
+            rows.append([torch.cuda.max_memory_allocated(i) for i in range(torch.cuda.device_count())])
+
+        return hook
+
+    register_optimizer_step_pre_hook(peaks_into(began))
+    register_optimizer_step_post_hook(peaks_into(ended))
 
     def observe(device, asked, total, free):
         # The first call only: a retry, or a handler that goes on, must not overwrite what led there.
         if not failed:
-            failed.append({"device": device, "asked": asked, "free": free})
+            failed.append(
+                {"device": device, "asked": asked, "free": free, "began": len(began), "ended": len(ended)}
+            )
             torch.cuda.memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
 
     torch.cuda.memory._record_memory_history(max_entries=1_000_000, stacks="python")
@@ -48,6 +62,7 @@ def main():
         result.update(out_of_memory=True, message=str(err), tried=bytes_of(str(err), "Tried to allocate"))
         status = 3
     result["failed"] = failed
+    result["steps"] = {"began": began, "ended": ended}
     result["devices"] = [
         {
             "peak_allocated": torch.cuda.max_memory_allocated(i),
