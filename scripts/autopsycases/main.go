@@ -244,8 +244,8 @@ func allocatedIn(message string) (int64, bool) {
 	return int64(n * unit), err == nil
 }
 
-// peakBy returns the peak of a device in the run with the fix, up to the same step as that of the failure: what
-// comes later the other run never reached. Without optimizers it is that of the whole run.
+// peakBy returns the peak of a device in the run with the fix, up to the same step as that of the failure:
+// what comes later the other run never reached. Without optimizers it is that of the whole run.
 func peakBy(failed, fixed result) int64 {
 	f := failed.Failed[0]
 	rows, k := fixed.Steps.Began, f.Began

@@ -113,8 +113,20 @@ func (c *evidence) graphless(id timeline.AllocID) int {
 	return i
 }
 
-// betweenSteps reports whether the loop made a block between the steps, after the last backward or optimizer and
-// before the next call of the model: a batch, which is there before anything has a graph.
+// early returns the stacks that made something before the first call of the model: those of inputs, and not of
+// what comes of outputs.
+func (c *evidence) early() map[traces.StackID]bool {
+	first := map[traces.StackID]bool{}
+	if len(c.parts) > 0 {
+		for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.parts[0].First); id++ {
+			first[c.d.Allocs.Stack[id]] = true
+		}
+	}
+	return first
+}
+
+// betweenSteps reports whether a block was made after the last backward or optimizer and before the next call
+// of the model: a batch, or what comes of the outputs of the step before.
 func (c *evidence) betweenSteps(id timeline.AllocID) bool {
 	at := c.d.Allocs.Start[id]
 	i := steps.PartAt(c.parts, at)
@@ -126,9 +138,9 @@ func (c *evidence) betweenSteps(id timeline.AllocID) bool {
 // after it.
 const lastMade = 4
 
-// outputStays reports whether, in most calls that left some blocks, these are results: the call's output, which
-// it made last or in the outermost module itself, is among them, and no line left more than one. What a hook keeps comes from the middle of a
-// call, or from every layer.
+// outputStays reports whether, in most calls that left some blocks, these are results: the call's output,
+// which it made last or in the outermost module itself, is among them, and no line left more than one. What a
+// hook keeps comes from the middle of a call, or from every layer.
 func (c *evidence) outputStays(ids []timeline.AllocID) bool {
 	left := map[int]map[timeline.AllocID]bool{}
 	for _, id := range ids {

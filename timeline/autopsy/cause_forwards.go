@@ -95,7 +95,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.sure(Likely, "what a graph keeps of the norms is gone; a list of layers' outputs looks the same")
 		f.fix = "Remove the hook (handle.remove()), clear what it fills after each call, or set " +
 			"model.eval() if it is for training only."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
+			changes: nextCall(c, goes)}
 	case trains && !trained || evaluates(fn) || !trains && left.known && !keepsLoss(c):
 		f.Kind = "eval_with_grad"
 		f.said = fmt.Sprintf("The evaluation runs with gradients on: %s of earlier calls of the model at %s "+
@@ -125,7 +126,8 @@ func openForwardsFault(c *evidence) (fault, bool) {
 		f.sure(Possible, "graphs that outputs keep and tensors that hooks keep look the same here")
 		f.fix = "Put them under torch.no_grad() and model.eval(); if they are, a hook or an attribute of a " +
 			"module keeps tensors: remove it."
-		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line), changes: nextCall(c, goes)}
+		f.lever = remedy{name: "remove_hook", command: at("handle.remove()", line),
+			changes: nextCall(c, goes)}
 		_, made := c.forwardBlocks(open[0].First, open[len(open)-1].First, open[0].First)
 		if float64(bytes) >= keptByCall*float64(made) { // as a graph does, and hooks on every module
 			f.lever = remedy{name: "no_grad", command: at("with torch.no_grad():", line),

@@ -107,8 +107,9 @@ func growthFault(c *evidence) (fault, bool) {
 	gradients := false
 	var results []timeline.AllocID
 	var batches int64
+	early := c.early()
 	for _, id := range ids {
-		if c.betweenSteps(id) {
+		if c.betweenSteps(id) && early[c.d.Origin(id)] {
 			batches += c.d.Allocs.Rounded[id]
 		}
 		if c.graphless(id) >= 0 {
@@ -163,8 +164,8 @@ func growthFault(c *evidence) (fault, bool) {
 		return growingResults(c, ids, results), true
 	case 2*batches > bytes:
 		why = "the batch of each step stays"
-		f.fix = "Find what keeps the batches, such as the results of a step that a list or a trainer gathers: " +
-			"leave them out, or keep them on the CPU."
+		f.fix = "Find what keeps the batches, such as the results of a step that a list or a trainer " +
+			"gathers: leave them out, or keep them on the CPU."
 	case len(ids) >= 2*in:
 		f.Kind, why = "kept_graph", "a value that is kept from step to step keeps its graph"
 		f.fix = "Add up numbers, not tensors with a graph: .item() or .detach() on what is kept at that line."

@@ -64,8 +64,8 @@ func outputLayerFault(c *evidence) (fault, bool) {
 	f := fault{Cause: Cause{Kind: "logits", Bytes: maybe.Known(bytes + c.a.Asked.Or(0)), Text: fmt.Sprintf(
 		"the output layer at %s made %s, and its call had made at most %s at once before", line,
 		c.u.Bytes(size), c.u.Bytes(before))}}
-	f.said = fmt.Sprintf("The logits of every position are made at %s, and no loss needs them: %s with their "+
-		"copies, and %s more were asked for.", line, c.u.Bytes(bytes), c.u.Bytes(c.a.Asked.Or(0)))
+	f.said = fmt.Sprintf("The logits of every position are made at %s, and no loss needs them: %s with "+
+		"their copies, and %s more were asked for.", line, c.u.Bytes(bytes), c.u.Bytes(c.a.Asked.Or(0)))
 	f.fix = "Make those of the last position only, lm_head(hidden[:, -1:]) or logits_to_keep=1, and leave " +
 		"them in the model's type: no .float() on all of them."
 	f.sure(Likely, "the last layer makes a block of another order than all before it, and copies follow; an "+

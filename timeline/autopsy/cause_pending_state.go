@@ -11,9 +11,9 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// Optimizer state that is still to come. The pattern: the request that failed is the optimizer's, in its first
-// step, and the gradients say how much Adam will make. What looks like it: copies that the foreach form works
-// on, which are a fault of their own; a later step, which has state of earlier ones.
+// Optimizer state that is still to come. The pattern: the request that failed is the optimizer's, in its
+// first step, and the gradients say how much Adam will make. What looks like it: copies that the foreach form
+// works on, which are a fault of their own; a later step, which has state of earlier ones.
 
 func pendingStateFault(c *evidence) (fault, bool) {
 	e := c.d.Event(c.a.At)

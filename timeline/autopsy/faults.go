@@ -68,7 +68,8 @@ func faults(d *timeline.Device, a *Result, u timeline.Units) []fault {
 		cacheFault,
 		prefetchFault, dataFault, restartFault, returnedFault, frozenFault, untrainedFault,
 		keptGradientsFault, castsFault, copiesFault, stateGatherFault, unitGatherFault, scoresFault,
-		logitsFault, outputLayerFault, shapesFault, pendingStateFault, firstDeviceFault, blasWorkspacesFault, convolutionFault,
+		logitsFault, outputLayerFault, shapesFault, pendingStateFault, firstDeviceFault,
+		blasWorkspacesFault, convolutionFault,
 		paddingFault, expertsFault, stagesFault, settingsFault, outsideFault, weightsFault,
 	} {
 		f, ok := detect(c)

@@ -4,8 +4,8 @@
 
 The allocator's history is recorded from the start. If the training runs out of memory, FOLDER/snapshot.pickle
 has what PyTorch recorded, and the exit status is 3. FOLDER/result.json has the figures of each device, in
-bytes: its peaks, and for the one that ran out what it asked for; and of each optimizer's step the peaks by the
-time it began and ended, so that what a fix saves can be taken up to the same step.
+bytes: its peaks, and for the one that ran out what it asked for; and of each optimizer's step the peaks by
+the time it began and ended, so that what a fix saves can be taken up to the same step.
 """
 
 import json
