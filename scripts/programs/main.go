@@ -7,8 +7,8 @@
 // cases only builds it. It trains on a CPU, and gmemtop compare --target live: carries plans out in it while
 // it does. Then the same program trains without gmemtop: after each step both must have the same weights, to
 // the bit. That takes minutes; with -plan-only a step of each is only described and planned for, which takes
-// seconds. What was found is kept in the folder of results, so that a run that was ended goes on where it
-// was; -table only writes the page again.
+// seconds. What was found is kept in the folder of results: a run that was ended goes on where it was, and a
+// program whose file is removed is measured again. -table only writes the page again.
 package main
 
 import (
@@ -33,6 +33,9 @@ import (
 // cases is the folder of the scripts that build programs.
 const cases = "scripts/programs/cases"
 
+// kept is the folder of the results that docs/programs.md shows.
+const kept = "scripts/programs/results"
+
 // Managers of each family. Those that choose addresses are compared by themselves.
 const (
 	moving  = "autoswap,sqrt,joint" // unless others are asked for
@@ -54,7 +57,7 @@ func main() {
 	flag.StringVar(&o.packages, "packages", "", "a folder with transformers, timm, ...")
 	flag.StringVar(&o.sources, "sources", "",
 		"a folder with checkouts: pytorch/examples as examples, nanoGPT")
-	flag.StringVar(&o.results, "results", "programs", "the folder that results are kept in")
+	flag.StringVar(&o.results, "results", kept, "the folder that results are kept in")
 	flag.StringVar(&o.only, "only", "", "the programs to run, separated by commas (default all)")
 	flag.StringVar(&o.gmemtop, "gmemtop", "", "the gmemtop to ask (default: it is built)")
 	flag.StringVar(&o.budget, "budget", "70%", "as compare --budget")

@@ -31,6 +31,9 @@ prediction is marked (!); where batches vary in shape the prediction is that of 
 step that holds more is marked. Three steps were timed with each plan, and three before and after it, on
 a busy machine. Predicted times come from scripts/programs/thread.json, which was measured in part, and in
 another training: they are rough.
+
+Rows of earlier runs stay until their program is measured again: figures
+that were read back from an older page are rounded.
 `
 
 // mostOff is how far a footprint may be off its prediction.

@@ -38,3 +38,19 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 		t.Errorf("the page is\n%s\nand not\n%s", got, want)
 	}
 }
+
+// TestThePageIsThatOfTheKeptResults: whoever changes a result, or how the page says it, writes the page again.
+func TestThePageIsThatOfTheKeptResults(t *testing.T) {
+	page, err := os.ReadFile("../../docs/programs.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{results: filepath.Join("../..", kept)}
+	var want strings.Builder
+	if err := o.write(&want); err != nil {
+		t.Fatal(err)
+	}
+	if string(page) != want.String() {
+		t.Error("docs/programs.md is not made of the kept results: go run ./scripts/programs -table > docs/programs.md")
+	}
+}
