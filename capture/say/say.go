@@ -70,6 +70,8 @@ const (
 
 	// How a plan does. A line begins with one of the first two and goes on with all that apply.
 	PlanDoes       // the plan, what it does
+	UsualStep      // a number of steps, their usual time
+	TriesAgain     // which try, of how many
 	PlanOn         // the plan, a number of steps
 	PlanArena      // bytes, bytes
 	PlanPeak       // bytes, bytes
@@ -250,6 +252,8 @@ var catalogue = [sentences]struct{ key, text string }{
 	MeasuresAStep:     {"", "measuring the peak of a step with the plan"},
 
 	PlanDoes:       {"", "%s: %s"},
+	UsualStep:      {"", "%d steps that take %s each without capturing"},
+	TriesAgain:     {"", "try %d of %d, since steps were not alike"},
 	PlanOn:         {"", "%s has been on for %s"},
 	PlanArena:      {"", "an arena of %s for %s of tensors at the peak"},
 	PlanPeak:       {"", "%s instead of %s"},

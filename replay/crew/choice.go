@@ -172,6 +172,9 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 		made, err := c.Plan(ctx, p, m.History.Snapshot().Target.Room)
 		return made.Plan, made.added, err
 	}
+	o.Describing = func(try, of int) {
+		tell(live.News{Phase: live.Describing, Try: try, Tries: of, Usual: m.usual()})
+	}
 	target, err := m.Target(ctx, c.Pools, o)
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/replay/live"
 	"github.com/gmemtop/gmemtop/traces"
+	"github.com/gmemtop/gmemtop/traces/stats"
 )
 
 // Member is one process of a training.
@@ -152,6 +153,22 @@ func (m *Member) ranUnder(number int64, w capture.Window) bool {
 		return w.First <= s.Index && s.Index <= w.Last && s.Carried.Plan != number
 	})
 }
+
+// usual is what a step takes, by the median of the newest, in nanoseconds; 0 before there is one.
+func (m *Member) usual() int64 {
+	steps := m.History.Snapshot().Steps
+	var times []int64
+	for _, s := range steps[max(len(steps)-usualOf, 0):] {
+		times = append(times, s.End-s.Start)
+	}
+	if len(times) == 0 {
+		return 0
+	}
+	return stats.Median(times)
+}
+
+// usualOf is of how many steps.
+const usualOf = 9
 
 // Carry implements live.Member.
 func (m *Member) Carry(ctx context.Context, number int64, words []byte) error {

@@ -13,6 +13,10 @@ import (
 // News is how a plan in a running training is doing.
 type News struct {
 	Phase Phase
+	// Try is which of at most Tries captures of the training's steps is made, while it describes them, and
+	// Usual what a step takes without that, in nanoseconds; 0 where that is not known.
+	Try, Tries int
+	Usual      int64
 	// Ended says why the previous plan ended if this one replaces it, "" if there was none.
 	Ended string
 	// Pooled says that the plan chooses addresses. Peak is then the arena, and PeakBefore what is alive at a
@@ -57,6 +61,9 @@ func (n *News) overhead() float64 {
 // Sentence says it for people, behind the plan's name.
 func (n *News) Sentence(name string, u timeline.Units) string {
 	s := say.PlanDoes.Text(name, n.Phase)
+	if n.Phase == Describing {
+		s += n.Capture()
+	}
 	if n.Phase == On {
 		s = say.PlanOn.Text(name, timeline.Counted(n.Steps, "step"))
 	}
@@ -101,6 +108,22 @@ func (n *News) Sentence(name string, u timeline.Units) string {
 	}
 	return s
 }
+
+// Capture says of a training that is being described which try it is and what a step takes usually, to stand
+// behind the phase; "" where nothing is known of either.
+func (n *News) Capture() string {
+	s := ""
+	if n.Usual > 0 {
+		s = " (" + say.UsualStep.Text(describedSteps, timeline.Duration(n.Usual)) + ")"
+	}
+	if n.Try > 1 {
+		s += ", " + say.TriesAgain.Text(n.Try, n.Tries)
+	}
+	return s
+}
+
+// describedSteps is how many steps a capture has: alike ones are planned on.
+const describedSteps = 2
 
 // percent returns a share as a change in percent.
 func percent(share float64) string { return fmt.Sprintf("%+.1f %%", 100*share) }

@@ -21,7 +21,7 @@ const settlingSteps = 10
 // Problem captures steps of the training and returns the iteration that it runs, for [plan.TorchEager]. The
 // hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
-// again, up to five times; then the error wraps [ErrUneven]. If they run the same ops on batches of other
+// again, up to five times but never once it meets the same difference again; then the error wraps [ErrUneven]. If they run the same ops on batches of other
 // shapes, the result is the largest step of five captures, with the largest sizes of some more steps: a plan
 // for that step serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
@@ -32,7 +32,11 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	var of *traces.Trace
 	var uneven error
 	vary, crossed, steps := false, false, 0
+	met := map[string]bool{} // differences between steps
 	for try := 1; try <= describeTries && (largest == nil || vary || crossed); try++ {
+		if t.opt.Describing != nil {
+			t.opt.Describing(try, describeTries)
+		}
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
@@ -40,6 +44,10 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 		p, err := problem(ctx, tr, h)
 		if errors.Is(err, ErrUneven) {
 			uneven = err
+			if met[err.Error()] { // a further capture would cost the job time and show the same
+				break
+			}
+			met[err.Error()] = true
 			if errors.Is(err, errSettling) && try < describeTries && !t.opt.NeverWithout {
 				if _, err := t.member.Steps(ctx, 0, settlingSteps); err != nil {
 					return nil, err

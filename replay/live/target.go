@@ -79,6 +79,8 @@ type Options struct {
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
+	// Describing, if not nil, is told before steps are captured which of how many tries it is.
+	Describing func(try, of int)
 	// Again makes the plan again for the problem of a larger step, and says what it adds to a step, in
 	// nanoseconds; nil where the plan stays as it is.
 	Again func(ctx context.Context, p *plan.Problem) (pl *plan.Plan, added int64, err error)

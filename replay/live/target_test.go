@@ -229,27 +229,44 @@ func TestAPlanWithoutAGainIsTakenAway(t *testing.T) {
 	}
 }
 
-// Only steps that ran twice alike are planned on: such as come are described again, up to five times.
+// Only steps that ran twice alike are planned on: such as come are described again, up to five times, but not
+// once the same difference is met again.
 func TestStepsThatAreNotAlikeAreNotPlannedOn(t *testing.T) {
 	one := recording(t, triedCosts)
-	other := recording(t, triedCosts)
-	names := map[string]traces.StringID{}
-	for i := range other.Ops {
-		names[other.Text(other.Ops[i].Name)] = other.Ops[i].Name
-	}
-	last := len(other.Ops) - 1
-	if other.Ops[last].Name == names[plan.SaveOp] {
-		t.Fatal("the recording ends in a save")
-	}
-	other.Ops[last].Name = names[plan.SaveOp]
-	for tries, alike := range map[int]bool{1: true, 5: true, 6: false} {
-		d := &uneven{drifting{tr: one}, other, tries}
-		_, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
-		if alike != (err == nil) || !alike && (!errors.Is(err, ErrUneven) || !strings.Contains(err.Error(), "is the first that differs")) {
-			t.Errorf("alike in description %d: %v", tries, err)
+	other := func(n int) *traces.Trace { // the n-th op from behind is another in the second step
+		tr := recording(t, triedCosts)
+		op := &tr.Ops[len(tr.Ops)-n]
+		for i := range tr.Ops {
+			if tr.Ops[i].Name != op.Name && tr.Text(tr.Ops[i].Name) != plan.LoadOp {
+				op.Name = tr.Ops[i].Name
+				break
+			}
 		}
-		if len(d.asked) != min(tries, describeTries) {
-			t.Errorf("alike in description %d: %d descriptions", tries, len(d.asked))
+		return tr
+	}
+	for _, c := range []struct {
+		alike, described int
+		same             bool // the steps differ in the same op each time
+	}{{1, 1, false}, {5, 5, false}, {6, 5, false}, {2, 2, true}, {6, 2, true}} {
+		d := &uneven{drifting{tr: one}, nil, c.alike}
+		d.other = func() *traces.Trace {
+			if c.same {
+				return other(1)
+			}
+			return other(len(d.asked))
+		}
+		var tries []int
+		_, err := NewTarget(d, Options{Describing: func(try, of int) {
+			if tries = append(tries, try); of != describeTries {
+				t.Errorf("one of %d tries", of)
+			}
+		}}).Problem(t.Context(), Hardware{Chosen: true})
+		if alike := c.alike == c.described; alike != (err == nil) || !alike && (!errors.Is(err, ErrUneven) ||
+			!strings.Contains(err.Error(), "is the first that differs")) {
+			t.Errorf("%+v: %v", c, err)
+		}
+		if len(d.asked) != c.described || len(tries) != c.described || tries[len(tries)-1] != c.described {
+			t.Errorf("%+v: %d descriptions, and tries %v are told of", c, len(d.asked), tries)
 		}
 	}
 	short := recording(t, triedCosts)
@@ -284,7 +301,7 @@ func TestTheLargestOfBatchesThatVaryIsPlannedFor(t *testing.T) {
 		// the descriptions, and a plan that keeps everything, for its sizes
 		{"one is smaller", halved(), describeTries + len([]string{"on", "40 with", "off"}), true},
 	} {
-		d := &uneven{drifting{tr: recording(t, triedCosts)}, c.first, 2}
+		d := &uneven{drifting{tr: recording(t, triedCosts)}, func() *traces.Trace { return c.first }, 2}
 		p, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true})
 		if err != nil {
 			t.Fatalf("%s: %v", c.what, err)
@@ -362,14 +379,14 @@ func TestAPlanIsMadeForTheLargestSizesThatWereSeen(t *testing.T) {
 // uneven is a training whose steps are alike from a description of some number on.
 type uneven struct {
 	drifting
-	other *traces.Trace
+	other func() *traces.Trace
 	alike int
 }
 
 func (u *uneven) Describe(ctx context.Context, number int64) (*traces.Trace, error) {
 	tr, err := u.drifting.Describe(ctx, number)
 	if len(u.asked) < u.alike {
-		tr = u.other
+		tr = u.other()
 	}
 	return tr, err
 }
@@ -390,7 +407,7 @@ func TestStepsWhoseOptimizerStillChangesAreDescribedLater(t *testing.T) {
 	if err := alike(changed); !errors.Is(err, errSettling) || !errors.Is(err, ErrUneven) {
 		t.Fatalf("its steps differ in the optimizer, and %v", err)
 	}
-	d := &uneven{drifting{tr: recording(t, triedCosts)}, changed, 3}
+	d := &uneven{drifting{tr: recording(t, triedCosts)}, func() *traces.Trace { return changed }, 3}
 	if _, err := NewTarget(d, Options{}).Problem(t.Context(), Hardware{Chosen: true}); err != nil {
 		t.Fatal(err)
 	}
@@ -429,6 +446,25 @@ func TestStepsThatAreNotAlikeAreToldWhy(t *testing.T) {
 			"(aten::mm in head and aten::cat in head)"
 		if err := alike(tr); !errors.Is(err, ErrUneven) || !strings.HasSuffix(err.Error(), parts+c.want) {
 			t.Errorf("%s: %v", c.what, err)
+		}
+	}
+}
+
+func TestTheNewsSaysWhichCaptureIsMade(t *testing.T) {
+	n := News{Phase: Describing, Try: 1, Tries: 5}
+	for _, c := range []struct {
+		usual int64
+		try   int
+		want  string
+	}{
+		{0, 1, "joint: describing"},
+		{450e6, 1, "joint: describing (2 steps that take 450 ms each without capturing)"},
+		{450e6, 3, "joint: describing (2 steps that take 450 ms each without capturing), try 3 of 5, since " +
+			"steps were not alike"},
+	} {
+		n.Usual, n.Try = c.usual, c.try
+		if got := n.Sentence("joint", timeline.IEC); got != c.want {
+			t.Errorf("%q, not %q", got, c.want)
 		}
 	}
 }

@@ -196,6 +196,9 @@ func (t *trial) hear(n live.News) {
 // doing says what a trial does before it is on: "timing steps with the plan, 4 of 5, 12 s".
 func (t *trial) doing() string {
 	text := t.last.Phase.Doing()
+	if t.last.Phase == live.Describing {
+		text += t.last.Capture()
+	}
 	if at, of, ok := t.last.Phase.Trial(); ok {
 		text = fmt.Sprintf("%s, %d of %d", text, at, of)
 	}
