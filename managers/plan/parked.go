@@ -16,8 +16,8 @@ import (
 // What the copies take is part of the ops that they stand beside: the training thread waits for them.
 //
 // On a CPU an optimizer goes through its parameters one by one, so the state of one is there at a time, until
-// that of the next one comes. On a GPU its kernels take lists of all parameters, so all of it is there for the
-// whole step.
+// that of the next one comes. On a GPU its kernels take lists of all parameters, so all of it is there for
+// the whole step.
 //
 // Rejected: absences that begin in one iteration and end in the next, as a kind of [Absence]. Every planner,
 // the bounds of joint and all that draws plans take an absence for an interval within the iteration.

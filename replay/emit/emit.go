@@ -32,8 +32,8 @@ func Python(p *plan.Problem, r *replay.Result, u timeline.Units) (string, error)
 	case r.Plan.Policy != nil:
 		return allocatorFile(r)
 	case r.Plan.Parks:
-		return "", refuse("the plan also has optimizer state wait on the host, which only gmemtop does: ask for "+
-			"a larger budget, or train with gmemtop run --manager %s", r.Info.Name)
+		return "", refuse("the plan also has optimizer state wait on the host, which only gmemtop does: ask "+
+			"for a larger budget, or train with gmemtop run --manager %s", r.Info.Name)
 	case r.Plan.Executor == plan.TorchEager:
 	case r.Info.Family == plan.Pooling:
 		return "", refuse("%s only chooses addresses, which PyTorch's allocator does not take from a plan: "+

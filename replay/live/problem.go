@@ -21,9 +21,9 @@ const settlingSteps = 10
 // Problem captures steps of the training and returns the iteration that it runs, for [plan.TorchEager]. The
 // hardware is h if the user chose it, else the GPU that trains or, on a CPU, what is measured there. For a
 // pool the problem is what the training allocates. If the captured steps are not alike, Problem captures
-// again, up to five times but never once it meets the same difference again; then the error wraps [ErrUneven]. If they run the same ops on batches of other
-// shapes, the result is the largest step of five captures, with the largest sizes of some more steps: a plan
-// for that step serves smaller ones too.
+// again, up to five times but never once it meets the same difference again; then the error wraps
+// [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
+// captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
 	if t.pool != nil {
 		return t.poolProblem(ctx, h)

@@ -64,7 +64,7 @@ func main() {
 	flag.StringVar(&o.hardware, "hardware", "scripts/programs/thread.json",
 		"what copies cost, as compare --hardware; where it is empty, that is measured in each program")
 	flag.StringVar(&o.managers, "managers", moving,
-		"the managers that move or recompute; where these are others, nothing that chooses addresses is tried")
+		"the managers that move or recompute; with others nothing that chooses addresses is tried")
 	flag.DurationVar(&o.limit, "limit", 10*time.Minute,
 		"the most time for a program with gmemtop, and without")
 	flag.BoolVar(&o.table, "table", false, "run nothing: write the page from what is kept")

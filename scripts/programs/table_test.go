@@ -39,7 +39,7 @@ func TestThePageSaysWhatWasFound(t *testing.T) {
 	}
 }
 
-// TestThePageIsThatOfTheKeptResults: whoever changes a result, or how the page says it, writes the page again.
+// TestThePageIsThatOfTheKeptResults: a change of a result, or of how the page says it, needs the page anew.
 func TestThePageIsThatOfTheKeptResults(t *testing.T) {
 	page, err := os.ReadFile("../../docs/programs.md")
 	if err != nil {
@@ -51,6 +51,7 @@ func TestThePageIsThatOfTheKeptResults(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(page) != want.String() {
-		t.Error("docs/programs.md is not made of the kept results: go run ./scripts/programs -table > docs/programs.md")
+		t.Error("docs/programs.md is not made of the kept results: " +
+			"go run ./scripts/programs -table > docs/programs.md")
 	}
 }

@@ -2,8 +2,8 @@
 
 usage: parked.py AGENT.PY
 
-Each optimizer trains twice. Weights, state and checkpoints must be the same to the bit, the state must be away
-while no optimizer steps, and afterwards all of it must be as if it had never left.
+Each optimizer trains twice. Weights, state and checkpoints must be the same to the bit, the state must be
+away while no optimizer steps, and afterwards all of it must be as if it had never left.
 """
 import copy
 import functools
@@ -101,7 +101,7 @@ def learn(make, plan, steps=9):
             file.seek(0)
             loaded = make([torch.nn.Parameter(p.detach().clone()) for p in net.parameters()])
             loaded.load_state_dict(torch.load(file))
-            saved = [t.clone() for t in tensors(loaded)] + [t.clone() for t in tensors(copy.deepcopy(optimizer))]
+            saved = [t.clone() for o in (loaded, copy.deepcopy(optimizer)) for t in tensors(o)]
     if carrier:
         carrier.remove()
         for hook in hooks:
