@@ -61,6 +61,13 @@ func TestQuickAttentionsSeedsAreNotCompared(t *testing.T) {
 	}
 }
 
+// TestQuickOptimizerStateWaitsOnTheHost: it leaves a GPU, and kernels that take lists of tensors get it back.
+func TestQuickOptimizerStateWaitsOnTheHost(t *testing.T) {
+	if out := onStandin(t, standin.Machine{Compute: true}, "parked.py"); out != "on cuda:0\n" {
+		t.Error(out)
+	}
+}
+
 // TestQuickTheLastWindowOfAnOutOfMemoryArrives: a dying process waits until the history of its failing step
 // is assembled and read.
 func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {

@@ -185,9 +185,11 @@ class Agent:
             window = self.windows.here()
             if window is not None:
                 window.entering_optimizer(optimizer)
-            own = around_closure(
-                args, kwargs, functools.partial(_in_closure, weakref.ref(self), weakref.ref(optimizer))
-            )
+            own = None
+            if kwargs or len(args) > 1:  # a closure, perhaps
+                own = around_closure(
+                    args, kwargs, functools.partial(_in_closure, weakref.ref(self), weakref.ref(optimizer))
+                )
             self.manager.optimizer_enters(optimizer, own is not None)
             self.steps.now.spent += self.clock() - now
             return own

@@ -1,6 +1,6 @@
 """Train while optimizer state waits on the host, and check that nothing else is different.
 
-usage: parked.py AGENT.PY
+usage: parked.py AGENT.PY, which trains on a GPU if there is one
 
 Each optimizer trains twice. Weights, state and checkpoints must be the same to the bit, the state must be
 away while no optimizer steps, and afterwards all of it must be as if it had never left.
@@ -24,6 +24,7 @@ if agent["storage_references"](torch) is None:
     sys.exit(0)
 
 waits = agent["waits"]
+DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
 OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, 1e-2, foreach=False),
     "foreach": lambda p: torch.optim.AdamW(p, 1e-2, foreach=True),
@@ -56,7 +57,7 @@ def same(a, b):
 
 def parked(optimizer, *others):
     known = SimpleNamespace(alive=lambda: [optimizer, *others])
-    carrier = agent["Parked"](torch, {"device": "cpu", "state": 1}, known)
+    carrier = agent["Parked"](torch, {"device": DEVICE, "state": 1}, known)
     hooks = [
         register_optimizer_step_pre_hook(lambda o, args, kwargs: carrier.optimizer_enters(o, len(args) > 1)),
         register_optimizer_step_post_hook(lambda o, args, kwargs: carrier.optimizers_left()),
@@ -68,11 +69,11 @@ def parked(optimizer, *others):
 def learn(make, plan, steps=9):
     """The weights after some steps, and what is in a checkpoint of the third."""
     torch.manual_seed(5)
-    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 50))
+    net = torch.nn.Sequential(torch.nn.Linear(40, 60), torch.nn.Tanh(), torch.nn.Linear(60, 50)).to(DEVICE)
     optimizer = make(net.parameters())
     carrier, most, saved = None, [], None
     for step in range(steps):
-        x = torch.randn(16, 40)
+        x = torch.randn(16, 40).to(DEVICE)
 
         def closure():
             optimizer.zero_grad()
@@ -92,6 +93,7 @@ def learn(make, plan, steps=9):
             moved = carrier.next()
             assert not carrier.why, carrier.why
             assert moved[5] == 0, moved
+            assert all(t.is_cuda or DEVICE == "cpu" or not t.dim() for t in there(optimizer))
             if step > 2 and not isinstance(optimizer, torch.optim.LBFGS):
                 assert moved[0] > 0 and moved[1] > 0, moved
                 assert step > 4 or moved[4] > 0, moved
@@ -127,7 +129,7 @@ def check_results():
 def check_what_is_there():
     """One parameter's state at a time in a loop, all of it for kernels that take lists."""
     for foreach in (False, True):
-        ps = [torch.nn.Parameter(torch.randn(64, 64)) for _ in range(6)]
+        ps = [torch.nn.Parameter(torch.randn(64, 64).to(DEVICE)) for _ in range(6)]
         optimizer = torch.optim.Adam(ps, foreach=foreach)
         for p in ps:
             p.grad = torch.randn_like(p)
@@ -137,7 +139,7 @@ def check_what_is_there():
         came = carrier.came
         carrier.came = lambda t, place, took: (came(t, place, took), held.append(12 - away(optimizer)))
         optimizer.step()
-        assert max(held) == (12 if foreach else 2), held
+        assert max(held) == (12 if foreach or DEVICE != "cpu" else 2), held
         assert away(optimizer) == 12
         carrier.remove()
         for hook in hooks:
@@ -146,7 +148,7 @@ def check_what_is_there():
 
 def check_others_that_hold_it():
     """A tensor whose bytes something else looks at stays, and a plan that counts on it is refused."""
-    p = torch.nn.Parameter(torch.randn(64, 64))
+    p = torch.nn.Parameter(torch.randn(64, 64).to(DEVICE))
     optimizer = torch.optim.SGD([p], 0.1, momentum=0.9)
     p.grad = torch.randn_like(p)
     optimizer.step()
@@ -177,7 +179,7 @@ def check_others_that_hold_it():
 
 
 def check_that_a_difference_is_told():
-    p = torch.nn.Parameter(torch.randn(64, 64))
+    p = torch.nn.Parameter(torch.randn(64, 64).to(DEVICE))
     optimizer = torch.optim.SGD([p], 0.1, momentum=0.9)
     p.grad = torch.randn_like(p)
     optimizer.step()
@@ -193,6 +195,7 @@ def check_that_a_difference_is_told():
 
 
 check_results()
+print("on", DEVICE)
 check_what_is_there()
 check_others_that_hold_it()
 check_that_a_difference_is_told()

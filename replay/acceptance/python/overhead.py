@@ -6,7 +6,8 @@ AGENT.py is the agent's source, which gmemtop run puts in front of PYTHONPATH:
 
     gmemtop run --headless -- sh -c 'cp "${PYTHONPATH%%:*}/agent.py" agent.py'
 
-DEVICE in the environment says where the network is (cpu by default), WIDTH how wide it is. On a GPU each window begins and ends with a synchronisation.
+DEVICE in the environment says where the network is (cpu by default), WIDTH how wide it is. With OPS a step is
+that many ops on 64 elements instead, which take next to no time. On a GPU each window begins and ends with a synchronisation.
 
 The agent connects once to a viewer in another process that reads everything. Then come pairs of windows, one with the agent and one with its hooks and
 functions taken out of torch, in random order. A pair gives the ratio of two mean step times. The estimate is the mean of the logarithms of
@@ -71,8 +72,20 @@ def main():
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randint(0, 256, (8, 65)).to(device)
 
+    small = torch.nn.Parameter(torch.ones(64, device=device))
+    ops = int(os.environ.get("OPS", "0"))
+    if ops:
+        optimizer = torch.optim.SGD([small], lr=1e-6)
+
     def step():
         optimizer.zero_grad()
+        if ops:
+            y = small
+            for _ in range(ops // 3):  # each is one op forward and two backward
+                y = y.sin()
+            y.sum().backward()
+            optimizer.step()
+            return
         torch.nn.functional.cross_entropy(model(x[:, :-1]).flatten(0, 1), x[:, 1:].flatten()).backward()
         optimizer.step()
 
