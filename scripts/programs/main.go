@@ -223,6 +223,9 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 			c.to.Impossible = string(refused)
 			continue
 		}
+		if ctx.Err() != nil {
+			return nil, o.late(err)
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -231,6 +234,17 @@ func (o *options) planned(ctx context.Context, p *program, r *result) ([]string,
 		}
 	}
 	return t.Steps(), nil
+}
+
+// late says what gmemtop was doing when the time for a program was over.
+func (o *options) late(err error) error {
+	doing := "waiting for the program"
+	if err != nil {
+		said := strings.Split(strings.TrimSpace(err.Error()), "\n")
+		_, last, _ := strings.Cut(said[len(said)-1], "gmemtop: ")
+		doing = cmp.Or(last, doing)
+	}
+	return fmt.Errorf("no plan was carried out within %v, after which gmemtop was still %s", o.limit, doing)
 }
 
 // same runs a program without gmemtop for as many steps, or those that there is time for, and compares them.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/tools/txtar"
 )
@@ -53,5 +55,15 @@ func TestThePageIsThatOfTheKeptResults(t *testing.T) {
 	if string(page) != want.String() {
 		t.Error("docs/programs.md is not made of the kept results: " +
 			"go run ./scripts/programs -table > docs/programs.md")
+	}
+}
+
+func TestAProgramThatTakesTooLongSaysWhatWasDone(t *testing.T) {
+	o := options{limit: 14 * time.Minute}
+	err := errors.New("compare: signal: killed: gmemtop: waiting for a step of process 7 to end\ngmemtop: " +
+		"describing two of its steps\n")
+	if got := o.late(err).Error(); got != "no plan was carried out within 14m0s, after which gmemtop was still "+
+		"describing two of its steps" {
+		t.Error(got)
 	}
 }
