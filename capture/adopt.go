@@ -70,8 +70,10 @@ func (j *joiner) detail(id traces.DetailID) traces.DetailID {
 	}
 	if j.details[id] == unset {
 		d := j.t.Details[id]
-		d.Action, d.CompileContext, d.UserMetadata = j.string(d.Action), j.string(d.CompileContext), j.string(d.UserMetadata)
-		d.Category, d.Op, d.Extra, d.ForwardStack = j.string(d.Category), j.string(d.Op), j.string(d.Extra), j.stack(d.ForwardStack)
+		d.Action, d.CompileContext, d.UserMetadata = j.string(d.Action), j.string(d.CompileContext),
+			j.string(d.UserMetadata)
+		d.Category, d.Op, d.Extra, d.ForwardStack = j.string(d.Category), j.string(d.Op), j.string(d.Extra),
+			j.stack(d.ForwardStack)
 		j.details[id] = j.out.Detail(d)
 		j.known(j.details[id], d)
 	}
@@ -96,10 +98,12 @@ func (j *joiner) state(s *traces.State) traces.State {
 	if !s.Known {
 		return traces.State{}
 	}
-	out := traces.State{Known: true, Segments: append([]traces.Segment(nil), s.Segments...), Blocks: append([]traces.Block(nil), s.Blocks...)}
+	out := traces.State{Known: true, Segments: append([]traces.Segment(nil), s.Segments...),
+		Blocks: append([]traces.Block(nil), s.Blocks...)}
 	for i := range out.Segments {
 		x := &out.Segments[i]
-		x.Stack, x.Extra, x.Stream, x.Device = j.stack(x.Stack), j.string(x.Extra), j.streams[x.Stream], j.devices[x.Device]
+		x.Stack, x.Extra, x.Stream, x.Device = j.stack(x.Stack), j.string(x.Extra), j.streams[x.Stream],
+			j.devices[x.Device]
 	}
 	for i := range out.Blocks {
 		x := &out.Blocks[i]

@@ -257,7 +257,8 @@ type End struct {
 // Size returns the approximate bytes that a trace takes in memory, for limits: its columns, not its strings.
 func Size(t *traces.Trace) int64 {
 	const event, op, access, frame = 8 + 8 + 8 + 4 + 4 + 2 + 1 + 1, 56, 40, 16
-	return int64(t.Events.Len())*event + int64(len(t.Ops))*op + int64(len(t.Accesses))*access + int64(len(t.Frames)+len(t.Stacks.IDs))*frame +
+	return int64(t.Events.Len())*event + int64(len(t.Ops))*op + int64(len(t.Accesses))*access +
+		int64(len(t.Frames)+len(t.Stacks.IDs))*frame +
 		int64(len(t.Final.Blocks))*48 + 4096
 }
 

@@ -135,7 +135,8 @@ func (j *joiner) add(w Window) {
 	if t.Clock.Epoch == 0 || j.epoch == 0 {
 		shift = 0
 	}
-	if begin := start(t); j.windows > 0 && begin+shift < j.end { // the window before ended on the device later than on the host
+	// the window before ended on the device later than on the host
+	if begin := start(t); j.windows > 0 && begin+shift < j.end {
 		shift = j.end - begin
 	}
 	given := leading(t)
@@ -146,7 +147,8 @@ func (j *joiner) add(w Window) {
 	} else {
 		j.seam(blocks, segments, shift+start(t))
 		if gap := w.First - j.last - 1; gap > 0 {
-			j.out.Lose("steps_between_windows", traces.Info, gap, "steps of which only totals were taken stand between the windows of this recording")
+			j.out.Lose("steps_between_windows", traces.Info, gap,
+				"steps of which only totals were taken stand between the windows of this recording")
 		}
 	}
 	j.copy(t, given, shift)
@@ -154,7 +156,8 @@ func (j *joiner) add(w Window) {
 		j.out.Lose(l.Name, l.Severity, l.Count, l.Detail)
 	}
 	j.final = j.state(&t.Final)
-	if last := end(t) + shift; j.windows == 0 || last > j.end { // a window may have begun before the recording, at negative times
+	// a window may have begun before the recording, at negative times
+	if last := end(t) + shift; j.windows == 0 || last > j.end {
 		j.end = last
 	}
 	j.windows++
@@ -214,7 +217,8 @@ func saysWhatWasThere(t *traces.Trace) bool {
 // isGiven reports whether event i of t only lists what was already there.
 func isGiven(t *traces.Trace, i int, before int64) bool {
 	a := t.Events.Action[i]
-	return t.Events.Time[i] < before && (a == traces.Alloc || a == traces.SegmentAlloc || a == traces.SegmentMap)
+	return t.Events.Time[i] < before &&
+		(a == traces.Alloc || a == traces.SegmentAlloc || a == traces.SegmentMap)
 }
 
 // atStart returns what is held when the window begins, in the joined trace's ids.
@@ -224,7 +228,8 @@ func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[pl
 		for i := range t.Final.Segments {
 			s := &t.Final.Segments[i]
 			d := j.devices[s.Device]
-			segments[place{d, s.Address}] = held{size: s.TotalSize, stack: j.stack(s.Stack), stream: j.streams[s.Stream]}
+			segments[place{d, s.Address}] = held{size: s.TotalSize, stack: j.stack(s.Stack),
+				stream: j.streams[s.Stream]}
 			for _, b := range t.Final.Blocks[s.FirstBlock:s.EndBlock] {
 				if b.State == traces.BlockInactive {
 					continue
@@ -233,7 +238,8 @@ func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[pl
 				if size < 0 {
 					size = b.Size
 				}
-				blocks[place{d, b.Address}] = held{size: size, stack: j.stack(b.Stack), stream: j.streams[s.Stream], pending: b.State == traces.BlockPendingFree}
+				blocks[place{d, b.Address}] = held{size: size, stack: j.stack(b.Stack),
+					stream: j.streams[s.Stream], pending: b.State == traces.BlockPendingFree}
 			}
 		}
 	} else {
@@ -242,7 +248,8 @@ func (j *joiner) atStart(t *traces.Trace, before int64) (blocks, segments map[pl
 	for i := t.Events.Len() - 1; i >= 0; i-- {
 		e := t.Events.At(i)
 		at := place{j.devices[e.Device], e.Addr}
-		h := held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+		h := held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail),
+			stream: j.streams[e.Stream]}
 		switch e.Action {
 		case traces.Alloc:
 			if !isGiven(t, i, before) {
@@ -271,7 +278,8 @@ func (j *joiner) play(t *traces.Trace, blocks, segments map[place]held) {
 		at := place{j.devices[e.Device], e.Addr}
 		switch e.Action {
 		case traces.Alloc:
-			blocks[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+			blocks[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail),
+				stream: j.streams[e.Stream]}
 		case traces.FreeRequested:
 			if h, ok := blocks[at]; ok {
 				h.pending = true
@@ -280,7 +288,8 @@ func (j *joiner) play(t *traces.Trace, blocks, segments map[place]held) {
 		case traces.Free, traces.FreeCompleted:
 			delete(blocks, at)
 		case traces.SegmentAlloc, traces.SegmentMap:
-			segments[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail), stream: j.streams[e.Stream]}
+			segments[at] = held{size: e.Size, stack: j.stack(e.Stack), detail: j.detail(e.Detail),
+				stream: j.streams[e.Stream]}
 		case traces.SegmentFree, traces.SegmentUnmap:
 			delete(segments, at)
 		}
@@ -296,7 +305,8 @@ func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 		if known, ok := j.detailOf(h.detail); ok {
 			d.Category, d.UserMetadata = known.Category, known.UserMetadata
 		}
-		j.out.Event(traces.Event{Time: at, Addr: p.addr, Size: h.size, Stack: h.stack, Detail: j.out.Detail(d), Stream: h.stream,
+		j.out.Event(traces.Event{Time: at, Addr: p.addr, Size: h.size, Stack: h.stack,
+			Detail: j.out.Detail(d), Stream: h.stream,
 			Device: p.device, Action: a})
 		made++
 	}
@@ -388,7 +398,8 @@ func (j *joiner) copy(t *traces.Trace, before, shift int64) {
 	ops := make([]traces.OpID, len(t.Ops))
 	for i, o := range t.Ops {
 		o.Start += shift
-		o.Name, o.Module, o.Stack, o.Stream, o.Device = j.string(o.Name), j.string(o.Module), j.stack(o.Stack), j.streams[o.Stream], j.devices[o.Device]
+		o.Name, o.Module, o.Stack, o.Stream, o.Device = j.string(o.Name), j.string(o.Module),
+			j.stack(o.Stack), j.streams[o.Stream], j.devices[o.Device]
 		if o.Parent >= 0 && int(o.Parent) < i {
 			o.Parent = ops[o.Parent]
 		}
@@ -405,7 +416,8 @@ func (j *joiner) copy(t *traces.Trace, before, shift int64) {
 			}
 			e := t.Events.At(next[d])
 			e.Time += shift
-			e.Stack, e.Detail, e.Stream, e.Device = j.stack(e.Stack), j.detail(e.Detail), j.streams[e.Stream], j.devices[e.Device]
+			e.Stack, e.Detail, e.Stream, e.Device = j.stack(e.Stack), j.detail(e.Detail), j.streams[e.Stream],
+				j.devices[e.Device]
 			j.out.Event(e)
 			j.track(e)
 		}

@@ -19,8 +19,11 @@ import (
 // window reads rows of the recorder as a window that begins at epoch.
 func window(t *testing.T, epoch, first int64, rows ...string) capture.Window {
 	t.Helper()
-	head := fmt.Sprintf(`{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,"epoch_ns":%d,"steps":[[0,1000]]}`, epoch)
-	tr, err := described.Read(context.Background(), strings.NewReader(head+"\n"+strings.Join(rows, "\n")), nil)
+	head :=
+		fmt.Sprintf(
+			`{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,"epoch_ns":%d,"steps":[[0,1000]]}`, epoch)
+	tr, err := described.Read(context.Background(),
+		strings.NewReader(head+"\n"+strings.Join(rows, "\n")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,13 +31,15 @@ func window(t *testing.T, epoch, first int64, rows ...string) capture.Window {
 }
 
 func alloc(id, addr, size, at int, category string) string {
-	return fmt.Sprintf(`{"k":"alloc","id":%d,"addr":%d,"size":%d,"t":%d,"category":"%s","on":"cpu"}`, id, addr, size, at, category)
+	return fmt.Sprintf(`{"k":"alloc","id":%d,"addr":%d,"size":%d,"t":%d,"category":"%s","on":"cpu"}`, id,
+		addr, size, at, category)
 }
 
 func free(id, at int) string { return fmt.Sprintf(`{"k":"free","id":%d,"t":%d}`, id, at) }
 
 func op(at int, read, write string) string {
-	return fmt.Sprintf(`{"k":"op","t":%d,"d":5,"name":"aten::mm","phase":"forward","module":"net","r":[%s],"w":[%s],"m":[],"rerun":true}`, at, read, write)
+	return fmt.Sprintf(
+		`{"k":"op","t":%d,"d":5,"name":"aten::mm","phase":"forward","module":"net","r":[%s],"w":[%s],"m":[],"rerun":true}`, at, read, write)
 }
 
 // rows prints a trace's events, accesses and marks in order.
@@ -48,7 +53,8 @@ func rows(tr *traces.Trace) string {
 		}
 		if i < tr.Events.Len() {
 			e, d := tr.Events.At(i), tr.DetailOf(i)
-			fmt.Fprintf(&b, "%d %s %d %d %s %s\n", e.Time, e.Action, e.Addr, e.Size, tr.Text(d.Category), tr.Text(d.Op))
+			fmt.Fprintf(&b, "%d %s %d %d %s %s\n", e.Time, e.Action, e.Addr, e.Size, tr.Text(d.Category),
+				tr.Text(d.Op))
 		}
 	}
 	for _, m := range tr.Marks {
@@ -117,8 +123,10 @@ func (j *job) run(n int, b *traces.Builder, now *int64) {
 		if addrs := slices.Sorted(maps.Keys(j.live)); len(addrs) > 0 && j.r.IntN(2) == 0 {
 			addr := addrs[j.r.IntN(len(addrs))]
 			if b != nil {
-				b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack, Action: traces.FreeRequested})
-				b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack, Action: traces.FreeCompleted})
+				b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack,
+					Action: traces.FreeRequested})
+				b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack,
+					Action: traces.FreeCompleted})
 			}
 			delete(j.live, addr)
 			continue
@@ -129,7 +137,8 @@ func (j *job) run(n int, b *traces.Builder, now *int64) {
 		}
 		j.live[addr] = int64(1 + j.r.IntN(8)*512)
 		if b != nil {
-			b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack, Action: traces.Alloc})
+			b.Event(traces.Event{Time: *now, Addr: addr, Size: j.live[addr], Stack: traces.NoStack,
+				Action: traces.Alloc})
 		}
 	}
 }
@@ -154,9 +163,11 @@ func (j *job) history(n int, clock *int64) *traces.Trace {
 	f := &b.T.Final
 	f.Known = true
 	for _, addr := range slices.Sorted(maps.Keys(j.live)) {
-		f.Blocks = append(f.Blocks, traces.Block{Address: addr, Size: (j.live[addr] + 511) &^ 511, Requested: j.live[addr], Stack: traces.NoStack, Count: 1, State: traces.BlockAllocated})
+		f.Blocks = append(f.Blocks, traces.Block{Address: addr, Size: (j.live[addr] + 511) &^ 511,
+			Requested: j.live[addr], Stack: traces.NoStack, Count: 1, State: traces.BlockAllocated})
 	}
-	f.Segments = []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 30, Stack: traces.NoStack, EndBlock: int32(len(f.Blocks))}}
+	f.Segments = []traces.Segment{{Address: 1 << 20, TotalSize: 1 << 30, Stack: traces.NoStack,
+		EndBlock: int32(len(f.Blocks))}}
 	return b.Finish()
 }
 
@@ -173,7 +184,8 @@ func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 			if w == 0 {
 				start = j.held()
 			}
-			windows = append(windows, capture.Window{Trace: j.history(j.r.IntN(60), &clock), First: int64(10 * w), Last: int64(10 * w)})
+			windows = append(windows, capture.Window{Trace: j.history(j.r.IntN(60), &clock),
+				First: int64(10 * w), Last: int64(10 * w)})
 		}
 		tr, err := capture.Join(windows)
 		if err != nil {
@@ -199,8 +211,10 @@ func TestTheLawClosesOverJoinedWindows(t *testing.T) {
 		closes := x.LawAllocatedRequested == 0 && x.LawActiveRequested == 0 && x.LawReserved == 0
 		if !closes || x.StartAllocatedRequested != maybe.Known(start) ||
 			x.EndAllocatedRequested != maybe.Known(j.held()) {
-			t.Errorf("seed %d: from %v to %v requested bytes instead of %d to %d; the law is off by %d, %d and %d", seed,
-				x.StartAllocatedRequested, x.EndAllocatedRequested, start, j.held(), x.LawAllocatedRequested, x.LawActiveRequested, x.LawReserved)
+			t.Errorf("seed %d: from %v to %v requested bytes instead of %d to %d; the law is off by %d, "+
+				"%d and %d", seed,
+				x.StartAllocatedRequested, x.EndAllocatedRequested, start, j.held(), x.LawAllocatedRequested,
+				x.LawActiveRequested, x.LawReserved)
 		}
 		if x.LawAllocated != 0 || x.LawActive != 0 {
 			t.Errorf("seed %d: the law is off by %d and %d rounded bytes", seed, x.LawAllocated, x.LawActive)
@@ -219,14 +233,17 @@ func around(tr *traces.Trace) string {
 	}
 	for _, a := range tr.Accesses {
 		first, end := tr.DeviceEvents(a.Device)
-		fmt.Fprintf(&b, "op %d %s %d: %s | %s\n", a.Op, a.Mode, a.Addr, name(int(a.Event)-1, first, end), name(int(a.Event), first, end))
+		fmt.Fprintf(&b, "op %d %s %d: %s | %s\n", a.Op, a.Mode, a.Addr, name(int(a.Event)-1, first, end),
+			name(int(a.Event), first, end))
 	}
 	return b.String()
 }
 
 // A training on a GPU reads its batch from the CPU: each step touches the memory of both.
 func TestAccessesToTwoDevicesStayInOrderWithTheirEvents(t *testing.T) {
-	on := func(device, row string) string { return strings.Replace(row, `"on":"cpu"`, `"on":"`+device+`"`, 1) }
+	on := func(device, row string) string {
+		return strings.Replace(row, `"on":"cpu"`, `"on":"`+device+`"`, 1)
+	}
 	w := func(epoch, first int64) capture.Window {
 		return window(t, epoch, first,
 			on("cuda:0", alloc(0, 1000, 64, 0, "parameter")), alloc(1, 2000, 32, 0, "input"),
@@ -234,7 +251,8 @@ func TestAccessesToTwoDevicesStayInOrderWithTheirEvents(t *testing.T) {
 			on("cuda:0", alloc(3, 3000, 32, 10, "input")), op(10, "2", "3"), free(2, 12),
 			on("cuda:0", alloc(4, 4000, 16, 20, "activation")), op(20, "0,3", "4"),
 			alloc(5, 2200, 8, 25, "temporary"), op(25, "1", "5"), free(5, 26),
-			free(4, 30), on("cuda:0", alloc(6, 5000, 16, 40, "gradient")), op(40, "3", "6"), free(6, 50), free(3, 60))
+			free(4, 30), on("cuda:0", alloc(6, 5000, 16, 40, "gradient")), op(40, "3", "6"), free(6, 50),
+			free(3, 60))
 	}
 	one := w(5000, 3)
 	tr, err := capture.Join([]capture.Window{one})

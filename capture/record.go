@@ -128,12 +128,14 @@ func (r *Recorder) open() error {
 	path := r.name(len(r.files))
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("recording: %w; name a file that is not there yet, in a folder that can be written", err)
+		return fmt.Errorf("recording: %w; name a file that is not there yet, in a folder that can be written",
+			err)
 	}
 	r.file, r.count = f, &counted{w: f}
 	r.began, r.flushed = r.opt.now(), r.opt.now()
 	r.counters, r.join = map[string]int{}, nil
-	r.w, err = gmt.NewWriter(r.count, r.source(), r.process(), traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
+	r.w, err = gmt.NewWriter(r.count, r.source(), r.process(),
+		traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
 	if err != nil {
 		_ = f.Close()
 		return err
@@ -251,7 +253,8 @@ func (r *Recorder) Close() error {
 func (r *Recorder) Begin(t Target) {
 	r.do(func() {
 		r.target = t
-		r.w.Describe(r.source(), r.process(), traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
+		r.w.Describe(r.source(), r.process(),
+			traces.Clock{HasTime: true, Resolution: 1, Epoch: r.began.UnixNano()})
 	})
 }
 
@@ -271,7 +274,9 @@ func (r *Recorder) Step(s Step) {
 // device returns where the process trains, with its name if known.
 func (r *Recorder) device() traces.Device {
 	d := deviceOf(r.target.Device)
-	if k := slices.IndexFunc(r.target.GPUs, func(x traces.Device) bool { return x.Kind == d.Kind && x.Ordinal == d.Ordinal }); k >= 0 {
+	if k := slices.IndexFunc(r.target.GPUs, func(x traces.Device) bool {
+		return x.Kind == d.Kind && x.Ordinal == d.Ordinal
+	}); k >= 0 {
 		return r.target.GPUs[k]
 	}
 	return d
@@ -327,7 +332,8 @@ func deviceOf(name string) traces.Device {
 // fire keeps the waiting windows and asks for those that follow.
 func (r *Recorder) fire(t *Trigger, s Step, why string) {
 	at := s.End - r.began.UnixNano()
-	r.w.Mark(traces.Mark{Start: at, End: at, Name: r.w.String("trigger " + t.String() + ": " + why), Kind: traces.MarkAnnotation})
+	r.w.Mark(traces.Mark{Start: at, End: at, Name: r.w.String("trigger " + t.String() + ": " + why),
+		Kind: traces.MarkAnnotation})
 	for _, w := range r.windows {
 		r.join.add(w)
 	}
@@ -395,7 +401,8 @@ func (r *Recorder) End(e End) {
 			}
 		}
 		if e.OutOfMemory {
-			r.w.Lose(traces.LossOutOfMemory, traces.Info, 1, "the process died of an allocation that failed: "+e.Detail)
+			r.w.Lose(traces.LossOutOfMemory, traces.Info, 1,
+				"the process died of an allocation that failed: "+e.Detail)
 		}
 		r.flush()
 	})

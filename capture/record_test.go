@@ -52,7 +52,8 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	windows := two(t)
 	for i := range windows {
 		windows[i].Trace.Clock.Epoch = now + int64(i)*4000
-		r.Step(capture.Step{Index: int64(i), Start: now + int64(i)*4000, End: now + int64(i)*4000 + 1000, Allocated: maybe.Known(100)})
+		r.Step(capture.Step{Index: int64(i), Start: now + int64(i)*4000, End: now + int64(i)*4000 + 1000,
+			Allocated: maybe.Known(100)})
 		r.Window(windows[i])
 	}
 	r.End(capture.End{Reason: capture.Exited})
@@ -68,7 +69,8 @@ func TestARecordingHoldsTheJoinedWindowsAndTheSteps(t *testing.T) {
 	for _, x := range []*string{&want, &got} { // the two clocks start at different times
 		var out []string
 		for line := range strings.Lines(*x) {
-			if _, rest, ok := strings.Cut(line, " "); ok && line[0] != ' ' && line[0] != 'l' && line[0] != 'm' {
+			if _, rest, ok := strings.Cut(line, " "); ok && line[0] != ' ' && line[0] != 'l' &&
+				line[0] != 'm' {
 				line = rest
 			}
 			if line[0] != 'm' {
@@ -135,7 +137,8 @@ func TestFilesRotateAndEachIsReadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range int64(5) {
-		r.Window(window(t, 5000, i, alloc(0, 1000, 64, 0, "parameter"), alloc(1, 9000, 8, 5, "activation"), op(5, "0", "1"), free(1, 50)))
+		r.Window(window(t, 5000, i, alloc(0, 1000, 64, 0, "parameter"), alloc(1, 9000, 8, 5, "activation"),
+			op(5, "0", "1"), free(1, 50)))
 		r.End(capture.End{}) // flushes, and so rotates
 	}
 	if err := r.Close(); err != nil {
@@ -170,7 +173,10 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 	a := asked{steps: make(chan int, 1)}
 	fired := ""
 	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, Before: 2, After: 1, Control: a,
-		Triggers: []*capture.Trigger{trigger(t, "allocated > 1KiB")}, Fired: func(x *capture.Trigger, _ capture.Step, _ string) { fired = x.String() }})
+		Triggers: []*capture.Trigger{trigger(t, "allocated > 1KiB")},
+		Fired: func(x *capture.Trigger, _ capture.Step, _ string) {
+			fired = x.String()
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +204,8 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 			trigger = tr.Text(m.Name)
 		}
 	}
-	if len(kept) != 3 || kept[1]-kept[0] != 2000 || kept[2]-kept[1] != 2000 || trigger != "trigger allocated>1KiB: 2000 bytes" {
+	if len(kept) != 3 || kept[1]-kept[0] != 2000 || kept[2]-kept[1] != 2000 ||
+		trigger != "trigger allocated>1KiB: 2000 bytes" {
 		t.Errorf("windows at %v are kept for %q", kept, trigger)
 	}
 }
@@ -207,8 +214,9 @@ func TestATriggerKeepsTheWindowsAroundIt(t *testing.T) {
 func TestAFatalOutOfMemoryKeepsTheWindowsBeforeIt(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run.gmt")
 	var fired []int64
-	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, Before: 2, Triggers: []*capture.Trigger{trigger(t, "oom")},
-		Fired: func(_ *capture.Trigger, s capture.Step, _ string) { fired = append(fired, s.Index) }})
+	r, err := capture.NewRecorder(capture.RecordOptions{Path: path, Before: 2,
+		Triggers: []*capture.Trigger{trigger(t, "oom")},
+		Fired:    func(_ *capture.Trigger, s capture.Step, _ string) { fired = append(fired, s.Index) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,11 +251,15 @@ func TestADiskErrorEndsOnlyTheRecording(t *testing.T) {
 	}
 	dir := t.TempDir()
 	var told []error
-	r, err := capture.NewRecorder(capture.RecordOptions{Path: filepath.Join(dir, "x.gmt"), MaxBytes: 1, Failed: func(err error) { told = append(told, err) }})
+	r, err := capture.NewRecorder(capture.RecordOptions{Path: filepath.Join(dir, "x.gmt"), MaxBytes: 1,
+		Failed: func(err error) {
+			told = append(told, err)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink("/dev/full", filepath.Join(dir, "x.001.gmt")); err != nil { // the next file cannot be made
+	// the next file cannot be made
+	if err := os.Symlink("/dev/full", filepath.Join(dir, "x.001.gmt")); err != nil {
 		t.Fatal(err)
 	}
 	r.End(capture.End{})
@@ -258,7 +270,8 @@ func TestADiskErrorEndsOnlyTheRecording(t *testing.T) {
 	if len(told) != 1 { // before it is closed
 		t.Errorf("reported %v", told)
 	}
-	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "recording") || r.Err() == nil || len(told) != 1 || told[0] != err {
+	if err := r.Close(); err == nil || !strings.Contains(err.Error(), "recording") || r.Err() == nil ||
+		len(told) != 1 || told[0] != err {
 		t.Errorf("%v, reported %v", err, told)
 	}
 	load(t, filepath.Join(dir, "x.gmt"))
@@ -298,7 +311,9 @@ func TestTriggersFireWhenTheirConditionBeginsToHold(t *testing.T) {
 		}, []int64{3}},
 		{"rss>1MiB", func(i int64) capture.Step { return capture.Step{} }, nil},
 		{"iteration=5", func(i int64) capture.Step { return capture.Step{} }, []int64{5}},
-		{"step_time>1ms", func(i int64) capture.Step { return capture.Step{End: i % 2 * 2e6} }, []int64{1, 3, 5, 7}},
+		{"step_time>1ms", func(i int64) capture.Step {
+			return capture.Step{End: i % 2 * 2e6}
+		}, []int64{1, 3, 5, 7}},
 		{"oom", func(i int64) capture.Step { return capture.Step{OOMs: maybe.Known(i / 3)} }, []int64{3, 6}},
 	} {
 		x, fired := trigger(t, c.trigger), []int64(nil)
@@ -322,7 +337,9 @@ func TestNeitherNoiseNorAJumpIsALeak(t *testing.T) {
 		bytes func(i int64) int64
 		want  bool
 	}{
-		{"2 MiB a step under 100 MiB of noise now and then", func(i int64) int64 { return i*2*mib + i%9/8*100*mib }, true},
+		{"2 MiB a step under 100 MiB of noise now and then", func(i int64) int64 {
+			return i*2*mib + i%9/8*100*mib
+		}, true},
 		{"half a MiB a step", func(i int64) int64 { return i * mib / 2 }, false},
 		{"one jump of 1 GiB", func(i int64) int64 { return i / 100 * 1024 * mib }, false},
 		{"a sawtooth", func(i int64) int64 { return i % 16 * 50 * mib }, false},
@@ -339,8 +356,10 @@ func TestNeitherNoiseNorAJumpIsALeak(t *testing.T) {
 }
 
 func TestTheErrorForABadTriggerShowsGoodOnes(t *testing.T) {
-	for _, s := range []string{"", "allocated", "allocated>", "allocated>lots", "leak>1MiB", "iteration=-1", "iteration=x", "temperature>80", "step_time>1GiB"} {
-		if _, err := capture.ParseTrigger(s, timeline.ParseBytes, timeline.ParseDuration); err == nil || !strings.Contains(err.Error(), "allocated>60GiB") {
+	for _, s := range []string{"", "allocated", "allocated>", "allocated>lots", "leak>1MiB", "iteration=-1",
+		"iteration=x", "temperature>80", "step_time>1GiB"} {
+		if _, err := capture.ParseTrigger(s, timeline.ParseBytes, timeline.ParseDuration); err == nil ||
+			!strings.Contains(err.Error(), "allocated>60GiB") {
 			t.Errorf("%q: %v", s, err)
 		}
 	}

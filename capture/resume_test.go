@@ -43,10 +43,13 @@ func TestASecondSourceContinuesTheFirst(t *testing.T) {
 		}
 		want := []Lost{{Name: "windows", Count: 3, Detail: "before"}}
 		if c.lost > 0 {
-			want = append(want, Lost{Name: "steps", Count: c.lost, Detail: "they ended while this viewer changed from one source to another"})
+			want = append(want, Lost{Name: "steps", Count: c.lost,
+				Detail: "they ended while this viewer changed from one source to another"})
 		}
-		if !slices.Equal(steps, c.want) || !slices.Equal(windows, c.want) || v.Target.PID != 7 || !v.Ended || fmt.Sprint(v.Losses) != fmt.Sprint(want) {
-			t.Errorf("%s: steps %v and windows %v, not %v; losses %v, not %v", c.name, steps, windows, c.want, v.Losses, want)
+		if !slices.Equal(steps, c.want) || !slices.Equal(windows, c.want) || v.Target.PID != 7 || !v.Ended ||
+			fmt.Sprint(v.Losses) != fmt.Sprint(want) {
+			t.Errorf("%s: steps %v and windows %v, not %v; losses %v, not %v", c.name, steps, windows, c.want,
+				v.Losses, want)
 		}
 	}
 }

@@ -61,7 +61,8 @@ func ParseTrigger(s string, parseBytes, parseDuration func(string) (int64, error
 	t := &Trigger{text: text}
 	bad := func(why string) (*Trigger, error) {
 		return nil, fmt.Errorf("trigger %q: %s; "+
-			"write one such as allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100, oom or leak>1MiB/step", s, why)
+			"write one such as allocated>60GiB, rss>20GiB, step_time>500ms, iteration=100, oom or "+
+			"leak>1MiB/step", s, why)
 	}
 	if text == "oom" {
 		t.kind = onOOM

@@ -90,7 +90,8 @@ func TestTheBooksAddUpToWhatTheDriverCounts(t *testing.T) {
 		allocated, reserved int64
 		want                string
 	}{
-		{"a device of one's own", "cuda:0", on{0: {{10, 9 * gib}, {20, 2 * gib}}}, 5 * gib, 8 * gib, `parameters: 1
+		{"a device of one's own", "cuda:0", on{0: {{10, 9 * gib}, {20, 2 * gib}}}, 5 * gib, 8 * gib,
+			`parameters: 1
 other tensors and rounding: 4 derived
 cached and private pools: 3
 CUDA context and libraries: 1 derived
@@ -98,13 +99,15 @@ program20 (20): 2
 unexplained: 1 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
-		{"found by its process, whatever it calls its device", "cuda:0", on{5: {{10, 9 * gib}}, 0: {{20, gib}}}, 8 * gib, 8 * gib, `parameters: 1
+		{"found by its process, whatever it calls its device", "cuda:0",
+			on{5: {{10, 9 * gib}}, 0: {{20, gib}}}, 8 * gib, 8 * gib, `parameters: 1
 other tensors and rounding: 7 derived
 CUDA context and libraries: 1 derived
 unexplained: 3 derived unexplained
 Used on GPU 5, by NVML: 12
 `},
-		{"many others", "cuda:0", on{0: {{10, 4 * gib}, {20, 3 * gib}, {21, 2 * gib}, {22, gib}, {23, gib}}}, 4 * gib, 4 * gib, `parameters: 1
+		{"many others", "cuda:0", on{0: {{10, 4 * gib}, {20, 3 * gib}, {21, 2 * gib}, {22, gib}, {23, gib}}},
+			4 * gib, 4 * gib, `parameters: 1
 other tensors and rounding: 3 derived
 program20 (20): 3
 program21 (21): 2
@@ -120,20 +123,23 @@ CUDA context and libraries: -1 derived
 unexplained: -1 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
-		{"inside a container: the numbers are the host's", "cuda:3", on{3: {{31337, 9 * gib}}}, 5 * gib, 8 * gib, `parameters: 1
+		{"inside a container: the numbers are the host's", "cuda:3", on{3: {{31337, 9 * gib}}}, 5 * gib,
+			8 * gib, `parameters: 1
 other tensors and rounding: 4 derived
 cached and private pools: 3
 context, other processes, unexplained: 4 derived unexplained
 Used on GPU 3, by NVML: 12
 `},
-		{"its memory is not told", "cuda:0", on{0: {{10, nvmltest.NotTold}, {20, nvmltest.NotTold}}}, 8 * gib, 8 * gib, `parameters: 1
+		{"its memory is not told", "cuda:0", on{0: {{10, nvmltest.NotTold}, {20, nvmltest.NotTold}}}, 8 * gib,
+			8 * gib, `parameters: 1
 other tensors and rounding: 7 derived
 unexplained: 4 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
 		{"inside a container, and not that device", "cuda:3", on{3: {{31337, 9 * gib}}},
 			5 * gib, 18 * gib, "nothing"},
-		{"on two devices, of which it means the second", "cuda:1", on{0: {{10, gib}}, 1: {{10, 12 * gib}}}, 11 * gib, 11 * gib, `parameters: 1
+		{"on two devices, of which it means the second", "cuda:1", on{0: {{10, gib}}, 1: {{10, 12 * gib}}},
+			11 * gib, 11 * gib, `parameters: 1
 other tensors and rounding: 10 derived
 CUDA context and libraries: 1 derived
 Used on GPU 1, by NVML: 12

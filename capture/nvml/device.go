@@ -195,7 +195,8 @@ var slowed = [...]struct {
 	bit  int64
 	name string
 }{
-	{0x04, "power limit"}, {0x08, "hardware slowdown"}, {0x10, "sync boost"}, {0x20, "thermal"}, {0x40, "hardware thermal"},
+	{0x04, "power limit"}, {0x08, "hardware slowdown"}, {0x10, "sync boost"}, {0x20, "thermal"},
+	{0x40, "hardware thermal"},
 	{0x80, "power brake"},
 }
 

@@ -58,15 +58,22 @@ func open(api nvml.Interface, proc processes) (*Library, error) {
 	l := &Library{api: api, proc: proc}
 	var count int
 	q := &inquiry{l: l}
-	if !q.ask("devices", "nvmlDeviceGetCount", func() (ret nvml.Return) { count, ret = api.DeviceGetCount(); return }) {
-		err := fmt.Errorf("%w: count devices: %s; run nvidia-smi, which should fail likewise and say more", ErrUnavailable, q.absent[0].Why)
+	if !q.ask("devices", "nvmlDeviceGetCount", func() (ret nvml.Return) {
+		count, ret = api.DeviceGetCount()
+		return
+	}) {
+		err := fmt.Errorf("%w: count devices: %s; run nvidia-smi, which should fail likewise and say more",
+			ErrUnavailable, q.absent[0].Why)
 		return nil, errors.Join(err, l.Close())
 	}
 	q.ask("driver version", "nvmlSystemGetDriverVersion", func() (ret nvml.Return) {
 		l.driver.Version, ret = api.SystemGetDriverVersion()
 		return
 	})
-	q.ask("NVML version", "nvmlSystemGetNVMLVersion", func() (ret nvml.Return) { l.driver.NVML, ret = api.SystemGetNVMLVersion(); return })
+	q.ask("NVML version", "nvmlSystemGetNVMLVersion", func() (ret nvml.Return) {
+		l.driver.NVML, ret = api.SystemGetNVMLVersion()
+		return
+	})
 	q.ask("CUDA version", "nvmlSystemGetCudaDriverVersion", func() nvml.Return {
 		v, ret := api.SystemGetCudaDriverVersion()
 		if ret == nvml.SUCCESS {
@@ -77,8 +84,12 @@ func open(api nvml.Interface, proc processes) (*Library, error) {
 	for i := range count {
 		var h handle
 		q := &inquiry{l: l}
-		if !q.ask("device", "nvmlDeviceGetHandleByIndex", func() (ret nvml.Return) { h.device, ret = api.DeviceGetHandleByIndex(i); return }) {
-			h = handle{err: fmt.Errorf("open GPU %d: %s; nvidia-smi -i %d shows whether it needs a reset or rights", i, q.absent[0].Why, i)}
+		if !q.ask("device", "nvmlDeviceGetHandleByIndex", func() (ret nvml.Return) {
+			h.device, ret = api.DeviceGetHandleByIndex(i)
+			return
+		}) {
+			h = handle{err: fmt.Errorf("open GPU %d: %s; nvidia-smi -i %d shows whether it needs a reset "+
+				"or rights", i, q.absent[0].Why, i)}
 		}
 		l.handles = append(l.handles, h)
 	}
@@ -89,22 +100,28 @@ func open(api nvml.Interface, proc processes) (*Library, error) {
 func unavailable(ret nvml.Return) error {
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return fmt.Errorf("%w: libnvidia-ml.so.1 is not found; install the NVIDIA driver, or start the container with --gpus all", ErrUnavailable)
+		return fmt.Errorf("%w: libnvidia-ml.so.1 is not found; install the NVIDIA driver, or start the "+
+			"container with --gpus all", ErrUnavailable)
 	case nvml.ERROR_DRIVER_NOT_LOADED:
-		return fmt.Errorf("%w: the driver's kernel module is not loaded; run modprobe nvidia as root, and read dmesg if that fails", ErrUnavailable)
+		return fmt.Errorf("%w: the driver's kernel module is not loaded; run modprobe nvidia as root, and "+
+			"read dmesg if that fails", ErrUnavailable)
 	case nvml.ERROR_NO_PERMISSION:
-		return fmt.Errorf("%w: no permission to talk to the driver; the user needs read and write access to /dev/nvidiactl and /dev/nvidia0", ErrUnavailable)
+		return fmt.Errorf("%w: no permission to talk to the driver; the user needs read and write access "+
+			"to /dev/nvidiactl and /dev/nvidia0", ErrUnavailable)
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
-		return fmt.Errorf("%w: the driver was updated and the old kernel module still runs; reboot, or unload and load the module", ErrUnavailable)
+		return fmt.Errorf("%w: the driver was updated and the old kernel module still runs; reboot, or "+
+			"unload and load the module", ErrUnavailable)
 	}
-	return fmt.Errorf("%w: initialisation failed (code %d); run nvidia-smi, which should fail likewise and say more", ErrUnavailable, int32(ret))
+	return fmt.Errorf("%w: initialisation failed (code %d); run nvidia-smi, which should fail likewise and "+
+		"say more", ErrUnavailable, int32(ret))
 }
 
 // Close shuts NVML down. A device that hangs in a call makes that impossible: Close then leaves the library
 // open and says so.
 func (l *Library) Close() error {
 	if !l.open.TryLock() {
-		return errors.New("close NVML: a device has not answered yet; stop what reads it and close again, or let the process end")
+		return errors.New("close NVML: a device has not answered yet; stop what reads it and close again, " +
+			"or let the process end")
 	}
 	defer l.open.Unlock()
 	if l.closed {
@@ -171,7 +188,10 @@ func (q *inquiry) number(figure, symbol string, unit int64, call func() (uint32,
 
 // count asks for one figure that go-nvml gives as an int; the all-ones value of 32 bits is unknown.
 func (q *inquiry) count(figure, symbol string, call func() (int, nvml.Return)) maybe.Int {
-	return q.number(figure, symbol, 1, func() (uint32, nvml.Return) { v, ret := call(); return uint32(v), ret })
+	return q.number(figure, symbol, 1, func() (uint32, nvml.Return) {
+		v, ret := call()
+		return uint32(v), ret
+	})
 }
 
 // told returns f and notes it as absent if NVML answered "not available".
@@ -212,17 +232,24 @@ func (l *Library) describe(d *Device, dev nvml.Device) {
 	})
 	d.Total = q.memory(dev).Total
 	d.PowerLimit = q.number("power limit", "nvmlDeviceGetEnforcedPowerLimit", 1, dev.GetEnforcedPowerLimit)
-	d.MaxSMClock = q.number("highest SM clock", "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetMaxClockInfo(nvml.CLOCK_SM) })
-	d.MaxMemoryClock = q.number("highest memory clock", "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) {
-		return dev.GetMaxClockInfo(nvml.CLOCK_MEM)
+	d.MaxSMClock = q.number("highest SM clock", "nvmlDeviceGetMaxClockInfo", 1, func() (uint32, nvml.Return) {
+		return dev.GetMaxClockInfo(nvml.CLOCK_SM)
 	})
-	d.PCIeGeneration = q.count("highest PCIe generation", "nvmlDeviceGetMaxPcieLinkGeneration", dev.GetMaxPcieLinkGeneration)
+	d.MaxMemoryClock = q.number("highest memory clock", "nvmlDeviceGetMaxClockInfo", 1,
+		func() (uint32, nvml.Return) {
+			return dev.GetMaxClockInfo(nvml.CLOCK_MEM)
+		})
+	d.PCIeGeneration = q.count("highest PCIe generation", "nvmlDeviceGetMaxPcieLinkGeneration",
+		dev.GetMaxPcieLinkGeneration)
 	d.PCIeWidth = q.count("highest PCIe width", "nvmlDeviceGetMaxPcieLinkWidth", dev.GetMaxPcieLinkWidth)
 	d.MIG = q.mig(dev)
 	links := int64(0)
 	for link := range nvml.NVLINK_MAX_LINKS {
 		var state nvml.EnableState
-		if !q.ask("NVLink", "nvmlDeviceGetNvLinkState", func() (ret nvml.Return) { state, ret = dev.GetNvLinkState(link); return }) {
+		if !q.ask("NVLink", "nvmlDeviceGetNvLinkState", func() (ret nvml.Return) {
+			state, ret = dev.GetNvLinkState(link)
+			return
+		}) {
 			break // links are numbered without gaps; a device without any refuses the first
 		}
 		if state == nvml.FEATURE_ENABLED {

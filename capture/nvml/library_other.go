@@ -19,9 +19,11 @@ type Options struct {
 // Open returns an error that wraps [ErrUnavailable]: this build cannot load NVML.
 func Open(Options) (*Library, error) {
 	if runtime.GOOS != "linux" {
-		return nil, fmt.Errorf("%w on %s; run gmemtop on the Linux machine that has the GPU", ErrUnavailable, runtime.GOOS)
+		return nil, fmt.Errorf("%w on %s; run gmemtop on the Linux machine that has the GPU", ErrUnavailable,
+			runtime.GOOS)
 	}
-	return nil, fmt.Errorf("%w in this build, which was made without cgo; build it on Linux with a C compiler and CGO_ENABLED=1 "+
+	return nil, fmt.Errorf("%w in this build, which was made without cgo; build it on Linux with a C "+
+		"compiler and CGO_ENABLED=1 "+
 		"(go build ./cmd/gmemtop)", ErrUnavailable)
 }
 

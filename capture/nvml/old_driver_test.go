@@ -45,7 +45,8 @@ func TestALibraryThatExportsLittleDoesNotEndTheProcess(t *testing.T) {
 		t.Errorf("devices %+v, %v", devices, err)
 	}
 	r, err := l.Read(0)
-	if err != nil || r.Memory.Used != maybe.Known(40) || r.Memory.Reserved.IsKnown() || r.Power.IsKnown() || r.ProcessesKnown {
+	if err != nil || r.Memory.Used != maybe.Known(40) || r.Memory.Reserved.IsKnown() || r.Power.IsKnown() ||
+		r.ProcessesKnown {
 		t.Errorf("reading %+v, %v", r, err)
 	}
 	if err := l.Close(); err != nil {

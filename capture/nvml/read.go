@@ -36,7 +36,8 @@ func (l *Library) Read(index int) (Reading, error) {
 	r.Took = time.Since(r.Time)
 	r.Absent = q.absent
 	if q.lost {
-		return r, fmt.Errorf("read GPU %d: %w: it fell off the bus or needs a reset; dmesg names the Xid, nvidia-smi -r -i %d resets it", index, errLost, index)
+		return r, fmt.Errorf("read GPU %d: %w: it fell off the bus or needs a reset; dmesg names the Xid, "+
+			"nvidia-smi -r -i %d resets it", index, errLost, index)
 	}
 	return r, nil
 }
@@ -54,20 +55,28 @@ func (l *Library) read(r *Reading, q *inquiry, dev nvml.Device) {
 		}
 		return ret
 	})
-	r.SMClock = q.number("SM clock", "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_SM) })
-	r.MemoryClock = q.number("memory clock", "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) { return dev.GetClockInfo(nvml.CLOCK_MEM) })
+	r.SMClock = q.number("SM clock", "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) {
+		return dev.GetClockInfo(nvml.CLOCK_SM)
+	})
+	r.MemoryClock = q.number("memory clock", "nvmlDeviceGetClockInfo", 1, func() (uint32, nvml.Return) {
+		return dev.GetClockInfo(nvml.CLOCK_MEM)
+	})
 	r.Throttle = q.throttle(dev)
 	r.Power = q.number("power", "nvmlDeviceGetPowerUsage", 1, dev.GetPowerUsage)
-	r.Temperature = q.number("temperature", "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) { return dev.GetTemperature(nvml.TEMPERATURE_GPU) })
-	r.PCIeGeneration = q.count("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration", dev.GetCurrPcieLinkGeneration)
+	r.Temperature = q.number("temperature", "nvmlDeviceGetTemperature", 1, func() (uint32, nvml.Return) {
+		return dev.GetTemperature(nvml.TEMPERATURE_GPU)
+	})
+	r.PCIeGeneration = q.count("PCIe generation", "nvmlDeviceGetCurrPcieLinkGeneration",
+		dev.GetCurrPcieLinkGeneration)
 	r.PCIeWidth = q.count("PCIe width", "nvmlDeviceGetCurrPcieLinkWidth", dev.GetCurrPcieLinkWidth)
 	const kilobyte = 1000 // NVML says "KB/s" without saying which; we take 1000
 	r.PCIeSent = q.number("PCIe sent", "nvmlDeviceGetPcieThroughput", kilobyte, func() (uint32, nvml.Return) {
 		return dev.GetPcieThroughput(nvml.PCIE_UTIL_TX_BYTES)
 	})
-	r.PCIeReceived = q.number("PCIe received", "nvmlDeviceGetPcieThroughput", kilobyte, func() (uint32, nvml.Return) {
-		return dev.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
-	})
+	r.PCIeReceived = q.number("PCIe received", "nvmlDeviceGetPcieThroughput", kilobyte,
+		func() (uint32, nvml.Return) {
+			return dev.GetPcieThroughput(nvml.PCIE_UTIL_RX_BYTES)
+		})
 	q.nvlink(r, dev)
 	q.health(r, dev)
 	l.readProcesses(r, q, dev)
@@ -77,14 +86,16 @@ func (l *Library) read(r *Reading, q *inquiry, dev nvml.Device) {
 func (q *inquiry) memory(dev nvml.Device) (m Memory) {
 	if q.l.exports("nvmlDeviceGetMemoryInfo_v2") {
 		if v, ret := dev.GetMemoryInfo_v2(); ret == nvml.SUCCESS {
-			return Memory{Total: unsigned(v.Total), Reserved: unsigned(v.Reserved), Used: unsigned(v.Used), Free: unsigned(v.Free)}
+			return Memory{Total: unsigned(v.Total), Reserved: unsigned(v.Reserved), Used: unsigned(v.Used),
+				Free: unsigned(v.Free)}
 		}
 	}
 	q.ask("memory", "nvmlDeviceGetMemoryInfo", func() nvml.Return {
 		v, ret := dev.GetMemoryInfo()
 		if ret == nvml.SUCCESS {
 			m = Memory{Total: unsigned(v.Total), Used: unsigned(v.Used), Free: unsigned(v.Free)}
-			q.absent = append(q.absent, Absence{"reserved memory", "this driver counts its reserve as used (it is told apart since 510)"})
+			q.absent = append(q.absent, Absence{"reserved memory",
+				"this driver counts its reserve as used (it is told apart since 510)"})
 		}
 		return ret
 	})
@@ -124,7 +135,9 @@ func (q *inquiry) nvlink(r *Reading, dev nvml.Device) {
 		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_TX, ScopeId: allLinks},
 		{FieldId: nvml.FI_DEV_NVLINK_THROUGHPUT_DATA_RX, ScopeId: allLinks},
 	}
-	if !q.ask("NVLink traffic", "nvmlDeviceGetFieldValues", func() nvml.Return { return dev.GetFieldValues(fields) }) {
+	if !q.ask("NVLink traffic", "nvmlDeviceGetFieldValues", func() nvml.Return {
+		return dev.GetFieldValues(fields)
+	}) {
 		return
 	}
 	const kibibyte = 1024
@@ -135,7 +148,8 @@ func (q *inquiry) nvlink(r *Reading, dev nvml.Device) {
 		}
 		return q.told(name, fieldValue(f).Times(kibibyte))
 	}
-	r.NVLinkSent, r.NVLinkReceived = counter("NVLink sent", &fields[0]), counter("NVLink received", &fields[1])
+	r.NVLinkSent, r.NVLinkReceived = counter("NVLink sent", &fields[0]),
+		counter("NVLink received", &fields[1])
 }
 
 // fieldValue returns the integer of a field, unknown for other types.
@@ -190,7 +204,10 @@ func truth(b bool) maybe.Int {
 
 func (q *inquiry) mig(dev nvml.Device) bool {
 	var mode int
-	return q.ask("MIG mode", "nvmlDeviceGetMigMode", func() (ret nvml.Return) { mode, _, ret = dev.GetMigMode(); return }) &&
+	return q.ask("MIG mode", "nvmlDeviceGetMigMode", func() (ret nvml.Return) {
+		mode, _, ret = dev.GetMigMode()
+		return
+	}) &&
 		mode == nvml.DEVICE_MIG_ENABLE
 }
 
@@ -208,7 +225,8 @@ func (l *Library) readProcesses(r *Reading, q *inquiry, dev nvml.Device) {
 		p.Name = l.nameOf(p.PID)
 	}
 	slices.SortFunc(t.list, func(a, b Process) int {
-		return cmp.Or(cmp.Compare(b.Used.Or(-1), a.Used.Or(-1)), cmp.Compare(a.PID, b.PID), cmp.Compare(a.GPUInstance.Or(-1), b.GPUInstance.Or(-1)),
+		return cmp.Or(cmp.Compare(b.Used.Or(-1), a.Used.Or(-1)), cmp.Compare(a.PID, b.PID),
+			cmp.Compare(a.GPUInstance.Or(-1), b.GPUInstance.Or(-1)),
 			cmp.Compare(a.ComputeInstance.Or(-1), b.ComputeInstance.Or(-1)))
 	})
 	r.Processes = t.list
@@ -259,9 +277,12 @@ func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute maybe.Int) (
 		kind         ProcessKind
 		call         func() ([]nvml.ProcessInfo, nvml.Return)
 	}{
-		{"compute processes", "nvmlDeviceGetComputeRunningProcesses", runsCompute, dev.GetComputeRunningProcesses},
-		{"graphics processes", "nvmlDeviceGetGraphicsRunningProcesses", runsGraphics, dev.GetGraphicsRunningProcesses},
-		{"MPS processes", "nvmlDeviceGetMPSComputeRunningProcesses", runsMPS, dev.GetMPSComputeRunningProcesses},
+		{"compute processes", "nvmlDeviceGetComputeRunningProcesses", runsCompute,
+			dev.GetComputeRunningProcesses},
+		{"graphics processes", "nvmlDeviceGetGraphicsRunningProcesses", runsGraphics,
+			dev.GetGraphicsRunningProcesses},
+		{"MPS processes", "nvmlDeviceGetMPSComputeRunningProcesses", runsMPS,
+			dev.GetMPSComputeRunningProcesses},
 	} {
 		var infos []nvml.ProcessInfo
 		if !q.ask(list.name, list.symbol, func() (ret nvml.Return) { infos, ret = list.call(); return }) {
@@ -271,7 +292,8 @@ func (q *inquiry) processes(t *tally, dev nvml.Device, gpu, compute maybe.Int) (
 		for _, info := range infos {
 			p := Process{
 				PID: int(info.Pid), Kind: list.kind, Used: unsigned(info.UsedGpuMemory),
-				GPUInstance: unsigned32(info.GpuInstanceId), ComputeInstance: unsigned32(info.ComputeInstanceId),
+				GPUInstance:     unsigned32(info.GpuInstanceId),
+				ComputeInstance: unsigned32(info.ComputeInstanceId),
 			}
 			if gpu.IsKnown() { // asked of an instance, which need not name itself
 				p.GPUInstance, p.ComputeInstance = gpu, compute
@@ -296,10 +318,17 @@ func (l *Library) readInstances(r *Reading, q *inquiry, t *tally, dev nvml.Devic
 			continue
 		}
 		var in Instance
-		q.ask("instance's name", "nvmlDeviceGetName", func() (ret nvml.Return) { in.Name, ret = mig.GetName(); return })
-		q.ask("instance's uuid", "nvmlDeviceGetUUID", func() (ret nvml.Return) { in.UUID, ret = mig.GetUUID(); return })
+		q.ask("instance's name", "nvmlDeviceGetName", func() (ret nvml.Return) {
+			in.Name, ret = mig.GetName()
+			return
+		})
+		q.ask("instance's uuid", "nvmlDeviceGetUUID", func() (ret nvml.Return) {
+			in.UUID, ret = mig.GetUUID()
+			return
+		})
 		in.GPUInstance = q.count("GPU instance", "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
-		in.ComputeInstance = q.count("compute instance", "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId)
+		in.ComputeInstance = q.count("compute instance", "nvmlDeviceGetComputeInstanceId",
+			mig.GetComputeInstanceId)
 		in.Memory = q.memory(mig)
 		r.Instances = append(r.Instances, in)
 		if q.processes(t, mig, in.GPUInstance, in.ComputeInstance) {

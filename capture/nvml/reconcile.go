@@ -121,7 +121,8 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 		case known:
 			others = append(others, Entry{Name: OtherProcesses, Bytes: v, PID: p.PID, Process: p.Name})
 		default:
-			out.Unknown = append(out.Unknown, "NVML does not report the memory of process "+name(p)+": it is in the unexplained part")
+			out.Unknown = append(out.Unknown, "NVML does not report the memory of process "+name(p)+
+				": it is in the unexplained part")
 		}
 	}
 	// A process that holds memory but is not listed under its pid has another pid in the list. Any listed
@@ -132,12 +133,15 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	}
 	switch {
 	case !r.ProcessesKnown:
-		out.Unknown = append(out.Unknown, "NVML does not list the processes of this device: theirs and the context are in the unexplained part")
+		out.Unknown = append(out.Unknown, "NVML does not list the processes of this device: theirs and the "+
+			"context are in the unexplained part")
 	case hidden:
-		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a container: its context and other processes are in the "+
+		out.Unknown = append(out.Unknown, "NVML does not list this process under its number, as inside a "+
+			"container: its context and other processes are in the "+
 			"unexplained part")
 	case listed && !process.IsKnown():
-		out.Unknown = append(out.Unknown, "NVML does not tell this process's memory: its context is in the unexplained part")
+		out.Unknown = append(out.Unknown, "NVML does not tell this process's memory: its context is in the "+
+			"unexplained part")
 	}
 	explained := own
 	if total, ok := process.Value(); ok {
@@ -154,7 +158,8 @@ func Reconcile(r *Reading, b AllocatorFigures) Reconciliation {
 	if used, ok := r.Memory.Used.Value(); ok {
 		add(Unexplained, used-explained, true)
 	} else {
-		out.Unknown = append(out.Unknown, "NVML does not report the memory used on this device: there is no remainder to show")
+		out.Unknown = append(out.Unknown, "NVML does not report the memory used on this device: there is "+
+			"no remainder to show")
 	}
 	return out
 }

@@ -32,7 +32,8 @@ func TestReconcile(t *testing.T) {
 
 func parseCase(t *testing.T, text string) (*Reading, AllocatorFigures) {
 	r, b := &Reading{ProcessesKnown: true}, AllocatorFigures{}
-	figures := map[string]*maybe.Int{"used": &r.Memory.Used, "requested": &b.Requested, "allocated": &b.Allocated, "active": &b.Active, "reserved": &b.Reserved,
+	figures := map[string]*maybe.Int{"used": &r.Memory.Used, "requested": &b.Requested,
+		"allocated": &b.Allocated, "active": &b.Active, "reserved": &b.Reserved,
 		"pools": &b.PrivatePools, "context": &b.Context, "bound": &b.ContextBound}
 	for line := range strings.Lines(text) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
@@ -94,7 +95,8 @@ func TestThePartsAlwaysSumToTheDevicesUse(t *testing.T) {
 		for range rng.IntN(4) {
 			r.Processes = append(r.Processes, Process{PID: 1 + rng.IntN(3), Used: figure()})
 		}
-		b := AllocatorFigures{PID: rng.IntN(3), Requested: figure(), Allocated: figure(), Active: figure(), Reserved: figure(), PrivatePools: figure(), Context: figure(),
+		b := AllocatorFigures{PID: rng.IntN(3), Requested: figure(), Allocated: figure(), Active: figure(),
+			Reserved: figure(), PrivatePools: figure(), Context: figure(),
 			ContextBound: figure()}
 		out := Reconcile(r, b)
 		sum := int64(0)

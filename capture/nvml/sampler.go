@@ -95,7 +95,8 @@ func NewSampler(source Source, o SamplerOptions) (*Sampler, error) {
 	}
 	s := &Sampler{source: source, o: o, changed: make(chan struct{}, 1)}
 	for _, d := range devices {
-		s.devices = append(s.devices, deviceTrack{DeviceHistory: DeviceHistory{Device: d, Err: d.Err}, processes: map[ProcessKey]*ProcessHistory{}})
+		s.devices = append(s.devices, deviceTrack{DeviceHistory: DeviceHistory{Device: d, Err: d.Err},
+			processes: map[ProcessKey]*ProcessHistory{}})
 	}
 	return s, nil
 }
@@ -210,8 +211,10 @@ func order(a, b ProcessHistory) int {
 	case !a.Gone.Equal(b.Gone):
 		return b.Gone.Compare(a.Gone)
 	}
-	return cmp.Or(cmp.Compare(b.Process.Used.Or(-1), a.Process.Used.Or(-1)), cmp.Compare(a.Key.PID, b.Key.PID),
-		cmp.Compare(a.Key.Start.Or(-1), b.Key.Start.Or(-1)), cmp.Compare(a.Key.GPUInstance.Or(-1), b.Key.GPUInstance.Or(-1)),
+	return cmp.Or(cmp.Compare(b.Process.Used.Or(-1), a.Process.Used.Or(-1)),
+		cmp.Compare(a.Key.PID, b.Key.PID),
+		cmp.Compare(a.Key.Start.Or(-1), b.Key.Start.Or(-1)),
+		cmp.Compare(a.Key.GPUInstance.Or(-1), b.Key.GPUInstance.Or(-1)),
 		cmp.Compare(a.Key.ComputeInstance.Or(-1), b.Key.ComputeInstance.Or(-1)))
 }
 

@@ -48,7 +48,8 @@ func TestASamplerPollsAtItsIntervalAndKeepsABoundedHistory(t *testing.T) {
 		count := int64(0)
 		m := &machine{n: 1, read: func(int) (Reading, error) {
 			count++
-			return Reading{Time: time.Now(), Power: maybe.Known(count), ProcessesKnown: true, Processes: []Process{{PID: 1, Used: maybe.Known(count)}}}, nil
+			return Reading{Time: time.Now(), Power: maybe.Known(count), ProcessesKnown: true,
+				Processes: []Process{{PID: 1, Used: maybe.Known(count)}}}, nil
 		}}
 		s := mustSample(t, m, SamplerOptions{Interval: time.Second, History: 10})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -177,10 +178,12 @@ func TestEndedProcessesAreRememberedUpToALimit(t *testing.T) {
 	s := mustSample(t, &machine{n: 1}, SamplerOptions{Processes: 3})
 	base := time.Unix(1000, 0)
 	for i := range 10 { // ten processes of one number, one after the other
-		s.take(0, Reading{Time: base.Add(time.Duration(i) * time.Second), ProcessesKnown: true, Processes: []Process{{PID: 1, Start: maybe.Known(int64(i)), Used: maybe.Known(5)}}}, nil, 0)
+		s.take(0, Reading{Time: base.Add(time.Duration(i) * time.Second), ProcessesKnown: true,
+			Processes: []Process{{PID: 1, Start: maybe.Known(int64(i)), Used: maybe.Known(5)}}}, nil, 0)
 	}
 	p := s.View().Devices[0].Processes
-	if len(p) != 4 || p[0].Key.Start != maybe.Known(9) || p[1].Key.Start != maybe.Known(8) || p[3].Key.Start != maybe.Known(6) || !p[0].Gone.IsZero() || p[1].Gone.IsZero() {
+	if len(p) != 4 || p[0].Key.Start != maybe.Known(9) || p[1].Key.Start != maybe.Known(8) ||
+		p[3].Key.Start != maybe.Known(6) || !p[0].Gone.IsZero() || p[1].Gone.IsZero() {
 		t.Errorf("processes %+v", p)
 	}
 	s.take(0, Reading{Time: base.Add(time.Hour)}, nil, 0) // the driver does not tell: nobody is gone

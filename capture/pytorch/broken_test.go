@@ -36,7 +36,8 @@ func rig(t *testing.T, agent, scenarios, socket string, env ...string) *exec.Cmd
 		}
 	}
 	cmd := exec.Command(python(t), "testdata/train.py", scenarios)
-	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+dir, "GMEMTOP_SOCK="+socket, "PYTHONDONTWRITEBYTECODE=1")...)
+	cmd.Env = append(os.Environ(), append(env, "PYTHONPATH="+dir, "GMEMTOP_SOCK="+socket,
+		"PYTHONDONTWRITEBYTECODE=1")...)
 	return cmd
 }
 
@@ -47,7 +48,8 @@ func bodyOf(t *testing.T, agent, class, method string) int {
 	if begin == nil {
 		t.Fatalf("the agent has no class %s", class)
 	}
-	def := regexp.MustCompile(`(?m)^    def ` + method + `\((?s:.*?)\)(?: -> [^\n]+)?:\n`).FindStringIndex(agent[begin[1]:])
+	def := regexp.MustCompile(`(?m)^    def ` + method + `\((?s:.*?)\)(?: -> [^\n]+)?:\n`).FindStringIndex(
+		agent[begin[1]:])
 	if def == nil {
 		t.Fatalf("the agent's class %s has no %s", class, method)
 	}
@@ -85,7 +87,8 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 			at += strings.Index(agent[at:], indent+"try:\n") + len(indent+"try:\n")
 			indent += "    "
 		}
-		agent = agent[:at] + indent + "if " + c.when + ":\n" + indent + "    raise RuntimeError('injected')\n" + agent[at:]
+		agent = agent[:at] + indent + "if " + c.when + ":\n" + indent +
+			"    raise RuntimeError('injected')\n" + agent[at:]
 		if err := os.WriteFile(filepath.Join(agents, names[i]+".py"), []byte(agent), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -111,7 +114,8 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 			go func() { done <- s.Run(ctx, seen) }()
 			_ = s.Order(ctx, capture.Order{Do: capture.Every, Steps: 2})
 			_ = s.Order(ctx, capture.Order{ID: 1, Do: capture.Describe, Steps: 1})
-			_ = seen.Until(ctx, func(v *capture.View) (bool, error) { // until it has heard, or broke while it heard
+			// until it has heard, or broke while it heard
+			_ = seen.Until(ctx, func(v *capture.View) (bool, error) {
 				_, heard := v.Answered(1)
 				return heard || v.Ended, nil
 			})
@@ -119,7 +123,8 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-done
-			if v := seen.Snapshot(); v.End.Reason != capture.Disarmed || !strings.Contains(v.End.Detail, "injected") {
+			if v := seen.Snapshot(); v.End.Reason != capture.Disarmed ||
+				!strings.Contains(v.End.Detail, "injected") {
 				t.Errorf("%+v of %d steps and %d windows", v.End, len(v.Steps), len(v.Windows))
 			}
 		})
@@ -136,7 +141,8 @@ func TestTrainingSurvivesAnyErrorInTheAgent(t *testing.T) {
 			}
 		}
 		if with, _ := learnt(t, []byte(section)); !slices.Equal(with, without) {
-			t.Errorf("with an agent broken in %s:\n%s\nwithout:\n%s", name, strings.Join(with, "\n"), strings.Join(without, "\n"))
+			t.Errorf("with an agent broken in %s:\n%s\nwithout:\n%s", name, strings.Join(with, "\n"),
+				strings.Join(without, "\n"))
 		}
 	}
 	if strings.Contains(out.String(), "Traceback") || strings.Contains(out.String(), "Exception ignored") {
@@ -182,7 +188,9 @@ def _stand_in(torch):
 		at := bodyOf(t, agent, x.class, x.method)
 		agent = agent[:at] + "        " + x.code + "\n" + agent[at:]
 	}
-	for was, is := range map[string]string{"SHARE = 400 ": "SHARE = 0 ", "POOLS_REST = 2000, 2000000000\n": "POOLS_REST = 0, 1 << 62\n"} { // at each step, and pools but once, however busy the machine is
+	// at each step, and pools but once, however busy the machine is
+	for was, is := range map[string]string{"SHARE = 400 ": "SHARE = 0 ",
+		"POOLS_REST = 2000, 2000000000\n": "POOLS_REST = 0, 1 << 62\n"} {
 		if strings.Count(agent, was) != 1 {
 			t.Fatalf("the agent has no %q", was)
 		}
@@ -218,7 +226,8 @@ def _stand_in(torch):
 		t.Fatalf("%d windows, %+v, %v\n%s", len(v.Windows), v.End, v.Notices, out.String())
 	}
 	x := v.Windows[0]
-	if x.How != capture.HowHistory || x.Trace.Events.Len() != 1 || len(x.Trace.Marks) != 2 || x.Trace.Stacks.Len() == 0 {
+	if x.How != capture.HowHistory || x.Trace.Events.Len() != 1 || len(x.Trace.Marks) != 2 ||
+		x.Trace.Stacks.Len() == 0 {
 		t.Errorf("%+v with %d events and %d marks", x, x.Trace.Events.Len(), len(x.Trace.Marks))
 	}
 	if release := x.Trace.Setting("gmemtop_torch"); !regexp.MustCompile(`^\[\d+, ?\d+\]$`).MatchString(release) {
@@ -236,7 +245,8 @@ def _stand_in(torch):
 			t.Errorf("the pools of step %d were counted at %v", s.Index, s.PoolsAt)
 		}
 	}
-	if !pools[2000] || !pools[2] || len(pools) > 3 { // counted once by itself and once for the window; of two pools of this device, with none of another
+	// counted once by itself and once for the window; of two pools of this device, with none of another
+	if !pools[2000] || !pools[2] || len(pools) > 3 {
 		t.Errorf("private pools contain %v", pools)
 	}
 }
@@ -262,7 +272,8 @@ func TestReplayedGraphsAreCountedAndReported(t *testing.T) {
 	}
 	seen, done := capture.NewHistory(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	if err := errors.Join(s.Order(t.Context(), capture.Order{ID: 1, Do: capture.Describe, Steps: 2}), heard(t.Context(), seen, 1)); err != nil {
+	if err := errors.Join(s.Order(t.Context(), capture.Order{ID: 1, Do: capture.Describe, Steps: 2}),
+		heard(t.Context(), seen, 1)); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done); err != nil {
@@ -312,7 +323,8 @@ func TestAViewerThatDoesNotReadDoesNotBlockTraining(t *testing.T) {
 		t.Fatal(err)
 	}
 	if with, _ := learnt(t, out); !slices.Equal(with, without) {
-		t.Errorf("with a full socket:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+		t.Errorf("with a full socket:\n%s\nwithout:\n%s", strings.Join(with, "\n"),
+			strings.Join(without, "\n"))
 	}
 	t.Logf("%s", time.Since(begin))
 }
@@ -359,19 +371,23 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}
 	seen, done := capture.NewHistory(capture.Limits{}), make(chan error, 1)
 	go func() { done <- s.Run(context.Background(), seen) }()
-	if err := seen.Until(t.Context(), func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+	if err := seen.Until(t.Context(), func(v *capture.View) (bool, error) {
+		return len(v.Steps) > 0, nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done); err != nil {
 		t.Fatalf("%v\n%s", err, said())
 	}
 	v := seen.Snapshot()
-	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 || len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
+	if len(v.Losses) != 1 || v.Losses[0].Name != "steps" || v.Losses[0].Count != 16+3-5 ||
+		len(v.Steps) != 5+8-3 || v.Steps[0].Index != 16+3-5 {
 		t.Errorf("losses %+v, %d steps from %d on, with 24 steps of which 5 wait",
 			v.Losses, len(v.Steps), v.Steps[0].Index)
 	}
 	if with, _ := learnt(t, said()); !slices.Equal(with, without) {
-		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
+		t.Errorf("without a viewer at first:\n%s\nwithout capture:\n%s", strings.Join(with, "\n"),
+			strings.Join(without, "\n"))
 	}
 }
 

@@ -56,7 +56,8 @@ func familyOf(j *Job) *family {
 	own, _ := statOf(os.Getpid())
 	f.started, f.session, f.group = root.Started, own.Session, own.Group
 	if j.output != nil {
-		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd()))) // as the kernel names it to all
+		// as the kernel names it to all
+		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd())))
 	}
 	return f
 }
@@ -68,7 +69,8 @@ func (f *family) look() []int {
 	for pid, s := range all {
 		r := f.seen[pid]
 		if r == nil || r.Started != s.Started {
-			r = &relative{of: pid == f.root && s.Started == f.started || s.Started >= f.started && f.marked(pid)}
+			r = &relative{of: pid == f.root && s.Started == f.started || s.Started >= f.started &&
+				f.marked(pid)}
 		}
 		r.Stat = s
 		seen[pid] = r
@@ -86,7 +88,8 @@ func (f *family) look() []int {
 		slices.Sort(groups)
 		for _, r := range seen {
 			if p := seen[r.Parent]; !r.of && r.Started >= f.started &&
-				(p != nil && p.of || holds(sessions, r.Session, f.session) || holds(groups, r.Group, f.group)) {
+				(p != nil && p.of || holds(sessions, r.Session, f.session) ||
+					holds(groups, r.Group, f.group)) {
 				r.of, grows = true, true
 			}
 		}
@@ -100,7 +103,8 @@ func (f *family) marked(pid int) bool {
 		return true
 	}
 	for _, fd := range []string{"1", "2"} {
-		if to, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + fd); err == nil && f.output != "" && to == f.output {
+		if to, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/fd/" + fd); err == nil && f.output != "" &&
+			to == f.output {
 			return true
 		}
 	}

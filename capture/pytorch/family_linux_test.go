@@ -41,7 +41,8 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 				t.Fatal(err)
 			}
 			f := familyOf(job)
-			stranger := exec.Command("sleep", "1000") // in our session and group, and younger than the command
+			// in our session and group, and younger than the command
+			stranger := exec.Command("sleep", "1000")
 			if err := stranger.Start(); err != nil {
 				t.Fatal(err)
 			}
@@ -59,18 +60,28 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 				_ = os.RemoveAll(job.folder)
 				_ = os.Remove(job.OutputPath())
 			})
-			for _, name := range []string{"environment", "output", "nothing", "session", "group", "remembered", "grandchild"} {
+			for _, name := range []string{"environment", "output", "nothing", "session", "group",
+				"remembered", "grandchild"} {
 				pids[name] = written(t, dir+"/"+name)
 			}
-			for _, name := range []string{"environment", "output", "nothing", "session", "group", "grandchild"} {
+			for _, name := range []string{"environment", "output", "nothing", "session", "group",
+				"grandchild"} {
 				until(t, name+" is an orphan", func() bool { // or is inside of one
 					s, err := statOf(pids[name])
-					return err == nil && (name == "grandchild" || !strings.Contains(commandOf(s.Parent), "sleep 1000")) // which all of our shells have in their command
+					// which all of our shells have in their command
+					return err == nil && (name == "grandchild" ||
+						!strings.Contains(commandOf(s.Parent), "sleep 1000"))
 				})
-				until(t, name+" is another program", func() bool { return strings.HasPrefix(commandOf(pids[name]), "sleep\x00") })
+				until(t, name+" is another program", func() bool {
+					return strings.HasPrefix(commandOf(pids[name]), "sleep\x00")
+				})
 			}
-			until(t, "the one to be remembered is below the command", func() bool { return slices.Contains(f.look(), pids["remembered"]) })
-			until(t, "it is another program", func() bool { return strings.HasPrefix(commandOf(pids["remembered"]), "sleep\x00") })
+			until(t, "the one to be remembered is below the command", func() bool {
+				return slices.Contains(f.look(), pids["remembered"])
+			})
+			until(t, "it is another program", func() bool {
+				return strings.HasPrefix(commandOf(pids["remembered"]), "sleep\x00")
+			})
 			parent, err := statOf(pids["remembered"])
 			if err != nil {
 				t.Fatal(err)
@@ -78,14 +89,18 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "its parent has ended", func() bool { s, err := statOf(pids["remembered"]); return err == nil && s.Parent != parent.Parent })
+			until(t, "its parent has ended", func() bool {
+				s, err := statOf(pids["remembered"])
+				return err == nil && s.Parent != parent.Parent
+			})
 			found := f.look()
 			if found[0] != job.PID() {
 				t.Errorf("the first is %d, not the command %d", found[0], job.PID())
 			}
 			for name, want := range map[string]bool{
-				"environment": true, "output": true, "session": true, "group": true, "remembered": true, "grandchild": true,
-				"nothing": apart, "stranger": false, "ours": false,
+				"environment": true, "output": true, "session": true, "group": true, "remembered": true,
+				"grandchild": true,
+				"nothing":    apart, "stranger": false, "ours": false,
 			} {
 				if got := slices.Contains(found, pids[name]); got != want {
 					s, _ := statOf(pids[name])
@@ -139,7 +154,8 @@ func TestAReusedProcessNumberIsNotTheCommand(t *testing.T) {
 		started int64
 		want    bool
 	}{{own.Started, true}, {own.Started - 1, false}} {
-		f := &family{root: os.Getpid(), started: c.started, session: own.Session, group: own.Group, mark: "GMEMTOP_NOBODYS=1"}
+		f := &family{root: os.Getpid(), started: c.started, session: own.Session, group: own.Group,
+			mark: "GMEMTOP_NOBODYS=1"}
 		if found := f.look(); slices.Contains(found, os.Getpid()) != c.want {
 			t.Errorf("the command started at %d, process %d at %d: %v",
 				c.started, os.Getpid(), own.Started, found)

@@ -64,7 +64,9 @@ wait("end")
 	if err := open("begin", ""); err != nil {
 		t.Fatal(err)
 	}
-	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) > 0, nil }); err != nil {
+	if err := seen.Until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) > 0, nil
+	}); err != nil {
 		t.Fatalf("the first step was not sent: %v, %+v", err, seen.Snapshot())
 	}
 	if err := open("end", ""); err != nil {

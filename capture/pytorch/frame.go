@@ -173,7 +173,8 @@ func readFrame(r io.Reader, limit int) (kind, []byte, error) {
 	if _, err := io.ReadFull(r, head[4:]); err != nil {
 		return 0, nil, cut(err)
 	}
-	payload, err := io.ReadAll(io.LimitReader(r, n-1)) // grows with what really comes, whatever the length says
+	// grows with what really comes, whatever the length says
+	payload, err := io.ReadAll(io.LimitReader(r, n-1))
 	if err == nil && int64(len(payload)) < n-1 {
 		err = io.ErrUnexpectedEOF
 	}
@@ -255,7 +256,8 @@ func StepOf(r []int64) (capture.Step, error) {
 		Cost: time.Duration(r[16]), Skipped: r[17] != 0,
 	}
 	if len(r) >= carriedColumns {
-		step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]), Missed: r[22], Checked: r[23], Differ: r[24]}
+		step.Carried = capture.Carried{Plan: r[18], Out: r[19], In: r[20], Again: time.Duration(r[21]),
+			Missed: r[22], Checked: r[23], Differ: r[24]}
 	}
 	if len(r) >= activeColumns {
 		step.Requested, step.Active = figure(25), figure(26)
@@ -290,7 +292,8 @@ func RowOf(s capture.Step) [allColumns]int64 {
 		s.Allocated.Or(-1), s.Reserved.Or(-1), s.PeakAllocated.Or(-1), s.PeakReserved.Or(-1),
 		s.RSS.Or(-1), s.Retries.Or(-1), s.OOMs.Or(-1),
 		s.Parameters.Or(-1), s.Gradients.Or(-1), s.OptimizerState.Or(-1), int64(s.Cost), skipped,
-		s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed, s.Carried.Checked,
+		s.Carried.Plan, s.Carried.Out, s.Carried.In, int64(s.Carried.Again), s.Carried.Missed,
+		s.Carried.Checked,
 		s.Carried.Differ,
 		s.Requested.Or(-1), s.Active.Or(-1), s.PoolsFree.Or(-1), s.PoolsAt.Or(-1),
 		s.Work.Or(-1), int64(s.Carried.OutTime), int64(s.Carried.InTime),

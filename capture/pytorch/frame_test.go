@@ -41,7 +41,8 @@ func deflate(s string) string {
 const (
 	aHello  = `{"version":2,"pid":1,"start":1,"argv":["python"],"waiting":"waiting for the first optimizer step"}`
 	aStep   = `[[0,10,20,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,0]]`
-	aWindow = `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" + `{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu"}` + "\n"
+	aWindow = `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" +
+		`{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu"}` + "\n"
 )
 
 // session returns a session over a stream of frames, and what it sends to a viewer.
@@ -52,7 +53,8 @@ func run(t testing.TB, stream []byte) (capture.View, error) {
 		_, _ = there.Write(stream)
 		_ = there.Close()
 	}()
-	s := &Session{conn: here, target: capture.Target{PID: os.Getpid()}, ended: make(chan struct{}), gone: make(chan struct{})}
+	s := &Session{conn: here, target: capture.Target{PID: os.Getpid()}, ended: make(chan struct{}),
+		gone: make(chan struct{})}
 	seen := capture.NewHistory(capture.Limits{})
 	err := s.Run(context.Background(), seen)
 	return seen.Snapshot(), err
@@ -62,9 +64,12 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 	var b []byte
 	for _, f := range [][]byte{
 		raw(frameHello, aHello), raw(99, "a frame of the future"), raw(frameSteps, aStep),
-		raw(frameWindow, `{"first":1,"last":1,"how":"ops"}`), raw(frameData, deflate(aWindow)[:10]), raw(frameData, deflate(aWindow)[10:]),
-		raw(frameWhole, `{"cost":5,"lost":2}`), raw(frameNotice, `{"key":"k","text":"t"}`), raw(frameLost, `{"name":"steps","n":3}`),
-		raw(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`), raw(frameSteps, "what comes after is not read"),
+		raw(frameWindow, `{"first":1,"last":1,"how":"ops"}`), raw(frameData, deflate(aWindow)[:10]),
+		raw(frameData, deflate(aWindow)[10:]),
+		raw(frameWhole, `{"cost":5,"lost":2}`), raw(frameNotice, `{"key":"k","text":"t"}`),
+		raw(frameLost, `{"name":"steps","n":3}`),
+		raw(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`),
+		raw(frameSteps, "what comes after is not read"),
 	} {
 		b = append(b, f...)
 	}
@@ -81,7 +86,8 @@ func TestASessionPassesOnWhatTheAgentSays(t *testing.T) {
 	if held, exact := v.Steps[0].Held(); held != maybe.Known(175) || exact {
 		t.Errorf("held %v, exact %v", held, exact)
 	}
-	if len(v.Windows) != 1 || v.Windows[0].Trace.Events.Len() != 1 || v.Windows[0].Cost != 5 || v.Windows[0].Trace.Losses[0].Name != "window_rows" {
+	if len(v.Windows) != 1 || v.Windows[0].Trace.Events.Len() != 1 || v.Windows[0].Cost != 5 ||
+		v.Windows[0].Trace.Losses[0].Name != "window_rows" {
 		t.Errorf("%+v", v.Windows)
 	}
 	if len(v.Notices) != 2 || v.Losses[0].Count != 3 || v.End.Reason != capture.Exited || !v.End.OutOfMemory {
@@ -125,7 +131,8 @@ func TestHistoryWindowsGetTheStepsThatTheAgentSaw(t *testing.T) {
 	tr.T.Clock.Epoch = 1000
 	x := tr.Finish()
 	markSteps(x, windowHead{First: 7, Steps: [][2]int64{{1500, 2500}, {2500, 3000}}})
-	if len(x.Marks) != 2 || x.Marks[0].Start != 500 || x.Marks[1].End != 2000 || x.Text(x.Marks[0].Name) != "step 7" {
+	if len(x.Marks) != 2 || x.Marks[0].Start != 500 || x.Marks[1].End != 2000 ||
+		x.Text(x.Marks[0].Name) != "step 7" {
 		t.Errorf("%+v", x.Marks)
 	}
 }
@@ -161,7 +168,11 @@ func TestOtherPeersCauseErrorsNotPanics(t *testing.T) {
 			t.Errorf("%s is taken", name)
 		}
 	}
-	v, err := run(t, append(raw(frameWindow, `{"how":"ops"}`), append(append(raw(frameData, "no zlib"), raw(frameWhole, "{}")...), raw(frameBye, `{"reason":"exit"}`)...)...))
+	v, err :=
+		run(t,
+			append(raw(frameWindow, `{"how":"ops"}`),
+				append(append(raw(frameData, "no zlib"), raw(frameWhole, "{}")...),
+					raw(frameBye, `{"reason":"exit"}`)...)...))
 	if err != nil || len(v.Losses) != 1 || v.End.Reason != capture.Exited {
 		t.Errorf("a damaged window ended the session: %v, %+v", err, v)
 	}
@@ -169,11 +180,15 @@ func TestOtherPeersCauseErrorsNotPanics(t *testing.T) {
 
 func FuzzSession(f *testing.F) {
 	f.Add(append(raw(frameHello, aHello), raw(frameSteps, aStep)...))
-	f.Add(append(append(raw(frameWindow, `{"how":"ops"}`), raw(frameData, deflate(aWindow))...), raw(frameWhole, "{}")...))
-	f.Add(append(append(raw(frameWindow, `{"how":"history"}`), raw(frameData, deflate("\x80\x04}."))...), raw(frameWhole, "{}")...))
-	f.Add(append(raw(frameNotice, `{"key":"k","text":"t"}`), raw(frameBye, `{"reason":"detached","left":["x"]}`)...))
+	f.Add(append(append(raw(frameWindow, `{"how":"ops"}`), raw(frameData, deflate(aWindow))...),
+		raw(frameWhole, "{}")...))
+	f.Add(append(append(raw(frameWindow, `{"how":"history"}`), raw(frameData, deflate("\x80\x04}."))...),
+		raw(frameWhole, "{}")...))
+	f.Add(append(raw(frameNotice, `{"key":"k","text":"t"}`),
+		raw(frameBye, `{"reason":"detached","left":["x"]}`)...))
 	f.Add([]byte{255, 255, 255, 3, 1})
-	f.Add(append(raw(frameAnswer, `{"order":7,"state":"refused","reason":"not_begun","text":"t"}`), raw(frameAnswer, `{"order":-1}`)...))
+	f.Add(append(raw(frameAnswer, `{"order":7,"state":"refused","reason":"not_begun","text":"t"}`),
+		raw(frameAnswer, `{"order":-1}`)...))
 	f.Fuzz(func(t *testing.T, stream []byte) {
 		var building *assembly
 		s := &Session{ended: make(chan struct{}), gone: make(chan struct{})}
@@ -229,18 +244,22 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 	defer cancel()
 
 	dial(t, path, raw(frameHello, strings.Replace(aHello, `"version":2`, `"version":9`, 1)))
-	if _, err := l.Accept(ctx); !errors.Is(err, ErrVersion) || !strings.Contains(err.Error(), "speaks version 9 and this program 2") {
+	if _, err := l.Accept(ctx); !errors.Is(err, ErrVersion) ||
+		!strings.Contains(err.Error(), "speaks version 9 and this program 2") {
 		t.Errorf("another version: %v", err)
 	}
-	dial(t, path, raw(frameBye, `{"pid":5,"reason":"refused","detail":"torch is not loaded in this process"}`))
-	if _, err := l.Accept(ctx); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "torch is not loaded") {
+	dial(t, path,
+		raw(frameBye, `{"pid":5,"reason":"refused","detail":"torch is not loaded in this process"}`))
+	if _, err := l.Accept(ctx); !errors.Is(err, errRefused) ||
+		!strings.Contains(err.Error(), "torch is not loaded") {
 		t.Errorf("a refusal: %v", err)
 	}
 	dial(t, path, []byte("GET / HTTP/1.1\r\n\r\n"))
 	if _, err := l.Accept(ctx); err == nil {
 		t.Error("a browser was taken for an agent")
 	}
-	if _, err := Listen(path); !errors.Is(err, ErrWatched) || !strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())+" since ") {
+	if _, err := Listen(path); !errors.Is(err, ErrWatched) ||
+		!strings.Contains(err.Error(), "process "+strconv.Itoa(os.Getpid())+" since ") {
 		t.Errorf("a second viewer: %v", err)
 	}
 	conn := dial(t, path, raw(frameHello, aHello))
@@ -248,22 +267,26 @@ func TestAListenerDistinguishesAgentsVersionsAndViewers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameWelcome || string(payload) != `{"version":2}` {
+	if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameWelcome ||
+		string(payload) != `{"version":2}` {
 		t.Errorf("%d %s %v", k, payload, err)
 	}
 	if peer(conn) > 0 && s.Target().PID != os.Getpid() {
 		t.Errorf("the agent's number %d overrides the kernel's", s.Target().PID)
 	}
 	for want, o := range map[string]capture.Order{
-		`{"id":8,"do":"describe","steps":3,"saves":true}`:       {ID: 8, Do: capture.Describe, Steps: 3, Saves: true},
-		`{"do":"every","steps":3}`:                              {Do: capture.Every, Steps: 3},
-		`{"do":"depth","how":"history"}`:                        {Do: capture.Depth, How: capture.HowHistory},
-		`{"id":9,"do":"carry","number":4,"plan":{"version":1}}`: {ID: 9, Do: capture.Carry, Number: 4, Plan: []byte(`{"version":1}`)},
+		`{"id":8,"do":"describe","steps":3,"saves":true}`: {ID: 8, Do: capture.Describe, Steps: 3,
+			Saves: true},
+		`{"do":"every","steps":3}`:       {Do: capture.Every, Steps: 3},
+		`{"do":"depth","how":"history"}`: {Do: capture.Depth, How: capture.HowHistory},
+		`{"id":9,"do":"carry","number":4,"plan":{"version":1}}`: {ID: 9, Do: capture.Carry, Number: 4,
+			Plan: []byte(`{"version":1}`)},
 	} {
 		if err := s.Order(ctx, o); err != nil {
 			t.Fatal(err)
 		}
-		if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameOrder || string(payload) != want {
+		if k, payload, err := readFrame(conn, maxHello); err != nil || k != frameOrder ||
+			string(payload) != want {
 			t.Errorf("%d %s %v", k, payload, err)
 		}
 	}
@@ -288,7 +311,8 @@ func TestASocketThatADeadViewerLeftIsReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	if _, err := Listen(filepath.Join(filepath.Dir(path), strings.Repeat("long", 40))); err == nil || !strings.Contains(err.Error(), "XDG_RUNTIME_DIR") {
+	if _, err := Listen(filepath.Join(filepath.Dir(path), strings.Repeat("long", 40))); err == nil ||
+		!strings.Contains(err.Error(), "XDG_RUNTIME_DIR") {
 		t.Errorf("a path that is too long: %v", err)
 	}
 }
@@ -341,7 +365,8 @@ func TestTheEnvironmentGetsTwoVariables(t *testing.T) {
 	}{
 		{[]string{"A=1"}, []string{"A=1", "PYTHONPATH=/p", "GMEMTOP_SOCK=/s"}},
 		{[]string{"PYTHONPATH=", "A=1"}, []string{"A=1", "PYTHONPATH=/p", "GMEMTOP_SOCK=/s"}},
-		{[]string{"PYTHONPATH=/x:/y", "GMEMTOP_SOCK=/old"}, []string{"PYTHONPATH=/p:/x:/y", "GMEMTOP_SOCK=/s"}},
+		{[]string{"PYTHONPATH=/x:/y", "GMEMTOP_SOCK=/old"},
+			[]string{"PYTHONPATH=/p:/x:/y", "GMEMTOP_SOCK=/s"}},
 	} {
 		if got := environ(c.in, "/p", "/s"); strings.Join(got, " ") != strings.Join(c.want, " ") {
 			t.Errorf("%v becomes %v", c.in, got)
@@ -418,21 +443,28 @@ func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
 	folder(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	own := t.TempDir()
-	if err := os.WriteFile(filepath.Join(own, "sitecustomize.py"), []byte("import sys\nsys.mine = __file__\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(own, "sitecustomize.py"),
+		[]byte("import sys\nsys.mine = __file__\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range []struct{ name, path, script, want string }{
-		{"its own", own, "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__, len(sys.path) == len(set(sys.path)))", "True True\n"},
-		{"none", "", "import sys, os\nprint('sitecustomize' in sys.modules and 'run-' in str(sys.modules['sitecustomize']), any('run-' in p for p in sys.path), 'torch' in sys.modules)", "False False False\n"},
+		{"its own", own, "import sys, sitecustomize; print(sys.mine == sitecustomize.__file__, " +
+			"len(sys.path) == len(set(sys.path)))", "True True\n"},
+		{"none", "", "import sys, os\nprint('sitecustomize' in sys.modules and 'run-' in " +
+			"str(sys.modules['sitecustomize']), any('run-' in p for p in sys.path), 'torch' in sys.modules)",
+			"False False False\n"},
 		{"a broken one", "broken", "print('runs')", "runs\n"},
-		{"a torch that is not there", "", "try:\n    import torch_of_nobody\nexcept ImportError as e:\n    print(e.name)", "torch_of_nobody\n"},
+		{"a torch that is not there", "", "try:\n    import torch_of_nobody\nexcept ImportError as e:\n    " +
+			"print(e.name)", "torch_of_nobody\n"},
 	} {
 		path := c.path
 		if path == "broken" {
 			path = t.TempDir()
-			_ = os.WriteFile(filepath.Join(path, "sitecustomize.py"), []byte("raise ValueError('own')\n"), 0o600)
+			_ = os.WriteFile(filepath.Join(path, "sitecustomize.py"),
+				[]byte("raise ValueError('own')\n"), 0o600)
 		}
-		job, err := Start(Launch{Argv: []string{python, "-c", c.script}, Env: append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")})
+		job, err := Start(Launch{Argv: []string{python, "-c", c.script},
+			Env: append(os.Environ(), "PYTHONPATH="+path, "PYTHONDONTWRITEBYTECODE=1")})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -440,7 +472,8 @@ func TestTheProgramsOwnSitecustomizeRuns(t *testing.T) {
 		if err := job.Run(context.Background(), seen); err != nil {
 			t.Fatal(err)
 		}
-		if got := string(seen.Snapshot().Output); !strings.HasSuffix(got, c.want) || c.path == "broken" && !strings.Contains(got, "ValueError: own") || c.path != "broken" && got != c.want {
+		if got := string(seen.Snapshot().Output); !strings.HasSuffix(got, c.want) || c.path == "broken" &&
+			!strings.Contains(got, "ValueError: own") || c.path != "broken" && got != c.want {
 			t.Errorf("%s: %q", c.name, got)
 		}
 	}
@@ -512,8 +545,10 @@ func TestAWindowsGPUsAreNamedAsInTheProcess(t *testing.T) {
 	named := b.Device(traces.DeviceGPU, 2)
 	b.T.Devices[named].Name = "what the recording says"
 	tr := b.Finish()
-	nameDevices(tr, gpus([]gpu{{0, "zero", 1 << 30}, {1, strings.Repeat("x", maxDeviceName+1), 5}, {-1, "none", 5}, {2, "two", 7}, {3, "not there", 7}}))
-	want := []traces.Device{{Kind: traces.DeviceCPU}, {Kind: traces.DeviceGPU, Ordinal: 1}, {Kind: traces.DeviceGPU, Name: "zero", TotalBytes: 1 << 30},
+	nameDevices(tr, gpus([]gpu{{0, "zero", 1 << 30}, {1, strings.Repeat("x", maxDeviceName+1), 5},
+		{-1, "none", 5}, {2, "two", 7}, {3, "not there", 7}}))
+	want := []traces.Device{{Kind: traces.DeviceCPU}, {Kind: traces.DeviceGPU, Ordinal: 1},
+		{Kind: traces.DeviceGPU, Name: "zero", TotalBytes: 1 << 30},
 		{Kind: traces.DeviceGPU, Ordinal: 2, Name: "what the recording says", TotalBytes: 7}}
 	if !slices.Equal(tr.Devices, want) {
 		t.Errorf("%+v", tr.Devices)

@@ -121,7 +121,8 @@ func Start(l Launch) (*Job, error) {
 
 // agent returns the agent's source with its settings.
 func (l *Launch) agent() string {
-	settings := fmt.Sprintf("\n\nsettings.first, settings.depth = %d, %q\n", max(l.First, 0), cmp.Or(l.Depth, capture.HowOps))
+	settings := fmt.Sprintf("\n\nsettings.first, settings.depth = %d, %q\n", max(l.First, 0),
+		cmp.Or(l.Depth, capture.HowOps))
 	for _, kind := range l.Offload {
 		settings += fmt.Sprintf("settings.unplanned += (%q,)\n", kind)
 	}
@@ -158,7 +159,9 @@ func (j *Job) start(base string) error {
 		}
 		j.room = &room{file: j.output}
 		if _, err := j.room.hold(0); err != nil {
-			return fmt.Errorf("there is no room for what the command prints: %s: %w; free some, name another folder with XDG_STATE_HOME, or leave its output where it is with --headless", j.output.Name(), err)
+			return fmt.Errorf("there is no room for what the command prints: %s: %w; free some, name "+
+				"another folder with XDG_STATE_HOME, or leave its output where it is with --headless",
+				j.output.Name(), err)
 		}
 	}
 	j.cmd.Stdout, j.cmd.Stderr = pick(j.launch.Stdout, j.output), pick(j.launch.Stderr, j.output)
@@ -220,7 +223,8 @@ func outputFile(run string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		dir = os.TempDir()
 	}
-	f, err := os.OpenFile(filepath.Join(dir, run+".log"), os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, run+".log"),
+		os.O_CREATE|os.O_EXCL|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("a file for the command's output: %w", err)
 	}
@@ -233,7 +237,8 @@ const ownerFile = "pid"
 
 func leaveOwner(folder string, pid int) {
 	s, _ := statOf(pid) // start time 0 if unknown
-	_ = os.WriteFile(filepath.Join(folder, ownerFile), fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
+	_ = os.WriteFile(filepath.Join(folder, ownerFile),
+		fmt.Appendf(nil, "%d %d %s", pid, s.Started, pidSpace()), 0o600)
 }
 
 // sweep removes the folders of runs whose command has ended and whose viewer died, and sockets that nobody
@@ -245,7 +250,8 @@ func sweep(base string) {
 		var started int64
 		var space string
 		b, _ := os.ReadFile(f)
-		if _, err := fmt.Sscan(string(b), &pid, &started, &space); err == nil && space == pidSpace() && !alive(pid, started) {
+		if _, err := fmt.Sscan(string(b), &pid, &started, &space); err == nil && space == pidSpace() &&
+			!alive(pid, started) {
 			_ = os.RemoveAll(filepath.Dir(f))
 		}
 	}

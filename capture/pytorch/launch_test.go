@@ -32,7 +32,8 @@ func TestOnlyFoldersOfEndedRunsAreSwept(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(base, "run-begins"), 0o700); err != nil { // whose command has not been started
+	// whose command has not been started
+	if err := os.Mkdir(filepath.Join(base, "run-begins"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	leaveOwner(filepath.Join(base, "run-begins"), os.Getpid())

@@ -33,9 +33,12 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 	without := control(t, scenario)
 	w := watch(t, scenario)
 	for _, kind := range kinds {
-		w.until(kind+"'s gates", func(v capture.View) bool { return printed("at "+kind+"-0")(v) && printed("at "+kind+"-1")(v) })
+		w.until(kind+"'s gates", func(v capture.View) bool {
+			return printed("at "+kind+"-0")(v) && printed("at "+kind+"-1")(v)
+		})
 		w.until("both ranks to speak", func(v capture.View) bool {
-			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 }) == 2 // a parent that only waits never steps
+			// a parent that only waits never steps
+			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 }) == 2
 		})
 		if err := w.job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil {
 			t.Fatal(err)
@@ -47,7 +50,9 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 			_ = s.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2})
 		}
 		w.until("both ranks to have heard", func(v capture.View) bool {
-			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 && said("asked", "capturing 2")(v) }) == 2
+			return w.count(v, func(v capture.View) bool {
+				return len(v.Steps) > 0 && said("asked", "capturing 2")(v)
+			}) == 2
 		})
 		w.open(kind + "-0")
 		w.open(kind + "-1")
@@ -98,7 +103,8 @@ func (w *watching) count(shown capture.View, ok func(capture.View) bool) (n int)
 func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	t.Helper()
 	alive, _ := held(tr)
-	if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients || alive["optimizer_state"] != want.OptimizerState {
+	if alive["parameter"] < want.Parameters || alive["gradient"] != want.Gradients ||
+		alive["optimizer_state"] != want.OptimizerState {
 		t.Errorf("held %v, the rank has %+v", alive, want)
 	}
 	category := map[uint64]string{}
@@ -121,12 +127,14 @@ func checkSharded(t *testing.T, tr *traces.Trace, want truth) {
 	for what, n := range made {
 		switch what {
 		case "gather activation": // gloo's thread may hold the last buffer until a backward pass begins
-		case "gather temporary", "gather autograd_detail", "split_with_sizes_copy temporary", "reduce_scatter gradient":
+		case "gather temporary", "gather autograd_detail", "split_with_sizes_copy temporary",
+			"reduce_scatter gradient":
 		default:
 			t.Errorf("%d times %s", n, what)
 		}
 	}
-	if made["gather temporary"] == 0 || made["split_with_sizes_copy temporary"] == 0 || made["reduce_scatter gradient"] == 0 {
+	if made["gather temporary"] == 0 || made["split_with_sizes_copy temporary"] == 0 ||
+		made["reduce_scatter gradient"] == 0 {
 		t.Errorf("gathering, splitting and reducing gives %v", made)
 	}
 }
@@ -162,8 +170,10 @@ func TestAForkedChildIsASeparateProcess(t *testing.T) {
 		t.Errorf("with capture:\n%s\nwithout:\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"))
 	}
 	windows := append(slices.Clone(v.Windows), seen.Snapshot().Windows...)
-	if len(windows) == 0 || len(truths) != 2 || len(v.Steps) == 0 || len(seen.Snapshot().Steps) == 0 { // the child ends by os._exit and may take its window along
-		t.Fatalf("%d windows, truths of %v, %d and %d steps", len(windows), truths, len(v.Steps), len(seen.Snapshot().Steps))
+	// the child ends by os._exit and may take its window along
+	if len(windows) == 0 || len(truths) != 2 || len(v.Steps) == 0 || len(seen.Snapshot().Steps) == 0 {
+		t.Fatalf("%d windows, truths of %v, %d and %d steps", len(windows), truths, len(v.Steps),
+			len(seen.Snapshot().Steps))
 	}
 	for _, x := range windows {
 		check(t, "forks", x.Trace, truths["forks"])
@@ -176,11 +186,13 @@ func TestAForkedChildIsASeparateProcess(t *testing.T) {
 // that multiprocessing spawns carry the agent and stay silent.
 func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 	t.Parallel()
-	scenarios := []string{"loader", "moded", "compiled@100"} // an optimizer that is alive and not used any more is given up after 64 steps of others
+	// an optimizer that is alive and not used any more is given up after 64 steps of others
+	scenarios := []string{"loader", "moded", "compiled@100"}
 	if version(t) < compiledSteps {
 		scenarios = scenarios[:2]
 		t.Run("compiled", func(t *testing.T) {
-			needs(t, compiledSteps, "torch.compile of an older one takes the hooks off the steps of all optimizers, so that no step is seen")
+			needs(t, compiledSteps, "torch.compile of an older one takes the hooks off the steps of all "+
+				"optimizers, so that no step is seen")
 		})
 	}
 	without := control(t, scenarios...)
@@ -242,7 +254,8 @@ func checkProfile(t *testing.T, w capture.Window) {
 		}
 	}
 	if steps != 2 || allocs < 20 || inside*2 < allocs || tr.Kind() != traces.Lifetimes {
-		t.Errorf("%d steps, %d allocations, %d of them within the steps, of kind %s", steps, allocs, inside, tr.Kind())
+		t.Errorf("%d steps, %d allocations, %d of them within the steps, of kind %s", steps, allocs,
+			inside, tr.Kind())
 	}
 }
 
@@ -273,7 +286,8 @@ func TestCtrlCReachesTheProgram(t *testing.T) {
 	w := watch(t, "interrupted")
 	w.describe("interrupted")
 	w.until("a window", func(v capture.View) bool { return len(v.Windows) > 0 })
-	if err := w.job.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 1}); err != nil { // the interrupt meets the agent at work
+	// the interrupt meets the agent at work
+	if err := w.job.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 1}); err != nil {
 		t.Fatal(err)
 	}
 	w.until("windows", func(v capture.View) bool { return len(v.Windows) > 2 })
@@ -314,7 +328,8 @@ func TestMain(m *testing.M) {
 		_ = job.Run(context.Background(), s)
 		return
 	}
-	dir, err := os.MkdirTemp("", "gm") // sockets, markers and output of all tests: short, since a socket's path has to be
+	// sockets, markers and output of all tests: short, since a socket's path has to be
+	dir, err := os.MkdirTemp("", "gm")
 	if err != nil {
 		fmt.Println(err)
 		os.Exit(1)
@@ -332,7 +347,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	without := control(t, "mlp@400")
 	gate := t.TempDir()
 	viewer := exec.Command(os.Args[0])
-	viewer.Env = append(os.Environ(), "TEST_VIEWER="+p+" testdata/train.py mlp@400", "GATE="+gate, "PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
+	viewer.Env = append(os.Environ(), "TEST_VIEWER="+p+" testdata/train.py mlp@400", "GATE="+gate,
+		"PACE=0.02", "PYTHONDONTWRITEBYTECODE=1")
 	out, err := viewer.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -356,7 +372,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	_, err = pytorch.Connect(ctx, pid)
-	if !errors.Is(err, pytorch.ErrWatched) || !strings.Contains(err.Error(), strconv.Itoa(viewer.Process.Pid)) {
+	if !errors.Is(err, pytorch.ErrWatched) ||
+		!strings.Contains(err.Error(), strconv.Itoa(viewer.Process.Pid)) {
 		t.Errorf("a second viewer: %v", err)
 	}
 
@@ -371,7 +388,9 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	seen := capture.NewHistory(capture.Limits{})
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx, seen) }()
-	if err := seen.Until(ctx, func(v *capture.View) (bool, error) { return len(v.Steps) >= 5, nil }); err != nil {
+	if err := seen.Until(ctx, func(v *capture.View) (bool, error) {
+		return len(v.Steps) >= 5, nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -384,7 +403,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	}
 	with, truths := learnt(t, b)
 	if !slices.Equal(with, without) {
-		t.Errorf("after the viewer was killed:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), b)
+		t.Errorf("after the viewer was killed:\n%s\nwithout:\n%s\n%s", strings.Join(with, "\n"),
+			strings.Join(without, "\n"), b)
 	}
 	if v.End.Reason != capture.Exited || v.Steps[len(v.Steps)-1].Index != 399 {
 		t.Errorf("%+v after step %d", v.End, v.Steps[len(v.Steps)-1].Index)
@@ -393,7 +413,8 @@ func TestAKilledViewerHurtsNothingAndTheNextContinues(t *testing.T) {
 	last, own := v.Steps[len(v.Steps)-1], truths["mlp@400"]
 	if last.Parameters != maybe.Known(own.Parameters) || last.Gradients != maybe.Known(own.Gradients) ||
 		last.OptimizerState != maybe.Known(own.OptimizerState) || own.OptimizerState == 0 {
-		t.Errorf("the last step holds %v, %v and %v bytes of parameters, gradients and optimizer state, the program %+v", last.Parameters, last.Gradients, last.OptimizerState, own)
+		t.Errorf("the last step holds %v, %v and %v bytes of parameters, gradients and optimizer state, "+
+			"the program %+v", last.Parameters, last.Gradients, last.OptimizerState, own)
 	}
 }
 
@@ -409,7 +430,8 @@ func TestDetachLeavesNothing(t *testing.T) {
 		private(t)
 		comesAndGoes(t, torchtest.NewHost(t), injected(t))
 	})
-	t.Run("of another user in a container", func(t *testing.T) { // it sees none of the folders of this process's environment
+	// it sees none of the folders of this process's environment
+	t.Run("of another user in a container", func(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("needs root: it makes a mount namespace and a process of another user")
 		}

@@ -39,7 +39,8 @@ func TestACommandGoesOnPrintingWhenTheDiskIsFull(t *testing.T) {
 	const size, lines = 400 << 10, 8000
 	dir := smallDisk(t, size)
 	line := strings.Repeat("x", 93)
-	job, err := Start(Launch{Argv: []string{"sh", "-c", fmt.Sprintf("i=10000; while [ $i -lt %d ]; do echo $i %s || exit 9; i=$((i+1)); [ $((i%%50)) -ne 0 ] || sleep 0.02; done; exit 7", 10000+lines, line)}})
+	job, err := Start(Launch{Argv: []string{"sh", "-c", fmt.Sprintf("i=10000; while [ $i -lt %d ]; do echo "+
+		"$i %s || exit 9; i=$((i+1)); [ $((i%%50)) -ne 0 ] || sleep 0.02; done; exit 7", 10000+lines, line)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,8 @@ func TestACommandGoesOnPrintingWhenTheDiskIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	v := seen.Snapshot()
-	if v.End.Code != maybe.Known(7) || all.Len() != lines*100 || !strings.HasSuffix(all.String(), fmt.Sprintln(10000+lines-1, line)) {
+	if v.End.Code != maybe.Known(7) || all.Len() != lines*100 ||
+		!strings.HasSuffix(all.String(), fmt.Sprintln(10000+lines-1, line)) {
 		t.Errorf("%+v after %d bytes", v.End, all.Len())
 	}
 	said := false
@@ -60,7 +62,8 @@ func TestACommandGoesOnPrintingWhenTheDiskIsFull(t *testing.T) {
 		t.Errorf("%+v", v.Notices)
 	}
 	kept, err := os.ReadFile(job.OutputPath())
-	if err != nil || !bytes.HasSuffix(all.Bytes(), bytes.TrimLeft(kept, "\x00")) || len(bytes.TrimLeft(kept, "\x00")) < outputKept {
+	if err != nil || !bytes.HasSuffix(all.Bytes(), bytes.TrimLeft(kept, "\x00")) ||
+		len(bytes.TrimLeft(kept, "\x00")) < outputKept {
 		t.Errorf("%d bytes were kept: %v", len(kept), err)
 	}
 }

@@ -51,7 +51,8 @@ func placeFor(pid int) (place, error) {
 		}
 		failed = append(failed, err)
 	}
-	return place{}, fmt.Errorf("there is no folder to meet the agent of process %d in, which is user %d's: %w; run gmemtop with sudo, or as that user where it runs", pid, uid, errors.Join(failed...))
+	return place{}, fmt.Errorf("there is no folder to meet the agent of process %d in, which is user %d's: "+
+		"%w; run gmemtop with sudo, or as that user where it runs", pid, uid, errors.Join(failed...))
 }
 
 // folders are the possible places of a user's folder for process pid: from this process's environment, from
@@ -64,7 +65,8 @@ func folders(pid, uid int) []string {
 			theirs = value
 		}
 	}
-	list := []string{os.Getenv("XDG_RUNTIME_DIR"), theirs, fmt.Sprintf("/run/user/%d", uid), "/tmp", "/dev/shm", "/var/tmp"}
+	list := []string{os.Getenv("XDG_RUNTIME_DIR"), theirs, fmt.Sprintf("/run/user/%d", uid), "/tmp",
+		"/dev/shm", "/var/tmp"}
 	for i, base := range list {
 		list[i] = filepath.Join(base, "gmemtop-"+strconv.Itoa(uid))
 	}

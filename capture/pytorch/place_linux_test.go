@@ -155,8 +155,10 @@ func TestAnotherUsersAgentCannotGainAccess(t *testing.T) {
 	if err := os.Symlink(ours, filepath.Join(at.here, "link.sock")); err != nil {
 		t.Fatal(err)
 	}
-	for _, socket := range []string{ours, "/tmp/../" + ours, "precious", filepath.Join(at.there, "link.sock")} {
-		b, _ := json.Marshal(marker{Version: protocolVersion, PID: s.pid, Start: stat.Started, Socket: socket})
+	for _, socket := range []string{ours, "/tmp/../" + ours, "precious",
+		filepath.Join(at.there, "link.sock")} {
+		b, _ := json.Marshal(marker{Version: protocolVersion, PID: s.pid, Start: stat.Started,
+			Socket: socket})
 		if err := asUser(nobody, nobody, func() error {
 			return os.WriteFile(filepath.Join(at.here, strconv.Itoa(s.pid)+".json"), b, 0o600)
 		}); err != nil {
@@ -194,7 +196,8 @@ func TestAFolderOfTheWrongUserIsRefused(t *testing.T) {
 	if err := errors.Join(os.Chmod(dir, 0o700), os.Chown(dir, nobody, nobody)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := placeAt(os.Getpid(), dir, true); err == nil || !strings.Contains(err.Error(), "only user 0") {
+	if _, err := placeAt(os.Getpid(), dir, true); err == nil ||
+		!strings.Contains(err.Error(), "only user 0") {
 		t.Errorf("one of another user: %v", err)
 	}
 }

@@ -106,7 +106,8 @@ func (r *reacher) look(ctx context.Context, now time.Time) {
 		}
 		k := r.known[pid]
 		if k == nil || k.started != p.Started {
-			k = &reached{started: p.Started, command: brief(p.Argv), apart: r.apart(p), next: now.Add(reachOwn)}
+			k = &reached{started: p.Started, command: brief(p.Argv), apart: r.apart(p),
+				next: now.Add(reachOwn)}
 			if k.apart {
 				k.next = now.Add(reachEvery - reachEvery/4) // at the next look
 			}
@@ -190,11 +191,13 @@ func silent(argv, parent []string) bool {
 		case i > 0 && argv[i-1] == "-m":
 			return a == "torch" || strings.HasPrefix(a, "torch.")
 		case i > 0 && argv[i-1] == "-c":
-			return strings.Contains(a, "from multiprocessing.") || strings.Contains(a, "import multiprocessing.")
+			return strings.Contains(a, "from multiprocessing.") ||
+				strings.Contains(a, "import multiprocessing.")
 		case a == "--multiprocessing-fork":
 			return true
 		case i > 0 && !strings.HasPrefix(a, "-"): // the program
-			return filepath.Base(a) == "torchrun" || strings.Contains(filepath.ToSlash(a), "/torch/_inductor/")
+			return filepath.Base(a) == "torchrun" ||
+				strings.Contains(filepath.ToSlash(a), "/torch/_inductor/")
 		}
 	}
 	return false

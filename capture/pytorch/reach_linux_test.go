@@ -68,7 +68,8 @@ time.sleep(1000)
 				t.Error(err)
 			}
 			list := said.of("reach")
-			if len(list) != 1 || !strings.HasPrefix(list[0], want) || !strings.Contains(list[0], "as another user or in a container") ||
+			if len(list) != 1 || !strings.HasPrefix(list[0], want) ||
+				!strings.Contains(list[0], "as another user or in a container") ||
 				!strings.Contains(list[0], fmt.Sprintf("gmemtop attach %d ", job.PID())) {
 				t.Errorf("for process %d the message is %q", job.PID(), list)
 			}

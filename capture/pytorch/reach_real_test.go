@@ -59,13 +59,18 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 	without := control(t, "mlp@16")
 	// orphan orphans a command, and waits for it to end.
 	orphan := func(command string) []string {
-		return []string{"sh", "-c", "(" + command + " testdata/train.py mlp@16 & echo $! >$GATE/orphan); p=$(cat $GATE/orphan); " +
-			"while case $(cat /proc/$p/stat 2>/dev/null) in ''|*') Z '*) false; esac; do sleep 0.05; done; exit 0"}
+		return []string{"sh", "-c", "(" + command +
+			" testdata/train.py mlp@16 & echo $! >$GATE/orphan); p=$(cat $GATE/orphan); " +
+			"while case $(cat /proc/$p/stat 2>/dev/null) in ''|*') Z '*) false; esac; do sleep 0.05; " +
+			"done; exit 0"}
 	}
 	for name, argv := range map[string][]string{
-		"isolated":                      {p, "-I", "testdata/train.py", "mlp@16"},
-		"without environment":           {"env", "-i", "PACE=0.05", "GATE=GATE", p, "testdata/train.py", "mlp@16"},
-		"below a wrapper":               {"sh", "-c", "env -u PYTHONPATH " + p + " -S -c 'import site; site.main(); import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name=\"__main__\")' testdata/train.py mlp@16; exit $?"},
+		"isolated": {p, "-I", "testdata/train.py", "mlp@16"},
+		"without environment": {"env", "-i", "PACE=0.05", "GATE=GATE", p,
+			"testdata/train.py", "mlp@16"},
+		"below a wrapper": {"sh", "-c", "env -u PYTHONPATH " + p + " -S -c 'import site; " +
+			"site.main(); import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], " +
+			"run_name=\"__main__\")' testdata/train.py mlp@16; exit $?"},
 		"an orphan":                     orphan(p + " -I"),
 		"an orphan without environment": orphan("env -i PACE=0.05 GATE=GATE " + p),
 	} {
@@ -76,7 +81,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 				argv[i] = strings.ReplaceAll(argv[i], "GATE=GATE", "GATE="+gate)
 			}
 			r := &reaching{t: t}
-			job, err := pytorch.Start(pytorch.Launch{Argv: argv, Env: append(os.Environ(), "PACE=0.05", "GATE="+gate), First: 2, Reach: r.inject})
+			job, err := pytorch.Start(pytorch.Launch{Argv: argv,
+				Env: append(os.Environ(), "PACE=0.05", "GATE="+gate), First: 2, Reach: r.inject})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -106,7 +112,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			}
 			v := seen.Snapshot()
 			if with, _ := learnt(t, v.Output); !slices.Equal(with, without) {
-				t.Errorf("attached to:\n%s\nalone:\n%s\n%s", strings.Join(with, "\n"), strings.Join(without, "\n"), v.Output)
+				t.Errorf("attached to:\n%s\nalone:\n%s\n%s", strings.Join(with, "\n"),
+					strings.Join(without, "\n"), v.Output)
 			}
 			if v.End.Code != maybe.Known(0) || v.End.Reason != capture.Exited ||
 				len(v.Steps) == 0 || len(v.Windows) == 0 {
@@ -135,7 +142,8 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 func TestAReachedProcessIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	r := &reaching{t: t}
-	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), "testdata/train.py", "loader"}, Env: append(os.Environ(), "WORKERS=spawn"), Reach: r.inject})
+	job, err := pytorch.Start(pytorch.Launch{Argv: []string{python(t), "testdata/train.py", "loader"},
+		Env: append(os.Environ(), "WORKERS=spawn"), Reach: r.inject})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +184,8 @@ func TestTheReasonForNotAttachingIsShown(t *testing.T) {
 	}
 	said := false
 	for _, n := range v.Notices {
-		said = said || n.Key == "reach" && strings.Contains(n.Text, "ask for leave") && strings.Contains(n.Text, "-I -c")
+		said = said || n.Key == "reach" && strings.Contains(n.Text, "ask for leave") &&
+			strings.Contains(n.Text, "-I -c")
 	}
 	if !said || bytes.Contains(v.Output, []byte("gmemtop")) {
 		t.Errorf("%+v\n%s", v.Notices, v.Output)
@@ -220,7 +229,8 @@ for i in range(230):
 			}
 		}
 		if v.End.Code != maybe.Known(0) || len(v.Steps) != c.steps || told != c.told {
-			t.Errorf("%s by hand: %+v, %d steps, told %d times, %+v\n%s", c.byHand, v.End, len(v.Steps), told, v.Notices, v.Output)
+			t.Errorf("%s by hand: %+v, %d steps, told %d times, %+v\n%s", c.byHand, v.End, len(v.Steps), told,
+				v.Notices, v.Output)
 		}
 	}
 }

@@ -49,7 +49,8 @@ func TestLaunchersAndWorkersAreLeftAlone(t *testing.T) {
 		{"python -m torchtune.run train.py", "bash", false},
 		{"python -I /env/bin/torchrun --nproc-per-node 2 train.py", "bash", true},
 		{"python /env/lib/torch/_inductor/compile_worker/__main__.py --workers=2", "python train.py", true},
-		{"python -c|from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)|--multiprocessing-fork", "python train.py", true},
+		{"python -c|from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, " +
+			"pipe_handle=7)|--multiprocessing-fork", "python train.py", true},
 		{"python -I -c|from multiprocessing.resource_tracker import main;main(3)", "python train.py", true},
 		{"python -c|import torch; train()", "bash", false},
 	} {
@@ -88,16 +89,18 @@ func TestTheInjectedSourceIsPython(t *testing.T) {
 // it offloads.
 func TestAReachedProcessGetsTheSettingsOfTheOthers(t *testing.T) {
 	var source string
-	launch := Launch{First: 2, Depth: capture.HowHistory, Offload: []string{"cuda", "cpu"}, Reach: func(_ context.Context, _ int, s string) error {
-		source = s
-		return nil
-	}}
+	launch := Launch{First: 2, Depth: capture.HowHistory, Offload: []string{"cuda", "cpu"},
+		Reach: func(_ context.Context, _ int, s string) error {
+			source = s
+			return nil
+		}}
 	r := &reacher{mux: &mux{job: &Job{launch: launch, listener: &Listener{path: "/x.sock"}}}}
 	r.attach(t.Context(), &procs.Process{PID: os.Getpid()}, &reached{})
 	if source != launch.agent()+"\n\nreach(\"/x.sock\")\n" {
 		t.Errorf("the injected source ends in %q", source[max(len(source)-100, 0):])
 	}
-	if want := "\n\nsettings.first, settings.depth = 2, \"history\"\nsettings.unplanned += (\"cuda\",)\nsettings.unplanned += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
+	if want := "\n\nsettings.first, settings.depth = 2, \"history\"\nsettings.unplanned += " +
+		"(\"cuda\",)\nsettings.unplanned += (\"cpu\",)\n"; !strings.HasSuffix(launch.agent(), want) {
 		t.Errorf("it settles %q, not %q", strings.TrimPrefix(launch.agent(), Agent()), want)
 	}
 }

@@ -67,7 +67,8 @@ func learnt(t *testing.T, out []byte) ([]string, map[string]truth) {
 }
 
 // described are the scenarios whose steps are described one after the other.
-var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure", "lbfgs", "sparse",
+var described = []string{"mlp", "convnet", "gpt", "checkpoint", "amp", "scaled", "accumulate", "closure",
+	"lbfgs", "sparse",
 	"functional", "loader", "gan", "arrays", "frozen", "averaged"}
 
 // controls trains all scenarios without capture, in one process, since importing torch takes longest; the one
@@ -86,7 +87,8 @@ func control(t *testing.T, scenarios ...string) []string {
 		if version(t) < fsdp2 {
 			ranks = "ddp"
 		}
-		all := append(possible(t, described), "moded", "compiled@100", "forks", "mlp@16", "mlp@400", "gpt@60", ranks, "raises")
+		all := append(possible(t, described), "moded", "compiled@100", "forks", "mlp@16", "mlp@400", "gpt@60",
+			ranks, "raises")
 		cmd := exec.Command(p, "testdata/train.py", strings.Join(all, ","))
 		cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 		out, _ := cmd.Output() // the last fails by design
@@ -120,7 +122,9 @@ var version, needs = torchtest.Version, torchtest.Needs
 
 // possible returns the scenarios that this torch can train.
 func possible(t *testing.T, scenarios []string) []string {
-	return slices.DeleteFunc(slices.Clone(scenarios), func(s string) bool { return s == "scaled" && version(t) < cpuScaler })
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s string) bool {
+		return s == "scaled" && version(t) < cpuScaler
+	})
 }
 
 // watching is a training under the agent, and what was seen of it.
@@ -140,7 +144,8 @@ type watching struct {
 // watch starts the scenarios under the agent.
 func watch(t *testing.T, scenarios string, env ...string) *watching {
 	t.Helper()
-	w := &watching{History: capture.NewHistory(capture.Limits{}), t: t, gate: t.TempDir(), done: make(chan error, 1)}
+	w := &watching{History: capture.NewHistory(capture.Limits{}), t: t, gate: t.TempDir(),
+		done: make(chan error, 1)}
 	var err error
 	w.job, err = pytorch.Start(pytorch.Launch{
 		Argv: []string{python(t), "testdata/train.py", scenarios},
@@ -178,7 +183,8 @@ func (w *watching) until(what string, ok func(v capture.View) bool) capture.View
 			return v
 		}
 		if v.Ended && !ok(w.Snapshot()) {
-			w.t.Fatalf("it ended before %s: %+v; output:\n%s\nnotices: %v losses: %v", what, v.End, v.Output, v.Notices, v.Losses)
+			w.t.Fatalf("it ended before %s: %+v; output:\n%s\nnotices: %v losses: %v", what, v.End, v.Output,
+				v.Notices, v.Losses)
 		}
 		wait, next := context.WithTimeout(ctx, 50*time.Millisecond) // other ranks have sessions of their own
 		_, _ = w.Wait(wait, v.Version)
@@ -204,7 +210,9 @@ func heard(ctx context.Context, s *capture.History, id capture.OrderID) error {
 
 func said(key, text string) func(capture.View) bool {
 	return func(v capture.View) bool {
-		return slices.ContainsFunc(v.Notices, func(n capture.Notice) bool { return n.Key == key && strings.Contains(n.Text, text) })
+		return slices.ContainsFunc(v.Notices, func(n capture.Notice) bool {
+			return n.Key == key && strings.Contains(n.Text, text)
+		})
 	}
 }
 
@@ -226,7 +234,8 @@ func (w *watching) describe(scenario string) {
 	o := capture.Order{ID: capture.NewOrderID(), Do: capture.Describe, Steps: 2}
 	if err := w.job.Order(context.Background(), o); err != nil {
 		v := w.Snapshot()
-		w.t.Fatalf("%v; of process %d; notices: %v losses: %v; output:\n%s", err, w.job.PID(), v.Notices, v.Losses, v.Output)
+		w.t.Fatalf("%v; of process %d; notices: %v losses: %v; output:\n%s", err, w.job.PID(), v.Notices,
+			v.Losses, v.Output)
 	}
 	w.until("the agent to have heard", func(v capture.View) bool {
 		_, ok := v.Answered(o.ID)
@@ -275,7 +284,8 @@ func held(tr *traces.Trace) (alive map[string]int64, saved int64) {
 		alive[b.category] += b.size
 	}
 	for _, a := range tr.Accesses {
-		if op := tr.Ops[a.Op]; op.Phase == traces.PhaseBackward && a.Mode == traces.Read && op.Start >= last.Start {
+		if op := tr.Ops[a.Op]; op.Phase == traces.PhaseBackward && a.Mode == traces.Read &&
+			op.Start >= last.Start {
 			read[a.Addr] = true
 		}
 	}
@@ -300,13 +310,15 @@ func check(t *testing.T, name string, tr *traces.Trace, want truth) {
 	}
 	alive, saved := held(tr)
 	if alive["parameter"] != want.Parameters+want.Buffers {
-		t.Errorf("%s: %d bytes of parameters, the program has %d and %d of buffers", name, alive["parameter"], want.Parameters, want.Buffers)
+		t.Errorf("%s: %d bytes of parameters, the program has %d and %d of buffers", name, alive["parameter"],
+			want.Parameters, want.Buffers)
 	}
 	if alive["gradient"] != want.Gradients {
 		t.Errorf("%s: %d bytes of gradients, the program has %d", name, alive["gradient"], want.Gradients)
 	}
 	if alive["optimizer_state"] != want.OptimizerState {
-		t.Errorf("%s: %d bytes of optimizer state, the program has %d", name, alive["optimizer_state"], want.OptimizerState)
+		t.Errorf("%s: %d bytes of optimizer state, the program has %d", name, alive["optimizer_state"],
+			want.OptimizerState)
 	}
 	if want.Saved > 0 && saved != want.Saved {
 		t.Errorf("%s: backward reads %d bytes of activations, autograd saves %d", name, saved, want.Saved)
@@ -315,7 +327,8 @@ func check(t *testing.T, name string, tr *traces.Trace, want truth) {
 	for _, op := range tr.Ops {
 		phases[op.Phase]++
 	}
-	if phases[traces.PhaseForward] == 0 || phases[traces.PhaseBackward] == 0 || phases[traces.PhaseOptimizer] == 0 {
+	if phases[traces.PhaseForward] == 0 || phases[traces.PhaseBackward] == 0 ||
+		phases[traces.PhaseOptimizer] == 0 {
 		t.Errorf("%s: ops by phase: %v", name, phases)
 	}
 }
@@ -330,7 +343,9 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 	w := watch(t, strings.Join(scenarios, ","))
 	for _, s := range scenarios {
 		w.describe(s)
-		w.until(s+"'s truth", func(v capture.View) bool { return bytes.Contains(v.Output, []byte(`{"name": "`+s+`"`)) })
+		w.until(s+"'s truth", func(v capture.View) bool {
+			return bytes.Contains(v.Output, []byte(`{"name": "`+s+`"`))
+		})
 	}
 	v := w.end()
 	with, truths := learnt(t, v.Output)
@@ -346,7 +361,8 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 	for i, s := range scenarios {
 		check(t, s, v.Windows[i].Trace, truths[s])
 		if n := len(v.Windows[i].Trace.Ops); n > 0 {
-			t.Logf("%s: %d ops, %s of the agent's own time, %s an op", s, n, v.Windows[i].Cost, v.Windows[i].Cost/time.Duration(n))
+			t.Logf("%s: %d ops, %s of the agent's own time, %s an op", s, n, v.Windows[i].Cost,
+				v.Windows[i].Cost/time.Duration(n))
 		}
 	}
 	skipped := 0
@@ -363,7 +379,9 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 			t.Errorf("step %+v follows %+v", b, a)
 		}
 	}
-	t.Run("ops have their place", func(t *testing.T) { checkPlaces(t, v.Windows[slices.Index(scenarios, "mlp")].Trace) })
+	t.Run("ops have their place", func(t *testing.T) {
+		checkPlaces(t, v.Windows[slices.Index(scenarios, "mlp")].Trace)
+	})
 	t.Run("checkpoints run again", func(t *testing.T) {
 		for name, want := range map[string]bool{"checkpoint": true, "gpt": false, "lbfgs": false} {
 			tr := v.Windows[slices.Index(scenarios, name)].Trace
@@ -379,7 +397,9 @@ func TestCaptureDoesNotChangeTrainingByABit(t *testing.T) {
 			}
 		}
 	})
-	t.Run("data comes in its own step", func(t *testing.T) { checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace) })
+	t.Run("data comes in its own step", func(t *testing.T) {
+		checkData(t, v.Windows[slices.Index(scenarios, "arrays")].Trace)
+	})
 }
 
 // The totals of a step count frozen parameters and copies of a model, which no optimizer has.
@@ -414,7 +434,9 @@ func checkPlaces(t *testing.T, tr *traces.Trace) {
 	}
 	ops := map[place]int{}
 	for _, op := range tr.Ops {
-		within := slices.ContainsFunc(tr.Marks, func(m traces.Mark) bool { return m.Start <= op.Start && op.Start+op.Duration <= m.End })
+		within := slices.ContainsFunc(tr.Marks, func(m traces.Mark) bool {
+			return m.Start <= op.Start && op.Start+op.Duration <= m.End
+		})
 		if name := tr.Text(op.Name); !within || op.Duration <= 0 && name != "running_statistics" {
 			t.Errorf("%s lasts %d ns from %d on, in no step", name, op.Duration, op.Start)
 		}
@@ -479,7 +501,8 @@ func checkData(t *testing.T, tr *traces.Trace) {
 	slices.Sort(inputs)
 	want := []string{fmt.Sprint("before: ", table)}
 	for _, step := range []string{"step 1: ", "step 2: "} {
-		want = append(want, fmt.Sprint(step, array), fmt.Sprint(step, array), fmt.Sprint(step, list)) // the array, and the sum of it and a row of the table
+		// the array, and the sum of it and a row of the table
+		want = append(want, fmt.Sprint(step, array), fmt.Sprint(step, array), fmt.Sprint(step, list))
 	}
 	if !slices.Equal(inputs, want) {
 		t.Errorf("inputs %q, not %q", inputs, want)

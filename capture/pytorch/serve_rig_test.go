@@ -43,7 +43,8 @@ func startedAt(t testing.TB, pid int) int64 {
 	if err != nil {
 		t.Skip("needs Linux: agents are found through /proc: ", err)
 	}
-	n, err := strconv.ParseInt(strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))[19], 10, 64)
+	n, err := strconv.ParseInt(strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+1:]))[19], 10,
+		64)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,8 +59,12 @@ func connectAgent(t testing.TB, path string) *fakeAgent {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		_, _ = conn.Write(raw(frameHello, fmt.Sprintf(`{"version":2,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`,
-			os.Getpid(), startedAt(t, os.Getpid()))))
+		_, _ =
+			conn.Write(
+				raw(frameHello,
+					fmt.Sprintf(
+						`{"version":2,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`,
+						os.Getpid(), startedAt(t, os.Getpid()))))
 		if k, _, err := readFrame(conn, maxHello); err == nil && k == frameWelcome {
 			return &fakeAgent{Conn: conn, t: t}
 		}
@@ -80,7 +85,8 @@ func (a *fakeAgent) say(k kind, payload string) {
 func (a *fakeAgent) step(n int) {
 	for range n {
 		at := a.index * 1000
-		a.say(frameSteps, fmt.Sprintf(`[[%d,%d,%d,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,1]]`, a.index, at, at+900))
+		a.say(frameSteps, fmt.Sprintf(`[[%d,%d,%d,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,1]]`, a.index,
+			at, at+900))
 		a.index++
 	}
 }
@@ -135,7 +141,8 @@ func (v *viewer) until(t testing.TB, what string, f func(capture.View) bool) cap
 	defer cancel()
 	var x capture.View
 	if err := v.Until(ctx, func(now *capture.View) (bool, error) { x = *now; return f(x), nil }); err != nil {
-		t.Fatalf("waiting for %s: %v: %d steps, %d windows, %v, %v, %+v", what, err, len(x.Steps), len(x.Windows), x.Notices, x.Losses, x.End)
+		t.Fatalf("waiting for %s: %v: %d steps, %d windows, %v, %v, %+v", what, err, len(x.Steps),
+			len(x.Windows), x.Notices, x.Losses, x.End)
 	}
 	return x
 }

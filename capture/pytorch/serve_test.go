@@ -33,14 +33,18 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	a.say(frameNotice, `{"key":"ops","text":"cannot be seen"}`)
 	a.say(frameNotice, `{"key":"asked","text":"waiting","state":true}`)
 	a.say(frameLost, `{"name":"rows","n":3,"detail":"why"}`)
-	first := host.until(t, "the host", func(v capture.View) bool { return len(v.Losses) > 0 && len(v.Windows) == 1 })
+	first := host.until(t, "the host", func(v capture.View) bool {
+		return len(v.Losses) > 0 && len(v.Windows) == 1
+	})
 
 	guests := []*viewer{view(t, capture.Limits{}), view(t, capture.Limits{})}
 	for _, g := range guests {
 		if g.source.Host() != os.Getpid() {
 			t.Fatalf("watches alongside %d", g.source.Host())
 		}
-		v := g.until(t, "a guest", func(v capture.View) bool { return len(v.Steps) == 1500 && len(v.Windows) == 1 && len(v.Losses) > 0 })
+		v := g.until(t, "a guest", func(v capture.View) bool {
+			return len(v.Steps) == 1500 && len(v.Windows) == 1 && len(v.Losses) > 0
+		})
 		if !reflect.DeepEqual(v.Steps, first.Steps) {
 			t.Error("the steps differ")
 		}
@@ -64,13 +68,15 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 				along = n.Text
 			}
 		}
-		if !strings.Contains(along, fmt.Sprintf("watching alongside process %d", os.Getpid())) || len(v.Notices) != len(first.Notices)+1 {
+		if !strings.Contains(along, fmt.Sprintf("watching alongside process %d", os.Getpid())) ||
+			len(v.Notices) != len(first.Notices)+1 {
 			t.Errorf("%+v next to %+v", v.Notices, first.Notices)
 		}
 	}
 
 	// A guest's orders reach the agent, and their results reach everybody.
-	if err := guests[0].source.Order(context.Background(), capture.Order{ID: 5, Do: capture.Describe, Steps: 3}); err != nil {
+	if err := guests[0].source.Order(context.Background(),
+		capture.Order{ID: 5, Do: capture.Describe, Steps: 3}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"id":5,"do":"describe","steps":3}` {
@@ -82,7 +88,8 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	if got := a.order(); got != `70 {"do":"every","steps":7}` {
 		t.Errorf("the agent receives %s", got)
 	}
-	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Depth, How: capture.HowHistory}); err != nil {
+	if err := guests[1].source.Order(context.Background(),
+		capture.Order{Do: capture.Depth, How: capture.HowHistory}); err != nil {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"do":"depth","how":"history"}` {
@@ -112,7 +119,8 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	if err := <-guests[0].done; err != nil {
 		t.Error(err)
 	}
-	if e := guests[0].Snapshot().End; e.Reason != capture.Detached || !strings.Contains(e.Detail, "keeps watching") {
+	if e := guests[0].Snapshot().End; e.Reason != capture.Detached ||
+		!strings.Contains(e.Detail, "keeps watching") {
 		t.Errorf("%+v", e)
 	}
 	a.step(10)
@@ -122,7 +130,8 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	// The real end reaches those that stayed.
 	a.say(frameBye, `{"reason":"OutOfMemoryError","detail":"CUDA out of memory"}`)
 	want := host.until(t, "the end", ended).End
-	if got := guests[1].until(t, "the end for the guest", ended).End; got != want || !got.OutOfMemory || got.Reason != capture.Exited {
+	if got := guests[1].until(t, "the end for the guest", ended).End; got != want || !got.OutOfMemory ||
+		got.Reason != capture.Exited {
 		t.Errorf("%+v becomes %+v", want, got)
 	}
 	if err := <-guests[1].done; err != nil {
@@ -159,7 +168,9 @@ func TestAViewerThatDoesNotReadOnlyMissesSteps(t *testing.T) {
 	for a.index < all {
 		a.step(1000)
 		a.window()
-		host.until(t, "the host, which nothing slows", func(v capture.View) bool { return v.Steps[len(v.Steps)-1].Index == a.index-1 })
+		host.until(t, "the host, which nothing slows", func(v capture.View) bool {
+			return v.Steps[len(v.Steps)-1].Index == a.index-1
+		})
 	}
 	a.say(frameBye, `{"reason":"exit"}`)
 	host.until(t, "the end", ended)
@@ -191,7 +202,8 @@ func TestAViewerOfAnotherVersionGetsAReason(t *testing.T) {
 	_, host := hosted(t, capture.Limits{})
 	conn := lookAt(t, host.source.listener.Path(), lookVersion+1)
 	k, payload, err := readFrame(conn, maxHello)
-	if err != nil || k != frameWatched || !strings.Contains(string(payload), fmt.Sprintf(`"looks":%d`, lookVersion)) {
+	if err != nil || k != frameWatched ||
+		!strings.Contains(string(payload), fmt.Sprintf(`"looks":%d`, lookVersion)) {
 		t.Errorf("%d %s %v", k, payload, err)
 	}
 }
@@ -204,7 +216,8 @@ func TestAViewerThatDoesNotShareIsNamed(t *testing.T) {
 		is           error
 		says         string
 	}{
-		{"of another version", fmt.Sprintf(`{"pid":77,"looks":%d}`, lookVersion+1), ErrVersion, "use the gmemtop that watches it"},
+		{"of another version", fmt.Sprintf(`{"pid":77,"looks":%d}`, lookVersion+1), ErrVersion,
+			"use the gmemtop that watches it"},
 		{"who shows nothing", fmt.Sprintf(`{"pid":77,"looks":%d}`, lookVersion), ErrWatched, "by process 77"},
 		{"who says nothing that is understood", `[`, ErrWatched, "watched already"},
 	} {
@@ -227,7 +240,8 @@ func TestAViewerThatDoesNotShareIsNamed(t *testing.T) {
 			}()
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
-			if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, c.is) || !strings.Contains(err.Error(), c.says) {
+			if _, err := Connect(ctx, os.Getpid()); !errors.Is(err, c.is) ||
+				!strings.Contains(err.Error(), c.says) {
 				t.Errorf("%v", err)
 			}
 		})
@@ -251,7 +265,8 @@ func TestTheNextViewerTakesOverWhenTheFirstIsKilled(t *testing.T) {
 	}
 	path := markSelf(t)
 	host := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	host.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asHost, os.Getpid()), in+"="+os.Getenv("XDG_RUNTIME_DIR"))
+	host.Env = append(os.Environ(), fmt.Sprintf("%s=%d", asHost, os.Getpid()),
+		in+"="+os.Getenv("XDG_RUNTIME_DIR"))
 	var said bytes.Buffer
 	host.Stdout, host.Stderr = &said, &said
 	if err := host.Start(); err != nil {
@@ -276,7 +291,8 @@ func TestTheNextViewerTakesOverWhenTheFirstIsKilled(t *testing.T) {
 	if err := host.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-guest.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(), fmt.Sprintf("with process %d, which watched it and is gone", host.Process.Pid)) {
+	if err := <-guest.done; !errors.Is(err, ErrLost) || !strings.Contains(err.Error(),
+		fmt.Sprintf("with process %d, which watched it and is gone", host.Process.Pid)) {
 		t.Errorf("%v", err)
 	}
 	_ = a.Close() // as the agent does, which then tries again
@@ -297,7 +313,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	folder(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	gate := filepath.Join(t.TempDir(), "gate")
-	job, err := Start(Launch{Argv: []string{"sh", "-c", "echo before; while [ ! -e " + gate + " ]; do sleep 0.05; done; echo after; exit 3"}})
+	job, err := Start(Launch{Argv: []string{"sh", "-c",
+		"echo before; while [ ! -e " + gate + " ]; do sleep 0.05; done; echo after; exit 3"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,7 +329,9 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	}
 	guest := &viewer{History: capture.NewHistory(capture.Limits{}), done: make(chan error, 1)}
 	go func() { guest.done <- s.Run(context.Background(), guest) }()
-	v := guest.until(t, "the first word for the guest", func(v capture.View) bool { return string(v.Output) == "before\n" })
+	v := guest.until(t, "the first word for the guest", func(v capture.View) bool {
+		return string(v.Output) == "before\n"
+	})
 	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
 		t.Errorf("%+v", v.Target)
 	}
@@ -322,7 +341,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	guest.until(t, "the answer", func(v capture.View) bool {
 		a, _ := v.Answered(6)
 		return a.State == capture.OrderRefused && a.Reason == capture.ReasonUnreachable &&
-			strings.Contains(a.Text, ErrNotConnected.Error()) && slices.Contains(v.Notices, capture.Notice{Key: "order", Text: a.Text})
+			strings.Contains(a.Text, ErrNotConnected.Error()) &&
+			slices.Contains(v.Notices, capture.Notice{Key: "order", Text: a.Text})
 	})
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -334,7 +354,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	if err := <-guest.done; err != nil {
 		t.Fatal(err)
 	}
-	if v := guest.Snapshot(); string(v.Output) != "before\nafter\n" || v.End.Code != maybe.Known(3) || v.End.Reason != capture.Exited {
+	if v := guest.Snapshot(); string(v.Output) != "before\nafter\n" || v.End.Code != maybe.Known(3) ||
+		v.End.Reason != capture.Exited {
 		t.Errorf("%q, %+v", v.Output, v.End)
 	}
 }
@@ -342,7 +363,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 // TestAStepsRowRoundTrips also holds for unknown figures.
 func TestAStepsRowRoundTrips(t *testing.T) {
 	want := []capture.Step{
-		{Index: 1, Start: 2, End: 3, Forward: maybe.Known(4), Backward: maybe.Known(5), Optimizer: maybe.Known(6),
+		{Index: 1, Start: 2, End: 3, Forward: maybe.Known(4), Backward: maybe.Known(5),
+			Optimizer: maybe.Known(6),
 			Allocated: maybe.Known(7), Reserved: maybe.Known(8), PeakAllocated: maybe.Known(9),
 			PeakReserved: maybe.Known(10), RSS: maybe.Known(0), Parameters: maybe.Known(12),
 			Gradients: maybe.Known(13), OptimizerState: maybe.Known(14), Retries: maybe.Known(15),
@@ -397,8 +419,10 @@ func TestAHelloRoundTrips(t *testing.T) {
 
 func TestAnEndRoundTrips(t *testing.T) {
 	for _, want := range []capture.End{
-		{Reason: capture.Exited, Code: maybe.Known(0)}, {Reason: capture.Exited, Code: maybe.Known(137), Detail: "x", OutOfMemory: true}, {Reason: capture.Exited},
-		{Reason: capture.Disarmed, Detail: "an error"}, {Reason: capture.Detached, Detail: "enough"}, {Reason: capture.Refused, Detail: "no"},
+		{Reason: capture.Exited, Code: maybe.Known(0)}, {Reason: capture.Exited, Code: maybe.Known(137),
+			Detail: "x", OutOfMemory: true}, {Reason: capture.Exited},
+		{Reason: capture.Disarmed, Detail: "an error"}, {Reason: capture.Detached, Detail: "enough"},
+		{Reason: capture.Refused, Detail: "no"},
 	} {
 		b, err := frame(frameBye, lastWord(want))
 		if err != nil {
@@ -417,7 +441,8 @@ func FuzzOtherViewer(f *testing.F) {
 	if err := gmt.Write(context.Background(), &native, traces.NewBuilder().Finish()); err != nil {
 		f.Fatal(err)
 	}
-	window := append(raw(frameWindow, `{"how":"ops","encoding":"gmt"}`), plainFrame(frameData, native.Bytes())...)
+	window := append(raw(frameWindow, `{"how":"ops","encoding":"gmt"}`),
+		plainFrame(frameData, native.Bytes())...)
 	f.Add(append(window, raw(frameWhole, "{}")...))
 	f.Add(append(raw(frameWindow, `{"how":"ops","encoding":"later"}`), raw(frameWhole, "{}")...))
 	f.Add(append(raw(frameOutput, "text"), raw(frameBye, `{"reason":"exited","code":3}`)...))
@@ -439,9 +464,11 @@ func FuzzOtherViewer(f *testing.F) {
 
 // TestAWindowOfAnotherEncodingIsALoss has a viewer of a later version.
 func TestAWindowOfAnotherEncodingIsALoss(t *testing.T) {
-	b := append(raw(frameWindow, `{"how":"ops","encoding":"later"}`), append(raw(frameWhole, "{}"), raw(frameBye, `{"reason":"exit"}`)...)...)
+	b := append(raw(frameWindow, `{"how":"ops","encoding":"later"}`),
+		append(raw(frameWhole, "{}"), raw(frameBye, `{"reason":"exit"}`)...)...)
 	v, err := run(t, b)
-	if err != nil || len(v.Losses) != 1 || !strings.Contains(v.Losses[0].Detail, "later") || v.End.Reason != capture.Exited {
+	if err != nil || len(v.Losses) != 1 || !strings.Contains(v.Losses[0].Detail, "later") ||
+		v.End.Reason != capture.Exited {
 		t.Errorf("%v, %+v", err, v)
 	}
 }

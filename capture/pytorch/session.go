@@ -41,7 +41,8 @@ var (
 
 // newSession returns a session over conn with an agent that said h.
 func newSession(conn net.Conn, h hello) *Session {
-	return &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}), gone: make(chan struct{})}
+	return &Session{conn: conn, hello: h, target: target(conn, h), ended: make(chan struct{}),
+		gone: make(chan struct{})}
 }
 
 // shake reads an agent's first frame and welcomes it.
@@ -78,7 +79,8 @@ func shake(conn net.Conn, k kind, payload []byte) (*Session, error) {
 
 // otherVersion is the error for an agent of another version.
 func otherVersion(pid, version int) error {
-	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that started it, or restart the job",
+	return fmt.Errorf("process %d: %w: it speaks version %d and this program %d; use the gmemtop that "+
+		"started it, or restart the job",
 		pid, ErrVersion, version, protocolVersion)
 }
 
@@ -114,7 +116,8 @@ func gpus(list []gpu) (out []traces.Device) {
 		if x.Ordinal < 0 || x.Bytes < 0 || len(x.Name) > maxDeviceName {
 			continue
 		}
-		out = append(out, traces.Device{Kind: traces.DeviceGPU, Ordinal: x.Ordinal, Name: x.Name, TotalBytes: x.Bytes})
+		out = append(out, traces.Device{Kind: traces.DeviceGPU, Ordinal: x.Ordinal, Name: x.Name,
+			TotalBytes: x.Bytes})
 	}
 	return out
 }
@@ -155,7 +158,8 @@ func (s *Session) Run(ctx context.Context, sink capture.Sink) error {
 }
 
 // take handles one frame; io.EOF means that it was the last.
-func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload []byte, building **assembly) error {
+func (s *Session) take(ctx context.Context, sink capture.Sink, k kind, payload []byte,
+	building **assembly) error {
 	switch k {
 	case frameHello:
 		h, err := read[hello](payload)
@@ -259,7 +263,8 @@ func (s *Session) waiting(sink capture.Sink) {
 func ending(b bye) capture.End {
 	e := capture.End{Detail: b.Says.Text(b.Detail)}
 	switch b.Reason {
-	case capture.Exited: // as another viewer knows it; an older one writes -1 for a code that it does not know
+	case capture.Exited:
+		// as another viewer knows it; an older one writes -1 for a code that it does not know
 		e.Reason, e.Code, e.OutOfMemory = capture.Exited, maybe.NonNegative(b.Code.Or(-1)), b.OutOfMemory
 		return e
 	case capture.Detached, capture.Disarmed, capture.Refused:
@@ -283,7 +288,8 @@ func ending(b bye) capture.End {
 // outOfMemory reports whether an exception, as Python prints it, is from a failed allocation.
 func outOfMemory(exception string) bool {
 	text := strings.ToLower(exception)
-	for _, sign := range []string{"outofmemoryerror", "out of memory", "memoryerror", "can't allocate memory"} {
+	for _, sign := range []string{"outofmemoryerror", "out of memory", "memoryerror",
+		"can't allocate memory"} {
 		if strings.Contains(text, sign) {
 			return true
 		}
@@ -305,10 +311,12 @@ func (s *Session) over(sink capture.Sink, err error) error {
 		return nil
 	}
 	if s.host != 0 {
-		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d continues",
+		return fmt.Errorf("process %d: %w with process %d, which watched it and is gone; gmemtop attach %d "+
+			"continues",
 			s.target.PID, ErrLost, s.host, s.target.PID)
 	}
-	return fmt.Errorf("process %d: %w (%w); it goes on, gmemtop attach %d continues", s.target.PID, ErrLost, err, s.target.PID)
+	return fmt.Errorf("process %d: %w (%w); it goes on, gmemtop attach %d continues", s.target.PID, ErrLost,
+		err, s.target.PID)
 }
 
 func (s *Session) send(k kind, v any) error {

@@ -83,8 +83,10 @@ func TestAHistoryOfEveryStepHoldsTheRequestThatFailed(t *testing.T) {
 	for what, want := range map[string]string{
 		"every":  "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
 		"behind": "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n",
-		"leave":  "exit code 0, 0 requests failed, 0 steps between were not captured, detached\nhistory is off and another window can be opened\n",
-		"lost":   "exit code 0, 0 requests failed, 0 steps between were not captured, None\nhistory is off and another window can be opened\n",
+		"leave": "exit code 0, 0 requests failed, 0 steps between were not captured, detached\nhistory is " +
+			"off and another window can be opened\n",
+		"lost": "exit code 0, 0 requests failed, 0 steps between were not captured, None\nhistory is off " +
+			"and another window can be opened\n",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Setenv("LASTWINDOW", what)
@@ -124,10 +126,12 @@ func TestADescriptionHasTheAllocatorsLimits(t *testing.T) {
 	const total = 4 << 30
 	var torch [2]int
 	var devices map[string]map[string]float64
-	if err := errors.Join(json.Unmarshal([]byte(tr.Setting("gmemtop_torch")), &torch), json.Unmarshal([]byte(tr.Setting("gmemtop_devices")), &devices)); err != nil {
+	if err := errors.Join(json.Unmarshal([]byte(tr.Setting("gmemtop_torch")), &torch),
+		json.Unmarshal([]byte(tr.Setting("gmemtop_devices")), &devices)); err != nil {
 		t.Fatalf("%v: %s", err, line)
 	}
-	if torch[0] != 2 || len(devices) != 1 || devices["0"]["total_bytes"] != total || devices["0"]["memory_fraction"] != float64(1<<28)/total {
+	if torch[0] != 2 || len(devices) != 1 || devices["0"]["total_bytes"] != total ||
+		devices["0"]["memory_fraction"] != float64(1<<28)/total {
 		t.Error(line)
 	}
 }
@@ -173,13 +177,16 @@ func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
 }
 
 // wait is a line of the agent that orders work of streams.
-var wait = regexp.MustCompile(`^(\s+)(?:\S+\.)?(wait_stream|wait_event|record_stream|synchronize|wait)\(.*\)(?:\s+#.*)?$`)
+var wait = regexp.MustCompile(
+	`^(\s+)(?:\S+\.)?(wait_stream|wait_event|record_stream|synchronize|wait)\(.*\)(?:\s+#.*)?$`)
 
 // unordered are such lines that no result depends on, and why.
 var unordered = map[string]string{
 	"self.torch.cuda.current_stream(device).synchronize()": "what is timed behind it is the copy alone",
-	"torch.cuda.synchronize(device)":                       "of pinned memory, which torch gives out again later or sooner",
-	"self.torch.cuda.synchronize()":                        "of the pool: waits where no stream is in use, before memory goes back to the driver",
+	"torch.cuda.synchronize(device)": "of pinned memory, which torch gives out again " +
+		"later or sooner",
+	"self.torch.cuda.synchronize()": "of the pool: waits where no stream is in use, before memory goes " +
+		"back to the driver",
 }
 
 // TestEachWaitBetweenStreamsIsNeeded removes each wait and each record_stream of the agent in turn: in one of
@@ -205,7 +212,8 @@ func TestEachWaitBetweenStreamsIsNeeded(t *testing.T) {
 	}
 	shown := make([][]string, len(agents))
 	for _, order := range orders[1:] {
-		for line := range strings.Lines(onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py", agents...)) {
+		for line := range strings.Lines(onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py",
+			agents...)) {
 			file, what, _ := strings.Cut(strings.TrimSpace(line), " ")
 			k, err := strconv.Atoi(strings.TrimSuffix(file, ".py"))
 			if err != nil || k >= len(agents) {

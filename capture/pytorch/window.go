@@ -42,8 +42,9 @@ func (a *assembly) add(p []byte) error {
 
 // finish decodes the window. What can be decoded of a damaged one is returned with a loss in the trace.
 func (a *assembly) finish(ctx context.Context, tail windowTail) (capture.Window, error) {
-	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial, Orders: a.head.Orders,
-		Cost: time.Duration(tail.Cost)}
+	w := capture.Window{First: a.head.First, Last: a.head.Last, How: a.head.How, Partial: a.head.Partial,
+		Orders: a.head.Orders,
+		Cost:   time.Duration(tail.Cost)}
 	switch a.head.Encoding {
 	case "":
 		return a.ofAgent(ctx, w, tail)
@@ -94,7 +95,8 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 		return w, errors.Join(errProtocol, err)
 	}
 	if err != nil {
-		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1, Detail: err.Error()})
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_damaged", Severity: traces.Fault, Count: 1,
+			Detail: err.Error()})
 	}
 	if a.head.How == capture.HowOps {
 		numberSteps(tr, a.head.First)
@@ -103,11 +105,13 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 	}
 	nameDevices(tr, a.devices)
 	if tail.Lost > 0 {
-		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: tail.Lost,
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss,
+			Count:  tail.Lost,
 			Detail: "the window was longer than the agent keeps; what came after its last row is missing"})
 	}
 	if a.head.Partial {
-		tr.Losses = append(tr.Losses, traces.Loss{Name: "partial_step", Severity: traces.Info, Count: 1, Detail: "the process ended within the last step"})
+		tr.Losses = append(tr.Losses, traces.Loss{Name: "partial_step", Severity: traces.Info, Count: 1,
+			Detail: "the process ended within the last step"})
 	}
 	w.Trace, w.Bytes = tr, capture.Size(tr)
 	return w, nil
@@ -117,7 +121,9 @@ func (a *assembly) ofAgent(ctx context.Context, w capture.Window, tail windowTai
 func nameDevices(tr *traces.Trace, devices []traces.Device) {
 	for i := range tr.Devices {
 		d := &tr.Devices[i]
-		k := slices.IndexFunc(devices, func(x traces.Device) bool { return x.Kind == d.Kind && x.Ordinal == d.Ordinal })
+		k := slices.IndexFunc(devices, func(x traces.Device) bool {
+			return x.Kind == d.Kind && x.Ordinal == d.Ordinal
+		})
 		if k < 0 {
 			continue
 		}

@@ -44,7 +44,8 @@ func NewHost(t testing.TB) *Host {
 // In has the process see the file system as shell commands leave it that are run before, and become another
 // user then.
 func (h *Host) In(commands, user string) {
-	h.Command = exec.Command("sh", append([]string{"-c", commands + ` && exec "$@"`, "sh"}, append(h.Command.Args, user)...)...)
+	h.Command = exec.Command("sh", append([]string{"-c", commands + ` && exec "$@"`, "sh"},
+		append(h.Command.Args, user)...)...)
 }
 
 // Start starts the process and waits until it trains.

@@ -25,7 +25,8 @@ func Python(t testing.TB) string {
 
 // version asks the interpreter for torch's version without importing it, which takes seconds.
 var version = sync.OnceValues(func() (string, error) {
-	out, err := exec.Command(os.Getenv("GMEMTOP_TORCH"), "-c", "import importlib.metadata as m; print(m.version('torch'))").Output()
+	out, err := exec.Command(os.Getenv("GMEMTOP_TORCH"), "-c",
+		"import importlib.metadata as m; print(m.version('torch'))").Output()
 	return strings.TrimSpace(string(out)), err
 })
 

@@ -61,12 +61,14 @@ func thisHost(root string) host {
 }
 
 // grant is how to get the rights.
-const grant = "run it with sudo, or grant them once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep $(command -v gmemtop)"
+const grant = "run it with sudo, or grant them once: sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace=ep " +
+	"$(command -v gmemtop)"
 
 // check says why probes cannot work here, nil if they can.
 func (h host) check() error {
 	if !h.atLeast(5, 8) {
-		return fmt.Errorf("%w by Linux %s: the ring buffer that they write to came with 5.8; %s", ErrUnsupported, h.release, instead)
+		return fmt.Errorf("%w by Linux %s: the ring buffer that they write to came with 5.8; %s",
+			ErrUnsupported, h.release, instead)
 	}
 	if h.capabilities&capSysAdmin != 0 {
 		return nil
@@ -81,7 +83,8 @@ func (h host) check() error {
 		}
 	}
 	if !h.hasLinks() {
-		return fmt.Errorf("%w: this needs root or CAP_SYS_ADMIN on Linux %s (CAP_BPF and CAP_PERFMON are enough from 6.10); run it with sudo",
+		return fmt.Errorf("%w: this needs root or CAP_SYS_ADMIN on Linux %s (CAP_BPF and CAP_PERFMON are "+
+			"enough from 6.10); run it with sudo",
 			ErrPermission, h.release)
 	}
 	if len(missing) == 0 {
@@ -91,7 +94,8 @@ func (h host) check() error {
 	if h.unprivileged != "" && h.unprivileged != "0" && h.capabilities&capBPF == 0 {
 		note = " (kernel.unprivileged_bpf_disabled is " + h.unprivileged + ")"
 	}
-	return fmt.Errorf("%w: this needs root or %s%s; %s", ErrPermission, strings.Join(missing, " and "), note, grant)
+	return fmt.Errorf("%w: this needs root or %s%s; %s", ErrPermission, strings.Join(missing, " and "),
+		note, grant)
 }
 
 // hasLinks reports whether the kernel has BPF links for probes that cover whole processes. Links came with
@@ -115,8 +119,10 @@ func (h host) refused(what string, err error) error {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	if strings.Contains(h.lockdown, "[confidentiality]") {
-		return fmt.Errorf("%w: %s: the kernel is locked down in confidentiality mode, which forbids reading user memory; %s", ErrPermission, what, instead)
+		return fmt.Errorf("%w: %s: the kernel is locked down in confidentiality mode, which forbids "+
+			"reading user memory; %s", ErrPermission, what, instead)
 	}
-	return fmt.Errorf("%w: %s: %w; inside a container add --cap-add BPF --cap-add PERFMON --cap-add SYS_PTRACE and a seccomp profile that "+
+	return fmt.Errorf("%w: %s: %w; inside a container add --cap-add BPF --cap-add PERFMON --cap-add "+
+		"SYS_PTRACE and a seccomp profile that "+
 		"allows bpf and perf_event_open, or run gmemtop on the host", ErrPermission, what, err)
 }

@@ -79,7 +79,8 @@ func parseNotes(data []byte, f *elf.File, base uint64) ([]note, error) {
 		rest := data[offset+12:]
 		name := padded(nameSize)
 		if name+descSize > uint64(len(rest)) {
-			return nil, fmt.Errorf("%w: the note at byte %d reaches past the section's end", errDamaged, offset)
+			return nil, fmt.Errorf("%w: the note at byte %d reaches past the section's end",
+				errDamaged, offset)
 		}
 		owner, desc := rest[:nameSize], rest[name:name+descSize]
 		if kind == noteType && string(bytes.TrimRight(owner, "\x00")) == noteOwner {

@@ -19,17 +19,22 @@ func makeELF(machine elf.Machine, noteData []byte, base uint64) []byte {
 	sectionsAt := (namesAt + uint64(len(names)) + 7) &^ 7
 	var b bytes.Buffer
 	put := func(v any) { binary.Write(&b, binary.LittleEndian, v) }
-	put(elf.Header64{Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN), Machine: uint16(machine), Version: 1, Phoff: header,
-		Shoff: sectionsAt, Ehsize: header, Phentsize: programs, Phnum: 1, Shentsize: section, Shnum: 4, Shstrndx: 3})
-	put(elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: 0x10000, Filesz: 0x1000, Memsz: 0x1000})
+	put(elf.Header64{Ident: [16]byte{0x7f, 'E', 'L', 'F', 2, 1, 1}, Type: uint16(elf.ET_DYN),
+		Machine: uint16(machine), Version: 1, Phoff: header,
+		Shoff: sectionsAt, Ehsize: header, Phentsize: programs, Phnum: 1, Shentsize: section, Shnum: 4,
+		Shstrndx: 3})
+	put(elf.Prog64{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Vaddr: 0x10000,
+		Filesz: 0x1000, Memsz: 0x1000})
 	b.Write(noteData)
 	b.WriteString(names)
 	b.Write(make([]byte, sectionsAt-uint64(b.Len())))
 	at := func(name string) uint32 { return uint32(strings.Index(names, name)) }
 	put(elf.Section64{})
-	put(elf.Section64{Name: at(noteSection), Type: uint32(elf.SHT_NOTE), Off: notesAt, Size: uint64(len(noteData)), Addralign: 4})
+	put(elf.Section64{Name: at(noteSection), Type: uint32(elf.SHT_NOTE), Off: notesAt,
+		Size: uint64(len(noteData)), Addralign: 4})
 	put(elf.Section64{Name: at(baseSection), Type: uint32(elf.SHT_PROGBITS), Addr: base, Addralign: 1})
-	put(elf.Section64{Name: at(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Off: namesAt, Size: uint64(len(names)), Addralign: 1})
+	put(elf.Section64{Name: at(".shstrtab"), Type: uint32(elf.SHT_STRTAB), Off: namesAt,
+		Size: uint64(len(names)), Addralign: 1})
 	return b.Bytes()
 }
 
@@ -51,7 +56,8 @@ func makeNote(n note, base uint64) []byte {
 
 func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
 	want := []note{
-		{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax -1@%dl -8@%r14 -8@-104(%rbp)"},
+		{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200,
+			Args: "-8@%rax -1@%dl -8@%r14 -8@-104(%rbp)"},
 		{Provider: "pytorch", Name: "free", PC: 0x10105, Args: "-8@%rdi"},
 		{Provider: "libc", Name: "x", PC: 0x10107, Semaphore: 0x10202},
 	}
@@ -86,12 +92,14 @@ func TestNotesAreReadAsTheyWereWritten(t *testing.T) {
 func TestDamagedNotesAreAnError(t *testing.T) {
 	good := makeNote(note{Provider: "pytorch", Name: "free", PC: 0x10100, Args: "-8@%rdi"}, 0)
 	for name, change := range map[string]func([]byte) []byte{
-		"cut":               func(b []byte) []byte { return b[:len(b)-8] },
-		"a long name":       func(b []byte) []byte { b[0] = 0xff; return b },
-		"a huge length":     func(b []byte) []byte { copy(b[4:], "\xff\xff\xff\xff"); return b },
-		"huge both":         func(b []byte) []byte { copy(b, "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
-		"a short note":      func(b []byte) []byte { b[4] = 9; return b },
-		"an endless text":   func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("rdi\x00"), []byte("rdix")) },
+		"cut":           func(b []byte) []byte { return b[:len(b)-8] },
+		"a long name":   func(b []byte) []byte { b[0] = 0xff; return b },
+		"a huge length": func(b []byte) []byte { copy(b[4:], "\xff\xff\xff\xff"); return b },
+		"huge both":     func(b []byte) []byte { copy(b, "\xff\xff\xff\xff\xff\xff\xff\xff"); return b },
+		"a short note":  func(b []byte) []byte { b[4] = 9; return b },
+		"an endless text": func(b []byte) []byte {
+			return bytes.ReplaceAll(b, []byte("rdi\x00"), []byte("rdix"))
+		},
 		"no strings at all": func(b []byte) []byte { b[4] = 24; return b[:12+8+24] },
 	} {
 		data := change(bytes.Clone(good))
@@ -108,7 +116,8 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 }
 
 func FuzzNotes(f *testing.F) {
-	f.Add(makeNote(note{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200, Args: "-8@%rax"}, 0))
+	f.Add(makeNote(note{Provider: "pytorch", Name: "malloc", PC: 0x10100, Semaphore: 0x10200,
+		Args: "-8@%rax"}, 0))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0)))

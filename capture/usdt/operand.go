@@ -56,8 +56,10 @@ type registerPart struct{ id, size, shift uint8 }
 // registers maps the names of x86-64 to indices into struct pt_regs.
 var registers = func() map[string]registerPart {
 	m := map[string]registerPart{}
-	for name, id := range map[string]uint8{"bp": 4, "bx": 5, "ax": 10, "cx": 11, "dx": 12, "si": 13, "di": 14, "sp": 19} {
-		m["r"+name], m["e"+name], m[name] = registerPart{id, 8, 0}, registerPart{id, 4, 0}, registerPart{id, 2, 0}
+	for name, id := range map[string]uint8{"bp": 4, "bx": 5, "ax": 10, "cx": 11, "dx": 12, "si": 13, "di": 14,
+		"sp": 19} {
+		m["r"+name], m["e"+name], m[name] = registerPart{id, 8, 0}, registerPart{id, 4, 0},
+			registerPart{id, 2, 0}
 		if strings.HasSuffix(name, "x") {
 			m[name[:1]+"l"], m[name[:1]+"h"] = registerPart{id, 1, 0}, registerPart{id, 1, 8}
 		} else {
@@ -66,7 +68,8 @@ var registers = func() map[string]registerPart {
 	}
 	for i, id := range []uint8{9, 8, 7, 6, 3, 2, 1, 0} { // r8 to r15
 		name := "r" + strconv.Itoa(8+i)
-		m[name], m[name+"d"], m[name+"w"], m[name+"b"] = registerPart{id, 8, 0}, registerPart{id, 4, 0}, registerPart{id, 2, 0}, registerPart{id, 1, 0}
+		m[name], m[name+"d"], m[name+"w"], m[name+"b"] = registerPart{id, 8, 0}, registerPart{id, 4, 0},
+			registerPart{id, 2, 0}, registerPart{id, 1, 0}
 	}
 	return m
 }()
@@ -186,7 +189,8 @@ func addressRegister(name string) (uint8, error) {
 // integer reads a number as the assembler does: decimal, 0x or 0 for octal; a value above the largest int64
 // wraps.
 func integer(s string) (int64, error) {
-	if strings.ContainsAny(s, "_bBoO") && !strings.HasPrefix(strings.TrimPrefix(s, "-"), "0x") || strings.Contains(s, "_") {
+	if strings.ContainsAny(s, "_bBoO") && !strings.HasPrefix(strings.TrimPrefix(s, "-"), "0x") ||
+		strings.Contains(s, "_") {
 		return 0, fmt.Errorf("%w: number %q", errOperand, s)
 	}
 	if v, err := strconv.ParseInt(s, 0, 64); err == nil {

@@ -13,7 +13,8 @@ import (
 // describe writes an operand as text, for the cases.
 func describe(o operand) string {
 	name := func(id uint8) string {
-		for _, n := range []string{"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"} {
+		for _, n := range []string{"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10",
+			"r11", "r12", "r13", "r14", "r15"} {
 			if registers[n].id == id {
 				return n
 			}
@@ -79,8 +80,10 @@ func TestAValueIsWidenedByItsSign(t *testing.T) {
 	reg := func(uint8) uint64 { return 0x1122334455668880 }
 	load := func(addr uint64, _ uint8) uint64 { return 0xdeadbeef00000000 | addr }
 	for text, want := range map[string]int64{
-		"-1@%al": -128, "1@%al": 128, "-1@%ah": -120, "-2@%ax": -0x7780, "4@%eax": 0x55668880, "8@%rax": 0x1122334455668880,
-		"4@$-1": 0xffffffff, "-4@$-1": -1, "1@16": 16, "4@16": 16, "-4@4026531840": -268435456, "8@$18446744073709551615": -1,
+		"-1@%al": -128, "1@%al": 128, "-1@%ah": -120, "-2@%ax": -0x7780, "4@%eax": 0x55668880,
+		"8@%rax": 0x1122334455668880,
+		"4@$-1":  0xffffffff, "-4@$-1": -1, "1@16": 16, "4@16": 16, "-4@4026531840": -268435456,
+		"8@$18446744073709551615": -1,
 	} {
 		list, err := parseOperands(text)
 		if err != nil {
@@ -102,10 +105,12 @@ func FuzzOperands(f *testing.F) {
 		}
 		for _, o := range list {
 			// What is accepted is within what the kernel program can do.
-			if o.kind == absent || o.size != 1 && o.size != 2 && o.size != 4 && o.size != 8 || o.scale > 3 || o.shift != 0 && o.shift != 8 {
+			if o.kind == absent || o.size != 1 && o.size != 2 && o.size != 4 && o.size != 8 || o.scale > 3 ||
+				o.shift != 0 && o.shift != 8 {
 				t.Errorf("%q gives %+v", args, o)
 			}
-			if o.base != noRegister && o.base > 19 || o.index != noRegister && o.index > 19 || o.kind == register && o.base == noRegister {
+			if o.base != noRegister && o.base > 19 || o.index != noRegister && o.index > 19 ||
+				o.kind == register && o.base == noRegister {
 				t.Errorf("%q gives %+v", args, o)
 			}
 		}

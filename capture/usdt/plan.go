@@ -58,14 +58,16 @@ func planPyTorch(lib library) ([]Site, error) {
 		}
 		s, err := siteOf(n, f)
 		if err != nil {
-			return nil, fmt.Errorf("%w in %s: %s has %w; report this build of torch, and until then %s", ErrNoProbes, lib.mapped, n, err, instead)
+			return nil, fmt.Errorf("%w in %s: %s has %w; report this build of torch, and until then %s",
+				ErrNoProbes, lib.mapped, n, err, instead)
 		}
 		s.Library, s.path = lib.mapped, lib.path
 		found[s.does] = true
 		sites = append(sites, s)
 	}
 	if !found[blockAlloc] || !found[blockFree] {
-		return nil, fmt.Errorf("%w: %s carries no pytorch:malloc and pytorch:free, which torch has since 2.2 on x86-64; gmemtop attach --probes=driver "+
+		return nil, fmt.Errorf("%w: %s carries no pytorch:malloc and pytorch:free, which torch has since "+
+			"2.2 on x86-64; gmemtop attach --probes=driver "+
 			"PID shows segments, and %s", ErrNoProbes, lib.mapped, instead)
 	}
 	return sites, nil
@@ -109,7 +111,8 @@ func planDriver(lib library) ([]Site, error) {
 	defer file.Close()
 	symbols, err := f.DynamicSymbols()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s exports nothing (%w); reinstall the driver", ErrNoProbes, lib.mapped, err)
+		return nil, fmt.Errorf("%w: %s exports nothing (%w); reinstall the driver", ErrNoProbes,
+			lib.mapped, err)
 	}
 	address := map[string]uint64{}
 	for _, s := range symbols {
@@ -133,7 +136,8 @@ func planDriver(lib library) ([]Site, error) {
 		sites = append(sites, s)
 	}
 	if len(sites) == 0 {
-		return nil, fmt.Errorf("%w: %s exports none of the driver's memory functions; it is not NVIDIA's", ErrNoProbes, lib.mapped)
+		return nil, fmt.Errorf("%w: %s exports none of the driver's memory functions; it is not NVIDIA's",
+			ErrNoProbes, lib.mapped)
 	}
 	return sites, nil
 }
@@ -149,7 +153,8 @@ func (fn function) site(f *elf.File, at uint64) (s Site, err error) {
 	for _, a := range []struct {
 		to   *operand
 		text string
-	}{{&s.addr, fn.addr}, {&s.size, fn.size}, {&s.stream, fn.stream}, {&s.device, fn.device}, {&s.pitch, fn.pitch}} {
+	}{{&s.addr, fn.addr}, {&s.size, fn.size}, {&s.stream, fn.stream}, {&s.device, fn.device}, {&s.pitch,
+		fn.pitch}} {
 		list, err := parseOperands(a.text)
 		if err != nil {
 			return Site{}, err
@@ -176,15 +181,19 @@ func codeAt(f *elf.File, address uint64) []byte {
 func openELF(lib library) (*os.File, *elf.File, error) {
 	file, err := os.Open(lib.path)
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil, fmt.Errorf("%w: %s, which the process has loaded, may not be opened (%w): run gmemtop with sudo; a file that was replaced "+
-			"while the process runs also opens once the process is started again", ErrPermission, lib.mapped, err)
+		return nil, nil, fmt.Errorf("%w: %s, which the process has loaded, may not be opened (%w): run "+
+			"gmemtop with sudo; a file that was replaced "+
+			"while the process runs also opens once the process is started again", ErrPermission,
+			lib.mapped, err)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("open %s, which the process has loaded: %w; run gmemtop as root, or where the process runs", lib.mapped, err)
+		return nil, nil, fmt.Errorf("open %s, which the process has loaded: %w; run gmemtop as root, or "+
+			"where the process runs", lib.mapped, err)
 	}
 	f, err := elf.NewFile(file)
 	if err == nil && f.Machine != elf.EM_X86_64 {
-		err = fmt.Errorf("%w: it is for %v and probes are supported on x86-64; %s", ErrUnsupported, f.Machine, instead)
+		err = fmt.Errorf("%w: it is for %v and probes are supported on x86-64; %s", ErrUnsupported,
+			f.Machine, instead)
 	}
 	if err != nil {
 		file.Close()
@@ -204,7 +213,8 @@ func plan(root string, pid int, want Probes) ([]Site, error) {
 		if starting(root, pid) {
 			return nil, fmt.Errorf("%w: process %d is being started; try again, or wait", ErrNotLoaded, pid)
 		}
-		return nil, fmt.Errorf("%w: %d runs no program: it has ended and its parent was not told yet, or is a thread of the kernel", ErrNoProcess, pid)
+		return nil, fmt.Errorf("%w: %d runs no program: it has ended and its parent was not told yet, or "+
+			"is a thread of the kernel", ErrNoProcess, pid)
 	}
 	torch, hasTorch := findLibrary(root, pid, maps, isPyTorch)
 	driver, hasDriver := findLibrary(root, pid, maps, isDriver)
@@ -216,7 +226,8 @@ func plan(root string, pid int, want Probes) ([]Site, error) {
 	var sites []Site
 	if want&PyTorch != 0 {
 		if !hasTorch {
-			return nil, fmt.Errorf("%w: process %d has no libc10_cuda.so: torch is not imported yet, or is built without CUDA; wait, or watch its "+
+			return nil, fmt.Errorf("%w: process %d has no libc10_cuda.so: torch is not imported yet, or is "+
+				"built without CUDA; wait, or watch its "+
 				"driver calls: gmemtop attach --probes=driver %d; %s", ErrNotLoaded, pid, pid, instead)
 		}
 		if sites, err = planPyTorch(torch); err != nil {
@@ -225,7 +236,8 @@ func plan(root string, pid int, want Probes) ([]Site, error) {
 	}
 	if want&Driver != 0 {
 		if !hasDriver {
-			return nil, fmt.Errorf("%w: process %d has no libcuda.so.1: it has not used CUDA yet; wait until it does", ErrNotLoaded, pid)
+			return nil, fmt.Errorf("%w: process %d has no libcuda.so.1: it has not used CUDA yet; wait "+
+				"until it does", ErrNotLoaded, pid)
 		}
 		more, err := planDriver(driver)
 		if err != nil {

@@ -49,7 +49,8 @@ func TestEachPyTorchProbeReportsItsArguments(t *testing.T) {
 			t.Fatalf("%d events, want %d: %+v", len(got), len(want), got)
 		}
 		for i, e := range got {
-			if sites[e.site].does != does[i] || e.thread != uint32(p.pid) || e.stack != -1 || e.time <= 0 || i > 0 && e.time < got[i-1].time {
+			if sites[e.site].does != does[i] || e.thread != uint32(p.pid) || e.stack != -1 || e.time <= 0 ||
+				i > 0 && e.time < got[i-1].time {
 				t.Errorf("event %d: %+v", i, e)
 			}
 			e.time, e.thread, e.stack, e.site = 0, 0, 0, 0
@@ -94,28 +95,38 @@ func TestEachOperandFormIsReadByTheKernelAsByTheParser(t *testing.T) {
 	dir := build(t)
 	// Registers with values that tell them and their parts apart, and memory at a register and an absolute
 	// distance.
-	values := map[string]uint64{"rax": 0x11223344556688f1, "rbx": 0x8182838485868788, "rcx": 3, "rdx": 0xfffffffffffffffe, "rsi": 0x7172737475767778,
-		"rdi": 0x6162636465666768, "r8": 0x0801020304050607, "r9": 0x0901020304050607, "r10": 0x1001020304050607, "r11": 0x9101020304050607,
-		"r12": 0x1201020304050607, "r13": 0x1301020304050607, "r14": 0x1401020304050607, "r15": 0xf501020304050687}
+	values := map[string]uint64{"rax": 0x11223344556688f1, "rbx": 0x8182838485868788, "rcx": 3,
+		"rdx": 0xfffffffffffffffe, "rsi": 0x7172737475767778,
+		"rdi": 0x6162636465666768, "r8": 0x0801020304050607, "r9": 0x0901020304050607,
+		"r10": 0x1001020304050607, "r11": 0x9101020304050607,
+		"r12": 0x1201020304050607, "r13": 0x1301020304050607, "r14": 0x1401020304050607,
+		"r15": 0xf501020304050687}
 	forms := []string{"8@$5", "-8@$-5", "-4@$-1", "4@$-1", "8@$0x7fffffffffffffff", "$17", "-1@$255", "2@$-2",
-		"8@%rax", "-8@%rbx", "4@%ebx", "-4@%ebx", "2@%bx", "-2@%bx", "1@%bl", "-1@%bl", "1@%bh", "-1@%ah", "1@%ah", "%ax", "%r15", "%r15d", "%r15w",
-		"%r15b", "-1@%r15b", "8@%rsi", "1@%sil", "1@%dil", "8@%rdi", "4@%rax", "8@%rdx", "8@%r8", "8@%r9", "8@%r10", "8@%r11", "8@%r12", "8@%r13",
+		"8@%rax", "-8@%rbx", "4@%ebx", "-4@%ebx", "2@%bx", "-2@%bx", "1@%bl", "-1@%bl", "1@%bh", "-1@%ah",
+		"1@%ah", "%ax", "%r15", "%r15d", "%r15w",
+		"%r15b", "-1@%r15b", "8@%rsi", "1@%sil", "1@%dil", "8@%rdi", "4@%rax", "8@%rdx", "8@%r8", "8@%r9",
+		"8@%r10", "8@%r11", "8@%r12", "8@%r13",
 		"8@%r14", "8@%rcx", "-2@%r10w",
-		"8@(%rbp)", "8@8(%rbp)", "-8@-16(%rbp)", "4@-16(%rbp)", "-4@-16(%rbp)", "2@-16(%rbp)", "-2@-16(%rbp)", "1@-15(%rbp)", "-1@-9(%rbp)", "8@16(%rsp)",
-		"8@(%rbp,%rcx)", "8@(%rbp,%rcx,1)", "8@(%rbp,%rcx,8)", "4@-8(%rbp,%rcx,4)", "-2@2(%rbp,%rcx,2)", "8@0x8(%rbp,%rdx,4)", "8@-8(,%rbp,1)", "8@010(%rbp)"}
+		"8@(%rbp)", "8@8(%rbp)", "-8@-16(%rbp)", "4@-16(%rbp)", "-4@-16(%rbp)", "2@-16(%rbp)", "-2@-16(%rbp)",
+		"1@-15(%rbp)", "-1@-9(%rbp)", "8@16(%rsp)",
+		"8@(%rbp,%rcx)", "8@(%rbp,%rcx,1)", "8@(%rbp,%rcx,8)", "4@-8(%rbp,%rcx,4)", "-2@2(%rbp,%rcx,2)",
+		"8@0x8(%rbp,%rdx,4)", "8@-8(,%rbp,1)", "8@010(%rbp)"}
 	var src strings.Builder
 	src.WriteString("#include \"sdt.inc\"\n\t.text\n")
 	for i, form := range forms {
 		fmt.Fprintf(&src, "\t.globl form%d\n\t.type form%d, @function\nform%d:\n", i, i, i)
-		src.WriteString("\tpush %rbp\n\tpush %rbx\n\tpush %r12\n\tpush %r13\n\tpush %r14\n\tpush %r15\n\tsub $128, %rsp\n\tlea 64(%rsp), %rbp\n")
+		src.WriteString("\tpush %rbp\n\tpush %rbx\n\tpush %r12\n\tpush %r13\n\tpush %r14\n\tpush " +
+			"%r15\n\tsub $128, %rsp\n\tlea 64(%rsp), %rbp\n")
 		for at := -64; at < 64; at += 8 { // 16 words, those at -64 and up from %rbp
 			fmt.Fprintf(&src, "\tmovabs $%#x, %%rax\n\tmov %%rax, %d(%%rbp)\n", word(at), at)
 		}
-		for _, r := range []string{"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"} {
+		for _, r := range []string{"rax", "rbx", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
+			"r13", "r14", "r15"} {
 			fmt.Fprintf(&src, "\tmovabs $%#x, %%%s\n", values[r], r)
 		}
 		fmt.Fprintf(&src, "0:\tnop\n\tSDT pytorch, malloc, 0, \"%s -4@$%d 8@%%rbp 8@%%rsp\"\n", form, i)
-		src.WriteString("\tadd $128, %rsp\n\tpop %r15\n\tpop %r14\n\tpop %r13\n\tpop %r12\n\tpop %rbx\n\tpop %rbp\n\tret\n")
+		src.WriteString("\tadd $128, %rsp\n\tpop %r15\n\tpop %r14\n\tpop %r13\n\tpop %r12\n\tpop " +
+			"%rbx\n\tpop %rbp\n\tret\n")
 		fmt.Fprintf(&src, "\t.size form%d, . - form%d\n", i, i)
 	}
 	src.WriteString("\t.section .note.GNU-stack, \"\", @progbits\n")
@@ -320,7 +331,8 @@ func TestNothingIsLostAt100000PairsASecond(t *testing.T) {
 	for _, w := range s.windows {
 		n += w.Trace.Events.Len()
 	}
-	t.Logf("%d events of %d pairs at %.0f pairs/s in %d windows, %d ns of processor a pair, lost %v", n, pairs, pairs/took.Seconds(), len(s.windows),
+	t.Logf("%d events of %d pairs at %.0f pairs/s in %d windows, %d ns of processor a pair, lost %v", n,
+		pairs, pairs/took.Seconds(), len(s.windows),
 		spent.Nanoseconds()/pairs, s.lost)
 	// A window that begins between an allocation and its free says so with an allocation of its own.
 	if n < 2*pairs || n > 2*pairs+len(s.windows) || len(s.lost) > 0 {
@@ -356,7 +368,10 @@ func TestStacksNameTheFunctionsThatWereProbed(t *testing.T) {
 		fn, file, _ := tr.FrameText(id)
 		names = append(names, fn+" "+filepath.Base(file))
 	}
-	if len(names) == 0 || names[0] != "torch_malloc libc10_cuda.so" || !slices.ContainsFunc(names, func(s string) bool { return strings.HasSuffix(s, " target") }) {
+	if len(names) == 0 || names[0] != "torch_malloc libc10_cuda.so" ||
+		!slices.ContainsFunc(names, func(s string) bool {
+			return strings.HasSuffix(s, " target")
+		}) {
 		t.Errorf("stack %q", names)
 	}
 }

@@ -31,9 +31,11 @@ func readMaps(root string, pid int) ([]mapping, error) {
 	f, err := os.Open(filepath.Join(root, strconv.Itoa(pid), "maps"))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return nil, fmt.Errorf("%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, pid)
+		return nil, fmt.Errorf("%w: %d; gmemtop attach without a number lists those that run PyTorch",
+			ErrNoProcess, pid)
 	case errors.Is(err, fs.ErrPermission):
-		return nil, fmt.Errorf("%w: what process %d has loaded may only be read by its own user or with CAP_SYS_PTRACE; %s", ErrPermission, pid, grant)
+		return nil, fmt.Errorf("%w: what process %d has loaded may only be read by its own user or with "+
+			"CAP_SYS_PTRACE; %s", ErrPermission, pid, grant)
 	case err != nil:
 		return nil, fmt.Errorf("read what process %d has loaded: %w", pid, err)
 	}
@@ -47,7 +49,8 @@ func readMaps(root string, pid int) ([]mapping, error) {
 			continue
 		}
 		m := mapping{path: strings.TrimLeft(fields[5], " ")}
-		if n, _ := fmt.Sscanf(fields[0]+" "+fields[2], "%x-%x %x", &m.start, &m.end, &m.offset); n == 3 && strings.HasPrefix(m.path, "/") {
+		if n, _ := fmt.Sscanf(fields[0]+" "+fields[2], "%x-%x %x", &m.start, &m.end, &m.offset); n == 3 &&
+			strings.HasPrefix(m.path, "/") {
 			list = append(list, m)
 		}
 	}
@@ -68,7 +71,8 @@ func findLibrary(root string, pid int, maps []mapping, match func(name string) b
 		}
 		dir := filepath.Join(root, strconv.Itoa(pid))
 		lib := library{mapped: seen, path: filepath.Join(dir, "root", seen)}
-		if _, err := os.Stat(lib.path); gone || err != nil { // replaced while it runs, or not reachable by its name
+		// replaced while it runs, or not reachable by its name
+		if _, err := os.Stat(lib.path); gone || err != nil {
 			lib.path = filepath.Join(dir, "map_files", fmt.Sprintf("%x-%x", m.start, m.end))
 		}
 		return lib, true

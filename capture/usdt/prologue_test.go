@@ -36,7 +36,8 @@ func TestTheProbeIsOnTheFirstInstructionThatTheKernelEmulates(t *testing.T) {
 			t.Fatal(err)
 		}
 		if offset, emulated := cheapOffset(code); offset != c.offset || emulated != c.emulated {
-			t.Errorf("%s: offset %d, emulated %v, want %d, %v", c.name, offset, emulated, c.offset, c.emulated)
+			t.Errorf("%s: offset %d, emulated %v, want %d, %v", c.name, offset, emulated, c.offset,
+				c.emulated)
 		}
 	}
 }

@@ -114,8 +114,10 @@ var lossText = [lossKinds]struct {
 	severity traces.Severity
 	detail   string
 }{
-	{"ring_full", traces.DataLoss, "events that came while the ring buffer was full; a larger one or a less busy machine loses none"},
-	{"calls_untracked", traces.DataLoss, "calls of the driver that could not be followed to their return: too many were under way"},
+	{"ring_full", traces.DataLoss, "events that came while the ring buffer was full; a larger one or a " +
+		"less busy machine loses none"},
+	{"calls_untracked", traces.DataLoss,
+		"calls of the driver that could not be followed to their return: too many were under way"},
 	{"arguments_unread", traces.DataLoss, "arguments whose memory could not be read; they are shown as 0"},
 	{"stacks_missing", traces.Info, "stacks that could not be recorded; their events are there"},
 }
@@ -163,7 +165,8 @@ func (s *Source) target() (capture.Target, error) {
 	lister := procs.Lister{Root: s.o.root}
 	p, err := lister.Look(s.o.PID)
 	if err != nil {
-		return capture.Target{}, fmt.Errorf("%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, s.o.PID)
+		return capture.Target{}, fmt.Errorf(
+			"%w: %d; gmemtop attach without a number lists those that run PyTorch", ErrNoProcess, s.o.PID)
 	}
 	host, _ := os.Hostname()
 	return capture.Target{PID: p.PID, Started: p.Started, Host: host, Argv: p.Argv,
@@ -196,7 +199,8 @@ const (
 )
 
 // watch reads events into windows until the end.
-func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site, target capture.Target) error {
+func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites []Site,
+	target capture.Target) error {
 	// Read the clocks before announcing the probes: whatever happens from then on comes later.
 	now, clock := time.Now().UnixNano(), monotonic()
 	what, unseen := Explain(sites)
@@ -224,7 +228,8 @@ func (s *Source) watch(ctx context.Context, sink capture.Sink, t tracer, sites [
 			}
 		}
 		if trace := w.close(); trace != nil {
-			sink.Window(capture.Window{Trace: trace, First: first, Last: row.index, How: capture.HowProbes, Bytes: capture.Size(trace)})
+			sink.Window(capture.Window{Trace: trace, First: first, Last: row.index, How: capture.HowProbes,
+				Bytes: capture.Size(trace)})
 			sink.Step(row.end(w, next))
 		}
 		first, row.start = row.index, next

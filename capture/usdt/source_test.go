@@ -113,7 +113,8 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	if len(s.targets) == 0 || s.targets[0].PID != p.pid || s.targets[0].Started <= 0 || len(s.ends) != 1 || s.ends[0].Reason != capture.Detached {
+	if len(s.targets) == 0 || s.targets[0].PID != p.pid || s.targets[0].Started <= 0 || len(s.ends) != 1 ||
+		s.ends[0].Reason != capture.Detached {
 		t.Errorf("targets %+v, ends %+v", s.targets, s.ends)
 	}
 	if len(s.windows) != 6 {
@@ -123,7 +124,8 @@ func TestASourceCutsItsEventsIntoWindowsThatEachAddUp(t *testing.T) {
 	allocs, unknown := 0, int64(0)
 	for i, w := range s.windows {
 		tr := w.Trace
-		if tr.Kind() != traces.Lifetimes || w.How != capture.HowProbes || w.First != int64(i) || tr.Process.PID != maybe.Known(int64(p.pid)) {
+		if tr.Kind() != traces.Lifetimes || w.How != capture.HowProbes || w.First != int64(i) ||
+			tr.Process.PID != maybe.Known(int64(p.pid)) {
 			t.Errorf("window %d: %v %+v", i, tr.Kind(), w)
 		}
 		given := map[uint64]int64{}
@@ -204,7 +206,8 @@ func TestIntervalsGoOnWhileNothingHappensAndWindowsDoNot(t *testing.T) {
 		t.Fatalf("%d windows, %d intervals", len(s.windows), len(s.steps))
 	}
 	last := s.steps[len(s.steps)-1]
-	if last.Allocated != maybe.Known(0x1000) || last.Index != int64(len(s.steps)-1) || s.windows[0].Last >= last.Index {
+	if last.Allocated != maybe.Known(0x1000) || last.Index != int64(len(s.steps)-1) ||
+		s.windows[0].Last >= last.Index {
 		t.Errorf("window of %d to %d, last interval %+v", s.windows[0].First, s.windows[0].Last, last)
 	}
 }
@@ -222,7 +225,8 @@ func TestTheEndOfTheProcessIsTheEndOfTheSource(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
-	if len(s.ends) != 1 || s.ends[0].Reason != capture.Exited || len(s.windows) != 1 || s.windows[0].Trace.Events.Len() != 1 {
+	if len(s.ends) != 1 || s.ends[0].Reason != capture.Exited || len(s.windows) != 1 ||
+		s.windows[0].Trace.Events.Len() != 1 {
 		t.Errorf("ends %+v, %d windows", s.ends, len(s.windows))
 	}
 }
@@ -337,7 +341,8 @@ func TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem(t *testing.T) {
 	}
 	dir := t.TempDir()
 	self := filepath.Join(dir, "usdt.test")
-	if err := errors.Join(os.WriteFile(self, data, 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(self, data, 0o755), os.Chmod(dir, 0o755),
+		os.Chmod(filepath.Dir(dir), 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(self)
@@ -347,7 +352,8 @@ func TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	for _, want := range []string{ErrPermission.Error(), "CAP_BPF and CAP_PERFMON", "sudo setcap cap_bpf,cap_perfmon"} {
+	for _, want := range []string{ErrPermission.Error(), "CAP_BPF and CAP_PERFMON",
+		"sudo setcap cap_bpf,cap_perfmon"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("no %q in %s", want, out)
 		}

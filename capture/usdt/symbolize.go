@@ -42,7 +42,8 @@ type symbols struct {
 }
 
 func newSymbolizer(root string, pid int, table stackTable) *symbolizer {
-	return &symbolizer{root: root, pid: pid, table: table, files: map[string]*symbols{}, stacks: map[int32][]uint64{}}
+	return &symbolizer{root: root, pid: pid, table: table, files: map[string]*symbols{},
+		stacks: map[int32][]uint64{}}
 }
 
 // stack returns the trace's stack for one of the kernel's. Ids are the kernel's hashes; the kernel keeps the
@@ -95,7 +96,8 @@ func (s *symbolizer) find(address uint64) (mapping, bool) {
 		return m, ok
 	}
 	maps, err := readMaps(s.root, s.pid)
-	s.missed = err != nil || len(maps) == len(s.maps) // otherwise each address of generated code would read the file again
+	// otherwise each address of generated code would read the file again
+	s.missed = err != nil || len(maps) == len(s.maps)
 	if err != nil {
 		return mapping{}, false
 	}
@@ -120,8 +122,10 @@ func readSymbols(path string) *symbols {
 	list = append(list, exported...)
 	slices.SortStableFunc(list, func(a, b elf.Symbol) int { return cmp.Compare(a.Value, b.Value) })
 	for _, x := range list {
-		if elf.ST_TYPE(x.Info) == elf.STT_FUNC && x.Section != elf.SHN_UNDEF && (len(out.starts) == 0 || out.starts[len(out.starts)-1] != x.Value) {
-			out.starts, out.sizes, out.names = append(out.starts, x.Value), append(out.sizes, x.Size), append(out.names, x.Name)
+		if elf.ST_TYPE(x.Info) == elf.STT_FUNC && x.Section != elf.SHN_UNDEF &&
+			(len(out.starts) == 0 || out.starts[len(out.starts)-1] != x.Value) {
+			out.starts, out.sizes, out.names = append(out.starts, x.Value), append(out.sizes, x.Size),
+				append(out.names, x.Name)
 		}
 	}
 	return out

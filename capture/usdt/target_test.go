@@ -24,7 +24,8 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	if os.Getenv("USDT_CHECK") != "" { // run again as another user: see TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem
+	// run again as another user: see TestAUserWithoutRightsLearnsWhichAreMissingAndHowToGetThem
+	if os.Getenv("USDT_CHECK") != "" {
 		fmt.Println(Check())
 		return
 	}
@@ -162,7 +163,8 @@ func (p *target) call(kind, name string, args ...uint64) (result int, out uint64
 	}
 	fmt.Fprintln(p.in, line)
 	for p.out.Scan() {
-		if n, _ := fmt.Sscanf(p.out.Text(), "%d %x", &result, &out); n == 2 && !strings.HasPrefix(p.out.Text(), "ok") {
+		if n, _ := fmt.Sscanf(p.out.Text(), "%d %x", &result, &out); n == 2 &&
+			!strings.HasPrefix(p.out.Text(), "ok") {
 			p.out.Scan() // ok
 			return result, out
 		}
@@ -190,7 +192,8 @@ func (p *target) trace(o Options) (*kernelTracer, []Site) {
 func (p *target) traceSites(o Options, sites []Site) *kernelTracer {
 	p.t.Helper()
 	t, err := attach(o, sites)
-	if errors.Is(err, ErrPermission) { // a container's root, whom only the kernel's answer tells from the real one
+	// a container's root, whom only the kernel's answer tells from the real one
+	if errors.Is(err, ErrPermission) {
 		lacksProbes(p.t, err)
 	}
 	if err != nil {
@@ -216,7 +219,10 @@ func (t *kernelTracer) detach(tb testing.TB) {
 // all reads until there is a pause.
 func (t *kernelTracer) all(tb testing.TB) (list []event) {
 	tb.Helper()
-	if err := t.read(50*time.Millisecond, func(e event) bool { list = append(list, e); return true }); err != nil {
+	if err := t.read(50*time.Millisecond, func(e event) bool {
+		list = append(list, e)
+		return true
+	}); err != nil {
 		tb.Fatal(err)
 	}
 	return list

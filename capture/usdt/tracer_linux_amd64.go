@@ -121,7 +121,8 @@ func (t *kernelTracer) putBy(shared *ebpf.CollectionSpec, o Options, id uint32, 
 	spec := shared.Copy()
 	for name, value := range map[string]any{
 		probeVarSiteId: id, probeVarWakeupBytes: uint64(wakeupBytes), probeVarWantStack: o.Stacks,
-		probeVarArgAddr: kernelOperand(s.addr), probeVarArgSize: kernelOperand(s.size), probeVarArgStream: kernelOperand(s.stream),
+		probeVarArgAddr: kernelOperand(s.addr), probeVarArgSize: kernelOperand(s.size),
+		probeVarArgStream: kernelOperand(s.stream),
 		probeVarArgDevice: kernelOperand(s.device), probeVarArgPitch: kernelOperand(s.pitch),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
@@ -130,7 +131,8 @@ func (t *kernelTracer) putBy(shared *ebpf.CollectionSpec, o Options, id uint32, 
 	}
 	names := []string{probeProgSite}
 	if s.out {
-		names = []string{probeProgLeave, probeProgEnter} // the return first: an entry without it would leave its call in the map
+		// the return first: an entry without it would leave its call in the map
+		names = []string{probeProgLeave, probeProgEnter}
 	}
 	wanted := map[string]*ebpf.ProgramSpec{}
 	for _, name := range names {
@@ -160,7 +162,8 @@ func (t *kernelTracer) putBy(shared *ebpf.CollectionSpec, o Options, id uint32, 
 	return nil
 }
 
-func attachTo(file *link.Executable, p *ebpf.Program, pid int, s *Site, leaves, multi bool) (link.Link, error) {
+func attachTo(file *link.Executable, p *ebpf.Program, pid int, s *Site, leaves,
+	multi bool) (link.Link, error) {
 	if multi {
 		at := &link.UprobeMultiOptions{PID: uint32(pid), Addresses: []uint64{s.Offset}}
 		if s.Semaphore != 0 {
@@ -179,7 +182,8 @@ func attachTo(file *link.Executable, p *ebpf.Program, pid int, s *Site, leaves, 
 }
 
 func kernelOperand(o operand) probeOperand {
-	k := probeOperand{Value: o.value, Kind: uint8(o.kind), Base: o.base, Index: o.index, Scale: o.scale, Size: o.size, Shift: o.shift}
+	k := probeOperand{Value: o.value, Kind: uint8(o.kind), Base: o.base, Index: o.index, Scale: o.scale,
+		Size: o.size, Shift: o.shift}
 	if o.signed {
 		k.IsSigned = 1
 	}
@@ -204,7 +208,8 @@ func (t *kernelTracer) read(d time.Duration, take func(event) bool) error {
 			return fmt.Errorf("read the ring buffer: an event of %d bytes, want %d", len(b), eventBytes)
 		}
 		u64, u32 := binary.LittleEndian.Uint64, binary.LittleEndian.Uint32
-		e := event{time: int64(u64(b)), addr: u64(b[8:]), size: u64(b[16:]), stream: u64(b[24:]), thread: u32(b[32:]), stack: int32(u32(b[36:])),
+		e := event{time: int64(u64(b)), addr: u64(b[8:]), size: u64(b[16:]), stream: u64(b[24:]),
+			thread: u32(b[32:]), stack: int32(u32(b[36:])),
 			result: int32(u32(b[40:])), device: int32(u32(b[44:])), site: u32(b[48:])}
 		if !take(e) {
 			return nil
@@ -241,7 +246,8 @@ func (t *kernelTracer) resolver() func(*traces.Builder, int32) traces.StackID {
 
 func (t *kernelTracer) close() error {
 	var errs []error
-	for _, l := range t.links { // each waits until no processor can be in its probe; they cannot be closed at once
+	// each waits until no processor can be in its probe; they cannot be closed at once
+	for _, l := range t.links {
 		errs = append(errs, l.Close())
 	}
 	for _, p := range t.progs {

@@ -9,7 +9,8 @@ import (
 )
 
 func supported() error {
-	return fmt.Errorf("%w on %s/%s: they need Linux on x86-64; %s", ErrUnsupported, runtime.GOOS, runtime.GOARCH, instead)
+	return fmt.Errorf("%w on %s/%s: they need Linux on x86-64; %s", ErrUnsupported, runtime.GOOS,
+		runtime.GOARCH, instead)
 }
 
 func monotonic() int64 { return time.Now().UnixNano() }

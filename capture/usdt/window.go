@@ -123,7 +123,8 @@ func (w *windower) open(at int64) {
 	b := traces.NewBuilder()
 	b.T.Source = traces.Source{Format: "probes", Path: "-"}
 	b.T.Process, b.T.Settings = w.process, slices.Clone(w.settings)
-	b.T.Events.Grow(min(w.events, 1<<16)) // as many as in the last window, within limits, so that a quiet window after a busy one does not keep too much
+	// as many as in the last window, within limits, so that a quiet window after a busy one does not keep too much
+	b.T.Events.Grow(min(w.events, 1<<16))
 	w.stream, w.gpu = cached[uint64, traces.StreamID]{}, cached[int32, traces.DeviceID]{}
 	b.T.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: w.epoch + at}
 	w.b, w.start, w.last, w.events = b, at, 0, 0
@@ -136,7 +137,9 @@ func (w *windower) open(at int64) {
 		for addr := range w.held[s] {
 			list = append(list, addr)
 		}
-		slices.SortFunc(list, func(a, b uint64) int { return cmp.Compare(w.held[s][a].order, w.held[s][b].order) })
+		slices.SortFunc(list, func(a, b uint64) int {
+			return cmp.Compare(w.held[s][a].order, w.held[s][b].order)
+		})
 		for _, addr := range list {
 			w.emit(s, true, addr, w.held[s][addr], 0)
 		}
@@ -181,11 +184,14 @@ func (w *windower) take(e event, does action) {
 func (w *windower) refused(e event, does action, at int64) {
 	if e.result == outOfMemory && (does == driverAlloc || does == physicalAlloc) {
 		w.ooms++
-		w.b.Event(traces.Event{Time: at, Addr: math.MaxUint64, Size: size(e.size), Stack: w.stack(e.stack), Stream: w.stream.get(e.stream, w.b.Stream),
-			Device: w.device(does == pinnedAlloc, e.device), Action: traces.OOM}) // what was still free is not told: negative
+		w.b.Event(traces.Event{Time: at, Addr: math.MaxUint64, Size: size(e.size), Stack: w.stack(e.stack),
+			Stream: w.stream.get(e.stream, w.b.Stream),
+			// what was still free is not told: negative
+			Device: w.device(does == pinnedAlloc, e.device), Action: traces.OOM})
 		return
 	}
-	w.b.Lose("failed_calls", traces.Info, 1, "calls of the driver that failed for another reason than memory; they change nothing")
+	w.b.Lose("failed_calls", traces.Info, 1,
+		"calls of the driver that failed for another reason than memory; they change nothing")
 }
 
 func size(v uint64) int64 { return int64(min(v, math.MaxInt64)) }
@@ -194,10 +200,12 @@ func (w *windower) alloc(s space, e event, at int64) {
 	if e.addr == 0 && s != physical { // an empty tensor has no memory
 		return
 	}
-	h := held{size: size(e.size), stream: e.stream, order: w.order, stack: e.stack, device: int16(min(max(e.device, 0), math.MaxInt16))}
+	h := held{size: size(e.size), stream: e.stream, order: w.order, stack: e.stack,
+		device: int16(min(max(e.device, 0), math.MaxInt16))}
 	w.order++
 	if old, known := w.held[s][e.addr]; known { // its free was lost, or bypassed the probes
-		w.b.Lose("missed_frees", traces.DataLoss, 1, "memory was handed out again whose free was not seen; it is shown as freed at that moment")
+		w.b.Lose("missed_frees", traces.DataLoss, 1,
+			"memory was handed out again whose free was not seen; it is shown as freed at that moment")
 		old.stack = -1
 		w.count(s, old.size, -1)
 		w.release(s, e.addr, old, at)
@@ -227,7 +235,8 @@ func (w *windower) free(s space, e event, at int64) {
 	h, known := w.held[s][e.addr]
 	if !known {
 		w.b.Lose("freed_unknown", traces.DataLoss, 1,
-			"memory was freed that was handed out before the probes were attached: how much it was is not known, and the free is left out")
+			"memory was freed that was handed out before the probes were attached: how much it was is not "+
+				"known, and the free is left out")
 		return
 	}
 	delete(w.held[s], e.addr)
@@ -260,7 +269,8 @@ func (w *windower) unmap(e event, at int64) {
 		}
 		return
 	}
-	h := held{size: n, stream: e.stream, stack: e.stack, device: int16(max(e.device, 0))} // from before the probes: here the size is known
+	// from before the probes: here the size is known
+	h := held{size: n, stream: e.stream, stack: e.stack, device: int16(max(e.device, 0))}
 	w.emit(mapped, false, e.addr, h, at)
 }
 
@@ -289,7 +299,8 @@ func (w *windower) actions(s space, alloc bool) (segment, block traces.Action) {
 
 func (w *windower) emit(s space, alloc bool, addr uint64, h held, at int64) {
 	segment, block := w.actions(s, alloc)
-	e := traces.Event{Time: at, Addr: addr, Size: h.size, Stack: w.stack(h.stack), Stream: w.stream.get(h.stream, w.b.Stream), Device: w.device(s == pinned, int32(h.device))}
+	e := traces.Event{Time: at, Addr: addr, Size: h.size, Stack: w.stack(h.stack),
+		Stream: w.stream.get(h.stream, w.b.Stream), Device: w.device(s == pinned, int32(h.device))}
 	first, second := segment, block
 	if !alloc {
 		first, second = block, segment
@@ -306,7 +317,9 @@ func (w *windower) device(isPinned bool, ordinal int32) traces.DeviceID {
 	if isPinned {
 		return w.b.Device(traces.DeviceHost, 0)
 	}
-	return w.gpu.get(max(ordinal, 0), func(i int32) traces.DeviceID { return w.b.Device(traces.DeviceGPU, int(i)) })
+	return w.gpu.get(max(ordinal, 0), func(i int32) traces.DeviceID {
+		return w.b.Device(traces.DeviceGPU, int(i))
+	})
 }
 
 func (w *windower) stack(id int32) traces.StackID {

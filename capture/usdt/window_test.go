@@ -15,8 +15,10 @@ import (
 	"github.com/gmemtop/gmemtop/traces/torchalloc"
 )
 
-var actionsByName = map[string]action{"alloc": blockAlloc, "free": blockFree, "driver_alloc": driverAlloc, "driver_free": driverFree, "map": driverMap,
-	"unmap": driverUnmap, "create": physicalAlloc, "release": physicalFree, "pin": pinnedAlloc, "unpin": pinnedFree}
+var actionsByName = map[string]action{"alloc": blockAlloc, "free": blockFree, "driver_alloc": driverAlloc,
+	"driver_free": driverFree, "map": driverMap,
+	"unmap": driverUnmap, "create": physicalAlloc, "release": physicalFree, "pin": pinnedAlloc,
+	"unpin": pinnedFree}
 
 // Cases are text: what the kernel reports, with "window" where one ends and the next begins, and the windows'
 // rows.
@@ -29,7 +31,8 @@ func TestWindows(t *testing.T) {
 	for i := 0; i+1 < len(files); i += 2 {
 		name := strings.TrimSuffix(files[i].Name, ".in")
 		t.Run(name, func(t *testing.T) {
-			w := newWindower(1_000_000, strings.Contains(string(files[i].Data), "\nalloc") || strings.HasPrefix(string(files[i].Data), "alloc"))
+			w := newWindower(1_000_000, strings.Contains(string(files[i].Data), "\nalloc") ||
+				strings.HasPrefix(string(files[i].Data), "alloc"))
 			w.open(100)
 			var out strings.Builder
 			for line := range strings.Lines(string(files[i].Data)) {
@@ -44,7 +47,8 @@ func TestWindows(t *testing.T) {
 				e.stack = -1
 				for _, field := range f[1:] {
 					key, value, _ := strings.Cut(field, "=")
-					to, known := map[string]any{"t": &e.time, "addr": &e.addr, "size": &e.size, "stream": &e.stream, "device": &e.device, "result": &e.result}[key]
+					to, known := map[string]any{"t": &e.time, "addr": &e.addr, "size": &e.size,
+						"stream": &e.stream, "device": &e.device, "result": &e.result}[key]
 					if n, err := fmt.Sscan(value, to); !known || n != 1 {
 						t.Fatalf("%q: %v", field, err)
 					}
@@ -72,7 +76,8 @@ func show(out *strings.Builder, tr *traces.Trace) {
 	for i := range tr.Events.Len() {
 		e := tr.Events.At(i)
 		d := tr.Devices[e.Device]
-		fmt.Fprintf(out, "%d %s %d %d %s%d stream %d\n", e.Time, e.Action, int64(e.Addr), e.Size, d.Kind, d.Ordinal, tr.Streams[e.Stream])
+		fmt.Fprintf(out, "%d %s %d %d %s%d stream %d\n", e.Time, e.Action, int64(e.Addr), e.Size, d.Kind,
+			d.Ordinal, tr.Streams[e.Stream])
 	}
 	for _, c := range tr.Counters {
 		fmt.Fprintf(out, "%s %v %v\n", tr.Text(c.Name), c.Time, c.Value)
@@ -100,7 +105,8 @@ func TestAWindowBeginsWithTheBlocksStillAliveWhateverTheEvents(t *testing.T) {
 				if !w.blocksToo && does <= blockFree {
 					continue // that probe is not there
 				}
-				e := event{time: clock, addr: uint64(does/2)<<20 + uint64(rng.IntN(12))*512, size: uint64(rng.IntN(4)) * 512, stack: -1,
+				e := event{time: clock, addr: uint64(does/2)<<20 + uint64(rng.IntN(12))*512,
+					size: uint64(rng.IntN(4)) * 512, stack: -1,
 					device: int32(rng.IntN(4) - 1), stream: rng.Uint64N(2)}
 				if rng.IntN(20) == 0 {
 					e.size = math.MaxUint64
@@ -120,7 +126,8 @@ func TestAWindowBeginsWithTheBlocksStillAliveWhateverTheEvents(t *testing.T) {
 				first, last := tr.DeviceEvents(traces.DeviceID(d))
 				for i := first; i < last; i++ {
 					e := tr.Events.At(i)
-					key := block{traces.Device{Kind: tr.Devices[d].Kind, Ordinal: tr.Devices[d].Ordinal}, e.Addr}
+					key := block{traces.Device{Kind: tr.Devices[d].Kind, Ordinal: tr.Devices[d].Ordinal},
+						e.Addr}
 					if e.Size < 0 || e.Time < 0 || i > first && e.Time < tr.Events.Time[i-1] {
 						t.Fatalf("event %+v", e)
 					}
@@ -135,7 +142,8 @@ func TestAWindowBeginsWithTheBlocksStillAliveWhateverTheEvents(t *testing.T) {
 							given[key] = e.Size
 						}
 					case traces.Free:
-						if before := e.Addr>>20 == uint64(driverMap/2); !known && !before || known && had != e.Size {
+						if before := e.Addr>>20 == uint64(driverMap/2); !known && !before ||
+							known && had != e.Size {
 							t.Fatalf("%+v is freed, which has %d bytes, known %v", e, had, known)
 						}
 						delete(live, key)
@@ -157,7 +165,8 @@ func TestAWindowBeginsWithTheBlocksStillAliveWhateverTheEvents(t *testing.T) {
 					held += size
 				}
 			}
-			if counted := w.allocated.now; w.blocksToo && counted != held || !w.blocksToo && w.reserved.now != held {
+			if counted := w.allocated.now; w.blocksToo && counted != held ||
+				!w.blocksToo && w.reserved.now != held {
 				t.Fatalf("%d bytes are alive, but the counts are %+v and %+v", held, w.allocated, w.reserved)
 			}
 		}

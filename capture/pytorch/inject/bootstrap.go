@@ -135,6 +135,7 @@ func judge(pid int, outcome string) error {
 	case outcome == "ok" || outcome == "":
 		return nil
 	default:
-		return &Error{Kind: errRaised, PID: pid, Message: "the injected source ended with " + strconv.QuoteToGraphic(outcome)}
+		return &Error{Kind: errRaised, PID: pid,
+			Message: "the injected source ended with " + strconv.QuoteToGraphic(outcome)}
 	}
 }

@@ -11,7 +11,8 @@ import (
 // same way.
 func TestTheProgramIsSilentAndNeverFails(t *testing.T) {
 	each(t, func(t *testing.T, p interpreter) {
-		for _, source := range []string{"pass", "1/0", "raise SystemExit(3)", "def f(:", "raise KeyboardInterrupt", "\t\x01\x00'\"\\\n\u2026\U0001F600",
+		for _, source := range []string{"pass", "1/0", "raise SystemExit(3)", "def f(:",
+			"raise KeyboardInterrupt", "\t\x01\x00'\"\\\n\u2026\U0001F600",
 			"import __main__\nfor n in ('compile', 'exec'): setattr(__main__, n, None)"} {
 			b := Bootstrap{Source: source, Name: "it's"}
 			text := b.program("None", "1/0") // a report that fails
@@ -21,7 +22,8 @@ func TestTheProgramIsSilentAndNeverFails(t *testing.T) {
 				name, args = "chroot", append([]string{p.root, p.path}, args...)
 			}
 			// KeyboardInterrupt is raised again once the program runs on, which is here at its end.
-			if out, err := exec.Command(name, args...).CombinedOutput(); (len(out) > 0 || err != nil) && !strings.Contains(source, "Keyboard") {
+			if out, err := exec.Command(name, args...).CombinedOutput(); (len(out) > 0 || err != nil) &&
+				!strings.Contains(source, "Keyboard") {
 				t.Errorf("%q: %v: %s", source, err, out)
 			}
 		}
@@ -29,7 +31,8 @@ func TestTheProgramIsSilentAndNeverFails(t *testing.T) {
 }
 
 func TestUnusableSourcesAreRefused(t *testing.T) {
-	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"}, {Source: strings.Repeat(" ", maxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
+	for _, b := range []Bootstrap{{Name: "x"}, {Source: "\xff", Name: "x"},
+		{Source: strings.Repeat(" ", maxSource+1), Name: "x"}, {Source: "1", Name: "a\nb"}} {
 		if b.validate() == nil {
 			t.Errorf("%.20q with %q was accepted", b.Source, b.Name)
 		}

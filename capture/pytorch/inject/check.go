@@ -26,8 +26,9 @@ type Findings struct {
 	Python  string // version of its interpreter, as exactly as known; "" for none
 	Threads int
 
-	Plan      []string // what Inject would do, a sentence each; nil if it would do nothing
-	Ways      []Way    // every mechanism, in the order in which they are tried; nil if an obstacle bars them all
+	Plan []string // what Inject would do, a sentence each; nil if it would do nothing
+	// every mechanism, in the order in which they are tried; nil if an obstacle bars them all
+	Ways      []Way
 	Obstacles []*Error // what prevents all of them
 	Notes     []string // what is worth knowing but prevents nothing, a sentence each
 }
@@ -133,13 +134,15 @@ func (e *examination) read(name string) (string, error) {
 func (e *examination) process() *Error {
 	const lookUp = "look up the pid again"
 	if e.sys.alive == nil || e.sys.arch == "" {
-		return &Error{Kind: ErrUnsupported, Message: "attaching works on Linux only", Fix: "run gmemtop on the machine that trains"}
+		return &Error{Kind: ErrUnsupported, Message: "attaching works on Linux only",
+			Fix: "run gmemtop on the machine that trains"}
 	}
 	if e.t.pid <= 0 {
 		return &Error{Kind: ErrGone, Message: "a pid is a positive number", Fix: lookUp}
 	}
 	if e.t.pid == os.Getpid() && e.sys.proc == "/proc" {
-		return &Error{Kind: ErrNotPython, Message: "that is gmemtop itself", Fix: "give the pid of a Python process"}
+		return &Error{Kind: ErrNotPython, Message: "that is gmemtop itself",
+			Fix: "give the pid of a Python process"}
 	}
 	stat, err := procs.ReadStat(e.t.proc)
 	switch {
@@ -147,7 +150,8 @@ func (e *examination) process() *Error {
 		return &Error{Kind: errFailed, Message: err.Error(), Err: err}
 	case err != nil:
 		if alive := e.sys.alive(e.t.pid); alive == nil || errors.Is(alive, fs.ErrPermission) {
-			return &Error{Kind: ErrNotPermitted, Message: "/proc hides it (mounted with hidepid)", Fix: "run gmemtop with sudo", Err: err}
+			return &Error{Kind: ErrNotPermitted, Message: "/proc hides it (mounted with hidepid)",
+				Fix: "run gmemtop with sudo", Err: err}
 		}
 		return gone(e.t.pid)
 	}
@@ -167,9 +171,11 @@ func (e *examination) process() *Error {
 		return &Error{Kind: ErrGone, Message: "it has ended and waits to be reaped by its parent (a zombie)",
 			Fix: fmt.Sprintf("nothing runs there any more; its parent is process %d", s.ppid)}
 	case s.tgid != 0 && s.tgid != e.t.pid:
-		return &Error{Kind: ErrGone, Message: fmt.Sprintf("that is a thread of process %d", s.tgid), Fix: fmt.Sprintf("give %d", s.tgid)}
+		return &Error{Kind: ErrGone, Message: fmt.Sprintf("that is a thread of process %d", s.tgid),
+			Fix: fmt.Sprintf("give %d", s.tgid)}
 	case !s.vmSize:
-		return &Error{Kind: ErrNotPython, Message: "it is a kernel thread", Fix: "give the pid of a Python process"}
+		return &Error{Kind: ErrNotPython, Message: "it is a kernel thread",
+			Fix: "give the pid of a Python process"}
 	}
 	return nil
 }
@@ -181,7 +187,8 @@ func (e *examination) state() *Error {
 	case e.t.status.tracer != 0:
 		return traced(e.sys.proc, e.t.pid, e.t.status.tracer)
 	case stat.State == 'T' || stat.State == 't':
-		return &Error{Kind: ErrBusy, Message: "it is stopped", Fix: fmt.Sprintf("resume it: kill -CONT %d", e.t.pid)}
+		return &Error{Kind: ErrBusy, Message: "it is stopped",
+			Fix: fmt.Sprintf("resume it: kill -CONT %d", e.t.pid)}
 	}
 	return nil
 }
@@ -204,13 +211,17 @@ func (e *examination) permission() *Error {
 	if b, err := os.ReadFile(filepath.Join(e.sys.proc, "sys/kernel/yama/ptrace_scope")); err == nil {
 		switch scope := strings.TrimSpace(string(b)); {
 		case scope == "3":
-			return refused("tracing is switched off on this machine until it is booted again (kernel.yama.ptrace_scope is 3)",
+			return refused("tracing is switched off on this machine until it is booted again "+
+				"(kernel.yama.ptrace_scope is 3)",
 				"start the program under gmemtop: gmemtop run -- COMMAND")
 		case scope == "2" && !capable:
-			return refused("only administrators may trace on this machine (kernel.yama.ptrace_scope is 2)", "run gmemtop with sudo")
+			return refused("only administrators may trace on this machine (kernel.yama.ptrace_scope is 2)",
+				"run gmemtop with sudo")
 		case scope == "1" && !capable && e.t.status.uid[1] == own.uid[1]:
-			return refused("only a process's ancestors may trace it on this machine (kernel.yama.ptrace_scope is 1)",
-				"run gmemtop with sudo, or allow it until the next boot: sudo sysctl kernel.yama.ptrace_scope=0, or start the program under "+
+			return refused("only a process's ancestors may trace it on this machine "+
+				"(kernel.yama.ptrace_scope is 1)",
+				"run gmemtop with sudo, or allow it until the next boot: sudo sysctl "+
+					"kernel.yama.ptrace_scope=0, or start the program under "+
 					"gmemtop: gmemtop run -- COMMAND")
 		}
 	}
@@ -230,12 +241,15 @@ func (e *examination) permission() *Error {
 		return refused(fmt.Sprintf("it belongs to user %d, and this is user %d", u[1], own.uid[1]),
 			fmt.Sprintf("run gmemtop as that user, or with sudo: sudo gmemtop attach %d", e.t.pid))
 	case !e.readable():
-		return refused("it does not let itself be read (not dumpable: it changed user, or called prctl(PR_SET_DUMPABLE, 0), or its file is not readable)", sudo(""))
+		return refused("it does not let itself be read (not dumpable: it changed user, or called "+
+			"prctl(PR_SET_DUMPABLE, 0), or its file is not readable)", sudo(""))
 	case own.seccomp != 0:
 		return refused("a seccomp filter forbids this process to trace, as in a container",
-			"start the container with --security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it")
+			"start the container with --security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run "+
+				"gmemtop outside of it")
 	}
-	return refused("the kernel refuses to let it be traced (a security module, or another user namespace)", sudo(", outside of containers"))
+	return refused("the kernel refuses to let it be traced (a security module, or another user namespace)",
+		sudo(", outside of containers"))
 }
 
 // readable says whether procfs shows what only a dumpable process shows.
@@ -247,12 +261,14 @@ func (e *examination) readable() bool {
 // architecture: of this machine, and of its executable.
 func (e *examination) architecture() *Error {
 	if e.sys.arch != "amd64" {
-		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("attaching has been run on linux/amd64 only, and this is %s/%s", runtime.GOOS, e.sys.arch),
+		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("attaching has been run on linux/amd64 "+
+			"only, and this is %s/%s", runtime.GOOS, e.sys.arch),
 			Fix: startUnder}
 	}
 	text, err := os.Open(filepath.Join(e.t.proc, "maps"))
 	if err != nil {
-		return &Error{Kind: ErrNotPermitted, Message: "its memory map cannot be read", Fix: "run gmemtop with sudo", Err: err}
+		return &Error{Kind: ErrNotPermitted, Message: "its memory map cannot be read",
+			Fix: "run gmemtop with sudo", Err: err}
 	}
 	defer text.Close()
 	if e.t.mappings, err = parseMaps(text); err != nil {
@@ -272,8 +288,9 @@ func (e *examination) architecture() *Error {
 		return &Error{Kind: ErrUnsupported, Message: "it is a 32-bit program", Fix: "use a 64-bit Python"}
 	}
 	if got := elf.Machine(uint16(h[18]) | uint16(h[19])<<8); got != elf.EM_X86_64 {
-		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("it is a program for %v, and this gmemtop one for %s", got, e.sys.arch),
-			Fix: "use the gmemtop built for that architecture"}
+		return &Error{Kind: ErrUnsupported,
+			Message: fmt.Sprintf("it is a program for %v, and this gmemtop one for %s", got, e.sys.arch),
+			Fix:     "use the gmemtop built for that architecture"}
 	}
 	return nil
 }
@@ -297,9 +314,11 @@ func (e *examination) interpreter() *Error {
 	if err != nil {
 		fix := "give the pid of the Python process itself, not that of a shell or launcher"
 		if e.usesCUDA() {
-			fix = fmt.Sprintf("it uses CUDA, which probes in the kernel watch whatever it is written in: gmemtop attach --probes %d", e.t.pid)
+			fix = fmt.Sprintf("it uses CUDA, which probes in the kernel watch whatever it is written in: "+
+				"gmemtop attach --probes %d", e.t.pid)
 		}
-		return &Error{Kind: ErrNotPython, Message: "it is not Python: no interpreter is mapped into it", Fix: fix, Err: err}
+		return &Error{Kind: ErrNotPython, Message: "it is not Python: no interpreter is mapped into it",
+			Fix: fix, Err: err}
 	}
 	switch {
 	case strings.HasPrefix(p.version, "2") || p.minor >= 0 && p.minor < 8 || p.minor < 0 && p.exported():
@@ -307,10 +326,12 @@ func (e *examination) interpreter() *Error {
 		if version == "" || version == "3" {
 			version = "older than 3.8"
 		}
-		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("its Python is %s, and 3.8 is the oldest that can be attached to", version),
-			Fix: "use Python 3.8 or later"}
+		return &Error{Kind: ErrUnsupported,
+			Message: fmt.Sprintf("its Python is %s, and 3.8 is the oldest that can be attached to", version),
+			Fix:     "use Python 3.8 or later"}
 	case p.freeThreaded:
-		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("its Python %s is a free-threaded build, which cannot be attached to", p.version),
+		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("its Python %s is a free-threaded build, "+
+			"which cannot be attached to", p.version),
 			Fix: "use the build with the global interpreter lock"}
 	}
 	return nil
@@ -318,7 +339,9 @@ func (e *examination) interpreter() *Error {
 
 // usesCUDA says whether the driver's library is loaded.
 func (e *examination) usesCUDA() bool {
-	return slices.ContainsFunc(e.t.modules, func(m module) bool { return strings.HasPrefix(m.name(), "libcuda.so") })
+	return slices.ContainsFunc(e.t.modules, func(m module) bool {
+		return strings.HasPrefix(m.name(), "libcuda.so")
+	})
 }
 
 // runtimeSection finds _PyRuntime if it is not an exported symbol: in its own section, which only the file
@@ -372,13 +395,16 @@ func (e *examination) ways() {
 const startUnder = "start the program under gmemtop: gmemtop run -- COMMAND"
 
 func (e *examination) wayPtrace() *Error {
-	unsupported := func(message string) *Error { return &Error{Kind: ErrUnsupported, Message: message, Fix: startUnder} }
+	unsupported := func(message string) *Error {
+		return &Error{Kind: ErrUnsupported, Message: message, Fix: startUnder}
+	}
 	p := e.t.python
 	switch {
 	case e.t.status.shadowStack:
 		return unsupported("its threads have shadow stacks, which a remote call would violate")
 	case !p.exported():
-		return unsupported(fmt.Sprintf("its interpreter %s exports no functions (stripped, or linked without -rdynamic)", printable(p.module.name())))
+		return unsupported(fmt.Sprintf("its interpreter %s exports no functions (stripped, or linked "+
+			"without -rdynamic)", printable(p.module.name())))
 	case p.semPost == 0:
 		return unsupported("its C library exports no sem_post")
 	}
@@ -387,10 +413,12 @@ func (e *examination) wayPtrace() *Error {
 
 func (e *examination) wayGDB() *Error {
 	if err := e.sys.gdb(); err != nil {
-		return &Error{Kind: ErrUnsupported, Message: "there is no gdb on this machine", Fix: "install gdb, or " + startUnder, Err: err}
+		return &Error{Kind: ErrUnsupported, Message: "there is no gdb on this machine",
+			Fix: "install gdb, or " + startUnder, Err: err}
 	}
 	if p := e.t.python; !p.exported() || p.semPost == 0 {
-		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("its interpreter %s exports no functions that gdb could call", printable(p.module.name())),
+		return &Error{Kind: ErrUnsupported, Message: fmt.Sprintf("its interpreter %s exports no functions "+
+			"that gdb could call", printable(p.module.name())),
 			Fix: startUnder}
 	}
 	return nil
@@ -401,7 +429,8 @@ func (e *examination) notes() {
 	s := e.t.status
 	note := func(format string, args ...any) { e.f.Notes = append(e.f.Notes, fmt.Sprintf(format, args...)) }
 	if s.seccomp == 2 {
-		note("The process runs under a seccomp filter; it must allow it mmap, munmap and madvise, as any Python needs them.")
+		note("The process runs under a seccomp filter; it must allow it mmap, munmap and madvise, as any " +
+			"Python needs them.")
 	}
 	if s.ppid == os.Getpid() {
 		note("The process is a child of this gmemtop.")
@@ -426,19 +455,23 @@ func (e *examination) plan() {
 		switch w.Mechanism {
 		case Ptrace:
 			e.f.Plan = []string{
-				"The main thread is stopped for a millisecond or two; the source is put into newly mapped memory and queued for the interpreter.",
+				"The main thread is stopped for a millisecond or two; the source is put into newly mapped " +
+					"memory and queued for the interpreter.",
 				"The interpreter runs the source on its main thread, between two bytecodes.",
 				"The main thread is stopped once more, for less, and the memory is unmapped.",
 			}
 		case PEP768:
 			e.f.Plan = []string{
-				"The source is written to a file in a new directory below the target's temporary directory, owned by its user.",
-				"The interpreter is told, by CPython's own protocol for debuggers and without a stop, to run that file on its main thread.",
+				"The source is written to a file in a new directory below the target's temporary " +
+					"directory, owned by its user.",
+				"The interpreter is told, by CPython's own protocol for debuggers and without a stop, to " +
+					"run that file on its main thread.",
 				"The file and the directory are removed.",
 			}
 		case GDB:
 			e.f.Plan = []string{
-				"gdb stops all threads, possibly for seconds, maps memory, and queues the source for the interpreter.",
+				"gdb stops all threads, possibly for seconds, maps memory, and queues the source for the " +
+					"interpreter.",
 				"The interpreter runs the source on its main thread, between two bytecodes.",
 				"gdb stops all threads once more to unmap the memory.",
 			}

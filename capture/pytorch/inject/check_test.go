@@ -111,7 +111,8 @@ func show(f Findings) string {
 func TestErrorsWrapTheirKindAndCause(t *testing.T) {
 	err := error(&Error{Kind: ErrNotPermitted, PID: 7, Message: "no", Fix: "ask", Err: syscall.EPERM})
 	var e *Error
-	if !errors.Is(err, ErrNotPermitted) || !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrGone) || !errors.As(err, &e) || !e.Refused() {
+	if !errors.Is(err, ErrNotPermitted) || !errors.Is(err, fs.ErrPermission) || errors.Is(err, ErrGone) ||
+		!errors.As(err, &e) || !e.Refused() {
 		t.Errorf("%v", err)
 	}
 	if err.Error() != "process 7: no: ask" {

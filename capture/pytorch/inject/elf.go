@@ -58,7 +58,8 @@ func openImage(mem io.ReaderAt, base, end uint64) (*image, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !bytes.HasPrefix(h, []byte(elf.ELFMAG)) || h[elf.EI_CLASS] != byte(elf.ELFCLASS64) || h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) {
+	if !bytes.HasPrefix(h, []byte(elf.ELFMAG)) || h[elf.EI_CLASS] != byte(elf.ELFCLASS64) ||
+		h[elf.EI_DATA] != byte(elf.ELFDATA2LSB) {
 		return nil, errNotELF
 	}
 	le := binary.LittleEndian

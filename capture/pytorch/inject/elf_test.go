@@ -25,7 +25,8 @@ func memoryOf(t testing.TB, path string, base uint64) (*bytes.Reader, uint64) {
 		if need := int(base + p.Vaddr + p.Memsz); need > len(mem) {
 			mem = append(mem, make([]byte, need-len(mem))...)
 		}
-		if _, err := p.ReadAt(mem[base+p.Vaddr:base+p.Vaddr+p.Filesz], 0); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := p.ReadAt(mem[base+p.Vaddr:base+p.Vaddr+p.Filesz], 0); err != nil &&
+			!errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +35,8 @@ func memoryOf(t testing.TB, path string, base uint64) (*bytes.Reader, uint64) {
 
 // aLibrary returns a shared object of this machine: the C library that a running process has mapped.
 func aLibrary(t testing.TB) string {
-	for _, pattern := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6", "/lib/aarch64-linux-gnu/libc.so.6", "/lib/ld-musl-x86_64.so.1"} {
+	for _, pattern := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib64/libc.so.6",
+		"/lib/aarch64-linux-gnu/libc.so.6", "/lib/ld-musl-x86_64.so.1"} {
 		if _, err := os.Stat(pattern); err == nil {
 			return pattern
 		}
@@ -62,7 +64,8 @@ func TestEverySymbolIsFoundWhereTheLinkerPutsIt(t *testing.T) {
 	}
 	places := map[string]map[uint64]bool{} // a name may have several versions
 	for _, s := range symbols {
-		if s.Section == elf.SHN_UNDEF || s.Value == 0 || elf.ST_TYPE(s.Info) == elf.STT_TLS || elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC {
+		if s.Section == elf.SHN_UNDEF || s.Value == 0 || elf.ST_TYPE(s.Info) == elf.STT_TLS ||
+			elf.ST_TYPE(s.Info) == elf.STT_GNU_IFUNC {
 			continue
 		}
 		if places[s.Name] == nil {

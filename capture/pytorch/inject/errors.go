@@ -55,8 +55,9 @@ func (e *Error) Unwrap() []error {
 func (e *Error) Refused() bool { return e.Kind == ErrNotPermitted || e.Kind == ErrUnsupported }
 
 func reused(pid int) *Error {
-	return &Error{Kind: ErrReused, PID: pid, Message: "the intended process has ended and another one has its pid",
-		Fix: "look up the pid again"}
+	return &Error{Kind: ErrReused, PID: pid,
+		Message: "the intended process has ended and another one has its pid",
+		Fix:     "look up the pid again"}
 }
 
 // traced is the error for a process that another one traces. proc is where procfs is mounted.
@@ -78,5 +79,6 @@ func traced(proc string, pid, tracer int) *Error {
 }
 
 func gone(pid int) *Error {
-	return &Error{Kind: ErrGone, PID: pid, Message: "no such process, or it has ended", Fix: "look up the pid again"}
+	return &Error{Kind: ErrGone, PID: pid, Message: "no such process, or it has ended",
+		Fix: "look up the pid again"}
 }

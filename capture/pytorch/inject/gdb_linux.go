@@ -25,7 +25,8 @@ type byGDB struct {
 func throughGDB(ctx context.Context, t *target, b Bootstrap, r *Report) error {
 	at := libc(processMemory(t.pid), t.modules, "syscall")
 	if at == 0 {
-		return &Error{Kind: ErrUnsupported, PID: t.pid, Message: "its C library exports no syscall()", retry: true}
+		return &Error{Kind: ErrUnsupported, PID: t.pid, Message: "its C library exports no syscall()",
+			retry: true}
 	}
 	return throughQueue(ctx, byGDB{at}, t, b, r)
 }
@@ -69,7 +70,8 @@ func (g byGDB) halt(pid int, meant func() error, fn func(lent) error) (stop Stop
 		}
 		stop.Took = time.Since(began)
 	}()
-	for _, line := range []string{"set confirm off", "set pagination off", "set auto-solib-add off", "set unwindonsignal on", "set print thread-events off"} {
+	for _, line := range []string{"set confirm off", "set pagination off", "set auto-solib-add off",
+		"set unwindonsignal on", "set print thread-events off"} {
 		if _, err := d.command(line); err != nil {
 			return stop, err
 		}
@@ -137,7 +139,8 @@ func (d *debugger) call(function uint64, args ...uint64) (uint64, error) {
 	if len(args) == 0 {
 		types = []string{"void"}
 	}
-	return d.value(fmt.Sprintf("((unsigned long (*)(%s))%#x)(%s)", strings.Join(types, ", "), function, strings.Join(values, ", ")))
+	return d.value(fmt.Sprintf("((unsigned long (*)(%s))%#x)(%s)", strings.Join(types, ", "), function,
+		strings.Join(values, ", ")))
 }
 
 func (d *debugger) syscall(number uint64, args ...uint64) (uint64, error) {

@@ -98,8 +98,9 @@ type Phase string
 
 // The phases of an injection, in order.
 const (
-	Queued  Phase = "waiting for the interpreter" // in the queue; the main thread is in a long call outside Python, or asleep
-	Running Phase = "running"                     // the source is being run
+	// in the queue; the main thread is in a long call outside Python, or asleep
+	Queued  Phase = "waiting for the interpreter"
+	Running Phase = "running" // the source is being run
 )
 
 // Bootstrap is what a process is to run, and how.
@@ -125,8 +126,9 @@ const maxSource = 8 << 20
 
 // Stop is one halt of the target.
 type Stop struct {
-	For  string        // what it was for
-	Took time.Duration // from when the main thread was last seen running until it was released: an upper bound
+	For string // what it was for
+	// from when the main thread was last seen running until it was released: an upper bound
+	Took time.Duration
 	// Starved is the part of Took in which the main thread, or the one that halted it, could have run and had
 	// no processor, by the kernel's own count. On a busy machine a thread waits like that whether it is
 	// halted or not. 0 if unknown.

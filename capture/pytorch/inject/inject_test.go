@@ -52,7 +52,8 @@ func TestEveryPythonRunsTheSourceAndNothingIsLeft(t *testing.T) {
 						t.Errorf("%s is gone", k)
 					}
 				}
-				t.Logf("%s: stopped %v in %v, waited %v, ran %v", r.Python, r.Stopped(), r.Stops, r.Waited, r.Ran)
+				t.Logf("%s: stopped %v in %v, waited %v, ran %v", r.Python, r.Stopped(), r.Stops,
+					r.Waited, r.Ran)
 				if found := p.finish(m); found["n"] != n {
 					t.Errorf("the source ran %v times, not %v", found["n"], n)
 				}
@@ -74,7 +75,8 @@ func TestEveryPythonKeepsComputing(t *testing.T) {
 					t.Errorf("the source ran %v times, not 8", found["n"])
 				}
 				slices.Sort(halted)
-				t.Logf("%s: stopped %v, median %v, %v", mode, halted[0], halted[len(halted)/2], halted[len(halted)-1])
+				t.Logf("%s: stopped %v, median %v, %v", mode, halted[0], halted[len(halted)/2],
+					halted[len(halted)-1])
 			})
 		}
 	})
@@ -107,7 +109,8 @@ func percentiles(d []time.Duration) string {
 	slices.Sort(d)
 	n := len(d)
 	within, _ := slices.BinarySearch(d, 2*time.Millisecond)
-	return fmt.Sprintf("least %v, median %v, 90%% %v, 99%% %v, most %v; %d within 2 ms", d[0], d[n/2], d[n*9/10], d[n*99/100], d[n-1], within)
+	return fmt.Sprintf("least %v, median %v, 90%% %v, 99%% %v, most %v; %d within 2 ms", d[0], d[n/2],
+		d[n*9/10], d[n*99/100], d[n-1], within)
 }
 
 func TestALargeSourceTravelsInTheMemory(t *testing.T) {
@@ -119,7 +122,8 @@ func TestALargeSourceTravelsInTheMemory(t *testing.T) {
 			s.WriteString("# a comment\\\n\n\ttab = 1\n"[:14] + "\n")
 		}
 	}
-	s.WriteString("import __main__\n__main__.state['text'] = f()\n__main__.state['name'] = __name__ + __file__\n")
+	s.WriteString("import __main__\n__main__.state['text'] = f()\n__main__.state['name'] = __name__ + " +
+		"__file__\n")
 	r := p.inject(Ptrace, s.String())
 	t.Logf("%d bytes of source: mapped %d, stopped %v, ran %v", s.Len(), r.Mapped, r.Stops, r.Ran)
 	found := p.finish(Ptrace)
@@ -139,7 +143,8 @@ func TestTheSourcesExceptionsAreReportedAndHiddenFromTheProgram(t *testing.T) {
 		{"raise GeneratorExit", "GeneratorExit"},
 	} {
 		p := start(t, one(t, 8, 14).command("compute"))
-		r, err := Inject(within(10*time.Second), p.pid, Bootstrap{Source: c.source, Mechanisms: []Mechanism{Ptrace}})
+		r, err := Inject(within(10*time.Second), p.pid,
+			Bootstrap{Source: c.source, Mechanisms: []Mechanism{Ptrace}})
 		if !errors.Is(err, errRaised) || !strings.Contains(err.Error(), c.want) || r.Residue != nil {
 			t.Errorf("%q: %v, not one with %q (%+v)", c.source, err, c.want, r)
 		}
@@ -155,7 +160,8 @@ func TestASignalHandlersExceptionReachesTheProgram(t *testing.T) {
 		for range n {
 			// The handler runs while the source does, and raises in the middle of it.
 			_, err := Inject(within(10*time.Second), p.pid, Bootstrap{Mechanisms: []Mechanism{Ptrace},
-				Source: "import signal\nsignal.raise_signal(signal.SIGALRM)\nfor i in range(1000): pass\nimport __main__; __main__.state['n'] += 1\n"})
+				Source: "import signal\nsignal.raise_signal(signal.SIGALRM)\nfor i in range(1000): " +
+					"pass\nimport __main__; __main__.state['n'] += 1\n"})
 			if !errors.Is(err, errRaised) || !strings.Contains(err.Error(), "interrupted by Interrupted") {
 				t.Fatalf("%v", err)
 			}
@@ -199,7 +205,8 @@ func TestSignalsSentDuringAnInjectionArrive(t *testing.T) {
 		}
 	}
 	if found := p.finish(Ptrace); found["acked"] != float64(n) || found["n"] != float64(injected) {
-		t.Errorf("%v signals of %d were handled, %v of %d injections ran", found["acked"], n, found["n"], injected)
+		t.Errorf("%v signals of %d were handled, %v of %d injections ran", found["acked"], n,
+			found["n"], injected)
 	}
 }
 
@@ -209,7 +216,9 @@ func TestALongCallIsWaitedFor(t *testing.T) {
 	awaitState(t, p.pid, 'S') // it says so just before
 	for try := 1; ; try++ {   // one call follows the other, and this may come at the end of one
 		var phases []Phase
-		r, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Watch: func(ph Phase) { phases = append(phases, ph) }})
+		r, err := Inject(within(20*time.Second), p.pid, Bootstrap{Source: count, Watch: func(ph Phase) {
+			phases = append(phases, ph)
+		}})
 		if err == nil && r.Waited >= 500*time.Millisecond && slices.Equal(phases, []Phase{Queued}) {
 			break
 		}
@@ -235,7 +244,8 @@ func TestGivingUpRemovesTheSource(t *testing.T) {
 			before, ran := 0, -1.0
 			for ; err == nil && ran < 5; ran++ { // once more where it comes at the end of a call, and runs
 				before = strings.Count(p.traces()["maps"], "\n")
-				r, err = Inject(within(600*time.Millisecond), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{m}})
+				r, err = Inject(within(600*time.Millisecond), p.pid,
+					Bootstrap{Source: count, Mechanisms: []Mechanism{m}})
 			}
 			if !errors.Is(err, errPending) || !errors.Is(err, context.DeadlineExceeded) {
 				t.Fatalf("%v", err)
@@ -332,7 +342,8 @@ print('{"sha": "%s", "n": %d}' % (h.hexdigest(), state["n"]))
 	p = start(t, exec.Command(python, "-u", "-c", program))
 	var halted []time.Duration
 	for {
-		r, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: count, Mechanisms: []Mechanism{Ptrace}})
+		r, err := Inject(within(30*time.Second), p.pid,
+			Bootstrap{Source: count, Mechanisms: []Mechanism{Ptrace}})
 		if errors.Is(err, ErrGone) {
 			break
 		}
@@ -351,7 +362,8 @@ print('{"sha": "%s", "n": %d}' % (h.hexdigest(), state["n"]))
 	}
 	slices.Sort(halted)
 	n := len(halted)
-	t.Logf("%v injections into 300 steps, stopped %v, median %v, 90%% %v, %v", got["n"], halted[0], halted[n/2], halted[n*9/10], halted[n-1])
+	t.Logf("%v injections into 300 steps, stopped %v, median %v, 90%% %v, %v", got["n"], halted[0],
+		halted[n/2], halted[n*9/10], halted[n-1])
 }
 
 func TestAnotherMountNamespaceIsNoObstacle(t *testing.T) {
@@ -367,7 +379,8 @@ func TestAnotherMountNamespaceIsNoObstacle(t *testing.T) {
 			continue
 		}
 		cmd := py.command("compute")
-		cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none $0/tmp; exec "$@"`, py.root}, cmd.Args...)
+		cmd.Args = append([]string{"unshare", "--mount", "sh", "-c", `mount -t tmpfs none $0/tmp; exec "$@"`,
+			py.root}, cmd.Args...)
 		var err error
 		if cmd.Path, err = exec.LookPath("unshare"); err != nil {
 			t.Skip("needs unshare: it makes a mount namespace")

@@ -43,6 +43,7 @@ func (m processMemory) WriteAt(b []byte, addr int64) (int, error) {
 // hostAccess asks the kernel whether this process may trace another, by an empty read of its memory.
 func hostAccess(pid int, addr uint64) error {
 	var b [1]byte
-	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &b[0], Len: 1}}, []unix.RemoteIovec{{Base: uintptr(addr), Len: 1}}, 0)
+	_, err := unix.ProcessVMReadv(pid, []unix.Iovec{{Base: &b[0], Len: 1}},
+		[]unix.RemoteIovec{{Base: uintptr(addr), Len: 1}}, 0)
 	return err
 }

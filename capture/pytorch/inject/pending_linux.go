@@ -58,7 +58,8 @@ type injection struct {
 
 // throughQueue carries an injection out through the queue of pending calls, halting the main thread twice.
 func throughQueue(ctx context.Context, by halter, t *target, b Bootstrap, r *Report) error {
-	in := &injection{pid: t.pid, started: t.started, python: t.python, mem: processMemory(t.pid), by: by, report: r}
+	in := &injection{pid: t.pid, started: t.started, python: t.python, mem: processMemory(t.pid),
+		by: by, report: r}
 	in.queue, in.flag = t.python.findQueue(in.mem), returned(in.mem, t.python.isInitialized)
 	if _, err := rand.Read(in.token[:]); err != nil {
 		return err
@@ -106,17 +107,20 @@ func (in *injection) failed(doing string, err error) error {
 	case errors.Is(err, errEnded), errors.Is(err, unix.ESRCH), over(in.pid):
 		return gone(in.pid)
 	case errors.Is(err, errStopped):
-		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped", Fix: fmt.Sprintf("resume it: kill -CONT %d", in.pid), Err: err}
+		return &Error{Kind: ErrBusy, PID: in.pid, Message: "it is stopped",
+			Fix: fmt.Sprintf("resume it: kill -CONT %d", in.pid), Err: err}
 	case errors.Is(err, unix.EPERM):
 		if by := tracerOf(in.pid); by != 0 { // a tracer that came after the check
 			e := traced("/proc", in.pid, by)
 			e.Err = err
 			return e
 		}
-		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced", Fix: "run gmemtop with sudo",
+		return &Error{Kind: ErrNotPermitted, PID: in.pid, Message: "the kernel refuses to let it be traced",
+			Fix: "run gmemtop with sudo",
 			Err: err, retry: untouched}
 	}
-	return &Error{Kind: errFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err, retry: untouched}
+	return &Error{Kind: errFailed, PID: in.pid, Message: doing + ": " + err.Error(), Err: err,
+		retry: untouched}
 }
 
 // tracerOf returns the number of the process that traces this one now, 0 for none.
@@ -156,7 +160,8 @@ func (in *injection) halt(ctx context.Context, what string, meant func() error, 
 			return err
 		}
 		if late := pause(ctx, time.Duration(min(attempt, 50))*time.Millisecond); late != nil {
-			return &Error{Kind: errPending, PID: in.pid, Message: err.Error(), Err: late, retry: in.layout.base == 0}
+			return &Error{Kind: errPending, PID: in.pid, Message: err.Error(), Err: late,
+				retry: in.layout.base == 0}
 		}
 	}
 }
@@ -309,19 +314,21 @@ func (in *injection) await(ctx context.Context, watch func(Phase)) error {
 // abandon empties the text if the interpreter has not reached it.
 func (in *injection) abandon(begun bool, cause error) error {
 	in.report.Residue = in.residue()
-	e := &Error{Kind: errPending, PID: in.pid, Err: cause, Message: "the interpreter has not come by yet: its main thread is in a long call"}
+	e := &Error{Kind: errPending, PID: in.pid, Err: cause,
+		Message: "the interpreter has not come by yet: its main thread is in a long call"}
 	if begun {
 		e.Message = "the source is still running"
 		return e
 	}
-	err := in.halt(context.WithoutCancel(context.Background()), "to take the source back", nil, func(t lent) error {
-		h, err := in.header()
-		if err != nil || h.begun || h.token != in.token {
+	err := in.halt(context.WithoutCancel(context.Background()), "to take the source back", nil,
+		func(t lent) error {
+			h, err := in.header()
+			if err != nil || h.begun || h.token != in.token {
+				return err
+			}
+			_, err = in.mem.WriteAt([]byte{0}, int64(in.layout.text()))
 			return err
-		}
-		_, err = in.mem.WriteAt([]byte{0}, int64(in.layout.text()))
-		return err
-	})
+		})
 	if err != nil {
 		return in.failed("take the source back", err)
 	}
@@ -352,17 +359,19 @@ func (in *injection) unmap(ctx context.Context) error {
 
 // residue describes what is still mapped, for a caller that gave up.
 func (in *injection) residue() *Residue {
-	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size), remove: func(ctx context.Context) error {
-		if in.queued > 0 && in.queued < 3 {
-			return &Error{Kind: errFailed, PID: in.pid, Message: "the queue took only a part of the calls; the memory stays"}
-		}
-		err := in.await(ctx, nil)
-		if err == nil {
-			err = in.unmap(ctx)
-		}
-		if errors.Is(err, ErrGone) {
-			return nil
-		}
-		return err
-	}}
+	return &Residue{PID: in.pid, Address: in.layout.base, Bytes: int64(in.layout.size),
+		remove: func(ctx context.Context) error {
+			if in.queued > 0 && in.queued < 3 {
+				return &Error{Kind: errFailed, PID: in.pid,
+					Message: "the queue took only a part of the calls; the memory stays"}
+			}
+			err := in.await(ctx, nil)
+			if err == nil {
+				err = in.unmap(ctx)
+			}
+			if errors.Is(err, ErrGone) {
+				return nil
+			}
+			return err
+		}}
 }

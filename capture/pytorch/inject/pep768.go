@@ -58,7 +58,8 @@ func findRemoteDebug(mem io.ReaderAt, runtime uint64) (remoteDebug, error) {
 		return r, fmt.Errorf("_Py_DebugOffsets is of version %#x, and only 3.%d is known", v, offsetsMinor)
 	}
 	offset := func(at int) uint64 { return le.Uint64(b[at:]) }
-	for _, at := range []int{atInterpretersHead, atInterpreterID, atInterpreterNext, atThreadsMain, atNativeThreadID, atEvalBreaker,
+	for _, at := range []int{atInterpretersHead, atInterpreterID, atInterpreterNext, atThreadsMain,
+		atNativeThreadID, atEvalBreaker,
 		atSupport, atEnabled, atPendingCall, atScriptPath, atScriptPathSize} {
 		if offset(at) > 1<<24 {
 			return r, errors.New("_Py_DebugOffsets holds offsets that make no sense")
@@ -114,21 +115,27 @@ func findRemoteDebug(mem io.ReaderAt, runtime uint64) (remoteDebug, error) {
 // wayPEP768 says what prevents CPython's own protocol.
 func (e *examination) wayPEP768() *Error {
 	p := e.t.python
-	unsupported := func(message, fix string) *Error { return &Error{Kind: ErrUnsupported, Message: message, Fix: fix} }
+	unsupported := func(message, fix string) *Error {
+		return &Error{Kind: ErrUnsupported, Message: message, Fix: fix}
+	}
 	switch {
 	case p.minor < 0:
 		return unsupported("the version of its Python cannot be found out", startUnder)
 	case p.minor < offsetsMinor:
-		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first that has", p.version), "use Python 3.14")
+		return unsupported(fmt.Sprintf("Python %s has no remote debugging (PEP 768); 3.14 is the first "+
+			"that has", p.version), "use Python 3.14")
 	case p.minor > offsetsMinor:
-		return unsupported(fmt.Sprintf("the remote debugging (PEP 768) of Python %s is not known to this gmemtop", p.version), "use a later gmemtop")
+		return unsupported(fmt.Sprintf("the remote debugging (PEP 768) of Python %s is not known to this "+
+			"gmemtop", p.version), "use a later gmemtop")
 	case p.runtime == 0:
-		return unsupported("its _PyRuntime cannot be found: no such symbol, nor the section .PyRuntime", startUnder)
+		return unsupported("its _PyRuntime cannot be found: no such symbol, nor the section .PyRuntime",
+			startUnder)
 	}
 	if _, err := findRemoteDebug(e.sys.memory(e.t.pid), p.runtime); err != nil {
 		fix := startUnder
 		if errors.Is(err, errRemoteDebugOff) {
-			fix = "start it without PYTHON_DISABLE_REMOTE_DEBUG and -X disable-remote-debug, with a Python built with remote debugging"
+			fix = "start it without PYTHON_DISABLE_REMOTE_DEBUG and -X disable-remote-debug, with a Python " +
+				"built with remote debugging"
 		}
 		return &Error{Kind: ErrUnsupported, Message: err.Error(), Fix: fix, Err: err}
 	}

@@ -17,7 +17,8 @@ import (
 // run.
 func throughPEP768(ctx context.Context, t *target, b Bootstrap, r *Report) (err error) {
 	fail := func(doing string, err error, retry bool) error {
-		return &Error{Kind: errFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err, retry: retry}
+		return &Error{Kind: errFailed, PID: t.pid, Message: doing + ": " + err.Error(), Err: err,
+			retry: retry}
 	}
 	mem := processMemory(t.pid)
 	at, err := findRemoteDebug(mem, t.python.runtime)
@@ -25,8 +26,9 @@ func throughPEP768(ctx context.Context, t *target, b Bootstrap, r *Report) (err 
 		return fail("find its main thread", err, true)
 	}
 	if busy, err := readBytes(mem, at.pending, 1); err != nil || busy[0] != 0 {
-		return &Error{Kind: ErrBusy, PID: t.pid, Message: "another debugger has asked it to run a script, which it has not done yet",
-			Fix: "try again later", Err: err, retry: true}
+		return &Error{Kind: ErrBusy, PID: t.pid,
+			Message: "another debugger has asked it to run a script, which it has not done yet",
+			Fix:     "try again later", Err: err, retry: true}
 	}
 	d, err := newScriptDir(t)
 	if err != nil {
@@ -86,7 +88,8 @@ func (r remoteDebug) nudge(mem processMemory) error {
 	return err
 }
 
-func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, watch func(Phase), r *Report) error {
+func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, watch func(Phase),
+	r *Report) error {
 	mem := processMemory(t.pid)
 	start := time.Now()
 	var begun time.Time
@@ -121,7 +124,8 @@ func awaitScript(ctx context.Context, t *target, at remoteDebug, d *scriptDir, w
 		if late := pause(ctx, delay); late != nil {
 			e := &Error{Kind: errPending, PID: t.pid, Err: late, Message: "the source is still running"}
 			if pending[0] != 0 {
-				e.Message = "the interpreter has not come by yet: its main thread is in a long call; the source has been taken back"
+				e.Message = "the interpreter has not come by yet: its main thread is in a long call; the " +
+					"source has been taken back"
 				if _, err := mem.WriteAt([]byte{0}, int64(at.pending)); err != nil {
 					return gone(t.pid)
 				}
@@ -177,7 +181,8 @@ func (d *scriptDir) write(name, text string) error {
 	}
 	_, err = f.WriteString(text)
 	if os.Geteuid() == 0 { // otherwise it is the same user
-		err = errors.Join(err, f.Chown(d.t.status.uid[3], d.t.status.gid[3]), d.root.Chown(".", d.t.status.uid[3], d.t.status.gid[3]))
+		err = errors.Join(err, f.Chown(d.t.status.uid[3], d.t.status.gid[3]),
+			d.root.Chown(".", d.t.status.uid[3], d.t.status.gid[3]))
 	}
 	return errors.Join(err, f.Close())
 }

@@ -27,7 +27,8 @@ func TestMapsAreParsed(t *testing.T) {
 			t.Errorf("%+v, not %+v", got[i], want[i])
 		}
 	}
-	for _, bad := range []string{"x", "1-2", "2-1 r-xp 0 0:0 0", "1-g r-xp 0 0:0 0 /", strings.Repeat("a", 1<<17)} {
+	for _, bad := range []string{"x", "1-2", "2-1 r-xp 0 0:0 0", "1-g r-xp 0 0:0 0 /",
+		strings.Repeat("a", 1<<17)} {
 		if m, err := parseMaps(strings.NewReader(bad)); err == nil {
 			t.Errorf("%.20q gives %+v", bad, m)
 		}
@@ -46,7 +47,8 @@ func TestAFileMappedReadOnlyIsNotAModule(t *testing.T) {
 		t.Fatal(err)
 	}
 	mods := modules(maps)
-	if len(mods) != 1 || mods[0].base != 0x3000 || mods[0].end != 0x6000 || !mods[0].contains(0x4fff) || mods[0].contains(0x5000) {
+	if len(mods) != 1 || mods[0].base != 0x3000 || mods[0].end != 0x6000 || !mods[0].contains(0x4fff) ||
+		mods[0].contains(0x5000) {
 		t.Errorf("%+v", mods)
 	}
 }
@@ -59,7 +61,8 @@ func TestOurOwnProcessIsParsed(t *testing.T) {
 		}
 		switch name {
 		case "status":
-			if s := parseStatus(string(b)); s.tgid != os.Getpid() || s.ppid != os.Getppid() || s.uid[0] != os.Getuid() || !s.vmSize {
+			if s := parseStatus(string(b)); s.tgid != os.Getpid() || s.ppid != os.Getppid() ||
+				s.uid[0] != os.Getuid() || !s.vmSize {
 				t.Errorf("%+v", s)
 			}
 		case "maps":

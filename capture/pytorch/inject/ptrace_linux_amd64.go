@@ -53,7 +53,8 @@ func ptrace(request, pid int, addr, data uintptr) error {
 // ptraceAt makes a request whose data is a pointer. It stays a pointer until the system call, since stacks
 // move.
 func ptraceAt(request, pid int, addr uintptr, data unsafe.Pointer) error {
-	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, uintptr(data), 0, 0); errno != 0 {
+	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, uintptr(data),
+		0, 0); errno != 0 {
 		return errno
 	}
 	return nil
@@ -105,8 +106,9 @@ type byPtrace struct {
 }
 
 func (p byPtrace) halt(pid int, meant func() error, fn func(lent) error) (Stop, error) {
-	t := &tracee{pid: pid, mem: processMemory(pid), gadget: p.gadget, trapIgnored: p.trapIgnored, limit: callLimit,
-		home: home{ways: p.ways, strict: p.strict}}
+	t := &tracee{pid: pid, mem: processMemory(pid), gadget: p.gadget, trapIgnored: p.trapIgnored,
+		limit: callLimit,
+		home:  home{ways: p.ways, strict: p.strict}}
 	err := stopped(t, meant, func(t *tracee) error { return fn(t) })
 	return Stop{Took: t.took, Starved: min(t.starved, t.took)}, err
 }
@@ -125,8 +127,9 @@ func throughPtrace(ctx context.Context, t *target, b Bootstrap, r *Report) error
 	if err != nil {
 		return &Error{Kind: ErrUnsupported, PID: t.pid, Message: err.Error(), Err: err, retry: true}
 	}
-	by := byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0, strict: t.status.seccomp != 0,
-		ways: findWaysHome(processMemory(t.pid), t.modules, t.mappings)}
+	by := byPtrace{gadget: at, trapIgnored: t.status.sigIgn>>(unix.SIGTRAP-1)&1 != 0,
+		strict: t.status.seccomp != 0,
+		ways:   findWaysHome(processMemory(t.pid), t.modules, t.mappings)}
 	return throughQueue(ctx, by, t, b, r)
 }
 
@@ -164,7 +167,8 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	// end with the thread; without the permission for them it runs normally. Threads that the runtime starts
 	// from it do not inherit the policy.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO,
+		Flags: unix.SCHED_FLAG_RESET_ON_FORK, Priority: 1}, 0)
 	// Prepare everything first: after the request to stop, the target stands still.
 	if t.vectors == nil {
 		t.vectors = make([]byte, xstateMax)
@@ -253,7 +257,8 @@ func (t *tracee) wait(limit time.Duration) error {
 		t.running = time.Now()
 		switch {
 		case t.running.After(deadline):
-			if ran, _ := t.own.read(); t.running.Sub(began) > limit+starvedLimit || !t.runnable() || ran-t.ranBefore >= limit {
+			if ran, _ := t.own.read(); t.running.Sub(began) > limit+starvedLimit || !t.runnable() ||
+				ran-t.ranBefore >= limit {
 				return errTimeout
 			}
 			deadline = t.running.Add(starvedLook)
@@ -276,7 +281,8 @@ func (t *tracee) look() (int32, error) {
 			Signo, Errno, Code, _, PID, UID, Status int32
 			_                                       [100]byte
 		}
-		if err := unix.Waitid(unix.P_PID, t.pid, (*unix.Siginfo)(unsafe.Pointer(&info)), options|unix.WNOHANG|unix.WALL, nil); err != nil {
+		if err := unix.Waitid(unix.P_PID, t.pid, (*unix.Siginfo)(unsafe.Pointer(&info)),
+			options|unix.WNOHANG|unix.WALL, nil); err != nil {
 			return 0, err
 		}
 		switch {

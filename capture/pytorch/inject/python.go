@@ -221,7 +221,8 @@ func (p *python) readOffsets(mem io.ReaderAt) {
 func libc(mem io.ReaderAt, mods []module, function string) uint64 {
 	for _, m := range mods {
 		n := m.name()
-		if !strings.HasPrefix(n, "libc.so") && !strings.HasPrefix(n, "libc-") && !strings.HasPrefix(n, "libpthread") &&
+		if !strings.HasPrefix(n, "libc.so") && !strings.HasPrefix(n, "libc-") &&
+			!strings.HasPrefix(n, "libpthread") &&
 			!strings.HasPrefix(n, "ld-musl") && !strings.HasPrefix(n, "libc.musl") {
 			continue
 		}
@@ -290,7 +291,8 @@ func returned(mem io.ReaderAt, function uint64) uint64 {
 	switch {
 	case bytes.HasPrefix(code, []byte{0x8b, 0x05}) && code[6] == ret: // mov eax, [rip + ...]
 		return next + 6 + at(2)
-	case bytes.HasPrefix(code, []byte{0x48, 0x8b, 0x05}): // mov rax, [rip + ...], and then mov eax, [rax + ...]
+	case bytes.HasPrefix(code, []byte{0x48, 0x8b, 0x05}):
+		// mov rax, [rip + ...], and then mov eax, [rax + ...]
 		base, err := readBytes(mem, next+7+at(3), 8)
 		if err != nil {
 			return 0

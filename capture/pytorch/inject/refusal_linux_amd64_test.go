@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	helperPID = "GMEMTOP_TEST_ATTACH" // makes the test binary attach to that pid and print the error, as another user
+	// makes the test binary attach to that pid and print the error, as another user
+	helperPID = "GMEMTOP_TEST_ATTACH"
 	nobody    = 65534
 )
 
@@ -111,7 +112,8 @@ func TestAnotherUsersProcessIsRefused(t *testing.T) {
 	needsRoot(t)
 	p := start(t, one(t, 8, 14).command("compute"))
 	got := attachAs(t, p.pid, asNobody...)
-	if !strings.HasPrefix(got, "not permitted: ") || !strings.Contains(got, "it belongs to user 0, and this is user 65534") {
+	if !strings.HasPrefix(got, "not permitted: ") ||
+		!strings.Contains(got, "it belongs to user 0, and this is user 65534") {
 		t.Error(got)
 	}
 	if found := p.finish(Ptrace); found["n"] != 0.0 {
@@ -195,11 +197,15 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 		t.Error(err)
 	}
 	// It may stop between being looked at and being attached to.
-	err = stopped(lendable(p.pid, 0), nil, func(*tracee) error { t.Error("lent although it was stopped"); return nil })
+	err = stopped(lendable(p.pid, 0), nil, func(*tracee) error {
+		t.Error("lent although it was stopped")
+		return nil
+	})
 	if !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
-	awaitState(t, p.pid, 'T')         // the kernel wakes a thread that is let go for it to stop again by itself
+	// the kernel wakes a thread that is let go for it to stop again by itself
+	awaitState(t, p.pid, 'T')
 	time.Sleep(20 * time.Millisecond) // no event tells that it will not go on: one that did would by now
 	if s := procs.State(p.pid); s != 'T' {
 		t.Errorf("its state is %c", s)
@@ -257,7 +263,8 @@ func TestOtherProgramsThanPythonAreRefused(t *testing.T) {
 func TestAnotherProcessWithTheSamePIDIsLeftAlone(t *testing.T) {
 	p := start(t, one(t, 8, 14).command("compute"))
 	f := Check(p.pid)
-	if err := f.Err(); err != nil || f.Started == 0 || len(f.Plan) == 0 || f.Python == "" || !strings.Contains(f.Command, "compute") {
+	if err := f.Err(); err != nil || f.Started == 0 || len(f.Plan) == 0 || f.Python == "" ||
+		!strings.Contains(f.Command, "compute") {
 		t.Fatalf("%v, %+v", err, f)
 	}
 	_, err := Inject(within(10*time.Second), p.pid, Bootstrap{Source: count, Started: f.Started - 1})
@@ -282,7 +289,8 @@ func TestPythonsThatAreTooOldAreRefused(t *testing.T) {
 		cmd := exec.Command(p.path, "-c", "import os, time; os.write(1, b'ready\\n'); time.sleep(20)")
 		q := start(t, cmd)
 		_, err := Inject(within(10*time.Second), q.pid, Bootstrap{Source: count})
-		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), fmt.Sprintf("its Python is 3.%d", p.minor)) {
+		if !errors.Is(err, ErrUnsupported) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("its Python is 3.%d", p.minor)) {
 			t.Error(err)
 		}
 	}
@@ -312,17 +320,21 @@ func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 	}
 	for _, p := range interpreters() {
 		prefix := filepath.Dir(filepath.Dir(p.path))
-		libs, _ := filepath.Glob(fmt.Sprintf("%s/lib/python3.%d/config-*/libpython3.%d.a", prefix, p.minor, p.minor))
+		libs, _ := filepath.Glob(fmt.Sprintf("%s/lib/python3.%d/config-*/libpython3.%d.a", prefix,
+			p.minor, p.minor))
 		include := fmt.Sprintf("%s/include/python3.%d", prefix, p.minor)
-		if _, err := os.Stat(include + "/Python.h"); err != nil || len(libs) == 0 || p.minor < 10 || p.root != "" {
+		if _, err := os.Stat(include + "/Python.h"); err != nil || len(libs) == 0 || p.minor < 10 ||
+			p.root != "" {
 			continue // the section that gives it away came with 3.10
 		}
 		dir := t.TempDir()
 		source, program := filepath.Join(dir, "main.c"), filepath.Join(dir, "train")
-		if err := os.WriteFile(source, []byte("#include <Python.h>\nint main(int c, char **v) { return Py_BytesMain(c, v); }\n"), 0o644); err != nil {
+		if err := os.WriteFile(source, []byte("#include <Python.h>\nint main(int c, char **v) { return "+
+			"Py_BytesMain(c, v); }\n"), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		out, err := exec.Command(cc, "-o", program, source, "-I", include, libs[0], "-lm", "-ldl", "-lpthread", "-lutil").CombinedOutput()
+		out, err := exec.Command(cc, "-o", program, source, "-I", include, libs[0], "-lm", "-ldl",
+			"-lpthread", "-lutil").CombinedOutput()
 		if err != nil {
 			t.Skipf("needs the libraries that libpython is linked with: cc says %v: %s", err, out)
 		}
@@ -330,7 +342,8 @@ func TestAnInterpreterThatExportsNothingIsRefused(t *testing.T) {
 		cmd.Env = append(os.Environ(), "PYTHONHOME="+prefix)
 		q := start(t, cmd)
 		_, err = Inject(within(10*time.Second), q.pid, Bootstrap{Source: count})
-		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), "its interpreter train exports no functions") {
+		if !errors.Is(err, ErrUnsupported) ||
+			!strings.Contains(err.Error(), "its interpreter train exports no functions") {
 			t.Errorf("%v: %v", p, err)
 		}
 		return
@@ -360,11 +373,13 @@ func TestACallThatFaultsOrHangsIsUndone(t *testing.T) {
 			for _, c := range []struct {
 				function uint64
 				want     string
-			}{{16, "a remote call was ended by segmentation fault"}, {libc(mem, tg.modules, "pause"), "did not return"}} {
+			}{{16, "a remote call was ended by segmentation fault"}, {libc(mem, tg.modules, "pause"),
+				"did not return"}} {
 				var base uint64
 				once, twice := again, again
 				err := stopped(&once, nil, func(l *tracee) (err error) {
-					if base, err = l.syscall(unix.SYS_MMAP, 0, stackSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0); err != nil {
+					if base, err = l.syscall(unix.SYS_MMAP, 0, stackSize, unix.PROT_READ|unix.PROT_WRITE,
+						unix.MAP_PRIVATE|unix.MAP_ANONYMOUS, ^uint64(0), 0); err != nil {
 						return err
 					}
 					l.useStack(base + stackSize)
@@ -430,7 +445,8 @@ func TestRegistersAreRestored(t *testing.T) {
 				t.Error("vector registers differ")
 			}
 			var mask uint64
-			if err := ptraceAt(unix.PTRACE_GETSIGMASK, l.pid, 8, unsafe.Pointer(&mask)); err != nil || mask != ^uint64(synchronous)&^(1<<(unix.SIGKILL-1)|1<<(unix.SIGSTOP-1)) {
+			if err := ptraceAt(unix.PTRACE_GETSIGMASK, l.pid, 8, unsafe.Pointer(&mask)); err != nil ||
+				mask != ^uint64(synchronous)&^(1<<(unix.SIGKILL-1)|1<<(unix.SIGSTOP-1)) {
 				t.Errorf("the mask during a call is %#x, %v", mask, err)
 			}
 			return nil

@@ -74,7 +74,8 @@ var interpreters = sync.OnceValue(func() []interpreter {
 	}
 	home, _ := os.UserHomeDir()
 	dirs := filepath.SplitList(os.Getenv("PATH"))
-	for _, pattern := range []string{home + "/.pyenv/versions/*/bin", home + "/.local/share/uv/python/*/bin"} {
+	for _, pattern := range []string{home + "/.pyenv/versions/*/bin",
+		home + "/.local/share/uv/python/*/bin"} {
 		more, _ := filepath.Glob(pattern)
 		dirs = append(dirs, more...)
 	}
@@ -108,7 +109,8 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 		}
 		if !found {
 			t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-				t.Skipf("needs CPython 3.%d: none is on PATH, in pyenv, or below a root that GMEMTOP_PYTHON_ROOTS names", minor)
+				t.Skipf("needs CPython 3.%d: none is on PATH, in pyenv, or below a root that "+
+					"GMEMTOP_PYTHON_ROOTS names", minor)
 			})
 		}
 	}
@@ -252,7 +254,8 @@ func (p *process) traces() map[string]string {
 	}
 	for line := range strings.Lines(string(b)) {
 		switch key, value, _ := strings.Cut(line, ":"); key {
-		case "TracerPid", "FDSize", "Threads", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd", "VmSize", "Uid", "NoNewPrivs":
+		case "TracerPid", "FDSize", "Threads", "SigBlk", "SigIgn", "SigCgt", "SigPnd", "ShdPnd", "VmSize",
+			"Uid", "NoNewPrivs":
 			all[key] = strings.TrimSpace(value)
 		}
 	}

@@ -57,7 +57,8 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	}
 	took, ours := p.calls(t, 200)
 	t.Logf("calls of %v took the tracing thread %v of a processor", took, ours)
-	if took > 50*time.Millisecond && ours > took/4 { // it would have kept the processor from whom it waits for
+	// it would have kept the processor from whom it waits for
+	if took > 50*time.Millisecond && ours > took/4 {
 		t.Errorf("during a wait of %v the tracing thread ran for %v", took, ours)
 	}
 	if found := p.finish(Ptrace); found["n"] != float64(n) {

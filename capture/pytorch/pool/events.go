@@ -120,15 +120,19 @@ func FromEvents(r Recording) (*traces.Trace, error) {
 		switch e.Kind {
 		case Step:
 			steps++
-			b.T.Marks = append(b.T.Marks, traces.Mark{Start: began, End: now, Name: b.String("step " + strconv.Itoa(steps)), Kind: traces.MarkIteration, Device: device})
+			b.T.Marks = append(b.T.Marks, traces.Mark{Start: began, End: now,
+				Name: b.String("step " + strconv.Itoa(steps)), Kind: traces.MarkIteration, Device: device})
 			began = now
 		case Alloc:
 			if e.Size <= 0 || e.Size > maxSize {
-				return nil, fmt.Errorf("event %d of the recording allocates %d bytes: record again", i, e.Size)
+				return nil,
+					fmt.Errorf("event %d of the recording allocates %d bytes: record again", i, e.Size)
 			}
 			if old, ok := live[e.Address]; ok {
-				b.Lose("frees_missed", traces.DataLoss, 1, "an address was given out again that had not been seen freed")
-				b.Event(traces.Event{Time: now, Addr: e.Address, Size: old.size, Stack: traces.NoStack, Stream: old.stream, Device: device, Action: traces.Free})
+				b.Lose("frees_missed", traces.DataLoss, 1,
+					"an address was given out again that had not been seen freed")
+				b.Event(traces.Event{Time: now, Addr: e.Address, Size: old.size, Stack: traces.NoStack,
+					Stream: old.stream, Device: device, Action: traces.Free})
 				delete(live, e.Address)
 			}
 			if e.Size < leastSize || r.Thread != 0 && e.Thread != r.Thread {
@@ -136,16 +140,19 @@ func FromEvents(r Recording) (*traces.Trace, error) {
 			}
 			x := block{e.Size, b.Stream(e.Stream)}
 			live[e.Address] = x
-			b.Event(traces.Event{Time: now, Addr: e.Address, Size: x.size, Stack: traces.NoStack, Stream: x.stream, Device: device, Action: traces.Alloc})
+			b.Event(traces.Event{Time: now, Addr: e.Address, Size: x.size, Stack: traces.NoStack,
+				Stream: x.stream, Device: device, Action: traces.Alloc})
 		case Free:
 			if x, ok := live[e.Address]; ok { // else it is not planned
 				delete(live, e.Address)
-				b.Event(traces.Event{Time: now, Addr: e.Address, Size: x.size, Stack: traces.NoStack, Stream: x.stream, Device: device, Action: traces.Free})
+				b.Event(traces.Event{Time: now, Addr: e.Address, Size: x.size, Stack: traces.NoStack,
+					Stream: x.stream, Device: device, Action: traces.Free})
 			}
 		}
 	}
 	if r.Lost > 0 {
-		b.Lose("events_lost", traces.DataLoss, r.Lost, "there was no room for more events: record fewer steps")
+		b.Lose("events_lost", traces.DataLoss, r.Lost,
+			"there was no room for more events: record fewer steps")
 	}
 	if steps == 0 {
 		return nil, errors.New("the recording holds no whole step: record until one has ended")

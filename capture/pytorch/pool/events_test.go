@@ -33,7 +33,8 @@ func script(text string) pool.Recording {
 }
 
 func TestARecordingBecomesATrace(t *testing.T) {
-	tr, err := pool.FromEvents(script("+a 640, +b 100, +c 900 2, -a, -b, -c, |, +a 700, +d 800, |, -a, +a 640, |, -d"))
+	tr, err := pool.FromEvents(script("+a 640, +b 100, +c 900 2, -a, -b, -c, |, +a 700, +d 800, |, -a, +a " +
+		"640, |, -d"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,11 +46,13 @@ func TestARecordingBecomesATrace(t *testing.T) {
 			t.Errorf("event %d is at %d, after one at %d", i, e.Time, tr.Events.Time[i-1])
 		}
 	}
-	want := []string{"alloc a 640", "free a 640", "alloc a 700", "alloc d 800", "free a 700", "alloc a 640", "free d 800"}
+	want := []string{"alloc a 640", "free a 640", "alloc a 700", "alloc d 800", "free a 700", "alloc a 640",
+		"free d 800"}
 	if !slices.Equal(said, want) {
 		t.Errorf("events %q, not %q", said, want)
 	}
-	if tr.Kind() != traces.Lifetimes || len(tr.Marks) != 3 || tr.Marks[0].End != tr.Marks[1].Start || len(tr.Losses) != 0 || tr.Devices[0].Kind != traces.DeviceCPU {
+	if tr.Kind() != traces.Lifetimes || len(tr.Marks) != 3 || tr.Marks[0].End != tr.Marks[1].Start ||
+		len(tr.Losses) != 0 || tr.Devices[0].Kind != traces.DeviceCPU {
 		t.Errorf("%v, %+v, %+v, %+v", tr.Kind(), tr.Marks, tr.Losses, tr.Devices)
 	}
 }
@@ -81,7 +84,8 @@ func TestADamagedRecordingIsAnErrorOrALoss(t *testing.T) {
 
 func FuzzRecording(f *testing.F) {
 	f.Add(`{"device":"cpu","thread":1,"lost":0,"events":[[0,640,0,1,4096,5],[1,0,0,1,4096,6],[2,0,0,1,0,7]]}`)
-	f.Add(`{"device":"cuda:3","events":[[0,640,18446744073709551615,1,4096,9223372036854775807],[2,0,0,1,0,-9223372036854775808],[0,1,0,1,4096,5]]}`)
+	f.Add(
+		`{"device":"cuda:3","events":[[0,640,18446744073709551615,1,4096,9223372036854775807],[2,0,0,1,0,-9223372036854775808],[0,1,0,1,4096,5]]}`)
 	f.Add(`{"device":"cpu","events":[[3,0,0,0,0,0]]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var r pool.Recording

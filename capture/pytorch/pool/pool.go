@@ -51,17 +51,20 @@ var shim embed.FS
 var ErrNoCompiler = errors.New("no C compiler")
 
 // flags compile the shim so that torch can throw through it and it stays loaded.
-var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fexceptions", "-fvisibility=hidden", "-pthread", "-Wl,-z,nodelete"}
+var flags = []string{"-std=gnu11", "-O2", "-fPIC", "-shared", "-fexceptions", "-fvisibility=hidden",
+	"-pthread", "-Wl,-z,nodelete"}
 
 // Build returns the path of the shim for this machine. It is compiled once, with $CC or cc, and kept in the
 // user's cache folder.
 func Build(ctx context.Context) (string, error) {
 	if runtime.GOOS != "linux" {
-		return "", fmt.Errorf("the live pool runs on Linux, not on %s: the other live managers work without it", runtime.GOOS)
+		return "", fmt.Errorf("the live pool runs on Linux, not on %s: the other live managers work "+
+			"without it", runtime.GOOS)
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "", fmt.Errorf("there is no folder to keep the live pool's library in: %w: set XDG_CACHE_HOME", err)
+		return "",
+			fmt.Errorf("there is no folder to keep the live pool's library in: %w: set XDG_CACHE_HOME", err)
 	}
 	folder := filepath.Join(cache, "gmemtop")
 	sources, err := shim.ReadDir("shim")
@@ -86,7 +89,8 @@ func Build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", fmt.Errorf("the live pool's library cannot be kept: %w: set XDG_CACHE_HOME to a folder that you may write", err)
+		return "", fmt.Errorf("the live pool's library cannot be kept: %w: set XDG_CACHE_HOME to a folder "+
+			"that you may write", err)
 	}
 	work, err := os.MkdirTemp(folder, "pool-*")
 	if err != nil {
@@ -99,13 +103,16 @@ func Build(ctx context.Context) (string, error) {
 		}
 	}
 	made := filepath.Join(work, "pool.so")
-	cmd := exec.CommandContext(ctx, compiler[0], append(append(compiler[1:], flags...), "-o", made, filepath.Join(work, "pool.c"))...)
+	cmd := exec.CommandContext(ctx, compiler[0],
+		append(append(compiler[1:], flags...), "-o", made, filepath.Join(work, "pool.c"))...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {
 			return "", ctx.Err()
 		}
-		return "", fmt.Errorf("%s cannot compile the live pool (%w): %s: install gcc and the headers of the C library (apt install gcc libc6-dev), "+
-			"or name another compiler in CC; the other live managers work without it", strings.Join(compiler, " "), err, firstLine(out))
+		return "", fmt.Errorf("%s cannot compile the live pool (%w): %s: install gcc and the headers of "+
+			"the C library (apt install gcc libc6-dev), "+
+			"or name another compiler in CC; the other live managers work without it",
+			strings.Join(compiler, " "), err, firstLine(out))
 	}
 	// Several processes may build at once: each renames a complete file over the others', and all are equal.
 	if err := os.Rename(made, path); err != nil {
@@ -118,7 +125,8 @@ func Build(ctx context.Context) (string, error) {
 func findCompiler() ([]string, error) {
 	if cc := strings.Fields(os.Getenv("CC")); len(cc) > 0 {
 		if _, err := exec.LookPath(cc[0]); err != nil {
-			return nil, fmt.Errorf("%w: CC names %s, and it is not on PATH: unset CC, or name a compiler that is there; the other live managers work without one", ErrNoCompiler, cc[0])
+			return nil, fmt.Errorf("%w: CC names %s, and it is not on PATH: unset CC, or name a compiler "+
+				"that is there; the other live managers work without one", ErrNoCompiler, cc[0])
 		}
 		return cc, nil
 	}
@@ -127,7 +135,8 @@ func findCompiler() ([]string, error) {
 			return []string{path}, nil
 		}
 	}
-	return nil, fmt.Errorf("%w to build the live pool with: apt install gcc, or name one in CC; the other live managers work without one", ErrNoCompiler)
+	return nil, fmt.Errorf("%w to build the live pool with: apt install gcc, or name one in CC; the other "+
+		"live managers work without one", ErrNoCompiler)
 }
 
 func firstLine(out []byte) string {

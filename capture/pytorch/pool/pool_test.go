@@ -79,7 +79,8 @@ func built(t *testing.T) string {
 	return path
 }
 
-var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives", "raises", "fork", "threads", "refusals"}
+var scenarios = []string{"mlp", "resnet", "loader", "other", "odd", "nonsense", "toggles", "outlives",
+	"raises", "fork", "threads", "refusals"}
 
 // poolSource returns the pool's Python half, with its sentences filled in.
 func poolSource() []byte {
@@ -102,7 +103,8 @@ func ran(t *testing.T, scenario string, result any) {
 	t.Helper()
 	python, shim := torchtest.Python(t), built(t)
 	run.Do(func() {
-		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{}, map[string]int64{}
+		run.results, run.plans, run.footprints = map[string]json.RawMessage{}, map[string]live.Table{},
+			map[string]int64{}
 		sources, train := t.TempDir(), filepath.Join("testdata", "train.py")
 		if run.err = os.WriteFile(filepath.Join(sources, "pool.py"), poolSource(), 0o600); run.err != nil {
 			return
@@ -174,7 +176,8 @@ func (o *outcome) clean(t *testing.T) {
 		t.Errorf("armed %q, left behind %q, errors %q", o.Armed, o.Left, o.Error)
 	}
 	if o.After.Live != 0 || o.After.Arenas != 0 || o.After.ArenaBytes != 0 {
-		t.Errorf("after the pool %d blocks live in %d arenas of %d bytes", o.After.Live, o.After.Arenas, o.After.ArenaBytes)
+		t.Errorf("after the pool %d blocks live in %d arenas of %d bytes", o.After.Live, o.After.Arenas,
+			o.After.ArenaBytes)
 	}
 }
 
@@ -182,7 +185,8 @@ func (o *outcome) clean(t *testing.T) {
 func (f *figures) serves(t *testing.T, share float64) {
 	t.Helper()
 	if f.PlannedBytes == 0 || float64(f.LastServedBytes) < share*float64(f.PlannedBytes) {
-		t.Errorf("of %d planned bytes %d were served in the last iteration (%+v)", f.PlannedBytes, f.LastServedBytes, *f)
+		t.Errorf("of %d planned bytes %d were served in the last iteration (%+v)", f.PlannedBytes,
+			f.LastServedBytes, *f)
 	}
 }
 
@@ -199,7 +203,8 @@ func TestThePoolDoesNotChangeTrainingByABit(t *testing.T) {
 			}
 			ran(t, name, &o)
 			if !o.Recorded || !o.Pooled || !o.Toggled {
-				t.Errorf("the same learnt while recorded: %v, with the pool: %v, switching: %v", o.Recorded, o.Pooled, o.Toggled)
+				t.Errorf("the same learnt while recorded: %v, with the pool: %v, switching: %v", o.Recorded,
+					o.Pooled, o.Toggled)
 			}
 			if !o.Differ {
 				t.Error("two steps learnt the same, so the comparison proves nothing")
@@ -207,20 +212,23 @@ func TestThePoolDoesNotChangeTrainingByABit(t *testing.T) {
 			o.clean(t)
 			o.Figures.serves(t, 0.9)
 			if o.Figures.Served < 40*o.Figures.Planned || o.Figures.Armed != 1 {
-				t.Errorf("%d allocations served in %d iterations of %d planned", o.Figures.Served, o.Figures.Iterations, o.Figures.Planned)
+				t.Errorf("%d allocations served in %d iterations of %d planned", o.Figures.Served,
+					o.Figures.Iterations, o.Figures.Planned)
 			}
 			if o.Toggles < 5 || len(o.Refused) > 0 {
 				t.Errorf("%d toggles, refused %q", o.Toggles, o.Refused)
 			}
 			if o.RecordingLeft != "" || o.ToggledLeft != "" || !o.Table || o.Threads != 0 {
-				t.Errorf("left behind: %q, %q, %d threads; torch's own table: %v", o.RecordingLeft, o.ToggledLeft, o.Threads, o.Table)
+				t.Errorf("left behind: %q, %q, %d threads; torch's own table: %v", o.RecordingLeft,
+					o.ToggledLeft, o.Threads, o.Table)
 			}
 			p := run.plans[name]
 			if places, all := p.PlannedBytes(); float64(places) < 0.9*float64(all) {
 				t.Errorf("%d of %d bytes have a place", places, all)
 			}
 			if places, _ := p.PlannedBytes(); p.Arena > run.footprints[name] || p.Arena > places*2/3 {
-				t.Errorf("an arena of %d bytes for %d bytes of allocations; planned were %d", p.Arena, places, run.footprints[name])
+				t.Errorf("an arena of %d bytes for %d bytes of allocations; planned were %d", p.Arena, places,
+					run.footprints[name])
 			}
 		})
 	}
@@ -233,7 +241,8 @@ func TestAPlanOfAnotherNetworkFallsThroughAndGoesStale(t *testing.T) {
 	if !o.Same {
 		t.Error("another network's plan changed what was learnt")
 	}
-	if o.Figures.Armed != 0 || !strings.Contains(o.Figures.Why, "stale") || o.Figures.Iterations != 3 || o.Figures.Unplanned == 0 {
+	if o.Figures.Armed != 0 || !strings.Contains(o.Figures.Why, "stale") || o.Figures.Iterations != 3 ||
+		o.Figures.Unplanned == 0 {
 		t.Errorf("the plan was not found stale after three iterations: %+v", o.Figures)
 	}
 }
@@ -276,13 +285,16 @@ func TestAHundredTogglesLeaveNothingBehind(t *testing.T) {
 		t.Errorf("said %q", o.Said)
 	}
 	if !o.Table || o.Threads != 0 || o.Figures.Arenas != 0 || o.Grew > 32<<20 {
-		t.Errorf("torch's own table: %v, %d threads, %d bytes grown, %+v", o.Table, o.Threads, o.Grew, o.Figures)
+		t.Errorf("torch's own table: %v, %d threads, %d bytes grown, %+v", o.Table, o.Threads,
+			o.Grew, o.Figures)
 	}
 }
 
 // allAlive reports whether the only complaint was that gradients were still alive, which the next step frees.
 func allAlive(said []string) bool {
-	return !slices.ContainsFunc(said, func(s string) bool { return s != "" && !strings.Contains(s, "still alive") })
+	return !slices.ContainsFunc(said, func(s string) bool {
+		return s != "" && !strings.Contains(s, "still alive")
+	})
 }
 
 func TestATensorOutlivesThePoolThatServedIt(t *testing.T) {
@@ -355,7 +367,8 @@ func TestTheTableOfTorchsGPUAllocatorIsReplacedAndRestored(t *testing.T) {
 	if err != nil || json.Unmarshal([]byte(text), &o) != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if o.Refused != "" || !o.Hooked || o.Backend != "native" || !o.Calls || o.Left != "" || !o.Table || !strings.Contains(o.CPU, "another") {
+	if o.Refused != "" || !o.Hooked || o.Backend != "native" || !o.Calls || o.Left != "" || !o.Table ||
+		!strings.Contains(o.CPU, "another") {
 		t.Errorf("%+v", o)
 	}
 	t.Logf("armed without a GPU: %s", o.Armed)
@@ -363,29 +376,36 @@ func TestTheTableOfTorchsGPUAllocatorIsReplacedAndRestored(t *testing.T) {
 
 func TestErrorsAreReportedAndNothingIsLeft(t *testing.T) {
 	var o struct {
-		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm, Twice, Second, Left, Moved, Unnamed string
-		CUDARecord                                                                                                                                string `json:"cuda_record"`
-		Short                                                                                                                                     string
-		Armed, Taken, Kept                                                                                                                        int
-		Table                                                                                                                                     bool
-		Versions                                                                                                                                  map[string]string
-		Found, Known                                                                                                                              map[string][]int
+		None, Missing, MPS, CUDA, Huge, Empty, Outside, Nothing, Unaligned, Negative, Placeless, Stream, Arm,
+		Twice, Second, Left, Moved, Unnamed string
+		CUDARecord         string `json:"cuda_record"`
+		Short              string
+		Armed, Taken, Kept int
+		Table              bool
+		Versions           map[string]string
+		Found, Known       map[string][]int
 	}
 	ran(t, "refusals", &o)
 	for _, c := range []struct{ name, said, want string }{
-		{"missing", o.Missing, "cannot be loaded"}, {"mps", o.MPS, "NVIDIA"}, {"cuda_record", o.CUDARecord, "history"}, {"huge", o.Huge, "memory"}, {"empty", o.Empty, "0 entries"},
-		{"outside", o.Outside, "outside"}, {"nothing", o.Nothing, "entries"}, {"unaligned", o.Unaligned, "aligned"}, {"negative", o.Negative, "malformed"},
-		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"}, {"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved, "does not know this build of torch"}, {"unnamed", o.Unnamed, "the pool supports torch"},
+		{"missing", o.Missing, "cannot be loaded"}, {"mps", o.MPS, "NVIDIA"}, {"cuda_record", o.CUDARecord,
+			"history"}, {"huge", o.Huge, "memory"}, {"empty", o.Empty, "0 entries"},
+		{"outside", o.Outside, "outside"}, {"nothing", o.Nothing, "entries"},
+		{"unaligned", o.Unaligned, "aligned"}, {"negative", o.Negative, "malformed"},
+		{"placeless", o.Placeless, "no entry"}, {"stream", o.Stream, "malformed"},
+		{"twice", o.Twice, "turn it off"}, {"second", o.Second, "another pool"}, {"moved", o.Moved,
+			"does not know this build of torch"}, {"unnamed", o.Unnamed, "the pool supports torch"},
 	} {
 		if !strings.Contains(c.said, c.want) {
 			t.Errorf("%s: said %q", c.name, c.said)
 		}
 	}
 	if o.None != "" || o.CUDA != "" || o.Arm != "" || o.Left != "" || o.Armed != 0 || !o.Table {
-		t.Errorf("refused %q and %q, armed %q, left behind %q, %d armed, torch's own table %v", o.None, o.CUDA, o.Arm, o.Left, o.Armed, o.Table)
+		t.Errorf("refused %q and %q, armed %q, left behind %q, %d armed, torch's own table %v", o.None,
+			o.CUDA, o.Arm, o.Left, o.Armed, o.Table)
 	}
 	if !strings.Contains(o.Short, "out of memory") || o.Taken != 1 || o.Kept > 1<<30 {
-		t.Errorf("without memory: %q, then armed with another's block: %d; refused plans kept %d bytes", o.Short, o.Taken, o.Kept)
+		t.Errorf("without memory: %q, then armed with another's block: %d; refused plans kept %d bytes",
+			o.Short, o.Taken, o.Kept)
 	}
 	for version, said := range o.Versions {
 		if !strings.Contains(said, version) {

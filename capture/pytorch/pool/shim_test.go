@@ -29,7 +29,8 @@ func TestTheShimCompilesWithoutAWarning(t *testing.T) {
 		read(t, name)
 	}
 	made := filepath.Join(t.TempDir(), "pool.so")
-	if out, err := exec.Command(compiler(t), append(strict, "-shared", "-o", made, "shim/pool.c")...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler(t),
+		append(strict, "-shared", "-o", made, "shim/pool.c")...).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
@@ -41,7 +42,8 @@ func standIn(t *testing.T, flags ...string) (string, error) {
 		read(t, name)
 	}
 	made := filepath.Join(t.TempDir(), "stand_in")
-	out, err := exec.Command(compiler(t), append(append(append([]string{}, strict...), flags...), "-o", made, "testdata/stand_in.c")...).CombinedOutput()
+	out, err := exec.Command(compiler(t), append(append(append([]string{}, strict...), flags...), "-o", made,
+		"testdata/stand_in.c")...).CombinedOutput()
 	if err != nil {
 		err = errors.New(string(out))
 	}
@@ -101,16 +103,20 @@ func TestTheShimIsBuiltOnceAndAMissingCompilerIsReported(t *testing.T) {
 	}
 	t.Setenv("XDG_CACHE_HOME", t.TempDir())
 	t.Setenv("CC", "no-such-compiler -O3")
-	if _, err := pool.Build(context.Background()); !errors.Is(err, pool.ErrNoCompiler) || !strings.Contains(err.Error(), "unset CC") {
+	if _, err := pool.Build(context.Background()); !errors.Is(err, pool.ErrNoCompiler) ||
+		!strings.Contains(err.Error(), "unset CC") {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("CC", "false")
-	if _, err := pool.Build(context.Background()); err == nil || !strings.Contains(err.Error(), "apt install gcc") {
+	if _, err := pool.Build(context.Background()); err == nil ||
+		!strings.Contains(err.Error(), "apt install gcc") {
 		t.Errorf("%v", err)
 	}
 	t.Setenv("CC", "")
 	t.Setenv("PATH", t.TempDir())
-	if _, err := pool.Build(context.Background()); !errors.Is(err, pool.ErrNoCompiler) || !strings.Contains(err.Error(), "apt install gcc") || !strings.Contains(err.Error(), "other live managers") {
+	if _, err := pool.Build(context.Background()); !errors.Is(err, pool.ErrNoCompiler) ||
+		!strings.Contains(err.Error(), "apt install gcc") ||
+		!strings.Contains(err.Error(), "other live managers") {
 		t.Errorf("%v", err)
 	}
 }
