@@ -71,7 +71,8 @@ func TestEveryCheckOnTheStandIn(t *testing.T) {
 		case x.Check != list[i].Name:
 			t.Errorf("%s where %s was to come", x.Check, list[i].Name)
 		case x.Outcome == acceptance.OK:
-		case x.Outcome == acceptance.Skipped && skips[x.Check] != "" && strings.HasPrefix(x.Reason, skips[x.Check]):
+		case x.Outcome == acceptance.Skipped && skips[x.Check] != "" &&
+			strings.HasPrefix(x.Reason, skips[x.Check]):
 		case x.Check == "probes" && x.Outcome == acceptance.Skipped && os.Geteuid() != 0: // it needs root
 		default:
 			t.Errorf("%s: %s", x.Check, x)

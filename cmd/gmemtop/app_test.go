@@ -68,8 +68,9 @@ func TestACancelledCommandEndsWith130AndSaysNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, args := range [][]string{{"stats", path}, {"oom", path}, {"diff", path, path}, {"export", path, "-o",
-		filepath.Join(dir, "x.html")}, {"replay", path}} {
+	for _, args := range [][]string{{"stats", path}, {"oom", path}, {"diff", path, path},
+		{"export", path, "-o",
+			filepath.Join(dir, "x.html")}, {"replay", path}} {
 		if code := newApp(file, file, file, nil).execute(ctx, args); code != exitInterrupted {
 			t.Errorf("%s: exit code %d", args[0], code)
 		}

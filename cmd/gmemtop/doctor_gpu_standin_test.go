@@ -21,7 +21,8 @@ import (
 
 // reporting prepares doctor --gpu-report on a machine, and returns the file that it will write. collect takes
 // the command's error and returns its result.
-func reporting(t *testing.T, m standin.Machine, arguments ...string) (cmd *exec.Cmd, file string, collect func(error) standintest.Result) {
+func reporting(t *testing.T, m standin.Machine, arguments ...string) (cmd *exec.Cmd, file string,
+	collect func(error) standintest.Result) {
 	t.Helper()
 	lib := standintest.Library(t)
 	program, err := exec.LookPath("gmemtop") // this binary, under the name that makes it the program
@@ -29,7 +30,8 @@ func reporting(t *testing.T, m standin.Machine, arguments ...string) (cmd *exec.
 		t.Fatal(err)
 	}
 	file = filepath.Join(t.TempDir(), "gpu.json")
-	arguments = append([]string{"doctor", "--gpu-report", file, "--python", standintest.Interpreter(t), "--tiny"}, arguments...)
+	arguments = append([]string{"doctor", "--gpu-report", file, "--python", standintest.Interpreter(t),
+		"--tiny"}, arguments...)
 	cmd, collect = standintest.Start(t, lib, m, program, arguments...)
 	return cmd, file, collect
 }
@@ -67,7 +69,8 @@ func private(t *testing.T, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, secret := range []string{dir, os.Getenv("HOME"), os.TempDir(), os.Getenv("GMEMTOP_TORCH"), `"` + host + `"`, " " + host + " ", "GPU-"} {
+	for _, secret := range []string{dir, os.Getenv("HOME"), os.TempDir(), os.Getenv("GMEMTOP_TORCH"),
+		`"` + host + `"`, " " + host + " ", "GPU-"} {
 		if secret != "" && strings.Contains(text, secret) {
 			t.Errorf("the report holds %q:\n%s", secret, text)
 		}
@@ -105,7 +108,8 @@ func TestQuickAGPUReportOnTheStandIn(t *testing.T) {
 	if !r.GPU.StandIn || !strings.Contains(r.GPU.Name, "H100") || r.Torch == nil || r.GPU.Memory < 70<<30 {
 		t.Errorf("%+v, %+v", r.GPU, r.Torch)
 	}
-	for _, want := range []string{"This is all that ", "a stand-in, not a GPU", "nothing was sent", "attach it to an issue of the project"} {
+	for _, want := range []string{"This is all that ", "a stand-in, not a GPU", "nothing was sent",
+		"attach it to an issue of the project"} {
 		if !strings.Contains(did.Stdout, want) {
 			t.Errorf("standard output does not say %q:\n%s", want, did.Stdout)
 		}
@@ -123,7 +127,9 @@ func TestAGPUReportOfTwoRanks(t *testing.T) {
 		name  string
 		value float64
 	}{{"ranks", 2}, {"steps", 20}} {
-		if i := slices.IndexFunc(x.Figures, func(f acceptance.Figure) bool { return f.Name == want.name }); i < 0 || x.Figures[i].Value != want.value {
+		if i := slices.IndexFunc(x.Figures, func(f acceptance.Figure) bool {
+			return f.Name == want.name
+		}); i < 0 || x.Figures[i].Value != want.value {
 			t.Errorf("%s is not %v: %+v", want.name, want.value, x.Figures)
 		}
 	}
@@ -151,7 +157,8 @@ func TestQuickAFailingGPUIsReported(t *testing.T) {
 func TestQuickWithoutAGPUThereIsNoReport(t *testing.T) {
 	cmd, file, collect := reporting(t, standin.Machine{Devices: -1})
 	did := collect(cmd.Run())
-	if code := exitOf(t, did.Err); code != exitUnsupported || !strings.Contains(did.Stderr, "there is no GPU to check") {
+	if code := exitOf(t, did.Err); code != exitUnsupported ||
+		!strings.Contains(did.Stderr, "there is no GPU to check") {
 		t.Errorf("exit code %d\n%s", code, did.Stderr)
 	}
 	if _, err := os.Stat(file); err == nil {

@@ -24,11 +24,13 @@ type fragmenting struct {
 const shift = 1<<48 - 1<<40
 
 func newFragmenting(capacity int64) (*fragmenting, error) {
-	f := &fragmenting{driver: allocator.NewDriver(capacity), live: map[string]allocator.Block{}, now: 1_760_000_000_000_000}
+	f := &fragmenting{driver: allocator.NewDriver(capacity), live: map[string]allocator.Block{},
+		now: 1_760_000_000_000_000}
 	var err error
-	f.alloc, err = allocator.NewCaching(allocator.Config{Driver: f.driver, OnSegment: func(e allocator.SegmentEvent) {
-		f.event(e.Action.String(), event{"addr": e.Addr - shift, "size": e.Size})
-	}})
+	f.alloc, err = allocator.NewCaching(
+		allocator.Config{Driver: f.driver, OnSegment: func(e allocator.SegmentEvent) {
+			f.event(e.Action.String(), event{"addr": e.Addr - shift, "size": e.Size})
+		}})
 	return f, err
 }
 
@@ -64,19 +66,24 @@ func (f *fragmenting) json() ([]byte, error) {
 		var blocks []event
 		var active, requested int64
 		for _, b := range s.Blocks {
-			blocks = append(blocks, event{"address": b.Addr - shift, "size": b.Size, "requested_size": b.Requested, "state": b.State.String(),
+			blocks = append(blocks, event{"address": b.Addr - shift, "size": b.Size,
+				"requested_size": b.Requested, "state": b.State.String(),
 				"frames": []event{}})
 			if b.State != allocator.Inactive {
 				active += b.Size
 				requested += b.Requested
 			}
 		}
-		segments = append(segments, event{"device": 0, "address": s.Addr - shift, "total_size": s.Size, "allocated_size": active,
-			"active_size": active, "requested_size": requested, "stream": 0, "segment_type": map[bool]string{true: "small", false: "large"}[s.Small],
+		segments = append(segments, event{"device": 0, "address": s.Addr - shift, "total_size": s.Size,
+			"allocated_size": active,
+			"active_size":    active, "requested_size": requested, "stream": 0,
+			"segment_type":    map[bool]string{true: "small", false: "large"}[s.Small],
 			"segment_pool_id": []int{0, 0}, "is_expandable": false, "frames": []event{}, "blocks": blocks})
 	}
-	return json.Marshal(event{"segments": segments, "device_traces": [][]event{f.events}, "allocator_settings": event{
-		"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0, "expandable_segments": false}})
+	return json.Marshal(event{"segments": segments, "device_traces": [][]event{f.events},
+		"allocator_settings": event{
+			"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
+			"expandable_segments": false}})
 }
 
 // cmdFragment writes a memory snapshot of a program that fragments its memory: "fragment OUT.json oom", which

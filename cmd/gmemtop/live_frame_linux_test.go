@@ -70,7 +70,8 @@ func newGatedTraining(t testing.TB, after int) *gatedTraining {
 }
 
 func (g *gatedTraining) environ() []string {
-	return append(os.Environ(), "TERM=vt220", "XDG_RUNTIME_DIR="+g.folder, "XDG_STATE_HOME="+g.folder, "XDG_CACHE_HOME="+g.folder, "PYTHONDONTWRITEBYTECODE=1")
+	return append(os.Environ(), "TERM=vt220", "XDG_RUNTIME_DIR="+g.folder, "XDG_STATE_HOME="+g.folder,
+		"XDG_CACHE_HOME="+g.folder, "PYTHONDONTWRITEBYTECODE=1")
 }
 
 // start starts it without gmemtop.
@@ -167,12 +168,15 @@ func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 			t.Cleanup(x.close)
 			x.until("what the process waits for", waitsForAStep.MatchString)
 			g.open("begin")
-			if screen, _ := x.until("a step", hasStepped.MatchString); !strings.Contains(screen, "runs: step 0") {
+			if screen, _ := x.until("a step", hasStepped.MatchString); !strings.Contains(screen,
+				"runs: step 0") {
 				t.Errorf("it is not the first:\n%s", screen)
 			}
 			g.at("go on")
 			g.open("go on")
-			x.until("another step", func(s string) bool { return hasStepped.MatchString(s) && !strings.Contains(s, "runs: step 0") })
+			x.until("another step", func(s string) bool {
+				return hasStepped.MatchString(s) && !strings.Contains(s, "runs: step 0")
+			})
 		})
 	}
 }
@@ -201,7 +205,9 @@ func BenchmarkFirstFrame(b *testing.B) {
 					}
 					x := g.watch()
 					defer x.close()
-					_, shown := x.until("the process", func(s string) bool { return waitsForAStep.MatchString(s) || hasStepped.MatchString(s) })
+					_, shown := x.until("the process", func(s string) bool {
+						return waitsForAStep.MatchString(s) || hasStepped.MatchString(s)
+					})
 					came := g.wrote("gmemtop-*/*.json")
 					state = append(state, shown.Sub(came).Seconds()*1e3)
 					_, shown = x.until("a step", hasStepped.MatchString)

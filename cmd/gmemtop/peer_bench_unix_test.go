@@ -38,7 +38,8 @@ func BenchmarkStatsAgainstPickleLoad(b *testing.B) {
 	for i := 0; b.Loop(); i++ {
 		cache := filepath.Join(dir, fmt.Sprintf("cache%d", i))
 		ours := runProcess(b, cache, bin, "stats", snapshot)
-		theirs := runProcess(b, cache, python, "-c", `import pickle,sys; pickle.load(open(sys.argv[1],"rb"))`, snapshot)
+		theirs := runProcess(b, cache, python, "-c",
+			`import pickle,sys; pickle.load(open(sys.argv[1],"rb"))`, snapshot)
 		again := runProcess(b, cache, bin, "stats", snapshot)
 		times = append(times, ours.wall.Seconds()/theirs.wall.Seconds())
 		memory = append(memory, float64(ours.peak)/float64(theirs.peak))

@@ -136,7 +136,8 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	watched := append(asTheDriver(t, lib, env), "STANDIN_REPORT="+dir)
 	training := start("training", watched, torchtest.Python(t), "testdata/probed.py", dir)
 	appears(t, "the training", exists("ready"))
-	recorder := start("recorder", os.Environ(), program, "record", "--probes=both", "-o", at("run.gmt"), strconv.Itoa(training.Process.Pid))
+	recorder := start("recorder", os.Environ(), program, "record", "--probes=both", "-o", at("run.gmt"),
+		strconv.Itoa(training.Process.Pid))
 	appears(t, "the probes", func() bool { return said("recorder", "a row is a second") })
 	touch("go")
 	appears(t, "what torch counts", func() bool { return said("training", "allocation.all.allocated") })
@@ -144,7 +145,8 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := wait("recorder", recorder)
-	for _, want := range []string{"pytorch:malloc and pytorch:free of libc10_cuda.so", "functions of libcuda.so.1"} {
+	for _, want := range []string{"pytorch:malloc and pytorch:free of libc10_cuda.so",
+		"functions of libcuda.so.1"} {
 		if !bytes.Contains(told, []byte(want)) {
 			t.Errorf("the recorder does not say %q:\n%s", want, told)
 		}
@@ -174,7 +176,8 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 		ours, its int64
 	}{
 		{"allocations", d.Allocations, counted["allocation.all.allocated"]},
-		{"allocations and frees", d.Events - d.Segments, counted["allocation.all.allocated"] + counted["allocation.all.freed"]},
+		{"allocations and frees", d.Events - d.Segments,
+			counted["allocation.all.allocated"] + counted["allocation.all.freed"]},
 		{"requested bytes at the end", d.EndRequested, counted["requested_bytes.all.current"]},
 		{"requested bytes at the peak", d.PeakRequested, counted["requested_bytes.all.peak"]},
 		{"reserved bytes at the end", d.EndReserved, counted["reserved_bytes.all.current"]},
@@ -192,10 +195,13 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	// PyTorch keeps the memory of its segments to the end. The stand-in knows that by who called it, and
 	// while a probe waits for a function's return, the kernel has put an address of its own in the caller's
 	// place.
-	reports[0].Leaks = slices.DeleteFunc(reports[0].Leaks, func(l standin.Leak) bool { return l.Kind == "handle of physical memory" && l.Library == "" })
+	reports[0].Leaks = slices.DeleteFunc(reports[0].Leaks, func(l standin.Leak) bool {
+		return l.Kind == "handle of physical memory" && l.Library == ""
+	})
 	standintest.Result{Reports: reports}.Check(t)
 
-	unwatched := wait("unwatched", start("unwatched", env, torchtest.Python(t), "testdata/probed.py", dir)) // which finds all files that it waits for
+	// which finds all files that it waits for
+	unwatched := wait("unwatched", start("unwatched", env, torchtest.Python(t), "testdata/probed.py", dir))
 	if want := torchtest.Learned(unwatched); want == "" {
 		t.Errorf("unwatched it learned nothing:\n%s", unwatched)
 	} else {

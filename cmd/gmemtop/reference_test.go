@@ -67,7 +67,8 @@ func TestStatsEqualTheReference(t *testing.T) {
 	}
 	for _, protocol := range []string{"2", "3", "4", "5"} {
 		path := filepath.Join(dir, "protocol_"+protocol+".pickle")
-		convert := "import json, pickle, sys; pickle.dump(json.load(open(sys.argv[1])), open(sys.argv[2], 'wb'), int(sys.argv[3]))"
+		convert := "import json, pickle, sys; pickle.dump(json.load(open(sys.argv[1])), open(sys.argv[2], " +
+			"'wb'), int(sys.argv[3]))"
 		source := filepath.Join(dir, "cut_expandable_on_two_devices.json")
 		if out, err := exec.Command("python3", "-c", convert, source, path, protocol).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -171,7 +172,8 @@ func checkParts(t *testing.T, file string, d deviceFigures) {
 			continue
 		}
 		n := func(k string) float64 { v, _ := f[k].(float64); return v }
-		if sum := n("active_requested_bytes") + n("internal_bytes") + n("stranded_bytes") + n("cached_bytes"); sum != n("reserved_bytes") {
+		if sum := n("active_requested_bytes") + n("internal_bytes") + n("stranded_bytes") +
+			n("cached_bytes"); sum != n("reserved_bytes") {
 			t.Errorf("%s: %s: the parts sum to %.0f, reserved is %.0f", file, key, sum, n("reserved_bytes"))
 		}
 	}

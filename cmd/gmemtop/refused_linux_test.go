@@ -63,7 +63,8 @@ func (b *bystander) echo(user int) {
 	b.t.Helper()
 	b.cmd = exec.Command("cat")
 	if user != os.Getuid() {
-		b.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}}
+		b.cmd.SysProcAttr = &syscall.SysProcAttr{
+			Credential: &syscall.Credential{Uid: uint32(user), Gid: uint32(user)}}
 	}
 	in, err := b.cmd.StdinPipe()
 	if err != nil {
@@ -121,7 +122,8 @@ func (b *bystander) start() {
 }
 
 func (b *bystander) environ() []string {
-	return append(os.Environ(), "XDG_RUNTIME_DIR="+b.folder, "XDG_STATE_HOME="+b.folder, "XDG_CACHE_HOME="+b.folder, "PYTHONPATH="+b.folder, "PYTHONDONTWRITEBYTECODE=1")
+	return append(os.Environ(), "XDG_RUNTIME_DIR="+b.folder, "XDG_STATE_HOME="+b.folder,
+		"XDG_CACHE_HOME="+b.folder, "PYTHONPATH="+b.folder, "PYTHONDONTWRITEBYTECODE=1")
 }
 
 // state is what can be seen of a process from outside that somebody who attached could have changed. Its
@@ -139,7 +141,8 @@ func (b *bystander) state(mappings bool) string {
 		return string(text)
 	}
 	for line := range strings.Lines(read("status")) {
-		for _, name := range []string{"Name", "Uid", "TracerPid", "Threads", "SigBlk", "SigIgn", "SigCgt", "Seccomp"} {
+		for _, name := range []string{"Name", "Uid", "TracerPid", "Threads", "SigBlk", "SigIgn", "SigCgt",
+			"Seccomp"} {
 			if strings.HasPrefix(line, name+":") {
 				out.WriteString(line)
 			}
@@ -168,8 +171,11 @@ func (b *bystander) mark(version int) {
 	}
 	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	dir := filepath.Join(b.folder, fmt.Sprintf("gmemtop-%d", os.Getuid()))
-	text := fmt.Sprintf(`{"version":%d,"pid":%d,"start":%s,"socket":%q}`, version, b.cmd.Process.Pid, fields[19], filepath.Join(dir, "x.sock"))
-	if err := errors.Join(os.MkdirAll(dir, 0o700), os.WriteFile(filepath.Join(dir, strconv.Itoa(b.cmd.Process.Pid)+".json"), []byte(text), 0o600)); err != nil {
+	text := fmt.Sprintf(`{"version":%d,"pid":%d,"start":%s,"socket":%q}`, version, b.cmd.Process.Pid,
+		fields[19], filepath.Join(dir, "x.sock"))
+	if err := errors.Join(os.MkdirAll(dir, 0o700),
+		os.WriteFile(filepath.Join(dir, strconv.Itoa(b.cmd.Process.Pid)+".json"), []byte(text),
+			0o600)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -199,7 +205,8 @@ func (b *bystander) torch(version string) {
 	b.t.Helper()
 	dir := filepath.Join(b.folder, "torch")
 	text := fmt.Sprintf("__version__ = %q\n", version)
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "__init__.py"), []byte(text), 0o600)); err != nil {
+	if err := errors.Join(os.MkdirAll(dir, 0o755),
+		os.WriteFile(filepath.Join(dir, "__init__.py"), []byte(text), 0o600)); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -226,24 +233,44 @@ func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 		not    string // what it must not say
 	}{
 		{name: "no Python", begin: foreign, args: record, code: 1,
-			says: []string{"it is not Python: no interpreter is mapped into it", "give the pid of the Python process itself"}},
-		{name: "no Python, on the screen", begin: foreign, args: []string{"attach", "PID"}, code: 1, says: []string{"it is not Python"}},
+			says: []string{"it is not Python: no interpreter is mapped into it",
+				"give the pid of the Python process itself"}},
+		{name: "no Python, on the screen", begin: foreign, args: []string{"attach", "PID"}, code: 1,
+			says: []string{"it is not Python"}},
 		{name: "no torch", begin: func(b *bystander) { b.idle() }, inside: true, args: record, code: 1,
 			says: []string{"torch is not loaded in this process", "attach once the program has imported it"}},
-		{name: "an old torch", begin: func(b *bystander) { b.torch("2.1.2+cpu"); b.idle("torch") }, inside: true, args: record, code: 1, says: []string{tooOld}},
-		{name: "an agent of another version", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: record, code: 1,
-			says: []string{"the agent's version differs: it speaks version 9 and this program 2", "use the gmemtop that started it, or restart the job"}},
-		{name: "an agent of another version, by what would be done", begin: func(b *bystander) { b.idle(); b.mark(9) }, args: []string{"attach", "--dry-run", "PID"}, code: 1,
+		{name: "an old torch", begin: func(b *bystander) {
+			b.torch("2.1.2+cpu")
+			b.idle("torch")
+		}, inside: true, args: record, code: 1, says: []string{tooOld}},
+		{name: "an agent of another version", begin: func(b *bystander) {
+			b.idle()
+			b.mark(9)
+		}, args: record, code: 1,
+			says: []string{"the agent's version differs: it speaks version 9 and this program 2",
+				"use the gmemtop that started it, or restart the job"}},
+		{name: "an agent of another version, by what would be done", begin: func(b *bystander) {
+			b.idle()
+			b.mark(9)
+		}, args: []string{"attach", "--dry-run", "PID"}, code: 1,
 			says: []string{"the agent's version differs"}, not: "would:"},
-		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach", "--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},
+		{name: "another user's, by what would be done", begin: foreign, as: asNobody, args: []string{"attach",
+			"--dry-run", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}, not: "would:"},
 		{name: "another user's", begin: foreign, as: asNobody, args: record, code: 5,
-			says: []string{"it belongs to user 0, and this is user 65534", "run gmemtop as that user, or with sudo: sudo gmemtop attach PID"}},
-		{name: "another user's, on the screen", begin: foreign, as: asNobody, args: []string{"attach", "PID"}, code: 5, says: []string{"sudo gmemtop attach PID"}},
-		{name: "without the right to trace", begin: func(b *bystander) { b.echo(nobody) }, as: untracing, args: record, code: 5,
+			says: []string{"it belongs to user 0, and this is user 65534",
+				"run gmemtop as that user, or with sudo: sudo gmemtop attach PID"}},
+		{name: "another user's, on the screen", begin: foreign, as: asNobody, args: []string{"attach", "PID"},
+			code: 5, says: []string{"sudo gmemtop attach PID"}},
+		{name: "without the right to trace", begin: func(b *bystander) {
+			b.echo(nobody)
+		}, as: untracing, args: record, code: 5,
 			says: []string{"CAP_SYS_PTRACE", "start the container with --cap-add=SYS_PTRACE"}},
-		{name: "under a seccomp filter", begin: foreign, as: []string{"python3", "-c", filtered}, args: record, code: 5,
-			says: []string{"a seccomp filter forbids this process to trace, as in a container", "--security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it"}},
-		{name: "without the right to load probes", begin: foreign, as: asNobody, args: []string{"attach", "--probes", "PID"}, code: 5,
+		{name: "under a seccomp filter", begin: foreign, as: []string{"python3", "-c", filtered},
+			args: record, code: 5,
+			says: []string{"a seccomp filter forbids this process to trace, as in a container",
+				"--security-opt seccomp=unconfined --cap-add=SYS_PTRACE, or run gmemtop outside of it"}},
+		{name: "without the right to load probes", begin: foreign, as: asNobody,
+			args: []string{"attach", "--probes", "PID"}, code: 5,
 			says: []string{"probes are not permitted: this needs root or CAP_", "sudo"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -317,7 +344,8 @@ func TestDryRunSaysWhatWouldHappenAndThatTorchIsMissing(t *testing.T) {
 	if err != nil {
 		t.Errorf("%v", err)
 	}
-	for _, want := range []string{"would: The main thread is stopped for a millisecond or two", "note: torch is not loaded in it"} {
+	for _, want := range []string{"would: The main thread is stopped for a millisecond or two",
+		"note: torch is not loaded in it"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("it does not say %q:\n%s", want, out)
 		}
@@ -332,7 +360,8 @@ func TestACommandWithAnOldTorchIsExplained(t *testing.T) {
 	b := newBystander(t)
 	b.torch("2.1.2+cpu")
 	cmd := exec.Command("gmemtop", "run", "--headless", "-o", filepath.Join(b.folder, "old.gmt"), "--",
-		pythonOfAnyKind(t), "-c", "import sys, time, torch; print(torch.__version__, [m for m in sys.modules if 'gmemtop' in m]); time.sleep(1); sys.exit(3)")
+		pythonOfAnyKind(t), "-c", "import sys, time, torch; print(torch.__version__, [m for m in "+
+			"sys.modules if 'gmemtop' in m]); time.sleep(1); sys.exit(3)")
 	cmd.Env, cmd.Dir = b.environ(), "/"
 	var said bytes.Buffer
 	cmd.Stderr = &said

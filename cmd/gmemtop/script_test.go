@@ -31,7 +31,9 @@ func (f ownFolders) Run() int {
 	dir, err := os.MkdirTemp("", "gm") // a socket's path has to be short
 	if err == nil {
 		defer os.RemoveAll(dir)
-		err = errors.Join(os.Setenv("XDG_RUNTIME_DIR", dir), os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")), os.Setenv("TORCHINDUCTOR_CACHE_DIR", filepath.Join(dir, "inductor")))
+		err = errors.Join(os.Setenv("XDG_RUNTIME_DIR", dir),
+			os.Setenv("XDG_STATE_HOME", filepath.Join(dir, "state")),
+			os.Setenv("TORCHINDUCTOR_CACHE_DIR", filepath.Join(dir, "inductor")))
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -48,7 +50,8 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "fragment": cmdFragment, "bomb": cmdBomb, "cut": cmdCut, "flip": cmdFlip,
+			"exits": cmdExits, "train": cmdTrain, "gzip": cmdGzip, "fragment": cmdFragment, "bomb": cmdBomb,
+			"cut": cmdCut, "flip": cmdFlip,
 			"sqlite": cmdSQLite,
 		},
 		Condition: func(cond string) (bool, error) {
@@ -65,7 +68,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("XDG_CACHE_HOME", filepath.Join(env.WorkDir, ".cache"))
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("TORCH", os.Getenv("GMEMTOP_TORCH"))
-			for name, path := range map[string]string{"TRAIN": "testdata/train.py", "LIVE": "testdata/live.sh",
+			for name, path := range map[string]string{"TRAIN": "testdata/train.py",
+				"LIVE":     "testdata/live.sh",
 				"OVERHEAD": "../../replay/acceptance/python/overhead.py",
 				"NSIGHT":   "../../traces/nsys/testdata/training.sql"} {
 				path, err := filepath.Abs(path)

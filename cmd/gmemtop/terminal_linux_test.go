@@ -47,7 +47,8 @@ func newTerminal(t testing.TB, width, height int, cmd *exec.Cmd) *terminal {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
 	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(height), Col: uint16(width)})
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ,
+			&unix.Winsize{Row: uint16(height), Col: uint16(width)})
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,8 @@ func newTerminal(t testing.TB, width, height int, cmd *exec.Cmd) *terminal {
 		t.Fatal(err)
 	}
 	defer guest.Close()
-	x := &terminal{t: t, host: host, cmd: cmd, changed: make(chan struct{}), cells: make([][]rune, height), bottom: height - 1}
+	x := &terminal{t: t, host: host, cmd: cmd, changed: make(chan struct{}), cells: make([][]rune, height),
+		bottom: height - 1}
 	for y := range x.cells {
 		x.cells[y] = []rune(strings.Repeat(" ", width))
 	}

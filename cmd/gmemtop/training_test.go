@@ -47,8 +47,10 @@ type held struct {
 // ring, expandable, delay.
 func newTraining(words []string) (*training, error) {
 	t := &training{steps: 3, layers: 4, batch: 8, devices: 1, user: "alice", now: 1_760_000_000_000_000}
-	numbers := map[string]*int{"steps": &t.steps, "layers": &t.layers, "batch": &t.batch, "devices": &t.devices, "lines": &t.lines}
-	switches := map[string]*bool{"oom": &t.oom, "ring": &t.ring, "expandable": &t.expandable, "delay": &t.delay}
+	numbers := map[string]*int{"steps": &t.steps, "layers": &t.layers, "batch": &t.batch,
+		"devices": &t.devices, "lines": &t.lines}
+	switches := map[string]*bool{"oom": &t.oom, "ring": &t.ring, "expandable": &t.expandable,
+		"delay": &t.delay}
 	for _, w := range words {
 		key, value, _ := strings.Cut(w, "=")
 		switch {
@@ -75,7 +77,8 @@ func newTraining(words []string) (*training, error) {
 	t.rng = rand.New(rand.NewPCG(t.seed, 1))
 	for d := range t.devices {
 		base := int64(0x7f00_0000_0000) + int64(d)<<40
-		t.pools = append(t.pools, &memoryPool{top: base, end: base, free: map[int64][]int64{}, live: map[int64]held{}})
+		t.pools = append(t.pools, &memoryPool{top: base, end: base, free: map[int64][]int64{},
+			live: map[int64]held{}})
 		t.events = append(t.events, nil)
 		t.device(d)
 	}
@@ -95,7 +98,8 @@ func (t *training) frames(names ...string) []event {
 		}
 		out = append(out, event{"name": fn, "filename": file, "line": at})
 	}
-	return append(out, event{"name": "train_step", "filename": "/home/" + t.user + "/project/train.py", "line": 61 + t.lines},
+	return append(out, event{"name": "train_step", "filename": "/home/" + t.user + "/project/train.py",
+		"line": 61 + t.lines},
 		event{"name": "<module>", "filename": "/home/" + t.user + "/project/train.py", "line": 90 + t.lines})
 }
 
@@ -163,7 +167,8 @@ func (t *training) complete(d int, addr int64) {
 func (t *training) device(d int) {
 	weight := func(i int) int64 { return int64(600_000 + 131_072*i) }
 	for i := range t.layers {
-		t.alloc(d, weight(i), t.frames("__init__@torch/nn/modules/linear.py:106", fmt.Sprintf("__init__@model.py:%d", 10+i)))
+		t.alloc(d, weight(i), t.frames("__init__@torch/nn/modules/linear.py:106",
+			fmt.Sprintf("__init__@model.py:%d", 10+i)))
 	}
 	for step := range t.steps {
 		t.mark(d, fmt.Sprintf("ProfilerStep#%d", step), "START")
@@ -176,7 +181,8 @@ func (t *training) device(d int) {
 			t.release(d, temp)
 		}
 		if t.oom && step == t.steps-1 {
-			t.emit(d, "oom", 5<<20, int64(t.batch)*40<<20, t.frames("cross_entropy@torch/nn/functional.py:3480"))
+			t.emit(d, "oom", 5<<20, int64(t.batch)*40<<20,
+				t.frames("cross_entropy@torch/nn/functional.py:3480"))
 			break
 		}
 		logits := t.alloc(d, int64(t.batch)*1_000_000, t.frames("cross_entropy@torch/nn/functional.py:3480"))
@@ -187,7 +193,8 @@ func (t *training) device(d int) {
 		t.release(d, logits)
 		for i := range t.layers {
 			if step == 0 {
-				t.alloc(d, 2*weight(i), t.frames("_init_group@torch/optim/adamw.py:150", "step@torch/optim/adamw.py:200"))
+				t.alloc(d, 2*weight(i),
+					t.frames("_init_group@torch/optim/adamw.py:150", "step@torch/optim/adamw.py:200"))
 			}
 			t.release(d, grads[i])
 		}
@@ -216,7 +223,8 @@ func (p *memoryPool) blocks(s segmentRange) (blocks []event, allocated, active, 
 				allocated += rounded(h.size)
 			}
 			requested += h.size
-			blocks = append(blocks, event{"address": at, "size": rounded(h.size), "requested_size": h.size, "state": state,
+			blocks = append(blocks, event{"address": at, "size": rounded(h.size), "requested_size": h.size,
+				"state":  state,
 				"frames": h.frames})
 			at += rounded(h.size)
 			continue
@@ -227,7 +235,8 @@ func (p *memoryPool) blocks(s segmentRange) (blocks []event, allocated, active, 
 				next = min(next, a)
 			}
 		}
-		blocks = append(blocks, event{"address": at, "size": next - at, "requested_size": 0, "state": "inactive", "frames": []event{}})
+		blocks = append(blocks, event{"address": at, "size": next - at, "requested_size": 0,
+			"state": "inactive", "frames": []event{}})
 		at = next
 	}
 	return blocks, allocated, active, requested
@@ -242,14 +251,18 @@ func (t *training) json() []byte {
 		}
 		for _, s := range ranges {
 			blocks, allocated, active, requested := p.blocks(s)
-			segments = append(segments, event{"device": d, "address": s.from, "total_size": s.to - s.from, "allocated_size": allocated,
-				"active_size": active, "requested_size": requested, "stream": 0, "segment_type": "large", "segment_pool_id": []int{0, 0},
-				"is_expandable": t.expandable, "frames": []event{}, "blocks": blocks})
+			segments = append(segments, event{"device": d, "address": s.from, "total_size": s.to - s.from,
+				"allocated_size": allocated,
+				"active_size":    active, "requested_size": requested, "stream": 0, "segment_type": "large",
+				"segment_pool_id": []int{0, 0},
+				"is_expandable":   t.expandable, "frames": []event{}, "blocks": blocks})
 		}
 	}
-	b, err := json.Marshal(event{"segments": segments, "device_traces": t.events, "external_annotations": t.marks,
-		"allocator_settings": event{"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1, "garbage_collection_threshold": 0.0,
-			"expandable_segments": t.expandable}})
+	b, err :=
+		json.Marshal(event{"segments": segments, "device_traces": t.events, "external_annotations": t.marks,
+			"allocator_settings": event{"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1,
+				"garbage_collection_threshold": 0.0,
+				"expandable_segments":          t.expandable}})
 	if err != nil {
 		panic(err) // maps of plain values always marshal
 	}

@@ -34,14 +34,17 @@ type torchSaid struct {
 var unproven = map[string]bool{"whole_segments": true, "whole_segments_freed": true}
 
 func TestQuickFiguresEqualPyTorchs(t *testing.T) {
-	checkFigures(t, "", "pinned", "plain", "middle", "truncated", "failed", "full", "streams", "devices", "pools", "whole_segments",
+	checkFigures(t, "", "pinned", "plain", "middle", "truncated", "failed", "full", "streams", "devices",
+		"pools", "whole_segments",
 		"whole_segments_freed", "graph")
 }
 
 func TestFiguresEqualPyTorchsUnderAllocatorSettings(t *testing.T) {
 	for _, conf := range []string{
-		"expandable_segments:True", "max_split_size_mb:24", "roundup_power2_divisions:4", "roundup_power2_divisions:[1:8,4:2,>:1]",
-		"max_split_size_mb:24,roundup_power2_divisions:8", "expandable_segments:True,roundup_power2_divisions:4",
+		"expandable_segments:True", "max_split_size_mb:24", "roundup_power2_divisions:4",
+		"roundup_power2_divisions:[1:8,4:2,>:1]",
+		"max_split_size_mb:24,roundup_power2_divisions:8",
+		"expandable_segments:True,roundup_power2_divisions:4",
 	} {
 		t.Run(strings.ReplaceAll(conf, ":", "="), func(t *testing.T) {
 			checkFigures(t, conf, "plain", "middle", "failed", "streams", "pools", "graph")
@@ -132,7 +135,8 @@ func checkStats(t *testing.T, name, file string, torch *torchSaid) {
 				}
 			}
 			if d["end_allocated_requested_bytes"] != nil {
-				t.Errorf("%s: requested bytes are %v, which torch does not record", device, d["end_allocated_requested_bytes"])
+				t.Errorf("%s: requested bytes are %v, which torch does not record", device,
+					d["end_allocated_requested_bytes"])
 			}
 			continue
 		}
@@ -149,9 +153,12 @@ func checkStats(t *testing.T, name, file string, torch *torchSaid) {
 			}
 			switch got := number(key); {
 			case got == want:
-			case name == "truncated" && strings.HasPrefix(key, "peak_") && got < want: // the peak may lie before the window
-				if reason := fmt.Sprint(d["exactness_reason"]); !strings.Contains(reason, "within the recorded window") {
-					t.Errorf("%s: %s is %.0f, torch says %.0f, and the reason is %q", device, key, got, want, reason)
+			case name == "truncated" && strings.HasPrefix(key, "peak_") && got < want:
+				// the peak may lie before the window
+				if reason := fmt.Sprint(d["exactness_reason"]); !strings.Contains(reason,
+					"within the recorded window") {
+					t.Errorf("%s: %s is %.0f, torch says %.0f, and the reason is %q", device, key, got,
+						want, reason)
 				}
 			case exact:
 				t.Errorf("%s: %s is %.0f, torch says %.0f", device, key, got, want)
@@ -159,7 +166,8 @@ func checkStats(t *testing.T, name, file string, torch *torchSaid) {
 				differ++
 			}
 		}
-		for ours, theirs := range map[string]string{"allocated": "allocated_bytes", "active": "active_bytes", "reserved": "reserved_bytes"} {
+		for ours, theirs := range map[string]string{"allocated": "allocated_bytes", "active": "active_bytes",
+			"reserved": "reserved_bytes"} {
 			same("end_"+ours+"_bytes", theirs+".all.current")
 			same("peak_"+ours+"_bytes", theirs+".all.peak")
 		}
@@ -168,7 +176,9 @@ func checkStats(t *testing.T, name, file string, torch *torchSaid) {
 		same("ooms", "num_ooms")
 		t.Logf("%s: %v, %d figures differ: %v", device, d["exactness"], differ, d["exactness_reason"])
 	}
-	if used := slices.IndexFunc(devices, func(d deviceFigures) bool { return d["device_kind"] == "gpu" }); used < 0 {
+	if used := slices.IndexFunc(devices, func(d deviceFigures) bool {
+		return d["device_kind"] == "gpu"
+	}); used < 0 {
 		t.Error("no GPU in the report")
 	}
 }
@@ -194,7 +204,8 @@ func checkFailure(t *testing.T, file string, torch *torchSaid) {
 		t.Errorf("device %d ran out, the report says %d", failed.Device, n)
 	}
 	for ours, theirs := range map[string]string{
-		"allocated_bytes": "allocated_bytes", "active_bytes": "active_bytes", "reserved_bytes": "reserved_bytes",
+		"allocated_bytes": "allocated_bytes", "active_bytes": "active_bytes",
+		"reserved_bytes":         "reserved_bytes",
 		"active_requested_bytes": "requested_bytes",
 	} {
 		if got, want := number(books, ours), int64(failed.Stats[theirs+".all.current"]); got != want {
@@ -208,15 +219,18 @@ func checkFailure(t *testing.T, file string, torch *torchSaid) {
 	for _, want := range []string{
 		"Tried to allocate " + torchSize(number(books, "tried_bytes")) + ". ",
 		" of which " + torchSize(number(d, "free_bytes")) + " is free. ",
-		"Of the allocated memory " + torchSize(number(books, "allocated_bytes")+idle) + " is allocated by PyTorch, " + private +
-			"and " + torchSize(number(books, "unallocated_bytes")) + " is reserved by PyTorch but unallocated.",
+		"Of the allocated memory " + torchSize(number(books, "allocated_bytes")+idle) +
+			" is allocated by PyTorch, " + private +
+			"and " + torchSize(number(books, "unallocated_bytes")) +
+			" is reserved by PyTorch but unallocated.",
 	} {
 		if !strings.Contains(failed.Message, want) {
 			t.Errorf("the message has no %q:\n%s", want, failed.Message)
 		}
 	}
 	roundup := strings.Contains(os.Getenv("PYTORCH_CUDA_ALLOC_CONF"), "roundup")
-	if asked := number(d, "asked_bytes"); asked < failed.Requested || asked%512 != 0 || asked-failed.Requested >= 512 && !roundup {
+	if asked := number(d, "asked_bytes"); asked < failed.Requested || asked%512 != 0 ||
+		asked-failed.Requested >= 512 && !roundup {
 		t.Errorf("%d bytes were asked for, the report says %d", failed.Requested, asked)
 	}
 }
