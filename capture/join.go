@@ -340,7 +340,7 @@ func (j *joiner) seam(blocks, segments map[place]held, at int64) {
 	j.live = blocks
 	if made > 0 {
 		j.out.Lose(betweenWindows, traces.DataLoss, made,
-			"what happened between two windows was not recorded; events at the later one's start stand for it")
+			"nothing was recorded between two windows; events at the start of the later one stand for it")
 	}
 }
 

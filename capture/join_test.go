@@ -19,9 +19,8 @@ import (
 // window reads rows of the recorder as a window that begins at epoch.
 func window(t *testing.T, epoch, first int64, rows ...string) capture.Window {
 	t.Helper()
-	head :=
-		fmt.Sprintf(
-			`{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,"epoch_ns":%d,"steps":[[0,1000]]}`, epoch)
+	head := fmt.Sprintf(`{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,`+
+		`"epoch_ns":%d,"steps":[[0,1000]]}`, epoch)
 	tr, err := described.Read(context.Background(),
 		strings.NewReader(head+"\n"+strings.Join(rows, "\n")), nil)
 	if err != nil {
@@ -38,8 +37,8 @@ func alloc(id, addr, size, at int, category string) string {
 func free(id, at int) string { return fmt.Sprintf(`{"k":"free","id":%d,"t":%d}`, id, at) }
 
 func op(at int, read, write string) string {
-	return fmt.Sprintf(
-		`{"k":"op","t":%d,"d":5,"name":"aten::mm","phase":"forward","module":"net","r":[%s],"w":[%s],"m":[],"rerun":true}`, at, read, write)
+	return fmt.Sprintf(`{"k":"op","t":%d,"d":5,"name":"aten::mm","phase":"forward","module":"net",`+
+		`"r":[%s],"w":[%s],"m":[],"rerun":true}`, at, read, write)
 }
 
 // rows prints a trace's events, accesses and marks in order.
@@ -282,7 +281,8 @@ func TestAccessesToTwoDevicesStayInOrderWithTheirEvents(t *testing.T) {
 		for a := range d.Allocs.Len() {
 			n += len(d.AccessesOf(timeline.AllocID(a)))
 		}
-		if want := map[traces.DeviceKind]int{traces.DeviceGPU: 2 * 6, traces.DeviceCPU: 2 * 3}[d.Info.Kind]; n != want {
+		want := map[traces.DeviceKind]int{traces.DeviceGPU: 2 * 6, traces.DeviceCPU: 2 * 3}[d.Info.Kind]
+		if n != want {
 			t.Errorf("%s: %d accesses touch a live block, want %d:\n%s", d.Label(), n, want, around(tr))
 		}
 	}

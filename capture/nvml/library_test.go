@@ -443,7 +443,8 @@ func TestAFailedInitialisationSaysWhatToDoAndCallsNothingElse(t *testing.T) {
 			t.Errorf("%v: %v", ret, err)
 		}
 	}
-	if _, err := Open(Options{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")}); !errors.Is(err, ErrUnavailable) {
+	_, err := Open(Options{Path: filepath.Join(t.TempDir(), "libnvidia-ml.so.1")})
+	if !errors.Is(err, ErrUnavailable) {
 		t.Errorf("no library: %v", err)
 	}
 }

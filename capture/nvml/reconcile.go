@@ -12,7 +12,7 @@ import "github.com/gmemtop/gmemtop/traces/maybe"
 //
 //	used (NVML, device)  = Σ processes + driver's remainder
 //	process (NVML)       = reserved (PyTorch) + context + libraries
-//	reserved (PyTorch)   = tensors + rounding + pending frees + stranded and cached + private pools' free bytes
+//	reserved (PyTorch)   = tensors + rounding + pending frees + stranded and cached + free in private pools
 //
 // The context is known only if it was measured: a process with a context and no segment shows it, and in a
 // running process the smallest difference between its NVML figure and PyTorch's reserved bytes is an upper

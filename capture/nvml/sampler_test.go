@@ -220,7 +220,8 @@ func TestTheRateOfALinkIsUnknownAcrossAReload(t *testing.T) {
 	at := func(sec int64, sent maybe.Int) *Reading {
 		return &Reading{Time: time.Unix(sec, 0), NVLinkSent: sent, NVLinkReceived: maybe.Known(0)}
 	}
-	if sent, received := at(12, maybe.Known(5000)).NVLinkRate(at(10, maybe.Known(1000))); sent != maybe.Known(2000) || received != maybe.Known(0) {
+	sent, received := at(12, maybe.Known(5000)).NVLinkRate(at(10, maybe.Known(1000)))
+	if sent != maybe.Known(2000) || received != maybe.Known(0) {
 		t.Errorf("rates %v %v", sent, received)
 	}
 	if sent, _ := at(12, maybe.Known(5)).NVLinkRate(at(10, maybe.Known(1000))); sent.IsKnown() {

@@ -164,16 +164,23 @@ def _stand_in(torch):
     torch.cuda.memory._record_memory_history = record
     torch._C._cuda_isHistoryEnabled = lambda: bool(on)
     stat = {"all": {"current": 4096, "peak": 8192}}
-    torch._C._cuda_memoryStats = lambda device: {"allocated_bytes": stat, "reserved_bytes": stat, "requested_bytes": {"all": {"current": 4000}}, "num_alloc_retries": 1, "num_ooms": 0}
+    torch._C._cuda_memoryStats = lambda device: {
+        "allocated_bytes": stat, "reserved_bytes": stat, "requested_bytes": {"all": {"current": 4000}},
+        "num_alloc_retries": 1, "num_ooms": 0}
     def snapshot():
         now = time.time_ns() // 1000
-        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": now, "frames": [{"filename": "train.py", "line": 1, "name": "f"}]}
+        event = {"action": "alloc", "addr": 4096, "size": 512, "stream": 0, "time_us": now,
+                 "frames": [{"filename": "train.py", "line": 1, "name": "f"}]}
         return {"segments": segments(1), "device_traces": [[event]]}
     torch.cuda.memory._snapshot = snapshot
     def segments(free, include_traces=True):
-        common = [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512, "active_size": 512, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0),
-                "blocks": [{"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated", "frames": []}]}]
-        return common + [dict(common[0], device=device, segment_pool_id=pool, active_size=2097152 - free, blocks=[])
+        block = {"size": 512, "requested_size": 512, "address": 4096, "state": "active_allocated",
+                 "frames": []}
+        common = [{"device": 0, "address": 4096, "total_size": 2097152, "allocated_size": 512,
+                   "active_size": 512, "stream": 0, "segment_type": "small", "segment_pool_id": (0, 0),
+                   "blocks": [block]}]
+        return common + [dict(common[0], device=device, segment_pool_id=pool, active_size=2097152 - free,
+                              blocks=[])
                 for device, pool in ((0, (0, 1)), (0, (2, 0)), (1, (0, 1)))]
     def snapshot_of_all(include_traces=True):
         assert not include_traces  # all of the program's history would come with it
@@ -230,7 +237,8 @@ def _stand_in(torch):
 		x.Trace.Stacks.Len() == 0 {
 		t.Errorf("%+v with %d events and %d marks", x, x.Trace.Events.Len(), len(x.Trace.Marks))
 	}
-	if release := x.Trace.Setting("gmemtop_torch"); !regexp.MustCompile(`^\[\d+, ?\d+\]$`).MatchString(release) {
+	release := x.Trace.Setting("gmemtop_torch")
+	if !regexp.MustCompile(`^\[\d+, ?\d+\]$`).MatchString(release) {
 		t.Errorf("the window names its release of torch %q", release)
 	}
 	first, last := v.Steps[0], v.Steps[len(v.Steps)-1]
@@ -276,7 +284,8 @@ func TestReplayedGraphsAreCountedAndReported(t *testing.T) {
 		heard(t.Context(), seen, 1)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "graphs"), nil, 0o600), cmd.Wait(), <-done)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
 	v := seen.Snapshot()
@@ -376,7 +385,8 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done); err != nil {
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "gpt"), nil, 0o600), cmd.Wait(), <-done)
+	if err != nil {
 		t.Fatalf("%v\n%s", err, said())
 	}
 	v := seen.Snapshot()

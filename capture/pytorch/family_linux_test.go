@@ -16,9 +16,12 @@ const orphans = `
 ( sleep 1000 >/dev/null 2>&1 & echo $! >environment )
 ( env -i sleep 1000 & echo $! >output )
 ( env -i sleep 1000 >/dev/null 2>&1 & echo $! >nothing )
-setsid bash -c 'set -m; ( env -i sleep 1000 >/dev/null 2>&1 & echo $! >session ) & exec env -i sleep 1000 >/dev/null 2>&1' &
-bash -c 'set -m; sh -c "( env -i sleep 1000 >/dev/null 2>&1 & echo \$! >group ); exec env -i sleep 1000 >/dev/null 2>&1" & wait' &
-sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >remembered; until [ -e go ]; do sleep 0.01; done' >/dev/null 2>&1 &
+setsid bash -c 'set -m; ( env -i sleep 1000 >/dev/null 2>&1 & echo $! >session ) &
+	exec env -i sleep 1000 >/dev/null 2>&1' &
+bash -c 'set -m; sh -c "( env -i sleep 1000 >/dev/null 2>&1 & echo \$! >group )
+	exec env -i sleep 1000 >/dev/null 2>&1" & wait' &
+sh -c 'env -i setsid sleep 1000 >/dev/null 2>&1 & echo $! >remembered
+	until [ -e go ]; do sleep 0.01; done' >/dev/null 2>&1 &
 ( env -i setsid sh -c 'sleep 1000 & echo $! >grandchild; exec sleep 1000 >/dev/null 2>&1' & )
 sleep 1000
 `

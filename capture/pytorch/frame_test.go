@@ -39,7 +39,8 @@ func deflate(s string) string {
 }
 
 const (
-	aHello  = `{"version":2,"pid":1,"start":1,"argv":["python"],"waiting":"waiting for the first optimizer step"}`
+	aHello = `{"version":2,"pid":1,"start":1,"argv":["python"],` +
+		`"waiting":"waiting for the first optimizer step"}`
 	aStep   = `[[0,10,20,5,3,2,-1,-1,-1,-1,4096,-1,-1,100,50,25,7,0]]`
 	aWindow = `{"gmemtop":"described","version":1,"torch":"2.9","steps":[[0,9]]}` + "\n" +
 		`{"k":"alloc","id":0,"size":8,"t":0,"on":"cpu"}` + "\n"
@@ -421,7 +422,8 @@ func TestACommandThatIsNotPythonRunsUnchanged(t *testing.T) {
 		if code, err := job.Wait(context.Background()); code != c.code || err != nil {
 			t.Errorf("%s: %d %v", c.script, code, err)
 		}
-		if err := job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 1}); !errors.Is(err, ErrNotConnected) {
+		err = job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 1})
+		if !errors.Is(err, ErrNotConnected) {
 			t.Errorf("asking nobody: %v", err)
 		}
 	}

@@ -40,7 +40,8 @@ func TestRanksAreFollowedAndLearnTheSame(t *testing.T) {
 			// a parent that only waits never steps
 			return w.count(v, func(v capture.View) bool { return len(v.Steps) > 0 }) == 2
 		})
-		if err := w.job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2}); err != nil {
+		err := w.job.Order(context.Background(), capture.Order{Do: capture.Describe, Steps: 2})
+		if err != nil {
 			t.Fatal(err)
 		}
 		w.mu.Lock()

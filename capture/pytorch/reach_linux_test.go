@@ -34,7 +34,7 @@ import mmap, os, sys, time
 with open(sys.argv[1], "rb") as f:
     if sys.argv[2:]:
         os.setgroups([]); os.setgid(65534); os.setuid(65534)
-    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)  # behind that: who has it mapped for a second is attached to
+    m = mmap.mmap(f.fileno(), 0, prot=mmap.PROT_READ)  # a process that maps it for a second is attached to
 time.sleep(1000)
 `
 	library := filepath.Join(t.TempDir(), "libtorch_python.so")

@@ -251,7 +251,8 @@ def work(path):
         time.sleep(0.01)
     time.sleep(3)
     parameter = torch.nn.Parameter(torch.zeros(1))
-    print("a worker of", torch.multiprocessing.parent_process().name, [t.name for t in __import__("threading").enumerate()])
+    threads = [t.name for t in __import__("threading").enumerate()]
+    print("a worker of", torch.multiprocessing.parent_process().name, threads)
 if __name__ == "__main__":
     import torch
     c = multiprocessing.get_context("spawn").Process(target=work, args=(sys.argv[1],))
@@ -275,7 +276,8 @@ if __name__ == "__main__":
 			if err != nil {
 				return err
 			}
-			if _, err = inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"}); err == nil {
+			_, err = inject.Inject(ctx, pid, inject.Bootstrap{Source: source, Name: "gmemtop_agent"})
+			if err == nil {
 				tried++
 			}
 			return errors.Join(err, os.Remove(dir+"/pid"), errors.New("once is enough"))

@@ -59,12 +59,9 @@ func connectAgent(t testing.TB, path string) *fakeAgent {
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
-		_, _ =
-			conn.Write(
-				raw(frameHello,
-					fmt.Sprintf(
-						`{"version":2,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`,
-						os.Getpid(), startedAt(t, os.Getpid()))))
+		hello := fmt.Sprintf(`{"version":2,"pid":%d,"start":%d,"host":"h","argv":["python","train.py"],`+
+			`"torch":"2.9","rank":1,"world_size":2,"device":"cpu"}`, os.Getpid(), startedAt(t, os.Getpid()))
+		_, _ = conn.Write(raw(frameHello, hello))
 		if k, _, err := readFrame(conn, maxHello); err == nil && k == frameWelcome {
 			return &fakeAgent{Conn: conn, t: t}
 		}

@@ -82,7 +82,8 @@ func TestOtherViewersSeeWhatTheFirstSees(t *testing.T) {
 	if got := a.order(); got != `70 {"id":5,"do":"describe","steps":3}` {
 		t.Errorf("the agent receives %s", got)
 	}
-	if err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 7}); err != nil {
+	err := guests[1].source.Order(context.Background(), capture.Order{Do: capture.Every, Steps: 7})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if got := a.order(); got != `70 {"do":"every","steps":7}` {
@@ -335,7 +336,8 @@ func TestACommandsOutputAndEndReachOtherViewers(t *testing.T) {
 	if v.Target.PID != job.PID() || v.Target.Argv[0] != "sh" {
 		t.Errorf("%+v", v.Target)
 	}
-	if err := s.Order(context.Background(), capture.Order{ID: 6, Do: capture.Describe, Steps: 1}); err != nil {
+	err = s.Order(context.Background(), capture.Order{ID: 6, Do: capture.Describe, Steps: 1})
+	if err != nil {
 		t.Fatal(err)
 	}
 	guest.until(t, "the answer", func(v capture.View) bool {

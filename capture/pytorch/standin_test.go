@@ -72,7 +72,8 @@ func TestQuickOptimizerStateWaitsOnTheHost(t *testing.T) {
 // is assembled and read.
 func TestQuickTheLastWindowOfAnOutOfMemoryArrives(t *testing.T) {
 	t.Setenv("LASTWINDOW", "slow")
-	if out := onStandin(t, standin.Machine{}, "lastwindow.py"); out != "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n" {
+	out := onStandin(t, standin.Machine{}, "lastwindow.py")
+	if out != "exit code 1, 1 requests failed, 0 steps between were not captured, OutOfMemoryError\n" {
 		t.Error(out)
 	}
 }
@@ -169,7 +170,8 @@ var orders = []string{standin.Once, standin.Late, "2", "3"}
 func TestPlansLearnTheSameInEveryOrder(t *testing.T) {
 	for _, order := range orders {
 		t.Run(order, func(t *testing.T) {
-			if out := onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py"); out != "0.py the same\n" {
+			out := onStandin(t, standin.Machine{Compute: true, Order: order}, "waits.py")
+			if out != "0.py the same\n" {
 				t.Error(out)
 			}
 		})

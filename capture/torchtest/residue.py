@@ -29,7 +29,8 @@ torch.set_num_threads(1)
 
 
 def network():
-    return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1)).to(device)
+    return torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Linear(64, 64),
+                               torch.nn.Tanh(), torch.nn.Linear(64, 1)).to(device)
 
 
 torch.manual_seed(1)
@@ -47,7 +48,8 @@ def step():
 
 def bits():
     """Parameters, gradients and the optimizer's state, as bytes."""
-    state = [t for p in model.parameters() for _, t in sorted(optimizer.state[p].items()) if isinstance(t, torch.Tensor)]
+    state = [t for p in model.parameters() for _, t in sorted(optimizer.state[p].items())
+             if isinstance(t, torch.Tensor)]
     tensors = [*model.parameters(), *(p.grad for p in model.parameters()), *state]
     return [t.detach().cpu().contiguous().numpy().tobytes() for t in tensors]
 
@@ -58,7 +60,8 @@ def of_gpu():
         return []
     torch.cuda.synchronize()
     torch.empty(1, pin_memory=True)  # torch reclaims pinned memory of finished copies on the next request
-    return [torch.cuda.memory_stats()["requested_bytes.all.current"], torch.cuda.host_memory_stats()["active_bytes.current"], torch._C._cuda_isHistoryEnabled()]
+    return [torch.cuda.memory_stats()["requested_bytes.all.current"],
+            torch.cuda.host_memory_stats()["active_bytes.current"], torch._C._cuda_isHistoryEnabled()]
 
 
 def running():
@@ -85,8 +88,10 @@ def state():
         "meta_path": [repr(f) for f in sys.meta_path],
         "path": list(sys.path),
         "optimizer hooks": [len(hooks._global_optimizer_pre_hooks), len(hooks._global_optimizer_post_hooks)],
-        "module hooks": [len(module._global_forward_pre_hooks), len(module._global_forward_hooks), len(module._global_forward_hooks_always_called)],
-        "functions": [repr(f) for f in (torch.autograd.backward, scalers.GradScaler.update, torch.UntypedStorage.resize_)],
+        "module hooks": [len(module._global_forward_pre_hooks), len(module._global_forward_hooks),
+                         len(module._global_forward_hooks_always_called)],
+        "functions": [repr(f) for f in (torch.autograd.backward, scalers.GradScaler.update,
+                                        torch.UntypedStorage.resize_)],
         "storage class": sorted(torch.UntypedStorage.__dict__),
         "memory of the GPU": of_gpu(),
         "modes": torch._C._len_torch_dispatch_stack(),
@@ -94,7 +99,8 @@ def state():
         "after fork": len(util._afterfork_registry),
         "signals": [repr(signal.getsignal(s)) for s in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)],
         "environment": sorted(os.environ),
-        "functions of the agent": sum(1 for o in gc.get_objects() if getattr(o, "__module__", None) == "gmemtop_agent"),
+        "functions of the agent": sum(1 for o in gc.get_objects()
+                                      if getattr(o, "__module__", None) == "gmemtop_agent"),
         "builtins": sorted(__builtins__.__dict__),
         "last error": hasattr(sys, "last_value"),
     }
@@ -124,7 +130,8 @@ while running() != before["threads"] and time.monotonic() < late:  # the agent's
 after = state()
 for name in before:
     if before[name] != after[name]:
-        print("differs:", name, "before", json.dumps(before[name])[:2000], "after", json.dumps(after[name])[:2000])
+        print("differs:", name, "before", json.dumps(before[name])[:2000], "after",
+              json.dumps(after[name])[:2000])
 learnt = losses, bits()
 torch.manual_seed(9)
 for _ in range(3):
@@ -137,4 +144,5 @@ again = network()
 optimizer = torch.optim.Adam(again.parameters())
 model = again
 same = [step() for _ in losses]
-print("same" if (same, bits()) == learnt else "different", hashlib.sha256(repr(losses).encode()).hexdigest(), flush=True)
+print("same" if (same, bits()) == learnt else "different",
+      hashlib.sha256(repr(losses).encode()).hexdigest(), flush=True)

@@ -5,7 +5,8 @@ set -eu
 want="14.0.6"
 have=$(clang --version 2>/dev/null | sed -n 's/.*clang version \([0-9.]*\).*/\1/p' | head -n 1)
 if [ "$have" != "$want" ] || ! command -v llvm-strip >/dev/null; then
-	echo "skip: capture/usdt: its eBPF object is compiled by clang and llvm-strip $want; here: ${have:-no clang}" >&2
+	echo "skip: capture/usdt: clang and llvm-strip $want compile its eBPF object; here: ${have:-no clang}" >&2
 	exit 0
 fi
-exec go tool bpf2go -go-package usdt -tags linux -cc clang -strip llvm-strip -target amd64 -type event probe probe.bpf.c -- -Wall -Werror
+exec go tool bpf2go -go-package usdt -tags linux -cc clang -strip llvm-strip -target amd64 \
+	-type event probe probe.bpf.c -- -Wall -Werror

@@ -103,7 +103,8 @@ func TestDamagedNotesAreAnError(t *testing.T) {
 		"no strings at all": func(b []byte) []byte { b[4] = 24; return b[:12+8+24] },
 	} {
 		data := change(bytes.Clone(good))
-		if list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0))); !errors.Is(err, errDamaged) {
+		list, err := readNotes(bytes.NewReader(makeELF(elf.EM_X86_64, data, 0)))
+		if !errors.Is(err, errDamaged) {
 			t.Errorf("%s: %+v, %v", name, list, err)
 		}
 	}

@@ -1,13 +1,14 @@
 //go:build ignore
 
-// What runs in the kernel when a probe is hit. One object serves every probe: a probe's place in its library is described by constants
-// that the loader sets before it loads a copy for that probe, so that the verifier drops what the probe does not need.
+// What runs in the kernel when a probe is hit. One object serves every probe: the loader loads a copy for
+// each, with constants that say where the probe's arguments are. The verifier drops the code that a copy does
+// not need.
 //
-//	site   a USDT probe or a function's entry whose arguments say everything: one event
-//	enter  the entry of a function that returns what matters through a pointer: the arguments are kept
-//	leave  its return: the pointer is followed, one event
+//	site   a USDT probe, or the entry of a function whose arguments say everything: writes one event
+//	enter  the entry of a function that returns its result through a pointer: keeps the arguments
+//	leave  that function's return: follows the pointer, writes one event
 //
-// No kernel headers are needed: only stable helpers and the layout of x86-64 registers are used.
+// It needs no kernel headers: it uses only stable helpers and the layout of x86-64 registers.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -23,7 +24,8 @@ typedef long long s64;
 #define KIND(name, val) typeof(val) *name
 
 enum { MAP_HASH = 1, MAP_PERCPU_ARRAY = 6, MAP_STACK_TRACE = 7, MAP_RINGBUF = 27 };
-enum { ANY = 0, RB_NO_WAKEUP = 1, RB_FORCE_WAKEUP = 2, RB_AVAIL_DATA = 0, USER_STACK = 1 << 8, FAST_STACK_CMP = 1 << 9 };
+enum { ANY = 0, RB_NO_WAKEUP = 1, RB_FORCE_WAKEUP = 2, RB_AVAIL_DATA = 0 };
+enum { USER_STACK = 1 << 8, FAST_STACK_CMP = 1 << 9 };
 
 static void *(*map_lookup)(void *map, const void *key) = (void *)1;
 static long (*map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
@@ -40,15 +42,15 @@ static u64 (*ring_query)(void *ring, u64 flags) = (void *)134;
 struct regs { u64 r[21]; };
 enum { REG_AX = 10 };
 
-// Where an argument is: the Go type operand mirrors it.
+// Where an argument is. The Go type operand has the same layout.
 struct operand {
-	s64 value; // constant, or displacement
+	s64 value; // the constant, or the displacement
 	u8 kind;
-	u8 base, index; // registers, NO_REG for none
+	u8 base, index; // registers; NO_REG for none
 	u8 scale;       // of the index, as a shift
 	u8 size;        // in bytes
 	u8 is_signed;
-	u8 shift; // of a register's high byte
+	u8 shift; // 8 for a register's high byte, such as AH
 	u8 pad;
 };
 enum { NONE = 0, CONSTANT = 1, REGISTER = 2, MEMORY = 3 };
@@ -60,7 +62,7 @@ struct event {
 	u64 size;
 	u64 stream;
 	u32 thread;
-	s32 stack; // negative for none
+	s32 stack; // negative if there is none
 	s32 result;
 	s32 device;
 	u32 site;
@@ -78,12 +80,31 @@ const volatile u8 want_stack;
 const volatile u64 wakeup_bytes;
 const volatile struct operand arg_addr, arg_size, arg_stream, arg_device, arg_pitch;
 
-struct { FIELD(type, MAP_RINGBUF); FIELD(max_entries, 1 << 25); } events SEC(".maps");
-struct { FIELD(type, MAP_HASH); FIELD(max_entries, 8192); KIND(key, u64); KIND(value, struct call); } calls SEC(".maps");
-struct { FIELD(type, MAP_STACK_TRACE); FIELD(max_entries, 16384); FIELD(key_size, 4); FIELD(value_size, 127 * 8); } stacks SEC(".maps");
-struct { FIELD(type, MAP_PERCPU_ARRAY); FIELD(max_entries, 4); KIND(key, u32); KIND(value, u64); } lost SEC(".maps");
+struct {
+	FIELD(type, MAP_RINGBUF);
+	FIELD(max_entries, 1 << 25);
+} events SEC(".maps");
+struct {
+	FIELD(type, MAP_HASH);
+	FIELD(max_entries, 8192);
+	KIND(key, u64);
+	KIND(value, struct call);
+} calls SEC(".maps");
+struct {
+	FIELD(type, MAP_STACK_TRACE);
+	FIELD(max_entries, 16384);
+	FIELD(key_size, 4);
+	FIELD(value_size, 127 * 8);
+} stacks SEC(".maps");
+struct {
+	FIELD(type, MAP_PERCPU_ARRAY);
+	FIELD(max_entries, 4);
+	KIND(key, u32);
+	KIND(value, u64);
+} lost SEC(".maps");
 enum { LOST_RING = 0, LOST_CALL = 1, LOST_READ = 2, LOST_STACK = 3 };
 
+// Makes the object describe struct event, from which bpf2go makes a Go type.
 const struct event *unused_event __attribute__((unused));
 
 static always_inline void lose(u32 why)
@@ -93,7 +114,8 @@ static always_inline void lose(u32 why)
 		*n += 1;
 }
 
-// A context may only be read at constant offsets, so each register has its own instruction; all but one are dropped as dead.
+// A program may read its context at constant offsets only, so each register has its own instruction. The
+// verifier drops all but one as dead code.
 #define REG(n)                                                                                     \
 	if (id == n)                                                                               \
 		asm volatile("%0 = *(u64 *)(%1 + " #n " * 8)" : "=r"(v) : "r"(ctx));
@@ -161,7 +183,7 @@ static always_inline struct event *begin(struct regs *ctx, u64 id)
 	return e;
 }
 
-// The reader wakes by itself every few milliseconds; waking it for each event would cost more than the event.
+// The reader wakes up every few milliseconds anyway. Waking it for each event would cost more than the event.
 static always_inline void end(struct event *e)
 {
 	u64 waiting = ring_query(&events, RB_AVAIL_DATA);
@@ -185,7 +207,7 @@ SEC("uprobe/site") int site(struct regs *ctx)
 	return 0;
 }
 
-// Calls of one thread can nest, of one function they do not.
+// One thread's calls of different functions can nest; its calls of the same function do not.
 static always_inline u64 call_key(u64 id) { return id ^ ((u64)site_id << 56); }
 
 SEC("uprobe/enter") int enter(struct regs *ctx)
@@ -232,5 +254,5 @@ SEC("uretprobe/leave") int leave(struct regs *ctx)
 	return 0;
 }
 
-// The helpers that follow user memory are only given to programs that say so.
+// The kernel lets only programs with a license compatible with the GPL call some of the helpers above.
 char _license[] SEC("license") = "Dual MIT/GPL";

@@ -135,7 +135,8 @@ func TestEachOperandFormIsReadByTheKernelAsByTheParser(t *testing.T) {
 	if err := os.WriteFile(path, []byte(src.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := exec.Command("gcc", "-shared", "-fPIC", "-Itestdata", "-o", lib, path).CombinedOutput(); err != nil {
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-Itestdata", "-o", lib, path).CombinedOutput()
+	if err != nil {
 		t.Fatalf("gcc: %v\n%s", err, out)
 	}
 	p := start(t, lib)

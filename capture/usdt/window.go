@@ -123,7 +123,8 @@ func (w *windower) open(at int64) {
 	b := traces.NewBuilder()
 	b.T.Source = traces.Source{Format: "probes", Path: "-"}
 	b.T.Process, b.T.Settings = w.process, slices.Clone(w.settings)
-	// as many as in the last window, within limits, so that a quiet window after a busy one does not keep too much
+	// room for as many as the last window had, within limits: a quiet window after a busy one should not keep
+	// too much
 	b.T.Events.Grow(min(w.events, 1<<16))
 	w.stream, w.gpu = cached[uint64, traces.StreamID]{}, cached[int32, traces.DeviceID]{}
 	b.T.Clock = traces.Clock{HasTime: true, Resolution: 1, Epoch: w.epoch + at}

@@ -61,8 +61,8 @@ func cmdChain(ts *testscript.TestScript, _ bool, args []string) {
 		return ids - 1
 	}
 	op := func(name, phase, reads, writes string) {
-		line(
-			`{"k":"op","t":%d,"d":%d,"name":%q,"phase":%q,"module":"","r":[%s],"w":[%s],"m":[],"rerun":true,"stream":0}`, now, length, name, phase, reads, writes)
+		line(`{"k":"op","t":%d,"d":%d,"name":%q,"phase":%q,"module":"","r":[%s],"w":[%s],"m":[],`+
+			`"rerun":true,"stream":0}`, now, length, name, phase, reads, writes)
 		now += length + 1000
 	}
 	weights, kept := make([]int, layers), make([]int, layers+1)
@@ -83,15 +83,14 @@ func cmdChain(ts *testscript.TestScript, _ bool, args []string) {
 			fmt.Sprintf("%d,%d", next, own))
 		line(`{"k":"free","id":%d,"t":%d}`, kept[i+1], now)
 		line(`{"k":"free","id":%d,"t":%d}`, gradient, now)
-		line(
-			`{"k":"op","t":%d,"d":%d,"name":"sgd","phase":"optimizer","module":"","r":[%d],"w":[],"m":[%d],"rerun":false,"stream":0}`, now, length, own, weights[i])
+		line(`{"k":"op","t":%d,"d":%d,"name":"sgd","phase":"optimizer","module":"","r":[%d],"w":[],"m":[%d],`+
+			`"rerun":false,"stream":0}`, now, length, own, weights[i])
 		now += length + 1000
 		line(`{"k":"free","id":%d,"t":%d}`, own, now)
 		gradient = next
 	}
 	line(`{"k":"free","id":%d,"t":%d}`, gradient, now)
-	head :=
-		fmt.Sprintf(
-			`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,"rank":0,"world_size":1,"epoch_ns":1000,"steps":[[5,%d]]}`, now+10)
+	head := fmt.Sprintf(`{"gmemtop":"described","version":1,"torch":"2.9.0","device":"cuda:0","pid":7,`+
+		`"rank":0,"world_size":1,"epoch_ns":1000,"steps":[[5,%d]]}`, now+10)
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(head+"\n"+b.String()), 0o666))
 }

@@ -31,7 +31,8 @@ func BenchmarkStatsAgainstPickleLoad(b *testing.B) {
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("build: %v\n%s", err, out)
 	}
-	if out, err := exec.Command(python, "testdata/make_snapshot.py", "1000000", snapshot).CombinedOutput(); err != nil {
+	out, err := exec.Command(python, "testdata/make_snapshot.py", "1000000", snapshot).CombinedOutput()
+	if err != nil {
 		b.Fatalf("make a snapshot: %v\n%s", err, out)
 	}
 	var times, memory, second []float64

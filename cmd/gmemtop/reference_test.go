@@ -70,7 +70,8 @@ func TestStatsEqualTheReference(t *testing.T) {
 		convert := "import json, pickle, sys; pickle.dump(json.load(open(sys.argv[1])), open(sys.argv[2], " +
 			"'wb'), int(sys.argv[3]))"
 		source := filepath.Join(dir, "cut_expandable_on_two_devices.json")
-		if out, err := exec.Command("python3", "-c", convert, source, path, protocol).CombinedOutput(); err != nil {
+		out, err := exec.Command("python3", "-c", convert, source, path, protocol).CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 		files = append(files, path)

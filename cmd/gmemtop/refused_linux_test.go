@@ -33,10 +33,12 @@ while True:
 // as those of containers do. The numbers are x86-64's.
 const filtered = `
 import ctypes, os, struct, sys
-rows = [(0x20, 0, 0, 0)] + [(0x15, 3 - i, 0, n) for i, n in enumerate((101, 310, 311))] + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50001)]
+calls = [(0x15, 3 - i, 0, n) for i, n in enumerate((101, 310, 311))]
+rows = [(0x20, 0, 0, 0)] + calls + [(6, 0, 0, 0x7fff0000), (6, 0, 0, 0x50001)]
 text = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *row) for row in rows))
 libc = ctypes.CDLL(None, use_errno=True)
-if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, struct.pack("HxxxxxxP", len(rows), ctypes.addressof(text)), 0, 0):
+program = struct.pack("HxxxxxxP", len(rows), ctypes.addressof(text))
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, program, 0, 0):
     sys.exit(os.strerror(ctypes.get_errno()))
 os.execvp(sys.argv[1], sys.argv[1:])
 `

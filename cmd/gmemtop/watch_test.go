@@ -13,7 +13,8 @@ func TestScreenSaysHowLongTheJobWasStoppedAndWhy(t *testing.T) {
 		stops []inject.Stop
 		want  string
 	}{
-		{[]inject.Stop{{Took: ms / 2}, {Took: ms / 4}}, "attached by ptrace; the job stood still for 750 µs"},
+		{[]inject.Stop{{Took: ms / 2}, {Took: ms / 4}},
+			"attached by ptrace; the job stood still for 750 µs"},
 		{[]inject.Stop{{Took: 2 * ms, Starved: ms / 2}, {Took: ms}},
 			"attached by ptrace; the job stood still for 3.00 ms"},
 		{[]inject.Stop{{Took: 8 * ms, Starved: 7 * ms}, {Took: 2 * ms, Starved: ms}},

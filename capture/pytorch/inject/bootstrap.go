@@ -108,7 +108,8 @@ const unknownAddress = "18446744073709551615"
 // writesTo is the Python expression for a function that writes its argument to an address in its own process.
 // It uses /proc/self/mem, so that ctypes need not be loaded; without /proc the outcome remains unknown.
 func writesTo(addr string, limit int) string {
-	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
+	const function = `lambda p: lambda text: (lambda fd: (p.pwrite(fd, text[:%d], %s), p.close(fd)))` +
+		`(p.open('/proc/self/mem', p.O_WRONLY | p.O_CLOEXEC))`
 	return "(" + fmt.Sprintf(function, limit, addr) + ")(__import__('posix'))"
 }
 

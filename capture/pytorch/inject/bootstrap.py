@@ -29,11 +29,13 @@ try:
         if theirs and _signal.getsignal(2) is not None:
             outcome = "interrupted by " + outcome
 
-            def again(signum, frame, e=e.with_traceback(None), old=_signal.getsignal(2), restore=_signal.signal):
+            def again(signum, frame, e=e.with_traceback(None), old=_signal.getsignal(2),
+                      restore=_signal.signal):
                 restore(2, old)
                 raise e
 
-            def later(main=_thread.get_ident(), here=_sys._getframe().f_code.co_filename, t=_thread, frames=_sys._current_frames):
+            def later(main=_thread.get_ident(), here=_sys._getframe().f_code.co_filename, t=_thread,
+                      frames=_sys._current_frames):
                 busy = True
                 while busy:
                     nap = t.allocate_lock()

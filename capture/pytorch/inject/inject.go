@@ -36,24 +36,24 @@
 //
 // # What could go wrong, and the precautions
 //
-//   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be intact when the
-//     thread goes on. The last stop before detaching is inside the kernel's signal path with the saved
+//   - An interrupted system call (sleep, poll, futex): the kernel's restart bookkeeping must be intact when
+//     the thread goes on. The last stop before detaching is inside the kernel's signal path with the saved
 //     registers in place, so that the kernel restarts the call itself, with the remaining time. The few calls
 //     that signal(7) lists as never restarted after a stop (epoll_wait is one) return EINTR, as under any
 //     debugger; Python repeats them.
-//   - Floating-point and vector registers, which a called function may use freely, are saved and restored too.
-//   - A signal that arrives during the calls: all but the synchronous ones are blocked until the calls are done
-//     (a handler in between would turn the restarted call into EINTR), and pending ones are delivered then.
-//   - The queue's own lock: up to 3.12 a semaphore, and a call that waits for it can be abandoned; from 3.13 on
-//     a lock that, when contended, releases the interpreter lock in the middle of whatever the thread was
-//     doing. There, the lock is found in _PyRuntime and calls are made only while it is free; if it cannot be
-//     found, only while the thread waits in a system call.
+//   - Floating-point and vector registers, which a called function may use freely, are saved and restored.
+//   - A signal that arrives during the calls: all but the synchronous ones are blocked until the calls are
+//     done (a handler in between would turn the restarted call into EINTR), and are delivered then.
+//   - The queue's own lock: up to 3.12 it is a semaphore, and a call that waits for it can be abandoned. From
+//     3.13 on, a thread that finds the lock taken releases the interpreter lock in the middle of whatever it
+//     was doing. So the lock is found in _PyRuntime, and calls are made only while it is free; if it cannot
+//     be found, only while the thread waits in a system call.
 //   - A restartable sequence (rseq): the thread is released and stopped again.
 //   - An interpreter that is still starting: Py_IsInitialized is called first.
 //   - The thread is in a long C call: the source waits in the queue. The caller is notified and may give up:
 //     the text is then emptied, and a Residue says what remains until the interpreter gets there.
-//   - A signal handler of the program runs during the source, and raises: the exception belongs to the program,
-//     and is raised there.
+//   - A signal handler of the program runs during the source, and raises: the exception belongs to the
+//     program, and is raised there.
 //   - This program ends while the target is halted: a closed terminal, Ctrl-C and the end of main wait for
 //     the release (Quiesce). If it is killed, the kernel lets the target go on from where it is, and each
 //     remote call returns to what the thread was doing (home_linux_amd64.go).

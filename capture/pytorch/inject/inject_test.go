@@ -322,7 +322,8 @@ import hashlib, os, torch
 torch.manual_seed(1)
 torch.set_num_threads(2)
 state = {"n": 0, "stop": False}
-model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Dropout(0.1), torch.nn.Linear(256, 64))
+model = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Dropout(0.1),
+                            torch.nn.Linear(256, 64))
 optimizer = torch.optim.AdamW(model.parameters())
 os.write(1, b"ready\n")
 h = hashlib.sha256()

@@ -33,7 +33,8 @@ const shortest, running, longest = 10_000, 200_000, 1_000_000
 const (
 	sysgood     = 0x80
 	eventStop   = 128 // PTRACE_EVENT_STOP
-	synchronous = 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSYS-1)
+	synchronous = 1<<(unix.SIGSEGV-1) | 1<<(unix.SIGBUS-1) | 1<<(unix.SIGILL-1) |
+		1<<(unix.SIGFPE-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGSYS-1)
 	direction   = 1 << 10     // the direction flag, which must be clear when a function is called
 	enosys      = ^uint64(37) // what the result is at the entry of a system call
 	ntXState    = 0x202       // NT_X86_XSTATE: all of the floating-point and vector registers
@@ -44,7 +45,8 @@ const (
 
 // ptrace makes a request. It must be made on the thread that attached.
 func ptrace(request, pid int, addr, data uintptr) error {
-	if _, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, data, 0, 0); errno != 0 {
+	_, _, errno := unix.RawSyscall6(unix.SYS_PTRACE, uintptr(request), uintptr(pid), addr, data, 0, 0)
+	if errno != 0 {
 		return errno
 	}
 	return nil

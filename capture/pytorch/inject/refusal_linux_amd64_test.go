@@ -271,7 +271,8 @@ func TestAnotherProcessWithTheSamePIDIsLeftAlone(t *testing.T) {
 	if !errors.Is(err, ErrReused) {
 		t.Error(err)
 	}
-	if _, err := Inject(within(10*time.Second), p.pid, Bootstrap{Source: count, Started: f.Started}); err != nil {
+	_, err = Inject(within(10*time.Second), p.pid, Bootstrap{Source: count, Started: f.Started})
+	if err != nil {
 		t.Error(err)
 	}
 	if found := p.finish(Ptrace); found["n"] != 1.0 {

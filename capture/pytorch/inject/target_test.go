@@ -233,7 +233,8 @@ func (p *process) inject(m Mechanism, source string) Report {
 // finish tells the target to stop, and waits for it to end. It may end before we see that the source has run.
 func (p *process) finish(m Mechanism) map[string]any {
 	p.t.Helper()
-	if _, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: stop, Mechanisms: []Mechanism{m}}); err != nil && !errors.Is(err, ErrGone) {
+	_, err := Inject(within(30*time.Second), p.pid, Bootstrap{Source: stop, Mechanisms: []Mechanism{m}})
+	if err != nil && !errors.Is(err, ErrGone) {
 		p.t.Fatalf("%v: %v", m, err)
 	}
 	return p.end()

@@ -84,8 +84,8 @@ func TestADamagedRecordingIsAnErrorOrALoss(t *testing.T) {
 
 func FuzzRecording(f *testing.F) {
 	f.Add(`{"device":"cpu","thread":1,"lost":0,"events":[[0,640,0,1,4096,5],[1,0,0,1,4096,6],[2,0,0,1,0,7]]}`)
-	f.Add(
-		`{"device":"cuda:3","events":[[0,640,18446744073709551615,1,4096,9223372036854775807],[2,0,0,1,0,-9223372036854775808],[0,1,0,1,4096,5]]}`)
+	f.Add(`{"device":"cuda:3","events":[[0,640,18446744073709551615,1,4096,9223372036854775807],` +
+		`[2,0,0,1,0,-9223372036854775808],[0,1,0,1,4096,5]]}`)
 	f.Add(`{"device":"cpu","events":[[3,0,0,0,0,0]]}`)
 	f.Fuzz(func(t *testing.T, text string) {
 		var r pool.Recording

@@ -94,7 +94,8 @@ func Build(ctx context.Context) (string, error) {
 	}
 	work, err := os.MkdirTemp(folder, "pool-*")
 	if err != nil {
-		return "", fmt.Errorf("the live pool's library cannot be kept: %w: set XDG_CACHE_HOME to a folder that you may write", err)
+		return "", fmt.Errorf("keep the live pool's library: %w; set XDG_CACHE_HOME to a folder that you "+
+			"can write to", err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	for name, text := range texts {

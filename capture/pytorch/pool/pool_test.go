@@ -153,13 +153,14 @@ func ran(t *testing.T, scenario string, result any) {
 }
 
 type figures struct {
-	Served, Missed, Unplanned, Occupied, Iterations, Planned, Live, Held, Arenas, Armed, Installed int64
-	ServedBytes                                                                                    int64 `json:"served_bytes"`
-	LastServed                                                                                     int64 `json:"last_served"`
-	LastServedBytes                                                                                int64 `json:"last_served_bytes"`
-	PlannedBytes                                                                                   int64 `json:"planned_bytes"`
-	ArenaBytes                                                                                     int64 `json:"arena_bytes"`
-	Why                                                                                            string
+	Served, Missed, Unplanned, Occupied, Iterations, Planned int64
+	Live, Held, Arenas, Armed, Installed                     int64
+	ServedBytes                                              int64 `json:"served_bytes"`
+	LastServed                                               int64 `json:"last_served"`
+	LastServedBytes                                          int64 `json:"last_served_bytes"`
+	PlannedBytes                                             int64 `json:"planned_bytes"`
+	ArenaBytes                                               int64 `json:"arena_bytes"`
+	Why                                                      string
 }
 
 type outcome struct {

@@ -61,7 +61,8 @@ def penalty(name):
         loss.backward()
         return loss
 
-    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10))
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256),
+                              torch.nn.Tanh(), torch.nn.Linear(256, 10))
     steps(name, train.Loss(net), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
 
 
@@ -189,11 +190,13 @@ def effects(name):
         def forward(self, x):
             return Counting.apply(x)
 
-    net = torch.nn.Sequential(torch.nn.Linear(64, 256), Counted(), torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), Counted(), torch.nn.Linear(256, 10))
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), Counted(), torch.nn.Linear(256, 256), torch.nn.GELU(),
+                              torch.nn.Linear(256, 256), Counted(), torch.nn.Linear(256, 10))
 
     def learn(model, batch, step):
         loss = plain(model, batch, step)
-        assert (Counting.forwards, Counting.backwards) == (2 * step + 2, 2 * step + 2), "step %d: %d, %d" % (step, Counting.forwards, Counting.backwards)
+        ran = Counting.forwards, Counting.backwards
+        assert ran == (2 * step + 2, 2 * step + 2), "step %d: %d, %d" % (step, *ran)
         return loss
 
     steps(name, train.Loss(net), lambda step: (torch.randn(256, 64), torch.randint(0, 10, (256,))), learn)
@@ -209,7 +212,9 @@ def mixed(name):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed, self.inner = torch.nn.EmbeddingBag(1000, 64, mode="sum", sparse=True), torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256))
+            self.embed = torch.nn.EmbeddingBag(1000, 64, mode="sum", sparse=True)
+            self.inner = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(),
+                                             torch.nn.Linear(256, 256))
             self.head, self.scale = torch.nn.Linear(128, 10), torch.nn.Parameter(torch.ones(()))
 
         def forward(self, x, y):
@@ -221,7 +226,8 @@ def mixed(name):
             return F.cross_entropy(self.head(h.as_subclass(Named)).as_subclass(torch.Tensor), y)
 
     net = Net()
-    steps(name, net, lambda step: (torch.randint(0, 1000, (256, 5)), torch.randint(0, 10, (256,))), plain, torch.optim.SGD(net.parameters(), lr=0.1))
+    steps(name, net, lambda step: (torch.randint(0, 1000, (256, 5)), torch.randint(0, 10, (256,))), plain,
+          torch.optim.SGD(net.parameters(), lr=0.1))
 
 
 def maps(name):
@@ -230,13 +236,17 @@ def maps(name):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.inner, self.step = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10)), 0
+            self.inner = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(),
+                                             torch.nn.Linear(256, 256), torch.nn.Tanh(),
+                                             torch.nn.Linear(256, 10))
+            self.step = 0
 
         def forward(self, x, y):
             out = self.inner(x)
             loss = F.cross_entropy(out, y)
             if self.step % 5 == 4:
-                loss = loss + 0.01 * torch.func.grad(lambda z: (z * z).sum())(out.detach()).mean() + 0.01 * torch.func.vmap(lambda z: z.sum())(out).mean()
+                slope = torch.func.grad(lambda z: (z * z).sum())(out.detach())
+                loss = loss + 0.01 * slope.mean() + 0.01 * torch.func.vmap(lambda z: z.sum())(out).mean()
             return loss
 
     def learn(model, batch, step):
@@ -259,7 +269,8 @@ def starves(name):
 
     def learn(model, batch, step):
         model.step = step
-        hook = model.net.blocks[0].n1.weight.register_hook(lambda grad: torch.empty(want)) if step % 10 == 8 else None
+        weight = model.net.blocks[0].n1.weight
+        hook = weight.register_hook(lambda grad: torch.empty(want)) if step % 10 == 8 else None
         try:
             loss = model(*batch)
             loss.backward()
@@ -342,7 +353,8 @@ def beside(name):
 
 def grows(name):
     """Trains with larger batches in its second half."""
-    net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.GELU(), torch.nn.Linear(96, 96), torch.nn.GELU(), torch.nn.Linear(96, 10))
+    net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.GELU(), torch.nn.Linear(96, 96),
+                              torch.nn.GELU(), torch.nn.Linear(96, 10))
 
     def batch(step):
         n = 256 if step < train.STEPS // 2 else 448
@@ -361,7 +373,8 @@ def wobbles(name):
 
     library = torch.library.Library("aten", "IMPL")
     library.impl("sigmoid", sigmoid, "CPU")
-    net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.Sigmoid(), torch.nn.Linear(96, 96), torch.nn.Sigmoid(), torch.nn.Linear(96, 10))
+    net = torch.nn.Sequential(torch.nn.Linear(32, 96), torch.nn.Sigmoid(), torch.nn.Linear(96, 96),
+                              torch.nn.Sigmoid(), torch.nn.Linear(96, 10))
     steps(name, train.Loss(net), lambda step: (torch.randn(2048, 32), torch.randint(0, 10, (2048,))), plain)
 
 

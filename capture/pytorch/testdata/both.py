@@ -22,7 +22,8 @@ class Net(torch.nn.Module):
         super().__init__()
         layers, width = [], 3
         for _ in range(3):
-            layers += [torch.nn.Conv2d(width, 8, 3, padding=1), torch.nn.BatchNorm2d(8), torch.nn.ReLU(inplace=True)]
+            layers += [torch.nn.Conv2d(width, 8, 3, padding=1), torch.nn.BatchNorm2d(8),
+                       torch.nn.ReLU(inplace=True)]
             width = 8
         self.layers, self.head = torch.nn.Sequential(*layers), torch.nn.Linear(8, 10)
 
@@ -61,7 +62,8 @@ def learn(plan=None):
         loss = net(torch.randn(4, 3, 12, 12)).square().mean()
         loss.backward()
         optimizer.step()
-        learnt.append([loss.item()] + [t.double().sum().item() for t in [p.grad for p in net.parameters()] + list(net.buffers())])
+        tensors = [p.grad for p in net.parameters()] + list(net.buffers())
+        learnt.append([loss.item()] + [t.double().sum().item() for t in tensors])
         moved.append(carrier.next())
     carrier.remove()
     return learnt, moved, carrier.why

@@ -34,6 +34,8 @@ for file in sorted(os.listdir(sys.argv[2])):
         if not agents():
             break
         time.sleep(0.01)
-    left = [torch._C._len_torch_dispatch_stack(), len(hooks._global_optimizer_pre_hooks), len(modules._global_forward_pre_hooks), len(agents())]
+    left = [torch._C._len_torch_dispatch_stack(), len(hooks._global_optimizer_pre_hooks),
+            len(modules._global_forward_pre_hooks), len(agents())]
     if any(left):
-        raise RuntimeError("the agent of %s leaves modes, hooks, hooks of modules, threads: %s" % (name, left))
+        raise RuntimeError(
+                "the agent of %s leaves modes, hooks, hooks of modules, threads: %s" % (name, left))

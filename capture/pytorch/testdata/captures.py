@@ -36,7 +36,8 @@ def train(what, agent, plan):
         carrier = agent.manager.carrier if under else None
         if under:
             notices = list(agent.outbox.notices)
-            assert agent.manager.managed == 1 and agent.manager.happened[0] > 0, "there is no plan: %s" % (notices,)
+            manager = agent.manager
+            assert manager.managed == 1 and manager.happened[0] > 0, "there is no plan: %s" % (notices,)
         optimizer.zero_grad()
         middle.clear()
         if what in ("backward", "rest"):

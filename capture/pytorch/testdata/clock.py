@@ -58,13 +58,16 @@ for seed in range(200):
         assert end == begin or end < begin, "seed %d: steps overlap: %s" % (seed, placed)
     for k, (row, was) in enumerate(zip(rows, before)):
         begin, end = placed[step_of[k]]
-        assert begin <= times[k] < end, "seed %d: row %d of step %d is at %d, and the step is [%d, %d)" % (seed, k, step_of[k], times[k], begin, end)
-        assert [x for j, x in enumerate(row) if j not in (TIME_AT[row[0]], 2)] == [x for j, x in enumerate(was) if j not in (TIME_AT[was[0]], 2)]
+        assert begin <= times[k] < end, "seed %d: row %d of step %d is at %d, and the step is [%d, %d)" % (
+                seed, k, step_of[k], times[k], begin, end)
+        kept = [[x for j, x in enumerate(r) if j not in (TIME_AT[r[0]], 2)] for r in (row, was)]
+        assert kept[0] == kept[1]
         if row[0] == "o":
             assert row[2] == DEVICE, row
             if not other:  # the stream's own times, except for ops that the host's bound of a step delays
                 assert row[1] >= ran[k][1], (seed, k)
-                assert row[1] == ran[k][1] or row[1] in {b for pair in placed for b in pair}, (seed, k, row, ran[k])
+                within = {b for pair in placed for b in pair}
+                assert row[1] == ran[k][1] or row[1] in within, (seed, k, row, ran[k])
 
 # A step takes as long as its work on the device, even if the host is done long before.
 rows, ran, bounds, _ = training(1, 50, random.Random(0), 0)

@@ -26,7 +26,8 @@ def left():
 
 
 costs = agent["Costs"](torch).measure(1 << 20)
-assert costs["bytes"] == [agent["SMALL"], 1 << 20] and min(costs["out"] + costs["in"]) > 0 and costs["again"] >= 0, costs
+assert costs["bytes"] == [agent["SMALL"], 1 << 20], costs
+assert min(costs["out"] + costs["in"]) > 0 and costs["again"] >= 0, costs
 assert left() == (0, 0), left()
 
 save, calls = agent["Carrier"]._save, []
@@ -50,5 +51,6 @@ for stop in range(1, saves + 1, max(saves // 50, 1)):  # in the copies and in bo
         raise SystemExit("save %d was not interrupted" % stop)
     except KeyboardInterrupt:
         pass
-    assert left() == (0, 0), "interrupted at save %d of %d: hooks and modes %s are left" % (stop, saves, left())
+    assert left() == (0, 0), "interrupted at save %d of %d: hooks and modes %s are left" % (
+            stop, saves, left())
 assert torch.equal(seed, torch.get_rng_state()), "it draws"

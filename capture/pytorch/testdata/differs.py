@@ -22,7 +22,8 @@ library = torch.library.Library("aten", "IMPL")
 def sigmoid(x):
     global ran
     ran += 1
-    return torch.empty_like(x).copy_(1 / (1 + torch.exp(-x.float()))) + (2.0 ** -6 * (ran % 2) if wobbles else 0)
+    wobble = 2.0 ** -6 * (ran % 2) if wobbles else 0
+    return torch.empty_like(x).copy_(1 / (1 + torch.exp(-x.float()))) + wobble
 
 
 library.impl("sigmoid", sigmoid, "CPU")
@@ -61,8 +62,10 @@ def train(steps, plan, meddle=None):
 
 
 def plan(how, **more):
-    value = {"save": 1, "bytes": BYTES - BYTES % 2, "how": how, "group": 0, "slot": 0, "release": 2, "fetch": 0}
-    return dict({"version": 1, "device": "cpu", "slab": 1 << 16, "values": [value], "groups": [[["aten::sigmoid", 0]]]}, **more)
+    value = {"save": 1, "bytes": BYTES - BYTES % 2, "how": how, "group": 0, "slot": 0,
+             "release": 2, "fetch": 0}
+    return dict({"version": 1, "device": "cpu", "slab": 1 << 16, "values": [value],
+                 "groups": [[["aten::sigmoid", 0]]]}, **more)
 
 
 def expect(what, got, want):

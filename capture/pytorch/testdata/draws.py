@@ -72,7 +72,8 @@ with Names(), torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
     net(torch.randn(4, 16, 32))
 func, args, kwargs = seen[0]
 number = [t.untyped_storage()._cdata for t in saved].index(made[0])
-value = {"save": number, "bytes": saved[number].untyped_storage().nbytes(), "how": "drop", "group": 0, "slot": 0, "release": 2, "fetch": 0}
+value = {"save": number, "bytes": saved[number].untyped_storage().nbytes(), "how": "drop", "group": 0,
+         "slot": 0, "release": 2, "fetch": 0}
 plan = {"version": 1, "device": "cpu", "slab": 0, "values": [value], "groups": [[[func._schema.name, 0]]]}
 
 chance, draws = carry["chance_of"], carry["draws"]

@@ -42,8 +42,9 @@ class Net(torch.nn.Module):
         return self.b(u)
 
 
-PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20, "values": [{"save": 0, "bytes": 128 * 64 * 4, "how": "swap", "slot": 0, "release": 1, "fetch": 0},
-                                                                 {"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
+PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20,
+        "values": [{"save": 0, "bytes": 128 * 64 * 4, "how": "swap", "slot": 0, "release": 1, "fetch": 0},
+                   {"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
         "groups": [[["aten::addmm", 0], ["aten::add", 0], ["aten::sigmoid", 0]]]}
 
 
@@ -71,7 +72,8 @@ def learn(carrier):
 
 
 def state():
-    tables = [len(getattr(hooks, n)) for n in dir(hooks) if n.startswith("_global_") and isinstance(getattr(hooks, n), dict)]
+    tables = [len(getattr(hooks, n)) for n in dir(hooks) if n.startswith("_global_")
+              and isinstance(getattr(hooks, n), dict)]
     return tables, torch._C._autograd._saved_tensors_hooks_disable, torch._C._len_torch_dispatch_stack()
 
 

@@ -46,8 +46,9 @@ class Net(torch.nn.Module):
         return self.b(torch.sigmoid(u))
 
 
-PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20, "values": [{"save": 0, "bytes": 128 * 64 * 4, "how": "swap", "slot": 0, "release": 1, "fetch": 0},
-                                                                 {"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
+PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20,
+        "values": [{"save": 0, "bytes": 128 * 64 * 4, "how": "swap", "slot": 0, "release": 1, "fetch": 0},
+                   {"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
         "groups": [[["aten::addmm", 0], ["aten::sigmoid", 0]]]}
 AT = 3
 
@@ -73,7 +74,8 @@ def learn(plan, how):
             back = carrier and carrier.now.back, carrier and carrier.now.again
         loss.backward()
         if step == AT and how == "backward":
-            expect("is moved in a capture", (carrier and carrier.now.back, carrier and carrier.now.again), back)
+            expect("is moved in a capture", (carrier and carrier.now.back, carrier and carrier.now.again),
+                   back)
         optimizer.step()
         learnt.append((loss.item(), [p.grad.sum().item() for p in net.parameters()]))
         if carrier is not None:

@@ -40,4 +40,5 @@ link.out += want
 sender.exchange(0)
 agent.outbox.say("and more", "state")
 sender.exchange(0)
-sys.exit(0 if link.sock.got[:len(want)] == want and b"and more" in link.sock.got and not link.out else "sent %d bytes, %d are left" % (len(link.sock.got), len(link.out)))
+sys.exit(0 if link.sock.got[:len(want)] == want and b"and more" in link.sock.got and not link.out
+         else "sent %d bytes, %d are left" % (len(link.sock.got), len(link.out)))

@@ -31,7 +31,8 @@ with open(sys.argv[1]) as f:
 
 
 def engine(code):
-    return code.co_name == "_engine_run_backward" or code.co_name in ("backward", "grad") and code.co_filename.endswith("torch/autograd/__init__.py")
+    return code.co_name == "_engine_run_backward" or (
+        code.co_name in ("backward", "grad") and code.co_filename.endswith("torch/autograd/__init__.py"))
 
 
 def stack():
@@ -63,7 +64,8 @@ class Recorder(space["Ops"]):
     make_storages = Stacked
 
     def __init__(self):
-        space["Ops"].__init__(self, torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](), [], self.broke)
+        space["Ops"].__init__(self, torch, time.perf_counter_ns, time.perf_counter_ns(),
+                              space["Addresses"](), [], self.broke)
         self.storages.stacks = {}
         self.first, self.depth, self.newest_step = None, 0, self.start
 
@@ -106,22 +108,28 @@ def history(recorder):
         if row[0] == "a" and row[2] > 0:
             _, number, size, at, address = row
             held[number] = address, size
-            events.append({"action": "alloc", "addr": address, "size": size, "stream": 0, "time_us": max(at - recorder.start, 0) // 1000, "frames": frames(number)})
+            events.append({"action": "alloc", "addr": address, "size": size, "stream": 0,
+                           "time_us": max(at - recorder.start, 0) // 1000, "frames": frames(number)})
         elif row[0] == "f" and row[1] in held:
             address, size = held.pop(row[1])
             for action in ("free_requested", "free_completed"):
-                events.append({"action": action, "addr": address, "size": size, "stream": 0, "time_us": (row[2] - recorder.start) // 1000, "frames": []})
+                events.append({"action": action, "addr": address, "size": size, "stream": 0,
+                               "time_us": (row[2] - recorder.start) // 1000, "frames": []})
     segments = []
     for number, (address, size) in held.items():
         whole = (size + 511) & ~511
-        block = {"address": address, "size": whole, "requested_size": size, "state": "active_allocated", "frames": frames(number)}
-        segments.append({"device": 0, "address": address, "total_size": whole, "allocated_size": whole, "active_size": whole, "requested_size": size, "stream": 0,
+        block = {"address": address, "size": whole, "requested_size": size, "state": "active_allocated",
+                 "frames": frames(number)}
+        segments.append({"device": 0, "address": address, "total_size": whole, "allocated_size": whole,
+                         "active_size": whole, "requested_size": size, "stream": 0,
                          "segment_type": "large", "blocks": [block]})
     return {"segments": segments, "device_traces": [events]}
 
 
 def plain(name):
-    spec = importlib.util.spec_from_file_location("plain", os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "estimate", "testdata", "train.py"))
+    spec = importlib.util.spec_from_file_location("plain",
+            os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "estimate",
+                         "testdata", "train.py"))
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     _, _, step = module.make(name, "cpu")
@@ -143,7 +151,8 @@ def backward(*args, **kwargs):
 torch.autograd.backward = backward
 for name in sys.argv[3].split(","):
     recorder = Recorder()
-    removable = [hooks.register_optimizer_step_pre_hook(recorder.pre), hooks.register_optimizer_step_post_hook(recorder.post)]
+    removable = [hooks.register_optimizer_step_pre_hook(recorder.pre),
+                 hooks.register_optimizer_step_post_hook(recorder.post)]
     torch.manual_seed(1)
     recorder.begin()
     if name.startswith("plain-"):

@@ -86,7 +86,9 @@ if what in ("leave", "lost", "ops"):
     while not agent.gone and not (what == "lost" and agent.outbox.produced and agent.link.sock is None):
         step()
         time.sleep(0.01)
-    print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), "and another window %s be opened" % ("cannot" if agent.windows.unfinished else "can"), file=sys.stderr)
+    history = "on" if torch._C._cuda_isHistoryEnabled() else "off"
+    another = "cannot" if agent.windows.unfinished else "can"
+    print("history is %s and another window %s be opened" % (history, another), file=sys.stderr)
 elif what in ("fine", "own"):
     print("history is %s" % ("on" if torch._C._cuda_isHistoryEnabled() else "off"), file=sys.stderr)
 else:
@@ -115,7 +117,8 @@ path = os.path.join(folder, "x.sock")
 s = socket.socket(socket.AF_UNIX)
 s.bind(path)
 s.listen()
-program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path, what], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+program = subprocess.Popen([sys.executable, "-c", PROGRAM, sys.argv[1], path, what], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE)
 c, _ = s.accept()
 frame(c, 64, {"version": 2})
 if what in ("first", "late", "fine", "own"):
@@ -124,7 +127,8 @@ elif what in ("every", "behind"):
     frame(c, 70, {"do": "depth", "how": "history"})
     frame(c, 70, {"do": "every", "steps": 1})
 else:
-    frame(c, 70, {"do": "describe", "steps": 1 if what in ("lost", "ops") else 1000, "how": "ops" if what == "ops" else "history"})
+    frame(c, 70, {"do": "describe", "steps": 1 if what in ("lost", "ops") else 1000,
+                  "how": "ops" if what == "ops" else "history"})
 if what == "leave":
     program.stdout.readline()
     frame(c, 68, {})
@@ -155,7 +159,8 @@ error = program.stderr.read().decode()
 shutil.rmtree(folder)
 failed = sum(e["action"] == "oom" for history in windows for trace in history["device_traces"] for e in trace)
 gaps = max(captured) - min(captured) + 1 - len(captured) if captured else 0
-print("exit code %d, %d requests failed, %d steps between were not captured, %s" % (program.wait(), failed, gaps, last.get("reason")))
+print("exit code %d, %d requests failed, %d steps between were not captured, %s" % (
+    program.wait(), failed, gaps, last.get("reason")))
 if what in ("first", "late", "fine", "own"):
     print("%d windows" % len(windows))
 if "OutOfMemoryError" not in error:

@@ -58,7 +58,8 @@ def learn(make, offload, steps=5):
         for step in range(steps):
             window = None
             if step == 2:
-                window = Watched(torch, time.perf_counter_ns, time.perf_counter_ns(), agent["Addresses"](), [optimizer], broke)
+                window = Watched(torch, time.perf_counter_ns, time.perf_counter_ns(), agent["Addresses"](),
+                                 [optimizer], broke)
                 window.begin()
                 carrier.watch = carrier.window = window
             if step >= 2:
@@ -69,7 +70,8 @@ def learn(make, offload, steps=5):
             with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
                 loss = net(*b)
             loss.backward()
-            learnt += [loss.item()] + [p.grad.double().sum().item() for p in net.parameters() if p.grad is not None]
+            learnt += [loss.item()] + [p.grad.double().sum().item() for p in net.parameters()
+                                       if p.grad is not None]
             del loss, b
             optimizer.step()
             out += carrier.next()[0]
@@ -139,16 +141,21 @@ class Gates(torch.nn.Module):
 
 
 def networks():
+    nn = torch.nn
     images = lambda n: lambda: (torch.randn(n, 3, 16, 16), torch.randint(0, 10, (n,)))
-    yield "mlp", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10))),
-                          lambda: (torch.randn(512, 64), torch.randint(0, 10, (512,))), False)
-    yield "convnet", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU(inplace=True), train.Residual(16), torch.nn.MaxPool2d(2),
-                                                             train.Residual(16), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 10))),
-                              images(8), False)
-    yield "blocks", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Embedding(100, 64), train.Block(64), train.Block(64), torch.nn.Linear(64, 100))),
-                             lambda: (torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (8, 32))), False)
-    yield "autocast", lambda: (train.Loss(torch.nn.Sequential(torch.nn.Embedding(100, 64), train.Block(64), train.Block(64), torch.nn.Linear(64, 100))),
-                               lambda: (torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (8, 32))), True)
+    tokens = lambda: (torch.randint(0, 100, (8, 32)), torch.randint(0, 100, (8, 32)))
+    mlp = lambda: nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Linear(256, 256), nn.Tanh(),
+                                nn.Linear(256, 10))
+    convnet = lambda: nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(inplace=True),
+                                    train.Residual(16), nn.MaxPool2d(2), train.Residual(16),
+                                    nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.1), nn.Linear(16, 10))
+    blocks = lambda: nn.Sequential(nn.Embedding(100, 64), train.Block(64), train.Block(64),
+                                   nn.Linear(64, 100))
+    numbers = lambda: (torch.randn(512, 64), torch.randint(0, 10, (512,)))
+    yield "mlp", lambda: (train.Loss(mlp()), numbers, False)
+    yield "convnet", lambda: (train.Loss(convnet()), images(8), False)
+    yield "blocks", lambda: (train.Loss(blocks()), tokens, False)
+    yield "autocast", lambda: (train.Loss(blocks()), tokens, True)
     yield "gates", lambda: (Gates(), lambda: (torch.randn(64, 6, 64),), False)
     yield "kept", lambda: (Kept(), lambda: (torch.randn(512, 64),), False)
 
@@ -175,7 +182,8 @@ for name, make in networks():
         bad.append("has impossible times")
     if not out:
         bad.append("nothing was moved")
-    print("%s: %d KiB at the most instead of %d KiB, %d KiB moved, %d rows: %s" % (name, most >> 10, all_of_it >> 10, out >> 10, len(rows), "; ".join(bad) or "the same"))
+    print("%s: %d KiB at the most instead of %d KiB, %d KiB moved, %d rows: %s" % (name, most >> 10,
+            all_of_it >> 10, out >> 10, len(rows), "; ".join(bad) or "the same"))
     # At kept's peak all of it is in use.
     failed = failed or bool(bad) or most > all_of_it or name != "kept" and most == all_of_it
 sys.exit(1 if failed else 0)

@@ -39,7 +39,8 @@ class Manager(space["Manager"]):
         self.place, self.carried = place, []
 
     def hear(self, number):
-        payload = json.dumps({"id": 100 + number, "do": "carry", "number": number, "plan": {"version": 1}}).encode()
+        payload = json.dumps({"id": 100 + number, "do": "carry", "number": number,
+                              "plan": {"version": 1}}).encode()
         self.link.unread += struct.pack("<IB", len(payload) + 1, space["ORDER"]) + payload
         self.sender._hear()
 
@@ -76,11 +77,14 @@ for place in ("off", "refusal", "on"):
         for _ in range(2):
             m.manage()
             m.carrier = None
-        assert m.carried[-1] == 2 and not m.wishes.plans, "the order that came with %s is lost: %s" % (place, m.carried)
+        assert m.carried[-1] == 2 and not m.wishes.plans, "the order that came with %s is lost: %s" % (
+                place, m.carried)
         states = [(a["order"], a["state"]) for a in m.outbox.answers]
-        first = ["accepted", "refused"] if place == "off" and carrier else ["accepted", "done", "ended"]  # it had not begun
+        # it had not begun
+        first = ["accepted", "refused"] if place == "off" and carrier else ["accepted", "done", "ended"]
         assert [s for n, s in states if n == 101] == first, "the first order is answered by %s" % states
-        assert [s for n, s in states if n == 102] == ["accepted", "done"], "the second order is answered by %s" % states
+        assert [s for n, s in states if n == 102] == ["accepted",
+                "done"], "the second order is answered by %s" % states
 
 # Of two orders that arrive before a step ends, the newer one counts.
 m = Manager("")
@@ -90,7 +94,8 @@ m.hear(2)
 m.manage()
 assert m.carried == [2], m.carried
 told = [(a["order"], a["state"], a["reason"]) for a in m.outbox.answers]
-assert told == [(101, "accepted", ""), (102, "accepted", ""), (101, "refused", "superseded"), (102, "done", "")], told
+assert told == [(101, "accepted", ""), (102, "accepted", ""), (101, "refused", "superseded"),
+                (102, "done", "")], told
 
 # A plan that makes no sense is refused, and the agent stays.
 m = Manager("")
@@ -98,14 +103,18 @@ m.was, m.carrier = 0, None
 m._refusal = lambda plan: plan["slab"] * 2 > 0
 m.hear(1)
 m.manage()
-assert [(a["state"], a["reason"]) for a in m.outbox.answers] == [("accepted", ""), ("refused", "not_begun")], m.outbox.answers
+assert [(a["state"], a["reason"]) for a in m.outbox.answers] == [("accepted", ""),
+        ("refused", "not_begun")], m.outbox.answers
 
 # Nothing that comes from the socket raises: it is an order, or the agent hangs up.
 draw = random.Random(1)
 whole = [json.dumps(o).encode() for o in (
-    {"id": 3, "do": "describe", "steps": 2, "how": "ops", "saves": True, "library": "/x"}, {"do": "every", "steps": 5},
-    {"id": 4, "do": "carry", "number": 7, "plan": {"version": 1, "values": []}}, {"id": 5, "do": "keep"}, {"version": 2}, {})]
-whole += [b"[]", b"1", b'"x"', b"null", b'{"id": 1e999}', b'{"id": "9", "do": [], "steps": {}}', b"[" * 100000, b"\xff",
+    {"id": 3, "do": "describe", "steps": 2, "how": "ops", "saves": True,
+     "library": "/x"}, {"do": "every", "steps": 5},
+    {"id": 4, "do": "carry", "number": 7, "plan": {"version": 1, "values": []}}, {"id": 5,
+            "do": "keep"}, {"version": 2}, {})]
+whole += [b"[]", b"1", b'"x"', b"null", b'{"id": 1e999}', b'{"id": "9", "do": [], "steps": {}}',
+          b"[" * 100000, b"\xff",
           b'{"do": "carry", "plan": [1]}']
 hung_up = 0
 for _ in range(5000):
@@ -126,4 +135,5 @@ m = Manager("")
 for n, do in enumerate(("describe", "every", "depth", "dance", None)):
     m.sender._order({"id": n + 1, "do": do, "how": "history"})
 told = [(a["order"], a["state"], a["reason"]) for a in m.outbox.answers]
-assert told == [(1, "accepted", ""), (2, "done", ""), (3, "done", ""), (4, "refused", "unknown_order"), (5, "refused", "unknown_order")], told
+assert told == [(1, "accepted", ""), (2, "done", ""), (3, "done", ""), (4, "refused", "unknown_order"),
+                (5, "refused", "unknown_order")], told

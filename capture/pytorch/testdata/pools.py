@@ -45,7 +45,8 @@ def counted(torch, times=1):
     return pools
 
 
-several = [segment((0, 0), 50), segment((0, 1), 30), segment((0, 1), 0), segment((3, 0), 20), segment((0, 1), 70, device=1)]
+several = [segment((0, 0), 50), segment((0, 1), 30), segment((0, 1), 0), segment((3, 0), 20),
+           segment((0, 1), 70, device=1)]
 assert counted(Torch(several)).seen[0] == 50, "the free bytes of this device's private pools"
 assert counted(Torch([segment((0, 0), 50)])).seen[0] == 0, "there are none"
 assert counted(Torch(several)).seen[1] > 0
@@ -61,7 +62,8 @@ unnamed = Torch([{"device": 0, "total_size": 1, "active_size": 0}])
 assert counted(unnamed).seen == (-1, -1), "a torch that does not say whose a segment is"
 
 none = Torch(RuntimeError("not meaningful with this backend"))
-assert counted(none, times=3).seen == (-1, -1) and none.asked == 1, "an allocator that keeps no list is asked once"
+assert counted(none, times=3).seen == (
+        -1, -1) and none.asked == 1, "an allocator that keeps no list is asked once"
 
 pools = counted(Torch(several))
 assert pools.next >= 2000000000, "the next time is seconds away"

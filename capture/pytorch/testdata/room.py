@@ -19,7 +19,8 @@ GIB = 1 << 30
 def host(name, available, groups, files):
     """The room on a host with so many GiB and these control groups."""
     root = os.path.join(sys.argv[2], name)
-    for path, text in dict(files, **{"proc/meminfo": "MemTotal: 99999999 kB\nMemAvailable: %d kB\n" % (available * GIB >> 10), "proc/self/cgroup": groups}).items():
+    memory = "MemTotal: 99999999 kB\nMemAvailable: %d kB\n" % (available * GIB >> 10)
+    for path, text in {**files, "proc/meminfo": memory, "proc/self/cgroup": groups}.items():
         os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
         with open(os.path.join(root, path), "w") as f:
             f.write(text)
@@ -28,7 +29,8 @@ def host(name, available, groups, files):
 
 def group(path, limit, used, idle, names=("memory.max", "memory.current", "inactive_file")):
     """A control group's files, in GiB."""
-    return {path + "/" + names[0]: "%s\n" % (limit if limit == "max" else limit * GIB), path + "/" + names[1]: "%d\n" % (used * GIB),
+    return {path + "/" + names[0]: "%s\n" % (limit if limit == "max" else limit * GIB),
+            path + "/" + names[1]: "%d\n" % (used * GIB),
             path + "/memory.stat": "anon 1\n%s %d\n" % (names[2], idle * GIB)}
 
 
@@ -41,9 +43,13 @@ def expect(what, got, want):
 first = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 expect("no limit", host("none", 64, "0::/\n", group("sys/fs/cgroup", "max", 1, 0)), 64 * GIB)
 expect("a container's own", host("own", 64, "0::/\n", group("sys/fs/cgroup", 20, 15, 5)), 10 * GIB)
-expect("the group of a job", host("job", 64, "0::/slurm/job_7/step_0\n", dict(group("sys/fs/cgroup/slurm/job_7", 12, 4, 0), **group("sys/fs/cgroup/slurm/job_7/step_0", "max", 4, 0))), 8 * GIB)
-expect("a group that is not there", host("gone", 64, "0::/docker/abc\n", group("sys/fs/cgroup", 9, 4, 0)), 5 * GIB)
-expect("version 1", host("first", 64, "9:cpu,cpuacct:/a\n8:memory:/a/b\n0::/a\n", group("sys/fs/cgroup/memory/a/b", 7, 5, 1, first)), 3 * GIB)
+expect("the group of a job",
+       host("job", 64, "0::/slurm/job_7/step_0\n", dict(group("sys/fs/cgroup/slurm/job_7", 12, 4, 0),
+               **group("sys/fs/cgroup/slurm/job_7/step_0", "max", 4, 0))), 8 * GIB)
+expect("a group that is not there",
+       host("gone", 64, "0::/docker/abc\n", group("sys/fs/cgroup", 9, 4, 0)), 5 * GIB)
+expect("version 1", host("first", 64, "9:cpu,cpuacct:/a\n8:memory:/a/b\n0::/a\n",
+                         group("sys/fs/cgroup/memory/a/b", 7, 5, 1, first)), 3 * GIB)
 expect("less than the limit", host("short", 2, "0::/\n", group("sys/fs/cgroup", 20, 1, 0)), 2 * GIB)
 expect("nobody says", agent["host_room"](os.path.join(sys.argv[2], "nowhere")), None)
 expect("this host", (agent["host_room"]() or 0) > 0, True)

@@ -83,7 +83,8 @@ def late(to, source, non_blocking=False):
     if on is compute:
         return copy_(to, source)
     # The slab stays; a tensor's memory must still be there when the copy runs.
-    ends = [t if t.untyped_storage()._cdata == carrier.slab.untyped_storage()._cdata else weakref.ref(t.untyped_storage()) for t in (to, source)]
+    ends = [t if t.untyped_storage()._cdata == carrier.slab.untyped_storage()._cdata
+            else weakref.ref(t.untyped_storage()) for t in (to, source)]
 
     def run():
         there = [e if isinstance(e, torch.Tensor) else e() for e in ends]
@@ -91,7 +92,8 @@ def late(to, source, non_blocking=False):
             wrong.append("memory was given back before it was copied")
             return
         with torch._C._DisableTorchDispatch():
-            a, b = [e if isinstance(e, torch.Tensor) else torch.empty(0, dtype=torch.uint8).set_(e) for e in there]
+            a, b = [e if isinstance(e, torch.Tensor)
+                    else torch.empty(0, dtype=torch.uint8).set_(e) for e in there]
             copy_(a, b)
 
     on.queue.append(run)
@@ -145,7 +147,8 @@ watching.remove()
 values, at = [], 0
 for n, size, _ in seen.saves:
     if size >= 1024 and n in seen.loads:
-        values.append({"save": n, "bytes": size, "how": "swap", "slot": at, "release": n + 3, "fetch": max(seen.loads.index(n) - 4, 0)})
+        values.append({"save": n, "bytes": size, "how": "swap", "slot": at, "release": n + 3,
+                       "fetch": max(seen.loads.index(n) - 4, 0)})
         at += (size + 511) // 512 * 512
 
 model, optimizer = net()
@@ -175,10 +178,14 @@ moved = []
 got = learn(model, optimizer, 6, lambda: moved.append(carrier.next()))
 carrier.remove()
 
-print("swapped %d of %d, %d when they were needed, wrong: %s" % (len(values), len(seen.saves), late_ones, sorted(set(wrong))))
-assert len(values) > 20 and all(out == back == sum(v["bytes"] for v in values) for out, back, _, _, _, _ in moved), moved
-assert sum(missed for _, _, _, missed, _, _ in moved) == late_ones and (late_ones > 20) == ("memory" in sys.argv[2:]), (late_ones, moved)
-assert late_ones or [at for at, _ in fetched] == [planned for _, planned in fetched], fetched  # ahead of the need, in the order that was recorded
-assert [(checked, differ) for _, _, _, _, checked, differ in moved] == [(len(values), 0)] * 3 + [(0, 0)] * 3, moved
+print("swapped %d of %d, %d when they were needed, wrong: %s" % (
+    len(values), len(seen.saves), late_ones, sorted(set(wrong))))
+assert len(values) > 20, len(values)
+assert all(m[0] == m[1] == sum(v["bytes"] for v in values) for m in moved), moved
+assert sum(m[3] for m in moved) == late_ones, (late_ones, moved)
+assert (late_ones > 20) == ("memory" in sys.argv[2:]), (late_ones, moved)
+# ahead of the need, in the order that was recorded
+assert late_ones or [at for at, _ in fetched] == [planned for _, planned in fetched], fetched
+assert [tuple(m[4:6]) for m in moved] == [(len(values), 0)] * 3 + [(0, 0)] * 3, moved
 same = want[0] == got[0] and all(torch.equal(a, b) for a, b in zip(want[1], got[1]))
 sys.exit(0 if same and not wrong else 1)

@@ -37,8 +37,10 @@ class Net(torch.nn.Module):
 
 
 def state():
-    tables = [len(getattr(hooks, n)) for n in dir(hooks) if n.startswith("_global_") and isinstance(getattr(hooks, n), dict)]
-    return tables, torch._C._autograd._saved_tensors_hooks_disable, threading.active_count(), torch._C._len_torch_dispatch_stack()
+    tables = [len(getattr(hooks, n)) for n in dir(hooks) if n.startswith("_global_")
+              and isinstance(getattr(hooks, n), dict)]
+    disable = torch._C._autograd._saved_tensors_hooks_disable
+    return tables, disable, threading.active_count(), torch._C._len_torch_dispatch_stack()
 
 
 def learn(toggles):
@@ -76,13 +78,15 @@ before = state()
 PLAN = None
 want = learn(100)
 # The net saves its input and then the sigmoid's output, which is dropped.
-PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20, "values": [{"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
+PLAN = {"version": 1, "device": "cpu", "slab": 1 << 20,
+        "values": [{"save": 1, "bytes": 128 * 256 * 4, "how": "drop", "group": 0}],
         "groups": [[["aten::addmm", 0], ["aten::add", 0], ["aten::sigmoid", 0]]]}
 moved = []
 got = learn(100)
 after = state()
 gc.collect()
-left = [type(o).__name__ for o in gc.get_objects() if type(o) in [carry[n] for n in ("Carrier", "Iteration", "Value", "Handle", "Kept", "_Call")]]
+left = [type(o).__name__ for o in gc.get_objects()
+        if type(o) in [carry[n] for n in ("Carrier", "Iteration", "Value", "Handle", "Kept", "_Call")]]
 again = sum(1 for m in moved if m[2])
 print("learns the same: %s; state as before: %s; left: %s; ran again in %d of %d; missed %d" % (
     want == got, before == after, sorted(set(left)), again, len(moved), sum(m[3] for m in moved)))

@@ -49,7 +49,8 @@ def unique(tensors):
     for t in tensors:
         t = getattr(t, "_local_tensor", t)
         if t.is_sparse:
-            found.update((p.untyped_storage()._cdata, p.untyped_storage().nbytes()) for p in (t._indices(), t._values()))
+            found.update((p.untyped_storage()._cdata, p.untyped_storage().nbytes())
+                         for p in (t._indices(), t._values()))
             continue
         found[t.untyped_storage()._cdata] = t.untyped_storage().nbytes()
     return sum(found.values())
@@ -63,7 +64,8 @@ def say(name, losses, optimizers, model=None, batch=None, buffers=(), weights=()
     state = [t for t in state if isinstance(t, torch.Tensor)]
     digest = hashlib.sha256()
     for t in params + grads + list(buffers):  # running statistics do not affect training, but are learnt too
-        digest.update(getattr(t, "_local_tensor", t).detach().to_dense().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+        local = getattr(t, "_local_tensor", t).detach().to_dense().contiguous()
+        digest.update(local.view(-1).view(torch.uint8).numpy().tobytes())
     truth = {"name": name, "parameters": unique(params + list(weights)), "gradients": unique(grads)}
     truth["optimizer_state"] = unique(state)
     if model is not None:
@@ -125,7 +127,8 @@ def loop(name, model, batch, optimizer=None, autocast=False, accumulate=1, scale
             optimizer.step()
         after()
         losses.append(loss.item())
-    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers(), kept.get("weights", ()))
+    say(name, losses, [optimizer], model if truth else None, batch(), model.buffers(),
+        kept.get("weights", ()))
 
 
 def images(n=4, size=16):
@@ -133,14 +136,16 @@ def images(n=4, size=16):
 
 
 def mlp(name):
-    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256), torch.nn.Tanh(), torch.nn.Linear(256, 10))
+    net = torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 256),
+                              torch.nn.Tanh(), torch.nn.Linear(256, 10))
     loop(name, Loss(net), lambda: (torch.randn(32, 64), torch.randint(0, 10, (32,))))
 
 
 class Residual(torch.nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.a, self.b = torch.nn.Conv2d(channels, channels, 3, padding=1, bias=False), torch.nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.a = torch.nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.b = torch.nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.na, self.nb = torch.nn.BatchNorm2d(channels), torch.nn.BatchNorm2d(channels)
 
     def forward(self, x):
@@ -148,8 +153,10 @@ class Residual(torch.nn.Module):
 
 
 def convnet(name):
-    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16), torch.nn.ReLU(inplace=True), Residual(16), torch.nn.MaxPool2d(2), Residual(16),
-                              torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.1), torch.nn.Linear(16, 10))
+    net = torch.nn.Sequential(torch.nn.Conv2d(3, 16, 3), torch.nn.BatchNorm2d(16),
+                              torch.nn.ReLU(inplace=True), Residual(16), torch.nn.MaxPool2d(2), Residual(16),
+                              torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Dropout(0.1),
+                              torch.nn.Linear(16, 10))
     loop(name, Loss(net), images(), torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
 
 
@@ -159,11 +166,13 @@ class Block(torch.nn.Module):
         self.heads = heads
         self.n1, self.n2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width), torch.nn.Dropout(0.1))
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
+                                       torch.nn.Linear(4 * width, width), torch.nn.Dropout(0.1))
 
     def forward(self, x):
         n, t, c = x.shape
-        q, k, v = (y.view(n, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.n1(x)).split(c, 2))
+        q, k, v = (y.view(n, t, self.heads, c // self.heads).transpose(1, 2)
+                   for y in self.qkv(self.n1(x)).split(c, 2))
         y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(n, t, c))
         return x + self.mlp(self.n2(x))
@@ -172,7 +181,8 @@ class Block(torch.nn.Module):
 class GPT(torch.nn.Module):
     def __init__(self, vocabulary=100, width=32, layers=2, checkpoint=False):
         super().__init__()
-        self.embed, self.blocks = torch.nn.Embedding(vocabulary, width), torch.nn.ModuleList(Block(width) for _ in range(layers))
+        self.embed = torch.nn.Embedding(vocabulary, width)
+        self.blocks = torch.nn.ModuleList(Block(width) for _ in range(layers))
         self.head = torch.nn.Linear(width, vocabulary, bias=False)
         self.head.weight = self.embed.weight  # tied
         self.checkpoint = checkpoint
@@ -203,12 +213,14 @@ def amp(name):
 
 def scaled(name):
     model = Loss(torch.nn.Sequential(torch.nn.Linear(16, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)))
-    loop(name, model, lambda: (torch.randn(8, 16), torch.randint(0, 10, (8,))), scaler=torch.amp.GradScaler("cpu"), truth=False)
+    loop(name, model, lambda: (torch.randn(8, 16), torch.randint(0, 10, (8,))),
+         scaler=torch.amp.GradScaler("cpu"), truth=False)
 
 
 def accumulate(name):
     net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    loop(name, Loss(net), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), accumulate=3, truth=False)
+    loop(name, Loss(net), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))),
+         accumulate=3, truth=False)
 
 
 def tuned():
@@ -270,7 +282,8 @@ def closure(name, optimizer=None, truth=True):
 
 def lbfgs(name):
     """Its optimizer calls the closure several times in a step."""
-    closure(name, lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2, history_size=2), truth=False)
+    closure(name, lambda parameters, lr: torch.optim.LBFGS(parameters, lr, max_iter=2, history_size=2),
+            truth=False)
 
 
 def sparse(name):
@@ -282,13 +295,15 @@ def sparse(name):
     class Net(torch.nn.Module):
         def __init__(self):
             super().__init__()
-            self.embed, self.head = torch.nn.EmbeddingBag(1000, 16, mode="sum", sparse=True), torch.nn.Linear(16, 10)
+            self.embed = torch.nn.EmbeddingBag(1000, 16, mode="sum", sparse=True)
+            self.head = torch.nn.Linear(16, 10)
 
         def forward(self, x, y):
             return F.cross_entropy(self.head(self.embed(x).as_subclass(Named)).as_subclass(torch.Tensor), y)
 
     net = Net()
-    loop(name, net, lambda: (torch.randint(0, 1000, (8, 5)), torch.randint(0, 10, (8,))), torch.optim.SGD(net.parameters(), lr=0.1), truth=False)
+    loop(name, net, lambda: (torch.randint(0, 1000, (8, 5)), torch.randint(0, 10, (8,))),
+         torch.optim.SGD(net.parameters(), lr=0.1), truth=False)
 
 
 class Numbers(torch.utils.data.Dataset):
@@ -303,7 +318,8 @@ class Numbers(torch.utils.data.Dataset):
 def loader(name):
     model, losses = Loss(torch.nn.Linear(16, 10)), []
     optimizer = torch.optim.Adam(model.parameters())
-    data = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2, multiprocessing_context=os.environ.get("WORKERS", "fork"))
+    data = torch.utils.data.DataLoader(Numbers(), batch_size=4, num_workers=2,
+                                       multiprocessing_context=os.environ.get("WORKERS", "fork"))
     for step, batch in enumerate(data):
         gate(name, step)
         optimizer.zero_grad()
@@ -320,7 +336,8 @@ def arrays(name):
     import numpy
 
     r = numpy.random.RandomState(0)
-    net, criterion = torch.nn.Sequential(torch.nn.Linear(40, 70), torch.nn.ReLU(), torch.nn.Linear(70, 10)), torch.nn.CrossEntropyLoss()
+    net, criterion = torch.nn.Sequential(torch.nn.Linear(40, 70), torch.nn.ReLU(),
+                                         torch.nn.Linear(70, 10)), torch.nn.CrossEntropyLoss()
     optimizer, table, losses = torch.optim.SGD(net.parameters(), lr=0.1), torch.randn(13, 40), []
     for step in range(STEPS):
         gate(name, step)
@@ -361,13 +378,15 @@ def tidy(name):
 
 
 def gan(name):
-    make, judge = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16)), torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LeakyReLU(), torch.nn.Linear(32, 1))
+    make = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 16))
+    judge = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.LeakyReLU(), torch.nn.Linear(32, 1))
     of_judge, of_make = torch.optim.Adam(judge.parameters()), torch.optim.Adam(make.parameters())
     losses = []
     for step in range(STEPS):
         gate(name, step)
         of_judge.zero_grad()
-        d = F.softplus(judge(make(torch.randn(16, 8)).detach())).mean() + F.softplus(-judge(torch.randn(16, 16))).mean()
+        d = F.softplus(judge(make(torch.randn(16, 8)).detach())).mean()
+        d = d + F.softplus(-judge(torch.randn(16, 16))).mean()
         d.backward()
         of_judge.step()
         of_make.zero_grad()
@@ -380,13 +399,16 @@ def gan(name):
 
 def compiled(name, backend="eager"):
     net = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-    loop(name, torch.compile(Loss(net), backend=backend), lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
+    loop(name, torch.compile(Loss(net), backend=backend),
+         lambda: (torch.randn(16, 64), torch.randint(0, 10, (16,))), truth=False)
 
 
 def inductor(name):
     """Compiled to native code, which needs a C++ compiler."""
-    net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256), torch.nn.Linear(256, 256))
-    loop(name, torch.compile(Loss(net)), lambda: (torch.randn(128, 256), torch.randint(0, 256, (128,))), truth=False)
+    net = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.GELU(), torch.nn.LayerNorm(256),
+                              torch.nn.Linear(256, 256))
+    loop(name, torch.compile(Loss(net)),
+         lambda: (torch.randn(128, 256), torch.randint(0, 256, (128,))), truth=False)
 
 
 def graphs(name):
@@ -435,7 +457,8 @@ def functional(name):
             self.net = net
 
         def forward(self, x, y):
-            return self.net(x).square().mean() + torch.func.grad(lambda z: (z * z).sum())(y).sum() + torch.func.vmap(lambda z: z.sum())(x).mean()
+            slope = torch.func.grad(lambda z: (z * z).sum())(y)
+            return self.net(x).square().mean() + slope.sum() + torch.func.vmap(lambda z: z.sum())(x).mean()
 
     loop(name, Net(), lambda: (torch.randn(8, 16), torch.randn(4)), truth=False)
 

@@ -33,7 +33,8 @@ class Returned(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         if "attention" in func._schema.name and not made:
             ops.append(func._schema.name)
-            made.update({t.untyped_storage()._cdata: r.name for r, t in zip(func._schema.returns, out) if isinstance(t, torch.Tensor)})
+            made.update({t.untyped_storage()._cdata: r.name for r, t in zip(func._schema.returns, out)
+                         if isinstance(t, torch.Tensor)})
         return out
 
 
@@ -70,7 +71,9 @@ def learn(dtype, plan):
     return digest, compared, missed, again > 0, carrier.why
 
 
-for backend, dtype in ((SDPBackend.EFFICIENT_ATTENTION, torch.float32), (SDPBackend.FLASH_ATTENTION, torch.bfloat16), (SDPBackend.CUDNN_ATTENTION, torch.bfloat16)):
+for backend, dtype in ((SDPBackend.EFFICIENT_ATTENTION, torch.float32),
+                       (SDPBackend.FLASH_ATTENTION, torch.bfloat16),
+                       (SDPBackend.CUDNN_ATTENTION, torch.bfloat16)):
     with sdpa_kernel(backend):
         made, ops, saved = {}, [], []
         net = Net().to("cuda", dtype)
@@ -81,11 +84,15 @@ for backend, dtype in ((SDPBackend.EFFICIENT_ATTENTION, torch.float32), (SDPBack
             name = made.pop(t.untyped_storage()._cdata, None)
             if name and t.untyped_storage().nbytes():
                 names.append(name)
-                values.append({"save": n, "bytes": t.untyped_storage().nbytes(), "how": "drop", "group": 0, "slot": 0, "release": n + 1, "fetch": 0})
+                values.append({"save": n, "bytes": t.untyped_storage().nbytes(), "how": "drop", "group": 0,
+                               "slot": 0, "release": n + 1, "fetch": 0})
         plan = {"version": 1, "device": "cuda:0", "slab": 0, "values": values, "groups": [[[ops[0], 0]]]}
         del net, saved[:]
         want, got = learn(dtype, {}), learn(dtype, plan)
         random = [n for n in names if n in ("philox_seed", "philox_offset", "rng_state", "unused")]
-        wrong = [what for what, ok in (("it learns something else", want[0] == got[0]), ("%d missed" % got[2], not got[2]), ("nothing runs again", got[3]), (got[4], not got[4]),
-                                       ("%d compared of %s" % (got[1], names), got[1] == 3 * (len(names) - len(random))), ("no seed is saved", random)) if not ok]
+        checks = (("it learns something else", want[0] == got[0]), ("%d missed" % got[2], not got[2]),
+                  ("nothing runs again", got[3]), (got[4], not got[4]),
+                  ("%d compared of %s" % (got[1], names), got[1] == 3 * (len(names) - len(random))),
+                  ("no seed is saved", random))
+        wrong = [what for what, ok in checks if not ok]
         print(ops[0], ", ".join(wrong) or "runs again")

@@ -28,7 +28,8 @@ class Net(nn.Module):
     def __init__(self, side):
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
-        self.norm, self.branch, self.head = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 10)
+        self.norm, self.branch = nn.BatchNorm1d(WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.head = nn.Linear(WIDTH, 10)
         self.side = side
         self.register_buffer("shift", torch.ones(WIDTH))
 
@@ -63,7 +64,8 @@ class Apart(nn.Module):
     def __init__(self, side):
         super().__init__()
         self.side, self.layers = side, nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(6))
-        self.first, self.scale, self.head = nn.Linear(WIDTH, WIDTH), nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
+        self.first = nn.Linear(WIDTH, WIDTH)
+        self.scale, self.head = nn.Parameter(torch.ones(WIDTH)), nn.Parameter(torch.ones(WIDTH))
 
     def forward(self, x):
         v, main = self.first(x), torch.cuda.current_stream()
@@ -113,7 +115,8 @@ class Ops(TorchDispatchMode):
             name = func._schema.name
             n = self.watch.seen[name] = self.watch.seen.get(name, -1) + 1
             if isinstance(out, torch.Tensor) and name in ("aten::sigmoid", "aten::tanh", "aten::mul"):
-                self.watch.made[out.untyped_storage()._cdata] = self.watch.sums.get(args[0].untyped_storage()._cdata, []) + [[name, n]]
+                before = self.watch.sums.get(args[0].untyped_storage()._cdata, [])
+                self.watch.made[out.untyped_storage()._cdata] = before + [[name, n]]
             elif name == "aten::add":
                 self.watch.sums[out.untyped_storage()._cdata] = [[name, n]]
         return out
@@ -155,15 +158,18 @@ def plan_of(space, kind, side, drops):
 def digest(net, optimizer, losses):
     h = hashlib.sha256()
     torch.cuda.synchronize()
-    for group in ([p for p in net.parameters()], [p.grad for p in net.parameters() if p.grad is not None], list(net.buffers()),
-                  [t for s in optimizer.state.values() for _, t in sorted(s.items()) if isinstance(t, torch.Tensor)], losses):
+    for group in ([p for p in net.parameters()], [p.grad for p in net.parameters() if p.grad is not None],
+                  list(net.buffers()),
+                  [t for s in optimizer.state.values() for _, t in sorted(s.items())
+                   if isinstance(t, torch.Tensor)], losses):
         for t in group:
             h.update(t.detach().cpu().contiguous().numpy().tobytes())
     return h.hexdigest()[:16]
 
 
 def learn(space, plan, scenario, kind, side):
-    """Train, under a plan from the second step on, and return a digest of all that was learnt and what the plan moved."""
+    """Train, with a plan from the second step on. Return a digest of all that was learnt, and what the plan
+    moved."""
     carriers = []
     try:
         return train(space, plan, scenario, kind, side, carriers)
@@ -226,7 +232,8 @@ def main():
             spaces[path] = {"__name__": "gmemtop_agent"}
             exec(compile(f.read(), path, "exec"), spaces[path])
     first = spaces[sys.argv[1]]
-    scenarios = {"swap": (Net, False, False), "drop": (Net, True, False), "kept": (Net, False, False), "part": (Net, False, False), "side": (Net, False, True),
+    scenarios = {"swap": (Net, False, False), "drop": (Net, True, False), "kept": (Net, False, False),
+                 "part": (Net, False, False), "side": (Net, False, True),
                  "both": (Net, True, True), "apart": (Apart, False, True)}
     wanted, plans = {}, {}
     for name, (kind, drops, branch) in scenarios.items():
@@ -240,7 +247,8 @@ def main():
                 got, moved = learn(spaces[path], plan, name, kind, side)
                 if got != wanted[name]:
                     bad.append(name)
-                assert moved[0] > 0 and moved[1] > 0 and (name != "drop" or moved[2] > 0), "%s: %s" % (name, moved)
+                ran = moved[0] > 0 and moved[1] > 0 and (name != "drop" or moved[2] > 0)
+                assert ran, "%s: %s" % (name, moved)
             except RuntimeError as e:
                 bad.append("%s (%s)" % (name, str(e)[:60]))
             torch.cuda.synchronize()

@@ -21,7 +21,8 @@ with open(sys.argv[1]) as f:
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.embed, self.mix, self.out = nn.Embedding(500, 256), nn.TransformerEncoderLayer(256, 4, 512, batch_first=True), nn.Linear(256, 500)
+        self.embed, self.out = nn.Embedding(500, 256), nn.Linear(256, 500)
+        self.mix = nn.TransformerEncoderLayer(256, 4, 512, batch_first=True)
 
     def forward(self, tokens):
         return self.out(self.mix(self.embed(tokens)))
@@ -33,7 +34,8 @@ def requested(which):
 
 def describe(step, optimizer, steps):
     """The lines of a window of so many steps, and the most that the allocator held during it."""
-    window = space["Ops"](torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](), [optimizer], fail)
+    window = space["Ops"](torch, time.perf_counter_ns, time.perf_counter_ns(), space["Addresses"](),
+                          [optimizer], fail)
     torch.cuda.reset_peak_memory_stats()
     assert not window.begin()
     for _ in range(steps):
@@ -85,10 +87,12 @@ def main():
             step()
         lines, peak = describe(step, optimizer, 1)
         got = peak_of(lines)
-        said = lambda code: [x for x in lines[1:] if x["k"] == "alloc" and x.get("says", {}).get("code") == code]
+        said = lambda code: [x for x in lines[1:] if x["k"] == "alloc"
+                             and x.get("says", {}).get("code") == code]
         spaces = sorted({(x["label"], x["size"]) for x in said("workspace")})
         print(name, "peak", peak, "described", got, "own", spaces)
-        assert got == peak, "%s: %d bytes are described at the peak, and the allocator held %d" % (name, got, peak)
+        assert got == peak, "%s: %d bytes are described at the peak, and the allocator held %d" % (
+                name, got, peak)
         rest = [x["size"] for x in said("untouched")]
         print(rest)
         assert rest and rest[0] >= unused.untyped_storage().nbytes()

@@ -11,7 +11,8 @@ __attribute__((visibility("hidden"))) int fake_alloc(unsigned long *out, unsigne
 	return 0;
 }
 
-__attribute__((visibility("hidden"))) int fake_pitch(unsigned long *out, unsigned long *pitch, unsigned long width, unsigned long height)
+__attribute__((visibility("hidden"))) int fake_pitch(unsigned long *out, unsigned long *pitch,
+    unsigned long width, unsigned long height)
 {
 	*pitch = (width + 511) & ~511ul;
 	return fake_alloc(out, *pitch * height);

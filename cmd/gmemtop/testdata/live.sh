@@ -1,7 +1,8 @@
-# What scripts share that watch a training: ". $LIVE" has the functions, "sh $LIVE FUNCTION ARGUMENT..." runs one.
-# None of them waits for a time: a machine that is busy takes as long as it takes.
+# Functions for scripts that watch a training: ". $LIVE" defines them, "sh $LIVE FUNCTION ARGUMENT..." calls
+# one.
+# None of them waits for a fixed time: a busy machine takes as long as it takes.
 
-# await COMMAND...: until it succeeds, for at most three minutes.
+# await COMMAND...: repeats it until it succeeds, for at most three minutes.
 await() {
 	for i in $(seq 1800); do
 		if "$@"; then return 0; fi
@@ -11,30 +12,34 @@ await() {
 	return 1
 }
 
-# state PID: how many threads and sockets a process has.
+# state PID: prints how many threads and sockets a process has.
 state() {
 	ls /proc/$1/task | wc -l
 	ls -l /proc/$1/fd | grep -c socket || true
 }
 
-# settled PID: whether its state, which goes to the file after, is that of the file before. A thread that has said its last word is not gone yet.
+# settled PID: writes the process's state to the file "after" and compares it with the file "before". A thread
+# may live on for a moment after the last message that it sent.
 settled() {
 	state $1 >after
 	cmp -s before after
 }
 
-# captured FILE: whether a recording that grows holds a step that was captured whole.
+# captured FILE: whether a recording that is still written already holds a whole captured step.
 captured() { gmemtop stats $1 2>/dev/null | grep -q 'iteration'; }
 
-# planned WORDS COMMAND...: has a command train with a plan, and the training, which is train.py, last until these words are said of that.
+# planned WORDS COMMAND...: runs a command that trains train.py with a plan, and makes the training last until
+# the command prints these words.
 planned() {
 	words=$1
 	shift
 	touch hold
-	: >said # the command's own redirection may come later than the first look, which would find the last command's words
+	# the first look may come before the command's own redirection, and would find the last command's words
+	: >said
 	"$@" 2>>said &
 	command=$!
-	trap 'rm -f hold; kill $command 2>/dev/null || true; cat said >&2' EXIT # whatever fails, it is not waited for
+	# if something fails, nothing waits for the training
+	trap 'rm -f hold; kill $command 2>/dev/null || true; cat said >&2' EXIT
 	await grep -q "$words" said || return
 	rm hold
 	wait $command

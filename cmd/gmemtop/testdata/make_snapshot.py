@@ -1,9 +1,9 @@
-"""Write a large memory snapshot: training steps of 48 layers with temporaries, on one stream, with shared stacks.
+"""Write a large memory snapshot: training steps of 48 layers with temporaries, on one stream.
 
 usage: make_snapshot.py EVENTS OUT.pickle
 
-What PyTorch writes in shape (stacks are shared objects, parameters live throughout, activations are freed backward), made up in its
-numbers. The benchmark against pickle.load runs on it.
+Its shape is that of PyTorch's snapshots (stacks are shared objects, parameters live throughout, the backward
+pass frees activations); its numbers are made up. The benchmark against pickle.load runs on it.
 """
 import pickle
 import random
@@ -12,7 +12,8 @@ import sys
 wanted, out = int(sys.argv[1]), sys.argv[2]
 rng = random.Random(11)
 LAYERS, SCRATCH = 48, 6
-frames = [{"filename": f"/env/site-packages/torch/m{i % 70}.py", "line": i, "name": f"call_{i % 190}"} for i in range(3500)]
+frames = [{"filename": f"/env/site-packages/torch/m{i % 70}.py", "line": i, "name": f"call_{i % 190}"}
+          for i in range(3500)]
 stacks = [[rng.choice(frames) for _ in range(rng.randrange(10, 55))] for _ in range(2200)]
 BASE = 0x7F20_0000_0000
 events, holes, notes = [], {}, []
@@ -22,7 +23,8 @@ top, now = BASE, 1_760_000_000_000_000
 def event(action, addr, size, stack):
     global now
     now += rng.randrange(1, 8)
-    events.append({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": now, "compile_context": "",
+    events.append({"action": action, "addr": addr, "size": size, "stream": 0, "time_us": now,
+                   "compile_context": "",
                    "user_metadata": "", "frames": stack})
 
 
@@ -65,15 +67,20 @@ while len(events) < wanted:
 blocks, cursor = [], BASE
 for addr, size, stack in sorted(kept):
     if addr > cursor:
-        blocks.append({"address": cursor, "size": addr - cursor, "requested_size": 0, "state": "inactive", "frames": []})
+        blocks.append({"address": cursor, "size": addr - cursor, "requested_size": 0,
+                       "state": "inactive", "frames": []})
     cursor = addr + ((size + 511) & ~511)
-    blocks.append({"address": addr, "size": cursor - addr, "requested_size": size, "state": "active_allocated", "frames": stack})
+    blocks.append({"address": addr, "size": cursor - addr, "requested_size": size,
+                   "state": "active_allocated", "frames": stack})
 if cursor < top:
-    blocks.append({"address": cursor, "size": top - cursor, "requested_size": 0, "state": "inactive", "frames": []})
+    blocks.append({"address": cursor, "size": top - cursor, "requested_size": 0,
+                   "state": "inactive", "frames": []})
 active = sum(b["size"] for b in blocks if b["state"] != "inactive")
 snapshot = {
-    "segments": [{"device": 0, "address": BASE, "total_size": top - BASE, "allocated_size": active, "active_size": active,
-                  "requested_size": sum(s for _, s, _ in kept), "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0),
+    "segments": [{"device": 0, "address": BASE, "total_size": top - BASE, "allocated_size": active,
+                  "active_size": active,
+                  "requested_size": sum(s for _, s, _ in kept), "stream": 0, "segment_type": "large",
+                  "segment_pool_id": (0, 0),
                   "is_expandable": False, "frames": stacks[0], "blocks": blocks}],
     "device_traces": [events],
     "allocator_settings": {"expandable_segments": False, "roundup_power2_divisions": {"1": 0}},

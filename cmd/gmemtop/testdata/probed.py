@@ -1,8 +1,10 @@
-"""Train on a GPU while a test watches by probes, and print what torch's allocator counted meanwhile, and what was learned.
+"""Train on a GPU while a test watches by probes. Print what torch's allocator counted meanwhile, and what was
+learned.
 
 usage: probed.py FOLDER
 
-It imports torch, loads CUDA, and makes FOLDER/ready. It trains when there is FOLDER/go, prints, and trains on when there is FOLDER/on.
+It imports torch, loads CUDA, and makes FOLDER/ready. Once FOLDER/go exists it trains and prints; once
+FOLDER/on exists it trains on.
 """
 import json
 import os
@@ -33,7 +35,8 @@ open(os.path.join(sys.argv[1], "ready"), "w").close()
 wait("go")
 torch.cuda.reset_peak_memory_stats()
 first = torch.cuda.memory_stats()
-net = torch.nn.Sequential(*[m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.Sigmoid())]).cuda()
+layers = [m for _ in range(4) for m in (torch.nn.Linear(64, 64), torch.nn.Sigmoid())]
+net = torch.nn.Sequential(*layers).cuda()
 optimizer = torch.optim.AdamW(net.parameters())
 train(net, optimizer, 6)
 large = torch.empty(30 << 20, dtype=torch.uint8, device="cuda")  # a segment of its own

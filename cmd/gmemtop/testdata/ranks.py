@@ -41,9 +41,12 @@ for step in range(steps):
     losses.append(loss.item())
 
 digest = hashlib.sha256()
-state = [t for p in net.parameters() for _, t in sorted(optimizer.state[p].items()) if isinstance(t, torch.Tensor)]
+state = [t for p in net.parameters() for _, t in sorted(optimizer.state[p].items())
+         if isinstance(t, torch.Tensor)]
 for t in list(net.parameters()) + [p.grad for p in net.parameters()] + state:
-    digest.update(getattr(t, "_local_tensor", t).detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    local = getattr(t, "_local_tensor", t).detach().cpu().contiguous()
+    digest.update(local.view(-1).view(torch.uint8).numpy().tobytes())
 # A line in one piece: the ranks write to one file.
-os.write(1, ("losses %d %s\ndigest %d %s\n" % (rank, " ".join(x.hex() for x in losses), rank, digest.hexdigest())).encode())
+os.write(1, ("losses %d %s\ndigest %d %s\n" % (rank, " ".join(x.hex() for x in losses), rank,
+                                               digest.hexdigest())).encode())
 dist.destroy_process_group()

@@ -3,22 +3,26 @@
 
 usage: reference_stats.py SNAPSHOT...
 
-Written from the definitions in docs/architecture.md alone and apart from the Go code: no shared tables, no shared order of work,
-the simplest loop that can be seen to be right. It reads pickles (with every global refused) and JSON, and prints one JSON object
-per file: {"devices": [{"device": n, "device_kind": "gpu", ...}]} with the keys that it can compute. Standard library only.
+Written from the definitions below and apart from the Go code: it shares no tables and no order of work with
+it, and uses the simplest loops that can be seen to be right. It reads pickles (and refuses every global in
+them) and JSON, and prints one JSON object for each file, {"devices": [{"device": n, "device_kind": "gpu",
+...}]}, with the keys that it can compute. It needs only the standard library.
 
-Definitions used:
-  a block's size    that of the final state where it is there; else the request rounded as PyTorch's allocator rounds it, plus the
-                    rest of its hole where the allocator leaves that to the block
-  start_*           what was there before the first event: blocks freed without an alloc in the trace, and blocks of the final state
-                    that no event explains
+Definitions:
+  a block's size    its size in the final state if it is there; else the request, rounded as PyTorch's
+                    allocator rounds it, plus the rest of its hole if the allocator leaves that to the block
+  start_*           what was there before the first event: blocks freed without an alloc in the trace, and
+                    blocks of the final state that no event explains
   start_reserved    final segments - (segment_alloc + segment_map) + (segment_free + segment_unmap)
-  allocated falls at free_requested, active at free_completed; a peak is the maximum, the first time it is reached; where the start
-  is the maximum, or there are no events, the peak has no event and no time
-  *_bytes count sizes, *_requested_bytes what was requested; each peak is its own series' maximum
-  end_*             the final segments' own figures; *_requested the last value of the series
-  fragmentation     at the end: internal = rounded - requested of active blocks; stranded = inactive bytes in segments that hold an
-                    active block; cached = segments wholly inactive; active_requested + internal + stranded + cached = reserved
+  allocated falls at free_requested, active at free_completed
+  a peak            the maximum, when it is first reached; if the start is the maximum, or there are no
+                    events, the peak has no event and no time
+  *_bytes           counts sizes; *_requested_bytes counts what was requested; each peak is the maximum of its
+                    own series
+  end_*             the figures of the final segments; *_requested is the last value of the series
+  fragmentation     at the end: internal = rounded - requested of active blocks; stranded = inactive bytes in
+                    segments that hold an active block; cached = segments with none;
+                    active_requested + internal + stranded + cached = reserved
 """
 import bisect
 import gzip
@@ -69,7 +73,8 @@ UNSIGNED = (1 << 64) - 1
 
 
 def round_up(size, settings):
-    """The allocator's round_size: multiples of 512 bytes, or steps between powers of two where divisions are set."""
+    """The allocator's round_size: multiples of 512 bytes, or steps between powers of two if divisions are
+    set."""
     if size < 512:
         return 512
     divisions = settings.get("roundup_power2_divisions") or {}
@@ -87,7 +92,8 @@ class Neighbours:
     def __init__(self, trace, segments):
         self.segments = {s["address"] & UNSIGNED: s["total_size"] for s in segments}
         for event in reversed(trace):
-            self.take({"segment_alloc": "segment_free", "segment_free": "segment_alloc"}.get(event["action"]), event)
+            self.take({"segment_alloc": "segment_free", "segment_free": "segment_alloc"}.get(event["action"]),
+                      event)
         self.blocks = []
 
     def take(self, action, event):
@@ -105,7 +111,8 @@ class Neighbours:
             del self.blocks[at]
 
     def size(self, address, rounded, settings):
-        """A large block keeps the rest of its hole unless that is larger than 1 MiB; one of max_split_size is a whole segment."""
+        """A large block keeps the rest of its hole unless that is larger than 1 MiB. One of max_split_size
+        is a whole segment."""
         if rounded <= 1 << 20:
             return rounded
         home = next(((a, n) for a, n in self.segments.items() if a <= address < a + n), None)
@@ -121,16 +128,19 @@ class Neighbours:
 
 
 def lifetimes(trace, segments):
-    """Blocks as dicts: start, freed and ended are event indices, -1 before the trace and None after it; final is the size in the final state."""
+    """Blocks as dicts: start, freed and ended are event indices, -1 before the trace and None after it; final
+    is the size in the final state."""
     held, blocks = {}, []
     for index, event in enumerate(trace):
         action, size, address = event["action"], event.get("size", 0), event.get("addr", 0) & UNSIGNED
         if action == "alloc":
-            held[address] = {"start": index, "freed": None, "ended": None, "address": address, "requested": size, "final": None}
+            held[address] = {"start": index, "freed": None, "ended": None, "address": address,
+                             "requested": size, "final": None}
             blocks.append(held[address])
         elif action in ("free_requested", "free_completed"):
             if address not in held:
-                held[address] = {"start": -1, "freed": None, "ended": None, "address": address, "requested": size, "final": None}
+                held[address] = {"start": -1, "freed": None, "ended": None, "address": address,
+                                 "requested": size, "final": None}
                 blocks.append(held[address])
                 if action == "free_completed":
                     held[address]["freed"] = -1
@@ -145,7 +155,8 @@ def lifetimes(trace, segments):
                 continue
             if address not in held:
                 freed = None if state == "active_allocated" else -1
-                held[address] = {"start": -1, "freed": freed, "ended": None, "address": address, "requested": requested, "final": None}
+                held[address] = {"start": -1, "freed": freed, "ended": None, "address": address,
+                                 "requested": requested, "final": None}
                 blocks.append(held[address])
             held[address]["final"] = rounded
     return blocks
@@ -153,7 +164,8 @@ def lifetimes(trace, segments):
 
 def measure(blocks, trace, segments, settings, host):
     """Gives each block its size: that of the final state, else by the allocator's rules."""
-    mapped = any(e["action"] in ("segment_map", "segment_unmap") for e in trace) or any(s.get("is_expandable") for s in segments)
+    mapped = (any(e["action"] in ("segment_map", "segment_unmap") for e in trace)
+              or any(s.get("is_expandable") for s in segments))
     around = None if mapped or host or not trace else Neighbours(trace, segments)
 
     def give(block):
@@ -183,7 +195,8 @@ def measure(blocks, trace, segments, settings, host):
 
 
 def series(blocks, events, size, end):
-    """The start of a series, its peak with the event, and its last value: blocks count from their start to `end`."""
+    """The start of a series, its peak with the event, and its last value. Blocks count from their start to
+    `end`."""
     steps = [0] * events
     start = 0
     for block in blocks:
@@ -245,8 +258,10 @@ def stats(device, kind, trace, segments, origin, settings):
             else:
                 pending += rounded
     start_reserved = end_reserved - reserved_change
-    allocated, active = series(blocks, len(trace), "size", "freed"), series(blocks, len(trace), "size", "ended")
-    asked, used = series(blocks, len(trace), "requested", "freed"), series(blocks, len(trace), "requested", "ended")
+    allocated = series(blocks, len(trace), "size", "freed")
+    active = series(blocks, len(trace), "size", "ended")
+    asked = series(blocks, len(trace), "requested", "freed")
+    used = series(blocks, len(trace), "requested", "ended")
     peak_event = allocated[2]
     peak_time = None
     if peak_event is not None and "time_us" in trace[peak_event]:
@@ -255,21 +270,26 @@ def stats(device, kind, trace, segments, origin, settings):
     return {
         "device": device, "device_kind": kind, "events": len(trace), "allocations": allocations, "ooms": ooms,
         "streams": len(streams), "segments": len(segments),
-        "start_allocated_bytes": allocated[0], "start_active_bytes": active[0], "start_reserved_bytes": start_reserved,
+        "start_allocated_bytes": allocated[0], "start_active_bytes": active[0],
+        "start_reserved_bytes": start_reserved,
         "start_allocated_requested_bytes": known(asked[0]), "start_active_requested_bytes": known(used[0]),
-        "end_allocated_bytes": end_allocated, "end_active_bytes": end_active, "end_reserved_bytes": end_reserved,
+        "end_allocated_bytes": end_allocated, "end_active_bytes": end_active,
+        "end_reserved_bytes": end_reserved,
         "end_allocated_requested_bytes": known(asked[3]), "end_active_requested_bytes": known(used[3]),
         "peak_allocated_bytes": allocated[1], "peak_active_bytes": active[1],
         "peak_allocated_requested_bytes": known(asked[1]), "peak_active_requested_bytes": known(used[1]),
         "peak_reserved_bytes": start_reserved + reserved_peak[0],
-        "peak_event": peak_event, "peak_active_event": active[2], "peak_reserved_event": reserved_peak[1], "peak_time_ns": peak_time,
+        "peak_event": peak_event, "peak_active_event": active[2], "peak_reserved_event": reserved_peak[1],
+        "peak_time_ns": peak_time,
         "law_difference": {
-            "allocated_bytes": allocated[3] - end_allocated, "active_bytes": active[3] - end_active, "reserved_bytes": 0,
+            "allocated_bytes": allocated[3] - end_allocated, "active_bytes": active[3] - end_active,
+            "reserved_bytes": 0,
             "active_requested_bytes": used[3] - active_requested,
         },
         "fragmentation_at_end": {
-            "at": "end", "active_requested_bytes": active_requested, "internal_bytes": internal, "stranded_bytes": stranded,
-            "cached_bytes": cached, "pending_free_bytes": pending, "largest_free_bytes": largest_free, "reserved_bytes": end_reserved,
+            "at": "end", "active_requested_bytes": active_requested, "internal_bytes": internal,
+            "stranded_bytes": stranded, "cached_bytes": cached, "pending_free_bytes": pending,
+            "largest_free_bytes": largest_free, "reserved_bytes": end_reserved,
         },
     }
 
@@ -289,9 +309,11 @@ def report(path):
     devices = []
     for d in sorted({s.get("device", 0) for s in segments} | {i for i, t in enumerate(traces) if t}):
         trace = traces[d] if d < len(traces) else []
-        devices.append(stats(d, "gpu", trace, [s for s in segments if s.get("device", 0) == d], origin, settings))
+        devices.append(stats(d, "gpu", trace, [s for s in segments if s.get("device", 0) == d],
+                             origin, settings))
     if host_segments or host_traces:
-        devices.append(stats(0, "host", host_traces[0] if host_traces else [], host_segments, origin, settings))
+        devices.append(stats(0, "host", host_traces[0] if host_traces else [], host_segments,
+                             origin, settings))
     return {"path": path, "devices": devices, "has_host": bool(host_segments or host_traces)}
 
 

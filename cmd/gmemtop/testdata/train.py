@@ -1,12 +1,14 @@
-"""Train some layers for a given number of steps. "wide" layers are twice as wide; "less" uses the file that gmemtop plan --emit wrote.
-While a file named hold exists, extra steps run first and are undone afterwards: the training lasts as long as its watcher needs, with the same results."""
+"""Train some layers for a given number of steps. "wide" makes the layers twice as wide; "less" uses the file
+that gmemtop plan --emit wrote. While a file named "hold" exists, extra steps run first and are undone
+afterwards, so that the training lasts as long as its watcher needs and learns the same."""
 import os, sys
 import torch
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
 n = 2 if "wide" in sys.argv else 1
-layers = [m for _ in range(6) for m in (torch.nn.Linear(128 * n, 512), torch.nn.GELU(), torch.nn.Linear(512, 128 * n), torch.nn.LayerNorm(128 * n))]
+layers = [m for _ in range(6) for m in (torch.nn.Linear(128 * n, 512), torch.nn.GELU(),
+                                        torch.nn.Linear(512, 128 * n), torch.nn.LayerNorm(128 * n))]
 model = torch.nn.Sequential(*layers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 less = None

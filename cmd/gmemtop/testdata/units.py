@@ -1,9 +1,10 @@
-"""Makes memory snapshots with PyTorch's own recorder, and writes down what PyTorch says about the same moments.
+"""Make memory snapshots with PyTorch's own recorder, and write down what PyTorch says about the same moments.
 
 usage: units.py FOLDER CASE...   CASE-ANYTHING is the same case with other random numbers
 
-For each case it writes FOLDER/CASE.pickle, the snapshot, and FOLDER/CASE.json: memory_stats() of every device at that moment, and, for
-each request that failed, the message of the error with memory_stats() at the failure. A case that this PyTorch cannot do writes nothing.
+For each case it writes FOLDER/CASE.pickle, the snapshot, and FOLDER/CASE.json: memory_stats() of every device
+at that moment, and, for each request that failed, the error's message with memory_stats() at the failure. A
+case that this PyTorch cannot run writes nothing.
 """
 import gc
 import inspect
@@ -44,7 +45,8 @@ class Case:
         try:
             self.bytes(size, device=f"cuda:{device}")
         except torch.OutOfMemoryError as error:
-            self.failed.append({"device": device, "requested": size, "message": str(error), "stats": torch.cuda.memory_stats(device)})
+            self.failed.append({"device": device, "requested": size, "message": str(error),
+                                "stats": torch.cuda.memory_stats(device)})
         else:
             raise SystemExit(f"a request of {size} bytes was served")
 
@@ -153,7 +155,8 @@ def graph(case):
 
 def pinned(case):
     record(record_pinned_host_memory=True)
-    case.keep = case.mixed(30) + [torch.empty(n, dtype=torch.uint8, pin_memory=True) for n in (1000, 70_000, 3_000_001)]
+    case.keep = case.mixed(30) + [torch.empty(n, dtype=torch.uint8, pin_memory=True)
+                                  for n in (1000, 70_000, 3_000_001)]
     torch.empty(9_000_001, dtype=torch.uint8, pin_memory=True)
 
 
@@ -167,7 +170,8 @@ def run(folder, name):
             return
         raise
     snapshot = memory._snapshot()
-    said = {"stats": [torch.cuda.memory_stats(d) for d in range(torch.cuda.device_count())], "failed": case.failed}
+    said = {"stats": [torch.cuda.memory_stats(d) for d in range(torch.cuda.device_count())],
+            "failed": case.failed}
     if hasattr(torch.cuda, "host_memory_stats"):
         said["host"] = torch.cuda.host_memory_stats()
     memory._record_memory_history(enabled=None)

@@ -34,7 +34,8 @@ def until_stopped(name, once):
 
 
 def threads(n):
-    all = [threading.Thread(target=until_stopped, args=("thread %d" % i, lambda: check("a thread"))) for i in range(n)]
+    all = [threading.Thread(target=until_stopped, args=("thread %d" % i, lambda: check("a thread")))
+           for i in range(n)]
     for t in all:
         t.start()
     return all
@@ -183,7 +184,8 @@ def mode_forks():
 def mode_exec():  # another thread replaces the program while the main one is in a call
     def replace():
         time.sleep(3)
-        os.execv(sys.executable, [sys.executable, "-c", "import time; time.sleep(1); print('{\"bad\": [], \"replaced\": true}')"])
+        os.execv(sys.executable, [sys.executable, "-c",
+                                  "import time; time.sleep(1); print('{\"bad\": [], \"replaced\": true}')"])
 
     threading.Thread(target=replace).start()
     os.write(1, b"in call\n")
@@ -205,12 +207,14 @@ def mode_faulthandler():
 
 def mode_seccomp():  # a filter that kills the process if it makes a system call that does not exist
     class Filter(ctypes.Structure):
-        _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte), ("k", ctypes.c_uint)]
+        _fields_ = [("code", ctypes.c_ushort), ("jt", ctypes.c_ubyte), ("jf", ctypes.c_ubyte),
+                    ("k", ctypes.c_uint)]
 
     class Program(ctypes.Structure):
         _fields_ = [("len", ctypes.c_ushort), ("filter", ctypes.POINTER(Filter))]
 
-    code = (Filter * 4)(Filter(0x20, 0, 0, 0), Filter(0x25, 0, 1, 1000), Filter(0x06, 0, 0, 0x80000000), Filter(0x06, 0, 0, 0x7FFF0000))
+    code = (Filter * 4)(Filter(0x20, 0, 0, 0), Filter(0x25, 0, 1, 1000), Filter(0x06, 0, 0, 0x80000000),
+                        Filter(0x06, 0, 0, 0x7FFF0000))
     call("prctl", 38, 1, 0, 0, 0)
     call("prctl", 22, 2, ctypes.byref(Program(4, code)), 0, 0)
     os.write(1, b"filtered\n")

@@ -142,7 +142,9 @@ static void restart(struct arena *a) {
 	a->round++;
 }
 
-static bool fits(const struct arena *a, int32_t i, int64_t size) { return i < a->n && a->sizes[i] == size && a->entries[i].round != a->round; }
+static bool fits(const struct arena *a, int32_t i, int64_t size) {
+	return i < a->n && a->sizes[i] == size && a->entries[i].round != a->round;
+}
 
 // match finds the entry of an allocation, or -1. It tries the expected entry first. If a later one matches,
 // either the allocation is new and the expected entry is still to come, or the entries before the match are

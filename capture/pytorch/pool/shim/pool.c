@@ -38,7 +38,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-// -- what stands in torch's table -------------------------------------------------------------------------------------------
+// -- what stands in torch's table ------------------------------------------------------------------------
 
 static DataPtr hook_allocate(void *self, size_t size) {
 	unsigned m = mode();
@@ -46,11 +46,13 @@ static DataPtr hook_allocate(void *self, size_t size) {
 	if ((m & SERVE) && serve(size, &d))
 		return d;
 	d = ((DataPtr(*)(void *, size_t))pool.native[ALLOCATE])(self, size);
-	if ((m & ADOPT) && pthread_equal(pthread_self(), pool.adopter) && size == pool.adopt && d.data != NULL && d.ctx == d.data) {
+	if ((m & ADOPT) && pthread_equal(pthread_self(), pool.adopter) && size == pool.adopt && d.data != NULL &&
+	    d.ctx == d.data) {
 		pool.adopted = d;
 		pool.adopt = 0;
 		d.del = no_delete;
-	} else if ((m & RECORD) && d.data != NULL && d.ctx == d.data && pool.native_delete != NULL && d.del == pool.native_delete) {
+	} else if ((m & RECORD) && d.data != NULL && d.ctx == d.data && pool.native_delete != NULL &&
+	    d.del == pool.native_delete) {
 		lock();
 		if (pool.mode & RECORD) {
 			note(EVENT_ALLOC, d.data, (int64_t)size);
@@ -139,12 +141,13 @@ static void hook_end_pool(void *self, void *b, void *c, void *d, void *e, void *
 		__atomic_fetch_sub(&pool.open_pools, 1, __ATOMIC_RELAXED);
 }
 
-// -- what pool.py calls -----------------------------------------------------------------------------------------------------
+// -- what pool.py calls ----------------------------------------------------------------------------------
 
 // pool_install puts our table, of count slots, in front of object's. The hooks' slots are given by number, -1
 // where torch has none. It returns 0, or why it refused.
 EXPORT int pool_install(void **object, int count, const int *slots, const struct cuda *cuda) {
-	static void *const hooks[HOOKS] = {hook_allocate, hook_raw_deleter, hook_record_stream, hook_base_allocation, hook_share_handle, hook_begin_pool, hook_end_pool};
+	static void *const hooks[HOOKS] = {hook_allocate, hook_raw_deleter, hook_record_stream,
+	    hook_base_allocation, hook_share_handle, hook_begin_pool, hook_end_pool};
 	if (count < 3 || count > SLOTS)
 		return 1;
 	lock();
@@ -215,14 +218,16 @@ EXPORT void pool_drop(void) {
 // pool_arm serves a plan from the adopted memory. The plan spans a number of iterations and has n allocations
 // in order, each with its size and its offset, a multiple of align. With one_thread only the calling thread
 // is served. It returns 0, or why it refused.
-EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *sizes, const int64_t *offsets, int32_t steps, int one_thread) {
+EXPORT int pool_arm(int64_t bytes, int64_t align, int32_t n, const int64_t *sizes, const int64_t *offsets,
+    int32_t steps, int one_thread) {
 	int64_t least = INT64_MAX, most = 0, planned = 0, planned_bytes = 0;
 	if (pool.forked || pool.adopted.data == NULL || !pool.figures[INSTALLED])
 		return 1;
 	if (n < 1 || n > 1 << 20 || steps < 1 || (uintptr_t)pool.adopted.data % (uintptr_t)align != 0)
 		return 2;
 	for (int32_t i = 0; i < n; i++) {
-		if (sizes[i] < 1 || sizes[i] > bytes || offsets[i] < -1 || offsets[i] > bytes - sizes[i] || (offsets[i] > 0 && offsets[i] % align != 0)) {
+		if (sizes[i] < 1 || sizes[i] > bytes || offsets[i] < -1 || offsets[i] > bytes - sizes[i] ||
+		    (offsets[i] > 0 && offsets[i] % align != 0)) {
 			if (offsets[i] != -1 || sizes[i] < 1)
 				return 2;
 		}
@@ -374,7 +379,8 @@ EXPORT void pool_free(void *events) { free(events); }
 // pool_read copies the counters.
 EXPORT int pool_read(int64_t *figures, int room) {
 	lock();
-	pool.figures[LIVE] = pool.figures[LIVE_BYTES] = pool.figures[HELD] = pool.figures[ARENA_COUNT] = pool.figures[ARENA_BYTES] = 0;
+	pool.figures[LIVE] = pool.figures[LIVE_BYTES] = pool.figures[HELD] = 0;
+	pool.figures[ARENA_COUNT] = pool.figures[ARENA_BYTES] = 0;
 	for (int i = 0; i < ARENAS; i++) {
 		struct arena *a = pool.arenas[i];
 		if (a == NULL)

@@ -33,8 +33,9 @@ struct event {
 
 // The counters that pool.py reads, in this order.
 enum {
-	SERVED, SERVED_BYTES, MISSED, UNPLANNED, OCCUPIED, ELSEWHERE, CAPTURED, ITERATIONS, LAST_SERVED, LAST_SERVED_BYTES, PLANNED, PLANNED_BYTES, WHY,
-	LIVE, LIVE_BYTES, HELD, ARENA_COUNT, ARENA_BYTES, ARMED, INSTALLED, LOST, FIGURES
+	SERVED, SERVED_BYTES, MISSED, UNPLANNED, OCCUPIED, ELSEWHERE, CAPTURED, ITERATIONS, LAST_SERVED,
+	LAST_SERVED_BYTES, PLANNED, PLANNED_BYTES, WHY, LIVE, LIVE_BYTES, HELD, ARENA_COUNT, ARENA_BYTES, ARMED,
+	INSTALLED, LOST, FIGURES
 };
 
 static struct {
@@ -89,7 +90,8 @@ static void note(int64_t kind, void *data, int64_t size) {
 	struct timespec now;
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	pool.events[pool.event_count++] = (struct event){
-		.time = now.tv_sec * 1000000000 + now.tv_nsec, .kind = kind, .data = (uint64_t)data, .size = size, .thread = (uint64_t)pthread_self()};
+		.time = now.tv_sec * 1000000000 + now.tv_nsec, .kind = kind, .data = (uint64_t)data, .size = size,
+		.thread = (uint64_t)pthread_self()};
 }
 
 // recorded_delete frees one of torch's blocks while we record. It records the free first, so that the next
@@ -122,7 +124,8 @@ static void out(void) {
 		if (pool.arenas[i] != NULL)
 			return;
 	void *ours = &pool.copy[2];
-	if (pool.leaving && __atomic_compare_exchange_n((void **)pool.object, &ours, (void *)pool.theirs, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+	if (pool.leaving && __atomic_compare_exchange_n((void **)pool.object, &ours, (void *)pool.theirs, false,
+	    __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 		pool.figures[INSTALLED] = 0, pool.leaving = false;
 }
 
@@ -199,7 +202,8 @@ static void settle(struct arena *a, struct entry *e) {
 		bool fresh = u->event == NULL;
 		if (fresh) {
 			void *event = NULL;
-			if (cleared(pool.call.event_create(&event, 2 /* no timing */)) && cleared(pool.call.event_record(event, pool.call.handle(&u->stream))))
+			if (cleared(pool.call.event_create(&event, 2 /* no timing */)) &&
+			    cleared(pool.call.event_record(event, pool.call.handle(&u->stream))))
 				u->event = event;
 			else if (event != NULL)
 				cleared(pool.call.event_destroy(event));
@@ -255,12 +259,14 @@ static void no_delete(void *data) { (void)data; }
 
 // stranger reports whether the calling thread is one that is not served.
 static bool stranger(void) {
-	return __atomic_load_n(&pool.one_thread, __ATOMIC_RELAXED) && !pthread_equal(pthread_self(), __atomic_load_n(&pool.thread, __ATOMIC_RELAXED));
+	return __atomic_load_n(&pool.one_thread, __ATOMIC_RELAXED) &&
+	    !pthread_equal(pthread_self(), __atomic_load_n(&pool.thread, __ATOMIC_RELAXED));
 }
 
 // serve answers an allocation from the arena, or leaves it to torch.
 static bool serve(size_t size, DataPtr *d) {
-	if ((int64_t)size < __atomic_load_n(&pool.least, __ATOMIC_RELAXED) || (int64_t)size > __atomic_load_n(&pool.most, __ATOMIC_RELAXED))
+	if ((int64_t)size < __atomic_load_n(&pool.least, __ATOMIC_RELAXED) ||
+	    (int64_t)size > __atomic_load_n(&pool.most, __ATOMIC_RELAXED))
 		return false;
 	if (stranger())
 		return false;
@@ -306,7 +312,8 @@ static bool serve(size_t size, DataPtr *d) {
 			pool.figures[SERVED]++;
 			pool.figures[SERVED_BYTES] += e->size;
 			void *data = a->base + e->offset;
-			*d = (DataPtr){.data = data, .del = arena_delete, .ctx = data, .type = a->block.type, .index = a->block.index};
+			*d = (DataPtr){.data = data, .del = arena_delete, .ctx = data, .type = a->block.type,
+			    .index = a->block.index};
 			if (pool.mode & RECORD)
 				note(EVENT_ALLOC, data, e->size);
 			served = true;

@@ -28,7 +28,8 @@ class Remote(io.RawIOBase):
         self.size = int(self.fetch(0, 1).headers["Content-Range"].split("/")[1])
 
     def fetch(self, begin, n):
-        return urllib.request.urlopen(urllib.request.Request(self.address, headers={"Range": "bytes=%d-%d" % (begin, begin + n - 1)}), timeout=120)
+        return urllib.request.urlopen(urllib.request.Request(self.address,
+                headers={"Range": "bytes=%d-%d" % (begin, begin + n - 1)}), timeout=120)
 
     def seekable(self):
         return True
@@ -71,7 +72,8 @@ def slots(data, device):
             if info & 0xffffffff == 8:  # R_X86_64_RELATIVE
                 called = {name for name, _ in names.get(addend, [])}
             else:
-                begin = sections[symbols[6]][4] + struct.unpack_from("<I", data, symbols[4] + (info >> 32) * 24)[0]
+                begin = sections[symbols[6]][4] + struct.unpack_from("<I", data,
+                        symbols[4] + (info >> 32) * 24)[0]
                 called = {data[begin:data.index(b"\0", begin)].decode()}
             for h, known in enumerate(torchs.NAMES[device]):
                 if called & set(known):
@@ -87,5 +89,6 @@ for wheel in sys.argv[2:]:
             found = slots(z.read("torch/lib/" + library), device)
             same = found == torchs.SLOTS[device].get((int(version.group(1)), int(version.group(2))))
             wrong = wrong or not same
-            print(version.group(0), device, found, "as it is in SLOTS" if same else "NOT AS IT IS IN SLOTS", flush=True)
+            print(version.group(0), device, found,
+                  "as it is in SLOTS" if same else "NOT AS IT IS IN SLOTS", flush=True)
 sys.exit(wrong)

@@ -112,15 +112,20 @@ static int cuda_last_error(void) {
 
 // The object: a pointer to a table, with the two words that precede it.
 enum { COUNT = 12 };
-static void *torchs_table[COUNT + 2] = {[0] = "offset", [1] = "type", [2 + 2] = native_allocate, [2 + 3] = native_raw_deleter, [2 + 4] = native_record_stream,
-	[2 + 5] = native_base, [2 + 6] = native_share, [2 + 7] = native_begin, [2 + 8] = native_end, [2 + 9] = "kept"};
+static void *torchs_table[COUNT + 2] = {[0] = "offset", [1] = "type", [2 + 2] = native_allocate,
+    [2 + 3] = native_raw_deleter, [2 + 4] = native_record_stream,
+	[2 + 5] = native_base, [2 + 6] = native_share, [2 + 7] = native_begin, [2 + 8] = native_end,
+	[2 + 9] = "kept"};
 static void **object = &torchs_table[2];
-static const struct cuda calls = {cuda_current, cuda_handle, cuda_capturing, cuda_event_create, cuda_event_record, cuda_event_query, cuda_event_destroy,
+static const struct cuda calls = {cuda_current, cuda_handle, cuda_capturing, cuda_event_create,
+    cuda_event_record, cuda_event_query, cuda_event_destroy,
 	cuda_stream_wait, cuda_get_device, cuda_set_device, cuda_last_error};
 
 // Makes a virtual call, as torch does.
 static DataPtr allocate(size_t n) { return ((DataPtr(*)(void *, size_t))object[2])(&object, n); }
-static void record_stream(const DataPtr *d, int64_t id) { ((void (*)(void *, const DataPtr *, Stream))object[4])(&object, d, (Stream){1, 0, id}); }
+static void record_stream(const DataPtr *d, int64_t id) {
+	((void (*)(void *, const DataPtr *, Stream))object[4])(&object, d, (Stream){1, 0, id});
+}
 static void release(DataPtr d) { d.del(d.ctx); }
 
 static int64_t figure(int i) {
@@ -150,14 +155,16 @@ static void on_a_gpu(void) {
 	void **before = object;
 	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 0);
 	CHECK(pool_install((void **)&object, COUNT, slots, &calls) == 4);
-	CHECK(object != before && object[9] == before[9] && object[-1] == before[-1] && object[-2] == before[-2] && object[3] == before[3]);
+	CHECK(object != before && object[9] == before[9] && object[-1] == before[-1] &&
+	    object[-2] == before[-2] && object[3] == before[3]);
 	CHECK(pool_theirs((void **)&object) == before);
 
 	// Allocations are served in order at the planned places, and look like torch's own.
 	CHECK(arm() == 0 && arm() == 5);
 	DataPtr a = allocate(4096), b = allocate(8192), c = allocate(4096);
 	CHECK(ours(a) && ours(b) && ours(c) && a.type == 1 && a.index == 0 && a.ctx == a.data);
-	CHECK((char *)b.data == (char *)a.data + 4096 && (char *)c.data == (char *)a.data + 12288 && (uintptr_t)a.data % 512 == 0);
+	CHECK((char *)b.data == (char *)a.data + 4096 && (char *)c.data == (char *)a.data + 12288 &&
+	    (uintptr_t)a.data % 512 == 0);
 	CHECK(!ours(allocate(4096)) && !ours(allocate(100)) && figure(LIVE) == 3 && figure(UNPLANNED) == 1);
 	release(a), release(b), release(c);
 	CHECK(figure(LIVE) == 0 && figure(SERVED) == 3);
@@ -202,7 +209,8 @@ static void on_a_gpu(void) {
 	size_t size = 0;
 	b = allocate(8192);
 	char *arena = a.data;
-	CHECK(((void *(*)(void *, void *, size_t *))object[5])(&object, b.data, &size) == slab && size == sizeof slab && asked_base == arena);
+	CHECK(((void *(*)(void *, void *, size_t *))object[5])(&object, b.data, &size) == slab &&
+	    size == sizeof slab && asked_base == arena);
 #ifdef __x86_64__
 	struct handle h = ((struct handle(*)(void *, void *))object[6])(&object, b.data);
 	CHECK(asked_base == arena && slab + h.offset == (char *)b.data && strcmp(h.text, "handle") == 0);
@@ -361,7 +369,8 @@ static void matching(void) {
 	release(extra);
 	pool_disarm();
 	// Malformed plans are refused, and the memory adopted for them is given back.
-	int64_t bad[][4] = {{0, 0, 512, 0}, {-1, 0, 512, 0}, {512, 100, 512, 0}, {512, 65536, 512, 0}, {INT64_MAX, 512, 512, 0}, {512, -2, 512, 0}, {512, INT64_MAX, 512, 0}, {-5, -1, 512, 0}};
+	int64_t bad[][4] = {{0, 0, 512, 0}, {-1, 0, 512, 0}, {512, 100, 512, 0}, {512, 65536, 512, 0},
+	    {INT64_MAX, 512, 512, 0}, {512, -2, 512, 0}, {512, INT64_MAX, 512, 0}, {-5, -1, 512, 0}};
 	for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
 		int64_t sz[] = {bad[i][0], bad[i][2]}, of[] = {bad[i][1], bad[i][3]};
 		int frees = native_frees;
@@ -496,7 +505,8 @@ static void crowd(void) {
 		pthread_join(threads[i], NULL);
 	pool_step();
 	pool_remove();
-	CHECK(armed > 100 && served > 1000 && figure(ARENA_COUNT) == 0 && figure(LIVE) == 0 && figure(HELD) == 0 && figure(INSTALLED) == 0 && events_live == 0);
+	CHECK(armed > 100 && served > 1000 && figure(ARENA_COUNT) == 0 && figure(LIVE) == 0 &&
+	    figure(HELD) == 0 && figure(INSTALLED) == 0 && events_live == 0);
 	CHECK(object == &torchs_table[2]);
 }
 
@@ -519,7 +529,8 @@ static void on_a_cpu(void) {
 	release(d);
 	((deleter(*)(void *))object[3])(&object)(e.data);
 	struct event *events;
-	CHECK(pool_events(&events) == 4 && events[2].kind == EVENT_FREE && events[2].data == (uint64_t)d.data && events[3].kind == EVENT_FREE && events[3].data == (uint64_t)e.data);
+	CHECK(pool_events(&events) == 4 && events[2].kind == EVENT_FREE && events[2].data == (uint64_t)d.data &&
+	    events[3].kind == EVENT_FREE && events[3].data == (uint64_t)e.data);
 	pool_free(events);
 	int frees = native_frees;
 	CHECK(pool_record(1));

@@ -32,7 +32,8 @@ STEPS = 50
 class Residual(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.a, self.b = nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.a = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.b = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.na, self.nb = nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)
 
     def forward(self, x):
@@ -40,15 +41,18 @@ class Residual(nn.Module):
 
 
 def mlp(width=96):
-    model = nn.Sequential(nn.Linear(64, width), nn.GELU(), nn.Dropout(0.3), nn.Linear(width, width), nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(width, 10))
+    model = nn.Sequential(nn.Linear(64, width), nn.GELU(), nn.Dropout(0.3), nn.Linear(width, width),
+                          nn.ReLU(inplace=True), nn.Dropout(0.3), nn.Linear(width, 10))
     data = [(torch.randn(48, 64), torch.randint(10, (48,))) for _ in range(4)]
     return model, torch.optim.AdamW(model.parameters(), lr=1e-3), iter(data[i % 4] for i in range(1 << 20))
 
 
 def resnet():
-    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), nn.MaxPool2d(2), Residual(8), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(8, 10))
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), Residual(8), nn.MaxPool2d(2), Residual(8),
+                          nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(0.2), nn.Linear(8, 10))
     data = [(torch.randn(8, 3, 16, 16), torch.randint(10, (8,))) for _ in range(4)]
-    return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9), iter(data[i % 4] for i in range(1 << 20))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    return model, optimizer, iter(data[i % 4] for i in range(1 << 20))
 
 
 def loader():
@@ -86,7 +90,8 @@ def train(make, steps, boundary=None, forward=None):
         if boundary is not None:
             boundary(step)
     h = hashlib.sha256()
-    digest(h, list(model.parameters()) + [t for s in optimizer.state.values() for t in s.values() if torch.is_tensor(t)])
+    digest(h, list(model.parameters()) + [t for s in optimizer.state.values() for t in s.values()
+                                          if torch.is_tensor(t)])
     return learnt + [h.hexdigest()]
 
 
@@ -145,7 +150,8 @@ MAKE = {"mlp": mlp, "resnet": resnet, "loader": loader}
 
 
 def armed_run(make, plan, steps=STEPS, forward=None, each=None):
-    """Train with the pool from the second step on. Returns what was learnt and the last figures while it was armed."""
+    """Train with the pool from the second step on. Return what was learnt, and the last figures of the armed
+    pool."""
     p = live.Pool(torch, library, "cpu")
     said, figures = [], [{}]
 
@@ -162,7 +168,8 @@ def armed_run(make, plan, steps=STEPS, forward=None, each=None):
     p.disarm()
     gc.collect()
     after = p.counters()
-    return learnt, {"armed": said[0], "figures": figures[0], "after": after, "left": p.remove(), "error": p.error}
+    return learnt, {"armed": said[0], "figures": figures[0], "after": after, "left": p.remove(),
+                    "error": p.error}
 
 
 def same(name):
@@ -184,8 +191,10 @@ def same(name):
 
     toggled = train(make, STEPS, boundary)
     gc.collect()
-    out.update(recorded=recorded[:6] == plain[:6], pooled=pooled == plain, toggled=toggled == plain, toggles=len(toggles), refused=[t for t in toggles if t],
-               recording_left=left, toggled_left=p.remove(), table=table() == before, threads=tasks() - threads, differ=len(set(plain)) == len(plain))
+    out.update(recorded=recorded[:6] == plain[:6], pooled=pooled == plain, toggled=toggled == plain,
+               toggles=len(toggles), refused=[t for t in toggles if t],
+               recording_left=left, toggled_left=p.remove(), table=table() == before,
+               threads=tasks() - threads, differ=len(set(plain)) == len(plain))
     return out
 
 
@@ -212,7 +221,8 @@ def nonsense():
     plan, _, _ = plan_of("resnet")
     plain, chance, kept, served, occupied = train(resnet, 8), random.Random(5), True, 0, 0
     for _ in range(8):
-        entries = [[size, 64 * chance.randrange(0, 1 + (plan["arena"] - size) // 64), 0] for size, _, _ in plan["entries"]]
+        entries = [[size, 64 * chance.randrange(0, 1 + (plan["arena"] - size) // 64), 0]
+                   for size, _, _ in plan["entries"]]
         chance.shuffle(entries)
         learnt, out = armed_run(resnet, dict(plan, entries=entries), 8)
         kept = kept and learnt == plain and out["left"] == "" and out["armed"] == ""
@@ -238,7 +248,8 @@ def toggles():
     gc.collect()
     figures = p.counters()
     p.remove()
-    return {"said": sorted(set(said)), "table": table() == before, "threads": tasks() - threads, "grew": rss[-1] - rss[0], "figures": figures}
+    return {"said": sorted(set(said)), "table": table() == before, "threads": tasks() - threads,
+            "grew": rss[-1] - rss[0], "figures": figures}
 
 
 def outlives():
@@ -265,7 +276,8 @@ def outlives():
     hooked, whole = table() != before, kept[0][0].numpy().tobytes() == kept[0][1].tobytes()
     kept.clear()
     gc.collect()
-    return {"live": live_before["live"], "left": left, "hooked": hooked, "whole": whole, "table": table() == before, "after": p.counters()}
+    return {"live": live_before["live"], "left": left, "hooked": hooked, "whole": whole,
+            "table": table() == before, "after": p.counters()}
 
 
 def raises():
@@ -375,7 +387,8 @@ def threads():
 
     # The threads end before we ask the pool what is left: until then they may hold what they were handed.
     try:
-        learnt, out = armed_run(mlp, plan, STEPS, forward, lambda p, step: ended() if step == STEPS - 1 else None)
+        learnt, out = armed_run(mlp, plan, STEPS, forward,
+                                lambda p, step: ended() if step == STEPS - 1 else None)
     finally:
         ended()
     out["same"] = learnt == train(mlp, STEPS)
@@ -389,11 +402,17 @@ def refusals():
 
     plan, before = plan_of("mlp")[0], table()
     p = live.Pool(torch, library, "cpu")
-    out = {"none": p.refusal(), "missing": live.Pool(torch, "/nowhere/pool.so", "cpu").refusal(), "mps": live.Pool(torch, library, "mps").refusal(),
-           "cuda": live.Pool(torch, library, "cuda").refusal(), "cuda_record": live.Pool(torch, library, "cuda").record()}
-    for name, bad in (("huge", dict(plan, arena=1 << 50)), ("empty", dict(plan, entries=[])), ("outside", dict(plan, arena=64)), ("nothing", {}),
-                      ("unaligned", dict(plan, entries=[[s, o + 1 if o >= 0 else o, t] for s, o, t in plan["entries"]])),
-                      ("negative", dict(plan, entries=[[-5, 0, 0]])), ("placeless", dict(plan, entries=[[640, -1, 0]])), ("stream", dict(plan, entries=[[640, 0, 9]]))):
+    out = {"none": p.refusal(), "missing": live.Pool(torch, "/nowhere/pool.so", "cpu").refusal(),
+           "mps": live.Pool(torch, library, "mps").refusal(),
+           "cuda": live.Pool(torch, library, "cuda").refusal(),
+           "cuda_record": live.Pool(torch, library, "cuda").record()}
+    for name, bad in (("huge", dict(plan, arena=1 << 50)), ("empty", dict(plan, entries=[])),
+                      ("outside", dict(plan, arena=64)), ("nothing", {}),
+                      ("unaligned",
+                       dict(plan, entries=[[s, o + 1 if o >= 0 else o, t] for s, o, t in plan["entries"]])),
+                      ("negative", dict(plan, entries=[[-5, 0, 0]])),
+                      ("placeless", dict(plan, entries=[[640, -1, 0]])),
+                      ("stream", dict(plan, entries=[[640, 0, 9]]))):
         out[name] = p.arm(bad)
     def short(*args, **kwargs):
         raise RuntimeError("out of memory")
@@ -450,7 +469,8 @@ def cuda():
     return out
 
 
-SCENARIOS = {"cuda": cuda, "other": other, "odd": odd, "nonsense": nonsense, "toggles": toggles, "outlives": outlives, "raises": raises, "fork": fork, "threads": threads,
+SCENARIOS = {"cuda": cuda, "other": other, "odd": odd, "nonsense": nonsense, "toggles": toggles,
+             "outlives": outlives, "raises": raises, "fork": fork, "threads": threads,
              "refusals": refusals}
 for scenario in scenarios.split(","):
     result = same(scenario) if scenario in MAKE else SCENARIOS[scenario]()
