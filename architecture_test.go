@@ -19,7 +19,8 @@ var floors = []struct {
 	prefix string
 	floor  int
 }{
-	{"capture/torchtest", 0}, {"capture/standin", 0}, {"capture/standin/", 0}, {"examples", 0},
+	{"capture/torchtest", 0}, {"capture/await", 0}, {"capture/standin", 0}, {"capture/standin/", 0},
+	{"examples", 0},
 	{"traces/maybe", 0}, {"traces/load", 2}, {"traces/", 1}, {"traces", 0},
 	{"capture/pytorch/agent", 0}, {"capture/pytorch/inject", 0}, {"capture/procs", 0}, {"capture/nvml", 0},
 	{"capture/say", 0},

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/nvml/nvmltest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -49,17 +50,11 @@ func (b *Books) readNow(t *testing.T) {
 // wait waits for the reading that is under way.
 func (b *Books) wait(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	await.Until(t, "the reading is done", func() bool {
 		b.mu.Lock()
-		done := !b.reading
-		b.mu.Unlock()
-		if done {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("no reading")
-		}
-	}
+		defer b.mu.Unlock()
+		return !b.reading
+	})
 }
 
 // step is a step that ends now with these allocator figures, 1 GiB of it parameters.

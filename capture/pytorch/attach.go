@@ -27,7 +27,7 @@ func Connect(ctx context.Context, pid int) (*Session, error) {
 			return nil, err
 		}
 		name := filepath.Base(m.Socket)
-		s, err := await(ctx, pid, at, name, nil, func() error {
+		s, err := acceptAgent(ctx, pid, at, name, nil, func() error {
 			now, err := findMarker(pid)
 			if err == nil && now.Socket != m.Socket {
 				err = fmt.Errorf("process %d: %w connects here any more", pid, errNoAgent)
@@ -141,7 +141,7 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 	}
 	name := fmt.Sprintf("%d-%d-%d.sock", os.Getpid(), pid, brought.Add(1))
 	begin := func() error { return way(ctx, pid, bootstrap(filepath.Join(at.there, name))) }
-	s, err := await(ctx, pid, at, name, begin, func() error { return nil })
+	s, err := acceptAgent(ctx, pid, at, name, begin, func() error { return nil })
 	if err != nil {
 		at.close()
 	}
@@ -152,10 +152,10 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 // perhaps in a container, removes.
 const goneEvery = 200 * time.Millisecond
 
-// await listens on a socket in a place until the agent of process pid has connected, or gone returns why it
+// acceptAgent listens on a socket in a place until the agent of process pid has connected, or gone returns why it
 // will not. Place and listener last as long as the session, to tell other viewers who is watching. It hangs
 // up on other ranks of the same run, which keep trying.
-func await(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
+func acceptAgent(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -364,11 +365,9 @@ func TestStepsThatWaitTooLongForAViewerAreCounted(t *testing.T) {
 		b, _ := os.ReadFile(log.Name())
 		return b
 	}
-	for late := time.Now().Add(3 * time.Minute); !bytes.Contains(said(), []byte("at gpt\n")); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(late) {
-			t.Fatalf("it does not reach its gate:\n%s", said())
-		}
-	}
+	await.Until(t, "the program reaches its gate", func() bool {
+		return bytes.Contains(said(), []byte("at gpt\n"))
+	})
 	l, err := pytorch.Listen(path)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/gmemtop/gmemtop/capture/await"
 )
 
 // orphans makes orphaned processes that can be identified in each of the ways, and one that cannot; each
@@ -69,20 +70,20 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			}
 			for _, name := range []string{"environment", "output", "nothing", "session", "group",
 				"grandchild"} {
-				until(t, name+" is an orphan", func() bool { // or is inside of one
+				await.Until(t, name+" is an orphan", func() bool { // or is inside of one
 					s, err := statOf(pids[name])
 					// which all of our shells have in their command
 					return err == nil && (name == "grandchild" ||
 						!strings.Contains(commandOf(s.Parent), "sleep 1000"))
 				})
-				until(t, name+" is another program", func() bool {
+				await.Until(t, name+" is another program", func() bool {
 					return strings.HasPrefix(commandOf(pids[name]), "sleep\x00")
 				})
 			}
-			until(t, "the one to be remembered is below the command", func() bool {
+			await.Until(t, "the one to be remembered is below the command", func() bool {
 				return slices.Contains(f.look(), pids["remembered"])
 			})
-			until(t, "it is another program", func() bool {
+			await.Until(t, "it is another program", func() bool {
 				return strings.HasPrefix(commandOf(pids["remembered"]), "sleep\x00")
 			})
 			parent, err := statOf(pids["remembered"])
@@ -92,7 +93,7 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 			if err := os.WriteFile(dir+"/go", nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "its parent has ended", func() bool {
+			await.Until(t, "its parent has ended", func() bool {
 				s, err := statOf(pids["remembered"])
 				return err == nil && s.Parent != parent.Parent
 			})
@@ -117,20 +118,10 @@ func TestOrphansOfTheCommandAreFound(t *testing.T) {
 	}
 }
 
-// until waits until something holds, and names it if it never does.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(time.Minute); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("it never holds that ", what)
-		}
-	}
-}
-
 // written waits for the number in a file.
 func written(t *testing.T, path string) (n int) {
 	t.Helper()
-	until(t, path+" is written", func() bool {
+	await.Until(t, path+" is written", func() bool {
 		b, err := os.ReadFile(path)
 		if err != nil || !strings.HasSuffix(string(b), "\n") {
 			return false

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 )
 
 // TestAProcessThatCannotReachTheSocketIsReported runs a command that becomes another user, or sees other
@@ -59,7 +60,7 @@ time.sleep(1000)
 			go func() { done <- job.Run(context.Background(), said) }()
 			t.Cleanup(func() { _ = job.Signal(os.Kill) })
 			want := fmt.Sprintf("process %d (", job.PID())
-			until(t, "it is said", func() bool { return len(said.of("reach")) > 0 })
+			await.Until(t, "it is said", func() bool { return len(said.of("reach")) > 0 })
 			time.Sleep(2 * reachEvery) // and looked at again meanwhile
 			if err := job.Signal(os.Kill); err != nil {
 				t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -195,10 +196,10 @@ func TestIntervalsGoOnWhileNothingHappensAndWindowsDoNot(t *testing.T) {
 	p := start(t, "libc10_cuda.so")
 	s, stop := run(t, Options{PID: p.pid, Window: 20 * time.Millisecond})
 	p.do("m 500000000000 0 1000 0")
-	deadline := time.Now().Add(10 * time.Second)
-	for told := 0; told < 5 && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		s.locked(func() { told = len(s.steps) })
-	}
+	await.Until(t, "there are five intervals", func() (enough bool) {
+		s.locked(func() { enough = len(s.steps) >= 5 })
+		return enough
+	})
 	if err := stop(); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -218,10 +219,10 @@ func TestTheEndOfTheProcessIsTheEndOfTheSource(t *testing.T) {
 	p.do("m 500000000000 0 1000 0")
 	p.cmd.Process.Kill()
 	p.cmd.Wait()
-	deadline := time.Now().Add(10 * time.Second)
-	for ended := false; !ended && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	await.Until(t, "the source ends", func() (ended bool) {
 		s.locked(func() { ended = len(s.ends) > 0 })
-	}
+		return ended
+	})
 	if err := stop(); err != nil {
 		t.Error(err)
 	}
@@ -238,14 +239,15 @@ func TestASourceThatWaitsBeginsWhenTheLibraryIsLoaded(t *testing.T) {
 	defer cancel()
 	s, ended := newSink(), make(chan error, 1)
 	go func() { ended <- New(Options{PID: p.pid, Probes: PyTorch, Wait: true}).Run(ctx, s) }()
-	for said := false; !said; time.Sleep(time.Millisecond) {
+	await.Until(t, "it says that it waits", func() (said bool) {
 		s.locked(func() { said = s.notices[noticeWaiting] != "" })
 		select {
 		case err := <-ended:
 			t.Fatal(err)
 		default:
 		}
-	}
+		return said
+	})
 	p.do("L %s", p.library("libc10_cuda.so"))
 	select {
 	case <-s.began:
@@ -288,11 +290,7 @@ func TestASourceThatFailsSaysWhatToDo(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer zombie.Wait()
-	for end := time.Now().Add(time.Minute); procs.State(zombie.Process.Pid) != 'Z'; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the process has not ended within a minute")
-		}
-	}
+	await.Until(t, "the process has ended", func() bool { return procs.State(zombie.Process.Pid) == 'Z' })
 	check("ended and not waited for", Options{PID: zombie.Process.Pid}, ErrNoProcess, "has ended")
 
 	// A library of an older torch: the same name, no probes.

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/books"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
@@ -61,7 +62,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 		unwatch()
 	})
 	go command.Run(watching, session)
-	appears(t, "three steps", func() bool { return len(session.Snapshot().Steps) >= 3 })
+	await.Until(t, "there are three steps", func() bool { return len(session.Snapshot().Steps) >= 3 })
 	v := session.Snapshot()
 	pid := v.Target.PID
 
@@ -70,7 +71,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	var parts []books.Entry
 	var whole books.Entry
 	var last capture.Step
-	appears(t, "the split of the GPU", func() (ok bool) {
+	await.Until(t, "the GPU is split up", func() (ok bool) {
 		steps := session.Snapshot().Steps
 		last = steps[len(steps)-1]
 		parts, whole, ok = b.Parts(pid, &last)
@@ -114,7 +115,7 @@ func TestTheBooksOfAStandinGPU(t *testing.T) {
 	go machines.Run(ctx)
 	var look machine.Look
 	mine := func(p machine.Process) bool { return p.PID == pid && p.Bytes.IsKnown() }
-	appears(t, "the machine", func() bool {
+	await.Until(t, "the machine is read", func() bool {
 		look = machines.Look()
 		return len(look.Devices) == 2 && slices.ContainsFunc(look.Processes, mine)
 	})

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
@@ -173,14 +174,10 @@ func TestQuickStoppingAGPUReportLeavesNothing(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for training := filepath.Join(keep, "attach-alone.txt"); ; time.Sleep(50 * time.Millisecond) {
-		if b, _ := os.ReadFile(training); bytes.Contains(b, []byte("step 1 ")) {
-			break
-		}
-		if t.Context().Err() != nil {
-			t.Fatal("the training never began")
-		}
-	}
+	await.Until(t, "the training has begun", func() bool {
+		b, _ := os.ReadFile(filepath.Join(keep, "attach-alone.txt"))
+		return bytes.Contains(b, []byte("step 1 "))
+	})
 	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
 		t.Fatal(err)
 	}

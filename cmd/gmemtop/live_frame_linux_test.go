@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
@@ -99,14 +101,10 @@ func (g *gatedTraining) watch() *terminal {
 // at waits until the training is at a gate.
 func (g *gatedTraining) at(gate string) {
 	g.t.Helper()
-	for late := time.Now().Add(2 * time.Minute); ; time.Sleep(5 * time.Millisecond) {
-		if _, err := os.Stat(filepath.Join(g.folder, "at-"+gate)); err == nil {
-			return
-		}
-		if time.Now().After(late) {
-			g.t.Fatalf("the training does not come to %q", gate)
-		}
-	}
+	await.Until(g.t, fmt.Sprintf("the training is at gate %q", gate), func() bool {
+		_, err := os.Stat(filepath.Join(g.folder, "at-"+gate))
+		return err == nil
+	})
 }
 
 // open opens a gate, whether or not the training waits there.

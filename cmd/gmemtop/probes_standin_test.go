@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
@@ -61,19 +62,6 @@ type probedDevice struct {
 	PeakRequested int64 `json:"peak_allocated_requested_bytes"`
 	EndReserved   int64 `json:"end_reserved_bytes"`
 	PeakReserved  int64 `json:"peak_reserved_bytes"`
-}
-
-// patient is how long to wait for something that takes seconds on an idle machine.
-const patient = 5 * time.Minute
-
-// appears waits until a condition holds.
-func appears(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patient); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("%s: it never came", what)
-		}
-	}
 }
 
 // Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: as
@@ -135,12 +123,12 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 
 	watched := append(asTheDriver(t, lib, env), "STANDIN_REPORT="+dir)
 	training := start("training", watched, torchtest.Python(t), "testdata/probed.py", dir)
-	appears(t, "the training", exists("ready"))
+	await.Until(t, "the training is ready", exists("ready"))
 	recorder := start("recorder", os.Environ(), program, "record", "--probes=both", "-o", at("run.gmt"),
 		strconv.Itoa(training.Process.Pid))
-	appears(t, "the probes", func() bool { return said("recorder", "a row is a second") })
+	await.Until(t, "the probes are set", func() bool { return said("recorder", "a row is a second") })
 	touch("go")
-	appears(t, "what torch counts", func() bool { return said("training", "allocation.all.allocated") })
+	await.Until(t, "torch's counts are printed", func() bool { return said("training", "allocation.all.allocated") })
 	if err := recorder.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}

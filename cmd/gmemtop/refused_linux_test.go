@@ -14,8 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
@@ -92,14 +92,10 @@ func (b *bystander) idle(modules ...string) {
 	ready := filepath.Join(b.folder, "ready")
 	b.cmd = exec.Command(pythonOfAnyKind(b.t), append([]string{"-c", idle, ready}, modules...)...)
 	b.start()
-	for late := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		if _, err := os.Stat(ready); err == nil {
-			return
-		}
-		if time.Now().After(late) {
-			b.t.Fatal("the process does not begin")
-		}
-	}
+	await.Until(b.t, "the process has begun", func() bool {
+		_, err := os.Stat(ready)
+		return err == nil
+	})
 }
 
 func pythonOfAnyKind(t *testing.T) string {

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gmemtop/gmemtop/capture/procs"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"golang.org/x/sys/unix"
 )
 
@@ -107,17 +107,10 @@ func TestTheTargetSurvivesTheKillingOfGmemtop(t *testing.T) {
 					if err == nil || err.Error() != "signal: killed" {
 						t.Fatalf("%s: %v\n%s", at, err, out)
 					}
-					for end := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+					await.Until(t, at+": the target has no tracer and the signal mask "+mask, func() bool {
 						now := p.traces()
-						if now["TracerPid"] == "0" && now["SigBlk"] == mask {
-							break
-						}
-						if time.Now().After(end) {
-							t.Fatalf("%s: it was not restored: mask %s, tracer %s, state %q",
-								at, now["SigBlk"],
-								now["TracerPid"], procs.State(p.pid))
-						}
-					}
+						return now["TracerPid"] == "0" && now["SigBlk"] == mask
+					})
 				}
 			}
 			p.finish(Ptrace)

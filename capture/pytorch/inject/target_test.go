@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/procs"
 )
 
@@ -198,12 +199,9 @@ func (p *process) end() map[string]any {
 // awaitState waits until the main thread of a process is in a state: 'S' asleep, 'T' stopped, 'Z' a zombie.
 func awaitState(t *testing.T, pid int, state byte) {
 	t.Helper()
-	for end := time.Now().Add(time.Minute); procs.State(pid) != state; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("process %d has been in state %q instead of %q for a minute",
-				pid, procs.State(pid), state)
-		}
-	}
+	await.Until(t, fmt.Sprintf("process %d is in state %q", pid, state), func() bool {
+		return procs.State(pid) == state
+	})
 }
 
 const (

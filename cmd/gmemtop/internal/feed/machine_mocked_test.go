@@ -10,6 +10,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/nvml"
 	"github.com/gmemtop/gmemtop/capture/nvml/nvmltest"
 	"github.com/gmemtop/gmemtop/tui/canvas"
@@ -37,15 +38,12 @@ func TestTheMachineOfTheMocksIsDrawnWithItsProcesses(t *testing.T) {
 		return ansi.Strip(c.String())
 	}
 	var got string
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	await.Until(t, "a process has its memory over time", func() bool {
 		f.take(sampler.View(), nil)
 		v.Take(f.Look())
 		got = screen()
-		if strings.Contains(got, "GPU memory of 1073741824 program1073741824, the last") ||
-			time.Now().After(deadline) {
-			break
-		}
-	}
+		return strings.Contains(got, "GPU memory of 1073741824 program1073741824, the last")
+	})
 	for _, want := range []string{
 		"Fullest of 8 GPUs: 12.0 GiB of 40.0 GiB used on GPU 0, " +
 			"most by program1073741824 (1073741824), 11.0 GiB on 2 GPUs.",
