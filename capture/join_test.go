@@ -16,7 +16,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// window reads rows of the recorder as a window that begins at epoch.
+// window makes a window that begins at epoch from rows as the agent writes them.
 func window(t *testing.T, epoch, first int64, rows ...string) capture.Window {
 	t.Helper()
 	head := fmt.Sprintf(`{"gmemtop":"described","version":1,"torch":"2.9","pid":7,"rank":-1,"world_size":-1,`+

@@ -3,10 +3,10 @@
 // # What it reads, and how much of it to believe
 //
 // Only NVML sees a whole GPU: every process's memory, the driver's own share, and what the hardware is doing.
-// But its figures are not always available: the driver's version, the product, the operating system, the
-// container, MIG mode or the caller's rights may each withhold one. So every number here is a [maybe.Int],
-// which is either known or not; none is 0 for lack of a value, and NVML's all-ones "not available" is no
-// size. [Reading.Absent] says why a figure is unknown.
+// But not every figure is always available: that depends on the driver, the product, the operating system,
+// the container, MIG mode and the caller's rights. So every number here is a [maybe.Int], which is known or
+// not: a missing one never reads 0, and NVML's all-ones "not available" never reads as a size.
+// [Reading.Absent] says why a figure is unknown.
 //
 // # The traps of the binding
 //

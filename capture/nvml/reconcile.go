@@ -21,8 +21,7 @@ import "github.com/gmemtop/gmemtop/traces/maybe"
 // The two sources are read at different moments. A remainder may therefore be negative while an allocation is
 // under way. It is reported unchanged, since clamping it to 0 would hide a bug in either source.
 //
-// Rejected: a table of "typical" context sizes by device and driver. It would make the books close by
-// assumption.
+// Rejected: a table of "typical" context sizes by device and driver. The sums would then only seem to agree.
 
 // AllocatorFigures are what the allocator of one process says about one device, in bytes. Unknown figures
 // stay out of the split.
@@ -60,7 +59,7 @@ const (
 	OtherProcesses EntryName = "other processes"          // on the same device
 	DriverReserve  EntryName = "reserved by the driver"   // not part of used memory
 	Unexplained    EntryName = "unexplained"              // the rest
-	Unaccounted    EntryName = "this process, unitemised" // where PyTorch's books are unknown
+	Unaccounted    EntryName = "this process, unitemised" // if PyTorch's figures are unknown
 )
 
 // Entry is one line of the split.

@@ -12,7 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
-// machine is a source of tests: what each device answers next.
+// machine is a source for tests, with the next answer of each device.
 type machine struct {
 	mu   sync.Mutex
 	n    int

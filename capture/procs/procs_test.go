@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// fakeProc writes a proc file system of one process a map entry: its number to its files.
+// fakeProc writes a proc file system: the files of each process, by its number.
 func fakeProc(t *testing.T, of map[string]map[string]string) string {
 	t.Helper()
 	root := t.TempDir()

@@ -152,10 +152,11 @@ func bring(ctx context.Context, pid int, way Injector) (*Session, error) {
 // perhaps in a container, removes.
 const goneEvery = 200 * time.Millisecond
 
-// acceptAgent listens on a socket in a place until the agent of process pid has connected, or gone returns why it
-// will not. Place and listener last as long as the session, to tell other viewers who is watching. It hangs
-// up on other ranks of the same run, which keep trying.
-func acceptAgent(ctx context.Context, pid int, at place, name string, begin, gone func() error) (*Session, error) {
+// acceptAgent listens on a socket in a place until the agent of process pid has connected, or gone returns
+// why it will not. Place and listener last as long as the session, to tell other viewers who is watching. It
+// hangs up on other ranks of the same run, which keep trying.
+func acceptAgent(ctx context.Context, pid int, at place, name string, begin,
+	gone func() error) (*Session, error) {
 	l, err := at.listen(name)
 	if err != nil {
 		return nil, fmt.Errorf("process %d: %w", pid, err)

@@ -9,8 +9,8 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 )
 
-// carrying runs a script of testdata that tests the part of the agent that carries out plans, and returns its
-// output and the error of a failed test.
+// carrying runs a script of testdata that tests how the agent carries out plans. It returns the script's
+// output, and an error if the script failed.
 func carrying(t *testing.T, script string, args ...string) (string, error) {
 	t.Helper()
 	carry := filepath.Join(t.TempDir(), "carry.py")

@@ -25,25 +25,25 @@ import (
 // Not found: a process whose parent ended within a second, before we looked, and that has left the session,
 // group, environment and output. A daemon that clears its environment does that.
 //
-// Rejected: to be told of each fork (the process connector, eBPF, ptrace), which needs rights or slows what
-// is started; a control group of its own, which not every user may make, and which changes how the command
-// shares the processors; the control group that it is in, which has all else in the terminal, too; to ask for
-// orphans (PR_SET_CHILD_SUBREAPER), so that no chain of parents is ever cut. That leaves a trace: getppid(2)
-// says our number in place of 1, by which daemons tell that they are on their own; this program would have to
-// reap the orphans, and those of a command that outlives it change their parent once more.
+// Rejected: watching every fork (the process connector, eBPF, ptrace), which needs rights or slows the
+// command; a new control group, which not every user may make, and which changes how the command shares the
+// processors; the control group that the command is in, which holds everything else in the terminal; asking
+// for orphans (PR_SET_CHILD_SUBREAPER), which keeps the chain of parents but is visible: getppid(2) returns
+// our number instead of 1, by which daemons know that they are detached; this program would have to reap the
+// orphans; and the orphans of a command that outlives it change their parent once more.
 
 // family finds the processes that belong to a command. It is not safe for concurrent use.
 type family struct {
 	root    int   // the command
-	started int64 // when it started, by which another of its number is told from it
+	started int64 // when it started: a later process may have the same number
 	session int   // this program's own
 	group   int
-	mark    string // in the environment of what the command starts: "name=value"
-	output  string // where its output goes, "" for nowhere of ours
+	mark    string // "name=value" in the environment of what the command starts
+	output  string // the file that its output goes to, "" if we did not make one
 	seen    map[int]*relative
 }
 
-// relative is a process that was looked at. Once it is of the family it stays so.
+// relative is a process that was looked at. Once it belongs to the family, it always does.
 type relative struct {
 	procs.Stat
 	of bool
@@ -56,7 +56,7 @@ func familyOf(j *Job) *family {
 	own, _ := statOf(os.Getpid())
 	f.started, f.session, f.group = root.Started, own.Session, own.Group
 	if j.output != nil {
-		// as the kernel names it to all
+		// the name under which the kernel shows the file to every process
 		f.output, _ = os.Readlink("/proc/self/fd/" + strconv.Itoa(int(j.output.Fd())))
 	}
 	return f

@@ -187,7 +187,7 @@ func TestAForkedChildIsASeparateProcess(t *testing.T) {
 // that multiprocessing spawns carry the agent and stay silent.
 func TestStepsThatCannotBeDescribedAreReportedAndProfiled(t *testing.T) {
 	t.Parallel()
-	// an optimizer that is alive and not used any more is given up after 64 steps of others
+	// an optimizer that exists but is no longer used is given up after 64 steps of others
 	scenarios := []string{"loader", "moded", "compiled@100"}
 	if version(t) < compiledSteps {
 		scenarios = scenarios[:2]

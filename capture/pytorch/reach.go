@@ -27,12 +27,12 @@ import (
 // is torch imported by now, is this a worker or a launcher, is there an agent already. If it does nothing, we
 // try again, each time after twice as long.
 //
-// Not covered: a program that nothing links to the command any more (see family); and a command that is
-// killed within the millisecond of attaching, whose exit code the tracer gets and loses.
+// Not covered: a program that nothing connects to the command any more (see family). And if a command is
+// killed in the millisecond in which we attach, the tracer gets its exit code and loses it.
 //
 // Rejected: watching for exec and mmap with the kernel's help (ptrace from the start, fanotify, eBPF), which
-// needs rights that a started command does not need otherwise, and slows what is started; wrapping the
-// interpreter, which changes what sys.executable says.
+// needs rights that starting a command does not need, and slows the command; wrapping the interpreter, which
+// changes sys.executable.
 
 const (
 	// reachEvery is how often we look at the processes: /proc has to be polled.

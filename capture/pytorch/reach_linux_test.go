@@ -61,7 +61,7 @@ time.sleep(1000)
 			t.Cleanup(func() { _ = job.Signal(os.Kill) })
 			want := fmt.Sprintf("process %d (", job.PID())
 			await.Until(t, "it is said", func() bool { return len(said.of("reach")) > 0 })
-			time.Sleep(2 * reachEvery) // and looked at again meanwhile
+			time.Sleep(2 * reachEvery) // long enough for a second look, which must not attach either
 			if err := job.Signal(os.Kill); err != nil {
 				t.Error(err)
 			}

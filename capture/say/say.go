@@ -68,7 +68,7 @@ const (
 	TimesStepsWith    //
 	MeasuresAStep     //
 
-	// How a plan does. A line begins with one of the first two and goes on with all that apply.
+	// How a plan is doing. A line begins with one of the first two and goes on with all that apply.
 	PlanDoes       // the plan, what it does
 	UsualStep      // a number of steps, their usual time
 	TriesAgain     // which try, of how many

@@ -10,17 +10,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gmemtop/gmemtop/capture/await"
 )
 
 //go:embed residue.py
 var residue []byte
 
-// Host is a process that trains, has an agent for a guest, and once that is gone compares its threads, files,
-// hooks, functions, modes and more with what they were before.
+// Host is a process that trains and gets an agent. Once the agent is gone, the process compares its threads,
+// files, hooks, functions, modes and more with what they were before.
 type Host struct {
 	// Command is what Start runs; it may be changed before that.
 	Command *exec.Cmd
-	// Env is put behind this process's environment.
+	// Env is appended to this process's environment.
 	Env []string
 
 	t      testing.TB
@@ -41,8 +43,7 @@ func NewHost(t testing.TB) *Host {
 	return h
 }
 
-// In has the process see the file system as shell commands leave it that are run before, and become another
-// user then.
+// In runs shell commands first, such as mounts, and then the process as another user.
 func (h *Host) In(commands, user string) {
 	h.Command = exec.Command("sh", append([]string{"-c", commands + ` && exec "$@"`, "sh"},
 		append(h.Command.Args, user)...)...)
@@ -62,12 +63,12 @@ func (h *Host) Start(ctx context.Context) {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = h.Command.Process.Kill() })
-	for !strings.Contains(h.Said(), "ready") {
-		time.Sleep(20 * time.Millisecond) // its output is a file, and says nothing by itself
+	await.Until(h.t, "the process trains", func() bool { // its output is a file, which is polled
 		if ctx.Err() != nil {
 			h.t.Fatal(h.Said())
 		}
-	}
+		return strings.Contains(h.Said(), "ready")
+	})
 }
 
 // PID is the number of the process.
@@ -79,13 +80,13 @@ func (h *Host) Said() string {
 	return string(b)
 }
 
-// Bring has the process run an agent's source between two steps. It is a pytorch.Injector.
+// Bring makes the process run an agent's source between two steps. It is a pytorch.Injector.
 func (h *Host) Bring(_ context.Context, _ int, source string) error {
 	return h.put("bootstrap", []byte(source))
 }
 
-// Compare tells the process that the guest is gone, waits for its end, and fails the test where anything is
-// not what it was, or something else was learnt.
+// Compare tells the process that the agent is gone, waits for its end, and fails the test if anything is not
+// as it was, or if the training learned something else.
 func (h *Host) Compare() {
 	h.t.Helper()
 	time.Sleep(200 * time.Millisecond) // so that it trains on alone for some steps
@@ -105,7 +106,7 @@ func (h *Host) write(name string, text []byte) {
 	}
 }
 
-// put creates a file at once: the process looks for it all the time, and must not read half of it.
+// put creates a whole file at once: the process keeps looking for it and must not read half of it.
 func (h *Host) put(name string, text []byte) error {
 	part := filepath.Join(h.folder, "part")
 	if err := os.WriteFile(part, text, 0o600); err != nil {

@@ -1,5 +1,5 @@
-// Package torchtest is what tests share that need a real PyTorch: the interpreter that has it, its version,
-// and a training that says itself whether a visitor left anything behind. It imports nothing of ours.
+// Package torchtest helps tests that need a real PyTorch: it finds the interpreter and its version, and has a
+// training that checks whether a visitor left anything behind.
 package torchtest
 
 import (
@@ -12,8 +12,7 @@ import (
 	"testing"
 )
 
-// Python returns the interpreter that has torch, which GMEMTOP_TORCH names; where it names none the test is
-// skipped.
+// Python returns the interpreter with torch, which GMEMTOP_TORCH names. Without it the test is skipped.
 func Python(t testing.TB) string {
 	t.Helper()
 	p := os.Getenv("GMEMTOP_TORCH")
@@ -42,7 +41,7 @@ func Version(t testing.TB) int {
 	return 100*major + minor
 }
 
-// Needs skips a test that a torch older than least cannot run, for want of what.
+// Needs skips the test if torch is older than least, because it lacks what.
 func Needs(t testing.TB, least int, what string) {
 	t.Helper()
 	if Version(t) < least {
@@ -51,8 +50,8 @@ func Needs(t testing.TB, least int, what string) {
 	}
 }
 
-// Folder returns a folder for a test, which is gone with it. Unlike that of t.TempDir its path is short
-// enough for a socket's, and other users can be let into it.
+// Folder returns a folder for the test. Unlike t.TempDir's, its path is short enough for a socket, and other
+// users can be let into it.
 func Folder(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "gm")

@@ -83,7 +83,7 @@ func run(t *testing.T, o Options) (*sink, func() error) {
 	return s, func() error { cancel(); return <-ended }
 }
 
-// balance returns the blocks that a trace leaves alive, and fails where a free has no allocation.
+// balance returns the blocks that a trace leaves alive, and fails the test if a free has no allocation.
 func balance(t *testing.T, tr *traces.Trace) map[uint64]int64 {
 	t.Helper()
 	live := map[uint64]int64{}

@@ -68,7 +68,7 @@ func build(t testing.TB) string {
 	return built.dir
 }
 
-// needProbes skips where the kernel permits none.
+// needProbes skips the test if the kernel permits no probes.
 func needProbes(t testing.TB) {
 	t.Helper()
 	if err := Check(); errors.Is(err, ErrPermission) || errors.Is(err, ErrUnsupported) {
@@ -82,7 +82,7 @@ func lacksProbes(t testing.TB, err error) {
 	t.Skip("needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): ", err)
 }
 
-// target is a running process that does what it is told.
+// target is a running process that carries out commands.
 type target struct {
 	t    testing.TB
 	cmd  *exec.Cmd
@@ -132,7 +132,7 @@ func (p *target) stop() {
 	})
 }
 
-// do has the process carry out a line, and returns how long that took by its own clock.
+// do makes the process carry out a line, and returns how long that took by its own clock.
 func (p *target) do(format string, args ...any) time.Duration {
 	p.t.Helper()
 	took, _ := p.cost(format, args...)
@@ -152,9 +152,9 @@ func (p *target) cost(format string, args ...any) (took, spent time.Duration) {
 	return 0, 0
 }
 
-// call has the process call an exported function and returns its result and what it stored through its first
-// argument. kind has o, p and c where the first, second and third arguments are pointers that the process
-// provides; numbers are hexadecimal there.
+// call makes the process call an exported function and returns its result and what it stored through its
+// first argument. o, p and c in kind say that the process passes a pointer of its own as the first, second
+// and third argument; numbers are hexadecimal there.
 func (p *target) call(kind, name string, args ...uint64) (result int, out uint64) {
 	p.t.Helper()
 	line := "x " + kind + " " + name

@@ -187,7 +187,7 @@ func (w *windower) refused(e event, does action, at int64) {
 		w.ooms++
 		w.b.Event(traces.Event{Time: at, Addr: math.MaxUint64, Size: size(e.size), Stack: w.stack(e.stack),
 			Stream: w.stream.get(e.stream, w.b.Stream),
-			// what was still free is not told: negative
+			// probes do not see what was still free: negative
 			Device: w.device(does == pinnedAlloc, e.device), Action: traces.OOM})
 		return
 	}

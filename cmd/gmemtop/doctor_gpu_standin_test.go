@@ -12,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/standin"

@@ -154,7 +154,7 @@ func TestScreenShowsWhatItKnowsWhileTheJobIsStopped(t *testing.T) {
 			t.Parallel()
 			after := 0
 			if attach {
-				after = 1 // the step that runs when the agent comes is not told: nobody saw it begin
+				after = 1 // the step that runs when the agent comes is not reported: nobody saw it begin
 			}
 			g := newGatedTraining(t, after)
 			t.Cleanup(g.close)

@@ -64,9 +64,9 @@ type probedDevice struct {
 	PeakReserved  int64 `json:"peak_reserved_bytes"`
 }
 
-// Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: as
-// many as the allocator counts, as large, and at the peak as much. The training learns the same to the bit,
-// during and after.
+// Probes of PyTorch's own libc10_cuda.so and of a driver see each block and each segment of a training: the
+// number, the sizes and the peak are those that the allocator counts. The training learns the same to the
+// bit.
 func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	if _, err := usdt.Try(); err != nil {
 		t.Skip("needs probes that the kernel permits (root, or CAP_BPF and CAP_PERFMON): ", err)
@@ -128,7 +128,9 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 		strconv.Itoa(training.Process.Pid))
 	await.Until(t, "the probes are set", func() bool { return said("recorder", "a row is a second") })
 	touch("go")
-	await.Until(t, "torch's counts are printed", func() bool { return said("training", "allocation.all.allocated") })
+	await.Until(t, "torch's counts are printed", func() bool {
+		return said("training", "allocation.all.allocated")
+	})
 	if err := recorder.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
@@ -180,9 +182,8 @@ func TestProbesCountWhatTheAllocatorOfAStandinGPUCounts(t *testing.T) {
 	if err != nil || len(reports) != 1 {
 		t.Fatalf("%d reports, %v", len(reports), err)
 	}
-	// PyTorch keeps the memory of its segments to the end. The stand-in knows that by who called it, and
-	// while a probe waits for a function's return, the kernel has put an address of its own in the caller's
-	// place.
+	// PyTorch keeps the memory of its segments to the end. The stand-in recognises these by the caller's
+	// address, but while a probe waits for a function to return, the kernel has replaced that address.
 	reports[0].Leaks = slices.DeleteFunc(reports[0].Leaks, func(l standin.Leak) bool {
 		return l.Kind == "handle of physical memory" && l.Library == ""
 	})

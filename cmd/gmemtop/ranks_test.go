@@ -21,13 +21,13 @@ func rankOf(n int) capture.Target {
 		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
-// deaf takes orders and does nothing.
+// deaf accepts orders and ignores them.
 type deaf struct{}
 
 func (deaf) Order(context.Context, capture.Order) error { return nil }
 func (deaf) Detach(context.Context) error               { return nil }
 
-// train has the first rank and n-1 others take steps.
+// train makes n ranks take steps.
 func train(j *job.Job, n int, steps int64) []*job.Process {
 	j.Begin(capture.Target{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))
@@ -104,8 +104,8 @@ func recordingRun(t *testing.T) (c runCommand, dir, said string) {
 	return c, dir, f.Name()
 }
 
-// TestARankThatIsNoLongerRecordedIsReportedAtOnce has the second file of a rank's recording refused, in the
-// middle of the job.
+// TestARankThatIsNoLongerRecordedIsReportedAtOnce makes creating the second file of a rank's recording fail
+// in the middle of the job.
 func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	c, dir, said := recordingRun(t)
 	c.live.maxBytes = "1B"
@@ -123,7 +123,7 @@ func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	for range 3 {
 		m.Window(capture.Window{Trace: timelinetest.Sample(t), First: 1, Last: 1, How: capture.HowOps})
 	}
-	m.End(capture.End{}) // which writes what it holds, as a second that goes by does
+	m.End(capture.End{}) // writes what it holds, as happens every second anyway
 	b, err := os.ReadFile(said)
 	if text := string(b); err != nil || strings.Count(text,
 		"recording has stopped: recording ") != 1 || !strings.Contains(text, "run-rank1.001.gmt") {
@@ -138,7 +138,7 @@ func TestARankThatIsNoLongerRecordedIsReportedAtOnce(t *testing.T) {
 	}
 }
 
-// TestATriggerIsReportedInEveryRank has one that holds in both, where there is no screen.
+// TestATriggerIsReportedInEveryRank uses a trigger that fires in two ranks, without a screen.
 func TestATriggerIsReportedInEveryRank(t *testing.T) {
 	c, _, said := recordingRun(t)
 	c.live.triggers = []string{"iteration=2"}

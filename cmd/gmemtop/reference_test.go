@@ -46,8 +46,8 @@ var variants = map[string]string{
 	"nothing at all": "steps=0 layers=0",
 }
 
-// TestStatsEqualTheReference holds `stats --json` against testdata/reference_stats.py, which was written
-// apart from this program.
+// TestStatsEqualTheReference compares `stats --json` with testdata/reference_stats.py, which was written
+// independently of this program.
 func TestStatsEqualTheReference(t *testing.T) {
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("needs python3: the reference is a Python script")
@@ -163,7 +163,7 @@ func compareFigures(t *testing.T, file, path string, want, got deviceFigures) (n
 	return n
 }
 
-// checkParts holds the law of one moment: active requested + internal + stranded + cached = reserved.
+// checkParts checks that active requested + internal + stranded + cached = reserved.
 func checkParts(t *testing.T, file string, d deviceFigures) {
 	t.Helper()
 	for _, key := range []string{"fragmentation", "fragmentation_at_end"} {

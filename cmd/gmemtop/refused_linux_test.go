@@ -19,7 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/torchtest"
 )
 
-// idle imports the modules that it is told, makes a folder, and does next to nothing from then on.
+// idle imports the given modules, makes a folder, and then does almost nothing.
 const idle = `
 import os, sys, time
 for name in sys.argv[2:]:
@@ -60,7 +60,7 @@ func newBystander(t *testing.T) *bystander {
 	return &bystander{t: t, folder: folder}
 }
 
-// echo starts one that is no Python, of a user, and has it answer: from then on it waits.
+// echo starts a process of a user that is not Python, and returns once it waits for input.
 func (b *bystander) echo(user int) {
 	b.t.Helper()
 	b.cmd = exec.Command("cat")
@@ -86,7 +86,7 @@ func (b *bystander) echo(user int) {
 	}
 }
 
-// idle starts a Python that imports modules and does next to nothing from then on.
+// idle starts a Python that imports modules and then does almost nothing.
 func (b *bystander) idle(modules ...string) {
 	b.t.Helper()
 	ready := filepath.Join(b.folder, "ready")
@@ -124,9 +124,8 @@ func (b *bystander) environ() []string {
 		"XDG_CACHE_HOME="+b.folder, "PYTHONPATH="+b.folder, "PYTHONDONTWRITEBYTECODE=1")
 }
 
-// state is what can be seen of a process from outside that somebody who attached could have changed. Its
-// mappings are left out where Python ran in it for a moment, as it does when the agent itself refuses: Python
-// takes memory and keeps it.
+// state is what shows from outside of a process and what attaching could change. The agent itself can refuse
+// only once Python code has run, which takes memory and keeps it; mappings are not compared then.
 func (b *bystander) state(mappings bool) string {
 	b.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", b.cmd.Process.Pid)
@@ -160,7 +159,7 @@ func (b *bystander) state(mappings bool) string {
 	return out.String()
 }
 
-// mark leaves word of an agent of another version, as one that lives in the process would.
+// mark writes the marker that an agent of another version in the process would write.
 func (b *bystander) mark(version int) {
 	b.t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", b.cmd.Process.Pid))
@@ -198,7 +197,8 @@ func (b *bystander) forAnybody() string {
 	return path
 }
 
-// torch makes as much of a torch of some version as is looked at before it is refused.
+// torch makes a package torch that has only a version, which is all that the agent looks at before it
+// refuses.
 func (b *bystander) torch(version string) {
 	b.t.Helper()
 	dir := filepath.Join(b.folder, "torch")
@@ -211,9 +211,9 @@ func (b *bystander) torch(version string) {
 
 const tooOld = "torch 2.1.2+cpu is too old: the agent needs 2.2 or newer. Update torch"
 
-// TestUnwatchableProcessesAreRefusedAndUntouched has commands refuse real processes: in a sentence that
-// ends in what to do, with exit code 5 for what is not permitted or not possible here and 1 for the rest,
-// without a recording left behind, and with the process as it was.
+// TestUnwatchableProcessesAreRefusedAndUntouched runs commands on real processes that cannot be watched. Each
+// says in one sentence why, and what to do; exits with 5 if this is not permitted or not possible here, and
+// with 1 otherwise; leaves no recording behind; and leaves the process as it was.
 func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 	const nobody = 65534
 	asNobody := []string{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"}
@@ -223,7 +223,7 @@ func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		begin  func(b *bystander)
-		as     []string // what the command is run by, nil for this user
+		as     []string // what runs the command as another user, nil for this user
 		inside bool     // the agent itself refuses
 		args   []string
 		code   int
@@ -321,7 +321,7 @@ func TestUnwatchableProcessesAreRefusedAndUntouched(t *testing.T) {
 	}
 }
 
-// mayTrace skips a test where a command said that this machine lets no process trace any but its children.
+// mayTrace skips a test if a command said that processes may only trace their own children on this machine.
 func mayTrace(t *testing.T, said []byte) {
 	t.Helper()
 	if bytes.Contains(said, []byte("kernel.yama.ptrace_scope")) {
@@ -329,8 +329,7 @@ func mayTrace(t *testing.T, said []byte) {
 	}
 }
 
-// What attaching would do is said without doing it, and that it would come to nothing where torch is not
-// loaded.
+// A dry run says what attaching would do, and that the agent would refuse because torch is not loaded.
 func TestDryRunSaysWhatWouldHappenAndThatTorchIsMissing(t *testing.T) {
 	b := newBystander(t)
 	b.idle()
@@ -353,7 +352,7 @@ func TestDryRunSaysWhatWouldHappenAndThatTorchIsMissing(t *testing.T) {
 	}
 }
 
-// A command that is started with an old torch runs as it would have, and it is said why nothing was seen.
+// A command with an old torch runs as it would without gmemtop, which then says why it saw nothing.
 func TestACommandWithAnOldTorchIsExplained(t *testing.T) {
 	b := newBystander(t)
 	b.torch("2.1.2+cpu")

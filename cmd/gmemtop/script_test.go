@@ -23,8 +23,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(ownFolders{m}, map[string]func(){"gmemtop": main})
 }
 
-// ownFolders has tests run with folders of their own for sockets, output and what torch compiles, which they
-// share: whose is whose the number of the process tells.
+// ownFolders runs the tests with their own folders for sockets, output and what torch compiles. The tests
+// share these: file names there contain the number of the process.
 type ownFolders struct{ *testing.M }
 
 func (f ownFolders) Run() int {
@@ -42,7 +42,7 @@ func (f ownFolders) Run() int {
 	return f.M.Run()
 }
 
-// TestScripts runs the command line as users and scripts meet it: testdata/script has a txtar file a topic.
+// TestScripts runs command lines as users and scripts do. testdata/script has one txtar file per topic.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",

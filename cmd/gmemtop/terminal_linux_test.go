@@ -14,8 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is one that a program runs on, and that remembers what is on its screen: a VT220 as far as screens
-// are drawn on it.
+// terminal emulates as much of a VT220 as drawing a screen takes. A program runs on it.
 type terminal struct {
 	t    testing.TB
 	host *os.File
@@ -24,17 +23,16 @@ type terminal struct {
 	mu      sync.Mutex
 	cells   [][]rune
 	x, y    int
-	insert  bool // what is written moves what stands there
-	top     int  // the lines that scroll
+	insert  bool // text moves what it is written over to the right
+	top     int  // lines top to bottom scroll
 	bottom  int
-	rest    []byte // of what is not understood yet
+	rest    []byte // the beginning of an unfinished sequence
 	unknown string
 	changed chan struct{} // closed and replaced at each change
 	over    bool
 }
 
-// newTerminal starts a command on a terminal of its own, which becomes the one that it is controlled by. It
-// is to be closed.
+// newTerminal starts a command on a new terminal, which becomes its controlling one. The caller closes it.
 func newTerminal(t testing.TB, width, height int, cmd *exec.Cmd) *terminal {
 	t.Helper()
 	host, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -72,14 +70,14 @@ func newTerminal(t testing.TB, width, height int, cmd *exec.Cmd) *terminal {
 	return x
 }
 
-// close ends the program and takes its terminal away.
+// close ends the program and closes its terminal.
 func (x *terminal) close() {
 	_ = x.cmd.Process.Kill()
 	_ = x.cmd.Wait()
 	_ = x.host.Close()
 }
 
-// read draws what the program writes, until its end of the terminal is closed.
+// read draws what the program writes, until the program closes the terminal.
 func (x *terminal) read() {
 	for b := make([]byte, 64<<10); ; {
 		n, err := x.host.Read(b)
@@ -95,7 +93,7 @@ func (x *terminal) read() {
 	}
 }
 
-// until waits until the screen is as wanted, and returns it with the time of that.
+// until waits until the screen is as wanted, and returns it and when that was.
 func (x *terminal) until(what string, wanted func(screen string) bool) (string, time.Time) {
 	x.t.Helper()
 	for late := time.After(2 * time.Minute); ; {
@@ -127,7 +125,7 @@ func (x *terminal) screen() string {
 	return b.String()
 }
 
-// draw carries out text and control sequences (ECMA-48), and keeps what is not whole yet.
+// draw carries out text and control sequences (ECMA-48), and keeps an unfinished sequence for the next call.
 func (x *terminal) draw(b []byte) {
 	for len(b) > 0 {
 		n := 1
@@ -169,7 +167,7 @@ func (x *terminal) draw(b []byte) {
 	x.rest = nil
 }
 
-// scroll moves the lines from one on to the last that scrolls up by n, or down where n is negative.
+// scroll moves the lines from one to the bottom up by n, or down if n is negative.
 func (x *terminal) scroll(from, n int) {
 	if from > x.bottom {
 		return
@@ -192,13 +190,13 @@ func blank(row []rune) {
 	}
 }
 
-// escape carries out the sequence that b begins with and returns its length, 0 where it is not whole.
+// escape carries out the sequence that b begins with and returns its length, 0 if it is unfinished.
 func (x *terminal) escape(b []byte) int {
 	if len(b) < 2 {
 		return 0
 	}
 	switch b[1] {
-	case ']', 'P', '_': // strings for the terminal: titles, questions
+	case ']', 'P', '_': // titles and queries
 		for i := 2; i < len(b); i++ {
 			if b[i] == 7 {
 				return i + 1
@@ -217,7 +215,7 @@ func (x *terminal) escape(b []byte) int {
 		}
 		return 2
 	default:
-		return 2 // modes of the keyboard
+		return 2 // keyboard modes
 	}
 	i := 2
 	for i < len(b) && b[i] < 0x40 {
@@ -227,7 +225,7 @@ func (x *terminal) escape(b []byte) int {
 		return 0
 	}
 	words := string(b[2:i])
-	if strings.ContainsAny(words, "?<=>$ !") { // modes, and questions that a terminal may leave unanswered
+	if strings.ContainsAny(words, "?<=>$ !") { // modes, and queries that a terminal may ignore
 		return i + 1
 	}
 	var p [2]int
@@ -288,7 +286,7 @@ func (x *terminal) escape(b []byte) int {
 				blank(x.cells[y])
 			}
 		}
-	case 'm', 'c', 'n', 't', 'u', 'q': // colours; questions
+	case 'm', 'c', 'n', 't', 'u', 'q': // colours; queries
 	default:
 		x.unknown = string(b[:i+1])
 	}

@@ -15,10 +15,10 @@ import (
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
 )
 
-// PyTorch's CUDA build allocates on the stand-in GPU and records itself; what stats and oom then say has to
-// be what torch.cuda.memory_stats() and the error's message said at that moment, to the byte.
+// PyTorch's CUDA build allocates on the stand-in GPU and records itself. stats and oom must then report the
+// same bytes as torch.cuda.memory_stats() and the error's message did at that moment.
 
-// torchSaid is what testdata/units.py wrote down of one case.
+// torchSaid is what testdata/units.py wrote about one case.
 type torchSaid struct {
 	Stats  []map[string]float64
 	Host   map[string]float64
@@ -66,8 +66,8 @@ func TestFiguresEqualPyTorchsForOtherRandomNumbers(t *testing.T) {
 	}
 }
 
-// checkFigures has PyTorch record cases under a setting of its allocator and compares what it says with what
-// we say.
+// checkFigures makes PyTorch record cases under a setting of its allocator, and compares its figures with
+// ours.
 func checkFigures(t *testing.T, conf string, cases ...string) {
 	lib, dir := standintest.Library(t), t.TempDir()
 	t.Setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
@@ -123,8 +123,7 @@ func checkStats(t *testing.T, name, file string, torch *torchSaid) {
 		number := func(key string) float64 { v, _ := d[key].(float64); return v }
 		device := fmt.Sprint(d["device_kind"], " ", d["device"])
 		if d["device_kind"] == "host" {
-			// host_memory_stats says active of what is in tensors' hands, and allocated of what the allocator
-			// holds.
+			// in host_memory_stats, "active" is what tensors hold, and "allocated" what the allocator holds
 			for key, want := range map[string]string{
 				"end_allocated_bytes": "active_bytes.current", "end_active_bytes": "active_bytes.current",
 				"peak_allocated_bytes": "active_bytes.peak", "end_reserved_bytes": "allocated_bytes.current",

@@ -242,7 +242,8 @@ func TestGivingUpRemovesTheSource(t *testing.T) {
 			var r Report
 			var err error
 			before, ran := 0, -1.0
-			for ; err == nil && ran < 5; ran++ { // once more where it comes at the end of a call, and runs
+			// an injection that comes at the end of a call runs: try again
+			for ; err == nil && ran < 5; ran++ {
 				before = strings.Count(p.traces()["maps"], "\n")
 				r, err = Inject(within(600*time.Millisecond), p.pid,
 					Bootstrap{Source: count, Mechanisms: []Mechanism{m}})

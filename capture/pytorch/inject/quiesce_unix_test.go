@@ -39,7 +39,8 @@ func TestAClosedTerminalWaitsForTheHaltedProcess(t *testing.T) {
 		})
 		select {} // the signal ends it now
 	}
-	caught := make(chan os.Signal, 1) // what is caught is no longer ignored in a child, as it is under nohup
+	// under nohup the child would ignore the signal, unless this process catches it
+	caught := make(chan os.Signal, 1)
 	signal.Notify(caught, syscall.SIGHUP)
 	defer signal.Stop(caught)
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")

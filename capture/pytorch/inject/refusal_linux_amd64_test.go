@@ -204,9 +204,10 @@ func TestAStoppedProcessStaysStopped(t *testing.T) {
 	if !errors.Is(err, errStopped) {
 		t.Error(err)
 	}
-	// the kernel wakes a thread that is let go for it to stop again by itself
+	// the kernel wakes a released thread, which then has to stop again by itself
 	awaitState(t, p.pid, 'T')
-	time.Sleep(20 * time.Millisecond) // no event tells that it will not go on: one that did would by now
+	// nothing signals that it stays stopped; if it did not, it would run by now
+	time.Sleep(20 * time.Millisecond)
 	if s := procs.State(p.pid); s != 'T' {
 		t.Errorf("its state is %c", s)
 	}

@@ -117,7 +117,7 @@ func each(t *testing.T, test func(t *testing.T, p interpreter)) {
 	}
 }
 
-// one returns an interpreter of a version between two, preferring the latest outside a chroot.
+// one returns an interpreter between two minor versions, preferably the latest outside a chroot.
 func one(t *testing.T, from, to int) interpreter {
 	t.Helper()
 	best := -1

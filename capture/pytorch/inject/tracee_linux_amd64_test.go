@@ -57,7 +57,7 @@ func TestAProcessThatWaitsForAProcessorIsNotLate(t *testing.T) {
 	}
 	took, ours := p.calls(t, 200)
 	t.Logf("calls of %v took the tracing thread %v of a processor", took, ours)
-	// it would have kept the processor from whom it waits for
+	// a busy wait would have kept the processor from the process that it waits for
 	if took > 50*time.Millisecond && ours > took/4 {
 		t.Errorf("during a wait of %v the tracing thread ran for %v", took, ours)
 	}

@@ -22,7 +22,7 @@ func script(text string) pool.Recording {
 		case '+':
 			_, _ = fmt.Sscanf(line[1:], "%s %d %d", &name, &e.Size, &e.Thread)
 		case '-':
-			e.Kind, name, e.Thread = pool.Free, line[1:], 3 // freed anywhere
+			e.Kind, name, e.Thread = pool.Free, line[1:], 3 // any thread may free
 		case '|':
 			e.Kind, name = pool.Step, "\x00"
 		}

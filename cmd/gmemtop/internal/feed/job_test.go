@@ -40,8 +40,7 @@ func rankOf(n int) capture.Target {
 		Rank: maybe.Known(int64(n)), WorldSize: maybe.Known(4), Device: "cpu"}
 }
 
-// train makes the first rank and n-1 others take steps. The orders of the same index hold what each rank was
-// asked.
+// train makes n ranks take steps. orders[i] holds what rank i was asked.
 func train(j *job.Job, n int, steps int64) ([]*job.Process, []*orders) {
 	j.Begin(capture.Target{PID: 99}) // torchrun itself
 	j.Begin(rankOf(0))

@@ -37,7 +37,7 @@ func TestProbeRowsShowTheIntervalsMaximumAndNoStepAlerts(t *testing.T) {
 	if l = f.Look(); len(l.Steps) != 101 || l.Steps[100].Bytes != maybe.Known(8) || l.Steps[100].OOMs != 2 {
 		t.Errorf("%d rows, last %+v", len(l.Steps), l.Steps[len(l.Steps)-1])
 	}
-	// this is a fact, whatever a row stands for
+	// running out of memory is a fact, whether a row is a step or an interval
 	if len(l.Alerts) != 1 || l.Alerts[0].Kind != live.OutOfMemory {
 		t.Errorf("alerts %+v", l.Alerts)
 	}
