@@ -14,6 +14,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/usdt"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/traces"
 )
 
@@ -125,9 +126,9 @@ func TestEveryFlagNamesItsValueInWordsOfThePeopleWhoUseIt(t *testing.T) {
 	kinds := regexp.MustCompile(`^(string|int|uint|float|bool|count|stringArray|strings|ints|.*Slice|.*64)$`)
 	root := newRootCommand(newApp(nil, nil, nil, nil))
 	for _, c := range append(root.Commands(), root) {
-		for _, f := range shownFlags(c, true) {
-			if kinds.MatchString(valueName(f)) {
-				t.Errorf("%s --%s takes a %q: add it to valueNames", c.Name(), f.Name, valueName(f))
+		for _, f := range help.ShownFlags(c, true) {
+			if kinds.MatchString(help.ValueName(f)) {
+				t.Errorf("%s --%s takes a %q: add it to valueNames of package help", c.Name(), f.Name, help.ValueName(f))
 			}
 			if strings.Contains(f.Usage, "\n") {
 				t.Errorf("%s --%s has a line break in its help", c.Name(), f.Name)

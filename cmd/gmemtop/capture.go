@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -65,7 +66,7 @@ Exits with 3 if a rank was not captured, or began with a later step.`,
 	p.DurationVar(&c.wait, "wait", time.Minute, "how long to wait beyond the time that the steps should take")
 	p.BoolVar(&c.flags.json, "json", false, "print the answer as JSON")
 	c.flags.screen(cmd)
-	rare(p, "depth", "wait")
+	help.Rare(p, "depth", "wait")
 	return cmd
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay/crew"
@@ -35,7 +36,7 @@ func (f *choiceFlags) add(c *cobra.Command) {
 	p.StringVar(&f.results, "results", planner.SameResults,
 		"if a tensor does not come back the same to the bit: turn the plan off (same), or count it and "+
 			"go on (any)")
-	rare(p, "hardware", "most-overhead", "results")
+	help.Rare(p, "hardware", "most-overhead", "results")
 }
 
 // addUnplanned adds the flag for what to do until there is a plan. A training that already runs does not need
@@ -45,7 +46,7 @@ func (f *choiceFlags) addUnplanned(c *cobra.Command) {
 		"until there is a plan, move what autograd saves to the host, so that even a training that does "+
 			"not fit runs (offload), leave it on the device (keep), or offload on GPUs only, and only "+
 			"as long as needed (auto)")
-	rare(c.Flags(), "until-planned")
+	help.Rare(c.Flags(), "until-planned")
 }
 
 // choice returns the chosen plan, nil for none.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers"
 	"github.com/gmemtop/gmemtop/managers/plan"
@@ -87,7 +88,7 @@ Exits with 3 if nothing fits the budget, and with 5 if there is no GPU to measur
 	p.BoolVar(&c.notes, "notes", false, "print notes on each result")
 	c.flags.reading(cmd)
 	c.flags.reporting(cmd)
-	rare(p, "limit", "at-sequence", "notes")
+	help.Rare(p, "limit", "at-sequence", "notes")
 	return cmd
 }
 
@@ -352,7 +353,7 @@ func (f *deviceFlags) add(c *cobra.Command) {
 		"how much of a GPU's free memory to leave unused (default 512MiB)")
 	p.BoolVar(&f.calibrate, "calibrate", false,
 		"measure again what copies, launches and allocations cost on the GPU")
-	rare(p, "iterations", "results", "device-margin", "calibrate")
+	help.Rare(p, "iterations", "results", "device-margin", "calibrate")
 }
 
 // options returns how to measure on a GPU.

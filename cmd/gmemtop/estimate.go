@@ -19,6 +19,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/fit"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -104,7 +105,7 @@ before its first step.`,
 	p.BoolVar(&e.flags.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd, "also write the steps, of the first size, to a native file for replay and compare")
-	rare(p, "alloc-conf", "steps", "outside", "eager", "cpu")
+	help.Rare(p, "alloc-conf", "steps", "outside", "eager", "cpu")
 	p.SetInterspersed(false)
 	return cmd
 }

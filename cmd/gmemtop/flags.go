@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/tui/theme"
@@ -40,7 +41,7 @@ func (f *flags) reading(c *cobra.Command) {
 	p.StringVar(&f.device, "device", "",
 		"devices to show, separated by commas: numbers (0,1), cuda, cpu or host")
 	p.BoolVar(&f.noCache, "no-cache", false, "neither use nor keep decoded copies of large traces")
-	rare(p, "no-cache")
+	help.Rare(p, "no-cache")
 }
 
 // window adds --from and --to.
@@ -56,7 +57,7 @@ func (f *flags) reporting(c *cobra.Command) {
 	p.BoolVar(&f.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	p.IntVar(&f.top, "top", 0, "how many call sites, modules and sizes to list")
-	rare(p, "top")
+	help.Rare(p, "top")
 	f.writing(c, insteadOfStdout)
 }
 
@@ -77,7 +78,7 @@ func (f *flags) screen(c *cobra.Command) {
 	p.BoolVar(&f.noMouse, "no-mouse", false, "leave the mouse to the terminal")
 	p.BoolVar(&f.noLinks, "no-links", false,
 		"make no links of source lines, for terminals that show them wrongly")
-	rare(p, "theme", "no-mouse", "no-links")
+	help.Rare(p, "theme", "no-mouse", "no-links")
 }
 
 // fromEnvironment sets each flag that the command line left unset from its environment variable: GMEMTOP_ and

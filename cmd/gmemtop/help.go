@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -9,23 +8,23 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/managers"
-	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
 // A command's help begins with how to call it and three examples, and fits on one screen. Flags that few
 // people need are in gmemtop COMMAND --help-all. Long texts, and texts that several commands share, are
 // topics of their own: gmemtop help managers.
 
-// helpTexts adds the topics to the root command, and has all commands print their help by writeHelp.
+// helpTexts adds the topics to the root command, and has all commands print their help by package help.
 func helpTexts(a *app, root *cobra.Command) {
 	root.AddCommand(topics()...)
 	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
 		"print the help with every flag and example")
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
 		_ = output.Stream(a.out, func(w io.Writer) error {
-			return writeHelp(w, c, helpWidth(a), a.flags.helpAll)
+			return help.Write(w, c, helpWidth(a), a.flags.helpAll)
 		})
 	})
 	for _, c := range append(root.Commands(), root) {
@@ -91,86 +90,4 @@ func helpWidth(a *app) int {
 		return min(w, widest)
 	}
 	return widest
-}
-
-// reflow wraps paragraphs at w cells. An indented line stays a line of its own.
-func reflow(text string, w int) string {
-	var out []string
-	var paragraph []string
-	end := func() {
-		if len(paragraph) > 0 {
-			out, paragraph = append(out, report.Wrap(strings.Join(paragraph, " "), w)), nil
-		}
-	}
-	for line := range strings.SplitSeq(strings.TrimSpace(text), "\n") {
-		if line != "" && line[0] != ' ' {
-			paragraph = append(paragraph, line)
-			continue
-		}
-		end()
-		out = append(out, report.Hang(line, w))
-	}
-	end()
-	return strings.Join(out, "\n")
-}
-
-// shortExamples is how many examples -h prints.
-const shortExamples = 3
-
-// writeHelp writes a command's help. all adds the flags that few people need and the rest of the examples.
-func writeHelp(out io.Writer, c *cobra.Command, wide int, all bool) error {
-	var b strings.Builder
-	root := !c.HasParent()
-	all = all || root
-	text := reflow(cmp.Or(c.Long, c.Short), wide) + "\n"
-	if root || !c.Runnable() {
-		fmt.Fprintf(&b, "%s", text)
-	}
-	if !c.Runnable() {
-		_, err := io.WriteString(out, b.String())
-		return err
-	}
-	if root {
-		fmt.Fprintln(&b)
-	}
-	fmt.Fprintf(&b, "Usage\n  %s\n", c.UseLine())
-	examples := strings.Split(c.Example, "\n")
-	if !all {
-		examples = examples[:min(len(examples), shortExamples)]
-	}
-	if c.Example != "" {
-		fmt.Fprintf(&b, "\nExamples\n%s\n", strings.Join(examples, "\n"))
-	}
-	if !root {
-		fmt.Fprintf(&b, "\n%s", text)
-	}
-	for _, g := range c.Groups() {
-		fmt.Fprintf(&b, "\n%s\n", g.Title)
-		for _, x := range c.Commands() {
-			if x.GroupID == g.ID && x.IsAvailableCommand() {
-				fmt.Fprintf(&b, "  %-11s %s\n", x.Name(), x.Short)
-			}
-		}
-	}
-	if root {
-		b.WriteString("\nMore help\n")
-		for _, x := range c.Commands() {
-			if x.IsAdditionalHelpTopicCommand() {
-				fmt.Fprintf(&b, "  gmemtop help %-11s %s\n", x.Name(), x.Short)
-			}
-		}
-	}
-	list := shownFlags(c, all)
-	fmt.Fprintf(&b, "\nFlags\n%s\n", flagTable(list, wide))
-	if len(list) < len(shownFlags(c, true)) {
-		fmt.Fprintf(&b, "%s --help-all prints every flag.\n", c.CommandPath())
-	}
-	if root {
-		b.WriteString("Each flag can be set in the environment: GMEMTOP_UNITS=si for --units si.\n")
-	} else {
-		b.WriteString("All commands have --ascii, --color, --quiet, --units and --verbose: " +
-			"see gmemtop --help.\n")
-	}
-	_, err := io.WriteString(out, b.String())
-	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/metrics"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
@@ -58,7 +59,7 @@ The training does not depend on the hub: without it the training goes on, and st
 	p.DurationVar(&c.life, "valid", 30*24*time.Hour, "how long the keys are valid")
 	p.StringVar(&c.metrics, "metrics", "", "offer the newest figures of all ranks to Prometheus at this "+
 		"`address` of this machine, such as 127.0.0.1:9464")
-	rare(p, "view-file", "store", "valid", "metrics")
+	help.Rare(p, "view-file", "store", "valid", "metrics")
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/progress"
 	"github.com/gmemtop/gmemtop/managers/hardware"
@@ -41,7 +42,7 @@ func (f *planFlags) add(c *cobra.Command) {
 	p.Uint64Var(&f.Seed, "seed", 1, "seed of managers that choose at random: same seed and work, same plan")
 	p.Int64Var(&f.Work, "work", 0,
 		"how much each manager may search, in its own counted units (default its own)")
-	rare(p, "margin", "outside", "network", "sequence", "iteration", "seed", "work")
+	help.Rare(p, "margin", "outside", "network", "sequence", "iteration", "seed", "work")
 }
 
 // tracesOrNetwork takes up to most files, or none where --network is given.

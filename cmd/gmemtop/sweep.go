@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/sweep"
 	"github.com/gmemtop/gmemtop/managers/plan"
 )
@@ -100,7 +101,7 @@ Exits with 3 if nothing fits any budget.`,
 	p.Int64Var(&f.Work, "work", 0,
 		"how much each manager may search, in its own counted units (default its own)")
 	c.flags.reading(cmd)
-	rare(p, "margin", "outside", "iteration", "seed", "work", "incomplete", "jobs")
+	help.Rare(p, "margin", "outside", "iteration", "seed", "work", "incomplete", "jobs")
 	return cmd
 }
 

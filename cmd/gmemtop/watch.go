@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
 	"github.com/gmemtop/gmemtop/timeline"
@@ -61,7 +62,7 @@ func (f *liveFlags) add(cmd *cobra.Command) {
 	p.StringVar(&f.maxBytes, "max-size", "", "start a new file at this `size`, such as 1GiB")
 	p.DurationVar(&f.maxAge, "max-age", 0, "start a new file at this age, such as 1h")
 	p.IntVar(&f.keep, "keep", 0, "how many of the newest files to keep (default all)")
-	rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
+	help.Rare(p, "depth", "before", "after", "max-size", "max-age", "keep")
 }
 
 // watch prepares to watch a job, and to record it if the command line asks for a file.

@@ -1,4 +1,4 @@
-package main
+package help
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
 
-// rarely is the annotation of a flag that only --help-all prints.
+// rarely is the annotation of a rare flag.
 const rarely = "gmemtop_rarely"
 
-// rare leaves flags that few people need out of -h.
-func rare(p *pflag.FlagSet, names ...string) {
+// Rare marks flags that few people need: only the full help prints them.
+func Rare(p *pflag.FlagSet, names ...string) {
 	for _, name := range names {
 		if f := p.Lookup(name); f != nil {
 			f.Annotations = map[string][]string{rarely: nil}
@@ -22,8 +22,8 @@ func rare(p *pflag.FlagSet, names ...string) {
 	}
 }
 
-// shownFlags returns the flags that a command's help prints.
-func shownFlags(c *cobra.Command, all bool) []*pflag.Flag {
+// ShownFlags returns the flags that a command's help prints.
+func ShownFlags(c *cobra.Command, all bool) []*pflag.Flag {
 	var list []*pflag.Flag
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		_, seldom := f.Annotations[rarely]
@@ -86,7 +86,7 @@ var valueNames = map[string]string{
 
 // valueOf returns what help texts put behind a flag's name for its value.
 func valueOf(f *pflag.Flag) string {
-	switch name := valueName(f); {
+	switch name := ValueName(f); {
 	case name == "":
 		return ""
 	case f.NoOptDefVal != "":
@@ -96,8 +96,8 @@ func valueOf(f *pflag.Flag) string {
 	}
 }
 
-// valueName returns the name that help texts give to a flag's value, "" for a flag that needs none.
-func valueName(f *pflag.Flag) string {
+// ValueName returns the name that help texts give to a flag's value, "" for a flag that needs none.
+func ValueName(f *pflag.Flag) string {
 	if _, rest, ok := strings.Cut(f.Usage, "`"); ok {
 		name, _, _ := strings.Cut(rest, "`")
 		return strings.ToUpper(name)

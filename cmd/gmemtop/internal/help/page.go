@@ -1,0 +1,96 @@
+package help
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// WritePage writes a command's manual page in the man macros (man(7)). It has no date: two builds of one
+// version write the same page.
+func WritePage(w io.Writer, c *cobra.Command, version string) error {
+	out := bufio.NewWriter(w)
+	name := strings.ReplaceAll(c.CommandPath(), " ", "-")
+	fmt.Fprintf(out, ".TH %s 1 \"\" \"gmemtop %s\" \"gmemtop\"\n", roff(strings.ToUpper(name)),
+		roff(version))
+	fmt.Fprintf(out, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
+	fmt.Fprintf(out, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
+	out.WriteString(".SH DESCRIPTION\n")
+	writeText(out, cmp.Or(c.Long, c.Short))
+	if c.Example != "" {
+		out.WriteString(".SH EXAMPLES\n")
+		writeText(out, c.Example)
+	}
+	if !c.HasParent() {
+		out.WriteString(".SH COMMANDS\n")
+		for _, x := range c.Commands() {
+			if x.IsAvailableCommand() && x.Name() != "help" {
+				fmt.Fprintf(out, ".TP\n.B %s\n%s\n", roff(x.Name()), roff(x.Short))
+			}
+		}
+	}
+	out.WriteString(".SH OPTIONS\n")
+	for _, f := range ShownFlags(c, true) {
+		short := ""
+		if f.Shorthand != "" {
+			short = "-" + f.Shorthand + ", "
+		}
+		fmt.Fprintf(out, ".TP\n.B %s\n%s\n", roff(short+"--"+f.Name+valueOf(f)), roff(flagUsage(f)))
+	}
+	if c.HasParent() {
+		out.WriteString(".PP\n" + roff("gmemtop(1) has the options and exit codes that all commands share.") +
+			"\n")
+	} else {
+		for _, x := range c.Commands() {
+			if x.IsAdditionalHelpTopicCommand() {
+				fmt.Fprintf(out, ".SH %s\n", roff(strings.ToUpper(x.Name())))
+				writeText(out, x.Long)
+			}
+		}
+	}
+	out.WriteString(".SH SEE ALSO\n")
+	var pages []string
+	for _, x := range append(c.Root().Commands(), c.Root()) {
+		related := c.GroupID != "" && x.GroupID == c.GroupID || !x.HasParent() || !c.HasParent()
+		if x != c && x.Runnable() && x.Name() != "help" && related {
+			pages = append(pages, roff(strings.ReplaceAll(x.CommandPath(), " ", "-"))+"(1)")
+		}
+	}
+	fmt.Fprintln(out, strings.Join(pages, ", "))
+	return out.Flush()
+}
+
+// writeText writes paragraphs, and indented lines as they are.
+func writeText(out *bufio.Writer, text string) {
+	example := false
+	for line := range strings.SplitSeq(strings.Trim(text, "\n"), "\n") {
+		switch indented := strings.HasPrefix(line, " "); {
+		case indented != example && indented:
+			out.WriteString(".PP\n.EX\n")
+			example = true
+		case indented != example && line != "":
+			out.WriteString(".EE\n.PP\n")
+			example = false
+		case line == "" && !example:
+			out.WriteString(".PP\n")
+			continue
+		}
+		fmt.Fprintln(out, roff(line))
+	}
+	if example {
+		out.WriteString(".EE\n")
+	}
+}
+
+// roff escapes a line of text. A hyphen is a minus, so that options can be copied from the page.
+func roff(text string) string {
+	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
+	if strings.HasPrefix(text, ".") || strings.HasPrefix(text, "'") {
+		text = `\&` + text
+	}
+	return text
+}
