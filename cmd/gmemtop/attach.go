@@ -88,7 +88,7 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if err != nil {
 		return err
 	}
-	if !c.hasScreen() {
+	if !c.HasScreen() {
 		return usageError{errNoScreen}
 	}
 	w, err := c.watch()
@@ -134,7 +134,7 @@ func (c *attachCommand) trainMeanwhile(ctx context.Context, w *job.Watch, x *cre
 
 // attachAny shows the machine so that the user can choose a process.
 func (c *attachCommand) attachAny(ctx context.Context) error {
-	if !c.hasScreen() {
+	if !c.HasScreen() {
 		return usageError{errNoScreen}
 	}
 	f, closing := feed.OpenMachine()
@@ -224,7 +224,7 @@ func (c *attachCommand) attachProbes(cmd *cobra.Command, args []string) error {
 	if c.dry {
 		return c.probeDry(pid)
 	}
-	if !c.hasScreen() {
+	if !c.HasScreen() {
 		return usageError{errNoScreen}
 	}
 	if c.flags.output != "" {

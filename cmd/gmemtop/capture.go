@@ -91,7 +91,7 @@ func (c *captureCommand) run(ctx context.Context) error {
 	if err != nil {
 		return usageError{err}
 	}
-	if c.open && !c.hasScreen() {
+	if c.open && !c.HasScreen() {
 		return usageError{fmt.Errorf("--open: %w", errNoScreen)}
 	}
 	join, err := bus.ReadJoin(c.join)

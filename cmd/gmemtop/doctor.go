@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/build"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/doctor"
 	"github.com/gmemtop/gmemtop/replay/acceptance"
 	"github.com/gmemtop/gmemtop/timeline/report"
@@ -37,9 +38,9 @@ in it and sends nothing. It does not need root, and leaves other programs' memor
 			if cmd.Flags().Changed("gpu-report") || cmd.Flags().Changed("checks") {
 				return g.run(cmd.Context())
 			}
-			d := doctor.Diagnose(cmd.Context(), doctor.Terminal{Out: a.out, Tty: isTerminal(a.out),
-				Color: a.flags.color, Colored: a.colored(), Units: a.flags.report.Units, Environ: a.environ,
-				Env: a.env})
+			d := doctor.Diagnose(cmd.Context(), doctor.Terminal{Out: a.Out, Tty: console.IsTerminal(a.Out),
+				Color: a.flags.color, Colored: a.colored(), Units: a.flags.report.Units, Environ: a.Environ,
+				Env: a.Env})
 			return a.write(false, func(w io.Writer) error {
 				if a.flags.json {
 					return report.WriteJSON(w, d)
@@ -169,7 +170,7 @@ func (g *gpuReport) options(ctx context.Context) (acceptance.Options, func(), er
 	b := build.This()
 	o := acceptance.Options{Program: program, Build: acceptance.Build{Version: b.Version,
 		Revision: b.Revision, Modified: b.Modified}, Python: g.interpreter(ctx),
-		Device: g.device, Environ: g.environ, Only: g.checks, Tiny: g.tiny, Begin: g.begins, End: g.ends}
+		Device: g.device, Environ: g.Environ, Only: g.checks, Tiny: g.tiny, Begin: g.begins, End: g.ends}
 	if !g.all {
 		o.Limit = time.Duration(math.Round(g.minutes * float64(time.Minute)))
 	}
@@ -201,8 +202,8 @@ func (g *gpuReport) interpreter(ctx context.Context) string {
 }
 
 func (g *gpuReport) begins(c acceptance.Check) {
-	if isTerminal(g.err) && !g.flags.quiet && g.env("TERM") != "dumb" {
-		fmt.Fprintf(g.err, "\r\x1b[K%s ...", c.Name)
+	if g.Redraws(g.Err) && !g.flags.quiet {
+		fmt.Fprintf(g.Err, "\r\x1b[K%s ...", c.Name)
 	}
 }
 
@@ -210,10 +211,10 @@ func (g *gpuReport) ends(r acceptance.Result) {
 	if g.flags.quiet {
 		return
 	}
-	if isTerminal(g.err) && g.env("TERM") != "dumb" {
-		fmt.Fprint(g.err, "\r\x1b[K")
+	if g.Redraws(g.Err) {
+		fmt.Fprint(g.Err, "\r\x1b[K")
 	}
-	fmt.Fprintf(g.err, "%-24s %s\n", r.Check, r)
+	fmt.Fprintf(g.Err, "%-24s %s\n", r.Check, r)
 }
 
 // summary prints what is in the file and what to do with it.

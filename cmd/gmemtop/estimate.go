@@ -160,7 +160,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	if v := fit.Variants(asked); v != "" {
 		e.Notes = append(e.Notes, v)
 	}
-	e.Options = estimate.Options{Env: e.environ, Stdin: e.in, Stdout: e.err, Stderr: e.err, CPU: e.cpu,
+	e.Options = estimate.Options{Env: e.Environ, Stdin: e.In, Stdout: e.Err, Stderr: e.Err, CPU: e.cpu,
 		Steps: e.steps, Processes: e.processes, Eager: e.eager, Tell: e.tell}
 	if !e.flags.verbose {
 		f, err := os.CreateTemp("", "gmemtop-estimate-")
@@ -302,7 +302,7 @@ func (e *estimateCommand) showPrinted() {
 		text = text[bytes.IndexByte(text, '\n')+1:]
 	}
 	for line := range strings.Lines(string(text)) {
-		fmt.Fprintln(e.err, report.Printable(strings.TrimRight(line, "\r\n")))
+		fmt.Fprintln(e.Err, report.Printable(strings.TrimRight(line, "\r\n")))
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/export"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/figure"
@@ -61,7 +62,7 @@ func (c *exportCommand) run(ctx context.Context, path string) error {
 	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
-	if e.Binary && c.flags.output == "" && isTerminal(c.out) {
+	if e.Binary && c.flags.output == "" && console.IsTerminal(c.Out) {
 		return errTerminal
 	}
 	windowed := !c.flags.report.From.IsZero() || !c.flags.report.To.IsZero()

@@ -23,7 +23,7 @@ func helpTexts(a *app, root *cobra.Command) {
 	root.PersistentFlags().BoolVar(&a.flags.helpAll, "help-all", false,
 		"print the help with every flag and example")
 	root.SetHelpFunc(func(c *cobra.Command, _ []string) {
-		_ = output.Stream(a.out, func(w io.Writer) error {
+		_ = output.Stream(a.Out, func(w io.Writer) error {
 			return help.Write(w, c, helpWidth(a), a.flags.helpAll)
 		})
 	})

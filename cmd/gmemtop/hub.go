@@ -69,7 +69,7 @@ func (c *hubCommand) serve() (err error) {
 		return usageError{errors.New("name the file for the run's keys: --join-file /shared/r1.join")}
 	}
 	if c.run == "" {
-		if c.run = fleet.Identify(c.env).Run; c.run == "" {
+		if c.run = fleet.Identify(c.Env).Run; c.run == "" {
 			return usageError{errors.New("name the run: --run r1")}
 		}
 	}

@@ -2,18 +2,27 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/replay/whatif"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/spf13/cobra"
 )
 
+// oomCommand explains why a job ran out of memory.
+type oomCommand struct {
+	*app
+	format string
+}
+
 func newOOMCommand(a *app) *cobra.Command {
-	format := ""
-	c := &cobra.Command{
+	c := oomCommand{app: a}
+	cmd := &cobra.Command{
 		Use: "oom FILE", GroupID: groupReport, Args: exactArgs("FILE"),
 		Short: "Why it ran out of memory, who held it, what would help",
 		Long: `Why it ran out of memory, who held the memory, and what would help. Each lever is tried: the
@@ -25,43 +34,46 @@ If FILE is a log with PyTorch's message, each figure of the message is explained
 Exits with 3 if there is an out-of-memory.`,
 		Example: "  gmemtop oom oom_snapshot.pickle\n" +
 			"  python train.py 2>&1 | tail -20 | gmemtop oom -",
-		RunE: func(cmd *cobra.Command, args []string) error { return oom(cmd.Context(), a, args[0], format) },
+		RunE: func(cmd *cobra.Command, args []string) error { return c.run(cmd.Context(), args[0]) },
 	}
-	c.Flags().StringVar(&format, "format", "text", "text, markdown (for an issue report) or json")
-	a.flags.reading(c)
-	a.flags.reporting(c)
-	return c
+	cmd.Flags().StringVar(&c.format, "format", "text", "text, markdown (for an issue report) or json")
+	c.flags.reading(cmd)
+	c.flags.reporting(cmd)
+	return cmd
 }
 
-func oom(ctx context.Context, a *app, path, format string) error {
-	switch format {
+// run explains the out-of-memory in a trace, or the message in a log.
+func (c *oomCommand) run(ctx context.Context, path string) error {
+	switch c.format {
 	case "text", "markdown":
 	case "json":
-		a.flags.json = true
+		c.flags.json = true
 	default:
-		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", format)}
+		return usageError{fmt.Errorf("--format %q is not one of text, markdown, json", c.format)}
 	}
-	if err := a.mayWrite(a.flags.output); err != nil {
+	if err := c.mayWrite(c.flags.output); err != nil {
 		return err
 	}
 	if path == "-" {
-		if m, ok := a.messagePiped(); ok {
-			return a.oomMessage(&m, format)
+		m, ok, whole := input.MessagePiped(c.In)
+		if ok {
+			return c.message(&m)
 		}
+		c.piped = whole
 	}
-	t, readErr := a.timeline(ctx, path)
+	t, readErr := c.timeline(ctx, path)
 	if t == nil {
-		return a.logOr(path, format, readErr)
+		return c.logOr(path, readErr)
 	}
-	o := a.reportOptions()
+	o := c.reportOptions()
 	r, err := report.NewOOM(ctx, t, o)
 	if err != nil {
 		return selection(err)
 	}
-	p := a.newProgress()
+	p := c.newProgress()
 	err = whatif.Explain(ctx, t, r, o.Units, whatif.Listener{
 		Skipped: func(d *timeline.Device, why error) {
-			a.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
+			c.detail("%s: allocator settings are not simulated: %v", d.Label(), why)
 		},
 		Trying: func(n, of int) { p.Say(fmt.Sprintf("trying %d of %d", n, of)) },
 	})
@@ -69,16 +81,44 @@ func oom(ctx context.Context, a *app, path, format string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case a.flags.json:
-		err = a.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
-	case format == "markdown":
-		err = a.write(false, func(w io.Writer) error { return r.WriteMarkdown(w, o) })
-	default:
-		err = a.text(func(w io.Writer) error { return r.WriteText(w, o) })
-	}
+	err = c.print(r, func(w io.Writer) error { return r.WriteMarkdown(w, o) },
+		func(w io.Writer) error { return r.WriteText(w, o) })
 	if err == nil && readErr == nil && (r.Found || t.Trace.DiedOutOfMemory()) {
 		return errFinding
 	}
 	return firstError(err, readErr)
+}
+
+// print writes a report in the wanted format; r is its form as JSON.
+func (c *oomCommand) print(r any, markdown, text func(w io.Writer) error) error {
+	switch {
+	case c.flags.json:
+		return c.write(false, func(w io.Writer) error { return report.WriteJSON(w, r) })
+	case c.format == "markdown":
+		return c.write(false, markdown)
+	}
+	return c.text(text)
+}
+
+// message explains PyTorch's message alone.
+func (c *oomCommand) message(m *report.Message) error {
+	err := c.print(m, func(w io.Writer) error {
+		r := &report.OOM{Message: m}
+		return r.WriteMarkdown(w, c.flags.report)
+	}, func(w io.Writer) error { return m.WriteText(w, c.reportOptions()) })
+	if err != nil {
+		return err
+	}
+	return errFinding
+}
+
+// logOr explains the message in a log that could not be read as a trace, or returns the read error.
+func (c *oomCommand) logOr(path string, readErr error) error {
+	if errors.Is(readErr, context.Canceled) {
+		return readErr
+	}
+	if m, ok := input.Message(path); ok {
+		return c.message(&m)
+	}
+	return readErr
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func (a *app) loadOptions(p input.Progress) load.Options {
-	o := load.Options{NoCache: a.flags.noCache, Stdin: a.in}
+	o := load.Options{NoCache: a.flags.noCache, Stdin: a.In}
 	if a.piped != nil {
 		o.Stdin = a.piped
 	}

@@ -7,8 +7,7 @@ import (
 	"io"
 	"strings"
 
-	"github.com/charmbracelet/x/term"
-
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/output"
 	"github.com/gmemtop/gmemtop/timeline/report"
 )
@@ -33,10 +32,10 @@ func (a *app) writeRaw(path string, binary bool, body func(w io.Writer) error) e
 		}
 		return a.files.Write(path, body)
 	}
-	if binary && isTerminal(a.out) {
+	if binary && console.IsTerminal(a.Out) {
 		return errTerminal
 	}
-	return output.Stream(a.out, body)
+	return output.Stream(a.Out, body)
 }
 
 // errTerminal is returned when binary output would go to a terminal.
@@ -88,12 +87,8 @@ func (a *app) reportOptions() report.Options {
 
 // width is the width of the terminal that the report goes to, 0 if it goes anywhere else.
 func (a *app) width() int {
-	if a.flags.output != "" || !isTerminal(a.out) {
+	if a.flags.output != "" {
 		return 0
 	}
-	w, _, err := term.GetSize(a.out.Fd())
-	if err != nil {
-		return 0
-	}
-	return w
+	return a.Width()
 }

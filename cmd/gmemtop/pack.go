@@ -102,12 +102,12 @@ func (c *packCommand) run(ctx context.Context, path string) error {
 		if err := c.write(false, rows); err != nil {
 			return err
 		}
-		say(c.err)
+		say(c.Err)
 	} else {
 		if err := c.write(false, rows); err != nil {
 			return err
 		}
-		say(c.out)
+		say(c.Out)
 	}
 	if o.Capacity > 0 && res.Top > o.Capacity {
 		return errFinding

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -16,8 +15,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
-	"github.com/gmemtop/gmemtop/timeline"
-	"github.com/gmemtop/gmemtop/tui/live"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 )
 
 // recordEvery is the default of --every: one step in this many is recorded whole.
@@ -99,7 +97,7 @@ func (c *recordCommand) handOver(_ context.Context, pid int, source string) erro
 	if c.handed.Swap(true) {
 		return fmt.Errorf("process %d ran the agent, which did not start: watch it again", pid)
 	}
-	if _, err := fmt.Fprintf(c.out, "%d\n%s", len(source), source); err != nil {
+	if _, err := fmt.Fprintf(c.Out, "%d\n%s", len(source), source); err != nil {
 		return fmt.Errorf("process %d did not take the agent: %w", pid, err)
 	}
 	return nil
@@ -109,7 +107,7 @@ func (c *recordCommand) handOver(_ context.Context, pid int, source string) erro
 func (c *recordCommand) needsNone(ctx context.Context, w *job.Watch) {
 	err := w.History.Until(ctx, func(v *capture.View) (bool, error) { return v.Began || v.Ended, nil })
 	if err == nil && !c.handed.Swap(true) {
-		_, _ = fmt.Fprintln(c.out, 0)
+		_, _ = fmt.Fprintln(c.Out, 0)
 	}
 }
 
@@ -148,7 +146,7 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	if c.invited {
 		go c.needsNone(run, w)
 	}
-	end, reason := c.follow(ctx, w, f)
+	end, reason := c.recording(w).Until(ctx, f)
 	left := w.LetGo()
 	stop()
 	w.Wait()
@@ -171,61 +169,10 @@ func (c *recordCommand) run(ctx context.Context, pid int) error {
 	return err
 }
 
-// unheard is how long a job may be silent before the user is told what gmemtop is waiting for.
-const unheard = 3 * time.Second
-
-// follow waits until the recording should end. It reports whether the source ended, and how.
-func (c *recordCommand) follow(ctx context.Context, w *job.Watch, f *feed.Process) (bool, capture.End) {
-	p := c.newProgress()
-	defer p.Done()
-	said := map[string]bool{}
-	word, since := "", time.Now() // what the job waits for, and since when
-	asked := false                // for a captured step, where none was due or each was dropped
-	for version := int64(0); ; {
-		patient, done := context.WithTimeout(ctx, unheard)
-		_ = f.Wait(patient, version)
-		done()
-		if ctx.Err() != nil {
-			return false, capture.End{}
-		}
-		l := f.Look()
-		if l.Word != word {
-			word, since = l.Word, time.Now()
-		}
-		if text := "waiting " + strings.TrimPrefix(l.Word, "waiting "); time.Since(since) >= unheard &&
-			l.State == live.Waiting && !said[text] {
-			said[text] = true
-			p.Done()
-			c.note("%s", text)
-		}
-		version = l.Version
-		v := w.History.Snapshot()
-		for _, n := range v.Notices {
-			if !n.State && !said[n.Text] {
-				said[n.Text] = true
-				p.Done()
-				c.note("%s", n.Text)
-			}
-		}
-		if v.Ended {
-			return true, v.End
-		}
-		if n := len(l.Steps); n > 0 {
-			files, _ := w.Files()
-			p.Tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
-				len(l.Windows)+l.Forgotten), sizeOf(files), 0)
-			switch {
-			case c.steps == 0 || int64(n) < c.steps || w.Wants(&v).Pending: // a capture under way is finished
-			case !asked && c.live.every > 0 && len(v.Windows) == 0:
-				asked = true
-				if err := w.Capture(ctx, 1); err != nil { // the steps' totals are a recording too
-					return false, capture.End{}
-				}
-			default:
-				return false, capture.End{}
-			}
-		}
-	}
+// recording returns what follows the recording of a process.
+func (c *recordCommand) recording(w *job.Watch) *headless.Recording {
+	return &headless.Recording{Watch: w, Progress: c.newProgress(), Steps: c.steps, Windows: c.live.every > 0,
+		Note: func(text string) { c.note("%s", text) }}
 }
 
 // recordProbes records what probes see of a process, until it ends or Ctrl-C.
@@ -249,7 +196,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	defer stop()
 	w.Run(run, source)
 	c.note("recording process %d to %s; Ctrl-C ends it", pid, c.flags.output)
-	end, ended := c.followProbes(ctx, w)
+	end, ended := c.recording(w).UntilProbesEnd(ctx)
 	stop()
 	err = w.Close()
 	rows := w.History.Snapshot().Steps
@@ -257,7 +204,7 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 	failed := ended && end.Reason == capture.Refused
 	switch {
 	case len(rows) > 0:
-		c.note("%s", probeSummary(rows, files, c.flags.report.Units))
+		c.note("%s", headless.SummaryOfProbes(rows, files, c.flags.report.Units))
 	case failed:
 		_ = w.Abandon()
 	default:
@@ -267,55 +214,4 @@ func (c *recordCommand) recordProbes(cmd *cobra.Command, args []string) error {
 		return errors.Join(errors.New(feed.HowEnded(end)), err)
 	}
 	return err
-}
-
-// followProbes reports the progress of a recording until its source ends, which it returns, or ctx is done.
-func (c *recordCommand) followProbes(ctx context.Context, w *job.Watch) (end capture.End, ended bool) {
-	p := c.newProgress()
-	defer p.Done()
-	said := map[string]string{}
-	_ = w.History.Until(ctx, func(v *capture.View) (bool, error) { // the only error is the context's
-		for _, n := range v.Notices {
-			switch {
-			case said[n.Key] == n.Text:
-			case n.State:
-				c.note("waiting %s", n.Text)
-			default:
-				c.note("%s", n.Text)
-			}
-			said[n.Key] = n.Text
-		}
-		if n := len(v.Steps); n > 0 {
-			files, _ := w.Files()
-			p.Tell(fmt.Sprintf("%d intervals, written", n), sizeOf(files), 0)
-		}
-		end, ended = v.End, v.Ended
-		return ended, nil
-	})
-	return end, ended
-}
-
-// probeSummary sums up a recording in one line.
-func probeSummary(rows []capture.Step, files []string, units timeline.Units) string {
-	most := int64(0)
-	for _, r := range rows {
-		most = max(most, r.PeakAllocated.Or(0))
-	}
-	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
-	text := fmt.Sprintf("%s, at most %s allocated since attaching", took, units.Bytes(most))
-	for _, f := range files {
-		text += "; gmemtop replay " + f
-	}
-	return text
-}
-
-// sizeOf returns the total size of files, without those that are gone.
-func sizeOf(files []string) int64 {
-	var sum int64
-	for _, f := range files {
-		if info, err := os.Stat(f); err == nil {
-			sum += info.Size()
-		}
-	}
-	return sum
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/input"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/load"
@@ -56,13 +57,13 @@ func (c *replayCommand) run(ctx context.Context) error {
 		notice = "this is the embedded sample " + strings.TrimPrefix(c.paths[0], "sample:") +
 			"; gmemtop replay FILE opens your own trace"
 	}
-	if !c.hasScreen() {
+	if !c.HasScreen() {
 		if notice != "" {
 			c.note("%s", notice)
 		}
 		return c.printOnce(ctx)
 	}
-	if slices.Contains(c.paths, "-") && isTerminal(c.in) {
+	if slices.Contains(c.paths, "-") && console.IsTerminal(c.In) {
 		return usageError{errors.New("standard input is a terminal: name a file instead of -")}
 	}
 	o := c.screen()
@@ -89,7 +90,7 @@ func (c *replayCommand) run(ctx context.Context) error {
 
 func (c *replayCommand) load(ctx context.Context, paths []string, p input.Progress,
 	waiting func(string)) (tui.Loaded, error) {
-	return input.Load(ctx, paths, load.Options{NoCache: c.flags.noCache, Stdin: c.in, Waiting: waiting}, p)
+	return input.Load(ctx, paths, load.Options{NoCache: c.flags.noCache, Stdin: c.In, Waiting: waiting}, p)
 }
 
 func title(paths []string) string {

@@ -23,9 +23,9 @@ import (
 func (a *app) execute(ctx context.Context, args []string) int {
 	root := newRootCommand(a)
 	root.SetArgs(args)
-	root.SetIn(a.in)
-	root.SetOut(a.out)
-	root.SetErr(a.err)
+	root.SetIn(a.In)
+	root.SetOut(a.Out)
+	root.SetErr(a.Err)
 	err := root.ExecuteContext(ctx)
 	if err == nil || ctx.Err() == nil {
 		load.Wait(cacheGrace)
@@ -40,12 +40,12 @@ func (a *app) execute(ctx context.Context, args []string) int {
 	switch {
 	case code == exitOK, code == exitFinding, code == exitInterrupted, errors.As(err, new(childError)):
 	case code == exitUsage:
-		fmt.Fprintf(a.err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
+		fmt.Fprintf(a.Err, "gmemtop: %s\n", parserTalk.ReplaceAllString(oneLine(err), ""))
 		if !strings.Contains(err.Error(), "--help") {
-			fmt.Fprintf(a.err, "see gmemtop %s--help\n", commandPath(root, args))
+			fmt.Fprintf(a.Err, "see gmemtop %s--help\n", commandPath(root, args))
 		}
 	default:
-		fmt.Fprintf(a.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(a.Err, "gmemtop: %s\n", oneLine(err))
 	}
 	return code
 }
@@ -86,7 +86,7 @@ func newRootCommand(a *app) *cobra.Command {
 		SilenceErrors: true, SilenceUsage: true, Version: build.This().String(),
 		Args: rootArgs,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.flags.fromEnvironment(cmd, a.env); err != nil {
+			if err := a.flags.fromEnvironment(cmd, a.Env); err != nil {
 				return err
 			}
 			if err := a.flags.check(); err != nil {
@@ -125,7 +125,7 @@ func newRootCommand(a *app) *cobra.Command {
 
 // start shows the machine if it has a GPU, otherwise the embedded sample.
 func start(ctx context.Context, a *app) error {
-	if a.hasScreen() {
+	if a.HasScreen() {
 		f, closing := feed.OpenMachine()
 		defer closing()
 		if f.HasDevices() {

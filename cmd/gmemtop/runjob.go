@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -22,12 +20,12 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
 	"github.com/gmemtop/gmemtop/capture/say"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/console"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
 	"github.com/gmemtop/gmemtop/replay/crew"
-	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
-	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui"
 )
 
@@ -92,10 +90,10 @@ const (
 // autograd saves on devices of the types in offload is kept on the host. The error carries the command's exit
 // code.
 func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, offload []string) error {
-	headless := c.live.headless || !c.hasScreen()
-	launch := pytorch.Launch{Argv: argv, Env: c.environ, Detached: !headless, First: job.FirstSteps,
+	screen := !c.live.headless && c.HasScreen()
+	launch := pytorch.Launch{Argv: argv, Env: c.Environ, Detached: screen, First: job.FirstSteps,
 		Depth: c.live.depth, Offload: offload}
-	if headless {
+	if !screen {
 		c.streams(&launch)
 	}
 	if c.flags.output != "" {
@@ -113,17 +111,17 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 		c.flags.force = false // from now on the file at -o is this recording
 	}
 	// plans ask for the windows they need and report them themselves
-	if headless && (x == nil || c.live.depth != "") {
+	if !screen && (x == nil || c.live.depth != "") {
 		ranks.Unmet = c.tellUnmet()
 	}
 	launch.Each = func(s *pytorch.Session) capture.Sink { return ranks.Add(s.Target(), s) }
-	launch.Reach = c.reach(ranks, headless)
+	launch.Reach = c.reach(ranks, !screen)
 	var command *pytorch.Job
 	started := make(chan struct{})
 	c.signals(func(s os.Signal) {
 		<-started // a signal that arrives earlier is for the command too
 		// A command that shares the terminal gets typed signals from the terminal itself.
-		if command != nil && (!headless || s != os.Interrupt) {
+		if command != nil && (screen || s != os.Interrupt) {
 			_ = command.Signal(s)
 		}
 	})
@@ -134,10 +132,10 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	}
 	switch {
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
 		return childError{exitNotFound}
 	case errors.Is(err, fs.ErrPermission):
-		fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
+		fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
 		return childError{exitNotExecutable}
 	case err != nil:
 		return err
@@ -150,26 +148,26 @@ func (c *runCommand) run(ctx context.Context, argv []string, x *crew.Choice, off
 	procs.ReapOrphans(run, command.PID())
 	var training sync.WaitGroup
 	if x != nil {
-		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, headless) })
+		training.Go(func() { c.trainWith(run, crew.OfJob(ranks, ranks.First(), true), x, !screen) })
 	}
-	if !headless {
+	if screen {
 		o, live := c.screen(), planner.NewLive()
 		o.Feed, o.Planner = f, live
 		leave := live.Watch(func() *crew.Crew { return crew.OfJob(ranks, f.Lead(), false) })
 		if err := tui.Run(ctx, o); err != nil && ctx.Err() == nil {
-			fmt.Fprintf(c.err, "gmemtop: %s\n", oneLine(err))
+			fmt.Fprintf(c.Err, "gmemtop: %s\n", oneLine(err))
 		}
 		leave()
 		if _, over := ranks.Over(); !over {
 			c.note("the command goes on as process %d; interrupt it with Ctrl-C", command.PID())
 		}
-		c.stream(run, ranks)
+		headless.CopyOutput(run, c.Out, ranks)
 	}
 	failed := childResult(command)
 	training.Wait()
 	leaveFleet()
 	if err := ranks.Close(); err != nil {
-		fmt.Fprintf(c.err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
+		fmt.Fprintf(c.Err, "gmemtop: the recording is incomplete: %s\n", oneLine(err))
 	}
 	f.Close()
 	c.summary(w.Process, f.First)
@@ -183,7 +181,7 @@ func (c *runCommand) joinFleet(j *job.Job) (leave func()) {
 	if c.join == "" {
 		return func() {}
 	}
-	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.env), Join: c.join,
+	n := fleet.StartNode(j, fleet.NodeOptions{Identity: fleet.Identify(c.Env), Join: c.join,
 		Tell: func(text string) {
 			c.tell(j.First(), capture.Notice{Key: "fleet", Text: report.Printable(text)})
 		}})
@@ -243,25 +241,25 @@ func (c *runCommand) tellUnmet() func(t capture.Target, text string) {
 // outlive its terminal would die when it prints there, so its output goes to a file, and from there to the
 // terminal while there is one.
 func (c *runCommand) streams(l *pytorch.Launch) {
-	l.Stdin, l.Stdout, l.Stderr = c.in, c.out, c.err
+	l.Stdin, l.Stdout, l.Stderr = c.In, c.Out, c.Err
 	if !c.live.outlives {
 		return
 	}
-	if isTerminal(c.err) {
-		l.Stderr, l.Echo = nil, c.err
+	if console.IsTerminal(c.Err) {
+		l.Stderr, l.Echo = nil, c.Err
 	}
-	if isTerminal(c.out) {
-		l.Stdout, l.Echo = nil, c.out
+	if console.IsTerminal(c.Out) {
+		l.Stdout, l.Echo = nil, c.Out
 	}
 }
 
-// reach loads the agent into processes that a started command's environment does not reach. Without a screen,
+// reach loads the agent into processes that a started command's environment does not reach. If aloud is set,
 // it prints why that fails.
-func (c *runCommand) reach(j *job.Job, headless bool) pytorch.Injector {
+func (c *runCommand) reach(j *job.Job, aloud bool) pytorch.Injector {
 	bring := j.Injector()
 	return func(ctx context.Context, pid int, source string) error {
 		err := bring(ctx, pid, source)
-		if err != nil && headless && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
+		if err != nil && aloud && ctx.Err() == nil && !errors.Is(err, inject.ErrGone) {
 			c.note("a program that has loaded torch is not watched: the environment did not reach it: %s",
 				oneLine(err))
 		}
@@ -281,133 +279,34 @@ func childResult(command *pytorch.Job) error {
 	return childError{code}
 }
 
-// stream copies the command's output to the terminal from now on, until the command ends.
-func (c *runCommand) stream(ctx context.Context, j *job.Job) {
-	s := j.First().History
-	v := s.Snapshot()
-	at := v.OutputCut + int64(len(v.Output))
-	if _, over := j.Over(); over { // its last words say why it ended
-		lines := feed.Tail(v)
-		for _, l := range lines[max(len(lines)-20, 0):] {
-			fmt.Fprintln(c.out, l)
-		}
-		return
-	}
-	running, stop := context.WithCancel(ctx)
-	defer stop()
-	go func() {
-		_ = j.WaitOver(running)
-		stop()
-	}()
-	for {
-		_, over := j.Over() // asked before copying, so that the last output is not missed
-		v := s.Snapshot()
-		if end := v.OutputCut + int64(len(v.Output)); end > at {
-			from := max(at-v.OutputCut, 0)
-			if _, err := c.out.Write(v.Output[from:]); errors.Is(err, syscall.EPIPE) ||
-				errors.Is(err, io.ErrClosedPipe) {
-				return
-			}
-			at = end
-		}
-		if over || ctx.Err() != nil {
-			return
-		}
-		_, _ = s.Wait(running, v.Version) // also returns when the command ends
-	}
-}
-
-// peakAllocated returns the highest peak of the device's allocator, unknown if there is none. The peak counts
-// from the start of the process, or from the program's last reset.
-func peakAllocated(steps []capture.Step) maybe.Int {
-	var peak maybe.Int
-	for i := range steps {
-		peak = maybe.Max(peak, steps[i].PeakAllocated)
-	}
-	return peak
-}
-
 // summary sums up in one line what was seen, on a terminal or if a file was written.
 func (c *watcher) summary(p *job.Process, f *feed.Process) {
-	if c.flags.quiet || !p.Recorded() && !isTerminal(c.err) {
+	if c.flags.quiet || !p.Recorded() && !console.IsTerminal(c.Err) {
 		return
 	}
-	l := f.Look()
-	n := len(l.Steps)
-	if n == 0 {
-		why := ""
-		switch {
-		case p.History.Snapshot().Target.Torch != "":
-			why = ": the command did not step an optimizer of torch"
-		case len(l.Notices) == 0:
-			why = ": the command did not load torch, or ended before the agent could report"
-		}
-		c.note("no training step was seen%s", why)
-		for _, why := range l.Notices {
-			c.note("%s", why)
-		}
-		return
+	for _, text := range headless.Summary(p, f, c.flags.report.Units) {
+		c.note("%s", text)
 	}
-	text := fmt.Sprintf("%d training steps", n)
-	if l.Report.Duration > 0 {
-		text += ", " + timeline.Duration(l.Report.Duration) + " a step"
-	}
-	if l.Report.Top >= 0 {
-		text += fmt.Sprintf(", %s at most %s", l.Figure,
-			c.flags.report.Units.Bytes(l.Steps[l.Report.Top].Bytes.Or(0)))
-		if peak := peakAllocated(p.History.Snapshot().Steps).Or(0); peak > 0 {
-			text += fmt.Sprintf(" at a step's end and %s at its peak", c.flags.report.Units.Bytes(peak))
-		}
-	}
-	files, _ := p.Files()
-	for _, f := range files {
-		text += "; gmemtop replay " + f
-	}
-	c.note("%s", text)
 }
 
 // summaryOfRanks sums up a job of several processes. It reports a process that could not be recorded even
 // with --quiet.
 func (c *runCommand) summaryOfRanks(j *job.Job) {
-	list := j.Processes()
-	if len(list) < 2 {
-		return
+	r := headless.SummaryOfRanks(j, c.flags.output)
+	for _, text := range r.Unsaved {
+		c.complain("%s", text)
 	}
-	var files, steps []string
-	for _, p := range list {
-		name := p.Target().Name()
-		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.History.Snapshot().Steps)))
-		own, unsaved := p.Files()
-		switch {
-		case unsaved != nil:
-			c.complain("%s was not recorded: %s", name, oneLine(unsaved))
-		case p.ID == 0 && len(own) > 0:
-			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(own, ", "), name)}, files...)
-		default:
-			files = append(files, own...)
-		}
+	if r.Text != "" && (r.Recorded || console.IsTerminal(c.Err)) {
+		c.note("%s", r.Text)
 	}
-	if c.flags.quiet || len(files) == 0 && !isTerminal(c.err) {
-		return
-	}
-	text := fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
-	if len(files) > 1 {
-		ext := filepath.Ext(c.flags.output)
-		text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files),
-			filepath.Dir(c.flags.output))
-		if len(files) > 2 {
-			text = strings.TrimSuffix(text, filepath.Dir(c.flags.output)) + c.flags.output + " " +
-				strings.TrimSuffix(c.flags.output, ext) + "-*" + ext
-		}
-	}
-	c.note("%s", text)
 }
 
-// few joins the first few words of a list.
-func few(list []string) string {
-	const most = 8
-	if n := len(list) - most; n > 1 {
-		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", n)
+// tellDeath explains below the traceback why a job ran out of memory.
+func (c *runCommand) tellDeath(j *job.Job) {
+	for i, text := range headless.Death(j, c.flags.report.Units) {
+		if i == 0 {
+			fmt.Fprintln(c.Err)
+		}
+		c.complain("%s", text)
 	}
-	return strings.Join(list, ", ")
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/report"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -66,7 +67,7 @@ const catchUp = time.Minute
 // prints reports whether text is asked for, or an error if neither that nor the screen is possible.
 func (c *viewCommand) prints() (bool, error) {
 	text := c.text || c.flags.json
-	if !text && !c.hasScreen() {
+	if !text && !c.HasScreen() {
 		return false, usageError{fmt.Errorf("%w; --text prints the ranks as they are now", errNoScreen)}
 	}
 	return text, nil
@@ -163,7 +164,7 @@ func (c *viewCommand) print(run string, j *job.Job) error {
 		if n := len(v.Steps); n > 0 {
 			s := v.Steps[n-1]
 			l.Step, l.Time = maybe.Known(s.Index), maybe.Known(s.End-s.Start)
-			l.Allocated, l.Resident, l.Peak = s.Allocated, s.RSS, peakAllocated(v.Steps)
+			l.Allocated, l.Resident, l.Peak = s.Allocated, s.RSS, headless.PeakAllocated(v.Steps)
 		}
 		for _, x := range v.Losses {
 			if x.Name == "steps" {

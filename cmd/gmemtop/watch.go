@@ -87,7 +87,7 @@ func (c *watcher) watch() (*job.Watch, error) {
 
 // tell shows a notice about a watched process: on the screen, or without one on standard error.
 func (c *watcher) tell(p *job.Process, n capture.Notice) {
-	if f := &c.live; f.headless || f.outlives || !c.hasScreen() {
+	if f := &c.live; f.headless || f.outlives || !c.HasScreen() {
 		c.note("%s", n.Text)
 		return
 	}

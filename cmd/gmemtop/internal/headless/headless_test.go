@@ -1,4 +1,4 @@
-package main
+package headless_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture"
 	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/headless"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
@@ -25,10 +26,9 @@ func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 			b, _ := os.ReadFile(out.Name())
 			return string(b)
 		}
-		c := runCommand{watcher: watcher{app: &app{out: out}}}
 		streamed := make(chan struct{})
 		go func() {
-			c.stream(t.Context(), j)
+			headless.CopyOutput(t.Context(), out, j)
 			close(streamed)
 		}()
 		synctest.Wait()
@@ -51,10 +51,10 @@ func TestCommandOutputIsPassedOnUntilItEnds(t *testing.T) {
 
 func TestPeakIsTheHighestOfAllSteps(t *testing.T) {
 	steps := []capture.Step{{PeakAllocated: maybe.Known(3)}, {PeakAllocated: maybe.Known(7)}, {}}
-	if got := peakAllocated(steps); got != maybe.Known(7) {
+	if got := headless.PeakAllocated(steps); got != maybe.Known(7) {
 		t.Errorf("the peak is %v, not 7", got)
 	}
-	if got := peakAllocated(nil); got.IsKnown() {
+	if got := headless.PeakAllocated(nil); got.IsKnown() {
 		t.Errorf("of no step the peak is %v", got)
 	}
 }

@@ -1,9 +1,9 @@
-package main
+package headless
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture/job"
@@ -18,34 +18,29 @@ const (
 	autopsyBytes = 1 << 30          // largest recording that is analysed for it
 )
 
-// tellDeath explains below the traceback why a job ran out of memory, what would help and where to find more,
-// in at most five lines.
-func (c *runCommand) tellDeath(j *job.Job) {
+// Death explains in a few lines why a job ran out of memory, what would help and where to find more. It
+// returns nil if the job did not run out of memory.
+func Death(j *job.Job, units timeline.Units) []string {
 	for _, p := range j.Processes() {
 		end := p.History.Snapshot().End
 		if !end.OutOfMemory {
 			continue
 		}
-		u := c.flags.report.Units
 		cause, fix := "The process died of an out-of-memory.", ""
 		if m, ok := report.ParseMessage(end.Detail); ok {
-			cause, fix = m.Sentences(u)
+			cause, fix = m.Sentences(units)
 		}
 		next := report.RecordNext
 		if files, err := p.Files(); err == nil && len(files) > 0 {
 			next, fix = "see what held the memory: gmemtop oom "+files[0], ""
-			if s := recordedCause(files[0], u); s != "" {
+			if s := recordedCause(files[0], units); s != "" {
 				cause = s
 			}
 		}
-		fmt.Fprintln(c.err)
-		for _, line := range []string{cause, fix, next} {
-			if line != "" {
-				c.complain("%s", oneLine(fmt.Errorf("%s", line)))
-			}
-		}
-		return // the others died of the same cause, or because this one died
+		// the other processes died of the same cause, or because this one died
+		return slices.DeleteFunc([]string{cause, fix, next}, func(line string) bool { return line == "" })
 	}
+	return nil
 }
 
 // recordedCause returns the autopsy's sentence for a recording, "" if it holds no failed request.

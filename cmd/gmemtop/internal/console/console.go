@@ -1,0 +1,86 @@
+// Package console knows the streams of this process, and what the terminal behind them can show.
+package console
+
+import (
+	"cmp"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/charmbracelet/x/term"
+)
+
+// Console is the streams and the environment of one invocation.
+type Console struct {
+	In, Out, Err *os.File
+	Environ      []string
+}
+
+// IsTerminal reports whether f is a terminal.
+func IsTerminal(f *os.File) bool { return term.IsTerminal(f.Fd()) }
+
+// Env returns the value of an environment variable, "" if it is not set.
+func (c *Console) Env(name string) string {
+	for i := len(c.Environ) - 1; i >= 0; i-- {
+		if v, ok := strings.CutPrefix(c.Environ[i], name+"="); ok {
+			return v
+		}
+	}
+	return ""
+}
+
+// Redraws reports whether f is a terminal with a movable cursor.
+func (c *Console) Redraws(f *os.File) bool { return IsTerminal(f) && c.Env("TERM") != "dumb" }
+
+// HasScreen reports whether standard output can show the screen.
+func (c *Console) HasScreen() bool { return c.Redraws(c.Out) }
+
+// Colored reports whether standard output may get escape sequences. when is the value of --color, which
+// decides unless it is auto; then NO_COLOR, CLICOLOR_FORCE, TERM and whether standard output is a terminal
+// decide (https://no-color.org, https://bixense.com/clicolors).
+func (c *Console) Colored(when string) bool {
+	switch {
+	case when == "always":
+		return true
+	case when == "never", c.Env("NO_COLOR") != "":
+		return false
+	case c.Env("CLICOLOR_FORCE") != "" && c.Env("CLICOLOR_FORCE") != "0":
+		return true
+	case c.Env("TERM") == "dumb":
+		return false
+	}
+	return IsTerminal(c.Out)
+}
+
+// OnlyASCII reports whether the terminal can show only ASCII: its locale names a character set other than
+// UTF-8, or it is the Linux console, whose fonts lack chart characters. Without a locale it is assumed to
+// show everything.
+func (c *Console) OnlyASCII() bool {
+	locale := cmp.Or(c.Env("LC_ALL"), c.Env("LC_CTYPE"), c.Env("LANG"))
+	utf8 := strings.Contains(strings.ToLower(strings.ReplaceAll(locale, "-", "")), "utf8")
+	return locale != "" && !utf8 || c.Env("TERM") == "linux"
+}
+
+// Width is the width of the terminal on standard output, 0 if there is none.
+func (c *Console) Width() int {
+	if !IsTerminal(c.Out) {
+		return 0
+	}
+	w, _, err := term.GetSize(c.Out.Fd())
+	if err != nil {
+		return 0
+	}
+	return w
+}
+
+// Keyboard returns where to read keys from: the terminal if standard input is a trace, or nil for standard
+// input.
+func (c *Console) Keyboard() io.Reader {
+	if IsTerminal(c.In) {
+		return nil
+	}
+	if tty, err := os.Open("/dev/tty"); err == nil {
+		return tty
+	}
+	return nil
+}

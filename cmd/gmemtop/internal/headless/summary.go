@@ -1,0 +1,119 @@
+package headless
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/job"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
+	"github.com/gmemtop/gmemtop/timeline"
+	"github.com/gmemtop/gmemtop/timeline/report"
+	"github.com/gmemtop/gmemtop/traces/maybe"
+)
+
+// PeakAllocated returns the highest peak of the device's allocator, unknown if there is none. The peak counts
+// from the start of the process, or from the program's last reset.
+func PeakAllocated(steps []capture.Step) maybe.Int {
+	var peak maybe.Int
+	for i := range steps {
+		peak = maybe.Max(peak, steps[i].PeakAllocated)
+	}
+	return peak
+}
+
+// Summary sums up what was seen of a process in one line, or says in several why nothing was.
+func Summary(p *job.Process, f *feed.Process, units timeline.Units) []string {
+	l := f.Look()
+	n := len(l.Steps)
+	if n == 0 {
+		why := ""
+		switch {
+		case p.History.Snapshot().Target.Torch != "":
+			why = ": the command did not step an optimizer of torch"
+		case len(l.Notices) == 0:
+			why = ": the command did not load torch, or ended before the agent could report"
+		}
+		return append([]string{"no training step was seen" + why}, l.Notices...)
+	}
+	text := fmt.Sprintf("%d training steps", n)
+	if l.Report.Duration > 0 {
+		text += ", " + timeline.Duration(l.Report.Duration) + " a step"
+	}
+	if l.Report.Top >= 0 {
+		text += fmt.Sprintf(", %s at most %s", l.Figure, units.Bytes(l.Steps[l.Report.Top].Bytes.Or(0)))
+		if peak := PeakAllocated(p.History.Snapshot().Steps).Or(0); peak > 0 {
+			text += fmt.Sprintf(" at a step's end and %s at its peak", units.Bytes(peak))
+		}
+	}
+	files, _ := p.Files()
+	return []string{text + replayed(files)}
+}
+
+// SummaryOfProbes sums up the intervals of a recording by probes.
+func SummaryOfProbes(rows []capture.Step, files []string, units timeline.Units) string {
+	took := timeline.Duration(rows[len(rows)-1].End - rows[0].Start)
+	return fmt.Sprintf("%s, at most %s allocated since attaching", took,
+		units.Bytes(PeakAllocated(rows).Or(0))) + replayed(files)
+}
+
+// replayed says how to open files.
+func replayed(files []string) (text string) {
+	for _, f := range files {
+		text += "; gmemtop replay " + f
+	}
+	return text
+}
+
+// Ranks is what became of a job's processes.
+type Ranks struct {
+	// Text sums all processes up in one line, "" if the job had only one.
+	Text string
+	// Unsaved has a line for each process that could not be recorded.
+	Unsaved []string
+	// Recorded says that at least one was recorded.
+	Recorded bool
+}
+
+// SummaryOfRanks sums up a job of several processes. output is the path to which the first one was recorded.
+func SummaryOfRanks(j *job.Job, output string) (r Ranks) {
+	list := j.Processes()
+	if len(list) < 2 {
+		return r
+	}
+	var files, steps []string
+	for _, p := range list {
+		name := p.Target().Name()
+		steps = append(steps, fmt.Sprintf("%s %d", name, len(p.History.Snapshot().Steps)))
+		own, unsaved := p.Files()
+		switch {
+		case unsaved != nil:
+			r.Unsaved = append(r.Unsaved, name+" was not recorded: "+
+				report.Printable(strings.TrimSpace(unsaved.Error())))
+		case p.ID == 0 && len(own) > 0:
+			files = append([]string{fmt.Sprintf("%s (%s)", strings.Join(own, ", "), name)}, files...)
+		default:
+			files = append(files, own...)
+		}
+	}
+	r.Recorded = len(files) > 0
+	r.Text = fmt.Sprintf("%d processes trained, with steps: %s", len(list), few(steps))
+	if len(files) > 1 {
+		run := filepath.Dir(output)
+		if ext := filepath.Ext(output); len(files) > 2 {
+			run = output + " " + strings.TrimSuffix(output, ext) + "-*" + ext
+		}
+		r.Text += fmt.Sprintf("; recorded to %s; as one run: gmemtop replay %s", few(files), run)
+	}
+	return r
+}
+
+// few joins the first few words of a list.
+func few(list []string) string {
+	const most = 8
+	if n := len(list) - most; n > 1 {
+		return strings.Join(list[:most], ", ") + fmt.Sprintf(" and %d more", n)
+	}
+	return strings.Join(list, ", ")
+}

@@ -1,0 +1,41 @@
+package input
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"os"
+
+	"github.com/gmemtop/gmemtop/timeline/report"
+)
+
+// pipedLog is how much of standard input is searched for a message before it is read as a trace.
+const pipedLog = 4 << 20
+
+// Message returns PyTorch's out-of-memory message from a log, which is not a trace.
+func Message(path string) (m report.Message, ok bool) {
+	if path == "-" {
+		return m, false
+	}
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return m, false
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return m, false
+	}
+	defer f.Close()
+	m, ok, err = report.ReadMessage(f)
+	return m, ok && err == nil
+}
+
+// MessagePiped looks for the message at the beginning of in. whole is all of in, with what was looked at.
+func MessagePiped(in io.Reader) (m report.Message, ok bool, whole io.Reader) {
+	b := bufio.NewReaderSize(in, pipedLog)
+	head, _ := b.Peek(pipedLog) // may be shorter
+	if len(head) == 0 || head[0] >= 0x7f || head[0] < '\t' || head[0] == '{' || head[0] == 0x1f {
+		return m, false, b
+	}
+	m, ok, _ = report.ReadMessage(bytes.NewReader(head))
+	return m, ok, b
+}
