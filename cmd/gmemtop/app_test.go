@@ -128,7 +128,8 @@ func TestEveryFlagNamesItsValueInWordsOfThePeopleWhoUseIt(t *testing.T) {
 	for _, c := range append(root.Commands(), root) {
 		for _, f := range help.ShownFlags(c, true) {
 			if kinds.MatchString(help.ValueName(f)) {
-				t.Errorf("%s --%s takes a %q: add it to valueNames of package help", c.Name(), f.Name, help.ValueName(f))
+				t.Errorf("%s --%s takes a %q: add it to valueNames of package help", c.Name(), f.Name,
+					help.ValueName(f))
 			}
 			if strings.Contains(f.Usage, "\n") {
 				t.Errorf("%s --%s has a line break in its help", c.Name(), f.Name)

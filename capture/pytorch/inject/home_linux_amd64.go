@@ -119,10 +119,10 @@ func (t *tracee) leadHome() error {
 	if err := t.saveVectors(); err != nil {
 		return err
 	}
-	vectors := t.vectorsFrame()
+	vectors := vectorsFrame(t.xstate)
 	fp := (sp - redZone - uint64(len(vectors))) &^ 63
 	frame := (fp - frameSize) &^ 15
-	t.home.saved = t.context(fp)
+	t.home.saved = signalContext(t.saved, t.mask, fp)
 	b := binary.LittleEndian.AppendUint64(nil, w.restorer)
 	b = append(b, t.home.saved...)
 	if _, err := t.mem.WriteAt(vectors, int64(fp)); err != nil {
@@ -142,17 +142,18 @@ func (t *tracee) park() error {
 	return t.setRegs(&r)
 }
 
-// vectorsFrame returns the floating-point and vector registers as a signal's frame holds them.
-func (t *tracee) vectorsFrame() []byte {
-	size, le := len(t.xstate), binary.LittleEndian
+// vectorsFrame returns the floating-point and vector registers, as ptrace gives them, as a signal's frame holds
+// them.
+func vectorsFrame(xstate []byte) []byte {
+	size, le := len(xstate), binary.LittleEndian
 	if size < xsaveHeader+64 {
-		return t.xstate
+		return xstate
 	}
-	features, used := le.Uint64(t.xstate[xsaveSoftware:]), le.Uint64(t.xstate[xsaveHeader:])
+	features, used := le.Uint64(xstate[xsaveSoftware:]), le.Uint64(xstate[xsaveHeader:])
 	if features&amxTiles != 0 && used&amxTiles == 0 && size > amxBytes { // not in the frames of most programs
 		features, size = features&^amxTiles, size-amxBytes
 	}
-	frame := append(bytes.Clone(t.xstate[:size]), 0, 0, 0, 0)
+	frame := append(bytes.Clone(xstate[:size]), 0, 0, 0, 0)
 	le.PutUint32(frame[size:], xsaveMagic2)
 	sw := frame[xsaveSoftware:]
 	le.PutUint32(sw, xsaveMagic1)
@@ -162,10 +163,9 @@ func (t *tracee) vectorsFrame() []byte {
 	return frame
 }
 
-// context is the ucontext that rt_sigreturn loads: the registers of the thread as it was halted, with the
-// vector registers at fp.
-func (t *tracee) context(fp uint64) []byte {
-	r := t.saved
+// signalContext is the ucontext that rt_sigreturn loads: the registers r of a halted thread and its signal mask,
+// with the vector registers at fp.
+func signalContext(r unix.PtraceRegs, mask, fp uint64) []byte {
 	// -ERESTARTSYS, -ERESTARTNOINTR, -ERESTARTNOHAND, -ERESTART_RESTARTBLOCK
 	const restart, noIntr, noHand, block = ^uint64(511), ^uint64(512), ^uint64(513), ^uint64(515)
 	const eintr = ^uint64(unix.EINTR - 1) // -EINTR
@@ -191,6 +191,6 @@ func (t *tracee) context(fp uint64) []byte {
 	put(r.Rdi, r.Rsi, r.Rbp, r.Rbx, r.Rdx, r.Rax, r.Rcx, r.Rsp, r.Rip, r.Eflags)
 	put(r.Cs&0xffff|r.Ss&0xffff<<48, 0, 0, 0, 0, fp)
 	put(make([]uint64, 8)...)
-	put(t.mask)
+	put(mask)
 	return c
 }

@@ -259,7 +259,7 @@ func (t *tracee) wait(limit time.Duration) error {
 		t.running = time.Now()
 		switch {
 		case t.running.After(deadline):
-			if ran, _ := t.own.read(); t.running.Sub(began) > limit+starvedLimit || !t.runnable() ||
+			if ran, _ := t.own.read(); t.running.Sub(began) > limit+starvedLimit || !runnable(t.pid) ||
 				ran-t.ranBefore >= limit {
 				return errTimeout
 			}
@@ -299,9 +299,9 @@ func (t *tracee) look() (int32, error) {
 	return 0, nil
 }
 
-// runnable says whether the thread runs or waits for a processor, and for nothing else.
-func (t *tracee) runnable() bool {
-	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d/task/%[1]d", t.pid))
+// runnable says whether the main thread of a process runs or waits for a processor, and for nothing else.
+func runnable(pid int) bool {
+	s, err := procs.ReadStat(fmt.Sprintf("/proc/%d/task/%[1]d", pid))
 	return err == nil && s.State == 'R'
 }
 

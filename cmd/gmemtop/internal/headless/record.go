@@ -74,7 +74,8 @@ func (r *Recording) Until(ctx context.Context, f *feed.Process) (ended bool, end
 		r.tell(fmt.Sprintf("step %d, %d captured whole, written", l.Steps[n-1].Index,
 			len(l.Windows)+l.Forgotten))
 		switch {
-		case r.Steps == 0 || int64(n) < r.Steps || r.Watch.Wants(&v).Pending: // a capture under way is finished
+		case r.Steps == 0 || int64(n) < r.Steps || r.Watch.Wants(&v).Pending:
+			// a capture that is under way is finished
 		case !asked && r.Windows && len(v.Windows) == 0:
 			asked = true
 			if err := r.Watch.Capture(ctx, 1); err != nil { // the steps' totals are a recording too
