@@ -31,7 +31,7 @@ type assembly struct {
 	devices []traces.Device
 }
 
-// add appends a piece. Beyond maxPacked the window is dropped.
+// add appends a piece. A window of more than maxPacked is an error, which ends the session.
 func (a *assembly) add(p []byte) error {
 	if a.packed.Len()+len(p) > maxPacked {
 		return fmt.Errorf("%w: a window larger than %d MiB", errProtocol, maxPacked>>20)

@@ -142,8 +142,8 @@ func (t *tracee) park() error {
 	return t.setRegs(&r)
 }
 
-// vectorsFrame returns the floating-point and vector registers, as ptrace gives them, as a signal's frame holds
-// them.
+// vectorsFrame returns the floating-point and vector registers, as ptrace gives them, as a signal's frame
+// holds them.
 func vectorsFrame(xstate []byte) []byte {
 	size, le := len(xstate), binary.LittleEndian
 	if size < xsaveHeader+64 {
@@ -163,8 +163,8 @@ func vectorsFrame(xstate []byte) []byte {
 	return frame
 }
 
-// signalContext is the ucontext that rt_sigreturn loads: the registers r of a halted thread and its signal mask,
-// with the vector registers at fp.
+// signalContext is the ucontext that rt_sigreturn loads: the registers r of a halted thread and its signal
+// mask, with the vector registers at fp.
 func signalContext(r unix.PtraceRegs, mask, fp uint64) []byte {
 	// -ERESTARTSYS, -ERESTARTNOINTR, -ERESTARTNOHAND, -ERESTART_RESTARTBLOCK
 	const restart, noIntr, noHand, block = ^uint64(511), ^uint64(512), ^uint64(513), ^uint64(515)

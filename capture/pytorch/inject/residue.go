@@ -8,7 +8,7 @@ type Residue struct {
 	PID     int
 	Address uint64
 	Bytes   int64
-	// remove waits until the interpreter has reached the queue or ctx is done, and unmaps the memory. It returns
-	// nil if the process has ended.
+	// remove waits until the interpreter has reached the queue or ctx is done, and unmaps the memory. It
+	// returns nil if the process has ended.
 	remove func(context.Context) error
 }
