@@ -69,7 +69,7 @@ type Books struct {
 
 // account is what we remember about a process.
 type account struct {
-	device   int // -1 where not known
+	device   maybe.Int // its index
 	bound    nvml.ContextBound
 	least    maybe.Int // the bound
 	reserved maybe.Int // at the last step
@@ -105,17 +105,18 @@ func (b *Books) Parts(pid int, s *capture.Step) (parts []Entry, whole Entry, ok 
 	defer b.mu.Unlock()
 	a := b.own[pid]
 	if a == nil {
-		a = &account{device: -1}
+		a = &account{}
 		b.own[pid] = a
 	}
 	if s.Reserved != a.reserved { // as in the first step, before which they are unknown
 		a.reserved, a.since = s.Reserved, s.End
 	}
 	b.refresh()
-	at, certain := b.deviceOf(pid)
-	a.device = at
-	r := b.readings[at]
-	if r == nil {
+	var certain bool
+	a.device, certain = b.deviceOf(pid)
+	at, found := a.device.Value()
+	r := b.readings[int(at)]
+	if !found || r == nil {
 		return nil, Entry{}, false
 	}
 	used, known := r.Memory.Used.Value()
@@ -185,10 +186,12 @@ func (b *Books) refresh() {
 	b.reading, b.began = true, b.now()
 	wanted := map[int]bool{} // the devices of all processes, or all devices while one's is unknown
 	for _, a := range b.own {
-		if wanted[a.device] = true; a.device < 0 {
+		at, known := a.device.Value()
+		if !known {
 			wanted = nil
 			break
 		}
+		wanted[int(at)] = true
 	}
 	go b.read(b.source, b.devices, wanted)
 }
@@ -221,9 +224,8 @@ func (b *Books) lists(r *nvml.Reading, pid int) bool {
 	return ok
 }
 
-// deviceOf returns the index of the device that a process is on, -1 if unknown; certain says that NVML itself
-// reports it.
-func (b *Books) deviceOf(pid int) (index int, certain bool) {
+// deviceOf returns the index of the device that a process is on; certain says that NVML itself reports it.
+func (b *Books) deviceOf(pid int) (index maybe.Int, certain bool) {
 	var listed []int
 	for _, d := range b.devices {
 		if r := b.readings[d.Index]; r != nil && b.lists(r, pid) {
@@ -231,7 +233,7 @@ func (b *Books) deviceOf(pid int) (index int, certain bool) {
 		}
 	}
 	if len(listed) == 1 {
-		return listed[0], true
+		return maybe.Known(int64(listed[0])), true
 	}
 	t := b.target()
 	kind, text, _ := strings.Cut(t.Device, ":")
@@ -240,23 +242,23 @@ func (b *Books) deviceOf(pid int) (index int, certain bool) {
 		ordinal, err = 0, nil
 	}
 	if t.PID != pid || kind != "cuda" || err != nil || ordinal < 0 {
-		return -1, false
+		return maybe.Int{}, false
 	}
 	index = visibleDevice(b.devices, ordinal, environOf(b.root, pid))
 	for _, i := range listed {
-		if i == index {
+		if index == maybe.Known(int64(i)) {
 			return index, true
 		}
 	}
 	if len(listed) > 0 {
-		return -1, false
+		return maybe.Int{}, false
 	}
 	return index, false
 }
 
-// visibleDevice returns NVML's index of the device with a CUDA number in a process with that environment, -1
-// if that is not certain.
-func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) int {
+// visibleDevice returns NVML's index of the device with a CUDA number in a process with that environment,
+// unknown if that is not certain.
+func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) maybe.Int {
 	// CUDA orders by speed, and equal devices by bus as well
 	alike := env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 	if !alike {
@@ -268,27 +270,27 @@ func visibleDevice(devices []nvml.Device, ordinal int, env map[string]string) in
 	list, limited := env["CUDA_VISIBLE_DEVICES"]
 	if !limited {
 		if ordinal < len(devices) && (alike || len(devices) == 1) {
-			return devices[ordinal].Index
+			return maybe.Known(int64(devices[ordinal].Index))
 		}
-		return -1
+		return maybe.Int{}
 	}
 	words := strings.Split(list, ",")
 	if ordinal >= len(words) {
-		return -1
+		return maybe.Int{}
 	}
 	word := strings.TrimSpace(words[ordinal])
 	if n, err := strconv.Atoi(word); err == nil {
 		if n >= 0 && n < len(devices) && alike {
-			return devices[n].Index
+			return maybe.Known(int64(devices[n].Index))
 		}
-		return -1
+		return maybe.Int{}
 	}
 	for _, d := range devices { // a prefix of the UUID is enough for CUDA
 		if strings.HasPrefix(word, "GPU-") && strings.HasPrefix(d.UUID, word) {
-			return d.Index
+			return maybe.Known(int64(d.Index))
 		}
 	}
-	return -1
+	return maybe.Int{}
 }
 
 // environOf returns the environment that a process was started with, nil if it cannot be read.

@@ -323,8 +323,9 @@ func TestCUDADeviceNumbersAreTranslatedOnlyIfCertain(t *testing.T) {
 			os.WriteFile(filepath.Join(root, "10", "environ"), []byte(env), 0o644)); err != nil {
 			t.Fatal(err)
 		}
-		if got := visibleDevice(c.devices, c.ordinal, environOf(root, 10)); got != c.want {
-			t.Errorf("cuda:%d of %d devices with %q in order %q is %d, want %d", c.ordinal, len(c.devices),
+		got := visibleDevice(c.devices, c.ordinal, environOf(root, 10))
+		if got != maybe.NonNegative(int64(c.want)) { // -1 in a case stands for an unknown device
+			t.Errorf("cuda:%d of %d devices with %q in order %q is %v, want %d", c.ordinal, len(c.devices),
 				c.visible, c.order, got, c.want)
 		}
 	}

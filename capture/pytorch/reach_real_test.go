@@ -89,20 +89,16 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			seen := capture.NewHistory(capture.Limits{})
 			done := make(chan error, 1)
 			go func() { done <- job.Run(context.Background(), seen) }()
-			deadline := time.After(3 * time.Minute) // attempts during an import repeat, ever later
-			for met := false; !met; {
-				for _, n := range seen.Snapshot().Notices {
-					met = met || n.Key == "reach"
-				}
-				select {
-				case <-time.After(20 * time.Millisecond):
-				case err := <-done:
-					t.Fatalf("it ends unseen: %v\n%s", err, seen.Snapshot().Output)
-				case <-deadline:
-					_ = job.Signal(os.Kill)
-					t.Fatalf("no process was reached: %v, %+v\n%s",
-						r.reached(), seen.Snapshot().Notices, seen.Snapshot().Output)
-				}
+			// attempts during an import repeat, ever later
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+			defer cancel()
+			err = seen.Until(ctx, func(v *capture.View) (bool, error) {
+				return v.Said("reach") != "" || v.Ended, nil
+			})
+			if v := seen.Snapshot(); v.Said("reach") == "" {
+				_ = job.Signal(os.Kill)
+				t.Fatalf("no process was reached: %v, ended %v, %v, %+v\n%s", err, v.Ended, r.reached(),
+					v.Notices, v.Output)
 			}
 			if err := os.WriteFile(gate+"/mlp@16", nil, 0o600); err != nil {
 				t.Fatal(err)
@@ -269,7 +265,7 @@ if __name__ == "__main__":
 		Reach: func(ctx context.Context, _ int, source string) error {
 			var b []byte
 			for len(b) == 0 && ctx.Err() == nil {
-				time.Sleep(20 * time.Millisecond)
+				time.Sleep(20 * time.Millisecond) // the worker writes a file
 				b, _ = os.ReadFile(dir + "/pid")
 			}
 			pid, err := strconv.Atoi(string(b))

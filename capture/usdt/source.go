@@ -186,7 +186,7 @@ func (s *Source) wait(ctx context.Context, sink capture.Sink) ([]Site, error) {
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-time.After(pause):
+		case <-time.After(pause): // nothing signals that a process has loaded a library
 		}
 	}
 }

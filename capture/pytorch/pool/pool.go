@@ -63,8 +63,7 @@ func Build(ctx context.Context) (string, error) {
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return "",
-			fmt.Errorf("there is no folder to keep the live pool's library in: %w: set XDG_CACHE_HOME", err)
+		return "", fmt.Errorf("find a folder to keep the live pool's library in: %w; set XDG_CACHE_HOME", err)
 	}
 	folder := filepath.Join(cache, "gmemtop")
 	sources, err := shim.ReadDir("shim")
@@ -89,13 +88,11 @@ func Build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", fmt.Errorf("the live pool's library cannot be kept: %w: set XDG_CACHE_HOME to a folder "+
-			"that you may write", err)
+		return "", notKept(err)
 	}
 	work, err := os.MkdirTemp(folder, "pool-*")
 	if err != nil {
-		return "", fmt.Errorf("keep the live pool's library: %w; set XDG_CACHE_HOME to a folder that you "+
-			"can write to", err)
+		return "", notKept(err)
 	}
 	defer func() { _ = os.RemoveAll(work) }()
 	for name, text := range texts {
@@ -117,9 +114,15 @@ func Build(ctx context.Context) (string, error) {
 	}
 	// Several processes may build at once: each renames a complete file over the others', and all are equal.
 	if err := os.Rename(made, path); err != nil {
-		return "", fmt.Errorf("the live pool's library cannot be kept: %w", err)
+		return "", notKept(err)
 	}
 	return path, nil
+}
+
+// notKept is the error for a cache folder that cannot be written to.
+func notKept(err error) error {
+	return fmt.Errorf("keep the live pool's library: %w; set XDG_CACHE_HOME to a folder that you can "+
+		"write to", err)
 }
 
 // findCompiler returns the command that compiles C.
