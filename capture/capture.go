@@ -153,7 +153,7 @@ type Step struct {
 
 // Carried is what carrying out a plan did in one step.
 type Carried struct {
-	// Plan is the plan's number, 0 where none was carried out.
+	// Plan is the plan's number, 0 if none was carried out.
 	Plan int64
 	// Out and In are the bytes copied to the host and back.
 	Out, In int64

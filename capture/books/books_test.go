@@ -125,15 +125,15 @@ cached and private pools: 3
 context, other processes, unexplained: 4 derived unexplained
 Used on GPU 3, by NVML: 12
 `},
-		{"its memory is not told", "cuda:0", on{0: {{10, nvmltest.NotTold}, {20, nvmltest.NotTold}}}, 8 * gib,
-			8 * gib, `parameters: 1
+		{"the driver does not report its memory", "cuda:0",
+			on{0: {{10, nvmltest.NotTold}, {20, nvmltest.NotTold}}}, 8 * gib, 8 * gib, `parameters: 1
 other tensors and rounding: 7 derived
 unexplained: 4 derived unexplained
 Used on GPU 0, by NVML: 12
 `},
 		{"inside a container, and not that device", "cuda:3", on{3: {{31337, 9 * gib}}},
 			5 * gib, 18 * gib, "nothing"},
-		{"on two devices, of which it means the second", "cuda:1", on{0: {{10, gib}}, 1: {{10, 12 * gib}}},
+		{"on two devices, and it trains on the second", "cuda:1", on{0: {{10, gib}}, 1: {{10, 12 * gib}}},
 			11 * gib, 11 * gib, `parameters: 1
 other tensors and rounding: 10 derived
 CUDA context and libraries: 1 derived

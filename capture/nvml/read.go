@@ -95,7 +95,7 @@ func (q *inquiry) memory(dev nvml.Device) (m Memory) {
 		if ret == nvml.SUCCESS {
 			m = Memory{Total: unsigned(v.Total), Used: unsigned(v.Used), Free: unsigned(v.Free)}
 			q.absent = append(q.absent, Absence{"reserved memory",
-				"this driver counts its reserve as used (it is told apart since 510)"})
+				"this driver counts its reserve as used; drivers from 510 on report it separately"})
 		}
 		return ret
 	})

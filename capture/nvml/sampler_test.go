@@ -186,7 +186,7 @@ func TestEndedProcessesAreRememberedUpToALimit(t *testing.T) {
 		p[3].Key.Start != maybe.Known(6) || !p[0].Gone.IsZero() || p[1].Gone.IsZero() {
 		t.Errorf("processes %+v", p)
 	}
-	s.take(0, Reading{Time: base.Add(time.Hour)}, nil, 0) // the driver does not tell: nobody is gone
+	s.take(0, Reading{Time: base.Add(time.Hour)}, nil, 0) // without a list, no process counts as gone
 	if p := s.View().Devices[0].Processes; !p[0].Gone.IsZero() {
 		t.Errorf("process %+v disappeared because it was not reported", p[0])
 	}

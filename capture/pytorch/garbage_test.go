@@ -105,8 +105,8 @@ while True:
 		}
 		// Says are constants of the modules: sentences that are often said.
 		if fields := strings.Fields(now); now != first || fmt.Sprint(fields[1:]) != "[Says]" {
-			t.Errorf("round %d leaves %q of the agent's objects, not %q, of which only Says are made",
-				round, now, first)
+			t.Errorf("round %d leaves %q of the agent's objects, not %q; only Says may be left", round, now,
+				first)
 		}
 	}
 }

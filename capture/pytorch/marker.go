@@ -80,7 +80,7 @@ func Lives(pid int) bool {
 }
 
 // OtherVersion returns an error that wraps ErrVersion where an agent of another version lives in process pid,
-// nil where none does.
+// nil if none does.
 func OtherVersion(pid int) error {
 	if _, err := findMarker(pid); errors.Is(err, ErrVersion) {
 		return err

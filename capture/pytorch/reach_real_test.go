@@ -117,7 +117,7 @@ func TestProgramsWithoutOurEnvironmentAreAttachedTo(t *testing.T) {
 			}
 			pids := r.reached()
 			if slices.ContainsFunc(pids, func(pid int) bool { return pid != v.Target.PID }) {
-				t.Errorf("attached to %v, of which %d trains", pids, v.Target.PID)
+				t.Errorf("attached to %v, and only %d trains", pids, v.Target.PID)
 			}
 			said := ""
 			for _, n := range v.Notices {

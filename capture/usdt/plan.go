@@ -213,8 +213,8 @@ func plan(root string, pid int, want Probes) ([]Site, error) {
 		if starting(root, pid) {
 			return nil, fmt.Errorf("%w: process %d is being started; try again, or wait", ErrNotLoaded, pid)
 		}
-		return nil, fmt.Errorf("%w: %d runs no program: it has ended and its parent was not told yet, or "+
-			"is a thread of the kernel", ErrNoProcess, pid)
+		return nil, fmt.Errorf("%w: %d runs no program: it has ended and waits for its parent, or it is a "+
+			"thread of the kernel", ErrNoProcess, pid)
 	}
 	torch, hasTorch := findLibrary(root, pid, maps, isPyTorch)
 	driver, hasDriver := findLibrary(root, pid, maps, isDriver)

@@ -73,7 +73,7 @@ func TestEveryRankIsRecordedToAFileOfItsOwnAndTheyAreOneRun(t *testing.T) {
 	}
 	if _, err := list[2].Files(); err == nil || !strings.Contains(err.Error(),
 		"run-rank2.gmt already exists") {
-		t.Errorf("what is there was not kept: %v", err)
+		t.Errorf("the existing file was not left alone: %v", err)
 	}
 	if err := os.Remove(filepath.Join(dir, "run-rank2.gmt")); err != nil {
 		t.Fatal(err)

@@ -464,8 +464,8 @@ func (e *examination) plan() {
 			e.f.Plan = []string{
 				"The source is written to a file in a new directory below the target's temporary " +
 					"directory, owned by its user.",
-				"The interpreter is told, by CPython's own protocol for debuggers and without a stop, to " +
-					"run that file on its main thread.",
+				"CPython's own protocol for debuggers makes the interpreter run that file on its main " +
+					"thread, without a stop.",
 				"The file and the directory are removed.",
 			}
 		case GDB:

@@ -94,9 +94,9 @@ def broke(error):
 
 
 def what(rows):
-    """Splits a description into its rows without times and made-up addresses, and its times. Until when the
-    program itself holds what was saved is left out: it is told by references, and is not known of what
-    waits on the host."""
+    """Splits a description into its rows without times and made-up addresses, and its times. It leaves out
+    until when the program itself holds what was saved: the agent counts references for that, and cannot for
+    what waits on the host."""
     rows = [row for row in rows if row.get("name") != "gmemtop::held"]
     times = [row["t"] for row in rows[1:]]
     out, run = [], []

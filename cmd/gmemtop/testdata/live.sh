@@ -8,7 +8,7 @@ await() {
 		if "$@"; then return 0; fi
 		sleep 0.1
 	done
-	echo "in vain: $*" >&2
+	echo "waited in vain for: $*" >&2
 	return 1
 }
 

@@ -124,6 +124,6 @@ func TestFurtherDeviceFiguresAreShown(t *testing.T) {
 	}
 	if d := gpuOf(&nvml.DeviceHistory{Last: &nvml.Reading{}}); d.LinkSent.IsKnown() ||
 		d.ECC.IsKnown() || d.MemoryClock.IsKnown() || d.Corrected.IsKnown() {
-		t.Errorf("what is not told: %+v", d)
+		t.Errorf("figures that the reading lacks are known: %+v", d)
 	}
 }

@@ -201,11 +201,11 @@ func TestStepUnderAPlanIsMarkedWheneverItsWindowArrives(t *testing.T) {
 		}
 	}
 	if l.Capture.Lean != "a plan" {
-		t.Errorf("a viewer that lets go of it is told that it trains with %q", l.Capture.Lean)
+		t.Errorf("detaching warns that the process trains with %q", l.Capture.Lean)
 	}
 	s.Begin(capture.Target{PID: 7, Offloads: true})
 	s.Step(stepOf(5))
-	until(t, f, "what waits on the host",
+	until(t, f, "that saved tensors wait on the host",
 		func(l live.Look) bool { return l.Capture.Lean == "what it saves on the host" })
 	s.Begin(capture.Target{PID: 7})
 	s.Step(stepOf(6))
@@ -231,7 +231,7 @@ func TestOrdersReachTheSourceAndItsRefusalComesBack(t *testing.T) {
 	})
 	o.refuse(errors.New("the job has ended"))
 	if err := f.Order(t.Context(), live.Order{Kind: live.Describe}); err == nil {
-		t.Error("a refusal is not told")
+		t.Error("the source's refusal is not returned")
 	}
 }
 
