@@ -12,7 +12,6 @@ import (
 	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/pytorch/inject"
-	"github.com/gmemtop/gmemtop/capture/say"
 	"github.com/gmemtop/gmemtop/capture/usdt"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/feed"
 	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/planner"
@@ -91,25 +90,18 @@ func (c *attachCommand) run(ctx context.Context, pid int, x *crew.Choice) error 
 	if !c.HasScreen() {
 		return usageError{errNoScreen}
 	}
-	w, err := c.watch()
+	a, err := c.attach(pid, found)
 	if err != nil {
 		return err
 	}
-	f := feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))
-	defer f.Start()()
-	run, stop := context.WithCancel(context.Background())
-	defer stop()
-	w.Connect(run, pid, found.Started)
 	o, live := c.screen(), planner.NewLive()
-	o.Feed, o.Planner = f, live
-	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(w) })
-	taken := c.trainMeanwhile(run, w, x)
+	o.Feed, o.Planner = a.feed, live
+	leave := live.Watch(func() *crew.Crew { return crew.OfWatch(a.Watch) })
+	taken := c.trainMeanwhile(a.run, a.Watch, x)
 	shown := tui.Run(ctx, o)
 	leave()
 	taken()
-	left := w.LetGo()
-	stop()
-	return errors.Join(shown, left, w.Close())
+	return errors.Join(shown, a.leave())
 }
 
 // trainMeanwhile carries a choice out in the watched training until taken is called. Without a choice it does

@@ -103,6 +103,39 @@ func attachedBy(r inject.Report) capture.Notice {
 	return capture.Say(say.Attached, r.Mechanism, stopped)
 }
 
+// attached is a process that was attached to, and its feed.
+type attached struct {
+	*job.Watch
+	feed *feed.Process
+	run  context.Context // until leave
+	stop context.CancelFunc
+
+	stopFeed func()
+}
+
+// attach attaches to a process that was found to be attachable, watches it, and records it if the command line
+// asks for a file.
+func (c *watcher) attach(pid int, found inject.Findings) (*attached, error) {
+	w, err := c.watch()
+	if err != nil {
+		return nil, err
+	}
+	a := &attached{Watch: w, feed: feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))}
+	a.stopFeed = a.feed.Start()
+	a.run, a.stop = context.WithCancel(context.Background())
+	w.Connect(a.run, pid, found.Started)
+	return a, nil
+}
+
+// leave detaches, and ends the recording.
+func (a *attached) leave() error {
+	left := a.LetGo()
+	a.stop()
+	err := errors.Join(left, a.Close())
+	a.stopFeed()
+	return err
+}
+
 // attachFeed watches a process chosen on the screen until ctx is done, and carries plans out in it. letting
 // waits until it has detached.
 func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(ctx context.Context,
@@ -112,24 +145,17 @@ func (c *watcher) attachFeed(plans *planner.Live, letting *sync.WaitGroup) func(
 		if err != nil {
 			return nil, err
 		}
-		w, err := c.watch()
+		a, err := c.attach(pid, found)
 		if err != nil {
 			return nil, err
 		}
-		f := feed.NewProcess(w.Process, say.WaitsForAgent.Text(pid))
-		stopFeed := f.Start()
-		run, stop := context.WithCancel(context.Background())
-		w.Connect(run, pid, found.Started)
-		leave := plans.Watch(func() *crew.Crew { return crew.OfWatch(w) })
+		leave := plans.Watch(func() *crew.Crew { return crew.OfWatch(a.Watch) })
 		letting.Go(func() {
 			<-ctx.Done()
 			leave()
-			_ = w.LetGo() // the screen is gone, and cannot show an error
-			stop()
-			_ = w.Close()
-			stopFeed()
+			_ = a.leave() // the screen is gone, and cannot show an error
 		})
-		return f, nil
+		return a.feed, nil
 	}
 }
 
