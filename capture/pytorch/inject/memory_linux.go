@@ -11,31 +11,26 @@ import (
 type processMemory int
 
 func (m processMemory) ReadAt(b []byte, addr int64) (int, error) {
-	if len(b) == 0 {
-		return 0, nil
-	}
-	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
-	n, err := unix.ProcessVMReadv(int(m), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
-	if err != nil {
-		return 0, fmt.Errorf("read memory of process %d: %w", int(m), err)
-	}
-	if n < len(b) {
-		return n, fmt.Errorf("read memory of process %d: %d of %d bytes at %#x", int(m), n, len(b), addr)
-	}
-	return n, nil
+	return m.move("read", unix.ProcessVMReadv, b, addr)
 }
 
 func (m processMemory) WriteAt(b []byte, addr int64) (int, error) {
+	return m.move("write", unix.ProcessVMWritev, b, addr)
+}
+
+// move copies all of b from or to an address, with one of the kernel's two calls for that.
+func (m processMemory) move(what string, call func(pid int, local []unix.Iovec, remote []unix.RemoteIovec,
+	flags uint) (int, error), b []byte, addr int64) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	local := []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}}
-	n, err := unix.ProcessVMWritev(int(m), local, []unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
+	n, err := call(int(m), []unix.Iovec{{Base: &b[0], Len: uint64(len(b))}},
+		[]unix.RemoteIovec{{Base: uintptr(addr), Len: len(b)}}, 0)
 	if err != nil {
-		return 0, fmt.Errorf("write memory of process %d: %w", int(m), err)
+		return 0, fmt.Errorf("%s memory of process %d: %w", what, int(m), err)
 	}
 	if n < len(b) {
-		return n, fmt.Errorf("write memory of process %d: %d of %d bytes at %#x", int(m), n, len(b), addr)
+		return n, fmt.Errorf("%s memory of process %d: %d of %d bytes at %#x", what, int(m), n, len(b), addr)
 	}
 	return n, nil
 }
