@@ -24,6 +24,8 @@ type Impossible struct {
 	Buffer plan.BufferID
 	At     plan.OpID
 	Reason string
+	// Always says that it is impossible there whatever else is in memory or out of it.
+	Always bool
 }
 
 // Error implements error.
@@ -104,8 +106,8 @@ func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set, most int
 		for len(b.stack) > 0 {
 			v := b.stack[len(b.stack)-1]
 			b.stack = b.stack[:len(b.stack)-1]
-			if why := b.need(v, x, s); why != "" {
-				return &Impossible{Buffer: t, At: x, Reason: why}
+			if why, always := b.need(v, x, s); why != "" {
+				return &Impossible{Buffer: t, At: x, Reason: why, Always: always}
 			}
 			if len(b.ops) > most {
 				return fmt.Errorf("before op %d: %w: more than %d ops would run again", x, ErrLong, most)
@@ -116,33 +118,36 @@ func (b *Builder) collect(x plan.OpID, buffers []plan.BufferID, s *Set, most int
 	return nil
 }
 
-// need makes sure that a value can be had at position x: it is there, or its op joins the chain.
-func (b *Builder) need(v value, x plan.OpID, s *Set) string {
+// need makes sure that a value can be had at position x: it is there, or its op joins the chain. If neither
+// is so, it says why, and whether that holds whatever is in memory: what has to run is the least where
+// nothing else is away.
+func (b *Builder) need(v value, x plan.OpID, s *Set) (why string, always bool) {
 	p := b.p
 	buf := plan.BufferID(b.buffer[v])
 	switch b.inMemory(buf, x, s) {
 	case present:
 		if b.at(buf, x) == v {
-			return ""
+			return "", false
 		}
-		return fmt.Sprintf("%s is in memory and has changed since", p.Buffers[buf].Name)
+		why = fmt.Sprintf("%s is in memory and has changed since", p.Buffers[buf].Name)
+		return why, s == nil && p.Buffers[buf].Life == plan.Persistent
 	case blocked:
-		return fmt.Sprintf("%s is about to be overwritten", p.Buffers[buf].Name)
+		return fmt.Sprintf("%s is about to be overwritten", p.Buffers[buf].Name), false
 	}
 	i := b.from[v]
 	if !b.made[v] {
-		return fmt.Sprintf("%s is gone and no op of the iteration makes it", p.Buffers[buf].Name)
+		return fmt.Sprintf("%s is gone and no op of the iteration makes it", p.Buffers[buf].Name), s == nil
 	}
 	if b.opSeen[i] == b.stamp {
-		return ""
+		return "", false
 	}
 	switch b.stuck[i] {
 	case notRerunnable:
-		return fmt.Sprintf("%s would have to run again and is not known to give the same bytes", p.Ops[i].Name)
+		return fmt.Sprintf("%s would have to run again and is not known to give the same bytes", p.Ops[i].Name), s == nil
 	case unknownUse:
-		return fmt.Sprintf("%s would have to run again and the recording does not tell what it reads and writes", p.Ops[i].Name)
+		return fmt.Sprintf("%s would have to run again and the recording does not tell what it reads and writes", p.Ops[i].Name), s == nil
 	case overItself:
-		return fmt.Sprintf("%s would have to run again and overwrites what it reads", p.Ops[i].Name)
+		return fmt.Sprintf("%s would have to run again and overwrites what it reads", p.Ops[i].Name), s == nil
 	}
 	b.opSeen[i] = b.stamp
 	b.ops = append(b.ops, i)
@@ -155,14 +160,14 @@ func (b *Builder) need(v value, x plan.OpID, s *Set) string {
 			switch b.inMemory(a.Buffer, x, s) {
 			case present:
 				if b.at(a.Buffer, x) != b.left[k] {
-					return fmt.Sprintf("%s would overwrite %s, which has changed since", p.Ops[i].Name, p.Buffers[a.Buffer].Name)
+					return fmt.Sprintf("%s would overwrite %s, which has changed since", p.Ops[i].Name, p.Buffers[a.Buffer].Name), false
 				}
 			case blocked:
-				return fmt.Sprintf("%s is about to be overwritten", p.Buffers[a.Buffer].Name)
+				return fmt.Sprintf("%s is about to be overwritten", p.Buffers[a.Buffer].Name), false
 			}
 		}
 	}
-	return ""
+	return "", false
 }
 
 // measure walks the collected chain as [plan.Assemble] will: outputs are allocated when they are first

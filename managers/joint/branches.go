@@ -67,6 +67,8 @@ func (s *intervals) branch(d []decision, from rates, known, enough float64, work
 	for k := range s.spans {
 		s.spans[k].decided, s.spans[k].reran = d[k], 0
 	}
+	s.share()
+	s.pair()
 	s.rates.copy(&from)
 	x := branch{decided: d, next: -1}
 	x.value, x.rates = s.ascend(known, enough, s.work+work)

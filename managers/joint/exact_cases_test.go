@@ -63,13 +63,14 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 				best = mine
 			}
 			solved++
-			if b := joint.Bound(p, budget<<20); found && b > int64(best)*1000 {
+			moment := joint.BoundOfMoment(p, budget<<20)
+			if b := max(pl.StepBound, moment); found && b > int64(best)*1000 {
 				t.Errorf("seed %d within %d MiB: the bound is %d, and %d is possible", seed, budget, b, best)
 			}
-			if joint.BoundOfMoment(p, budget<<20)*21 >= int64(best)*20_000 {
+			if moment*21 >= int64(best)*20_000 {
 				nearMoment++
 			}
-			if joint.Bound(p, budget<<20)*21 >= int64(best)*20_000 {
+			if pl.StepBound*21 >= int64(best)*20_000 {
 				near++
 			}
 			lost := float64(m.StepTime)/float64(best*1000) - 1
@@ -85,7 +86,8 @@ func TestJointAgainstTheExactSearch(t *testing.T) {
 	}
 	wg.Wait()
 	t.Logf("%d solved, joint the best in %d, at worst %.1f %% above", solved, optimal, worst*100)
-	t.Logf("the bound of a moment is within 5 %% of the best for %d, that over intervals for %d", nearMoment, near)
+	t.Logf("within 5 %% of the best are the bound of a moment for %d, that over intervals for %d",
+		nearMoment, near)
 	if near < nearMoment+10 {
 		t.Errorf("the bound over intervals is near for %d, that of a moment for %d", near, nearMoment)
 	}

@@ -265,7 +265,7 @@ func (f *finder) writeBound(x *outcome) {
 			limit = x.pl.Footprint
 		}
 		known := x.time * int64(f.p.Iterations)
-		bound := f.b.prove(limit, f.set.proofTurns*f.turns(), known, f.set.proofWork)
+		bound := f.b.prove(limit, f.set.proofTurns*f.turns(), known, f.proofWork())
 		x.pl.StepBound = f.perIteration(bound)
 		if b := x.pl.StepBound; b > 0 && f.r.Evaluator != nil {
 			x.pl.Note(
@@ -283,6 +283,14 @@ func (f *finder) writeBound(x *outcome) {
 			x.pl.SectionBytes>>20,
 		)
 	}
+}
+
+// proofWork is what the bound over intervals may look at: less where the caller asks for less work.
+func (f *finder) proofWork() int64 {
+	if f.r.Work > 0 {
+		return min(f.set.proofWork, f.r.Work*f.set.proofWork/f.set.defaultWork)
+	}
+	return f.set.proofWork
 }
 
 // perIteration is what an evaluator calls the step time, for a time that all iterations of the problem take

@@ -74,9 +74,15 @@ type span struct {
 	size        float64
 	out, in     float64 // times of its copies
 	canSwap     bool
-	makings     []making
-	least       float64 // of the times in makings
+	from        plan.OpID   // the first position at which it may be made again
+	own         []plan.OpID // the ops that write it
+	agains      []again     // what runs to make it again
+	makings     []making    // and its part of the time of that
+	least       float64     // of the times in makings
 	decided     decision
+	inputs      []int32 // the spans that hold what its makers read
+	with        []int32 // those of them that are looked at with it
+	taken       bool    // it is looked at with a span that it is an input of
 	reran       float64 // how often the last ascent had it made again
 }
 
@@ -134,6 +140,7 @@ func newIntervals(b *bounder, limit int64) *intervals {
 		s.room[2*i], s.room[2*i+1] = float64(room)/s.unit, float64(room)/s.unit
 	}
 	s.findReruns(ids)
+	s.findInputs(ids)
 	s.rates, s.slope = newRates(2*m.n), newRates(2*m.n)
 	s.sum, s.delta = make([]float64, 2*m.n+1), make([]float64, 2*m.n+1)
 	return s
@@ -162,23 +169,12 @@ func (s *intervals) value() float64 {
 		if x.decided == madeAgain {
 			v += s.oneRun(x)
 		}
+		if x.taken {
+			continue
+		}
 		s.cheapest(x, &c)
 		v += c.cost
-		s.delta[x.first] += x.size
-		s.delta[x.last+1] -= x.size
-		if c.how == keep {
-			continue
-		}
-		s.delta[c.leaves] -= x.size
-		s.delta[c.returns+1] += x.size
-		if c.how == swap {
-			g.out[c.copied] += x.out
-			g.in[c.returns] += x.in
-			continue
-		}
-		x.reran++
-		g.out[c.returns] -= c.time
-		g.in[c.returns] -= c.time
+		s.follow(x, &c)
 	}
 	var there float64
 	for i := range g.memory {
@@ -186,6 +182,26 @@ func (s *intervals) value() float64 {
 		g.memory[i] = there - s.room[i]
 	}
 	return v
+}
+
+// follow adds what a span does under a course to the slope.
+func (s *intervals) follow(x *span, c *course) {
+	g := &s.slope
+	s.delta[x.first] += x.size
+	s.delta[x.last+1] -= x.size
+	if c.how == keep {
+		return
+	}
+	s.delta[c.leaves] -= x.size
+	s.delta[c.returns+1] += x.size
+	if c.how == swap {
+		g.out[c.copied] += x.out
+		g.in[c.returns] += x.in
+		return
+	}
+	x.reran++
+	g.out[c.returns] -= c.time
+	g.in[c.returns] -= c.time
 }
 
 // runs adds up what the ops take, each in its cheapest variant.
@@ -263,20 +279,6 @@ func (s *intervals) cheapest(x *span, c *course) {
 			}
 		}
 	}
-}
-
-// oneRun adds the run that a span has at the least which is made again.
-func (s *intervals) oneRun(x *span) float64 {
-	r, g := &s.rates, &s.slope
-	best, at := math.Inf(1), x.first+1
-	for t := x.first + 1; t <= x.last; t += 2 {
-		if p := 1 - r.out[t] - r.in[t]; p < best {
-			best, at = p, t
-		}
-	}
-	g.out[at] -= x.least
-	g.in[at] -= x.least
-	return x.least * best
 }
 
 // begin sets the rates to the weights at which the bound of one moment was best: the relaxation is worth as

@@ -1,6 +1,7 @@
 package joint
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/managers/chain"
@@ -27,48 +28,56 @@ const (
 	longestAgain = 400
 )
 
-// findReruns works out what making each span again takes. ids are the gaps of the spans.
+// findReruns works out what has to run to make each span again. ids are the gaps of the spans.
 func (s *intervals) findReruns(ids []int32) {
 	m := s.m
 	chains := chain.New(m.p)
-	all := make([][]again, len(ids))
-	makes := make([]uses, m.n)  // of each op, the spans that it writes
-	serves := make([]uses, m.n) // and those that it helps to make
 	for k, g := range ids {
 		x := &m.gaps[g]
-		if !x.producersRerun || x.before < x.after+2 {
+		s.spans[k].from = x.after + 2
+		if x.producersRerun && x.before >= x.after+2 {
+			s.spans[k].own = m.producer[m.producerAt[g]:m.producerAt[g+1]]
+			s.spans[k].agains = agains(chains, x, s.spans[k].own)
+		}
+	}
+	s.share()
+}
+
+// share divides the time of ops that run again among the spans that a branch may make again.
+func (s *intervals) share() {
+	n := s.m.n
+	makes := make([]uses, n)  // of each op, the spans that it writes
+	serves := make([]uses, n) // and those that it helps to make
+	for k := range s.spans {
+		x := &s.spans[k]
+		if len(x.agains) == 0 || x.decided == neverMade {
 			continue
 		}
-		own := m.producer[m.producerAt[g]:m.producerAt[g+1]]
-		all[k] = agains(chains, x, own)
-		from := x.after + 2
-		for _, o := range own {
-			makes[o].add(from, x.before)
+		for _, o := range x.own {
+			makes[o].add(x.from, x.agains[len(x.agains)-1].last)
 		}
-		for _, a := range all[k] {
+		from := x.from
+		for _, a := range x.agains {
 			for _, o := range a.ops {
-				if !slices.Contains(own, o) {
+				if !slices.Contains(x.own, o) {
 					serves[o].add(from, a.last)
 				}
 			}
 			from = a.last + 1
 		}
 	}
-	for o := range m.n {
-		makes[o].count()
-		serves[o].count()
-	}
-	for k, g := range ids {
+	for k := range s.spans {
 		x := &s.spans[k]
-		from := m.gaps[g].after + 2
-		for i, a := range all[k] {
+		x.makings, x.least = x.makings[:0], 0
+		from := x.from
+		for i, a := range x.agains {
 			var time float64
 			for _, o := range a.ops {
 				switch {
-				case slices.Contains(m.producer[m.producerAt[g]:m.producerAt[g+1]], o):
-					time += float64(s.b.dur[o]) / makes[o].most
-				case !makes[o].meet(from, a.last): // or those that it writes pay for it
-					time += float64(s.b.dur[o]) / serves[o].most
+				case slices.Contains(x.own, o):
+					time += float64(s.b.dur[o]) / max(1, makes[o].meet(from, a.last))
+				case makes[o].meet(from, a.last) == 0: // or those that it writes pay for it
+					time += float64(s.b.dur[o]) / max(1, serves[o].meet(from, a.last))
 				}
 			}
 			if i == 0 || time < x.least {
@@ -81,17 +90,24 @@ func (s *intervals) findReruns(ids []int32) {
 }
 
 // agains asks which ops run to make a gap's buffer again, position by position. own are those that write it:
-// they run in any case.
+// they run in any case. Behind the last position that is listed it is impossible: what is gone stays gone.
 func agains(chains *chain.Builder, x *gap, own []plan.OpID) []again {
 	at := func(position plan.OpID) []plan.OpID {
 		c, err := chains.AtMost(position, []plan.BufferID{x.buffer}, nil, longestAgain)
-		if err != nil || len(c.Ops) < len(own) { // too many, or only possible while something else is away
+		var no *chain.Impossible
+		switch {
+		case errors.As(err, &no) && no.Always:
+			return nil
+		case err != nil || len(c.Ops) < len(own): // too many, or only possible while something else is away
 			return own
 		}
 		return c.Ops
 	}
 	var all []again
 	add := func(last plan.OpID, ops []plan.OpID) {
+		if ops == nil {
+			return
+		}
 		if n := len(all); n > 0 && slices.Equal(all[n-1].ops, ops) {
 			all[n-1].last = last
 			return
@@ -123,30 +139,16 @@ func agains(chains *chain.Builder, x *gap, own []plan.OpID) []again {
 }
 
 // uses are the stretches of positions at which spans have use for a run of an op.
-type uses struct {
-	from, to []plan.OpID
-	most     float64 // how many at one position
-}
+type uses struct{ from, to []plan.OpID }
 
 func (u *uses) add(from, to plan.OpID) { u.from, u.to = append(u.from, from), append(u.to, to) }
 
-// meet reports whether one of them has a position in [from, to].
-func (u *uses) meet(from, to plan.OpID) bool {
+// meet returns how many of them have a position in [from, to].
+func (u *uses) meet(from, to plan.OpID) (n float64) {
 	for i := range u.from {
 		if u.from[i] <= to && from <= u.to[i] {
-			return true
+			n++
 		}
 	}
-	return false
-}
-
-func (u *uses) count() {
-	from, to := slices.Sorted(slices.Values(u.from)), slices.Sorted(slices.Values(u.to))
-	ended := 0
-	for k, x := range from {
-		for to[ended] < x {
-			ended++
-		}
-		u.most = max(u.most, float64(k+1-ended))
-	}
+	return n
 }

@@ -1,0 +1,218 @@
+package joint
+
+import (
+	"math"
+	"slices"
+
+	"github.com/gmemtop/gmemtop/managers/plan"
+)
+
+// Inputs of what is made again, for the bound over intervals.
+//
+// An op that runs again reads whole inputs. In a branch that has a span made again, each span that holds such
+// an input when it runs is there as well, or is made again beside it. Where it costs memory or a copy to have
+// the input there, the run costs that, too. So the span that is made again and its inputs are looked at as
+// one: for each phase in which the ops may run, the cheapest course of each input that is there in that
+// phase.
+//
+// A span can be the input of several; it counts for the first alone, which keeps the bound a bound. An input
+// that is decided to be made again itself may be made in the very run that is paid for already, and counts
+// for nothing.
+//
+// Complexity: linear in the lengths of the spans, as without inputs, with more memory.
+
+// inputsOf returns the spans that hold what the makers of span k read.
+func (s *intervals) inputsOf(k int, ids []int32, at map[plan.BufferID][]int32) (inputs []int32) {
+	m := s.m
+	for _, o := range m.producer[m.producerAt[ids[k]]:m.producerAt[ids[k]+1]] {
+		for _, a := range m.p.AccessesOf(o) {
+			if !a.Mode.Reads() {
+				continue
+			}
+			for _, h := range at[a.Buffer] {
+				x := &s.spans[h]
+				holds := m.gaps[ids[h]].ready == m.writer(a.Buffer, o-1)
+				meet := x.first <= s.spans[k].last && s.spans[k].first <= x.last
+				if holds && meet && !slices.Contains(inputs, h) {
+					inputs = append(inputs, h)
+				}
+			}
+		}
+	}
+	return inputs
+}
+
+// findInputs fills the inputs of all spans.
+func (s *intervals) findInputs(ids []int32) {
+	at := map[plan.BufferID][]int32{}
+	for k := range s.spans {
+		at[s.spans[k].buffer] = append(at[s.spans[k].buffer], int32(k))
+	}
+	for k := range s.spans {
+		if len(s.spans[k].makings) > 0 {
+			s.spans[k].inputs = s.inputsOf(k, ids, at)
+		}
+	}
+}
+
+// pair decides, in a branch, with which span that is made again each input is looked at.
+func (s *intervals) pair() {
+	for k := range s.spans {
+		s.spans[k].taken, s.spans[k].with = false, s.spans[k].with[:0]
+	}
+	for k := range s.spans {
+		x := &s.spans[k]
+		if x.decided != madeAgain {
+			continue
+		}
+		for _, h := range x.inputs {
+			if y := &s.spans[h]; !y.taken && y.decided != madeAgain {
+				y.taken = true
+				x.with = append(x.with, h)
+			}
+		}
+	}
+}
+
+// there are the cheapest courses of an input by the phase in which it is there.
+type there struct {
+	any     course
+	keep    course
+	back    []course // by instant: it is back by then
+	leaving []course // it leaves then, or later
+}
+
+// courses works out what becomes of an input.
+func (s *intervals) courses(x *span) (t there) {
+	r := &s.rates
+	n := int(x.last-x.first) + 1
+	before, end := s.sum[x.first], s.sum[x.last+1]
+	t.keep = course{cost: x.size * (end - before), how: keep}
+	t.any = t.keep
+	t.back, t.leaving = make([]course, n), make([]course, n)
+	lowest := make([]course, n) // of the copies out before an instant: cost and copied
+	low, lowAt := math.Inf(1), x.written
+	phase := x.written
+	s.work += int64(3 * n)
+	best, away := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
+	making := 0
+	for k := range n {
+		i := x.first + int32(k)
+		for ; phase < i; phase++ {
+			if p := r.out[phase]; p < low {
+				low, lowAt = p, phase
+			}
+		}
+		lowest[k] = course{cost: x.out * low, copied: lowAt}
+		if x.canSwap {
+			if p := x.size*(s.sum[i]-before) + x.out*low; p < away.cost {
+				away = course{cost: p, how: swap, leaves: i, copied: lowAt}
+			}
+			if p := away.cost + x.in*r.in[i] + x.size*(end-s.sum[i+1]); p < best.cost {
+				best = away
+				best.cost, best.returns = p, i
+			}
+		}
+		if c, ok := s.making(x, i, &making); ok && c.cost < best.cost {
+			best = c
+			best.leaves = x.first
+		}
+		t.back[k] = best
+	}
+	if best.cost < t.any.cost {
+		t.any = best
+	}
+	returns, made, best := course{cost: math.Inf(1)}, course{cost: math.Inf(1)}, course{cost: math.Inf(1)}
+	for k := n - 1; k >= 0; k-- {
+		i := x.first + int32(k)
+		if p := x.in*r.in[i] + x.size*(end-s.sum[i+1]); x.canSwap && p < returns.cost {
+			returns = course{cost: p, how: swap, returns: i}
+		}
+		making = 0
+		if c, ok := s.making(x, i, &making); ok && c.cost < made.cost {
+			made = c
+		}
+		held := x.size * (s.sum[i] - before)
+		if p := held + lowest[k].cost + returns.cost; p < best.cost {
+			best = returns
+			best.cost, best.leaves, best.copied = p, i, lowest[k].copied
+		}
+		if p := held + made.cost; p < best.cost {
+			best = made
+			best.cost, best.leaves = p, i
+		}
+		t.leaving[k] = best
+	}
+	return t
+}
+
+// making returns what it costs to have a span made again in a phase, with the memory behind it. step is the
+// first of its makings that may apply.
+func (s *intervals) making(x *span, phase int32, step *int) (c course, ok bool) {
+	if phase%2 == 0 || x.decided == neverMade || phase <= x.first {
+		return c, false
+	}
+	for *step < len(x.makings) && x.makings[*step].last < phase {
+		*step++
+	}
+	if *step == len(x.makings) {
+		return c, false
+	}
+	r := &s.rates
+	time := x.makings[*step].time
+	return course{
+		cost: time*(1-r.out[phase]-r.in[phase]) + x.size*(s.sum[x.last+1]-s.sum[phase+1]),
+		how:  recompute, returns: phase, time: time,
+	}, true
+}
+
+// in returns the cheapest course of an input that is there in a phase; again is what it may take to make it
+// again for this alone.
+func (t *there) in(x *span, phase int32, price float64) (c course, again float64) {
+	if phase < x.first-1 || phase > x.last {
+		return t.any, 0
+	}
+	c = t.keep
+	if k := int(phase - x.first); k >= 0 && t.back[k].cost < c.cost {
+		c = t.back[k]
+	}
+	if k := int(phase + 1 - x.first); k < len(t.leaving) && t.leaving[k].cost < c.cost {
+		c = t.leaving[k]
+	}
+	if n := len(x.makings); n > 0 && phase <= x.makings[n-1].last {
+		if p := t.any.cost + x.least*price; p < c.cost {
+			return t.any, x.least
+		}
+	}
+	return c, 0
+}
+
+// oneRun adds the run that a span has at the least which is made again, with its inputs.
+func (s *intervals) oneRun(x *span) float64 {
+	r, g := &s.rates, &s.slope
+	all := make([]there, len(x.with))
+	for i, h := range x.with {
+		all[i] = s.courses(&s.spans[h])
+	}
+	best, at := math.Inf(1), x.first+1
+	for phase := x.first + 1; phase <= x.makings[len(x.makings)-1].last; phase += 2 {
+		price := 1 - r.out[phase] - r.in[phase]
+		sum := x.least * price
+		for i, h := range x.with {
+			c, again := all[i].in(&s.spans[h], phase, price)
+			sum += c.cost + again*price
+		}
+		if sum < best {
+			best, at = sum, phase
+		}
+	}
+	time := x.least
+	for i, h := range x.with {
+		c, again := all[i].in(&s.spans[h], at, 1-r.out[at]-r.in[at])
+		time += again
+		s.follow(&s.spans[h], &c)
+	}
+	g.out[at] -= time
+	g.in[at] -= time
+	return best
+}
