@@ -149,3 +149,29 @@ func TestASavingIsTakenFromWhatWasAllocatedWhenItFailed(t *testing.T) {
 		t.Errorf("%d bytes without the message, want %d", n, int64(7)<<29)
 	}
 }
+
+// TestASavingIsTakenUpToTheStepThatFailed: what the run with the fix needs later, the other never reached.
+func TestASavingIsTakenUpToTheStepThatFailed(t *testing.T) {
+	fixed := `{"devices": [{"peak_allocated": 900}],
+		"steps": {"began": [[100], [300]], "ended": [[200], [400]]}}`
+	for failed, want := range map[string]int64{
+		`"began": 0, "ended": 0`: 1000 - 100, // before the first step
+		`"began": 1, "ended": 0`: 1000 - 200, // in it
+		`"began": 1, "ended": 1`: 1000 - 300,
+		`"began": 2, "ended": 2`: 1000 - 900, // after the last that the other run has
+	} {
+		var with, without result
+		for text, into := range map[string]*result{
+			`{"failed": [{"device": 0, "asked": 400, ` + failed + `}],
+			"devices": [{"peak_allocated": 600}]}`: &without,
+			fixed: &with,
+		} {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := savingOf(without, with); got != want {
+			t.Errorf("%s: %d bytes, want %d", failed, got, want)
+		}
+	}
+}
