@@ -281,7 +281,8 @@ func (m *matching) join(state *traces.State, device traces.DeviceID) {
 
 func (m *matching) joinBlock(seg *traces.Segment, b traces.Block) {
 	s := m.table.find(b.Address)
-	open := s != nil && (s.state() == slotAllocated || s.state() == slotPending && b.State == traces.BlockPendingFree)
+	open := s != nil && (s.state() == slotAllocated || s.state() == slotPending &&
+		b.State == traces.BlockPendingFree)
 	if open {
 		m.joined = append(m.joined, joinedBlock{s.held, b.Size})
 		return

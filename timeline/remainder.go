@@ -93,8 +93,9 @@ func (t *boundaries) next(from uint64) uint64 {
 // remainders finds the true size of blocks as they are allocated; nil if that is impossible.
 type remainders struct {
 	blocks, ends *boundaries
-	maxSplit     int64            // blocks of at least this size are whole segments; 0 if there is no such size
-	segments     map[uint64]int64 // the size of each segment by its address; nil without maxSplit
+	// blocks of at least this size are whole segments; 0 if there is no such size
+	maxSplit int64
+	segments map[uint64]int64 // the size of each segment by its address; nil without maxSplit
 }
 
 // newRemainders returns the boundaries at the start of the recording, nil if they are unknown or the rule
@@ -102,11 +103,13 @@ type remainders struct {
 func (b *deviceBuilder) newRemainders() *remainders {
 	f := sumFinal(&b.tr.Final, b.d.ID)
 	m := b.m
-	if b.rule.none || !b.finalKnown(&f) || b.d.n == 0 || m.actions[traces.SegmentMap]+m.actions[traces.SegmentUnmap] > 0 {
+	if b.rule.none || !b.finalKnown(&f) || b.d.n == 0 ||
+		m.actions[traces.SegmentMap]+m.actions[traces.SegmentUnmap] > 0 {
 		return nil
 	}
 	r := &remainders{blocks: newBoundaries(), ends: newBoundaries()}
-	if n, err := strconv.ParseInt(strings.TrimSpace(b.tr.Setting("max_split_size")), 10, 64); err == nil && n > 0 {
+	if n, err := strconv.ParseInt(strings.TrimSpace(b.tr.Setting("max_split_size")), 10, 64); err == nil &&
+		n > 0 {
 		r.maxSplit, r.segments = n, map[uint64]int64{}
 	}
 	for i := range b.tr.Final.Segments {
@@ -140,7 +143,8 @@ func (b *deviceBuilder) newRemainders() *remainders {
 			known[j] = true
 		}
 	}
-	for j, e := range b.m.earlier { // earlier blocks keep their rest too: no hole of the large pool is that small
+	// earlier blocks keep their rest too: no hole of the large pool is that small
+	for j, e := range b.m.earlier {
 		if i := len(b.m.earlier) - 1 - j; e.rounded == 0 && !known[j] && a.Rounded[i] > torchalloc.SmallSize {
 			a.Rounded[i] = r.size(a.Addr[i], a.Rounded[i])
 		}

@@ -91,13 +91,17 @@ func (p *sizeProof) doubt(b *deviceBuilder) string {
 	case b.rule.none || p.byRule == 0:
 		return ""
 	case !b.rule.settings:
-		return "the sizes of " + what + " follow PyTorch's rounding rule: the file does not hold the allocator's settings"
+		return "the sizes of " + what + " follow PyTorch's rounding rule: the file does not hold the " +
+			"allocator's settings"
 	case p.wrong > 0:
-		return fmt.Sprintf("the sizes of %s follow the allocator's rules, which miss %d of the %d that the final state shows", what, p.wrong, p.checked)
+		return fmt.Sprintf("the sizes of %s follow the allocator's rules, which miss %d of the %d that the "+
+			"final state shows", what, p.wrong, p.checked)
 	case b.rest == nil && !b.alwaysSplits():
-		return "the sizes of " + what + " follow PyTorch's rounding rule: rests of holes that the allocator leaves to a block are not known"
+		return "the sizes of " + what + " follow PyTorch's rounding rule: rests of holes that the " +
+			"allocator leaves to a block are not known"
 	case b.rest != nil && b.mayNotSplit():
-		return "the sizes of " + what + " follow the allocator's rules: a private pool may have handed out whole segments (no_split)"
+		return "the sizes of " + what + " follow the allocator's rules: a private pool may have handed out " +
+			"whole segments (no_split)"
 	}
 	return ""
 }

@@ -20,7 +20,8 @@ const fanOut = 64
 type Series struct {
 	start  int64
 	values []int64
-	at     []Moment // moment of each value if the series is sparse; nil if values[m] is the value after event m
+	// moment of each value if the series is sparse; nil if values[m] is the value after event m
+	at []Moment
 
 	low, high [][]int64 // low[k][i] is the minimum of the 64 values, or nodes of low[k-1], from 64·i
 }

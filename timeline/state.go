@@ -280,7 +280,8 @@ func runsAt(lives []run, m Moment) []run {
 	for _, r := range runs {
 		if n > 0 {
 			p := &runs[n-1]
-			if p.expandable && r.expandable && p.until() == r.addr && p.stream == r.stream && p.pool == r.pool {
+			if p.expandable && r.expandable && p.until() == r.addr && p.stream == r.stream &&
+				p.pool == r.pool {
 				p.size += r.size
 				continue
 			}
@@ -413,19 +414,23 @@ func (s *AllocatorState) judge(d *Device, p *placer, doubts int) {
 	switch {
 	case s.Unplaced > 0:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("%s active blocks (%s bytes) lie in no known segment", Count(int64(s.Unplaced)), Count(s.UnplacedBytes))
+		s.Reason = fmt.Sprintf("%s active blocks (%s bytes) lie in no known segment",
+			Count(int64(s.Unplaced)), Count(s.UnplacedBytes))
 	case p.conflicts+doubts > 0:
 		s.Exactness = Inferred
 		s.Reason = fmt.Sprintf("%d blocks or segments overlap others: events are missing", p.conflicts+doubts)
 	case d.Totals.RequestedExactness != Exact:
 		s.Exactness, s.Reason = d.Totals.Exactness, d.Totals.Reason
 	case !d.Totals.FinalKnown && !d.Totals.BeginsEmpty:
-		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the recording"
+		s.Exactness, s.Reason = LowerBound, "segments that no event obtains or gives back are not in the "+
+			"recording"
 	case p.inferred > 0 && d.Totals.Exactness != Exact:
 		s.Exactness = Inferred
-		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s", Count(int64(p.inferred)), roundingNote(d))
+		s.Reason = fmt.Sprintf("sizes of %s active blocks follow the allocator's rule%s",
+			Count(int64(p.inferred)), roundingNote(d))
 	default:
-		s.Reason = "every block's size is the allocator's own, or follows from its rules and what lies around it"
+		s.Reason = "every block's size is the allocator's own, or follows from its rules and what lies " +
+			"around it"
 	}
 }
 

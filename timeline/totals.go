@@ -286,20 +286,24 @@ func (b *deviceBuilder) counterSteps(c *traces.Counter) (at []Moment, steps []in
 func (b *deviceBuilder) countLosses(f *finalSums) {
 	m, t := b.m, &b.d.Totals
 	b.lose("free_missing", traces.DataLoss, m.freeMissing,
-		"a block was allocated at an address that still held one: the free in between is not in the recording")
+		"a block was allocated at an address that still held one: the free in between is not in the "+
+			"recording")
 	b.lose("alloc_missing", traces.DataLoss, m.allocMissing,
-		"a block was freed at an address whose last block was freed already: the allocation in between is not in the recording")
+		"a block was freed at an address whose last block was freed already: the allocation in between is "+
+			"not in the recording")
 	b.lose("free_request_missing", traces.Info, m.requestMissing,
 		"a free was completed that nobody requested: the request is taken to be at the completion")
 	b.lose("free_size_differs", traces.Fault, b.sums.sizeDiffers,
 		"a free gives another size than its allocation; the allocation's is used")
 	if !t.FinalKnown {
 		b.lose("counter_differs", traces.DataLoss, b.counterDiffers(),
-			"samples of the source's own total that differ from the sum of the blocks: events are missing or belong to another allocator")
+			"samples of the source's own total that differ from the sum of the blocks: events are missing "+
+				"or belong to another allocator")
 		return
 	}
 	law := func(name string, diff int64, what string) {
-		b.lose(name, traces.DataLoss, max(diff, -diff), "bytes by which start + allocations - frees differs from the final state, "+what)
+		b.lose(name, traces.DataLoss, max(diff, -diff), "bytes by which start + allocations - frees "+
+			"differs from the final state, "+what)
 	}
 	law("law_allocated", t.LawAllocated, "allocated")
 	law("law_active", t.LawActive, "active")
@@ -307,7 +311,8 @@ func (b *deviceBuilder) countLosses(f *finalSums) {
 	law("law_active_requested", t.LawActiveRequested, "active, in requested bytes")
 	law("law_reserved", t.LawReserved, "reserved: more was given back than there was")
 	own := max(f.ownAllocated-f.allocated, f.allocated-f.ownAllocated) + max(f.ownActive-f.active, f.active-f.ownActive)
-	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from those of their blocks")
+	b.lose("segment_sums_differ", traces.Fault, own, "bytes by which the segments' own sums differ from "+
+		"those of their blocks")
 }
 
 // judge says how far the totals can be trusted, and why.
@@ -338,7 +343,8 @@ func (b *deviceBuilder) judge() {
 	case t.FinalKnown && t.Events == 0:
 		t.Reason = "the file is the allocator's own state at one moment"
 	case t.FinalKnown:
-		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the final state; before it the process " +
+		t.Reason = "within the recorded window, which begins with memory in use: its events lead to the " +
+			"final state; before it the process " +
 			"may have held more"
 	case b.counted:
 		t.Reason = "the source's own total says what was in use at the start"

@@ -143,14 +143,16 @@ var ErrTooLong = errors.New("the recording is too long to be played under other 
 // the recording cannot be replayed; it wraps ErrUnproven or ErrTooLong where that would prove nothing or take
 // too long; or it is the context's.
 func Allocator(ctx context.Context, d *timeline.Device, failed timeline.Moment, o Options) (*Result, error) {
-	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() || d.Event(failed).Action != traces.OOM) {
+	if failed != timeline.Start && (failed < 0 || int(failed) >= d.Len() ||
+		d.Event(failed).Action != traces.OOM) {
 		return nil, fmt.Errorf("what if: event %d is no out-of-memory", failed)
 	}
 	program, report, err := fidelity.Record(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	if report.Score() < leastScore || report.PeakError() > mostPeakOver || report.PeakError() < -mostPeakOver {
+	if report.Score() < leastScore || report.PeakError() > mostPeakOver ||
+		report.PeakError() < -mostPeakOver {
 		return nil, fmt.Errorf("%w: %s", ErrUnproven, report.Sentence(timeline.IEC))
 	}
 	if o.Work <= 0 {
@@ -217,9 +219,11 @@ func (w *whatIf) reproduce(ctx context.Context) error {
 	if w.failed != timeline.Start {
 		want = w.d.Reserved.Range(0, w.failed+1).Max
 	}
-	w.exact = proven(r.Fidelity) && p.completes && p.stats.PeakReserved == want && t.RequestedExactness == timeline.Exact
+	w.exact = proven(r.Fidelity) && p.completes && p.stats.PeakReserved == want &&
+		t.RequestedExactness == timeline.Exact
 	if p.stats.PeakReserved != want {
-		r.Notes = append(r.Notes, fmt.Sprintf("with segments at other addresses the recorded settings would hold %d bytes, %+d",
+		r.Notes = append(r.Notes, fmt.Sprintf("with segments at other addresses the recorded settings "+
+			"would hold %d bytes, %+d",
 			p.stats.PeakReserved, p.stats.PeakReserved-want))
 	}
 	return nil
@@ -265,7 +269,8 @@ func (w *whatIf) limit(ctx context.Context, capacity int64) error {
 		if err := try(peak, true); err != nil || reproduced() {
 			return err
 		}
-		r.Notes = append(r.Notes, "the failed request cannot be reproduced under any limit that the recording shows: what follows leaves it out")
+		r.Notes = append(r.Notes, "the failed request cannot be reproduced under any limit that the "+
+			"recording shows: what follows leaves it out")
 		r.Failed, w.failed = timeline.Start, timeline.Start
 		return try(0, false)
 	case r.Fidelity.Refusals > 0:
@@ -280,7 +285,8 @@ func (w *whatIf) outcomes(ctx context.Context, candidates []Candidate) error {
 	var leftOut []string
 	for i, c := range candidates {
 		if w.work <= 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%d settings are left out: the recording is too long to play them all", len(candidates)-i))
+			r.Notes = append(r.Notes, fmt.Sprintf("%d settings are left out: the recording is too long to "+
+				"play them all", len(candidates)-i))
 			break
 		}
 		if w.program.Start != nil && c.Settings.MaxSplitSize != r.Fidelity.Settings.MaxSplitSize {
@@ -298,7 +304,8 @@ func (w *whatIf) outcomes(ctx context.Context, candidates []Candidate) error {
 		r.Outcomes = append(r.Outcomes, o)
 	}
 	if len(leftOut) > 0 {
-		r.Notes = append(r.Notes, "the start of the recording has segments divided as these settings would not have them, which are left out: "+
+		r.Notes = append(r.Notes, "the start of the recording has segments divided as these settings would "+
+			"not have them, which are left out: "+
 			strings.Join(leftOut, ", "))
 	}
 	if err := w.smallestCap(ctx, &r.Recorded); err != nil {
@@ -343,7 +350,8 @@ func (w *whatIf) smallestCap(ctx context.Context, o *Outcome) error {
 	fits := func(p *played) bool { return p.completes && (p.served || w.failed == timeline.Start) }
 	p, err := w.count(ctx, o.Settings, 0)
 	if err != nil || !fits(&p) {
-		return ctx.Err() // a device without limit may be larger than the recorded addresses have room for: then none was found
+		// a device without limit may be larger than the recorded addresses have room for: then none was found
+		return ctx.Err()
 	}
 	high, low := p.stats.PeakReserved, p.stats.PeakAllocated-1
 	if o.fits(w.failed != timeline.Start) {

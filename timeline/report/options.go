@@ -78,7 +78,8 @@ func ParseDevices(s string) (Devices, error) {
 		word = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(word, "cuda:"), "gpu:"), "tpu:")
 		n, err := strconv.Atoi(word)
 		if err != nil || n < 0 {
-			return Devices{}, fmt.Errorf("device %q is neither a number nor one of cuda, tpu, cpu, host, arena", word)
+			return Devices{}, fmt.Errorf("device %q is neither a number nor one of cuda, tpu, cpu, host, "+
+				"arena", word)
 		}
 		d.ordinals[n] = true
 	}
@@ -98,7 +99,8 @@ func (d Devices) has(info traces.Device) bool {
 	if d.only != nil {
 		return *d.only == info
 	}
-	return d.kinds[info.Kind] || (info.Kind.Accelerator() || info.Kind == traces.DeviceArena) && d.ordinals[info.Ordinal]
+	return d.kinds[info.Kind] || (info.Kind.Accelerator() || info.Kind == traces.DeviceArena) &&
+		d.ordinals[info.Ordinal]
 }
 
 // Of returns the selected devices of a timeline, in its order, and an error that lists the devices if none is

@@ -92,7 +92,8 @@ func (d *OOMDevice) Simulate(s *Simulation, u timeline.Units) {
 		return cmp.Or(cmp.Compare(y.rank(), x.rank()), cmp.Compare(y.spare(), x.spare()), cmp.Compare(y.saves(), x.saves()))
 	})
 	for i := range d.Levers {
-		if l := &d.Levers[i]; l.Simulated != nil && d.helps(l.Simulated) && (told == nil || !d.OOM && l.saves() > told.saves()) {
+		if l := &d.Levers[i]; l.Simulated != nil && d.helps(l.Simulated) && (told == nil || !d.OOM &&
+			l.saves() > told.saves()) {
 			told = l
 		}
 	}
@@ -129,7 +130,8 @@ func (d *OOMDevice) helps(s *SimulatedSettings) bool {
 		return s.Fits != nil && *s.Fits
 	}
 	was := d.Simulation.Recorded.PeakReserved
-	return (s.Fits == nil || *s.Fits) && float64(was-s.PeakReserved) >= worthShowing*float64(was) && was > s.PeakReserved
+	return (s.Fits == nil || *s.Fits) && float64(was-s.PeakReserved) >= worthShowing*float64(was) &&
+		was > s.PeakReserved
 }
 
 // best returns the settings of a lever that help most, nil if none were tried.
@@ -149,7 +151,8 @@ func (d *OOMDevice) best(name string) *SimulatedSettings {
 		if s.Name != name {
 			continue
 		}
-		if best == nil || d.helps(s) && !d.helps(best) || d.helps(s) == d.helps(best) && figure(s) < figure(best) {
+		if best == nil || d.helps(s) && !d.helps(best) || d.helps(s) == d.helps(best) &&
+			figure(s) < figure(best) {
 			best = s
 		}
 	}
@@ -178,10 +181,12 @@ func (d *OOMDevice) price(l *Lever, s *SimulatedSettings) {
 			l.Text = "let segments grow and shrink by pages, so that what is free need not lie together"
 		}
 	case "max_split_size":
-		l.Text = fmt.Sprintf("keep segments of %s MiB and more whole, where expandable segments cannot be used: small blocks then do not "+
+		l.Text = fmt.Sprintf("keep segments of %s MiB and more whole, where expandable segments cannot be "+
+			"used: small blocks then do not "+
 			"strand them", value)
 	case "roundup_power2_divisions":
-		l.Text = fmt.Sprintf("round requests up to one of %s steps between powers of two: holes then serve more of them", value)
+		l.Text = fmt.Sprintf("round requests up to one of %s steps between powers of two: holes then serve "+
+			"more of them", value)
 	}
 }
 

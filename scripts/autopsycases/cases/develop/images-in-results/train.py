@@ -49,7 +49,7 @@ class Trainer:
         for _ in range(epochs):
             outputs = []
             for _ in range(bags):
-                tiles = torch.rand(96, 3, 224, 224).to("cuda")
+                tiles = torch.rand(128, 3, 224, 224).to("cuda")
                 results = module.training_step(tiles, torch.randint(2, (1,)).to("cuda"))
                 module.optimizer.zero_grad()
                 results["loss"].backward()
@@ -59,4 +59,4 @@ class Trainer:
             print(torch.stack([o["loss"] for o in outputs]).mean().item())
 
 
-Trainer().fit(Module(), 2, 160)
+Trainer().fit(Module(), 2, 80)
