@@ -45,7 +45,7 @@ func callsWord(n int) string {
 }
 
 // callsFrom counts the calls of the model from a line, the one under way included.
-func (c *evidence) callsFrom(caller traces.FrameID) (n int) {
+func callsFrom(c *evidence, caller traces.FrameID) (n int) {
 	for i := range c.parts {
 		if c.parts[i].Phase == traces.PhaseForward && c.parts[i].Caller == caller {
 			n++
@@ -113,9 +113,9 @@ func (c *evidence) graphless(id timeline.AllocID) int {
 	return i
 }
 
-// early returns the stacks that made something before the first call of the model: those of inputs, and not of
-// what comes of outputs.
-func (c *evidence) early() map[traces.StackID]bool {
+// early returns the stacks that made something before the first call of the model: those of inputs, and not
+// of what comes of outputs.
+func early(c *evidence) map[traces.StackID]bool {
 	first := map[traces.StackID]bool{}
 	if len(c.parts) > 0 {
 		for id := c.d.Begun(timeline.Start); id < c.d.Begun(c.parts[0].First); id++ {
@@ -127,7 +127,7 @@ func (c *evidence) early() map[traces.StackID]bool {
 
 // betweenSteps reports whether a block was made after the last backward or optimizer and before the next call
 // of the model: a batch, or what comes of the outputs of the step before.
-func (c *evidence) betweenSteps(id timeline.AllocID) bool {
+func betweenSteps(c *evidence, id timeline.AllocID) bool {
 	at := c.d.Allocs.Start[id]
 	i := steps.PartAt(c.parts, at)
 	return i >= 0 && c.parts[i].Phase != traces.PhaseForward && at >= c.parts[i].End &&

@@ -51,11 +51,11 @@ func filledFrom(c *evidence, id timeline.AllocID) bool {
 	}
 	first, end := c.d.AllocsIn(last, until)
 	for x := first; x < end; x++ {
-		if s := c.d.Allocs.Stack[x]; s >= 0 && !c.within(s, fn, file) {
+		if s := c.d.Allocs.Stack[x]; s >= 0 && !within(c, s, fn, file) {
 			return true
 		}
 	}
-	return !c.within(c.d.Event(c.a.At).Stack, fn, file) && until == c.a.At
+	return !within(c, c.d.Event(c.a.At).Stack, fn, file) && until == c.a.At
 }
 
 // repeats returns how often the line of the model that allocated most often did in [from, to).

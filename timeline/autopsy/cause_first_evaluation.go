@@ -20,7 +20,7 @@ const keptByCall = 0.5
 func firstEvaluation(c *evidence) (fault, bool) {
 	last := c.parts[len(c.parts)-1]
 	hasTrained := c.lastOf(traces.PhaseBackward) >= 0
-	if last.Caller < 0 || !hasTrained && c.callsFrom(last.Caller) <= leastForwards {
+	if last.Caller < 0 || !hasTrained && callsFrom(c, last.Caller) <= leastForwards {
 		return fault{}, false
 	}
 	fn, _, _ := c.d.Timeline().Places().FrameText(last.Caller)
@@ -43,7 +43,7 @@ func firstEvaluation(c *evidence) (fault, bool) {
 	if !hasTrained {
 		f.said = fmt.Sprintf("The model runs with gradients on: the call at %s keeps %s for a backward, and "+
 			"no backward followed any of the %s before it.", line, c.u.Bytes(kept),
-			callsWord(c.callsFrom(last.Caller)-1))
+			callsWord(callsFrom(c, last.Caller)-1))
 		f.fix = "Wrap the call in torch.no_grad()."
 	}
 	f.sure(Likely, "the call keeps most of what it makes, as a graph does; hooks look the same")

@@ -42,7 +42,7 @@ func moduleFault(c *evidence) (fault, bool) {
 // tooMuchAtOnce looks at the function that a stack ends in, inside or outside of the model.
 func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 	fn, file := c.userFunction(s)
-	from := c.calledFrom(s) // forward is the name of many functions
+	from := calledFrom(c, s) // forward is the name of many functions
 	// What the loop calls is the model, of which this must be a part.
 	whole := inside && len(c.parts) > 0 && from == c.parts[len(c.parts)-1].Caller
 	if c.a.Asked.Or(0) <= 0 || fn == "" || whole || runsModel(c, fn, file) ||
@@ -59,7 +59,7 @@ func tooMuchAtOnce(c *evidence, s traces.StackID, inside bool) (fault, bool) {
 		if fewLarge*c.d.Allocs.Rounded[id] < c.total || !c.ofData(of) && !(inside && c.inModel(of)) {
 			continue
 		}
-		if f, in := c.userFunction(of); f == fn && in == file && (!inside || c.calledFrom(of) == from) {
+		if f, in := c.userFunction(of); f == fn && in == file && (!inside || calledFrom(c, of) == from) {
 			ids, smallest = append(ids, id), min(smallest, c.d.Allocs.Size[id])
 		}
 	}
@@ -106,7 +106,7 @@ func largestElsewhere(c *evidence, fn, file string, from traces.FrameID) (most i
 		other, known := of[s]
 		if !known {
 			f, in := c.userFunction(s)
-			other = c.inModel(s) && (f != fn || in != file || c.calledFrom(s) != from)
+			other = c.inModel(s) && (f != fn || in != file || calledFrom(c, s) != from)
 			of[s] = other
 		}
 		if other {

@@ -107,9 +107,9 @@ func growthFault(c *evidence) (fault, bool) {
 	gradients := false
 	var results []timeline.AllocID
 	var batches int64
-	early := c.early()
+	early := early(c)
 	for _, id := range ids {
-		if c.betweenSteps(id) && early[c.d.Origin(id)] {
+		if betweenSteps(c, id) && early[c.d.Origin(id)] {
 			batches += c.d.Allocs.Rounded[id]
 		}
 		if c.graphless(id) >= 0 {

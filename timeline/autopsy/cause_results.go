@@ -85,8 +85,8 @@ func collected(c *evidence, ids []timeline.AllocID, in int, ticks []timeline.Mom
 	if 2*inside > bytes && !c.outputStays(ids) {
 		f.Kind = "hook_keeps"
 		f.said = fmt.Sprintf("%d calls of the model at %s left %s on the GPU, most of it from %s, and "+
-			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.", in, call,
-			c.u.Bytes(bytes), line)
+			"neither their outputs nor a graph: a hook, or an attribute of a module, keeps tensors.", in,
+			call, c.u.Bytes(bytes), line)
 		f.fix = "Remove the hook (handle.remove()), or clear what it fills after each call."
 		f.sure(Likely, "what stays was made in the middle of a call; a list of layers' outputs looks the "+
 			"same")

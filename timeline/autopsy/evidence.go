@@ -10,7 +10,7 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// evidence is what every detector sees.
+// evidence is what every detector sees. Its methods are the facts that several causes share.
 type evidence struct {
 	d     *timeline.Device
 	a     *Result

@@ -65,7 +65,7 @@ func (c *evidence) userFunction(s traces.StackID) (fn, file string) {
 
 // calledFrom returns the user's frame that called the innermost function of the user's on a stack, -1 for
 // none.
-func (c *evidence) calledFrom(s traces.StackID) traces.FrameID {
+func calledFrom(c *evidence, s traces.StackID) traces.FrameID {
 	n := 0
 	for _, id := range c.d.Timeline().Places().Stacks.At(s) {
 		if !c.ofUser(id) {
@@ -97,7 +97,7 @@ func (c *evidence) ofUser(id traces.FrameID) bool {
 }
 
 // within reports whether a function is on a stack.
-func (c *evidence) within(s traces.StackID, fn, file string) bool {
+func within(c *evidence, s traces.StackID, fn, file string) bool {
 	return s >= 0 && slices.ContainsFunc(c.d.Timeline().Places().Stacks.At(s), func(id traces.FrameID) bool {
 		if !c.kinds.Frames[id].Has(frames.KindPython) {
 			return false
