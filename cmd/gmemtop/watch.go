@@ -113,8 +113,8 @@ type attached struct {
 	stopFeed func()
 }
 
-// attach attaches to a process that was found to be attachable, watches it, and records it if the command line
-// asks for a file.
+// attach attaches to a process that was found to be attachable, watches it, and records it if the command
+// line asks for a file.
 func (c *watcher) attach(pid int, found inject.Findings) (*attached, error) {
 	w, err := c.watch()
 	if err != nil {
