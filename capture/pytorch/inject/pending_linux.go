@@ -132,6 +132,18 @@ func tracerOf(pid int) int {
 	return parseStatus(string(b)).tracer
 }
 
+// seize attaches to a process. Two that attach at the same moment are in each other's way for a millisecond,
+// and the kernel refuses the second as it refuses somebody without permission. So if nobody traces the
+// process by now, it tries again; a real refusal is refused each time.
+func seize(try func() error, tracer func() int) (err error) {
+	for range 3 {
+		if err = try(); !errors.Is(err, unix.EPERM) || tracer() != 0 {
+			return err
+		}
+	}
+	return err
+}
+
 // over reports whether a process has ended. The kernel does not allow tracing a process that waits to be
 // reaped.
 func over(pid int) bool {

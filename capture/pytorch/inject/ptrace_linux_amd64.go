@@ -179,7 +179,8 @@ func (t *tracee) halt(meant func() error, fn func(*tracee) error) (err error) {
 	defer t.own.close()
 	defer t.ours.close()
 	defer steadily()()
-	if err := ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD); err != nil {
+	if err := seize(func() error { return ptrace(unix.PTRACE_SEIZE, pid, 0, unix.PTRACE_O_TRACESYSGOOD) },
+		func() int { return tracerOf(pid) }); err != nil {
 		return fmt.Errorf("ptrace: seize: %w", err)
 	}
 	if meant != nil {

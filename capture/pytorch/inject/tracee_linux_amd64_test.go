@@ -127,3 +127,30 @@ func TestAProcessThatDiesWhileItIsLentKeepsItsExitCode(t *testing.T) {
 		t.Errorf("the exit is %v, which does not say that it was killed", err)
 	}
 }
+
+// TestAnAttachThatMeetsAnotherOneIsTriedAgain: the kernel gives the same answer to the second of two that
+// attach at once and to one without permission.
+func TestAnAttachThatMeetsAnotherOneIsTriedAgain(t *testing.T) {
+	for _, c := range []struct {
+		what    string
+		answers []error // of the kernel, the last one for good
+		tracer  int
+		tries   int
+		want    error
+	}{
+		{"nobody is in the way", []error{nil}, 0, 1, nil},
+		{"the other one has left", []error{unix.EPERM, nil}, 0, 2, nil},
+		{"the other one is still there", []error{unix.EPERM, nil}, 7, 1, unix.EPERM},
+		{"not permitted", []error{unix.EPERM}, 0, 3, unix.EPERM},
+		{"no such process", []error{unix.ESRCH, nil}, 0, 1, unix.ESRCH},
+	} {
+		tries := 0
+		err := seize(func() error {
+			tries++
+			return c.answers[min(tries, len(c.answers))-1]
+		}, func() int { return c.tracer })
+		if !errors.Is(err, c.want) || tries != c.tries {
+			t.Errorf("%s: %v after %d tries, want %v after %d", c.what, err, tries, c.want, c.tries)
+		}
+	}
+}
