@@ -94,6 +94,8 @@ class Parked(Carrier):
         self.on = torch.device(plan["device"])
         self.references = storage_references(torch)
         self.alone = 0  # references to a storage that one tensor has
+        self.elsewhere: set[int] = set()  # ids of optimizers that step on other threads: their state stays
+        self.lock = threading.RLock()
         self.waited = self.differed = 0  # tensors that were compared in this step, and that differ
 
     def begin(self) -> None:
@@ -134,6 +136,10 @@ class Parked(Carrier):
 
     def optimizer_enters(self, optimizer: Optimizer, calls: bool) -> None:
         """An optimizer is about to step. calls says that it calls the program's closure first."""
+        if threading.get_ident() != self.rack.thread:
+            with self.lock:
+                self.elsewhere.add(id(optimizer))
+                return self._stays(optimizer)
         groups = optimizer.param_groups
         lists = self.on.type != "cpu" or any(g.get("foreach") or g.get("fused") for g in groups)
         self.rack.one_by_one = not lists
@@ -147,11 +153,14 @@ class Parked(Carrier):
 
     def optimizers_left(self) -> None:
         """No optimizer steps any more."""
+        if threading.get_ident() != self.rack.thread:
+            return
         self.rack.one_by_one = False
         for _, place in self.rack.places.values():
             place.returned = 0
         try:
-            self._all_leave()
+            with self.lock:
+                self._all_leave()
         except Exception as e:
             self.broke(self.now, e)
 
@@ -160,6 +169,15 @@ class Parked(Carrier):
             for t in state.values() if isinstance(state, dict) else ():
                 if waits(type(t)):
                     bring_back(t)
+
+    def _stays(self, optimizer: Optimizer) -> None:
+        """Bring the state of an optimizer back for good: another thread uses it at any time."""
+        for state in optimizer.state.values():
+            for t in state.values() if isinstance(state, dict) else ():
+                there = self.rack.places.get(id(t))
+                if there is not None and there[0]() is t:
+                    there[1].closed = True
+        self._returns(optimizer)
 
     # -- going and coming ------------------------------------------------------------------------------------
 
@@ -176,9 +194,11 @@ class Parked(Carrier):
         return left
 
     def _state(self) -> Iterator[tuple[int, Tensor]]:
-        """What optimizers keep for their parameters, and for the how manieth of these."""
+        """What optimizers keep for their parameters, each with the number of its parameter."""
         owner = 0
         for optimizer in self.optimizers.alive():
+            if id(optimizer) in self.elsewhere:
+                continue
             for state in optimizer.state.values():
                 owner += 1
                 for t in list(state.values()) if isinstance(state, dict) else ():
@@ -193,6 +213,8 @@ class Parked(Carrier):
         size: int = storage.nbytes()
         there = rack.places.get(id(t))
         place = there[1] if there is not None and there[0]() is t else None
+        if place is not None and place.closed:
+            return 0
         if place is None or place.host.numel() != size:
             place = Place(rack, storage.device, rack.room(size, self.on.type == "cuda"))
             rack.places[id(t)] = weakref.ref(t), place

@@ -30,13 +30,14 @@ PLACE = "gmemtop_place"  # the attribute of a tensor that waits
 class Place:
     """Where the bytes of one tensor wait."""
 
-    __slots__ = ("rack", "owner", "device", "host", "offset", "sum", "returned")
+    __slots__ = ("rack", "owner", "device", "host", "offset", "sum", "returned", "closed")
 
     def __init__(self, rack: Rack, device: Device, host: Tensor) -> None:
         self.rack, self.device, self.host = rack, device, host
         self.offset = 0  # of the tensor in its storage, in elements
         self.owner = 0  # the number of the parameter whose state it is
         self.sum: Tensor = None  # of its bytes, where they are compared
+        self.closed = False  # nothing goes here any more
         self.returned = 0  # how often it came back since the last step of an optimizer ended
 
 

@@ -9,6 +9,7 @@ import copy
 import functools
 import io
 import sys
+import threading
 from types import SimpleNamespace
 
 import torch
@@ -178,6 +179,26 @@ def check_others_that_hold_it():
         hook.remove()
 
 
+def check_other_threads():
+    """State of an optimizer that steps on another thread stays from then on."""
+    of = {}
+    for name in ("here", "there"):
+        p = torch.nn.Parameter(torch.randn(64, 64).to(DEVICE))
+        of[name] = torch.optim.SGD([p], 0.1, momentum=0.9)
+        p.grad = torch.randn_like(p)
+        of[name].step()
+    carrier, hooks = parked(of["here"], of["there"])
+    assert away(of["here"]) == away(of["there"]) == 1
+    thread = threading.Thread(target=of["there"].step)
+    thread.start()
+    thread.join()
+    of["here"].step()
+    assert (away(of["here"]), away(of["there"])) == (1, 0)
+    carrier.remove()
+    for hook in hooks:
+        hook.remove()
+
+
 def check_that_a_difference_is_told():
     p = torch.nn.Parameter(torch.randn(64, 64).to(DEVICE))
     optimizer = torch.optim.SGD([p], 0.1, momentum=0.9)
@@ -198,4 +219,5 @@ check_results()
 print("on", DEVICE)
 check_what_is_there()
 check_others_that_hold_it()
+check_other_threads()
 check_that_a_difference_is_told()
