@@ -65,7 +65,8 @@ func TestOneColouringTakesLessThanTwoAreasForWhatCrosses(t *testing.T) {
 		}
 		return false
 	}
-	if a, b, better, worse := contest(t, smartPoolSwap(), smartPoolBestFit(), crosses); a >= b || better <= 2*worse {
+	a, b, better, worse := contest(t, smartPoolSwap(), smartPoolBestFit(), crosses)
+	if a >= b || better <= 2*worse {
 		t.Errorf("%d bytes in one colouring, %d in two areas; smaller in %d problems, larger in %d", a, b, better, worse)
 	}
 }
