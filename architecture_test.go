@@ -92,7 +92,8 @@ func TestArrowsBetweenPackagesOnlyPointDown(t *testing.T) {
 
 func TestTheTerminalNeverCapturesAndTheTimelineKnowsNoTerminal(t *testing.T) {
 	all := list(t)
-	usesC := map[string]bool{} // our packages that use cgo; the standard library's own use of it is not ours to forbid
+	// our packages that use cgo; the standard library's own use of it is not ours to forbid
+	usesC := map[string]bool{}
 	for _, p := range all {
 		usesC[p.ImportPath] = slices.Contains(p.Imports, "C")
 	}
@@ -109,9 +110,11 @@ func TestTheTerminalNeverCapturesAndTheTimelineKnowsNoTerminal(t *testing.T) {
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
 			case strings.HasPrefix(rel, "managers") && strings.HasPrefix(dep, module+"replay"):
 				t.Errorf("%s reaches %s: a planner is handed an Evaluator", p.ImportPath, dep)
-			case strings.HasPrefix(rel, "replay") && strings.HasPrefix(dep, module+"managers") && !strings.HasPrefix(dep, module+"managers/plan"):
+			case strings.HasPrefix(rel, "replay") && strings.HasPrefix(dep, module+"managers") &&
+				!strings.HasPrefix(dep, module+"managers/plan"):
 				t.Errorf("%s reaches %s: a target knows plans, not planners", p.ImportPath, dep)
-			case !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "tui") && strings.HasPrefix(dep, module+"tui"):
+			case !strings.HasPrefix(rel, "cmd/") && !strings.HasPrefix(rel, "tui") &&
+				strings.HasPrefix(dep, module+"tui"):
 				t.Errorf("%s reaches %s", p.ImportPath, dep)
 			}
 		}

@@ -61,7 +61,8 @@ func needsTable(t *testing.T, text string) map[string]string {
 	_, table, _ := strings.Cut(text, "## Skipped tests")
 	table, _, _ = strings.Cut(table, "\n## ")
 	provided := map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(.*?)` \\|(.*?)\\|(.*?)\\|$").FindAllStringSubmatch(table, -1) {
+	for _, row := range regexp.MustCompile("(?m)^\\| `(.*?)` \\|(.*?)\\|(.*?)\\|$").FindAllStringSubmatch(
+		table, -1) {
 		thing, how, what := row[1], strings.TrimSpace(row[2]), strings.TrimSpace(row[3])
 		switch {
 		case provided[thing] != "":

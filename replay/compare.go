@@ -41,7 +41,8 @@ type Simulated struct {
 func (Simulated) Name() string { return "sim" }
 
 // Run implements Target.
-func (s Simulated) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+func (s Simulated) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
+	o plan.RunOptions) (plan.Measurement, error) {
 	return sim.Run(ctx, p, pl, sim.Options{Spans: s.Charts, Usage: s.Charts, Cap: o.Cap})
 }
 
@@ -159,13 +160,16 @@ var ErrTooSmall = errors.New("the budget is below what has to be resident")
 // The error is about all of them: a budget below what must reside (it wraps [ErrTooSmall] and a
 // [*plan.TooSmall]), or the context's. When the context is cancelled Compare returns the results so far with
 // its error.
-func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager, opt Options) (*Comparison, error) {
+func Compare(ctx context.Context, p *plan.Problem, managers []plan.Manager,
+	opt Options) (*Comparison, error) {
 	began := time.Now()
 	c := &Comparison{Problem: p, Budget: opt.Budget, Results: nil}
 	if opt.Budget > 0 {
 		c.Net = opt.Budget - p.Outside - opt.Margin
 		if c.Net <= 0 {
-			return nil, fmt.Errorf("%w: %w", ErrTooSmall, &plan.TooSmall{Budget: opt.Budget, Need: p.Outside + opt.Margin, Held: "context, workspaces and margin alone"})
+			return nil, fmt.Errorf("%w: %w", ErrTooSmall,
+				&plan.TooSmall{Budget: opt.Budget, Need: p.Outside + opt.Margin,
+					Held: "context, workspaces and margin alone"})
 		}
 		if err := p.CheckLeast(c.Net); err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrTooSmall, err)
@@ -244,7 +248,8 @@ func KeepAll(ctx context.Context, p *plan.Problem, t Target) (int64, error) {
 	resident := pl.ResidentOf(p)
 	var top int64
 	for i := range pl.Instances { // one after the other: only time matters here
-		if x := &pl.Instances[i]; x.From < 0 || int(x.To) < len(pl.Steps) || p.Buffers[x.Buffer].Life != plan.Carried {
+		if x := &pl.Instances[i]; x.From < 0 || int(x.To) < len(pl.Steps) ||
+			p.Buffers[x.Buffer].Life != plan.Carried {
 			offsets[i] = top
 			top += x.Size
 		} else {
@@ -282,8 +287,8 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 		limited, cancel = context.WithTimeout(ctx, opt.Limit)
 		defer cancel()
 	}
-	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work, Evaluator: evaluator,
-		Progress: progress, Near: near})
+	pl, err := m.Plan(limited, c.Problem, plan.Request{Budget: c.Net, Seed: opt.Seed, Work: opt.Work,
+		Evaluator: evaluator, Progress: progress, Near: near})
 	var unavailable *plan.Unavailable
 	switch {
 	case errors.As(err, &unavailable):
@@ -297,7 +302,8 @@ func (c *Comparison) one(ctx context.Context, m plan.Manager, opt Options, progr
 	if opt.Eager != nil && len(pl.Absences) > 0 && pl.Executor == plan.Ideal {
 		switch eager, err := opt.Eager(ctx, c.Problem, pl); {
 		case err != nil:
-			results = append(results, Result{Info: info, Executor: plan.TorchEager, Target: opt.Targets[0].Name(), Reason: err.Error()})
+			results = append(results, Result{Info: info, Executor: plan.TorchEager,
+				Target: opt.Targets[0].Name(), Reason: err.Error()})
 		case eager != nil:
 			results = append(results, c.measure(ctx, info, eager, opt)...)
 		}

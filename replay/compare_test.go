@@ -73,11 +73,13 @@ func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {
 			t.Errorf("%s is faster than the fastest, %s", r.Info.Name, best.Info.Name)
 		}
 	}
-	if s := c.Sentence(timeline.IEC); !strings.HasPrefix(s, "To fit in ") || !strings.Contains(s, best.Info.Name) {
+	if s := c.Sentence(timeline.IEC); !strings.HasPrefix(s, "To fit in ") ||
+		!strings.Contains(s, best.Info.Name) {
 		t.Errorf("the sentence: %s", s)
 	}
 	var text, js bytes.Buffer
-	if err := c.WriteText(&text, replay.TextOptions{Notes: true}); err != nil || !strings.Contains(text.String(), "capuchin") {
+	if err := c.WriteText(&text, replay.TextOptions{Notes: true}); err != nil ||
+		!strings.Contains(text.String(), "capuchin") {
 		t.Errorf("%v\n%s", err, text.String())
 	}
 	if err := c.WriteJSON(&js, timeline.IEC); err != nil {
@@ -91,19 +93,23 @@ func TestAComparisonShowsValidPlansAndReportsInvalidOnes(t *testing.T) {
 			Footprint int64 `json:"footprint_bytes"`
 		}
 	}
-	if err := json.Unmarshal(js.Bytes(), &doc); err != nil || doc.SchemaVersion != 2 || len(doc.Results) != len(c.Results) {
+	if err := json.Unmarshal(js.Bytes(), &doc); err != nil || doc.SchemaVersion != 2 ||
+		len(doc.Results) != len(c.Results) {
 		t.Errorf("JSON: %v, %d results", err, len(doc.Results))
 	}
 }
 
 func TestAnImpossibleBudgetPlansNothing(t *testing.T) {
 	p := plantest.Chain(4, 1<<20, 1000)
-	_, err := replay.Compare(context.Background(), p, pool.All(), replay.Options{Budget: p.MustReside().Persistent - 1})
+	_, err := replay.Compare(context.Background(), p, pool.All(),
+		replay.Options{Budget: p.MustReside().Persistent - 1})
 	var small *plan.TooSmall
-	if !errors.Is(err, replay.ErrTooSmall) || !errors.As(err, &small) || small.Need != p.MustReside().Persistent {
+	if !errors.Is(err, replay.ErrTooSmall) || !errors.As(err, &small) ||
+		small.Need != p.MustReside().Persistent {
 		t.Errorf("%v", err)
 	}
-	_, err = replay.Compare(context.Background(), p, pool.All(), replay.Options{Budget: 1 << 20, Margin: 2 << 20})
+	_, err = replay.Compare(context.Background(), p, pool.All(),
+		replay.Options{Budget: 1 << 20, Margin: 2 << 20})
 	if !errors.Is(err, replay.ErrTooSmall) {
 		t.Errorf("a margin above the budget: %v", err)
 	}
@@ -126,7 +132,8 @@ func TestARecordingWithoutDataFlowSaysWhatRecordsIt(t *testing.T) {
 
 // A storage-allocation problem comes from no training, so the advice must not be to record one.
 func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
-	tr, err := csv.Read(t.Context(), strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,5\n"), nil)
+	tr, err := csv.Read(t.Context(),
+		strings.NewReader("id,lower,upper,size\nb1,0,3,4\nb2,3,9,4\nb3,0,9,4\nb4,9,21,4\nb5,0,21,5\n"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +157,8 @@ func TestAStorageAllocationProblemIsAdvisedToPack(t *testing.T) {
 			t.Errorf("delta: %q", r.Reason)
 		}
 	}
-	if text := compared(t, p, 5).Sentence(timeline.IEC); strings.Contains(text, "describe") || !strings.HasSuffix(text, "No packing can need less than 13 B.") {
+	if text := compared(t, p, 5).Sentence(timeline.IEC); strings.Contains(text, "describe") ||
+		!strings.HasSuffix(text, "No packing can need less than 13 B.") {
 		t.Errorf("with too small a budget: %q", text)
 	}
 }

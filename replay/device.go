@@ -48,7 +48,8 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 			return ctx.Err()
 		}
 		r := Result{Info: of.Info, Executor: of.Executor, Target: d.Name(), Plan: of.Plan, Valid: true}
-		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i), Total: int64(len(plans))}
+		u := Progress{Index: i, Manager: of.Info.Name, Target: d.Name(), Part: int64(i),
+			Total: int64(len(plans))}
 		c.carryOut(ctx, &r, d, func(doing string) {
 			u.Doing = doing
 			update(u)
@@ -56,7 +57,8 @@ func (c *Comparison) Measure(ctx context.Context, d Device, update func(Progress
 		if base := r.Measurement.KeepAll(); r.Available && base > 0 {
 			r.Overhead = float64(r.Measurement.StepTime)/float64(base) - 1
 		}
-		if added, ok := r.Measurement.Added(); ok && r.Available && c.Problem.Hardware.NoEngines && c.Baseline > 0 {
+		if added, ok := r.Measurement.Added(); ok && r.Available && c.Problem.Hardware.NoEngines &&
+			c.Baseline > 0 {
 			r.Work, r.Worked = float64(added)/float64(c.Baseline), true
 		}
 		c.Measured = append(c.Measured, r)
@@ -110,7 +112,9 @@ func Outside(m, s *Result) bool {
 	if m.Worked {
 		overhead = m.Work
 	}
-	return math.Abs(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement))) > footprintTolerance || math.Abs(overhead-s.Overhead) > overheadTolerance
+	return math.Abs(Off(m.Measurement.Footprint,
+		Predicted(&m.Measurement, &s.Measurement))) > footprintTolerance ||
+		math.Abs(overhead-s.Overhead) > overheadTolerance
 }
 
 // Causes says how the counters of a measured run explain its difference from the simulation. It is empty if
@@ -120,7 +124,8 @@ func (c *Comparison) Causes(m, s *Result) []string {
 	say := func(format string, args ...any) { causes = append(causes, fmt.Sprintf(format, args...)) }
 	x, y, h := &m.Measurement, &s.Measurement, &c.Problem.Hardware
 	if off := Off(x.KeepAllAfter, x.KeepAllBefore); math.Abs(off) > drift {
-		say("the device's own speed changed meanwhile: keeping everything took %s before and %s after", timeline.Duration(x.KeepAllBefore), timeline.Duration(x.KeepAllAfter))
+		say("the device's own speed changed meanwhile: keeping everything took %s before and %s after",
+			timeline.Duration(x.KeepAllBefore), timeline.Duration(x.KeepAllAfter))
 	}
 	for _, l := range []struct {
 		way           string
@@ -133,15 +138,18 @@ func (c *Comparison) Causes(m, s *Result) []string {
 	// In a training on a GPU this is the host's time to issue them, and what is simulated is the device's.
 	onDevice := !x.Allocated || h.NoEngines
 	if onDevice && y.RecomputeTime > 0 && math.Abs(Off(x.RecomputeTime, y.RecomputeTime)) > rateTolerance {
-		say("ops that ran again took %s, simulated %s", timeline.Duration(x.RecomputeTime), timeline.Duration(y.RecomputeTime))
+		say("ops that ran again took %s, simulated %s", timeline.Duration(x.RecomputeTime),
+			timeline.Duration(y.RecomputeTime))
 	}
 	if y.CopyTime > 0 && x.CopyTime > 0 && math.Abs(Off(x.CopyTime, y.CopyTime)) > rateTolerance {
 		say("copies took %s, simulated %s", timeline.Duration(x.CopyTime), timeline.Duration(y.CopyTime))
 	}
 	if x.Launches > 0 && float64(x.Dry) > dryTolerance*float64(x.Launches) {
-		say("%d of %d launches found the device with nothing to do: the host sets the pace", x.Dry, x.Launches)
+		say("%d of %d launches found the device with nothing to do: the host sets the pace", x.Dry,
+			x.Launches)
 	}
-	if p := c.Problem; !h.NoEngines && x.Allocated && x.SwappedOut > 0 && p.Source != nil && p.Source.Info.Kind == traces.DeviceCPU {
+	if p := c.Problem; !h.NoEngines && x.Allocated && x.SwappedOut > 0 && p.Source != nil &&
+		p.Source.Info.Kind == traces.DeviceCPU {
 		say("copies are made by the thread that trains, and were simulated on engines of their own")
 	}
 	if x.Retries != y.Retries {
@@ -173,11 +181,13 @@ func (c *Comparison) writeMeasured(t *text) {
 			if d.Eager && !c.Problem.Hardware.NoEngines {
 				as = "while described op by op"
 			}
-			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base), timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
+			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base),
+				timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
 		}
 		t.table(c.measuredColumns(t.o, rows, &d), rows)
 		if c.Problem.Hardware.NoEngines && d.Eager {
-			t.line("", "work is what a plan adds to the processor time of the thread that trains: others on the machine change it less than the step time")
+			t.line("", "work is what a plan adds to the processor time of the thread that trains: others "+
+				"on the machine change it less than the step time")
 		}
 		if !d.Pools { // no simulation predicts how other addresses change the step time
 			c.writeCauses(t, rows)
@@ -188,12 +198,15 @@ func (c *Comparison) writeMeasured(t *text) {
 // what describes the measured plans and where they ran.
 func (d *Device) what(rows []*Result) string {
 	if d.Pools {
-		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a step from, planned beforehand", d.Name(), d.About)
+		return fmt.Sprintf("in %s itself: %s; the footprint is the arena that torch's allocator serves a "+
+			"step from, planned beforehand", d.Name(), d.About)
 	}
 	if d.Eager {
-		return fmt.Sprintf("in the training itself, %s; the footprint is the peak of what it allocates in a step", d.About)
+		return fmt.Sprintf("in the training itself, %s; the footprint is the peak of what it allocates in "+
+			"a step", d.About)
 	}
-	return fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(), d.About, checked(rows))
+	return fmt.Sprintf("on %s, %s: real memory, real copies, stand-ins of the recorded kernels; %s", d.Name(),
+		d.About, checked(rows))
 }
 
 // checked says which plans' bytes the device checked.
@@ -254,15 +267,21 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 		column{"step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }},
 		column{"p95", false, 3, func(r *Result) string { return timeline.Duration(r.Measurement.StepP95) }})
 	if d.Pools {
-		return append(columns, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
+		return append(columns, column{"overhead", false, 0,
+			func(r *Result) string { return Percent(r.Overhead) }})
 	}
 	if !c.Problem.HasTimes {
 		return columns
 	}
 	if !d.Eager { // a training's steps last longer while they are described
-		columns = append(columns, column{"off", false, 2, beside(func(m, s *Result) string { return Percent(Off(m.Measurement.StepTime, s.Measurement.StepTime)) })})
+		columns = append(columns, column{"off", false, 2,
+			beside(func(m, s *Result) string {
+				return Percent(Off(m.Measurement.StepTime,
+					s.Measurement.StepTime))
+			})})
 	}
-	columns = append(columns, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
+	columns = append(columns, column{"overhead", false, 0,
+		func(r *Result) string { return Percent(r.Overhead) }})
 	if c.Problem.Hardware.NoEngines {
 		columns = append(columns, column{"work", false, 0, func(r *Result) string {
 			if r.Worked {
@@ -273,10 +292,17 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	}
 	columns = append(columns,
 		column{"simulated", false, 0, beside(func(_, s *Result) string { return Percent(s.Overhead) })})
-	if slices.ContainsFunc(rows, func(r *Result) bool { return r.Plan.Policy == nil && len(r.Plan.Absences) > 0 }) {
+	if slices.ContainsFunc(rows, func(r *Result) bool {
+		return r.Plan.Policy == nil &&
+			len(r.Plan.Absences) > 0
+	}) {
 		columns = append(columns,
-			column{"stall", false, 4, func(r *Result) string { return lengthCell(r.Measurement.Stall, none) }},
-			column{"simulated", false, 4, beside(func(_, s *Result) string { return lengthCell(s.Measurement.Stall, none) })},
+			column{"stall", false, 4, func(r *Result) string {
+				return lengthCell(r.Measurement.Stall,
+					none)
+			}},
+			column{"simulated", false, 4,
+				beside(func(_, s *Result) string { return lengthCell(s.Measurement.Stall, none) })},
 			column{"out", false, 5, func(r *Result) string { return rateCell(r.Measurement.OutRate, none) }},
 			column{"in", false, 5, func(r *Result) string { return rateCell(r.Measurement.InRate, none) }})
 	}
@@ -303,7 +329,8 @@ func (c *Comparison) writeCauses(t *text, rows []*Result) {
 		if len(causes) == 0 {
 			causes = []string{"no counter of the run shows why"}
 		}
-		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Executor, strings.Join(causes, "; ")))
+		t.line("", fmt.Sprintf("%s (%s) is not as simulated: %s", m.Info.Name, m.Executor,
+			strings.Join(causes, "; ")))
 		said = true
 	}
 	if said {

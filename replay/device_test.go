@@ -27,7 +27,8 @@ type slowDevice struct {
 
 func (slowDevice) Name() string { return "cuda:0" }
 
-func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
+	o plan.RunOptions) (plan.Measurement, error) {
 	if *d.planning != 0 {
 		return plan.Measurement{}, errors.New("a manager plans meanwhile")
 	}
@@ -42,30 +43,34 @@ func (d slowDevice) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o p
 }
 
 // enacted compares on the simulator and a device, and returns the comparison and its progress reports.
-func enacted(t *testing.T, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
+func enacted(t *testing.T,
+	change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
 	t.Helper()
 	return enactedOn(t, plantest.Chain(12, 8<<20, 1_000_000), change)
 }
 
 // enactedOn is enacted for another problem.
-func enactedOn(t *testing.T, p *plan.Problem, change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
+func enactedOn(t *testing.T, p *plan.Problem,
+	change func(pl *plan.Plan, m *plan.Measurement) error) (*replay.Comparison, []string, []string) {
 	t.Helper()
 	p.Hardware.D2H, p.Hardware.H2D = plan.Link{BytesPerSecond: 4e9}, plan.Link{BytesPerSecond: 4e9}
 	var asked, said []string
 	planning := 0
-	c, err := replay.Compare(t.Context(), p, []plan.Manager{pool.Baselines()[0], swap.All()[0]}, replay.Options{Parallel: 2,
-		Devices: []replay.Device{{Target: slowDevice{&planning, &asked, change}, About: "a device for tests, 12.0 GiB"}},
-		Update: func(u replay.Progress) {
-			switch {
-			case u.Target != "":
-				said = append(said, u.Manager+" "+u.Doing)
-			case u.Done:
-				planning--
-			case u.Part == 0 && u.Total == 0:
-				planning++
-				time.Sleep(time.Millisecond) // a device that did not wait would begin now
-			}
-		}})
+	c, err := replay.Compare(t.Context(), p, []plan.Manager{pool.Baselines()[0], swap.All()[0]},
+		replay.Options{Parallel: 2,
+			Devices: []replay.Device{{Target: slowDevice{&planning, &asked, change},
+				About: "a device for tests, 12.0 GiB"}},
+			Update: func(u replay.Progress) {
+				switch {
+				case u.Target != "":
+					said = append(said, u.Manager+" "+u.Doing)
+				case u.Done:
+					planning--
+				case u.Part == 0 && u.Total == 0:
+					planning++
+					time.Sleep(time.Millisecond) // a device that did not wait would begin now
+				}
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +86,8 @@ func TestADeviceMeasuresEveryPlanOnceAllAreMade(t *testing.T) {
 		t.Errorf("said: %s", got)
 	}
 	for i, m := range c.Measured {
-		if s := c.Simulated(&m); s != &c.Results[i] || !m.Available || m.Target != "cuda:0" || len(c.Causes(&m, s)) != 0 {
+		if s := c.Simulated(&m); s != &c.Results[i] || !m.Available || m.Target != "cuda:0" ||
+			len(c.Causes(&m, s)) != 0 {
 			t.Errorf("%s: %+v next to %+v", m.Info.Name, m, s)
 		}
 	}
@@ -114,7 +120,8 @@ func TestEveryMeasuredFigureIsNextToItsSimulation(t *testing.T) {
 	}
 	y := &c.Results[1].Measurement
 	off := replay.Percent(float64(y.Stall) / float64(y.StepTime))
-	for _, want := range []string{" +1.0 % ", " " + off + " ", timeline.Duration(2*y.Stall) + " " + timeline.Duration(y.Stall), "3.7 GB/s 4.1 GB/s"} {
+	for _, want := range []string{" +1.0 % ", " " + off + " ",
+		timeline.Duration(2*y.Stall) + " " + timeline.Duration(y.Stall), "3.7 GB/s 4.1 GB/s"} {
 		if !strings.Contains(row, want) {
 			t.Errorf("no %q in the row %q", want, row)
 		}
@@ -128,12 +135,18 @@ func TestDifferencesAreExplainedOnlyByCounters(t *testing.T) {
 		want   string
 		change func(*plan.Measurement)
 	}{
-		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
-		{"not as simulated: no counter of the run shows why", func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
-		{"copies to the host reached 2 GB/s, simulated with 4", func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 2e9, 4.1e9 }},
-		{"keeping everything took 38.0 ms before and 50.0 ms after", func(m *plan.Measurement) { m.KeepAllAfter = 50_000_000 }},
-		{"30 of 37 launches found the device with nothing to do", func(m *plan.Measurement) { m.StepTime, m.Dry, m.Launches = m.StepTime*2, 30, 37 }},
-		{"its cache was given back 4 times an iteration, simulated 0", func(m *plan.Measurement) { m.StepTime, m.Retries = m.StepTime*2, 4 }},
+		{"not as simulated: no counter of the run shows why",
+			func(m *plan.Measurement) { m.StepTime += m.StepTime / 10 }},
+		{"not as simulated: no counter of the run shows why",
+			func(m *plan.Measurement) { m.Footprint += m.Footprint / 10 }},
+		{"copies to the host reached 2 GB/s, simulated with 4",
+			func(m *plan.Measurement) { m.StepTime, m.OutRate, m.InRate = m.StepTime*2, 2e9, 4.1e9 }},
+		{"keeping everything took 38.0 ms before and 50.0 ms after",
+			func(m *plan.Measurement) { m.KeepAllAfter = 50_000_000 }},
+		{"30 of 37 launches found the device with nothing to do",
+			func(m *plan.Measurement) { m.StepTime, m.Dry, m.Launches = m.StepTime*2, 30, 37 }},
+		{"its cache was given back 4 times an iteration, simulated 0",
+			func(m *plan.Measurement) { m.StepTime, m.Retries = m.StepTime*2, 4 }},
 	} {
 		cmp, _, _ := enacted(t, func(pl *plan.Plan, m *plan.Measurement) error {
 			if pl.Manager == "vdnn-all" {
@@ -185,7 +198,8 @@ func TestWithoutEnginesWorkIsShownNextToTheSimulation(t *testing.T) {
 		if want := fmt.Sprintf(`"work_overhead": %v`, r.Work); !strings.Contains(js.String(), want) {
 			t.Errorf("JSON lacks %s", want)
 		}
-		if c.said == "" && strings.Contains(s, "not as simulated") || !strings.Contains(s, c.said) || strings.Contains(s, "GB/s, simulated") || !strings.Contains(s, "work") {
+		if c.said == "" && strings.Contains(s, "not as simulated") || !strings.Contains(s, c.said) ||
+			strings.Contains(s, "GB/s, simulated") || !strings.Contains(s, "work") {
 			t.Errorf("want %q in\n%s", c.said, s)
 		}
 	}
@@ -199,7 +213,8 @@ func TestAFailingDeviceLeavesTheSimulatorsResults(t *testing.T) {
 		}
 		return nil
 	})
-	if m := c.Measured[0]; m.Available || !errors.Is(m.Err, lost) || !c.Results[0].Available || !c.Measured[1].Available {
+	if m := c.Measured[0]; m.Available || !errors.Is(m.Err, lost) || !c.Results[0].Available ||
+		!c.Measured[1].Available {
 		t.Errorf("%+v", c.Measured)
 	}
 	s := text(t, c, replay.TextOptions{})

@@ -70,9 +70,9 @@ func (f *Fidelity) json() *fidelityJSON {
 	if r == nil {
 		return &fidelityJSON{Reason: f.Refused, Notes: []string{}}
 	}
-	j := &fidelityJSON{Available: true, Score: r.Score(), Allocations: r.Allocations, Placed: r.SamePlace, Segments: r.SegmentEvents,
-		SameSegments: r.SameSegments, Peak: r.PeakReserved, Emulated: r.EmulatedPeakReserved, FromStart: r.FromEmpty,
-		Notes: append([]string{}, r.Caveats...)}
+	j := &fidelityJSON{Available: true, Score: r.Score(), Allocations: r.Allocations, Placed: r.SamePlace,
+		Segments: r.SegmentEvents, SameSegments: r.SameSegments, Peak: r.PeakReserved,
+		Emulated: r.EmulatedPeakReserved, FromStart: r.FromEmpty, Notes: append([]string{}, r.Caveats...)}
 	if d := r.First; d != nil {
 		j.Divergence = &divergenceJSON{int64(d.At), d.Recorded, d.Emulated, d.Why}
 	}

@@ -67,7 +67,8 @@ func FootprintColumn(u timeline.Units, footprints []int64) (unit string, f func(
 	}
 	small, large := slices.Min(footprints), slices.Max(footprints)
 	coarse, f := u.Column(large)
-	if fine, g := u.Column(small); small > 0 && fine != coarse && large/small < 10 { // they are on both sides of a unit
+	if fine, g := u.Column(small); small > 0 && fine != coarse && large/small < 10 {
+		// they are on both sides of a unit
 		return fine, g
 	}
 	return coarse, f

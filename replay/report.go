@@ -94,18 +94,22 @@ type resultJSON struct {
 func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 	p := c.Problem
 	live, _ := p.PeakLive()
-	out := comparisonJSON{SchemaVersion: schemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net, StepTime: c.Baseline, Sentence: c.Sentence(u),
-		Fidelity: c.Fidelity.json(), BatchNotes: c.BatchNotes,
-		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations, PeakLive: live, MustReside: p.MustReside().Total(),
-			Outside: p.Outside, StepTime: c.Baseline, Kind: p.Kind.String(), Notes: append([]string{}, c.notes(u)...)},
-		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond, p.Hardware.H2D.BytesPerSecond},
-		Results:  []resultJSON{}}
+	out := comparisonJSON{SchemaVersion: schemaVersion, BudgetBytes: c.Budget, NetBytes: c.Net,
+		StepTime: c.Baseline, Sentence: c.Sentence(u), Fidelity: c.Fidelity.json(), BatchNotes: c.BatchNotes,
+		Problem: problemJSON{Name: p.Name, Buffers: len(p.Buffers), Ops: len(p.Ops), Iterations: p.Iterations,
+			PeakLive: live, MustReside: p.MustReside().Total(), Outside: p.Outside, StepTime: c.Baseline,
+			Kind: p.Kind.String(), Notes: append([]string{}, c.notes(u)...)},
+		Hardware: hardwareJSON{p.Hardware.Name, p.Hardware.Origin, p.Hardware.D2H.BytesPerSecond,
+			p.Hardware.H2D.BytesPerSecond},
+		Results: []resultJSON{}}
 	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {
 		m := &r.Measurement
-		j := resultJSON{Manager: r.Info.Name, After: r.Info.After, Family: r.Info.Family.String(), Executor: r.Executor.String(), Target: r.Target,
-			Available: r.Available, Reason: r.Reason, Fits: r.Fits, Valid: r.Valid, Footprint: m.Footprint, Reserved: m.Reserved, StepTime: m.StepTime, StepP95: m.StepP95,
-			Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn, Recompute: m.RecomputeTime, Pinned: m.PinnedPeak,
-			BatchGuess: r.MaxBatchInferred, DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
+		j := resultJSON{Manager: r.Info.Name, After: r.Info.After, Family: r.Info.Family.String(),
+			Executor: r.Executor.String(), Target: r.Target, Available: r.Available, Reason: r.Reason,
+			Fits: r.Fits, Valid: r.Valid, Footprint: m.Footprint, Reserved: m.Reserved, StepTime: m.StepTime,
+			StepP95: m.StepP95, Overhead: r.Overhead, Stall: m.Stall, Out: m.SwappedOut, In: m.SwappedIn,
+			Recompute: m.RecomputeTime, Pinned: m.PinnedPeak, BatchGuess: r.MaxBatchInferred,
+			DriverCalls: m.DriverCalls, Retries: m.Retries, Notes: r.notes()}
 		j.Verified, j.KeepAllBefore, j.KeepAllAfter = m.Verified, m.KeepAllBefore, m.KeepAllAfter
 		j.Process, j.ProcessBefore = m.Process, m.ProcessBefore
 		j.OutRate, j.InRate, j.Dry, j.Launches = m.OutRate, m.InRate, m.Dry, m.Launches
@@ -122,7 +126,8 @@ func (c *Comparison) WriteJSON(w io.Writer, u timeline.Units) error {
 			j.MaxBatch = &r.MaxBatch
 		}
 		if r.Plan != nil {
-			j.LowerBound, j.StepBound, j.Planning = r.Plan.LowerBound, r.Plan.StepBound, r.Plan.Planning.Nanoseconds()
+			j.LowerBound, j.StepBound, j.Planning = r.Plan.LowerBound, r.Plan.StepBound,
+				r.Plan.Planning.Nanoseconds()
 		}
 		out.Results = append(out.Results, j)
 	}

@@ -52,7 +52,8 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 	}
 	b.WriteString(c.otherMeasured(&best, u))
 	if base := c.today(); base != nil && base.Fits && base.Info.Name != best.Info.Name {
-		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.", u.Bytes(base.Measurement.Footprint))
+		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.",
+			u.Bytes(base.Measurement.Footprint))
 	}
 	return b.String()
 }
@@ -74,9 +75,11 @@ func (c *Comparison) largestBatch(u timeline.Units) string {
 		at = fmt.Sprintf(" at sequence length %d", c.BatchSequence)
 	}
 	if best.MaxBatch == 0 {
-		return fmt.Sprintf("The largest batch in %s%s: none, not even a batch of 1 fits. ", u.Bytes(c.Budget), at)
+		return fmt.Sprintf("The largest batch in %s%s: none, not even a batch of 1 fits. ", u.Bytes(c.Budget),
+			at)
 	}
-	s := fmt.Sprintf("The largest batch in %s%s: %s, with %s", u.Bytes(c.Budget), at, best.batch(), best.Info.Name)
+	s := fmt.Sprintf("The largest batch in %s%s: %s, with %s", u.Bytes(c.Budget), at, best.batch(),
+		best.Info.Name)
 	if base := c.today(); base != nil && base.MaxBatchKnown && base.Info.Name != best.Info.Name {
 		with := base.batch()
 		if base.MaxBatch == 0 {
@@ -117,7 +120,8 @@ func (c *Comparison) executorClause(best, ideal *Result, u timeline.Units) strin
 		return s + ")."
 	}
 	if least := c.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
-		return fmt.Sprintf(". None of the plans that PyTorch can run today fits: the smallest needs %s, with %s.",
+		return fmt.Sprintf(". None of the plans that PyTorch can run today fits: the smallest needs %s, "+
+			"with %s.",
 			u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	}
 	return "."
@@ -137,7 +141,8 @@ func (c *Comparison) today() *Result {
 func (c *Comparison) least(of func(r *Result) bool) *Result {
 	var least *Result
 	for i := range c.Results {
-		if r := &c.Results[i]; r.Available && of(r) && (least == nil || r.Measurement.Footprint < least.Measurement.Footprint) {
+		if r := &c.Results[i]; r.Available && of(r) &&
+			(least == nil || r.Measurement.Footprint < least.Measurement.Footprint) {
 			least = r
 		}
 	}
@@ -166,9 +171,11 @@ func (c *Comparison) leastMemory(u timeline.Units) string {
 	if best.Measurement.Footprint == live {
 		clauses = append(clauses, "as much as is alive at the peak")
 	}
-	if base := c.today(); base != nil && base.Info.Name != best.Info.Name && base.Measurement.Footprint > best.Measurement.Footprint {
+	if base := c.today(); base != nil && base.Info.Name != best.Info.Name &&
+		base.Measurement.Footprint > best.Measurement.Footprint {
 		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",
-			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)), u.Bytes(base.Measurement.Footprint)))
+			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)),
+			u.Bytes(base.Measurement.Footprint)))
 	}
 	if best.Measurement.Footprint > live {
 		clauses = append(clauses, u.Bytes(live)+" of it alive at the peak")
@@ -201,7 +208,8 @@ func (c *Comparison) nothingFits(u timeline.Units) string {
 		live, _ := c.Problem.PeakLive()
 		s += fmt.Sprintf(". No packing can need less than %s", u.Bytes(live))
 	case c.Problem.Kind < traces.Dataflow:
-		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o describe.py"
+		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o " +
+			"describe.py"
 	}
 	return s + "."
 }

@@ -83,23 +83,29 @@ func (t *text) wrap(head, s string) {
 func (c *Comparison) writeProblem(t *text) {
 	p, u := c.Problem, t.o.Units
 	live, _ := p.PeakLive()
-	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p), map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
+	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p),
+		map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
 		timeline.Counted(len(p.Ops), "op"), timeline.Counted(len(p.Buffers), "buffer"), p.Kind))
-	t.line("memory", fmt.Sprintf("%s alive at the peak; %s of it stays under every manager", u.Bytes(live), u.Bytes(p.MustReside().Total())))
+	t.line("memory", fmt.Sprintf("%s alive at the peak; %s of it stays under every manager", u.Bytes(live),
+		u.Bytes(p.MustReside().Total())))
 	switch {
 	case !p.HasTimes:
 		t.line("time", "the recording has no clock: step times mean nothing and are left out")
 	case p.TimesInferred:
-		t.line("time", fmt.Sprintf("~%s an iteration with everything kept: estimated, not measured on the device", timeline.Duration(c.Baseline)))
+		t.line("time", fmt.Sprintf("~%s an iteration with everything kept: estimated, not measured on the "+
+			"device", timeline.Duration(c.Baseline)))
 	default:
 		t.line("time", timeline.Duration(c.Baseline)+" an iteration with everything kept")
 	}
 	if h := p.Hardware; h.Name != "" && h.NoEngines {
-		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by who computes; %s", h.Name, rate(h.D2H), rate(h.H2D),
+		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by who computes; %s",
+			h.Name, rate(h.D2H), rate(h.H2D),
 			map[bool]string{true: "as measured there", false: "by what --notes says"}[h.Measured]))
 	} else if h.Name != "" {
-		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded", h.Name, rate(h.D2H), rate(h.H2D),
-			map[bool]string{true: "as measured on it", false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
+		t.line("hardware", fmt.Sprintf("%s: %s to the host, %s from it, %s; ops take as long as recorded",
+			h.Name, rate(h.D2H), rate(h.H2D),
+			map[bool]string{true: "as measured on it",
+				false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
 	}
 	if c.Budget > 0 {
 		s := u.Bytes(c.Budget)
@@ -197,27 +203,36 @@ func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 			columns = append(columns, x)
 		}
 	}
-	add(c.Budget > 0, column{"fits", true, 0, func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
+	add(c.Budget > 0, column{"fits", true, 0,
+		func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
 	add(true, column{"footprint", false, 0, footprint})
-	add(some(func(r *Result) int64 { return r.Plan.LowerBound }), column{"over bound", false, 5, func(r *Result) string {
-		if r.Plan.LowerBound <= 0 {
-			return none
-		}
-		return fmt.Sprintf("%.2f %%", 100*(float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound)-1))
-	}})
-	add(timed, column{inferred + "step", false, 0, func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }})
+	add(some(func(r *Result) int64 { return r.Plan.LowerBound }),
+		column{"over bound", false, 5, func(r *Result) string {
+			if r.Plan.LowerBound <= 0 {
+				return none
+			}
+			return fmt.Sprintf("%.2f %%", 100*(float64(r.Measurement.Footprint)/float64(r.Plan.LowerBound)-1))
+		}})
+	add(timed, column{inferred + "step", false, 0,
+		func(r *Result) string { return timeline.Duration(r.Measurement.StepTime) }})
 	add(timed, column{"overhead", false, 0, func(r *Result) string { return Percent(r.Overhead) }})
-	add(timed && some(func(r *Result) int64 { return r.Measurement.Stall }), column{"stall", false, 1, func(r *Result) string { return length(r.Measurement.Stall) }})
-	add(some(func(r *Result) int64 { return r.Measurement.SwappedOut }), column{"out", false, 3, func(r *Result) string { return size(r.Measurement.SwappedOut) }})
-	add(some(func(r *Result) int64 { return r.Measurement.SwappedIn }), column{"in", false, 4, func(r *Result) string { return size(r.Measurement.SwappedIn) }})
-	add(some(func(r *Result) int64 { return r.Measurement.RecomputeTime }), column{"recompute", false, 2, func(r *Result) string { return length(r.Measurement.RecomputeTime) }})
-	add(slices.ContainsFunc(rows, func(r *Result) bool { return r.MaxBatchKnown }), column{"max batch", false, 0, func(r *Result) string {
-		if !r.MaxBatchKnown {
-			return none
-		}
-		return r.batch()
-	}})
-	add(true, column{"planned in", false, 6, func(r *Result) string { return timeline.Duration(r.Plan.Planning.Nanoseconds()) }})
+	add(timed && some(func(r *Result) int64 { return r.Measurement.Stall }),
+		column{"stall", false, 1, func(r *Result) string { return length(r.Measurement.Stall) }})
+	add(some(func(r *Result) int64 { return r.Measurement.SwappedOut }),
+		column{"out", false, 3, func(r *Result) string { return size(r.Measurement.SwappedOut) }})
+	add(some(func(r *Result) int64 { return r.Measurement.SwappedIn }),
+		column{"in", false, 4, func(r *Result) string { return size(r.Measurement.SwappedIn) }})
+	add(some(func(r *Result) int64 { return r.Measurement.RecomputeTime }),
+		column{"recompute", false, 2, func(r *Result) string { return length(r.Measurement.RecomputeTime) }})
+	add(slices.ContainsFunc(rows, func(r *Result) bool { return r.MaxBatchKnown }),
+		column{"max batch", false, 0, func(r *Result) string {
+			if !r.MaxBatchKnown {
+				return none
+			}
+			return r.batch()
+		}})
+	add(true, column{"planned in", false, 6,
+		func(r *Result) string { return timeline.Duration(r.Plan.Planning.Nanoseconds()) }})
 	return columns
 }
 
@@ -264,7 +279,8 @@ func (t *text) table(columns []column, rows []*Result) {
 		t.b.WriteString(strings.TrimRight(line, " ") + "\n")
 	}
 	if len(dropped) > 0 {
-		t.line("", fmt.Sprintf("(no room for %s: widen the terminal, or pipe the output)", strings.Join(dropped, ", ")))
+		t.line("", fmt.Sprintf("(no room for %s: widen the terminal, or pipe the output)",
+			strings.Join(dropped, ", ")))
 	}
 	t.b.WriteByte('\n')
 }

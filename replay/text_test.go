@@ -39,7 +39,8 @@ func TestNoLineIsWiderThanTheTerminal(t *testing.T) {
 	c := told(t, 70)
 	for _, width := range []int{72, 80, 100, 132} {
 		for line := range strings.Lines(text(t, c, replay.TextOptions{Width: width, Notes: true})) {
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width && strings.Contains(strings.TrimSpace(line), " ") {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width &&
+				strings.Contains(strings.TrimSpace(line), " ") {
 				t.Errorf("at %d columns a line has %d:\n%s", width, n, line)
 			}
 		}
@@ -53,7 +54,8 @@ func TestANarrowTerminalNamesTheColumnsLeftOut(t *testing.T) {
 		t.Errorf("piped output leaves columns out:\n%s", wide)
 	}
 	head, rest, _ := strings.Cut(narrow[strings.Index(narrow, "manager "):], "\n")
-	if strings.Contains(head, "planned in") || !strings.Contains(head, "overhead") || !strings.Contains(strings.Join(strings.Fields(rest), " "), "planned in: widen") {
+	if strings.Contains(head, "planned in") || !strings.Contains(head, "overhead") ||
+		!strings.Contains(strings.Join(strings.Fields(rest), " "), "planned in: widen") {
 		t.Errorf("the heading is %q in\n%s", head, narrow)
 	}
 }
@@ -79,7 +81,8 @@ func TestTheTableOpensWithTodaysAllocatorAndThenTheFastestThatFits(t *testing.T)
 		t.Errorf("the fastest is %s, but the table is %v", best.Info.Name, order)
 	}
 	fits := slices.IndexFunc(order[1:], func(s string) bool { return strings.HasSuffix(s, "✗") })
-	if fits < 0 || slices.ContainsFunc(order[1+fits:], func(s string) bool { return strings.HasSuffix(s, "✓") }) {
+	if fits < 0 || slices.ContainsFunc(order[1+fits:],
+		func(s string) bool { return strings.HasSuffix(s, "✓") }) {
 		t.Errorf("plans that fit and plans that do not are mixed: %v", order)
 	}
 }
@@ -99,11 +102,13 @@ func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 	held := timeline.IEC.Bytes(onCPU.Problem.Held())
 	says(onCPU.Sentence(timeline.IEC), "A step fits in ", " as it is: it holds "+held+" at its peak.")
 	c := told(t, 0)
-	says(c.Sentence(timeline.IEC), "At no cost in step time, ", "Set a budget to see what going lower would cost.")
+	says(c.Sentence(timeline.IEC), "At no cost in step time, ",
+		"Set a budget to see what going lower would cost.")
 	p := *plantest.Chain(12, 8<<20, 4_000_000)
 	p.Kind = 1 // lifetimes
 	life := compared(t, &p, 0)
-	says(life.Sentence(timeline.IEC), "as much as is alive at the peak", "To swap or recompute, record whole steps", "gmemtop describe")
+	says(life.Sentence(timeline.IEC), "as much as is alive at the peak",
+		"To swap or recompute, record whole steps", "gmemtop describe")
 	if s := life.Sentence(timeline.IEC); strings.Contains(s, "Set a budget") {
 		t.Errorf("a budget would change nothing, but the sentence is %q", s)
 	}
@@ -123,18 +128,20 @@ func TestSentencesAnswerTheNextQuestion(t *testing.T) {
 func TestEagerPlansThatDoNotFitAreNamedWithTheLeastOfThem(t *testing.T) {
 	p := plantest.Chain(12, 8<<20, 4_000_000)
 	peak, _ := p.PeakLive()
-	c, err := replay.Compare(context.Background(), p, append(pool.All(), combine.All()...), replay.Options{Budget: peak * 7 / 10, Seed: 1,
-		Eager: func(_ context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
-			keep, err := pool.Exact().Plan(context.Background(), p, plan.Request{})
-			if err == nil {
-				keep.Executor = plan.TorchEager
-			}
-			return keep, err
-		}})
+	c, err := replay.Compare(context.Background(), p, append(pool.All(), combine.All()...),
+		replay.Options{Budget: peak * 7 / 10, Seed: 1,
+			Eager: func(_ context.Context, p *plan.Problem, pl *plan.Plan) (*plan.Plan, error) {
+				keep, err := pool.Exact().Plan(context.Background(), p, plan.Request{})
+				if err == nil {
+					keep.Executor = plan.TorchEager
+				}
+				return keep, err
+			}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := c.Sentence(timeline.IEC); !strings.Contains(s, "None of the plans that PyTorch can run today fits: the smallest needs ") {
+	if s := c.Sentence(timeline.IEC); !strings.Contains(s,
+		"None of the plans that PyTorch can run today fits: the smallest needs ") {
 		t.Errorf("it says %q", s)
 	}
 }
@@ -142,18 +149,19 @@ func TestEagerPlansThatDoNotFitAreNamedWithTheLeastOfThem(t *testing.T) {
 func TestProgressReportsWhenEachManagerBegins(t *testing.T) {
 	p := plantest.Chain(8, 1<<20, 1000)
 	begun, done := map[string]bool{}, map[string]bool{}
-	_, err := replay.Compare(context.Background(), p, pool.All(), replay.Options{Update: func(u replay.Progress) {
-		switch {
-		case u.Done && !begun[u.Manager]:
-			t.Errorf("%s is done before it began", u.Manager)
-		case u.Began.IsZero():
-			t.Errorf("%s does not say when it began", u.Manager)
-		case !u.Done && done[u.Manager]:
-			t.Errorf("%s goes on after it was done", u.Manager)
-		}
-		begun[u.Manager] = true
-		done[u.Manager] = done[u.Manager] || u.Done
-	}})
+	_, err := replay.Compare(context.Background(), p, pool.All(),
+		replay.Options{Update: func(u replay.Progress) {
+			switch {
+			case u.Done && !begun[u.Manager]:
+				t.Errorf("%s is done before it began", u.Manager)
+			case u.Began.IsZero():
+				t.Errorf("%s does not say when it began", u.Manager)
+			case !u.Done && done[u.Manager]:
+				t.Errorf("%s goes on after it was done", u.Manager)
+			}
+			begun[u.Manager] = true
+			done[u.Manager] = done[u.Manager] || u.Done
+		}})
 	if err != nil || len(done) != len(pool.All()) {
 		t.Errorf("%v; %d of %d were done", err, len(done), len(pool.All()))
 	}
@@ -177,7 +185,9 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 			rows[f[0]] = strings.Join(f, " ")
 		}
 	}
-	if want := "manager executor fits footprint over bound step overhead stall out in recompute planned in"; head != want {
+	const want = "manager executor fits footprint " +
+		"over bound step overhead stall out in recompute planned in"
+	if head != want {
 		t.Errorf("the head is %q, want %q", head, want)
 	}
 	looked := 0
@@ -200,14 +210,19 @@ func TestEveryColumnHoldsItsFigure(t *testing.T) {
 			}
 		}
 		unit, print := replay.FootprintColumn(timeline.IEC, bytes)
-		want := strings.Join([]string{r.Info.Name, "ideal", map[bool]string{true: "✓", false: "✗"}[r.Fits], print(m.Footprint), unit,
-			some(r.Plan.LowerBound, fmt.Sprintf("%.2f %%", 100*(float64(m.Footprint)/float64(r.Plan.LowerBound)-1))), timeline.Duration(m.StepTime), replay.Percent(r.Overhead),
-			some(m.Stall, timeline.Duration(m.Stall)), some(m.SwappedOut, timeline.IEC.Bytes(m.SwappedOut)), some(m.SwappedIn, timeline.IEC.Bytes(m.SwappedIn)),
-			some(m.RecomputeTime, timeline.Duration(m.RecomputeTime)), timeline.Duration(r.Plan.Planning.Nanoseconds())}, " ")
+		want := strings.Join([]string{r.Info.Name, "ideal", map[bool]string{true: "✓", false: "✗"}[r.Fits],
+			print(m.Footprint), unit, some(r.Plan.LowerBound,
+				fmt.Sprintf("%.2f %%", 100*(float64(m.Footprint)/float64(r.Plan.LowerBound)-1))),
+			timeline.Duration(m.StepTime), replay.Percent(r.Overhead),
+			some(m.Stall, timeline.Duration(m.Stall)), some(m.SwappedOut, timeline.IEC.Bytes(m.SwappedOut)),
+			some(m.SwappedIn, timeline.IEC.Bytes(m.SwappedIn)),
+			some(m.RecomputeTime, timeline.Duration(m.RecomputeTime)),
+			timeline.Duration(r.Plan.Planning.Nanoseconds())}, " ")
 		if got := rows[r.Info.Name]; got != want {
 			t.Errorf("the row is %q, want %q", got, want)
 		}
-		if m.Stall > 0 && m.SwappedOut > 0 && m.RecomputeTime > 0 || r.Info.Name == "caching" && r.Plan.LowerBound > 0 {
+		if m.Stall > 0 && m.SwappedOut > 0 && m.RecomputeTime > 0 || r.Info.Name == "caching" &&
+			r.Plan.LowerBound > 0 {
 			looked++
 		}
 	}

@@ -122,7 +122,8 @@ func (b *Builder) Stream(handle uint64) StreamID {
 		return id
 	}
 	if len(b.T.Streams) == MaxStreams {
-		b.Lose("streams_merged", DataLoss, 1, "the trace has more than 65,536 streams; the rest are shown as the last one")
+		b.Lose("streams_merged", DataLoss, 1,
+			"the trace has more than 65,536 streams; the rest are shown as the last one")
 		return MaxStreams - 1
 	}
 	id := StreamID(len(b.T.Streams))
@@ -138,7 +139,8 @@ func (b *Builder) Device(kind DeviceKind, ordinal int) DeviceID {
 		return id
 	}
 	if len(b.T.Devices) == MaxDevices {
-		b.Lose("devices_merged", DataLoss, 1, "the trace has more than 256 devices; the rest are shown as the last one")
+		b.Lose("devices_merged", DataLoss, 1,
+			"the trace has more than 256 devices; the rest are shown as the last one")
 		return MaxDevices - 1
 	}
 	id := DeviceID(len(b.T.Devices))
@@ -184,7 +186,8 @@ func (b *Builder) Finish() *Trace {
 		i = j
 	}
 	if steps > 0 {
-		b.Lose("clock_steps_back", Info, steps, "the source's clock steps back; events keep the order in which they were recorded")
+		b.Lose("clock_steps_back", Info, steps,
+			"the source's clock steps back; events keep the order in which they were recorded")
 	}
 	sort.SliceStable(t.Marks, func(i, j int) bool { return markStart(t.Marks[i]) < markStart(t.Marks[j]) })
 	b.strings, b.frames, b.stacks, b.details, b.streams, b.devices = nil, nil, nil, nil, nil, nil

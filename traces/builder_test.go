@@ -34,7 +34,8 @@ func TestAnAccessStaysBeforeTheNextEventOfItsDevice(t *testing.T) {
 		b.Event(Event{Addr: addr, Size: 1, Stack: NoStack, Device: d, Action: Alloc})
 	}
 	access := func(d DeviceID, addr uint64) {
-		b.T.Accesses = append(b.T.Accesses, Access{Addr: addr, Op: NoOp, Device: d, Event: int32(b.T.Events.Len())})
+		b.T.Accesses = append(b.T.Accesses,
+			Access{Addr: addr, Op: NoOp, Device: d, Event: int32(b.T.Events.Len())})
 	}
 	add(gpu1, 100)
 	access(gpu1, 100) // after gpu1's first event

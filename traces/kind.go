@@ -122,17 +122,21 @@ func (t *Trace) DiedOutOfMemory() bool {
 
 // PackingOnly says what a storage-allocation problem cannot answer and which command takes it: there is no
 // training to record.
-const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes only; pooling managers and gmemtop pack place its buffers"
+const PackingOnly = "nothing to swap or recompute: a storage-allocation problem has sizes and lifetimes " +
+	"only; pooling managers and gmemtop pack place its buffers"
 
 // Missing says in one sentence what the kind lacks and which command records that; "" for Dataflow.
 func (k Kind) Missing() string {
 	switch k {
 	case Point:
-		return "this file is one moment without events; for events, call torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training"
+		return "this file is one moment without events; for events, call " +
+			"torch.cuda.memory._record_memory_history(max_entries=1_000_000) before training"
 	case Lifetimes:
-		return "this trace says when blocks lived, not who used them: gmemtop describe -o describe.py writes a recorder of whole steps for your script"
+		return "this trace says when blocks lived, not who used them: gmemtop describe -o describe.py " +
+			"writes a recorder of whole steps for your script"
 	case Accesses:
-		return "this trace says when blocks were used, not which op made which: gmemtop describe -o describe.py writes a recorder of whole steps for your script"
+		return "this trace says when blocks were used, not which op made which: gmemtop describe -o " +
+			"describe.py writes a recorder of whole steps for your script"
 	}
 	return ""
 }

@@ -141,11 +141,11 @@ func (r *redactor) redact(s string, as role) string {
 
 // publicPackages are packages below site-packages whose file and function names are public.
 var publicPackages = map[string]bool{
-	"torch": true, "torchvision": true, "torchaudio": true, "torchtext": true, "torchtitan": true, "triton": true, "numpy": true,
-	"transformers": true, "accelerate": true, "diffusers": true, "peft": true, "trl": true, "datasets": true, "timm": true,
-	"deepspeed": true, "megatron": true, "apex": true, "flash_attn": true, "xformers": true, "bitsandbytes": true,
-	"lightning": true, "pytorch_lightning": true, "lightning_fabric": true, "fairscale": true, "einops": true, "vllm": true,
-	"jax":  true,
+	"torch": true, "torchvision": true, "torchaudio": true, "torchtext": true, "torchtitan": true,
+	"triton": true, "numpy": true, "transformers": true, "accelerate": true, "diffusers": true, "peft": true,
+	"trl": true, "datasets": true, "timm": true, "deepspeed": true, "megatron": true, "apex": true,
+	"flash_attn": true, "xformers": true, "bitsandbytes": true, "lightning": true, "pytorch_lightning": true,
+	"lightning_fabric": true, "fairscale": true, "einops": true, "vllm": true, "jax": true,
 	"flax": true, "optax": true, "tqdm": true, "IPython": true, "ipykernel": true,
 }
 
@@ -175,7 +175,8 @@ func (r *redactor) file(s string) string {
 		return p
 	}
 	ext := path.Ext(strings.ReplaceAll(s, "\\", "/"))
-	if !slices.Contains([]string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so", ".ipynb", ".rs",
+	if !slices.Contains([]string{".py", ".pyx", ".cpp", ".cc", ".c", ".cu", ".cuh", ".h", ".hpp", ".so",
+		".ipynb", ".rs",
 		".go"}, ext) {
 		ext = ""
 	}
@@ -184,27 +185,31 @@ func (r *redactor) file(s string) string {
 
 // publicFunctions are names that every training program has.
 var publicFunctions = map[string]bool{
-	"forward": true, "backward": true, "step": true, "zero_grad": true, "train": true, "eval": true, "main": true, "wrapper": true,
-	"inner": true, "<module>": true, "<lambda>": true, "<listcomp>": true, "<genexpr>": true, "<dictcomp>": true,
-	"training_step": true,
+	"forward": true, "backward": true, "step": true, "zero_grad": true, "train": true, "eval": true,
+	"main": true, "wrapper": true, "inner": true, "<module>": true, "<lambda>": true, "<listcomp>": true,
+	"<genexpr>": true, "<dictcomp>": true, "training_step": true,
 }
 
 var (
 	dunder    = regexp.MustCompile(`^__[a-z]+__$`)
-	publicCpp = regexp.MustCompile(`^(?:void |bool |int |auto )?(?:at|c10|torch|caffe2|std|cublas|cudnn|nccl|` +
-		`thrust|cub|cutlass|gloo|c10d)::|` +
-		`^(?:_?Py|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl[A-Z]|THP|__libc_|_start$|clone$|start_thread$)`)
+	publicCpp = regexp.MustCompile(
+		`^(?:void |bool |int |auto )?(?:at|c10|torch|caffe2|std|cublas|cudnn|nccl|` +
+			`thrust|cub|cutlass|gloo|c10d)::|` +
+			`^(?:_?Py|cuda[A-Z]|cu[A-Z]|cublas|cudnn|nccl[A-Z]|THP|__libc_|_start$|clone$|start_thread$)`)
 	profileStep = regexp.MustCompile(`^ProfilerStep#[0-9]+$`)
-	optimizer   = regexp.MustCompile(`^(Optimizer\.(?:step|zero_grad)#)([A-Za-z0-9_]+)(\.(?:step|zero_grad))?$`)
-	publicMark  = regexp.MustCompile(`^(?:#+ ?)?(?:forward|backward|optimizer|step|iteration|train|training|` +
+	optimizer   = regexp.MustCompile(
+		`^(Optimizer\.(?:step|zero_grad)#)([A-Za-z0-9_]+)(\.(?:step|zero_grad))?$`)
+	publicMark = regexp.MustCompile(`^(?:#+ ?)?(?:forward|backward|optimizer|step|iteration|train|training|` +
 		`eval|validation|loss|zero_grad|warmup)(?:[ _#:]*[0-9]*)?(?: ?#+)?$`)
-	opName = regexp.MustCompile(`^(?:aten|prim|prims|c10d|c10d_functional|_c10d_functional|nccl|torchvision|cuda|` +
-		`autograd|triton_[a-z]+)(?:::|:)[A-Za-z0-9_.]+$|` +
-		`^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: [A-Z][A-Za-z]+Backward[0-9]*$|` +
-		`^torch::autograd::[A-Za-z]+$`)
+	opName = regexp.MustCompile(
+		`^(?:aten|prim|prims|c10d|c10d_functional|_c10d_functional|nccl|torchvision|cuda|` +
+			`autograd|triton_[a-z]+)(?:::|:)[A-Za-z0-9_.]+$|` +
+			`^[A-Z][A-Za-z]+Backward[0-9]*$|^autograd::engine::evaluate_function: [A-Z][A-Za-z]+Backward[0-9]*$|` +
+			`^torch::autograd::[A-Za-z]+$`)
 	optimizers = map[string]bool{
-		"SGD": true, "Adam": true, "AdamW": true, "Adamax": true, "NAdam": true, "RAdam": true, "Adagrad": true, "Adadelta": true,
-		"Adafactor": true, "RMSprop": true, "Rprop": true, "ASGD": true, "LBFGS": true, "SparseAdam": true, "Muon": true,
+		"SGD": true, "Adam": true, "AdamW": true, "Adamax": true, "NAdam": true, "RAdam": true,
+		"Adagrad": true, "Adadelta": true, "Adafactor": true, "RMSprop": true, "Rprop": true, "ASGD": true,
+		"LBFGS": true, "SparseAdam": true, "Muon": true,
 	}
 )
 
@@ -242,7 +247,8 @@ func (r *redactor) frames() {
 		if p, ok := publicFile(r.from.Text(f.File)); ok && !builtInFile.MatchString(p) {
 			fn = rolePublic
 		}
-		r.to.Frames[i] = Frame{File: r.id(f.File, roleFile), Func: r.id(f.Func, fn), Line: f.Line, Extra: r.id(f.Extra, roleJSON)}
+		r.to.Frames[i] = Frame{File: r.id(f.File, roleFile), Func: r.id(f.Func, fn), Line: f.Line,
+			Extra: r.id(f.Extra, roleJSON)}
 	}
 }
 
@@ -298,13 +304,16 @@ func (r *redactor) settings(list []Setting) []Setting {
 	return out
 }
 
-var plainSetting = regexp.MustCompile(`^[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?(?:,[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?)*$`)
+var plainSetting = regexp.MustCompile(
+	`^[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?(?:,[A-Za-z_]+(?::[A-Za-z0-9_.:\[\]>]+)?)*$`)
 
 // knownSettings are the words of PYTORCH_CUDA_ALLOC_CONF: a value that consists of them is not a secret.
 var knownSettings = map[string]bool{
-	"expandable_segments": true, "max_split_size_mb": true, "garbage_collection_threshold": true, "roundup_power2_divisions": true,
-	"backend": true, "pinned_use_cuda_host_register": true, "pinned_num_register_threads": true, "release_lock_on_cudamalloc": true,
-	"graph_capture_record_stream_reuse": true, "pinned_reserve_segment_size_mb": true, "per_process_memory_fraction": true,
+	"expandable_segments": true, "max_split_size_mb": true, "garbage_collection_threshold": true,
+	"roundup_power2_divisions": true, "backend": true, "pinned_use_cuda_host_register": true,
+	"pinned_num_register_threads": true, "release_lock_on_cudamalloc": true,
+	"graph_capture_record_stream_reuse": true, "pinned_reserve_segment_size_mb": true,
+	"per_process_memory_fraction": true,
 }
 
 // json hashes every string in a JSON value, and the whole text if it is not JSON. It hashes keys of objects

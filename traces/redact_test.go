@@ -19,16 +19,19 @@ func private() *Trace {
 	}
 	torch := frame("forward", "/home/secret/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py")
 	b.Event(Event{Time: 1, Addr: 512, Size: 100, Action: Alloc, Device: dev, Stack: b.Stack([]FrameID{
-		torch, frame("secret_attention", "/home/secret/model.py"), frame("forward", `C:\Users\secret\train.py`),
-		frame("at::native::empty", "??"),
-		frame("secretive::kernel", "/build/secret/kernel.cu"), frame("run_secret", "/usr/lib/python3/dist-packages/secret_pkg/x.py"),
+		torch, frame("secret_attention", "/home/secret/model.py"),
+		frame("forward", `C:\Users\secret\train.py`), frame("at::native::empty", "??"),
+		frame("secretive::kernel", "/build/secret/kernel.cu"),
+		frame("run_secret", "/usr/lib/python3/dist-packages/secret_pkg/x.py"),
 		frame("run", "/usr/lib/python3.12/threading.py"), frame("hidden",
 			"/home/secret/lib/python3.12/site-packages/secret_torch/torch/x.py"),
-	}), Detail: b.Detail(Detail{UserMetadata: b.String("secret note"), CompileContext: b.String("secret region"),
-		Op:       b.String("secret::op"),
-		Category: b.String("activation"), Extra: b.String(`{"key":["secret",{"secret Key":1.5}]}`), ForwardStack: NoStack})})
+	}), Detail: b.Detail(Detail{UserMetadata: b.String("secret note"),
+		CompileContext: b.String("secret region"), Op: b.String("secret::op"),
+		Category: b.String("activation"), Extra: b.String(`{"key":["secret",{"secret Key":1.5}]}`),
+		ForwardStack: NoStack})})
 	name := func(s string) StringID { return b.String(s) }
-	b.T.Marks = []Mark{{Start: 1, End: 2, Name: name("ProfilerStep#4")}, {Start: 1, End: 2, Name: name("secret phase")},
+	b.T.Marks = []Mark{{Start: 1, End: 2, Name: name("ProfilerStep#4")},
+		{Start: 1, End: 2, Name: name("secret phase")},
 		{Start: 1, End: 2, Name: name("Optimizer.step#AdamW.step")}, {Start: 1, End: 2,
 			Name: name("Optimizer.step#SecretOptimizer.step")},
 		{Start: 1, End: 2, Name: name("forward")}}
@@ -39,8 +42,10 @@ func private() *Trace {
 	b.T.Settings = []Setting{{"PYTORCH_CUDA_ALLOC_CONF", `"expandable_segments:True,max_split_size_mb:128"`},
 		{"max_split_size", "-1"},
 		{"dump_dir", `"/home/secret/dumps"`}}
-	b.T.Extra = []Setting{{"unknown", `{"who":"secret","n":3,"list":["secret",true,null]}`}, {"broken", `secret{`}}
-	b.T.Final = State{Known: true, Segments: []Segment{{Extra: name(`{"a":"secret"}`), EndBlock: 1, Stack: NoStack}},
+	b.T.Extra = []Setting{{"unknown", `{"who":"secret","n":3,"list":["secret",true,null]}`},
+		{"broken", `secret{`}}
+	b.T.Final = State{Known: true, Segments: []Segment{{Extra: name(`{"a":"secret"}`), EndBlock: 1,
+		Stack: NoStack}},
 		Blocks: []Block{{Extra: name(`"secret"`), Stack: NoStack}}}
 	b.String("secret left over: nothing refers to it")
 	return b.Finish()
@@ -62,18 +67,20 @@ func TestARedactedTraceHasNothingOfTheUsers(t *testing.T) {
 func TestRedactKeepsPublicNamesAndFigures(t *testing.T) {
 	tr := private()
 	r := Redact(tr, []byte("key"))
-	if !reflect.DeepEqual(r.Events, tr.Events) || !reflect.DeepEqual(r.Stacks, tr.Stacks) || len(r.Frames) != len(tr.Frames) {
+	if !reflect.DeepEqual(r.Events, tr.Events) || !reflect.DeepEqual(r.Stacks, tr.Stacks) ||
+		len(r.Frames) != len(tr.Frames) {
 		t.Error("events or stacks changed")
 	}
 	have := strings.Join(r.Strings, "\n")
-	for _, want := range []string{"site-packages/torch/nn/modules/linear.py", "forward", "at::native::empty", "??",
-		"python/threading.py", "ProfilerStep#4",
+	for _, want := range []string{"site-packages/torch/nn/modules/linear.py", "forward", "at::native::empty",
+		"??", "python/threading.py", "ProfilerStep#4",
 		"Optimizer.step#AdamW.step", "aten::conv2d", CounterAllocated, "activation"} {
 		if !strings.Contains("\n"+have+"\n", "\n"+want+"\n") {
 			t.Errorf("%q is missing from\n%s", want, have)
 		}
 	}
-	if got := r.Setting("PYTORCH_CUDA_ALLOC_CONF"); got != `"expandable_segments:True,max_split_size_mb:128"` {
+	if got :=
+		r.Setting("PYTORCH_CUDA_ALLOC_CONF"); got != `"expandable_segments:True,max_split_size_mb:128"` {
 		t.Errorf("allocator setting is now %s", got)
 	}
 	if r.Setting("max_split_size") != "-1" || r.Frames[0].Line != 12 {

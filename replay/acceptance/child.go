@@ -46,7 +46,8 @@ func (s *session) environ(more ...string) []string {
 		}
 	}
 	cache := filepath.Join(s.Folder, "cache")
-	env = append(env, tokenName+"="+s.token, "XDG_CACHE_HOME="+cache, "XDG_STATE_HOME="+filepath.Join(cache, "state"), "CUDA_CACHE_PATH="+filepath.Join(cache, "nv"),
+	env = append(env, tokenName+"="+s.token, "XDG_CACHE_HOME="+cache,
+		"XDG_STATE_HOME="+filepath.Join(cache, "state"), "CUDA_CACHE_PATH="+filepath.Join(cache, "nv"),
 		"PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1", "CUDA_DEVICE_ORDER=PCI_BUS_ID")
 	if s.size.name == tiny.name { // cuBLAS's usual workspace of 32 MiB would be most of a tiny network
 		env = append(env, "CUBLAS_WORKSPACE_CONFIG=:16:8")
@@ -142,7 +143,8 @@ func (e *ended) Error() string {
 // limited runs a program to its end, at most for limit, and returns its output and exit code. The error is
 // nil if it ended by itself with an accepted exit code. Exit code 5 of gmemtop, which means that this machine
 // cannot do it, skips the check.
-func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string, argv ...string) ([]byte, int, error) {
+func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int, env []string,
+	argv ...string) ([]byte, int, error) {
 	limit = t.allow(limit)
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -175,12 +177,14 @@ func (t *trial) limited(ctx context.Context, limit time.Duration, accepted []int
 }
 
 // gmemtop runs the program under test.
-func (t *trial) gmemtop(ctx context.Context, limit time.Duration, accepted []int, args ...string) ([]byte, int, error) {
+func (t *trial) gmemtop(ctx context.Context, limit time.Duration, accepted []int,
+	args ...string) ([]byte, int, error) {
 	return t.limited(ctx, limit, accepted, nil, append([]string{t.Program}, args...)...)
 }
 
 // script runs one of the scripts in the folder by Python.
-func (t *trial) script(ctx context.Context, limit time.Duration, env []string, args ...string) ([]byte, error) {
+func (t *trial) script(ctx context.Context, limit time.Duration, env []string,
+	args ...string) ([]byte, error) {
 	out, _, err := t.limited(ctx, limit, nil, env, append([]string{t.Python}, args...)...)
 	return out, err
 }

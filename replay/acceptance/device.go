@@ -134,10 +134,12 @@ func (s *session) askTorch(ctx context.Context) error {
 		s.facts.noTorch = "needs torch: the Python named by --python does not run it: " + err.Error()
 		return err
 	case !found.Available:
-		s.facts.noTorch = "needs torch that uses the GPU: this one, " + found.Version + ", says that CUDA is not available"
+		s.facts.noTorch = "needs torch that uses the GPU: this one, " + found.Version +
+			", says that CUDA is not available"
 		return fmt.Errorf("torch %s says that CUDA is not available", found.Version)
 	}
-	s.facts.torch = &Torch{Version: fit("version", found.Version, ""), CUDA: fit("version", found.CUDA, ""), Python: fit("version", found.Python, "")}
+	s.facts.torch = &Torch{Version: fit("version", found.Version, ""), CUDA: fit("version", found.CUDA, ""),
+		Python: fit("version", found.Python, "")}
 	s.facts.limit, s.facts.free = found.Limit, found.Free
 	g := &s.facts.gpu
 	if g.Name == "" {
@@ -153,7 +155,8 @@ func (s *session) askTorch(ctx context.Context) error {
 // onStandIn reports whether programs in an environment run on the stand-in GPU of gmemtop's tests.
 func onStandIn(environ []string) bool {
 	for _, v := range environ {
-		if strings.HasPrefix(v, "STANDIN_") || strings.HasPrefix(v, "LD_PRELOAD=") && strings.Contains(v, "libstandin") {
+		if strings.HasPrefix(v, "STANDIN_") || strings.HasPrefix(v, "LD_PRELOAD=") &&
+			strings.Contains(v, "libstandin") {
 			return true
 		}
 	}
@@ -250,7 +253,8 @@ func (t *trial) compare(ctx context.Context, limit time.Duration, args ...string
 
 // calibrate measures the device.
 func calibrate(ctx context.Context, t *trial) error {
-	c, err := t.compare(ctx, 90*time.Second, "--network", "ResNet-50", "--batch", t.size.network, "--managers", "caching", "--target", "cuda", "--calibrate", "--iterations", "3")
+	c, err := t.compare(ctx, 90*time.Second, "--network", "ResNet-50", "--batch", t.size.network,
+		"--managers", "caching", "--target", "cuda", "--calibrate", "--iterations", "3")
 	if err != nil {
 		return err
 	}
@@ -275,9 +279,11 @@ func comparison(what string, budget int) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		switch what {
 		case "ResNet-50":
-			return t.onDevice(ctx, budget, managersByTime, "--network", "ResNet-50", "--batch", t.size.network)
+			return t.onDevice(ctx, budget, managersByTime, "--network", "ResNet-50", "--batch",
+				t.size.network)
 		case "GPT-2-small":
-			return t.onDevice(ctx, budget, managersByTime, slices.Concat([]string{"--network", "GPT-2-small"}, t.size.gpt)...)
+			return t.onDevice(ctx, budget, managersByTime, slices.Concat([]string{"--network", "GPT-2-small"},
+				t.size.gpt)...)
 		}
 		b, err := samples.Open(what)
 		if err != nil {
@@ -298,7 +304,8 @@ func comparisonOf(example string, budget int) func(context.Context, *trial) erro
 		if err != nil {
 			return err
 		}
-		return t.onDevice(ctx, budget, []string{"caching,expandable,smartpool,autoswap,capuchin,delta,joint", "caching,autoswap,joint", "autoswap"}, file)
+		return t.onDevice(ctx, budget, []string{"caching,expandable,smartpool,autoswap,capuchin,delta,joint",
+			"caching,autoswap,joint", "autoswap"}, file)
 	}
 }
 
@@ -335,9 +342,11 @@ search:
 		if limit < most {
 			return errNoTime
 		}
-		return skip("needs shorter steps: one takes %.1f s, and a check has %.0f s", step.Seconds(), most.Seconds())
+		return skip("needs shorter steps: one takes %.1f s, and a check has %.0f s", step.Seconds(),
+			most.Seconds())
 	}
-	args := append(what, "--managers", managers, "--budget", fmt.Sprintf("%d%%", budget), "--target", "cuda", "--iterations", strconv.Itoa(iterations), "--limit", "10s")
+	args := append(what, "--managers", managers, "--budget", fmt.Sprintf("%d%%", budget), "--target", "cuda",
+		"--iterations", strconv.Itoa(iterations), "--limit", "10s")
 	c, err := t.compare(ctx, limit, args...)
 	var below *ended
 	if errors.As(err, &below) && below.code == 3 {
@@ -398,11 +407,13 @@ func (t *trial) judge(c *compared, iterations int) error {
 		if ok && off <= footprintTolerance && math.Abs(r.Overhead-p.Overhead) <= overheadTolerance {
 			asPredicted++
 		} else {
-			t.log("not as predicted: %s %s: footprint %d, predicted %d; overhead %.4f, predicted %.4f; %s", r.Manager, r.Executor, r.Footprint, p.Footprint, r.Overhead,
-				p.Overhead, strings.Join(r.Causes, "; "))
+			t.log("not as predicted: %s %s: footprint %d, predicted %d; overhead %.4f, predicted %.4f; %s",
+				r.Manager, r.Executor, r.Footprint, p.Footprint, r.Overhead, p.Overhead,
+				strings.Join(r.Causes, "; "))
 		}
 	}
-	t.add(figure("plans", float64(plans)), figure("measured", float64(measured)), figure("verified", float64(verified)), figure("as_predicted", float64(asPredicted)),
+	t.add(figure("plans", float64(plans)), figure("measured", float64(measured)),
+		figure("verified", float64(verified)), figure("as_predicted", float64(asPredicted)),
 		figure("iterations", float64(iterations)))
 	switch {
 	case measured == 0:

@@ -55,8 +55,9 @@ var vocabulary = map[string]struct{ unit, words string }{
 
 // subjects are what a figure can belong to if several have one: memory managers, and what doctor examines.
 var subjects = []string{
-	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap", "capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all",
-	"nvidia driver", "nvml", "replay on a GPU", "run", "attach", "probes",
+	"caching", "expandable", "smartpool", "smartpool-ff", "smartpool-swap", "stalloc", "exact", "autoswap",
+	"capuchin", "delta", "joint", "sqrt", "dtr", "vdnn-all", "nvidia driver", "nvml", "replay on a GPU",
+	"run", "attach", "probes",
 }
 
 // figure makes a figure of the vocabulary.

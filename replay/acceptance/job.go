@@ -61,7 +61,10 @@ func meanAfterWarmUp(steps []stepLine) float64 {
 
 // sameLosses reports whether two trainings printed the same losses to the digit.
 func sameLosses(a, b []stepLine) bool {
-	return len(a) > 0 && slices.EqualFunc(a, b, func(x, y stepLine) bool { return x.number == y.number && x.loss == y.loss })
+	return len(a) > 0 && slices.EqualFunc(a, b, func(x, y stepLine) bool {
+		return x.number == y.number &&
+			x.loss == y.loss
+	})
 }
 
 // learned is what learn.py says about a training that ended: after which step, and a digest of all
@@ -106,8 +109,10 @@ func (t *trial) train(name, example string, last int, more ...string) (*job, err
 		return nil, err
 	}
 	defer out.Close()
-	argv := slices.Concat([]string{t.Python, "learn.py", "plain"}, t.example(example, "--deterministic", "--steps", "1000000"), more)
-	j.child, err = t.start(out, []string{"STOP=" + j.stop, "LAST=" + strconv.Itoa(last), "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
+	argv := slices.Concat([]string{t.Python, "learn.py", "plain"},
+		t.example(example, "--deterministic", "--steps", "1000000"), more)
+	j.child, err = t.start(out, []string{"STOP=" + j.stop, "LAST=" + strconv.Itoa(last),
+		"MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
 	return j, err
 }
 
@@ -119,7 +124,10 @@ func (j *job) printed() []byte {
 
 // warm waits until the training has done some steps.
 func (j *job) warm(ctx context.Context) error {
-	err := j.t.poll(ctx, 90*time.Second, func() bool { return len(stepsOf(j.printed())) >= 3 || !j.running() })
+	err := j.t.poll(ctx, 90*time.Second, func() bool {
+		return len(stepsOf(j.printed())) >= 3 ||
+			!j.running()
+	})
 	if err == nil && !j.running() {
 		return j.broke()
 	}

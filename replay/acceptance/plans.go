@@ -29,7 +29,8 @@ func carried(example, managers string) func(context.Context, *trial) error {
 		if err := j.warm(ctx); err != nil {
 			return err
 		}
-		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget", t.share(), "--managers", managers, "--limit", "5s", "--iterations", t.size.live)
+		c, err := t.compare(ctx, 3*time.Minute, "--target", fmt.Sprintf("live:%d", j.pid()), "--budget",
+			t.share(), "--managers", managers, "--limit", "5s", "--iterations", t.size.live)
 		if c != nil {
 			err = errors.Join(err, t.judgeLive(c))
 		}
@@ -87,17 +88,22 @@ func (t *trial) judgeLive(c *compared) error {
 	for _, r := range live {
 		p := predicted[key{r.Manager, r.Executor}]
 		step := (1+r.Overhead)/(1+p.Overhead) - 1
-		if r.Predicted > 0 && math.Abs(float64(r.Footprint)/float64(r.Predicted)-1) <= liveFootprint && math.Abs(step) <= liveStep {
+		if r.Predicted > 0 && math.Abs(float64(r.Footprint)/float64(r.Predicted)-1) <= liveFootprint &&
+			math.Abs(step) <= liveStep {
 			within++
 		}
 	}
 	if len(live) == 0 {
 		return errors.New("no plan was carried out")
 	}
-	t.add(figure("plans", float64(len(live))), figure("as_predicted", float64(within)), figure("step_before", float64(live[0].Before)/1e6), figure("step_after", float64(live[len(live)-1].After)/1e6))
+	t.add(figure("plans", float64(len(live))), figure("as_predicted", float64(within)),
+		figure("step_before", float64(live[0].Before)/1e6),
+		figure("step_after", float64(live[len(live)-1].After)/1e6))
 	for _, r := range live {
 		p := predicted[key{r.Manager, r.Executor}]
-		t.add(figureOf(r.Manager, "footprint", float64(r.Footprint)), figureOf(r.Manager, "footprint_predicted", float64(r.Predicted)), figureOf(r.Manager, "overhead", r.Overhead),
+		t.add(figureOf(r.Manager, "footprint", float64(r.Footprint)),
+			figureOf(r.Manager, "footprint_predicted", float64(r.Predicted)),
+			figureOf(r.Manager, "overhead", r.Overhead),
 			figureOf(r.Manager, "overhead_predicted", p.Overhead))
 	}
 	return nil
@@ -111,7 +117,8 @@ const (
 
 // planned trains under a plan until it has been on for a while or has ended, and returns what the training
 // printed.
-func (t *trial) planned(ctx context.Context, manager string, flags []string, script ...string) ([]byte, error) {
+func (t *trial) planned(ctx context.Context, manager string, flags []string,
+	script ...string) ([]byte, error) {
 	stop := t.path("-planned.stop")
 	os.Remove(stop)
 	from := t.logged()
@@ -135,15 +142,18 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 			return os.WriteFile(stop, nil, 0o600)
 		}()
 	}()
-	argv := slices.Concat([]string{t.Program, "run", "--headless", "--manager", manager}, flags, []string{"--", t.Python, "learn.py", "plain"}, script, []string{"--steps", "1000000"})
-	out, _, err := t.limited(ctx, 4*time.Minute, nil, []string{"STOP=" + stop, "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
+	argv := slices.Concat([]string{t.Program, "run", "--headless", "--manager", manager}, flags,
+		[]string{"--", t.Python, "learn.py", "plain"}, script, []string{"--steps", "1000000"})
+	out, _, err := t.limited(ctx, 4*time.Minute, nil,
+		[]string{"STOP=" + stop, "MOST=" + strconv.Itoa(int(t.allow(longest).Seconds()))}, argv...)
 	cancel()
 	err = errors.Join(err, <-told)
 	if err != nil {
 		return out, err
 	}
 	if said := t.said(from); !strings.Contains(said, saysOn) || strings.Contains(said, saysOff) {
-		return out, fmt.Errorf("it did not train under a plan of %s to the end: %s", manager, t.lastSaid(from))
+		return out, fmt.Errorf("it did not train under a plan of %s to the end: %s", manager,
+			t.lastSaid(from))
 	}
 	return out, nil
 }
@@ -152,7 +162,8 @@ func (t *trial) planned(ctx context.Context, manager string, flags []string, scr
 // much memory, by the first of the managers whose plan can be carried out.
 func beside(example, how string, managers ...string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		out, err := t.script(ctx, 2*time.Minute, nil, slices.Concat([]string{"learn.py", how}, t.example(example, "--steps", "20"))...)
+		out, err := t.script(ctx, 2*time.Minute, nil,
+			slices.Concat([]string{"learn.py", how}, t.example(example, "--steps", "20"))...)
 		if err != nil {
 			return err
 		}
@@ -162,7 +173,8 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 		}
 		t.add(figure("torch_step", medianOfLast(stepsOf(out))), figure("torch_peak", float64(peak)))
 		budget := strconv.FormatInt(peak, 10) + "B"
-		if t.size.name == tiny.name { // libraries' workspaces are much of that peak, and a plan would have nothing to do in it
+		if t.size.name == tiny.name {
+			// libraries' workspaces are much of that peak, and a plan would have nothing to do in it
 			budget = t.share()
 		}
 		var failures error
@@ -176,7 +188,8 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 				continue
 			}
 			_, took, _ := learnedOf(out)
-			t.add(figureOf(m, "plan_step", medianOfLast(stepsOf(out))), figureOf(m, "plan_peak", float64(took)))
+			t.add(figureOf(m, "plan_step", medianOfLast(stepsOf(out))),
+				figureOf(m, "plan_peak", float64(took)))
 			return nil
 		}
 		return failures
@@ -185,7 +198,8 @@ func beside(example, how string, managers ...string) func(context.Context, *tria
 
 // ranOut reports whether an error comes from a training that ran out of memory, by its message.
 func (t *trial) ranOut(err error, from int64) bool {
-	return err != nil && !errors.Is(err, errNoTime) && strings.Contains(strings.ToLower(t.said(from)), "out of memory")
+	return err != nil && !errors.Is(err, errNoTime) &&
+		strings.Contains(strings.ToLower(t.said(from)), "out of memory")
 }
 
 // largestBatch makes a check that finds the largest batch that trains in a limited memory, to an eighth, by
@@ -199,7 +213,9 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 		}
 		train := func(batch, steps int) ([]byte, bool, error) {
 			from := t.logged()
-			argv := t.example(example, slices.Concat(flags, []string{"--memory", capped, "--batch", strconv.Itoa(batch), "--steps", strconv.Itoa(steps)})...)
+			argv := t.example(example, slices.Concat(flags,
+				[]string{"--memory", capped, "--batch", strconv.Itoa(batch), "--steps",
+					strconv.Itoa(steps)})...)
 			out, err := t.script(ctx, 2*time.Minute, nil, argv...)
 			if t.ranOut(err, from) {
 				return nil, false, nil
@@ -239,9 +255,13 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 		if t.size.name == tiny.name {
 			factor = min(factor, 1.75) // PyTorch's segments of 20 MiB are much of that memory
 		}
-		more := int(math.Ceil(float64(fails-1) * factor)) // of the largest that may train, which is only known to an eighth
-		t.add(figure("batch", float64(fits)), figure("sample", medianOfLast(stepsOf(out))/float64(fits)), figure("batch_planned", float64(more)))
-		out, err = t.planned(ctx, "joint", nil, t.example(example, slices.Concat(flags, []string{"--memory", capped, "--batch", strconv.Itoa(more)})...)...)
+		// of the largest that may train, which is only known to an eighth
+		more := int(math.Ceil(float64(fails-1) * factor))
+		t.add(figure("batch", float64(fits)), figure("sample", medianOfLast(stepsOf(out))/float64(fits)),
+			figure("batch_planned", float64(more)))
+		out, err = t.planned(ctx, "joint", nil,
+			t.example(example, slices.Concat(flags,
+				[]string{"--memory", capped, "--batch", strconv.Itoa(more)})...)...)
 		if err != nil {
 			return err
 		}
@@ -255,13 +275,18 @@ func largestBatch(factor float64, example string, flags ...string) func(context.
 func beyond(manager string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
 		const batch, paper = 256, 12.0 / 28
-		if t.size.name == tiny.name { // almost all memory is in the first layers, and PyTorch takes 20 MiB at once
-			return skip("needs networks of ordinary size: what the first layers of a tiny one need at once is more than its share")
+		if t.size.name == tiny.name {
+			// almost all memory is in the first layers, and PyTorch takes 20 MiB at once
+			return skip("needs networks of ordinary size: what the first layers of a tiny one need at once " +
+				"is more than its share")
 		}
 		from := t.logged()
-		out, err := t.script(ctx, 3*time.Minute, nil, slices.Concat([]string{"learn.py", "plain"}, t.example("vgg16", "--batch", strconv.Itoa(batch), "--steps", "15"))...)
+		out, err := t.script(ctx, 3*time.Minute, nil,
+			slices.Concat([]string{"learn.py", "plain"}, t.example("vgg16", "--batch", strconv.Itoa(batch),
+				"--steps", "15"))...)
 		if t.ranOut(err, from) {
-			return skip("needs more memory: batch %d does not train in all that is free, so there is nothing to compare with", batch)
+			return skip("needs more memory: batch %d does not train in all that is free, so there is "+
+				"nothing to compare with", batch)
 		}
 		if err != nil {
 			return err
@@ -275,7 +300,8 @@ func beyond(manager string) func(context.Context, *trial) error {
 			memory = float64(peak) / gib * paper
 		}
 		t.add(figure("allocated", float64(peak)), figure("sample", medianOfLast(stepsOf(out))/batch))
-		out, err = t.planned(ctx, manager, nil, t.example("vgg16", "--batch", strconv.Itoa(batch), "--memory", strconv.FormatFloat(memory, 'f', 4, 64))...)
+		out, err = t.planned(ctx, manager, nil, t.example("vgg16", "--batch", strconv.Itoa(batch), "--memory",
+			strconv.FormatFloat(memory, 'f', 4, 64))...)
 		if err != nil {
 			return err
 		}

@@ -62,7 +62,8 @@ func namesHere() []string {
 		names = append(names, u.Username, u.HomeDir, filepath.Base(u.HomeDir))
 		names = append(names, strings.Fields(u.Name)...)
 	}
-	for _, variable := range []string{"USER", "LOGNAME", "SUDO_USER", "HOME", "HOSTNAME", "SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_ACCOUNT"} {
+	for _, variable := range []string{"USER", "LOGNAME", "SUDO_USER", "HOME", "HOSTNAME", "SLURM_JOB_NAME",
+		"SLURM_JOB_USER", "SLURM_JOB_ACCOUNT"} {
 		names = append(names, os.Getenv(variable))
 	}
 	if dir, err := os.Getwd(); err == nil {
@@ -88,11 +89,16 @@ var (
 	value      = regexp.MustCompile(`^[+-]?[0-9]{1,13}(?:\.[0-9]{1,3})?$`)
 	code       = regexp.MustCompile(`^[0-9]{3}$`)
 	versioned  = regexp.MustCompile(`^[0-9]{1,4}(?:\.[0-9]{1,3}){1,2}(?:\+cu[0-9]{3})?$`)
-	libraryOwn = regexp.MustCompile(`^(?:torch(?:\.[A-Za-z_]+)*|(?:cuda|nvml|cudnn|cublas|nccl)[A-Za-z]*|cu[A-Z][A-Za-z]*(?:_v[0-9])?|` +
-		`(?:CUDA|NVML|CUDNN|CUBLAS|NCCL|PYTORCH)[A-Z_]*|lib(?:cuda|cudart|nvidia-ml|c10_cuda|torch_cuda|cudnn|cublas|nccl)\.so(?:\.[0-9]{1,2})?|cuda:[0-9]{1,2})$`)
-	ownFlag   = regexp.MustCompile(`^--[a-z]+(?:-[a-z]+)*$`)
-	signal    = regexp.MustCompile(`^SIG[A-Z]{2,5}$`)
-	units     = map[string]bool{"B": true, "KiB": true, "MiB": true, "GiB": true, "TiB": true, "KB": true, "MB": true, "GB": true, "bytes": true, "byte": true, "ns": true, "us": true, "ms": true, "s": true, "%": true, "GB/s": true}
+	libraryOwn = regexp.MustCompile(
+		`^(?:torch(?:\.[A-Za-z_]+)*|(?:cuda|nvml|cudnn|cublas|nccl)[A-Za-z]*|cu[A-Z][A-Za-z]*(?:_v[0-9])?|` +
+			`(?:CUDA|NVML|CUDNN|CUBLAS|NCCL|PYTORCH)[A-Z_]*|` +
+			`lib(?:cuda|cudart|nvidia-ml|c10_cuda|torch_cuda|cudnn|cublas|nccl)\.so(?:\.[0-9]{1,2})?|` +
+			`cuda:[0-9]{1,2})$`)
+	ownFlag = regexp.MustCompile(`^--[a-z]+(?:-[a-z]+)*$`)
+	signal  = regexp.MustCompile(`^SIG[A-Z]{2,5}$`)
+	units   = map[string]bool{"B": true, "KiB": true, "MiB": true, "GiB": true, "TiB": true, "KB": true,
+		"MB": true, "GB": true, "bytes": true, "byte": true, "ns": true, "us": true, "ms": true, "s": true,
+		"%": true, "GB/s": true}
 	beforeNow = map[string]bool{"error": true, "code": true, "exit": true, "status": true, "signal": true}
 )
 
@@ -149,8 +155,9 @@ func (r *redactor) core(w, before, next string) string {
 		return isName
 	case strings.ContainsAny(w, `/\`):
 		return isPath
-	case plainWord.MatchString(w) && len(w) <= 24, libraryOwn.MatchString(w), ownFlag.MatchString(w), signal.MatchString(w), smallValue.MatchString(w),
-		versioned.MatchString(w), value.MatchString(w) && units[next], code.MatchString(w) && beforeNow[before]:
+	case plainWord.MatchString(w) && len(w) <= 24, libraryOwn.MatchString(w), ownFlag.MatchString(w),
+		signal.MatchString(w), smallValue.MatchString(w), versioned.MatchString(w), value.MatchString(w) &&
+			units[next], code.MatchString(w) && beforeNow[before]:
 		return w
 	case strings.HasSuffix(w, "%") && value.MatchString(w[:len(w)-1]):
 		return w
@@ -244,7 +251,8 @@ func hide(message, folded, name string) (string, string) {
 
 // spaced makes a text one line with single spaces, without control characters and invalid bytes.
 func spaced(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, " "), func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }), " ")
+	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(s, " "),
+		func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) }), " ")
 }
 
 // lower folds only ASCII, so that no byte moves.

@@ -10,21 +10,27 @@ func TestWhatStaysOfAMessage(t *testing.T) {
 	r := newRedactor("jane", "gpu-node7.lab.example.org", "gpu-node7", "/home/jane", "al", "Jürgen")
 	for _, c := range []struct{ message, want string }{
 		{"", ""},
-		{"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.20 GiB is free. Process 4242 has 77.9 GiB memory in use.",
-			"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which 1.20 GiB is free. Process <number> has 77.9 GiB memory in use."},
-		{"cannot write /home/jane/project x/run.gmt: no such file", "cannot write <name> <path>: no such file"},
+		{"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of which " +
+			"1.20 GiB is free. Process 4242 has 77.9 GiB memory in use.",
+			"CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB of " +
+				"which 1.20 GiB is free. Process <number> has 77.9 GiB memory in use."},
+		{"cannot write /home/jane/project x/run.gmt: no such file",
+			"cannot write <name> <path>: no such file"},
 		{"open /data/secret/train.py: permission denied", "open <path>: permission denied"},
 		{`File "/opt/x.py", line 12, in main`, "File <text>, line 12, in main"},
 		{"unknown manager \"acme-corp secret\"; try autoswap", "unknown manager <text>; try autoswap"},
 		{"a quote 'that never ends at gpu-node7", "a quote <text>"},
 		{"PyTorch's allocator doesn't know", "PyTorch's allocator doesn't know"},
-		{"ssh jane@gpu-node7.lab.example.org failed, ask JANE or Al", "ssh <name> failed, ask <name> or <name>"},
+		{"ssh jane@gpu-node7.lab.example.org failed, ask JANE or Al",
+			"ssh <name> failed, ask <name> or <name>"},
 		{"Jürgen's machine", "<name> <text>"},
 		{"connect to 10.0.0.17:22 or fe80::1 refused", "connect to <text> or <text> refused"},
 		{"GPU-5b1c2d3e-aaaa-bbbb-cccc-0123456789ab is lost (error 700)", "<text> is lost (error 700)"},
 		{"pid 31337 at 0x7f3a00001200", "pid <number> at <text>"},
-		{"torch.cuda.OutOfMemoryError: cudaMalloc answered 2; use torch.cuda.empty_cache", "torch.cuda.OutOfMemoryError: cudaMalloc answered 2; use torch.cuda.empty_cache"},
-		{"torch 2.15.0+cu132 has no `torch.compile` on libcuda.so.1", "torch 2.15.0+cu132 has no torch.compile on libcuda.so.1"},
+		{"torch.cuda.OutOfMemoryError: cudaMalloc answered 2; use torch.cuda.empty_cache",
+			"torch.cuda.OutOfMemoryError: cudaMalloc answered 2; use torch.cuda.empty_cache"},
+		{"torch 2.15.0+cu132 has no `torch.compile` on libcuda.so.1",
+			"torch 2.15.0+cu132 has no torch.compile on libcuda.so.1"},
 		{"took 12345 ms for 1048576 bytes, 3.5 %, 97%", "took 12345 ms for 1048576 bytes, 3.5 %, 97%"},
 		{"two\nlines\x1b[31m and\ta bell\x07", "two lines [<text> and a bell"},
 	} {
@@ -32,7 +38,8 @@ func TestWhatStaysOfAMessage(t *testing.T) {
 			t.Errorf("%q:\n got %q\nwant %q", c.message, got, c.want)
 		}
 	}
-	if got := r.redact(strings.Repeat("word ", 1000)); len(got) > longestMessage || len(got) < longestMessage-10 {
+	if got := r.redact(strings.Repeat("word ", 1000)); len(got) > longestMessage ||
+		len(got) < longestMessage-10 {
 		t.Errorf("a long message keeps %d bytes", len(got))
 	}
 }
@@ -48,7 +55,8 @@ func TestThisMachineIsNotNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, secret := range []string{host, dir, os.Getenv("HOME")} {
-		if got := r.redact("see " + secret + " and"); secret != "" && strings.Contains(strings.ToLower(got), strings.ToLower(secret)) {
+		if got := r.redact("see " + secret + " and"); secret != "" &&
+			strings.Contains(strings.ToLower(got), strings.ToLower(secret)) {
 			t.Errorf("%q is still in %q", secret, got)
 		}
 	}
@@ -80,7 +88,10 @@ func FuzzNothingPrivateStays(f *testing.F) {
 			}
 		}
 		secret := lower(spaced(name))
-		words := strings.FieldsFunc(lower(rest), func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') })
+		words := strings.FieldsFunc(lower(rest), func(c rune) bool {
+			return (c < 'a' || c > 'z') &&
+				(c < '0' || c > '9')
+		})
 		switch {
 		case secret == "" || strings.Trim(secret, opening+closing+quotation+"%") == "":
 		case len(secret) >= shortName && strings.Contains(lower(rest), secret):

@@ -127,10 +127,15 @@ func (r *Report) Failed() int {
 
 // forms are the forms of a report's texts. A text in another form is neither written nor read.
 var forms = map[string]*regexp.Regexp{
-	"gmemtop version": regexp.MustCompile(`^[0-9A-Za-z.+()-]{0,64}$`), "revision": regexp.MustCompile(`^[0-9a-f]{0,40}$`),
-	"system": regexp.MustCompile(`^[a-z0-9]{1,12}$`), "kernel": regexp.MustCompile(`^(?:[0-9]{1,3}\.[0-9]{1,3})?$`),
-	"GPU name": regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ()+.-]{0,63}$`), "driver": regexp.MustCompile(`^[0-9A-Za-z.]{0,24}$`),
-	"version": regexp.MustCompile(`^(?:[0-9]{1,4}(?:\.[0-9A-Za-z]{1,12}){1,4}(?:\+[0-9A-Za-z.]{1,24})?)?$`), "day": regexp.MustCompile(`^20[0-9]{2}-[01][0-9]-[0-3][0-9]$`),
+	"gmemtop version": regexp.MustCompile(`^[0-9A-Za-z.+()-]{0,64}$`),
+	"revision":        regexp.MustCompile(`^[0-9a-f]{0,40}$`),
+	"system":          regexp.MustCompile(`^[a-z0-9]{1,12}$`),
+	"kernel":          regexp.MustCompile(`^(?:[0-9]{1,3}\.[0-9]{1,3})?$`),
+	"GPU name":        regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9 ()+.-]{0,63}$`),
+	"driver":          regexp.MustCompile(`^[0-9A-Za-z.]{0,24}$`),
+	"version": regexp.MustCompile(
+		`^(?:[0-9]{1,4}(?:\.[0-9A-Za-z]{1,12}){1,4}(?:\+[0-9A-Za-z.]{1,24})?)?$`),
+	"day": regexp.MustCompile(`^20[0-9]{2}-[01][0-9]-[0-3][0-9]$`),
 }
 
 // fit returns a text if it has its form, and a substitute otherwise.
@@ -144,12 +149,16 @@ func fit(form, text, otherwise string) string {
 // validate returns an error about the first field that is not allowed, or whose form is not.
 func (r *Report) validate() error {
 	if r.SchemaVersion != SchemaVersion {
-		return fmt.Errorf("schema_version %d is not %d: use the gmemtop that wrote it", r.SchemaVersion, SchemaVersion)
+		return fmt.Errorf("schema_version %d is not %d: use the gmemtop that wrote it", r.SchemaVersion,
+			SchemaVersion)
 	}
-	texts := []struct{ form, text string }{{"day", r.Day}, {"gmemtop version", r.Gmemtop.Version}, {"revision", r.Gmemtop.Revision}, {"system", r.System.OS},
-		{"system", r.System.Arch}, {"kernel", r.System.Kernel}, {"GPU name", r.GPU.Name}, {"driver", r.GPU.Driver}, {"version", r.GPU.CUDA}}
+	texts := []struct{ form, text string }{{"day", r.Day}, {"gmemtop version", r.Gmemtop.Version},
+		{"revision", r.Gmemtop.Revision}, {"system", r.System.OS},
+		{"system", r.System.Arch}, {"kernel", r.System.Kernel}, {"GPU name", r.GPU.Name},
+		{"driver", r.GPU.Driver}, {"version", r.GPU.CUDA}}
 	if r.Torch != nil {
-		texts = append(texts, []struct{ form, text string }{{"version", r.Torch.Version}, {"version", r.Torch.CUDA}, {"version", r.Torch.Python}}...)
+		texts = append(texts, []struct{ form, text string }{{"version", r.Torch.Version},
+			{"version", r.Torch.CUDA}, {"version", r.Torch.Python}}...)
 	}
 	for _, t := range texts {
 		if !forms[t.form].MatchString(t.text) {
@@ -202,7 +211,8 @@ func (x *Result) validate() error {
 		case !ok:
 			return fmt.Errorf("check %s: there is no figure %q", x.Check, clip(f.Name, 100))
 		case f.Unit != known.unit:
-			return fmt.Errorf("check %s: %s is in %s, not in %q", x.Check, f.Name, known.unit, clip(f.Unit, 100))
+			return fmt.Errorf("check %s: %s is in %s, not in %q", x.Check, f.Name, known.unit,
+				clip(f.Unit, 100))
 		case f.Of != "" && !slices.Contains(subjects, f.Of):
 			return fmt.Errorf("check %s: a figure of %q is not known", x.Check, clip(f.Of, 100))
 		case math.IsNaN(f.Value) || math.IsInf(f.Value, 0):
@@ -272,12 +282,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	}
 	fmt.Fprintf(&b, "\ndriver     %s, CUDA %s\n", orUnknown(r.GPU.Driver), orUnknown(r.GPU.CUDA))
 	if r.Torch != nil {
-		fmt.Fprintf(&b, "torch      %s for CUDA %s, Python %s; %s networks\n", r.Torch.Version, orUnknown(r.Torch.CUDA), r.Torch.Python, r.Networks)
+		fmt.Fprintf(&b, "torch      %s for CUDA %s, Python %s; %s networks\n", r.Torch.Version,
+			orUnknown(r.Torch.CUDA), r.Torch.Python, r.Networks)
 	} else {
 		b.WriteString("torch      none: no training ran\n")
 	}
-	fmt.Fprintf(&b, "system     %s/%s, kernel %s, %d cores\n", r.System.OS, r.System.Arch, orUnknown(r.System.Kernel), r.System.Cores)
-	fmt.Fprintf(&b, "gmemtop    %s%s\n", r.Gmemtop.Version, map[bool]string{true: ", with changes"}[r.Gmemtop.Modified])
+	fmt.Fprintf(&b, "system     %s/%s, kernel %s, %d cores\n", r.System.OS, r.System.Arch,
+		orUnknown(r.System.Kernel), r.System.Cores)
+	fmt.Fprintf(&b, "gmemtop    %s%s\n", r.Gmemtop.Version,
+		map[bool]string{true: ", with changes"}[r.Gmemtop.Modified])
 	fmt.Fprintf(&b, "day        %s\n\n", r.Day)
 	width := 0
 	for _, x := range r.Results {
@@ -288,7 +301,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		count[x.Outcome]++
 		fmt.Fprintf(&b, "%-*s  %s\n", width, x.Check, x.String())
 	}
-	fmt.Fprintf(&b, "\n%d checks: %d ok, %d failed, %d skipped, %d not run; %s\n", len(r.Results), count[OK], count[Failed], count[Skipped], count[NotRun],
+	fmt.Fprintf(&b, "\n%d checks: %d ok, %d failed, %d skipped, %d not run; %s\n", len(r.Results), count[OK],
+		count[Failed], count[Skipped], count[NotRun],
 		time.Duration(r.Seconds*float64(time.Second)).Round(time.Second))
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -15,14 +15,17 @@ import (
 
 // sample is a report that uses every field.
 func sample() *Report {
-	return &Report{SchemaVersion: SchemaVersion, Day: "2026-11-22", Gmemtop: Build{Version: "v1.2.3-4-gabc", Revision: "0123456789abcdef", Modified: true},
-		System: System{OS: "linux", Arch: "amd64", Kernel: "6.8", Cores: 16},
-		GPU:    GPU{Name: "NVIDIA H100 80GB HBM3", Memory: 85520809984, Driver: "570.86.15", CUDA: "12.8", Count: 8},
-		Torch:  &Torch{Version: "2.15.0+cu132", CUDA: "13.2", Python: "3.11.7"}, Seconds: 480.5, Networks: "full",
+	return &Report{SchemaVersion: SchemaVersion, Day: "2026-11-22",
+		Gmemtop: Build{Version: "v1.2.3-4-gabc", Revision: "0123456789abcdef", Modified: true},
+		System:  System{OS: "linux", Arch: "amd64", Kernel: "6.8", Cores: 16},
+		GPU: GPU{Name: "NVIDIA H100 80GB HBM3", Memory: 85520809984, Driver: "570.86.15", CUDA: "12.8",
+			Count: 8}, Torch: &Torch{Version: "2.15.0+cu132", CUDA: "13.2", Python: "3.11.7"}, Seconds: 480.5,
+		Networks: "full",
 		Results: []Result{
 			{Check: "doctor", Outcome: OK, Seconds: 1, Figures: []Figure{figureOf("nvml", "available", 1)}},
-			{Check: "live-gpt2", Outcome: OK, Seconds: 90, Figures: []Figure{figure("plans", 2), figureOf("joint", "footprint", 3<<30), figureOf("joint", "overhead", 0.031),
-				figureOf("dtr", "footprint", 1<<20)}},
+			{Check: "live-gpt2", Outcome: OK, Seconds: 90,
+				Figures: []Figure{figure("plans", 2), figureOf("joint", "footprint", 3<<30),
+					figureOf("joint", "overhead", 0.031), figureOf("dtr", "footprint", 1<<20)}},
 			{Check: "probes", Outcome: Skipped, Reason: "needs root: <path>"},
 			{Check: "oom", Outcome: Failed, Seconds: 3, Reason: "it says 12 bytes"},
 			{Check: "ranks", Outcome: NotRun, Reason: "no time left"},
@@ -115,8 +118,10 @@ func TestTheSummaryShowsEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := b.String()
-	for _, want := range []string{"NVIDIA H100 80GB HBM3, 81559 MiB, one of 8", "570.86.15", "2.15.0+cu132", "3.11.7", "linux/amd64", "6.8", "16 cores", "v1.2.3-4-gabc, with changes", "2026-11-22",
-		"joint: footprint 3.00 GiB, step time +3.10 %; dtr: footprint 1.0 MiB", "needs root: <path>", "it says 12 bytes", "5 checks: 2 ok, 1 failed, 1 skipped, 1 not run; 8m1s"} {
+	for _, want := range []string{"NVIDIA H100 80GB HBM3, 81559 MiB, one of 8", "570.86.15", "2.15.0+cu132",
+		"3.11.7", "linux/amd64", "6.8", "16 cores", "v1.2.3-4-gabc, with changes", "2026-11-22",
+		"joint: footprint 3.00 GiB, step time +3.10 %; dtr: footprint 1.0 MiB", "needs root: <path>",
+		"it says 12 bytes", "5 checks: 2 ok, 1 failed, 1 skipped, 1 not run; 8m1s"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is missing in\n%s", want, text)
 		}
@@ -168,7 +173,8 @@ func TestChecksAndFiguresAreWhole(t *testing.T) {
 		}
 	}
 	for name, x := range vocabulary {
-		if !slices.Contains([]string{unitBytes, unitMS, unitS, unitRate, unitShare, unitCount}, x.unit) || x.words == "" {
+		if !slices.Contains([]string{unitBytes, unitMS, unitS, unitRate, unitShare, unitCount}, x.unit) ||
+			x.words == "" {
 			t.Errorf("%s: %+v", name, x)
 		}
 	}

@@ -111,8 +111,8 @@ func newSession(o Options) *session {
 
 // all runs those of the checks that were asked for, and returns the report.
 func (s *session) all(ctx context.Context, list []Check) (*Report, error) {
-	s.report = &Report{SchemaVersion: SchemaVersion, Day: s.began.UTC().Format(time.DateOnly), Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu,
-		Torch: s.facts.torch, Networks: s.size.name}
+	s.report = &Report{SchemaVersion: SchemaVersion, Day: s.began.UTC().Format(time.DateOnly),
+		Gmemtop: s.build(), System: s.system(), GPU: s.facts.gpu, Torch: s.facts.torch, Networks: s.size.name}
 	kept := s.kept()
 	for _, c := range list {
 		if len(s.Only) > 0 && !slices.Contains(s.Only, c.Name) {
@@ -306,7 +306,8 @@ func unpack(folder string) error {
 		names  []string
 	}{
 		{examples.Files, "", []string{"gpt2.py", "mlp.py", "resnet50.py", "vgg16.py", "vit.py"}},
-		{scripts, "python/", []string{"learn.py", "look.py", "oom.py", "snapshot.py", "counted.py", "overhead.py", "ddp.py"}},
+		{scripts, "python/", []string{"learn.py", "look.py", "oom.py", "snapshot.py", "counted.py",
+			"overhead.py", "ddp.py"}},
 	} {
 		for _, name := range from.names {
 			b, err := from.files.ReadFile(from.prefix + name)
@@ -314,7 +315,8 @@ func unpack(folder string) error {
 				err = os.WriteFile(filepath.Join(folder, name), b, 0o600)
 			}
 			if err != nil {
-				return fmt.Errorf("cannot write the scripts of the checks: %w; name another folder with --keep", err)
+				return fmt.Errorf("cannot write the scripts of the checks: %w; name another folder with "+
+					"--keep", err)
 			}
 		}
 	}

@@ -24,7 +24,8 @@ func stage(t *testing.T, program string) *session {
 	if err := os.WriteFile(file, []byte("#!/bin/sh\n"+program+"\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	s := newSession(Options{Program: file, Folder: folder, Environ: os.Environ(), Build: Build{Version: "v1.2.3", Revision: "0123abcd"}})
+	s := newSession(Options{Program: file, Folder: folder, Environ: os.Environ(),
+		Build: Build{Version: "v1.2.3", Revision: "0123abcd"}})
 	s.facts.gpu = GPU{Name: "NVIDIA Test 24GB", Memory: 24 << 30, Driver: "590.00", CUDA: "13.2", Count: 1}
 	s.facts.torch = &Torch{Version: "2.15.0+cu132", CUDA: "13.2", Python: "3.11.7"}
 	s.size = tiny
@@ -54,8 +55,10 @@ func TestAFailingCheckIsReportedAsFailed(t *testing.T) {
 		{`echo '{"findings": [{"name": "nvml", "available": true}]}'`, OK, ""},
 		{`echo '{"findings": []}'`, Failed, "doctor says nothing about GPUs"},
 		{`echo 'not JSON'`, Failed, "doctor's JSON"},
-		{`echo "gmemtop: device lost at /home/jane/x" >&2; exit 1`, Failed, "device lost at <path> (exit code 1)"},
-		{`echo "gmemtop: this program was built without CUDA" >&2; exit 5`, Skipped, "this program was built without CUDA"},
+		{`echo "gmemtop: device lost at /home/jane/x" >&2; exit 1`, Failed,
+			"device lost at <path> (exit code 1)"},
+		{`echo "gmemtop: this program was built without CUDA" >&2; exit 5`, Skipped,
+			"this program was built without CUDA"},
 		{`kill -SEGV $$`, Failed, "code"},
 	} {
 		r := one(t, stage(t, c.program), "doctor")
@@ -67,7 +70,8 @@ func TestAFailingCheckIsReportedAsFailed(t *testing.T) {
 
 // A plan whose bytes were not verified, or a comparison that measured nothing, is never ok.
 func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
-	row := `{"manager": "%s", "executor": "ideal", "target": "%s", "available": true, "verified": %v, "footprint_bytes": %d, "overhead": %g}`
+	row :=
+		`{"manager": "%s", "executor": "ideal", "target": "%s", "available": true, "verified": %v, "footprint_bytes": %d, "overhead": %g}`
 	sim := fmt.Sprintf(row, "autoswap", "sim", false, 1000, 0.1)
 	for _, c := range []struct {
 		rows         []string
@@ -94,8 +98,10 @@ func TestAPlanThatWasNotVerifiedFailsTheCheck(t *testing.T) {
 // A recorded step of ten seconds is carried out if every check is to run, and skipped by name if the time is
 // limited.
 func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
-	row := `{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, "footprint_bytes": 1000}`
-	text := `{"problem": {"step_time_ns": 9600000000}, "results": [` + fmt.Sprintf(row, "sim") + ", " + fmt.Sprintf(row, "cuda:0") + `]}`
+	row :=
+		`{"manager": "autoswap", "executor": "ideal", "target": "%s", "available": true, "verified": true, "footprint_bytes": 1000}`
+	text := `{"problem": {"step_time_ns": 9600000000}, "results": [` + fmt.Sprintf(row,
+		"sim") + ", " + fmt.Sprintf(row, "cuda:0") + `]}`
 	for _, c := range []struct {
 		limited bool
 		want    Outcome
@@ -104,7 +110,8 @@ func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
 		if c.limited {
 			s.end = time.Now().Add(time.Hour)
 		}
-		if r := one(t, s, "compare-gpt-steps-cpu-75"); r.Outcome != c.want || c.limited && !strings.Contains(r.Reason, "a check has 150 s") {
+		if r := one(t, s, "compare-gpt-steps-cpu-75"); r.Outcome != c.want || c.limited &&
+			!strings.Contains(r.Reason, "a check has 150 s") {
 			t.Errorf("limited: %v: %+v", c.limited, r)
 		}
 	}
@@ -113,7 +120,8 @@ func TestLongStepsAreForRunsWithoutALimit(t *testing.T) {
 func TestATinyNetworkIsNotTakenForOneThatDoesNotFit(t *testing.T) {
 	s := stage(t, "exit 1")
 	s.facts.limit = true
-	if r := one(t, s, "beyond-vgg16"); r.Outcome != Skipped || !strings.HasPrefix(r.Reason, "needs networks of ordinary size") {
+	if r := one(t, s, "beyond-vgg16"); r.Outcome != Skipped ||
+		!strings.HasPrefix(r.Reason, "needs networks of ordinary size") {
 		t.Errorf("%+v", r)
 	}
 }
@@ -125,7 +133,8 @@ func TestNetworksFitTheDevice(t *testing.T) {
 		tiny    bool
 		want    string
 	}{
-		{80 * gib, false, false, "full"}, {0, false, false, "full"}, {19 * gib, false, false, "small"}, {3 * gib, false, false, "tiny"},
+		{80 * gib, false, false, "full"}, {0, false, false, "full"}, {19 * gib, false, false, "small"},
+		{3 * gib, false, false, "tiny"},
 		{80 * gib, false, true, "tiny"}, {80 * gib, true, false, "tiny"},
 	} {
 		s := newSession(Options{Folder: t.TempDir(), Tiny: c.tiny})
@@ -193,12 +202,14 @@ func TestStoppingLeavesNoProcess(t *testing.T) {
 	if _, err := exec.LookPath("setsid"); err != nil {
 		t.Skip("needs setsid: a program that starts another one in a session of its own")
 	}
-	s := stage(t, "trap '' TERM HUP INT; setsid sh -c \"trap '' TERM HUP INT; while :; do sleep 1; done\" & touch started; while :; do sleep 1; done")
+	s := stage(t, "trap '' TERM HUP INT; setsid sh -c \"trap '' TERM HUP INT; while :; do sleep 1; done\" "+
+		"& touch started; while :; do sleep 1; done")
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	go func() {
 		for {
-			if _, err := os.Stat(filepath.Join(s.Folder, "started")); err == nil && len(marked(tokenName+"="+s.token)) >= 2 {
+			if _, err := os.Stat(filepath.Join(s.Folder, "started")); err == nil &&
+				len(marked(tokenName+"="+s.token)) >= 2 {
 				cancel()
 				return
 			}
@@ -246,7 +257,8 @@ func TestScriptsAreUnpacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"gpt2.py", "learn.py"} {
-		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Contains(b, []byte("torch")) {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil ||
+			!bytes.Contains(b, []byte("torch")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

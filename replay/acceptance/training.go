@@ -33,18 +33,25 @@ type size struct {
 const gib = 1 << 30
 
 var (
-	full = size{name: "full", network: "32", gpt: []string{"--batch", "2"}, live: "20", cap: 8, first: 16, oom: 1536, on: 15 * time.Second, pairs: 150}
+	full = size{name: "full", network: "32", gpt: []string{"--batch", "2"}, live: "20", cap: 8, first: 16,
+		oom: 1536, on: 15 * time.Second, pairs: 150}
 	// small is for a GPU that is small or mostly used by others.
-	small = size{name: "small", network: "8", gpt: []string{"--batch", "1"}, live: "20", cap: 2, first: 8, oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
-		"gpt2": {"--batch", "1", "--sequence", "256", "--layers", "6"}, "resnet50": {"--batch", "4"}, "vgg16": {"--batch", "4", "--hidden", "1024"},
-		"vit": {"--batch", "4"}, "mlp": {"--batch", "2048", "--width", "2048"}}}
+	small = size{name: "small", network: "8", gpt: []string{"--batch", "1"}, live: "20", cap: 2, first: 8,
+		oom: 512, on: 10 * time.Second, pairs: 100, flags: map[string][]string{
+			"gpt2": {"--batch", "1", "--sequence", "256", "--layers", "6"}, "resnet50": {"--batch", "4"},
+			"vgg16": {"--batch", "4", "--hidden", "1024"}, "vit": {"--batch", "4"},
+			"mlp": {"--batch", "2048", "--width", "2048"}}}
 	// tiny is for testing the checks themselves, for the stand-in, and for GPUs with hardly any memory left.
-	tiny = size{name: "tiny", network: "1", gpt: []string{"--batch", "1"}, live: "5", cap: 0.0625, first: 16, oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
-		"mlp":      {"--batch", "2048", "--inputs", "64", "--width", "64"},
-		"resnet50": {"--batch", "16", "--image", "32", "--width", "4", "--classes", "10"},
-		"vgg16":    {"--batch", "16", "--image", "32", "--width", "4", "--hidden", "32", "--classes", "10"},
-		"vit":      {"--batch", "96", "--image", "32", "--patch", "4", "--layers", "2", "--width", "32", "--heads", "2", "--classes", "10"},
-		"gpt2":     {"--batch", "8", "--sequence", "64", "--layers", "4", "--width", "64", "--heads", "2", "--vocabulary", "500"}}}
+	tiny = size{name: "tiny", network: "1", gpt: []string{"--batch", "1"}, live: "5", cap: 0.0625, first: 16,
+		oom: 96, on: 2 * time.Second, pairs: 6, flags: map[string][]string{
+			"mlp":      {"--batch", "2048", "--inputs", "64", "--width", "64"},
+			"resnet50": {"--batch", "16", "--image", "32", "--width", "4", "--classes", "10"},
+			"vgg16": {"--batch", "16", "--image", "32", "--width", "4", "--hidden", "32", "--classes",
+				"10"},
+			"vit": {"--batch", "96", "--image", "32", "--patch", "4", "--layers", "2", "--width", "32",
+				"--heads", "2", "--classes", "10"},
+			"gpt2": {"--batch", "8", "--sequence", "64", "--layers", "4", "--width", "64", "--heads", "2",
+				"--vocabulary", "500"}}}
 )
 
 // sizeFor chooses networks that fit the free memory. The stand-in has a card's memory but computes on a
@@ -67,7 +74,8 @@ func (t *trial) example(name string, more ...string) []string {
 // record makes a check that records an example from its first step on.
 func record(example string) func(context.Context, *trial) error {
 	return func(ctx context.Context, t *trial) error {
-		argv := slices.Concat([]string{"record", "-f", "-o", filepath.Join(t.Folder, example+".gmt"), "--", t.Python}, t.example(example, "--steps", "30"))
+		argv := slices.Concat([]string{"record", "-f", "-o", filepath.Join(t.Folder, example+".gmt"), "--",
+			t.Python}, t.example(example, "--steps", "30"))
 		out, _, err := t.gmemtop(ctx, 2*time.Minute, nil, argv...)
 		if err != nil {
 			return err
@@ -135,7 +143,8 @@ func statsOf(example string) func(context.Context, *trial) error {
 		if err != nil {
 			return err
 		}
-		t.add(figure("events", float64(d.Events)), figure("allocated", float64(max(d.PeakAllocated, d.PeakRounded))))
+		t.add(figure("events", float64(d.Events)),
+			figure("allocated", float64(max(d.PeakAllocated, d.PeakRounded))))
 		return nil
 	}
 }
@@ -151,12 +160,16 @@ func attach(ctx context.Context, t *trial) error {
 	if err := j.warm(ctx); err != nil {
 		return err
 	}
-	_, _, err = t.gmemtop(ctx, time.Minute, nil, "record", "-f", "-o", filepath.Join(t.Folder, "attached.gmt"), "--every", "4", "--steps", "12", strconv.Itoa(j.pid()))
+	_, _, err = t.gmemtop(ctx, time.Minute, nil, "record", "-f", "-o",
+		filepath.Join(t.Folder, "attached.gmt"), "--every", "4", "--steps", "12", strconv.Itoa(j.pid()))
 	if err != nil {
 		return err
 	}
 	at := len(stepsOf(j.printed()))
-	if err := t.poll(ctx, time.Minute, func() bool { return len(stepsOf(j.printed())) >= at+5 || !j.running() }); err != nil {
+	if err := t.poll(ctx, time.Minute, func() bool {
+		return len(stepsOf(j.printed())) >= at+5 ||
+			!j.running()
+	}); err != nil {
 		return fmt.Errorf("the training does not go on after gmemtop detached: %w", err)
 	}
 	if err := j.tell(); err != nil {
@@ -193,7 +206,8 @@ func (t *trial) same(ctx context.Context, example string, got, want learned) err
 	case err != nil:
 		return fmt.Errorf("it learned something else than without gmemtop; a second run without: %w", err)
 	case second != want:
-		return errors.New("it learned something else than without gmemtop, but two runs without gmemtop differ too on this GPU")
+		return errors.New("it learned something else than without gmemtop, but two runs without gmemtop " +
+			"differ too on this GPU")
 	}
 	return errors.New("it learned something else than without gmemtop")
 }
@@ -219,13 +233,16 @@ func snapshot(ctx context.Context, t *trial) error {
 	if err != nil {
 		return err
 	}
-	t.add(figure("events", float64(d.Events)), figure("allocated", float64(d.EndAllocated)), figure("reserved", float64(d.EndReserved)))
+	t.add(figure("events", float64(d.Events)), figure("allocated", float64(d.EndAllocated)),
+		figure("reserved", float64(d.EndReserved)))
 	peak := max(d.PeakAllocated, d.PeakRounded) // schema 1 has the rounded peak under a name of its own
 	for _, c := range []struct {
 		what      string
 		ours, its int64
-	}{{"allocated", d.EndAllocated, counted.Allocated}, {"active", d.EndActive, counted.Active}, {"reserved", d.EndReserved, counted.Reserved},
-		{"the peak of allocated", peak, counted.PeakAllocated}, {"the peak of reserved", d.PeakReserved, counted.PeakReserved}} {
+	}{{"allocated", d.EndAllocated, counted.Allocated}, {"active", d.EndActive, counted.Active},
+		{"reserved", d.EndReserved, counted.Reserved},
+		{"the peak of allocated", peak, counted.PeakAllocated},
+		{"the peak of reserved", d.PeakReserved, counted.PeakReserved}} {
 		if c.ours != c.its {
 			return fmt.Errorf("gmemtop counts %d bytes of %s, torch %d bytes", c.ours, c.what, c.its)
 		}
@@ -274,7 +291,8 @@ func outOfMemory(ctx context.Context, t *trial) error {
 			continue
 		}
 		t.add(figure("request", float64(*d.Asked)))
-		if math.Abs(float64(*d.Asked)/scale-value) > 0.0051 && math.Abs(float64(segmentFor(*d.Asked))/scale-value) > 0.0051 {
+		if math.Abs(float64(*d.Asked)/scale-value) > 0.0051 &&
+			math.Abs(float64(segmentFor(*d.Asked))/scale-value) > 0.0051 {
 			return fmt.Errorf("gmemtop says that %d bytes were asked for, torch %s %s", *d.Asked, m[1], m[2])
 		}
 		return nil
@@ -299,7 +317,9 @@ func segmentFor(request int64) int64 {
 // it.
 func estimate(ctx context.Context, t *trial) error {
 	argv := t.example("gpt2", "--steps", "3")
-	out, _, err := t.gmemtop(ctx, 90*time.Second, []int{3}, append([]string{"estimate", "--json", "--", t.Python}, argv...)...) // 3: it does not fit the preset
+	// 3: it does not fit the preset
+	out, _, err := t.gmemtop(ctx, 90*time.Second, []int{3},
+		append([]string{"estimate", "--json", "--", t.Python}, argv...)...)
 	if err != nil {
 		return err
 	}
@@ -321,11 +341,13 @@ func estimate(ctx context.Context, t *trial) error {
 	if at < 0 {
 		return errors.New("the training does not say what its allocator counted")
 	}
-	if _, err := fmt.Sscanf(string(out[at:]), "counted %d %d", &allocated, &reserved); err != nil || allocated <= 0 {
+	if _, err := fmt.Sscanf(string(out[at:]), "counted %d %d", &allocated, &reserved); err != nil ||
+		allocated <= 0 {
 		return fmt.Errorf("what the allocator counted: %q", out[at:])
 	}
 	r := e.Results[0]
-	t.add(figure("allocated", float64(allocated)), figure("allocated_predicted", float64(r.Allocated)), figure("reserved", float64(reserved)), figure("reserved_predicted", float64(r.Reserved)))
+	t.add(figure("allocated", float64(allocated)), figure("allocated_predicted", float64(r.Allocated)),
+		figure("reserved", float64(reserved)), figure("reserved_predicted", float64(r.Reserved)))
 	// Workspaces of kernels are not in an estimate, and take much of a tiny network.
 	const workspaces = 16 << 20
 	if off := math.Abs(float64(r.Allocated - allocated)); off > max(float64(allocated)/3, workspaces) {
@@ -340,7 +362,8 @@ const printAgent = `import os; print(open(os.environ["PYTHONPATH"].split(os.path
 // overhead measures what the agent costs a step when nothing is captured. On a network of ordinary size,
 // certainly more than half a percent is a failure.
 func overhead(ctx context.Context, t *trial) error {
-	agent, _, err := t.gmemtop(ctx, 30*time.Second, nil, "run", "--headless", "--", t.Python, "-c", printAgent)
+	agent, _, err := t.gmemtop(ctx, 30*time.Second, nil, "run", "--headless", "--", t.Python, "-c",
+		printAgent)
 	if err != nil {
 		return err
 	}
@@ -348,7 +371,8 @@ func overhead(ctx context.Context, t *trial) error {
 	if err := os.WriteFile(file, agent, 0o600); err != nil {
 		return err
 	}
-	out, err := t.script(ctx, 2*time.Minute, []string{"DEVICE=cuda"}, "overhead.py", file, strconv.Itoa(t.size.pairs), "10")
+	out, err := t.script(ctx, 2*time.Minute, []string{"DEVICE=cuda"}, "overhead.py", file,
+		strconv.Itoa(t.size.pairs), "10")
 	if err != nil {
 		return err
 	}
@@ -362,7 +386,8 @@ func overhead(ctx context.Context, t *trial) error {
 	if err := json.Unmarshal(lastLine(out), &r); err != nil {
 		return fmt.Errorf("what was measured: %w", err)
 	}
-	t.add(figure("step", r.Step), figure("overhead", r.Time.Overhead), figure("overhead_low", r.Time.Interval[0]), figure("overhead_high", r.Time.Interval[1]))
+	t.add(figure("step", r.Step), figure("overhead", r.Time.Overhead),
+		figure("overhead_low", r.Time.Interval[0]), figure("overhead_high", r.Time.Interval[1]))
 	return costs(r.Time.Interval, t.size.name == tiny.name)
 }
 
@@ -393,7 +418,9 @@ func history(ctx context.Context, t *trial) error {
 	}
 	alone := stepsOf(out)
 	file := filepath.Join(t.Folder, "gpt2-history.gmt")
-	out, _, err = t.gmemtop(ctx, 2*time.Minute, nil, append([]string{"record", "-f", "-o", file, "--depth", "history", "--every", "20", "--", t.Python}, argv...)...)
+	out, _, err = t.gmemtop(ctx, 2*time.Minute, nil,
+		append([]string{"record", "-f", "-o", file, "--depth", "history", "--every", "20", "--", t.Python},
+			argv...)...)
 	if err != nil {
 		return err
 	}
@@ -424,7 +451,8 @@ func probes(ctx context.Context, t *trial) error {
 	recording, cancel := context.WithTimeout(ctx, t.allow(90*time.Second))
 	defer cancel()
 	stopped := make(chan error, 1)
-	go func() { // a probed program has seconds and no steps: it ends a few of them later, and so does the recording
+	go func() {
+		// a probed program has seconds and no steps: it ends a few of them later, and so does the recording
 		select {
 		case <-time.After(t.size.on + 3*time.Second):
 			stopped <- j.tell()
@@ -432,7 +460,8 @@ func probes(ctx context.Context, t *trial) error {
 			stopped <- nil
 		}
 	}()
-	_, _, err = t.gmemtop(recording, 90*time.Second, nil, "record", "--probes", "-f", "-o", file, strconv.Itoa(j.pid()))
+	_, _, err = t.gmemtop(recording, 90*time.Second, nil, "record", "--probes", "-f", "-o", file,
+		strconv.Itoa(j.pid()))
 	cancel()
 	if err := errors.Join(err, <-stopped); err != nil {
 		return err
@@ -461,7 +490,8 @@ func ranks(ctx context.Context, t *trial) error {
 	for _, f := range old {
 		os.Remove(f)
 	}
-	out, _, err := t.gmemtop(ctx, 3*time.Minute, nil, "record", "-f", "-o", file, "--", t.Python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
+	out, _, err := t.gmemtop(ctx, 3*time.Minute, nil, "record", "-f", "-o", file, "--", t.Python, "-m",
+		"torch.distributed.run", "--standalone", "--nproc-per-node", "2", "ddp.py")
 	if err != nil {
 		return err
 	}

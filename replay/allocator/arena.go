@@ -116,7 +116,8 @@ func (a *Arena) Malloc(size int64, stream Stream) (Block, error) {
 func (a *Arena) obtain(rounded int64) (ref, error) {
 	r := a.fit.fit(rounded)
 	if r == 0 {
-		return 0, fmt.Errorf("allocator: no hole of %d bytes in an arena of %d: %w", rounded, a.size, ErrOutOfMemory)
+		return 0, fmt.Errorf("allocator: no hole of %d bytes in an arena of %d: %w", rounded, a.size,
+			ErrOutOfMemory)
 	}
 	if err := a.back(int64(a.fit.slab.at(r).addr-a.base) + rounded); err != nil {
 		return 0, err

@@ -75,7 +75,8 @@ func mix(x uint64) uint32 {
 // handle returns the value that the user gets for a block.
 func (s *slab) handle(r ref) Block {
 	b := &s.all[r]
-	return Block{Addr: b.addr, Size: b.size, Requested: b.requested, Stream: b.stream, ref: r, generation: b.generation}
+	return Block{Addr: b.addr, Size: b.size, Requested: b.requested, Stream: b.stream, ref: r,
+		generation: b.generation}
 }
 
 // find returns the block of a user's value, 0 if it is not allocated.

@@ -18,21 +18,21 @@ import (
 //   - Blocks of at most 1 MiB come from the small pool, whose segments are 2 MiB; others from the large pool,
 //     whose segments are 20 MiB for requests below 10 MiB, and otherwise the request rounded up to 2 MiB
 //     (Settings.SegmentFor).
-//   - Of the pool's free blocks of the stream, the smallest that fits is taken, and of equal ones the lowest or
-//     the oldest: the lower bound in a set ordered by (stream, size, age if the release uses it, address). A
-//     block of another stream is never taken.
-//   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1 MiB
-//     (large pool); otherwise the block keeps it, which wastes memory beyond rounding.
+//   - Of the pool's free blocks of the stream, the smallest that fits is taken, and of equal ones the lowest
+//     or the oldest: the lower bound in a set ordered by (stream, size, age if the release uses it, address).
+//     A block of another stream is never taken.
+//   - The rest is split off if it is at least 512 bytes (small pool, or expandable segments) or more than 1
+//     MiB (large pool); otherwise the block keeps it, which wastes memory beyond rounding.
 //   - A freed block merges with its free neighbours in the segment and goes back to the set. Segments stay
 //     cached.
 //   - If nothing fits, the driver is asked. If it refuses (or the cap does), unsplit blocks beyond
 //     max_split_size_mb are given back, and the driver is asked again. Then everything entirely free is given
 //     back (release_cached_blocks), and the driver is asked a last time, which is the retry that
 //     num_alloc_retries counts. Then the request fails.
-//   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request gets
-//     one only if the block is less than 20 MiB (max_non_split_rounding_mb) larger.
-//   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go. Private
-//     pools and graph captures: see caching_pools.go.
+//   - max_split_size_mb: larger blocks are never split, small requests never get one, and a large request
+//     gets one only if the block is less than 20 MiB (max_non_split_rounding_mb) larger.
+//   - garbage_collection_threshold: see collectGarbage. Expandable segments: see caching_expandable.go.
+//     Private pools and graph captures: see caching_pools.go.
 //
 // Releases of PyTorch differ in a few of these decisions: see rules.go. Two constants can be set in newer
 // ones and are 20 MiB by default (max_non_split_rounding_mb, large_segment_size_mb). Not emulated:
@@ -90,7 +90,8 @@ func NewCaching(c Config) (*Caching, error) {
 	}
 	switch b := c.Settings.Backend; {
 	case b == asyncBackend:
-		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is not emulated: use backend:native")
+		return nil, errors.New("allocator: backend:cudaMallocAsync leaves caching to the driver, which is " +
+			"not emulated: use backend:native")
 	case !c.Settings.Native():
 		return nil, fmt.Errorf("allocator: backend:%.40s is not emulated: use backend:native", b)
 	}
@@ -149,7 +150,8 @@ func (a *Caching) poolFor(id traces.Pool, rounded int64) (int32, error) {
 	if id != (traces.Pool{}) {
 		p := a.private[id]
 		if p == nil {
-			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture", id.First, id.Second)
+			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture",
+				id.First, id.Second)
 		}
 		first = p.pools
 	}

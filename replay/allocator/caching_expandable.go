@@ -88,7 +88,8 @@ func (a *heap) growExpandable(pool int32, rounded int64, stream Stream) (ref, er
 func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, error) {
 	s := &a.slab
 	unmapped := &a.pools[pool].unmapped
-	for r := unmapped.atLeast(s, key{stream: stream}); r != 0 && s.at(r).stream == stream; r = unmapped.after(s, r) {
+	for r := unmapped.atLeast(s, key{stream: stream}); r != 0 &&
+		s.at(r).stream == stream; r = unmapped.after(s, r) {
 		from := r
 		if p := s.at(r).prev; p != 0 && s.at(p).state == Inactive {
 			from = p

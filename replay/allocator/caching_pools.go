@@ -90,7 +90,8 @@ func (a *Caching) begin(c capture) error {
 	}
 	for _, other := range a.captures {
 		if other.pool == c.pool {
-			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", c.pool.First, c.pool.Second)
+			return fmt.Errorf("allocator: a capture into pool %d, %d is under way", c.pool.First,
+				c.pool.Second)
 		}
 	}
 	a.UsePool(c.pool)
@@ -102,7 +103,8 @@ func (a *Caching) begin(c capture) error {
 // (torch.cuda.use_mem_pool).
 func (a *Caching) enterPool(id traces.Pool) error {
 	if !a.HasPool(id) {
-		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First, id.Second)
+		return fmt.Errorf("allocator: no private pool %d, %d to enter: make it with UsePool", id.First,
+			id.Second)
 	}
 	return a.begin(capture{pool: id, all: true})
 }

@@ -74,7 +74,8 @@ func (a *heap) releaseAvailable(pool int32, rounded int64, stream Stream) (bool,
 	}
 	s, free := &a.slab, &a.pools[pool].free
 	k := key{stream: stream, size: max(rounded, a.set.MaxSplitSize)}
-	for r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream && s.at(r).segment == 0; r = free.after(s, r) {
+	for r := free.atLeast(s, k); r != 0 && s.at(r).stream == stream &&
+		s.at(r).segment == 0; r = free.after(s, r) {
 		if !s.at(r).split() {
 			return true, a.releaseBlock(r)
 		}

@@ -43,11 +43,13 @@ func (a *Caching) Segments() []Segment {
 // only when the first, larger than the device, is full.
 func (a *Caching) Restore(segments []Segment) ([]Block, error) {
 	if len(a.slab.all) > 0 || a.stats.Reserved > 0 {
-		return nil, errors.New("allocator: restore: the allocator has been used already: restore into a new one")
+		return nil, errors.New("allocator: restore: the allocator has been used already: restore into a " +
+			"new one")
 	}
 	driver, ok := a.c.Driver.(placer)
 	if !ok {
-		return nil, errors.New("allocator: restore: the driver chooses its addresses itself: use a Placer such as NewDriver")
+		return nil, errors.New("allocator: restore: the driver chooses its addresses itself: use a Placer " +
+			"such as NewDriver")
 	}
 	segments = slices.Clone(segments)
 	slices.SortFunc(segments, func(x, y Segment) int { return cmp.Compare(x.Addr, y.Addr) })
@@ -86,7 +88,8 @@ func checkSegment(segments []Segment, i int) error {
 	at := seg.Addr
 	for _, b := range seg.Blocks {
 		if b.Addr != at || b.Size <= 0 {
-			return fmt.Errorf("allocator: restore: segment %#x: its blocks do not tile it at %#x", seg.Addr, at)
+			return fmt.Errorf("allocator: restore: segment %#x: its blocks do not tile it at %#x", seg.Addr,
+				at)
 		}
 		at += uint64(b.Size)
 	}

@@ -35,7 +35,8 @@ func (d *direct) Malloc(size int64, stream Stream) (Block, error) {
 	}
 	r := d.slab.add()
 	b := d.slab.at(r)
-	b.addr, b.size, b.requested, b.stream, b.state = addr, roundUp(max(size, 1), smallAlign), size, stream, Allocated
+	b.addr, b.size, b.requested, b.stream, b.state = addr, roundUp(max(size, 1), smallAlign), size, stream,
+		Allocated
 	d.stats.DriverMallocs++
 	d.stats.reserve(b.size)
 	d.stats.gave(size, b.size)
@@ -90,7 +91,8 @@ func (d *direct) Segments() []Segment {
 		if b := &d.slab.all[i]; b.generation%2 == 1 {
 			all = append(all, Segment{
 				Addr: b.addr, Size: b.size, Stream: b.stream,
-				Blocks: []SegmentBlock{{Addr: b.addr, Size: b.size, Requested: b.requested, State: Allocated}},
+				Blocks: []SegmentBlock{{Addr: b.addr, Size: b.size, Requested: b.requested,
+					State: Allocated}},
 			})
 		}
 	}

@@ -56,7 +56,8 @@ func checkVast(d Driver, size int64) error {
 		return nil
 	}
 	if free, total := d.MemInfo(); size > free {
-		return fmt.Errorf("allocator: %d bytes wanted of a device that has %d of %d free: %w", size, free, total, ErrOutOfMemory)
+		return fmt.Errorf("allocator: %d bytes wanted of a device that has %d of %d free: %w", size, free,
+			total, ErrOutOfMemory)
 	}
 	return nil
 }

@@ -64,7 +64,8 @@ func NewDriver(capacity int64) *SimDriver {
 	if capacity <= 0 {
 		capacity = unlimited
 	}
-	d := &SimDriver{capacity: capacity, pages: map[uint64]ref{}, allocs: map[uint64]simAlloc{}, mapped: map[uint64]Handle{}}
+	d := &SimDriver{capacity: capacity, pages: map[uint64]ref{}, allocs: map[uint64]simAlloc{},
+		mapped: map[uint64]Handle{}}
 	d.space.addRegion(firstAddress, addressSpace)
 	return d
 }
@@ -82,7 +83,8 @@ func (d *SimDriver) MemInfo() (free, total int64) { return d.capacity - d.held, 
 
 func (d *SimDriver) hold(size int64) error {
 	if free, total := d.MemInfo(); size > free {
-		return fmt.Errorf("driver: %d bytes of %d are free, %d asked for: %w", free, total, size, ErrOutOfMemory)
+		return fmt.Errorf("driver: %d bytes of %d are free, %d asked for: %w", free, total, size,
+			ErrOutOfMemory)
 	}
 	d.held += size
 	d.peak = max(d.peak, d.held)
@@ -143,7 +145,8 @@ func (d *SimDriver) ReserveAt(addr uint64, size int64) error {
 
 func (d *SimDriver) place(addr uint64, size int64, a simAlloc) error {
 	if size <= 0 || addr >= firstAddress || uint64(size) > firstAddress-addr {
-		return fmt.Errorf("driver: no room for %d bytes at %#x: places end at %#x", size, addr, uint64(firstAddress))
+		return fmt.Errorf("driver: no room for %d bytes at %#x: places end at %#x", size, addr,
+			uint64(firstAddress))
 	}
 	if _, taken := d.allocs[addr]; taken {
 		return fmt.Errorf("driver: %#x is taken", addr)

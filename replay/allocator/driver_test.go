@@ -68,8 +68,12 @@ func TestPhysicalMemoryStaysUntilItIsMappedNowhere(t *testing.T) {
 		t.Errorf("%d bytes are held", d.Held())
 	}
 	for name, err := range map[string]error{
-		"map what was released": d.Map(at, h), "unmap what is not mapped": d.Unmap(at, 2<<20), "release twice": d.Release(h),
-		"free a reservation": d.Free(at), "map off a page": func() error { h, _ := d.Create(2 << 20); return d.Map(at+512, h) }(),
+		"map what was released": d.Map(at, h), "unmap what is not mapped": d.Unmap(at, 2<<20),
+		"release twice": d.Release(h), "free a reservation": d.Free(at), "map off a page": func() error {
+			h,
+				_ := d.Create(2 << 20)
+			return d.Map(at+512, h)
+		}(),
 	} {
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -104,9 +108,13 @@ func TestPlacedMemoryNeverOverlapsTheDriversOwn(t *testing.T) {
 }
 
 func TestRestoreRefusesInvalidStates(t *testing.T) {
-	block := func(addr uint64, size int64, s BlockState) SegmentBlock { return SegmentBlock{addr, size, size, s} }
+	block := func(addr uint64, size int64, s BlockState) SegmentBlock {
+		return SegmentBlock{addr, size, size,
+			s}
+	}
 	for name, segments := range map[string][]Segment{
-		"a gap":          {{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 512, Allocated), block(1<<30+1024, 3072, Inactive)}}},
+		"a gap": {{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 512, Allocated),
+			block(1<<30+1024, 3072, Inactive)}}},
 		"too short":      {{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 512, Allocated)}}},
 		"no blocks":      {{Addr: 1 << 30, Size: 4096}},
 		"a negative one": {{Addr: 1 << 30, Size: -1, Blocks: []SegmentBlock{block(1<<30, -1, Allocated)}}},
@@ -114,8 +122,10 @@ func TestRestoreRefusesInvalidStates(t *testing.T) {
 			{Addr: 1 << 30, Size: 4096, Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}},
 			{Addr: 1<<30 + 2048, Size: 4096, Blocks: []SegmentBlock{block(1<<30+2048, 4096, Inactive)}},
 		},
-		"a run that does not fill its pages": {{Addr: 1 << 30, Size: 4096, Expandable: true, Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}}},
-		"an end past the address space":      {{Addr: 1<<64 - 512, Size: 4096, Blocks: []SegmentBlock{block(1<<64-512, 4096, Allocated)}}},
+		"a run that does not fill its pages": {{Addr: 1 << 30, Size: 4096, Expandable: true,
+			Blocks: []SegmentBlock{block(1<<30, 4096, Allocated)}}},
+		"an end past the address space": {{Addr: 1<<64 - 512, Size: 4096,
+			Blocks: []SegmentBlock{block(1<<64-512, 4096, Allocated)}}},
 	} {
 		a, err := NewCaching(Config{Driver: NewDriver(0)})
 		if err != nil {
@@ -152,10 +162,12 @@ func TestARestoredPartOfASegmentIsNotGivenBackAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		segments := []Segment{{Addr: at, Size: (60 + c.part) * mib,
-			Blocks: []SegmentBlock{{at, 60 * mib, 60 * mib, Allocated}, {at + 60*mib, c.part * mib, 0, Inactive}}}}
+			Blocks: []SegmentBlock{{at, 60 * mib, 60 * mib, Allocated},
+				{at + 60*mib, c.part * mib, 0, Inactive}}}}
 		for i, n := range c.whole {
 			addr := at + uint64(i+1)<<30
-			segments = append(segments, Segment{Addr: addr, Size: n * mib, Blocks: []SegmentBlock{{addr, n * mib, 0, Inactive}}})
+			segments = append(segments, Segment{Addr: addr, Size: n * mib,
+				Blocks: []SegmentBlock{{addr, n * mib, 0, Inactive}}})
 		}
 		if _, err := a.Restore(segments); err != nil {
 			t.Fatal(err)

@@ -128,7 +128,8 @@ func (d *delayed) free(s *slab, r ref) bool {
 	}
 	b.used = false
 	for _, stream := range d.uses[r] {
-		i, known := slices.BinarySearchFunc(d.queues, stream, func(q queue, s Stream) int { return cmp.Compare(q.stream, s) })
+		i, known := slices.BinarySearchFunc(d.queues, stream,
+			func(q queue, s Stream) int { return cmp.Compare(q.stream, s) })
 		if !known {
 			d.queues = slices.Insert(d.queues, i, queue{stream: stream})
 		}

@@ -19,9 +19,12 @@ import (
 //
 //	S1  exact match       an inactive block, primary or stitched, of just that size
 //	S2  single block      the smallest inactive pBlock that is larger, split in two
-//	S3  multiple blocks   inactive pBlocks, largest first, until they have the size; the last is split if they have more; stitched
-//	S4  insufficient      all inactive pBlocks and a new one for the missing bytes, stitched; if there are none, only a new one
-//	S5  out of memory     the device refuses: unused memory is released, S1 to S4 are tried again, then the request fails
+//	S3  multiple blocks   inactive pBlocks, largest first, until they have the size, stitched; the last is
+//	                      split if they have more
+//	S4  insufficient      all inactive pBlocks and a new one for the missing bytes, stitched; without
+//	                      inactive ones, only a new one
+//	S5  out of memory     the device refuses: unused memory is released, S1 to S4 are tried again, then the
+//	                      request fails
 //
 // Blocks never merge; stitching replaces merging. Freeing keeps an sBlock: a training step asks for the same
 // sizes again, and finds it by S1 without touching the page tables. With Config.StitchedBytes, sBlocks used
@@ -90,7 +93,8 @@ func newGMLake(c Config) (*gmLake, error) {
 		return nil, err
 	}
 	if c.Cap > 0 {
-		return nil, errors.New("allocator: gmlake has no cap of its own: give the driver the capacity instead")
+		return nil,
+			errors.New("allocator: gmlake has no cap of its own: give the driver the capacity instead")
 	}
 	c.StitchFrom = max(c.StitchFrom, chunk)
 	small, err := NewCaching(c)

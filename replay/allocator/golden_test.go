@@ -51,10 +51,12 @@ func TestTheArenaOfTheSmartPoolTraces(t *testing.T) {
 		}
 		mib := math.Round(float64(a.HighWater())/(1<<20)*1000) / 1000
 		if mib != want[tr.Events.Len()] {
-			t.Errorf("the trace of %d events needs %.3f MiB, want %.3f", tr.Events.Len(), mib, want[tr.Events.Len()])
+			t.Errorf("the trace of %d events needs %.3f MiB, want %.3f", tr.Events.Len(), mib,
+				want[tr.Events.Len()])
 		}
 		delete(want, tr.Events.Len())
-		if reserved := a.Stats().PeakReserved; reserved%torchalloc.Granularity != 0 || reserved < a.HighWater() || reserved >= a.HighWater()+torchalloc.Granularity {
+		if reserved := a.Stats().PeakReserved; reserved%torchalloc.Granularity != 0 ||
+			reserved < a.HighWater() || reserved >= a.HighWater()+torchalloc.Granularity {
 			t.Errorf("%d bytes are reserved for %d", reserved, a.HighWater())
 		}
 	}
@@ -76,7 +78,8 @@ func BenchmarkReplay(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				a, err := allocator.New(policy, allocator.Config{Driver: allocator.NewDriver(0), Settings: settings})
+				a, err := allocator.New(policy,
+					allocator.Config{Driver: allocator.NewDriver(0), Settings: settings})
 				if err != nil {
 					b.Fatal(err)
 				}

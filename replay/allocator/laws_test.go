@@ -18,15 +18,22 @@ type variant struct {
 func variants(t testing.TB) []variant {
 	all := []variant{
 		{name: "direct"}, {name: "direct", capacity: 64 << 20},
-		{name: "caching"}, {name: "caching", capacity: 96 << 20}, {name: "caching", config: Config{Cap: 80 << 20}},
+		{name: "caching"}, {name: "caching", capacity: 96 << 20},
+		{name: "caching", config: Config{Cap: 80 << 20}},
 		{name: "caching", conf: "max_split_size_mb:24", capacity: 160 << 20},
-		{name: "caching", conf: "garbage_collection_threshold:0.5,max_split_size_mb:64", config: Config{Cap: 160 << 20}},
+		{name: "caching", conf: "garbage_collection_threshold:0.5,max_split_size_mb:64",
+			config: Config{Cap: 160 << 20}},
 		{name: "caching", conf: "roundup_power2_divisions:[4:2,16:8,>:4]"},
-		{name: "caching", conf: "expandable_segments:True"}, {name: "caching", conf: "expandable_segments:True", capacity: 100 << 20},
+		{name: "caching", conf: "expandable_segments:True"},
+		{name: "caching", conf: "expandable_segments:True", capacity: 100 << 20},
 		{name: "caching", conf: "expandable_segments:True,large_segment_size_mb:6", capacity: 60 << 20},
-		{name: "caching", conf: "expandable_segments:True,max_split_size_mb:30,garbage_collection_threshold:0.4", config: Config{Cap: 120 << 20}},
-		{name: "arena"}, {name: "arena", capacity: 64 << 20}, {name: "arena", config: Config{ArenaSize: 48 << 20}},
-		{name: "gmlake"}, {name: "gmlake", capacity: 80 << 20}, {name: "gmlake", config: Config{StitchFrom: 8 << 20}},
+		{name: "caching",
+			conf:   "expandable_segments:True,max_split_size_mb:30,garbage_collection_threshold:0.4",
+			config: Config{Cap: 120 << 20}},
+		{name: "arena"}, {name: "arena", capacity: 64 << 20},
+		{name: "arena", config: Config{ArenaSize: 48 << 20}},
+		{name: "gmlake"}, {name: "gmlake", capacity: 80 << 20},
+		{name: "gmlake", config: Config{StitchFrom: 8 << 20}},
 		{name: "gmlake", config: Config{StitchedBytes: 64 << 20}},
 	}
 	for i := range all {
@@ -40,7 +47,8 @@ func variants(t testing.TB) []variant {
 }
 
 func (v variant) String() string {
-	return fmt.Sprintf("%s capacity=%d cap=%d arena=%d %s", v.name, v.capacity>>20, v.config.Cap>>20, v.config.ArenaSize>>20, v.conf)
+	return fmt.Sprintf("%s capacity=%d cap=%d arena=%d %s", v.name, v.capacity>>20, v.config.Cap>>20,
+		v.config.ArenaSize>>20, v.conf)
 }
 
 // program runs a random program on one allocator and checks the laws that hold for all of them.
@@ -87,7 +95,8 @@ func (p *program) size() int64 {
 	case 3:
 		return 9<<20 + p.rng.Int64N(24<<20)
 	case 4:
-		return []int64{0, 1, 512, 513, 1 << 20, 1<<20 + 1, 2 << 20, 10 << 20, 10<<20 - 1, 20 << 20}[p.rng.IntN(10)]
+		return []int64{0, 1, 512, 513, 1 << 20, 1<<20 + 1, 2 << 20, 10 << 20, 10<<20 - 1,
+			20 << 20}[p.rng.IntN(10)]
 	}
 	return []int64{3 << 20, 5 << 20, 12 << 20}[p.rng.IntN(3)]
 }
@@ -176,9 +185,11 @@ func (p *program) check() {
 		t.Fatalf("%d bytes are reserved, the driver gave %d", reserved, held)
 	}
 	if allocated != s.Allocated || allocated+pending != s.Active || requested != s.Requested {
-		t.Fatalf("blocks have %d allocated, %d pending, %d requested: stats %+v", allocated, pending, requested, s)
+		t.Fatalf("blocks have %d allocated, %d pending, %d requested: stats %+v", allocated, pending,
+			requested, s)
 	}
-	if s.PeakActive < s.Active || s.PeakAllocated < s.Allocated || s.PeakReserved < s.Reserved || s.Reserved < s.Active {
+	if s.PeakActive < s.Active || s.PeakAllocated < s.Allocated || s.PeakReserved < s.Reserved ||
+		s.Reserved < s.Active {
 		t.Fatalf("figures out of order: %+v", s)
 	}
 	var mine int64
@@ -327,7 +338,8 @@ func TestTheSetIsOrderedLikeASortedList(t *testing.T) {
 			if rng.IntN(5) < 3 || len(in) == 0 {
 				r := s.add()
 				b := s.at(r)
-				b.stream, b.size, b.born, b.addr = Stream(rng.IntN(3)), rng.Int64N(20), rng.Int64N(3), uint64(step)
+				b.stream, b.size, b.born, b.addr = Stream(rng.IntN(3)), rng.Int64N(20), rng.Int64N(3),
+					uint64(step)
 				set.insert(&s, r)
 				in = append(in, r)
 			} else {
@@ -407,7 +419,8 @@ func TestARestoredStateBehavesLikeTheOriginal(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%q: %v", conf, err)
 			}
-			if len(blocks) != len(p.live) || twin.Stats().Reserved != p.alloc.Stats().Reserved || twin.Stats().Allocated != p.alloc.Stats().Allocated {
+			if len(blocks) != len(p.live) || twin.Stats().Reserved != p.alloc.Stats().Reserved ||
+				twin.Stats().Allocated != p.alloc.Stats().Allocated {
 				t.Fatalf("%q: restored %d blocks of %d: %+v", conf, len(blocks), len(p.live), twin.Stats())
 			}
 			before := p.alloc.Stats().DriverMallocs + p.alloc.Stats().Maps
@@ -420,7 +433,8 @@ func TestARestoredStateBehavesLikeTheOriginal(t *testing.T) {
 					t.Fatal(err1, err2)
 				}
 				s := p.alloc.Stats()
-				if s.DriverMallocs+s.Maps > before || twin.Stats().DriverMallocs+twin.Stats().Maps > restored {
+				if s.DriverMallocs+s.Maps > before ||
+					twin.Stats().DriverMallocs+twin.Stats().Maps > restored {
 					break // new segments lie at addresses that differ
 				}
 				if a.Addr-shift != b.Addr || a.Size != b.Size {
@@ -454,7 +468,9 @@ func TestWithoutStitchingMoreIsReserved(t *testing.T) {
 			more++
 		}
 	}
-	if t.Logf("%d bytes with stitching, %d without; more in %d of 40", with, without, more); with >= without || more > 4 {
-		t.Errorf("%d bytes reserved with stitching, %d without; more in %d of 40 programs", with, without, more)
+	if t.Logf("%d bytes with stitching, %d without; more in %d of 40", with, without,
+		more); with >= without || more > 4 {
+		t.Errorf("%d bytes reserved with stitching, %d without; more in %d of 40 programs", with, without,
+			more)
 	}
 }

@@ -53,7 +53,8 @@ type real struct {
 
 // totals are the figures compared after each statement.
 func totals(t [6]int64) string {
-	return fmt.Sprintf("    requested %s allocated %s active %s reserved %s retries %d ooms %d\n", size(t[0]), size(t[1]), size(t[2]), size(t[3]), t[4], t[5])
+	return fmt.Sprintf("    requested %s allocated %s active %s reserved %s retries %d ooms %d\n", size(t[0]),
+		size(t[1]), size(t[2]), size(t[3]), t[4], t[5])
 }
 
 // written returns what the real allocator did with a program, one text for each statement and one for the
@@ -92,7 +93,8 @@ func (a *real) written(lines []string) ([]string, error) {
 	for _, seg := range a.Segments {
 		fmt.Fprintf(&s.out, "    %s %s stream=%d:", s.place(seg.Addr, seg.Size), size(seg.Size), seg.Stream)
 		for _, b := range seg.Blocks {
-			state := map[string]BlockState{"inactive": Inactive, "active_allocated": Allocated, "active_pending_free": PendingFree}[b.State]
+			state := map[string]BlockState{"inactive": Inactive, "active_allocated": Allocated,
+				"active_pending_free": PendingFree}[b.State]
 			s.block(b.Size, state)
 		}
 		s.out.WriteByte('\n')
@@ -301,7 +303,8 @@ func (w *writer) size(memory int64) int64 {
 	case 7, 8:
 		return 9<<20 + w.rng.Int64N(24<<20)
 	case 9:
-		return []int64{512, 513, 1 << 20, 1<<20 + 1, 2 << 20, 10 << 20, 10<<20 - 1, 20 << 20, 64 << 20}[w.rng.IntN(9)]
+		return []int64{512, 513, 1 << 20, 1<<20 + 1, 2 << 20, 10 << 20, 10<<20 - 1, 20 << 20,
+			64 << 20}[w.rng.IntN(9)]
 	case 10:
 		return 20<<20 + w.rng.Int64N(100<<20)
 	}

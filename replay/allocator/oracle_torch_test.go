@@ -35,7 +35,8 @@ type oracle struct {
 func newOracle(t *testing.T) *oracle {
 	t.Helper()
 	m := standin.Machine{Context: "2MiB", Order: standin.Late, Polls: 1 << 30, Board: "private"}
-	cmd, _ := standintest.Start(t, standintest.Library(t), m, standintest.Interpreter(t), "testdata/oracle/oracle.py")
+	cmd, _ := standintest.Start(t, standintest.Library(t), m, standintest.Interpreter(t),
+		"testdata/oracle/oracle.py")
 	cmd.Stdout, cmd.Env = nil, append(cmd.Env, "TORCH_CPP_LOG_LEVEL=ERROR") // PyTorch warns of each refusal
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -166,7 +167,8 @@ func TestQuickTheEmulationDecidesLikePyTorch(t *testing.T) {
 					worst = c
 				}
 			}
-			t.Logf("torch %s: %d of %d programs exact; %d segment events, %d retries and failures", o.torch, exact, *programs-died, events, troubles)
+			t.Logf("torch %s: %d of %d programs exact; %d segment events, %d retries and failures", o.torch,
+				exact, *programs-died, events, troubles)
 			if died > 0 {
 				t.Logf("PyTorch itself fails an assertion and ends the process in %d other programs", died)
 			}

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "rewrite the expected tables of testdata
 // script runs the small language in which the cases of testdata are written, one statement a line, # begins a
 // comment:
 //
-//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION] [memory=N] [fraction=SHARE]
+//	allocator POLICY [conf=SETTINGS] [capacity=N] [cap=N] [arena=N] [stitch=N] [keep=N] [torch=VERSION]
+//	          [memory=N] [fraction=SHARE]
 //	malloc NAME SIZE [stream=N] [pool=A,B]      free NAME      record NAME STREAM
 //	complete STREAM | complete all              process        empty_cache
 //	use_pool A,B   release_pool A,B   drop_pool A,B   capture A,B STREAM   end_capture A,B
@@ -214,13 +215,17 @@ func (s *script) run(line string) error {
 		s.queues.sync(Stream(n))
 	case "stats":
 		t := s.alloc.Stats()
-		fmt.Fprintf(&s.out, "    requested %s allocated %s active %s reserved %s, peaks %s %s %s %s\n", size(t.Requested), size(t.Allocated),
-			size(t.Active), size(t.Reserved), size(t.PeakRequested), size(t.PeakAllocated), size(t.PeakActive), size(t.PeakReserved))
-		fmt.Fprintf(&s.out, "    mallocs %d frees %d driver %d/%d maps %d/%d retries %d ooms %d synchronisations %d stitches %d\n", t.Mallocs, t.Frees,
-			t.DriverMallocs, t.DriverFrees, t.Maps, t.Unmaps, t.Retries, t.OOMs, t.Synchronisations, t.Stitches)
+		fmt.Fprintf(&s.out, "    requested %s allocated %s active %s reserved %s, peaks %s %s %s %s\n",
+			size(t.Requested), size(t.Allocated), size(t.Active), size(t.Reserved), size(t.PeakRequested),
+			size(t.PeakAllocated), size(t.PeakActive), size(t.PeakReserved))
+		fmt.Fprintf(&s.out, "    mallocs %d frees %d driver %d/%d maps %d/%d retries %d ooms %d "+
+			"synchronisations %d stitches %d\n", t.Mallocs, t.Frees,
+			t.DriverMallocs, t.DriverFrees, t.Maps, t.Unmaps, t.Retries, t.OOMs, t.Synchronisations,
+			t.Stitches)
 	case "segments":
 		for _, seg := range s.alloc.Segments() {
-			fmt.Fprintf(&s.out, "    %s %s stream=%d:", s.place(seg.Addr, seg.Size), size(seg.Size), seg.Stream)
+			fmt.Fprintf(&s.out, "    %s %s stream=%d:", s.place(seg.Addr, seg.Size), size(seg.Size),
+				seg.Stream)
 			for _, b := range seg.Blocks {
 				s.block(b.Size, b.State)
 			}
@@ -283,7 +288,8 @@ func (s *script) begin(policy string, options map[string]string) error {
 	}
 	c.Driver = NewDriver(capacity)
 	if memory > 0 {
-		c.Driver = &device{SimDriver: NewDriver(memory - contextBytes), total: memory, onFree: s.queues.syncAll}
+		c.Driver = &device{SimDriver: NewDriver(memory - contextBytes), total: memory,
+			onFree: s.queues.syncAll}
 		c.Events = &s.queues
 		c.OnSegment = func(e SegmentEvent) {
 			if e.Action == SegmentUnmap {

@@ -52,9 +52,9 @@ const (
 
 // unmodelled are the options that are accepted and listed.
 var unmodelled = [...]string{
-	"release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register", "pinned_use_hip_host_register",
-	"pinned_num_register_threads", "pinned_use_background_threads", "pinned_reserve_segment_size_mb",
-	"graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
+	"release_lock_on_cudamalloc", "release_lock_on_hipmalloc", "pinned_use_cuda_host_register",
+	"pinned_use_hip_host_register", "pinned_num_register_threads", "pinned_use_background_threads",
+	"pinned_reserve_segment_size_mb", "graph_capture_record_stream_reuse", "throw_on_cudamalloc_oom",
 }
 
 // Native reports whether PyTorch's own caching allocator is in use.
@@ -76,7 +76,8 @@ func ParseSettingsOf(torch Version, conf string) (Settings, error) {
 			continue
 		}
 		if len(tokens) < 3 || tokens[1] != ":" {
-			return Settings{}, fmt.Errorf("allocator settings: %.40q has no value: write option:value", tokens[0])
+			return Settings{}, fmt.Errorf("allocator settings: %.40q has no value: write option:value",
+				tokens[0])
 		}
 		option := tokens[0]
 		used, err := s.set(option, tokens[2:])
@@ -85,11 +86,13 @@ func ParseSettingsOf(torch Version, conf string) (Settings, error) {
 		}
 		tokens = tokens[2+used:]
 		if len(tokens) > 0 && tokens[0] != "," {
-			return Settings{}, fmt.Errorf("allocator settings: %.40q after %s: separate options by commas", tokens[0], option)
+			return Settings{}, fmt.Errorf("allocator settings: %.40q after %s: separate options by commas",
+				tokens[0], option)
 		}
 	}
 	if s.MaxSplitSize > 0 && s.MaxSplitSize < s.largeSegment() {
-		return Settings{}, fmt.Errorf("allocator settings: max_split_size_mb must be at least %d", s.largeSegment()>>20)
+		return Settings{}, fmt.Errorf("allocator settings: max_split_size_mb must be at least %d",
+			s.largeSegment()>>20)
 	}
 	return s, nil
 }

@@ -20,20 +20,30 @@ func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
 	}{
 		{conf: ""},
 		{conf: "expandable_segments:True,", want: Settings{ExpandableSegments: true}},
-		{conf: " expandable_segments : False , max_split_size_mb : 64 ", want: Settings{MaxSplitSize: 64 << 20}},
-		{conf: "large_segment_size_mb:15,max_split_size_mb:20,max_non_split_rounding_mb:40,garbage_collection_threshold:0.8",
-			want: Settings{LargeSegmentSize: 15 << 20, MaxSplitSize: 20 << 20, MaxNonSplitRounding: 40 << 20, GarbageCollectionThreshold: 0.8}},
-		{conf: "backend:native,per_process_memory_fraction:1.0", want: Settings{Backend: "native", MemoryFraction: 1}},
-		{conf: "roundup_power2_divisions:4", want: Settings{RoundupPower2Divisions: [16]int64{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4}}},
+		{conf: " expandable_segments : False , max_split_size_mb : 64 ",
+			want: Settings{MaxSplitSize: 64 << 20}},
+		{conf: "large_segment_size_mb:15,max_split_size_mb:20,max_non_split_rounding_mb:40," +
+			"garbage_collection_threshold:0.8",
+			want: Settings{LargeSegmentSize: 15 << 20, MaxSplitSize: 20 << 20, MaxNonSplitRounding: 40 << 20,
+				GarbageCollectionThreshold: 0.8}},
+		{conf: "backend:native,per_process_memory_fraction:1.0",
+			want: Settings{Backend: "native", MemoryFraction: 1}},
+		{conf: "roundup_power2_divisions:4",
+			want: Settings{RoundupPower2Divisions: [16]int64{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4,
+				4}}},
 		// The cases of PyTorch's own test (AllocatorConfig_test).
 		{conf: "roundup_power2_divisions:[64:8,128:2,256:4,512:2,1024:4,>:1]", torch: old,
-			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 2, 4, 2, 1, 1, 1, 1, 1, 1}}},
+			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 2, 4, 2, 1, 1,
+				1, 1, 1, 1}}},
 		{conf: "roundup_power2_divisions:[128:8,256:16,512:1,2048:8,>:2]", torch: old,
-			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 2, 2, 2, 2, 2}}},
+			want: Settings{Torch: old, RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 2,
+				2, 2, 2, 2}}},
 		{conf: "roundup_power2_divisions:[128:8,256:16,512:1,2048:8,>:2]",
-			want: Settings{RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 8, 2, 2, 2, 2}}},
+			want: Settings{RoundupPower2Divisions: [16]int64{8, 8, 8, 8, 8, 8, 8, 8, 16, 1, 0, 8, 2, 2, 2,
+				2}}},
 		{conf: "pinned_num_register_threads:8,release_lock_on_cudamalloc:True",
-			want: Settings{Unmodelled: []string{"pinned_num_register_threads:8", "release_lock_on_cudamalloc:True"}}},
+			want: Settings{Unmodelled: []string{"pinned_num_register_threads:8",
+				"release_lock_on_cudamalloc:True"}}},
 		{conf: "foo:123", err: "no such option"},
 		{conf: "max_split_size_mb:20,large_segment_size_mb:25", err: "at least 25"},
 		{conf: "max_split_size_mb:10", err: "at least 20"},
@@ -64,7 +74,8 @@ func TestSettingsAreReadAsPyTorchReadsThem(t *testing.T) {
 
 func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 	values := map[string]string{
-		"PYTORCH_CUDA_ALLOC_CONF": `"large_segment_size_mb:12,expandable_segments:True"`, "max_split_size": "-1", "garbage_collection_threshold": "0.0",
+		"PYTORCH_CUDA_ALLOC_CONF": `"large_segment_size_mb:12,expandable_segments:True"`,
+		"max_split_size":          "-1", "garbage_collection_threshold": "0.0",
 		"expandable_segments": "false", "roundup_power2_divisions": `{"1":0,"2":4,"32768":8,"9":2}`,
 	}
 	s, known, err := SnapshotSettings(Version{}, func(k string) string { return values[k] })
@@ -73,10 +84,12 @@ func TestSnapshotSettingsPreferTheValuesInForce(t *testing.T) {
 	if err != nil || !known || !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, %t, %v", s, known, err)
 	}
-	if s, known, err := SnapshotSettings(Version{}, func(string) string { return "" }); err != nil || known || !reflect.DeepEqual(s, Settings{}) {
+	if s, known, err := SnapshotSettings(Version{}, func(string) string { return "" }); err != nil || known ||
+		!reflect.DeepEqual(s, Settings{}) {
 		t.Errorf("for nothing: %+v, %t, %v", s, known, err)
 	}
-	for key, value := range map[string]string{"PYTORCH_CUDA_ALLOC_CONF": `"new_option:1"`, "max_split_size": `"x"`, "PYTORCH_ALLOC_CONF": `{}`} {
+	for key, value := range map[string]string{"PYTORCH_CUDA_ALLOC_CONF": `"new_option:1"`,
+		"max_split_size": `"x"`, "PYTORCH_ALLOC_CONF": `{}`} {
 		if _, _, err := SnapshotSettings(Version{}, func(k string) string {
 			if k == key {
 				return value
@@ -102,7 +115,8 @@ func TestRoundingNeverShrinksAndIsIdempotentWithoutDivisions(t *testing.T) {
 }
 
 func FuzzParseSettings(f *testing.F) {
-	for _, s := range []string{"", "expandable_segments:True", "roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "max_split_size_mb:99999999999999",
+	for _, s := range []string{"", "expandable_segments:True",
+		"roundup_power2_divisions:[256:1,512:2,1024:4,>:8]", "max_split_size_mb:99999999999999",
 		"garbage_collection_threshold:0.5,backend:native", "[[[:::,,,", "roundup_power2_divisions:[>:4]"} {
 		f.Add(s, int64(1<<21+7))
 	}
@@ -128,7 +142,8 @@ func FuzzParseSettings(f *testing.F) {
 			t.Errorf("%q: threshold %v", conf, g)
 		}
 		// Parsed settings can be written and parsed again.
-		again := fmt.Sprintf("expandable_segments:%s", map[bool]string{true: "True", false: "False"}[s.ExpandableSegments])
+		again := fmt.Sprintf("expandable_segments:%s",
+			map[bool]string{true: "True", false: "False"}[s.ExpandableSegments])
 		if twin, err := ParseSettings(again); err != nil || twin.ExpandableSegments != s.ExpandableSegments {
 			t.Errorf("%q: %v", again, err)
 		}

@@ -50,7 +50,8 @@ func (t *Target) Calibrate(ctx context.Context, base plan.Hardware) (plan.Hardwa
 				return err
 			}
 		}
-		h.Origin = fmt.Sprintf("measured on %s (%s): copies, launches, allocations, memory bandwidth", info.Name, info.UUID)
+		h.Origin = fmt.Sprintf("measured on %s (%s): copies, launches, allocations, memory bandwidth",
+			info.Name, info.UUID)
 		if h.FlopsPerSecond > 0 {
 			h.Origin += "; arithmetic is of " + base.Name + ", " + base.Origin
 		}
@@ -91,7 +92,8 @@ type calibration struct {
 func (c *calibration) copies() error {
 	size := min(128<<20, c.led.limit/8) &^ 4095
 	if size < 16*smallCopy {
-		return fmt.Errorf("%s of the device are too few to measure copies: %w", inUnits(c.led.limit), driver.ErrOutOfMemory)
+		return fmt.Errorf("%s of the device are too few to measure copies: %w", inUnits(c.led.limit),
+			driver.ErrOutOfMemory)
 	}
 	var streams [2]driver.Stream
 	var at [2]driver.Ptr
@@ -126,7 +128,8 @@ func (c *calibration) copies() error {
 		}
 		alone[way] = stats.Median(large)
 		if alone[way] <= stats.Median(small) {
-			return fmt.Errorf("the device's clock says that %d bytes take %d ns and %d bytes %d: no rate follows from that",
+			return fmt.Errorf("the device's clock says that %d bytes take %d ns and %d bytes %d: no rate "+
+				"follows from that",
 				size, alone[way], int64(smallCopy), stats.Median(small))
 		}
 		rate := float64(size-smallCopy) / float64(alone[way]-stats.Median(small)) // bytes a nanosecond

@@ -36,7 +36,8 @@ func TestCalibrationFindsTheFakeDevicesFigures(t *testing.T) {
 	near("out latency", float64(h.D2H.Latency), 1500) // half a microsecond is what issuing it takes
 	near("memory", h.BytesPerSecond, 10e9)
 	near("together", h.Together, 1)
-	if h.MemoryBytes != 16<<20 || h.LaunchGap <= 0 || h.MallocTime <= 0 || h.FreeTime <= 0 || h.MapTime <= 0 || h.FlopsPerSecond != base.FlopsPerSecond {
+	if h.MemoryBytes != 16<<20 || h.LaunchGap <= 0 || h.MallocTime <= 0 || h.FreeTime <= 0 ||
+		h.MapTime <= 0 || h.FlopsPerSecond != base.FlopsPerSecond {
 		t.Errorf("%+v", h)
 	}
 	if !strings.Contains(h.Origin, "measured on Stand-in GPU") || !strings.Contains(h.Origin, base.Name) {
@@ -64,7 +65,8 @@ func TestCalibrationOfADeviceThatFailsSaysSoAndLeavesNothing(t *testing.T) {
 	for n := 2; n <= calls; n += 1 + calls/25 {
 		reset(16<<20, 0)
 		lib.Fail("*", n, 719)
-		if _, err := target.Calibrate(context.Background(), plan.Hardware{}); !errors.Is(err, driver.ErrLost) {
+		if _, err := target.Calibrate(context.Background(), plan.Hardware{}); !errors.Is(err,
+			driver.ErrLost) {
 			t.Fatalf("call %d of %d: %v", n, calls, err)
 		}
 	}

@@ -22,8 +22,9 @@ func TestCompareShowsMeasurementsNextToTheSimulator(t *testing.T) {
 	}
 	peak, _ := p.PeakLive()
 	floor := p.MustReside().Total()
-	c, err := replay.Compare(context.Background(), p, chosen, replay.Options{Budget: floor + (peak-floor)*7/10, Work: 40, Parallel: 3,
-		Targets: []replay.Target{replay.Simulated{}, target}})
+	c, err := replay.Compare(context.Background(), p, chosen,
+		replay.Options{Budget: floor + (peak-floor)*7/10, Work: 40, Parallel: 3,
+			Targets: []replay.Target{replay.Simulated{}, target}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,9 +39,11 @@ func TestCompareShowsMeasurementsNextToTheSimulator(t *testing.T) {
 		if r.Target != "cuda:0" {
 			continue
 		}
-		if r.Available != s.Available || r.Measurement.Footprint != s.Measurement.Footprint || r.Fits != s.Fits {
-			t.Errorf("%s: measured %t, %d bytes, fits %t (%s); simulated %t, %d, %t", r.Info.Name, r.Available, r.Measurement.Footprint, r.Fits, r.Reason,
-				s.Available, s.Measurement.Footprint, s.Fits)
+		if r.Available != s.Available || r.Measurement.Footprint != s.Measurement.Footprint ||
+			r.Fits != s.Fits {
+			t.Errorf("%s: measured %t, %d bytes, fits %t (%s); simulated %t, %d, %t", r.Info.Name,
+				r.Available, r.Measurement.Footprint, r.Fits, r.Reason, s.Available, s.Measurement.Footprint,
+				s.Fits)
 		}
 		if r.Available {
 			measured++

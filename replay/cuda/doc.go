@@ -3,8 +3,8 @@
 //
 // Its duties:
 //   - [Target]: a device as a target of package replay, with [Target.Run] for one plan;
-//   - the executor behind it: memory where the plan or its online allocator puts it, a stream for each queue of the plan, its waits as events, its host copies
-//     in pinned memory;
+//   - the executor behind it: memory where the plan or its online allocator puts it, a stream for each queue
+//     of the plan, its waits as events, its host copies in pinned memory;
 //   - a verification of every plan before it is timed: the device fills each block with a pattern of its
 //     identity when it is produced, and checks the pattern at every later access and before its memory is
 //     given up;
@@ -13,8 +13,9 @@
 // Packages below:
 //
 //	driver          the small interface through which all of this uses a GPU, and its errors in words
-//	driver/libcuda  one binary for machines with and without a driver: trampolines, the header, what gorgonia.org/cu lacks
-//	fake            a driver library for tests, in C: strict about order and memory, fails where it is told to
+//	driver/libcuda  one binary for machines with and without a driver: trampolines, the header, and what
+//	                gorgonia.org/cu lacks
+//	fake            a driver library for tests, in C: strict about order and memory; it fails where told to
 //
 // `make` builds with -tags cuda. A plain build has all of this but the driver, and [Target.Run] answers
 // "built without it".

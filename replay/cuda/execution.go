@@ -64,12 +64,14 @@ type execution struct {
 const threads = 256
 
 // newExecution takes from the device everything that the plan needs.
-func newExecution(ctx context.Context, led *ledger, k []driver.Kernel, p *plan.Problem, pl *plan.Plan, limit int64) (*execution, error) {
+func newExecution(ctx context.Context, led *ledger, k []driver.Kernel, p *plan.Problem, pl *plan.Plan,
+	limit int64) (*execution, error) {
 	prog, err := compile(p, pl)
 	if err != nil {
 		return nil, err
 	}
-	x := &execution{ctx: ctx, p: p, pl: pl, prog: prog, led: led, vals: numbered(p), kernels: k, blocks: max(led.Info().Processors, 1) * 8}
+	x := &execution{ctx: ctx, p: p, pl: pl, prog: prog, led: led, vals: numbered(p), kernels: k,
+		blocks: max(led.Info().Processors, 1) * 8}
 	if p.Queues() > 64 {
 		return nil, fmt.Errorf("the problem has %d streams, and a device target enacts up to 62", p.Streams)
 	}

@@ -17,14 +17,16 @@ import (
 )
 
 // onlinePolicies are the online allocators that are tried on a device.
-var onlinePolicies = []plan.Policy{{Name: "caching"}, {Name: "caching", Settings: "expandable_segments:True"}, {Name: "direct"}, {Name: "arena"}, {Name: "gmlake"}, {Name: plan.PolicyAsync}}
+var onlinePolicies = []plan.Policy{{Name: "caching"}, {Name: "caching", Settings: "expandable_segments:True"},
+	{Name: "direct"}, {Name: "arena"}, {Name: "gmlake"}, {Name: plan.PolicyAsync}}
 
 // policies are plans of one problem for every kind of memory.
 func policies(t *testing.T) (*plan.Problem, []*plan.Plan) {
 	t.Helper()
 	p, pl := placed(t, 3, 0.8)
 	plans := []*plan.Plan{pl}
-	for _, policy := range append(slices.Clone(onlinePolicies), plan.Policy{Name: "caching", Settings: "backend:cudaMallocAsync"}) {
+	for _, policy := range append(slices.Clone(onlinePolicies),
+		plan.Policy{Name: "caching", Settings: "backend:cudaMallocAsync"}) {
 		plans = append(plans, kept(t, p, policy))
 	}
 	return p, plans
@@ -119,7 +121,8 @@ func isAny(err error, targets []error) bool {
 func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 	target := device(t, 1<<30, func(o *Options) { o.Iterations = 1 })
 	p, plans := policies(t)
-	if _, err := target.Run(context.Background(), p, plans[0], plan.RunOptions{}); err != nil { // the first run measures rates, the later ones do not
+	if _, err := target.Run(context.Background(), p, plans[0], plan.RunOptions{}); err != nil {
+		// the first run measures rates, the later ones do not
 		t.Fatal(err)
 	}
 	for _, pl := range plans {
@@ -140,7 +143,8 @@ func TestADeviceThatIsLostInMidRunSaysSoAndLeavesNothing(t *testing.T) {
 					t.Fatalf("%s: answer %d at call %d of %d: %v", name(pl), fault.answer, n, calls, err)
 				}
 				if _, _, contexts := lib.Leaks(); contexts != 0 || lib.Held() != 0 || lib.Violation() != "" {
-					t.Fatalf("%s, call %d: %d contexts and %d bytes are left; %s", name(pl), n, contexts, lib.Held(), lib.Violation())
+					t.Fatalf("%s, call %d: %d contexts and %d bytes are left; %s", name(pl), n, contexts,
+						lib.Held(), lib.Violation())
 				}
 			}
 		}
@@ -211,14 +215,16 @@ func TestMoreThanIsFreeLessTheMarginIsRefusedWithoutAskingTheDriver(t *testing.T
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
 	reset(1<<30, 1<<30-(100<<20)+1)
-	if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || lib.Peak() != 0 {
+	if _, err := target.Run(context.Background(), p, pl, plan.RunOptions{}); !errors.Is(err,
+		driver.ErrOutOfMemory) || lib.Peak() != 0 {
 		t.Errorf("%v; %d bytes were held", err, lib.Peak())
 	}
 	huge := *pl
 	huge.Instances = append([]plan.Instance(nil), pl.Instances...)
 	huge.Footprint = 2 << 30
 	reset(1<<30, 0)
-	if _, err := target.Run(context.Background(), p, &huge, plan.RunOptions{}); !errors.Is(err, driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "needs") {
+	if _, err := target.Run(context.Background(), p, &huge, plan.RunOptions{}); !errors.Is(err,
+		driver.ErrOutOfMemory) || !strings.Contains(err.Error(), "needs") {
 		t.Errorf("a plan above the card: %v", err)
 	}
 }
@@ -254,13 +260,15 @@ func TestTheLedgerGivesBackInTheOrderThatTheDriverWants(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := errors.Join(led.Map(at+driver.Ptr(size), size, h), led.Map(at+3*driver.Ptr(size), size, h)); err != nil {
+		if err := errors.Join(led.Map(at+driver.Ptr(size), size, h),
+			led.Map(at+3*driver.Ptr(size), size, h)); err != nil {
 			return err
 		}
 		// One physical page at two addresses: what is written at one is read at the other.
 		copy(host, "written at one address")
 		err = errors.Join(led.CopyIn(at+driver.Ptr(size), unsafe.Pointer(&host[0]), 64, s),
-			led.CopyOut(unsafe.Pointer(&host[100]), at+3*driver.Ptr(size), 64, s), led.Record(e, s), led.SynchronizeEvent(e))
+			led.CopyOut(unsafe.Pointer(&host[100]), at+3*driver.Ptr(size), 64, s), led.Record(e, s),
+			led.SynchronizeEvent(e))
 		if string(host[100:122]) != "written at one address" {
 			t.Errorf("read %q", host[100:122])
 		}

@@ -36,8 +36,8 @@ func TestMain(m *testing.M) {
 // waits for never comes, and time is virtual.
 func machine(capacity, outside int64) standin.Machine {
 	return standin.Machine{
-		Model: "plain", Memory: fmt.Sprint(capacity), Others: []string{fmt.Sprint(outside)}, Driver: 12040, Context: "0", Granule: "512",
-		Order: standin.Late, Polls: -1, Clock: "virtual", RefusePageable: true,
+		Model: "plain", Memory: fmt.Sprint(capacity), Others: []string{fmt.Sprint(outside)}, Driver: 12040,
+		Context: "0", Granule: "512", Order: standin.Late, Polls: -1, Clock: "virtual", RefusePageable: true,
 	}
 }
 
@@ -66,7 +66,8 @@ func nothingLeft(t *testing.T) {
 		t.Errorf("the stand-in GPU: %s", v)
 	}
 	if n, what, contexts := lib.Leaks(); n != 0 || contexts != 0 || lib.Held() != 0 {
-		t.Errorf("%d things were left when the context went (%s); %d contexts and %d bytes are left", n, what, contexts, lib.Held())
+		t.Errorf("%d things were left when the context went (%s); %d contexts and %d bytes are left", n, what,
+			contexts, lib.Held())
 	}
 }
 

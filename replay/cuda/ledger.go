@@ -56,7 +56,8 @@ func newLedger(d driver.Device, limit int64) *ledger {
 // reset empties the ledger.
 func (l *ledger) reset() {
 	l.held, l.peak, l.calls = 0, 0, 0
-	l.allocs, l.pooled, l.reserved = map[driver.Ptr]int64{}, map[driver.Ptr]pooledBlock{}, map[driver.Ptr]int64{}
+	l.allocs, l.pooled, l.reserved = map[driver.Ptr]int64{}, map[driver.Ptr]pooledBlock{},
+		map[driver.Ptr]int64{}
 	l.handles, l.mapped = map[driver.Handle]int64{}, map[driver.Ptr]int64{}
 	l.streams, l.events = map[driver.Stream]bool{}, map[driver.Event]bool{}
 }
@@ -64,7 +65,8 @@ func (l *ledger) reset() {
 // hold refuses what would exceed the limit.
 func (l *ledger) hold(size int64) error {
 	if l.held+size > l.limit {
-		return fmt.Errorf("%d bytes wanted, %d of %d allowed are held: %w", size, l.held, l.limit, driver.ErrOutOfMemory)
+		return fmt.Errorf("%d bytes wanted, %d of %d allowed are held: %w", size, l.held, l.limit,
+			driver.ErrOutOfMemory)
 	}
 	l.held += size
 	l.peak = max(l.peak, l.held)
@@ -194,7 +196,8 @@ func (l *ledger) Unmap(p driver.Ptr, size int64) error {
 
 // pin returns host memory of exactly that size, pinned, which stays until close.
 func (l *ledger) pin(size int64) ([]byte, error) {
-	b, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_PRIVATE|syscall.MAP_ANON)
+	b, err := syscall.Mmap(-1, 0, int(size), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_PRIVATE|syscall.MAP_ANON)
 	if err != nil {
 		return nil, fmt.Errorf("take %d bytes of host memory: %w (%w)", size, driver.ErrPinned, err)
 	}

@@ -28,7 +28,8 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 		peak, _ = p.PeakLive()
 		for _, m := range managers.All() {
 			name := m.Info().Name
-			r := plan.Request{Budget: floor + (peak-floor)*6/10, Seed: 1, Work: 40, Evaluator: sim.Simulator{}}
+			r := plan.Request{Budget: floor + (peak-floor)*6/10, Seed: 1, Work: 40,
+				Evaluator: sim.Simulator{}}
 			pl, err := m.Plan(context.Background(), p, r)
 			if errors.As(err, new(*plan.Unavailable)) || errors.As(err, new(*plan.TooSmall)) {
 				continue
@@ -47,12 +48,15 @@ func TestEveryManagersPlanKeepsEveryByteAndHoldsWhatItSays(t *testing.T) {
 				t.Fatalf("%s: %v", name, err)
 			}
 			plans[name]++
-			if got.Footprint != want.Footprint || got.SwappedOut != want.SwappedOut || got.SwappedIn != want.SwappedIn || got.Reserved != want.Reserved {
-				t.Errorf("%s: %d bytes held (%d uncapped), %d out, %d in; simulated %d (%d), %d, %d", name, got.Footprint, got.Reserved, got.SwappedOut, got.SwappedIn,
-					want.Footprint, want.Reserved, want.SwappedOut, want.SwappedIn)
+			if got.Footprint != want.Footprint || got.SwappedOut != want.SwappedOut ||
+				got.SwappedIn != want.SwappedIn || got.Reserved != want.Reserved {
+				t.Errorf("%s: %d bytes held (%d uncapped), %d out, %d in; simulated %d (%d), %d, %d", name,
+					got.Footprint, got.Reserved, got.SwappedOut, got.SwappedIn, want.Footprint, want.Reserved,
+					want.SwappedOut, want.SwappedIn)
 			}
 			if got.StepTime <= 0 || got.StepP95 < got.StepTime || (got.PinnedPeak < want.PinnedPeak) {
-				t.Errorf("%s: step time %d, p95 %d, pinned %d and %d simulated", name, got.StepTime, got.StepP95, got.PinnedPeak, want.PinnedPeak)
+				t.Errorf("%s: step time %d, p95 %d, pinned %d and %d simulated", name, got.StepTime,
+					got.StepP95, got.PinnedPeak, want.PinnedPeak)
 			}
 		}
 	}

@@ -36,7 +36,8 @@ func (r *measurer) say(doing string) {
 }
 
 // session runs do on a plan and gives everything back.
-func (r *measurer) session(p *plan.Problem, pl *plan.Plan, limit int64, do func(*execution) error) (err error) {
+func (r *measurer) session(p *plan.Problem, pl *plan.Plan, limit int64,
+	do func(*execution) error) (err error) {
 	defer func() {
 		if e := r.led.clear(); err == nil {
 			err = e
@@ -64,7 +65,8 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 			return err
 		}
 	} else if need := pl.Footprint + resultBytes; need > r.led.limit {
-		return fmt.Errorf("the plan needs %s and %s of the device may be used: %w", inUnits(need), inUnits(r.led.limit), driver.ErrOutOfMemory)
+		return fmt.Errorf("the plan needs %s and %s of the device may be used: %w", inUnits(need),
+			inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
 	if !r.opt.SkipVerification {
 		r.say("verify")
@@ -74,7 +76,8 @@ func (r *measurer) run(p *plan.Problem, pl *plan.Plan, limit int64) error {
 		r.m.Verified = true
 	}
 	if !p.HasTimes {
-		r.m.Notes = append(r.m.Notes, "the recording has no times: kernels are left out, and the step time is that of launches, copies and allocations")
+		r.m.Notes = append(r.m.Notes, "the recording has no times: kernels are left out, and the step time "+
+			"is that of launches, copies and allocations")
 	}
 	all, err := r.keepAllPlan(p)
 	if err != nil {
@@ -107,12 +110,15 @@ func (r *measurer) keepAllPlan(p *plan.Problem) (*plan.Plan, error) {
 	for i := range offsets {
 		x := &all.Instances[i]
 		if x.Size > room {
-			r.m.Notes = append(r.m.Notes, fmt.Sprintf("no time of keeping everything: a buffer of %s is larger than the %s that may be used", inUnits(x.Size), inUnits(room)))
+			r.m.Notes = append(r.m.Notes,
+				fmt.Sprintf("no time of keeping everything: a buffer of %s is larger than the %s that may "+
+					"be used", inUnits(x.Size), inUnits(room)))
 			return nil, nil
 		}
 		offsets[i] = x.Offset % (room - x.Size + 1) &^ (torchalloc.MinBlock - 1)
 	}
-	r.m.Notes = append(r.m.Notes, fmt.Sprintf("keeping everything takes %s and %s may be used: its step was timed with blocks on top of each other", inUnits(all.Footprint), inUnits(room)))
+	r.m.Notes = append(r.m.Notes, fmt.Sprintf("keeping everything takes %s and %s may be used: its step "+
+		"was timed with blocks on top of each other", inUnits(all.Footprint), inUnits(room)))
 	all.Place(offsets)
 	return all, nil
 }
@@ -167,11 +173,14 @@ func (r *measurer) timed(x *execution) error {
 		return err
 	}
 	if counted := r.free - free; counted != x.led.held {
-		r.m.Notes = append(r.m.Notes, fmt.Sprintf("the driver has %s less free than before, and the executor holds %s", inUnits(counted), inUnits(x.led.held)))
+		r.m.Notes = append(r.m.Notes, fmt.Sprintf("the driver has %s less free than before, and the "+
+			"executor holds %s", inUnits(counted), inUnits(x.led.held)))
 	}
 	if r.opt.Used != nil {
 		if n, known := r.opt.Used(); known {
-			r.m.Notes = append(r.m.Notes, fmt.Sprintf("NVML counts %s for this process, context included; the executor holds %s", inUnits(n), inUnits(x.led.held)))
+			r.m.Notes = append(r.m.Notes,
+				fmt.Sprintf("NVML counts %s for this process, context included; the executor holds %s",
+					inUnits(n), inUnits(x.led.held)))
 		}
 	}
 	return r.traced(x)
@@ -223,7 +232,8 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 		return 0, err
 	}
 	if !ok {
-		return 0, fmt.Errorf("the allocator %q does not complete the iteration in the %s of the device that may be used: %w",
+		return 0, fmt.Errorf("the allocator %q does not complete the iteration in the %s of the device "+
+			"that may be used: %w",
 			pl.Policy.Name, inUnits(r.led.limit), driver.ErrOutOfMemory)
 	}
 	r.m.Reserved, r.m.Footprint = held, held
@@ -247,7 +257,8 @@ func (r *measurer) sizes(p *plan.Problem, pl *plan.Plan, limit int64) (int64, er
 
 // completes reports whether an online allocator gets through n iterations under a cap, and the most that it
 // held. The device gets no work, so nothing has to wait for work.
-func (r *measurer) completes(p *plan.Problem, pl *plan.Plan, limit int64, n int) (held int64, ok bool, err error) {
+func (r *measurer) completes(p *plan.Problem, pl *plan.Plan, limit int64,
+	n int) (held int64, ok bool, err error) {
 	err = r.session(p, pl, limit, func(x *execution) error {
 		for range n {
 			for s := range pl.Steps {

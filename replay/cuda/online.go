@@ -39,7 +39,8 @@ type physical struct {
 }
 
 func newDeviceDriver(l *ledger, limit int64) *deviceDriver {
-	return &deviceDriver{led: l, cap: limit, allocs: map[driver.Ptr]int64{}, reserved: map[driver.Ptr]int64{}, mapped: map[driver.Ptr]allocator.Handle{}}
+	return &deviceDriver{led: l, cap: limit, allocs: map[driver.Ptr]int64{}, reserved: map[driver.Ptr]int64{},
+		mapped: map[driver.Ptr]allocator.Handle{}}
 }
 
 // refused turns the device's out-of-memory into the allocators'.
@@ -52,7 +53,8 @@ func refused(err error) error {
 
 func (d *deviceDriver) hold(size int64) error {
 	if size > d.cap-d.held {
-		return fmt.Errorf("%d bytes wanted, %d of %d are held: %w", size, d.held, d.cap, allocator.ErrOutOfMemory)
+		return fmt.Errorf("%d bytes wanted, %d of %d are held: %w", size, d.held, d.cap,
+			allocator.ErrOutOfMemory)
 	}
 	return nil
 }
@@ -260,7 +262,8 @@ func newOnline(x *execution, settings allocator.Settings, limit int64) (*online,
 	o := &online{borders: newBorders(x), device: newDeviceDriver(x.led, limit), events: &deviceEvents{x: x},
 		blocks: make([]allocator.Block, len(x.pl.Instances)), end: make([]plan.InstanceID, len(x.p.Buffers))}
 	var err error
-	o.a, err = allocator.New(x.pl.Policy.Name, allocator.Config{Driver: o.device, Events: o.events, Settings: settings})
+	o.a, err = allocator.New(x.pl.Policy.Name, allocator.Config{Driver: o.device, Events: o.events,
+		Settings: settings})
 	return o, err
 }
 

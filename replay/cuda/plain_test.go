@@ -46,7 +46,8 @@ func TestKeepingEverythingIsAValidPlanNoLargerThanEverythingSideBySide(t *testin
 			all += (pl.Instances[i].Size + 511) &^ 511
 		}
 		if live, _ := pl.PeakLive(); pl.Footprint < live || pl.Footprint > all {
-			t.Errorf("seed %d: %d bytes, %d are alive at once, %d all together", seed, pl.Footprint, live, all)
+			t.Errorf("seed %d: %d bytes, %d are alive at once, %d all together", seed, pl.Footprint, live,
+				all)
 		}
 	}
 	p := plantest.Chain(30, 1<<20, 1000)
@@ -70,7 +71,8 @@ func TestTheKernelsCompile(t *testing.T) {
 		}
 	}
 	for _, arch := range []string{"sm_60", "sm_75", "sm_80", "sm_90"} {
-		if out, err := exec.Command(ptxas, "-arch="+arch, "-o", os.DevNull, "kernels.ptx").CombinedOutput(); err != nil {
+		if out, err := exec.Command(ptxas, "-arch="+arch, "-o", os.DevNull,
+			"kernels.ptx").CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", arch, err, out)
 		}
 	}

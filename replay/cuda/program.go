@@ -31,8 +31,8 @@ type program struct {
 
 func compile(p *plan.Problem, pl *plan.Plan) (*program, error) {
 	n := len(pl.Steps)
-	g := &program{p: p, pl: pl, marks: make([]int32, n), last: make([]int32, len(pl.Instances)), foreign: make([]bool, len(pl.Instances)),
-		slots: make([]int64, n), behind: make([]int32, n)}
+	g := &program{p: p, pl: pl, marks: make([]int32, n), last: make([]int32, len(pl.Instances)),
+		foreign: make([]bool, len(pl.Instances)), slots: make([]int64, n), behind: make([]int32, n)}
 	for s := range g.marks {
 		g.marks[s], g.behind[s] = -1, -1
 	}
@@ -72,8 +72,10 @@ func (g *program) check() error {
 	}
 	for i := range pl.Instances {
 		x := &pl.Instances[i]
-		if x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.Size < 0 || pl.Policy == nil && x.Size > 0 && (x.Offset < 0 || x.Offset > pl.Footprint-x.Size) {
-			return fmt.Errorf("%w plan: instance %d lies outside of the arena, or is of no buffer", plan.ErrInvalid, i)
+		if x.Buffer < 0 || int(x.Buffer) >= len(p.Buffers) || x.Size < 0 || pl.Policy == nil && x.Size > 0 &&
+			(x.Offset < 0 || x.Offset > pl.Footprint-x.Size) {
+			return fmt.Errorf("%w plan: instance %d lies outside of the arena, or is of no buffer",
+				plan.ErrInvalid, i)
 		}
 	}
 	for _, i := range pl.Resident {
@@ -88,7 +90,8 @@ func (g *program) check() error {
 			if st.Op < 0 || int(st.Op) >= len(p.Ops) || int(st.Queue) < 0 || int(st.Queue) >= p.Streams {
 				return wrong(s, "runs an op that is not the problem's")
 			}
-			if v := p.Ops[st.Op].Variants; v != nil && (pl.Variants != nil && int(st.Op) >= len(pl.Variants) || pl.VariantOf(st.Op) >= len(v)) {
+			if v := p.Ops[st.Op].Variants; v != nil &&
+				(pl.Variants != nil && int(st.Op) >= len(pl.Variants) || pl.VariantOf(st.Op) >= len(v)) {
 				return wrong(s, "runs a variant that its op does not have")
 			}
 		case plan.Alloc, plan.Free, plan.Out, plan.In:
@@ -133,7 +136,8 @@ func (g *program) walk(touch func(step int, i plan.InstanceID, queue int16)) err
 					continue
 				}
 				if at[b] < 0 {
-					return fmt.Errorf("%w plan: step %d: op %d (%s) touches buffer %d (%s), which is not in memory", plan.ErrInvalid,
+					return fmt.Errorf("%w plan: step %d: op %d (%s) touches buffer %d (%s), which is not "+
+						"in memory", plan.ErrInvalid,
 						s, st.Op, p.Ops[st.Op].Name, b, p.Buffers[b].Name)
 				}
 				touch(s, at[b], st.Queue)
@@ -188,7 +192,8 @@ type occupant struct {
 // queues + copies x copies on the host at one time).
 func (g *program) host() error {
 	pl := g.pl
-	until := make([]int32, len(pl.Steps)) // of each copy out, the last copy in that reads it, or the copy itself
+	// of each copy out, the last copy in that reads it, or the copy itself
+	until := make([]int32, len(pl.Steps))
 	out := make([]int32, len(g.p.Buffers))
 	for b := range out {
 		out[b] = -1
@@ -200,7 +205,8 @@ func (g *program) host() error {
 		case plan.In:
 			b := pl.Instances[st.Instance].Buffer
 			if out[b] < 0 {
-				return fmt.Errorf("%w plan: step %d copies buffer %d (%s) in, which was never copied out", plan.ErrInvalid, s, b, g.p.Buffers[b].Name)
+				return fmt.Errorf("%w plan: step %d copies buffer %d (%s) in, which was never copied out",
+					plan.ErrInvalid, s, b, g.p.Buffers[b].Name)
 			}
 			until[out[b]] = int32(s)
 		}
@@ -246,7 +252,8 @@ func (g *program) host() error {
 
 // inserted returns occupants in order of their addresses with o among them.
 func inserted(all []occupant, o occupant) []occupant {
-	k, _ := slices.BinarySearchFunc(all, o.at, func(o occupant, at int64) int { return cmp.Compare(o.at, at) })
+	k, _ := slices.BinarySearchFunc(all, o.at,
+		func(o occupant, at int64) int { return cmp.Compare(o.at, at) })
 	return slices.Insert(all, k, o)
 }
 

@@ -64,7 +64,8 @@ func TestCopiesOnTheHostNeverShareBytesWithoutAnOrder(t *testing.T) {
 			case plan.In:
 				k := out[pl.Instances[st.Instance].Buffer]
 				if places[k].at != g.slots[s] {
-					t.Fatalf("seed %d: step %d reads at %d what was written at %d", seed, s, g.slots[s], places[k].at)
+					t.Fatalf("seed %d: step %d reads at %d what was written at %d", seed, s, g.slots[s],
+						places[k].at)
 				}
 				places[k].last = int32(s)
 			}
@@ -102,7 +103,8 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 		}
 	}
 	for b := range p.Buffers { // a persistent buffer keeps its value from one iteration to the next
-		if p.Buffers[b].Life != plan.Inside && v.seed(p, plan.BufferID(b), v.last[b], 0) != v.seed(p, plan.BufferID(b), 0, 1) {
+		if p.Buffers[b].Life != plan.Inside && v.seed(p, plan.BufferID(b), v.last[b], 0) != v.seed(p,
+			plan.BufferID(b), 0, 1) {
 			t.Errorf("buffer %d changes between iterations", b)
 		}
 	}
@@ -111,14 +113,26 @@ func TestNeighbouringValuesHaveDifferentPatterns(t *testing.T) {
 func TestPlansOutsideTheTablesAreRefused(t *testing.T) {
 	p := plantest.Chain(3, 1<<10, 1000)
 	for name, spoil := range map[string]func(*plan.Plan){
-		"a missing op":                 func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Op: 99} },
-		"a missing queue":              func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Run, Queue: 9} },
-		"a missing instance":           func(pl *plan.Plan) { pl.Steps[0].Instance = 1000 },
-		"a wait for a later step":      func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.Wait, On: 5} },
-		"an unknown kind":              func(pl *plan.Plan) { pl.Steps[1].Kind = 99 },
-		"a place outside the arena":    func(pl *plan.Plan) { pl.Instances[2].Offset = 1 << 40 },
-		"a copy in without a copy out": func(pl *plan.Plan) { pl.Steps[1] = plan.Step{Kind: plan.In, Queue: p.InQueue()} },
-		"an op without its buffer":     func(pl *plan.Plan) { pl.Steps[0] = pl.Steps[1] },
+		"a missing op": func(pl *plan.Plan) {
+			pl.Steps[1] = plan.Step{Kind: plan.Run,
+				Op: 99}
+		},
+		"a missing queue": func(pl *plan.Plan) {
+			pl.Steps[1] = plan.Step{Kind: plan.Run,
+				Queue: 9}
+		},
+		"a missing instance": func(pl *plan.Plan) { pl.Steps[0].Instance = 1000 },
+		"a wait for a later step": func(pl *plan.Plan) {
+			pl.Steps[1] = plan.Step{Kind: plan.Wait,
+				On: 5}
+		},
+		"an unknown kind":           func(pl *plan.Plan) { pl.Steps[1].Kind = 99 },
+		"a place outside the arena": func(pl *plan.Plan) { pl.Instances[2].Offset = 1 << 40 },
+		"a copy in without a copy out": func(pl *plan.Plan) {
+			pl.Steps[1] = plan.Step{Kind: plan.In,
+				Queue: p.InQueue()}
+		},
+		"an op without its buffer": func(pl *plan.Plan) { pl.Steps[0] = pl.Steps[1] },
 	} {
 		pl, err := KeepAll(p)
 		if err != nil {

@@ -100,7 +100,8 @@ type borders struct {
 }
 
 func newBorders(x *execution) borders {
-	return borders{x: x, taken: make([]driver.Event, len(x.pl.Instances)), crossed: make([]uint64, len(x.pl.Instances))}
+	return borders{x: x, taken: make([]driver.Event, len(x.pl.Instances)),
+		crossed: make([]uint64, len(x.pl.Instances))}
 }
 
 func (b *borders) take(i plan.InstanceID) error {
@@ -140,7 +141,8 @@ type async struct {
 }
 
 func newAsync(x *execution) *async {
-	return &async{borders: newBorders(x), addr: make([]driver.Ptr, len(x.pl.Instances)), end: make([]plan.InstanceID, len(x.p.Buffers))}
+	return &async{borders: newBorders(x), addr: make([]driver.Ptr, len(x.pl.Instances)),
+		end: make([]plan.InstanceID, len(x.p.Buffers))}
 }
 
 func (a *async) alloc(i plan.InstanceID) error {

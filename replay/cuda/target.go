@@ -116,7 +116,8 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 		return err
 	}
 	if led.limit = free - t.opt.Margin; led.limit <= 0 {
-		return fmt.Errorf("%s of %s of the device are free, and %s are left alone: %w", inUnits(free), inUnits(total), inUnits(t.opt.Margin), driver.ErrOutOfMemory)
+		return fmt.Errorf("%s of %s of the device are free, and %s are left alone: %w", inUnits(free),
+			inUnits(total), inUnits(t.opt.Margin), driver.ErrOutOfMemory)
 	}
 	k, err := led.Load(kernels, kernelNames[:]...)
 	if err != nil {
@@ -131,7 +132,8 @@ func (t *Target) with(ctx context.Context, do func(*ledger, []driver.Kernel) err
 //
 // The error wraps [errWrong] if the device found that the plan loses bytes, one of package driver's about the
 // device, or the context's.
-func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (plan.Measurement, error) {
+func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
+	o plan.RunOptions) (plan.Measurement, error) {
 	began := time.Now()
 	p, err := pl.Of(p)
 	if err != nil {

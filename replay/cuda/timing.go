@@ -38,7 +38,8 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 	var r rates
 	size := min(256<<20, led.limit/8) &^ 15
 	if size < 1<<12 {
-		return r, fmt.Errorf("%s of the device are too few to measure anything: %w", inUnits(led.limit), driver.ErrOutOfMemory)
+		return r, fmt.Errorf("%s of the device are too few to measure anything: %w", inUnits(led.limit),
+			driver.ErrOutOfMemory)
 	}
 	x := &execution{led: led, kernels: k, blocks: max(led.Info().Processors, 1) * 8}
 	s, err := led.NewStream()
@@ -53,7 +54,8 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 	half := uint64(size / 2)
 	timed := func(words, adds uint64) (float64, error) {
 		times, err := repeat(led, s, rateRuns, func() error {
-			return x.launch(kernelWork, 0, int64(x.blocks)*threads, uint64(p), half, uint64(p)+half, half, words/2, words/2, adds)
+			return x.launch(kernelWork, 0, int64(x.blocks)*threads, uint64(p), half, uint64(p)+half, half,
+				words/2, words/2, adds)
 		})
 		return float64(stats.Median(times)), err
 	}
@@ -72,7 +74,8 @@ func measureRates(led *ledger, k []driver.Kernel) (rates, error) {
 	}
 	r.word, r.add = (moved-r.launch)/float64(words), (added-r.launch)/adds
 	if r.word <= 0 || r.add <= 0 {
-		return r, fmt.Errorf("the device's clock says that moving %d bytes takes %.0f ns and %d additions %.0f, launching alone %.0f: "+
+		return r, fmt.Errorf("the device's clock says that moving %d bytes takes %.0f ns and %d additions "+
+			"%.0f, launching alone %.0f: "+
 			"no work can be measured by it", size, moved, adds, added, r.launch)
 	}
 	return r, nil
@@ -182,7 +185,8 @@ func newTiming(x *execution, r rates, traced bool) (*timing, error) {
 	}
 	if traced {
 		n := len(x.pl.Steps)
-		t.trace = &trace{held: make([]driver.Event, n), from: make([]driver.Event, n), to: make([]driver.Event, n)}
+		t.trace = &trace{held: make([]driver.Event, n), from: make([]driver.Event, n),
+			to: make([]driver.Event, n)}
 	}
 	return t, nil
 }
@@ -302,7 +306,8 @@ func (t *timing) run(s int) error {
 	a := &t.amounts[st.Op]
 	from, fromBytes := t.words(a.from)
 	to, toBytes := t.words(a.to)
-	return x.launch(kernelWork, st.Queue, int64(x.blocks)*threads, from, fromBytes, to, toBytes, a.reads, a.writes, a.adds)
+	return x.launch(kernelWork, st.Queue, int64(x.blocks)*threads, from, fromBytes, to, toBytes, a.reads,
+		a.writes, a.adds)
 }
 
 // words returns the part of a buffer that consists of whole words.
@@ -354,8 +359,9 @@ func (t *timing) measure(k, warm, n int) ([]int64, error) {
 type trace struct {
 	held, from, to []driver.Event
 
-	last          driver.Event // after the last work of the first compute stream in this iteration; 0 before any
-	dry, launches int64        // of that stream, in the last iteration
+	// after the last work of the first compute stream in this iteration; 0 before any
+	last          driver.Event
+	dry, launches int64 // of that stream, in the last iteration
 }
 
 // traced is what a traced iteration shows, of all iterations that the problem holds; times are nanoseconds.
@@ -393,7 +399,8 @@ func (t *timing) read() (traced, error) {
 			if queue == 0 {
 				r.stall += wait
 			}
-			r.spans = append(r.spans, plan.Span{Start: from - wait, End: from, Step: int32(s), Queue: queue, Stall: true})
+			r.spans = append(r.spans, plan.Span{Start: from - wait, End: from, Step: int32(s), Queue: queue,
+				Stall: true})
 		}
 		switch st.Kind {
 		case plan.Again:

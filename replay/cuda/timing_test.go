@@ -41,7 +41,8 @@ func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 		near("the stall", got.Stall, want.Stall)
 		near("recomputing", got.RecomputeTime, want.RecomputeTime)
 		if got.Makespan <= 0 || len(got.Spans) == 0 || got.Target != "cuda:0" {
-			t.Errorf("seed %d: makespan %d, %d spans, target %s", seed, got.Makespan, len(got.Spans), got.Target)
+			t.Errorf("seed %d: makespan %d, %d spans, target %s", seed, got.Makespan, len(got.Spans),
+				got.Target)
 		}
 		if want.Stall > 0 {
 			stalled++
@@ -59,7 +60,8 @@ func TestTheFakeDeviceAndTheSimulatorAgreeOnTime(t *testing.T) {
 // a stand-in alone takes the recorded time.
 func TestAStandInTakesTheRecordedTime(t *testing.T) {
 	target := device(t, 1<<30, nil)
-	for _, c := range []struct{ size, duration int64 }{{1 << 10, 5_000}, {1 << 20, 50_000}, {1 << 20, 400_000}, {1 << 12, 2_000_000}, {1 << 20, 0}} {
+	for _, c := range []struct{ size, duration int64 }{{1 << 10, 5_000}, {1 << 20, 50_000},
+		{1 << 20, 400_000}, {1 << 12, 2_000_000}, {1 << 20, 0}} {
 		p := plantest.Chain(3, c.size, c.duration)
 		pl, err := KeepAll(p)
 		if err != nil {
@@ -85,14 +87,17 @@ func TestKeepingEverythingIsTimedBeforeAndAfter(t *testing.T) {
 	target := device(t, 1<<30, func(o *Options) { o.Used = func() (int64, bool) { return 5 << 20, true } })
 	p := plantest.Chain(4, 1<<14, 50_000)
 	pl := planned(t, p, plantest.RandomDecisions(p, 1, 1))
-	m, err := target.Run(context.Background(), p, pl, plan.RunOptions{Progress: func(doing string) { said = append(said, doing) }})
+	m, err := target.Run(context.Background(), p, pl,
+		plan.RunOptions{Progress: func(doing string) { said = append(said, doing) }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.KeepAllBefore <= 0 || m.KeepAllAfter <= 0 || m.KeepAll() >= m.StepTime || !m.Verified || m.OutRate <= 0 || m.InRate <= 0 || m.Launches == 0 {
+	if m.KeepAllBefore <= 0 || m.KeepAllAfter <= 0 || m.KeepAll() >= m.StepTime || !m.Verified ||
+		m.OutRate <= 0 || m.InRate <= 0 || m.Launches == 0 {
 		t.Errorf("%+v", m)
 	}
-	if notes := strings.Join(m.Notes, "\n"); !strings.Contains(notes, "NVML counts 5.00 MiB for this process") {
+	if notes := strings.Join(m.Notes, "\n"); !strings.Contains(notes,
+		"NVML counts 5.00 MiB for this process") {
 		t.Errorf("notes: %s", notes)
 	}
 	if got := strings.Join(said, ", "); got != "verify, keep everything, time, keep everything" {
@@ -143,7 +148,8 @@ func TestKeepingEverythingIsTimedEvenIfItDoesNotFit(t *testing.T) {
 
 func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 	target := device(t, 1<<30, nil)
-	for _, c := range []struct{ settings, call string }{{"", "cuMemFree_v2"}, {"expandable_segments:True", "cuMemUnmap"}} {
+	for _, c := range []struct{ settings, call string }{{"", "cuMemFree_v2"},
+		{"expandable_segments:True", "cuMemUnmap"}} {
 		p, pl, want := pressed(t, plan.Policy{Name: "caching", Settings: c.settings})
 		target.opt.Iterations, target.opt.SkipVerification = 1, true
 		got, err := target.Run(context.Background(), p, pl, plan.RunOptions{Cap: want.Footprint})
@@ -151,7 +157,8 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Footprint != want.Footprint || got.Reserved != want.Reserved {
-			t.Errorf("%q: %d bytes needed and %d held, simulated %d and %d", c.settings, got.Footprint, got.Reserved, want.Footprint, want.Reserved)
+			t.Errorf("%q: %d bytes needed and %d held, simulated %d and %d", c.settings, got.Footprint,
+				got.Reserved, want.Footprint, want.Reserved)
 		}
 		reset(1<<30, 0)
 		err = target.with(context.Background(), func(led *ledger, k []driver.Kernel) error {
@@ -165,7 +172,8 @@ func TestAllocatorsUnderACapGiveMemoryBackOnlyWhenWorkOnItIsDone(t *testing.T) {
 					t.Errorf("%q: no memory was given back under the cap", c.settings)
 				}
 				if lib.Peak() > want.Footprint+resultBytes+512 {
-					t.Errorf("%q: %d bytes were held under a cap of %d", c.settings, lib.Peak(), want.Footprint)
+					t.Errorf("%q: %d bytes were held under a cap of %d", c.settings, lib.Peak(),
+						want.Footprint)
 				}
 				return nil
 			})
@@ -218,7 +226,8 @@ func TestDevicesAreListed(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	var none driver.Info
-	if _, got, err := Open(context.Background(), Options{Ordinal: 5, Library: lib.Path()}); err == nil || got != none {
+	if _, got, err := Open(context.Background(), Options{Ordinal: 5, Library: lib.Path()}); err == nil ||
+		got != none {
 		t.Errorf("GPU 5 of 2: %+v, %v", got, err)
 	}
 }

@@ -27,7 +27,8 @@ func numbered(p *plan.Problem) *values {
 	v := &values{before: make([]int32, len(p.Accesses)), after: make([]int32, len(p.Accesses)),
 		birth: make([]int32, len(p.Buffers)), last: make([]int32, len(p.Buffers))}
 	reborn := make([]bool, len(p.Buffers))
-	again := func(b plan.BufferID) { // the next iteration's instance of a carried buffer has a value of its own
+	again := func(b plan.BufferID) {
+		// the next iteration's instance of a carried buffer has a value of its own
 		reborn[b] = true
 		v.last[b]++
 		v.birth[b] = v.last[b]

@@ -22,11 +22,12 @@ import (
 // that they see what a kernel would have seen. Only the plan orders them.
 //
 // There are two kinds of pass, since each finds mistakes that the other hides:
-//   - racing: only the plan's waits, as when it is timed. Once for each queue, which is waited for first: on a device that does work when it is waited for
-//     (the fake one) that queue then runs as far ahead of all others as the waits allow, which reveals a missing wait. What an instance holds is
-//     checked at its last touch, too; a check at its release would need an order that the plan does not give;
-//   - settled: the host waits for the device after every step, and everything is checked when its memory goes. Order does not matter here, and whatever is in
-//     a wrong place is found wherever it is.
+//   - racing: only the plan's waits, as when it is timed. Once for each queue, which is waited for first: on
+//     a device that does work when it is waited for (the fake one) that queue then runs as far ahead of all
+//     others as the waits allow, which reveals a missing wait. What an instance holds is checked at its last
+//     touch, too; a check at its release would need an order that the plan does not give;
+//   - settled: the host waits for the device after every step, and everything is checked when its memory
+//     goes. Order does not matter here, and whatever is in a wrong place is found wherever it is.
 //
 // Each pass runs two iterations, because in the second an online allocator uses other memory.
 //
@@ -129,7 +130,8 @@ func (v *verification) check(s int, i plan.InstanceID, seed uint64, queue int16)
 	}
 	tag := len(v.checks)
 	v.checks = append(v.checks, checked{int32(s), v.x.pl.Instances[i].Buffer, seed})
-	return v.x.launch(kernelCheck, queue, (size+7)/8, uint64(p), uint64(size), seed, uint64(v.x.result), uint64(tag))
+	return v.x.launch(kernelCheck, queue, (size+7)/8, uint64(p), uint64(size), seed, uint64(v.x.result),
+		uint64(tag))
 }
 
 // first fills a new instance, which may hold anything, with a pattern of ours.
@@ -258,7 +260,8 @@ func (v *verification) end(k int) error {
 		b := x.pl.Instances[r].Buffer
 		i := v.at[b]
 		if i < 0 {
-			return fmt.Errorf("%w plan: buffer %d (%s) is not there when the iteration ends", plan.ErrInvalid, b, x.p.Buffers[b].Name)
+			return fmt.Errorf("%w plan: buffer %d (%s) is not there when the iteration ends", plan.ErrInvalid,
+				b, x.p.Buffers[b].Name)
 		}
 		if err := v.first(i, 0); err != nil {
 			return err
@@ -297,5 +300,6 @@ func (v *verification) judge() error {
 			where = fmt.Sprintf("at step %d (%s of op %d, %s)", c.step, st.Kind, st.Op, x.p.Ops[st.Op].Name)
 		}
 	}
-	return fmt.Errorf("%w: %d bytes in all, first in buffer %d (%s) %s", errWrong, n, c.buffer, x.p.Buffers[c.buffer].Name, where)
+	return fmt.Errorf("%w: %d bytes in all, first in buffer %d (%s) %s", errWrong, n, c.buffer,
+		x.p.Buffers[c.buffer].Name, where)
 }

@@ -57,16 +57,21 @@ func TestLeavingOutAnyWaitOfAPlanIsDetected(t *testing.T) {
 			broken.Steps[s].Queue = queueOf(p, pl, pl.Steps[s].On) // it waits for itself: nothing
 			err := plan.Validate(p, withOwnWaits(t, p, &broken))
 			if err == nil || strings.Contains(err.Error(), "on the host is overwritten") {
-				continue // in the second case the executor has two places on the host for the two copies, and an order of its own
+				// in the second case the executor has two places on the host for the two copies, and an order
+				// of its own
+				continue
 			}
 			needed++
 			if caught(t, target, p, &broken) {
 				continue
 			}
 			if strings.Contains(err.Error(), "on the host is read before") {
-				stale++ // the copy before it lies at the same place on the host and holds the same value: what is read too early is right
+				// the copy before it lies at the same place on the host and holds the same value: what is
+				// read too early is right
+				stale++
 			} else {
-				t.Errorf("seed %d: without step %d (queue %d waits for step %d, %s) the device finds no fault; the validator: %v", seed, s,
+				t.Errorf("seed %d: without step %d (queue %d waits for step %d, %s) the device finds no "+
+					"fault; the validator: %v", seed, s,
 					pl.Steps[s].Queue, pl.Steps[s].On, pl.Steps[pl.Steps[s].On].Kind, err)
 			}
 		}
@@ -93,7 +98,8 @@ func withOwnWaits(t *testing.T, p *plan.Problem, pl *plan.Plan) *plan.Plan {
 	moved := make([]int32, len(pl.Steps))
 	for s, st := range pl.Steps {
 		if g.behind[s] >= 0 {
-			out.Steps = append(out.Steps, plan.Step{Kind: plan.Wait, Queue: p.OutQueue(), Op: st.Op, On: moved[g.behind[s]]})
+			out.Steps = append(out.Steps, plan.Step{Kind: plan.Wait, Queue: p.OutQueue(), Op: st.Op,
+				On: moved[g.behind[s]]})
 		}
 		if st.Kind == plan.Wait {
 			st.On = moved[st.On]
@@ -161,13 +167,16 @@ func TestLeavingOutAnyKindOfWaitOfTheExecutorIsDetected(t *testing.T) {
 			if kind == waitSlot { // places on the host are reused only under a limit
 				p.Hardware.PinnedBytes, _ = pl.PinnedPeak(p)
 			}
-			if kind == waitTaken { // memory of one stream whose first use is on another, as side streams in a training do it
-				for i := 1; i < len(p.Buffers); i += 2 { // every other one: what its own stream alone used is handed on without asking
+			if kind == waitTaken {
+				// memory of one stream whose first use is on another, as side streams in a training do it
+				for i := 1; i < len(p.Buffers); i += 2 {
+					// every other one: what its own stream alone used is handed on without asking
 					p.Buffers[i].Stream = (p.Buffers[i].Stream + 1) % int16(p.Streams)
 				}
 			}
 			if kind == waitTaken || kind == waitGiven {
-				pl = kept(t, p, plan.Policy{Name: map[waitKind]string{waitTaken: "caching", waitGiven: plan.PolicyAsync}[kind]})
+				pl = kept(t, p, plan.Policy{Name: map[waitKind]string{waitTaken: "caching",
+					waitGiven: plan.PolicyAsync}[kind]})
 			}
 			lib.Order(control.Drawn + seed)
 			err := verifyOnly(t, target, p, pl)

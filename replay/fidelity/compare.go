@@ -49,11 +49,13 @@ func (r *replay) finish() *Report {
 	rep.EmulatedPeakReserved = r.alloc.Stats().PeakReserved
 	rep.Refusals = r.driver.refused
 	if r.strangers > 0 {
-		rep.Caveats = append(rep.Caveats, fmt.Sprintf("%d frees are of blocks that no event allocates", r.strangers))
+		rep.Caveats = append(rep.Caveats, fmt.Sprintf("%d frees are of blocks that no event allocates",
+			r.strangers))
 	}
 	if rep.First != nil && rep.Restored > 0 && rep.Settings.OrdersByAge() {
 		rep.Caveats = append(rep.Caveats,
-			"blocks of equal size are taken by the age of their segments, which a snapshot does not hold: older segments are taken to have lower addresses")
+			"blocks of equal size are taken by the age of their segments, which a snapshot does not hold: "+
+				"older segments are taken to have lower addresses")
 	}
 	if !r.d.Totals.FinalKnown || r.end < r.d.Len() {
 		return rep
@@ -107,13 +109,18 @@ func (r *replay) misplaced(m timeline.Moment, e traces.Event, b allocator.Block)
 			}
 			switch {
 			case p.State != allocator.Inactive:
-				d.Why = fmt.Sprintf("the recorded place is in use in the emulation (%s, %d bytes at %#x)", p.State, p.Size, p.Addr)
+				d.Why = fmt.Sprintf("the recorded place is in use in the emulation (%s, %d bytes at %#x)",
+					p.State, p.Size, p.Addr)
 			case p.Addr != e.Addr:
-				d.Why = fmt.Sprintf("the recorded place lies within a hole of the emulation (%d bytes at %#x)", p.Size, p.Addr)
+				d.Why = fmt.Sprintf(
+					"the recorded place lies within a hole of the emulation (%d bytes at %#x)", p.Size,
+					p.Addr)
 			case p.Size < b.Size:
-				d.Why = fmt.Sprintf("the hole at the recorded place is too small in the emulation (%d bytes)", p.Size)
+				d.Why = fmt.Sprintf("the hole at the recorded place is too small in the emulation (%d bytes)",
+					p.Size)
 			default:
-				d.Why = fmt.Sprintf("the hole at the recorded place (%d bytes) fits less well than the one taken in the emulation", p.Size)
+				d.Why = fmt.Sprintf("the hole at the recorded place (%d bytes) fits less well than the one "+
+					"taken in the emulation", p.Size)
 			}
 		}
 	}

@@ -47,8 +47,10 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%q, %d: %v", c.conf, c.capacity, err)
 			}
-			if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 || rep.PeakError() != 0 || rep.First != nil {
-				t.Errorf("%q, capacity %d, seed %d: %s %+v", c.conf, c.capacity, seed, rep.Sentence(timeline.IEC), rep)
+			if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 || rep.PeakError() != 0 ||
+				rep.First != nil {
+				t.Errorf("%q, capacity %d, seed %d: %s %+v", c.conf, c.capacity, seed,
+					rep.Sentence(timeline.IEC), rep)
 			}
 			if !rep.FromEmpty || rep.Allocations < 400 || rep.FinalBlocks == 0 {
 				t.Errorf("%q: %+v", c.conf, rep)
@@ -60,7 +62,8 @@ func TestARecordingOfTheEmulationReplaysInEveryDetail(t *testing.T) {
 		}
 	}
 	if emptied == 0 || refused == 0 || waited == 0 || ooms == 0 {
-		t.Errorf("the programs emptied the cache %d times, were refused %d times, waited for %d events, failed %d times",
+		t.Errorf("the programs emptied the cache %d times, were refused %d times, waited for %d events, "+
+			"failed %d times",
 			emptied, refused, waited, ooms)
 	}
 }
@@ -101,7 +104,8 @@ func TestAReplayThatHasToGuessTheAgeOfSegmentsSaysSo(t *testing.T) {
 		if rep.Score() < 0.85 || rep.SegmentScore() < 0.85 {
 			t.Errorf("seed %d: %s", seed, rep.Sentence(timeline.IEC))
 		}
-		if said := strings.Contains(strings.Join(rep.Caveats, "; "), "by the age of their segments"); said != (rep.First != nil) {
+		if said := strings.Contains(strings.Join(rep.Caveats, "; "),
+			"by the age of their segments"); said != (rep.First != nil) {
 			t.Errorf("seed %d: %v", seed, rep.Caveats)
 		} else if said {
 			guessed++
@@ -116,7 +120,8 @@ func TestFittingRulesAreFoundIfTheReleaseIsNotRecorded(t *testing.T) {
 	for _, c := range []struct {
 		torch allocator.Version
 		says  string
-	}{{allocator.Version{Major: 2, Minor: 7}, "2.11 and older"}, {allocator.Version{Major: 2, Minor: 12}, "2.12"}, {allocator.Version{Major: 2, Minor: 15}, ""}} {
+	}{{allocator.Version{Major: 2, Minor: 7}, "2.11 and older"},
+		{allocator.Version{Major: 2, Minor: 12}, "2.12"}, {allocator.Version{Major: 2, Minor: 15}, ""}} {
 		r := newRecorderOf(t, c.torch, "", 600<<20, 3)
 		r.program(4000)
 		rep, err := fidelity.Replay(context.Background(), r.device(0))
@@ -127,7 +132,8 @@ func TestFittingRulesAreFoundIfTheReleaseIsNotRecorded(t *testing.T) {
 			t.Errorf("%v: %s", c.torch, rep.Sentence(timeline.IEC))
 		}
 		said := strings.Join(rep.Caveats, "; ")
-		if c.says == "" && strings.Contains(said, "release") || c.says != "" && !strings.Contains(said, "those of "+c.says+" fit best") {
+		if c.says == "" && strings.Contains(said, "release") || c.says != "" &&
+			!strings.Contains(said, "those of "+c.says+" fit best") {
 			t.Errorf("%v: %s", c.torch, said)
 		}
 	}
@@ -196,11 +202,13 @@ func TestGarbageCollectionIsReplayedIfTheMemoryFractionIsRecorded(t *testing.T) 
 		}
 		return rep
 	}
-	if rep := replay(fmt.Sprintf(`{"0": {"total_bytes": %d, "memory_fraction": %v}}`, total, share)); rep.First != nil || rep.Score() != 1 ||
+	if rep := replay(fmt.Sprintf(`{"0": {"total_bytes": %d, "memory_fraction": %v}}`, total,
+		share)); rep.First != nil || rep.Score() != 1 ||
 		rep.SegmentScore() != 1 || rep.FinalScore() != 1 {
 		t.Errorf("with the fraction: %s", rep.Sentence(timeline.IEC))
 	}
-	if rep := replay(`{}`); rep.First == nil || !strings.Contains(strings.Join(rep.Caveats, "; "), "garbage collection is not replayed") {
+	if rep := replay(`{}`); rep.First == nil ||
+		!strings.Contains(strings.Join(rep.Caveats, "; "), "garbage collection is not replayed") {
 		t.Errorf("without: %s %v", rep.Sentence(timeline.IEC), rep.Caveats)
 	}
 }
@@ -221,7 +229,8 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 		b.Device(traces.DeviceGPU, 0)
 		b.T.Source, b.T.Settings = tr.Source, tr.Settings
 		before := tr.Events.Time[0] - 1
-		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{before}, Value: []int64{0}}}
+		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{before},
+			Value: []int64{0}}}
 		for i := range tr.Events.Len() {
 			e := tr.Events.At(i)
 			change(i, &e)
@@ -233,7 +242,8 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 		}
 		return rep
 	}
-	if same := record(func(int, *traces.Event) {}); same.First != nil || same.Score() != 1 || same.SegmentScore() != 1 {
+	if same := record(func(int, *traces.Event) {}); same.First != nil || same.Score() != 1 ||
+		same.SegmentScore() != 1 {
 		t.Fatalf("unchanged: %s", same.Sentence(timeline.IEC))
 	}
 	var victim uint64 // an address whose blocks are put elsewhere from event 500 on
@@ -245,7 +255,8 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 			e.Addr += 256
 		}
 	})
-	if moved.SamePlace >= moved.Allocations || moved.First == nil || moved.First.At <= 500 || moved.First.Why == "" {
+	if moved.SamePlace >= moved.Allocations || moved.First == nil || moved.First.At <= 500 ||
+		moved.First.Why == "" {
 		t.Errorf("moved block: %s", moved.Sentence(timeline.IEC))
 	}
 	grown := record(func(_ int, e *traces.Event) {
@@ -253,7 +264,8 @@ func TestAChangedDecisionIsFound(t *testing.T) {
 			e.Size = 4 << 20
 		}
 	})
-	if grown.SegmentScore() == 1 || grown.First == nil || !strings.Contains(grown.First.Recorded, "segment_alloc of 4194304") {
+	if grown.SegmentScore() == 1 || grown.First == nil ||
+		!strings.Contains(grown.First.Recorded, "segment_alloc of 4194304") {
 		t.Errorf("grown segment: %s", grown.Sentence(timeline.IEC))
 	}
 	// Settings other than the recorded ones must not pass for them.
@@ -289,11 +301,15 @@ func TestRecordingsThatCannotBeSimulatedAreRefused(t *testing.T) {
 		dev := b.Device(traces.DeviceGPU, 0)
 		b.T.Final.Known = true
 		events := []traces.Event{
-			{Time: 1, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentAlloc, Stack: traces.NoStack, Device: dev},
+			{Time: 1, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentAlloc, Stack: traces.NoStack,
+				Device: dev},
 			{Time: 2, Addr: 1 << 21, Size: 100, Action: traces.Alloc, Stack: traces.NoStack, Device: dev},
-			{Time: 3, Addr: 1 << 21, Size: 100, Action: traces.FreeRequested, Stack: traces.NoStack, Device: dev},
-			{Time: 4, Addr: 1 << 21, Size: 100, Action: traces.FreeCompleted, Stack: traces.NoStack, Device: dev},
-			{Time: 5, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentFree, Stack: traces.NoStack, Device: dev},
+			{Time: 3, Addr: 1 << 21, Size: 100, Action: traces.FreeRequested, Stack: traces.NoStack,
+				Device: dev},
+			{Time: 4, Addr: 1 << 21, Size: 100, Action: traces.FreeCompleted, Stack: traces.NoStack,
+				Device: dev},
+			{Time: 5, Addr: 1 << 21, Size: 2 << 20, Action: traces.SegmentFree, Stack: traces.NoStack,
+				Device: dev},
 		}
 		for _, e := range change(b, events) {
 			b.Event(e)
@@ -301,7 +317,8 @@ func TestRecordingsThatCannotBeSimulatedAreRefused(t *testing.T) {
 		return build(t, b.Finish())
 	}
 	whole := one(func(_ *traces.Builder, e []traces.Event) []traces.Event { return e })
-	if rep, err := fidelity.Replay(context.Background(), whole); err != nil || rep.Score() != 1 || rep.SegmentScore() != 1 {
+	if rep, err := fidelity.Replay(context.Background(), whole); err != nil || rep.Score() != 1 ||
+		rep.SegmentScore() != 1 {
 		t.Fatalf("unchanged: %+v, %v", rep, err)
 	}
 	for _, c := range []struct {
@@ -309,15 +326,18 @@ func TestRecordingsThatCannotBeSimulatedAreRefused(t *testing.T) {
 		want   fidelity.Reason
 		change func(b *traces.Builder, e []traces.Event) []traces.Event
 	}{
-		{"a CPU's memory", fidelity.NotCachingAllocator, func(b *traces.Builder, e []traces.Event) []traces.Event {
-			b.T.Devices[0].Kind = traces.DeviceCPU
-			return e
-		}},
-		{"made-up addresses", fidelity.NotCachingAllocator, func(b *traces.Builder, e []traces.Event) []traces.Event {
-			b.T.Source.SyntheticAddresses = true
-			return e
-		}},
-		{"no allocations", fidelity.NoAllocations, func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:0] }},
+		{"a CPU's memory", fidelity.NotCachingAllocator,
+			func(b *traces.Builder, e []traces.Event) []traces.Event {
+				b.T.Devices[0].Kind = traces.DeviceCPU
+				return e
+			}},
+		{"made-up addresses", fidelity.NotCachingAllocator,
+			func(b *traces.Builder, e []traces.Event) []traces.Event {
+				b.T.Source.SyntheticAddresses = true
+				return e
+			}},
+		{"no allocations", fidelity.NoAllocations,
+			func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:0] }},
 		{"no segments", fidelity.NoSegments, func(b *traces.Builder, e []traces.Event) []traces.Event {
 			b.T.Final.Known = false
 			return e[1:4]
@@ -326,18 +346,24 @@ func TestRecordingsThatCannotBeSimulatedAreRefused(t *testing.T) {
 			b.T.Final.Known = false
 			return e
 		}},
-		{"events missing", fidelity.EventsMissing, func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:4] }},
-		{"unknown option", fidelity.SettingsUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
-			b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"time_travel:True"`}}
-			return e
-		}},
-		{"another allocator", fidelity.SettingsUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
-			b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"backend:cudaMallocAsync"`}}
-			return e
-		}},
-		{"a block in no segment", fidelity.StateUnknown, func(b *traces.Builder, e []traces.Event) []traces.Event {
-			return []traces.Event{e[1], e[2], e[3], {Time: 5, Addr: 1 << 30, Size: 7, Action: traces.FreeCompleted, Stack: traces.NoStack}}
-		}},
+		{"events missing", fidelity.EventsMissing,
+			func(b *traces.Builder, e []traces.Event) []traces.Event { return e[:4] }},
+		{"unknown option", fidelity.SettingsUnknown,
+			func(b *traces.Builder, e []traces.Event) []traces.Event {
+				b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: `"time_travel:True"`}}
+				return e
+			}},
+		{"another allocator", fidelity.SettingsUnknown,
+			func(b *traces.Builder, e []traces.Event) []traces.Event {
+				b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF",
+					Value: `"backend:cudaMallocAsync"`}}
+				return e
+			}},
+		{"a block in no segment", fidelity.StateUnknown,
+			func(b *traces.Builder, e []traces.Event) []traces.Event {
+				return []traces.Event{e[1], e[2], e[3],
+					{Time: 5, Addr: 1 << 30, Size: 7, Action: traces.FreeCompleted, Stack: traces.NoStack}}
+			}},
 	} {
 		r := refusal(t, one(c.change))
 		if r.Reason != c.want {
@@ -421,7 +447,8 @@ func TestRecordedSnapshots(t *testing.T) {
 			}
 			t.Log(rep.Sentence(timeline.IEC))
 			got := outcome{
-				rep.Allocations, rep.SamePlace, rep.SegmentEvents, rep.SameSegments, rep.FinalBlocks, rep.SameFinal, rep.Restored, rep.Rests, 0,
+				rep.Allocations, rep.SamePlace, rep.SegmentEvents, rep.SameSegments, rep.FinalBlocks,
+				rep.SameFinal, rep.Restored, rep.Rests, 0,
 			}
 			if got != w {
 				t.Errorf("got %+v, want %+v", got, w)
@@ -459,7 +486,8 @@ func FuzzReplay(f *testing.F) {
 		dev := b.Device(traces.DeviceGPU, 0)
 		b.T.Settings = []traces.Setting{{Key: "PYTORCH_CUDA_ALLOC_CONF", Value: fmt.Sprintf("%q", conf)}}
 		b.T.Final.Known = known
-		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{-1}, Value: []int64{0}}}
+		b.T.Counters = []traces.Counter{{Name: b.String(traces.CounterAllocated), Time: []int64{-1},
+			Value: []int64{0}}}
 		for i := 0; i+2 < len(data); i += 3 {
 			size := int64(1) << (data[i+2] % 64)
 			if data[i+2] >= 192 {
@@ -467,16 +495,19 @@ func FuzzReplay(f *testing.F) {
 			}
 			addr := uint64(data[i+1]&15) << (20 + data[i+1]>>4*2)
 			b.Event(traces.Event{
-				Time: int64(i), Addr: addr, Size: size, Stack: traces.NoStack, Device: dev, Stream: b.Stream(uint64(data[i] >> 6)),
+				Time: int64(i), Addr: addr, Size: size, Stack: traces.NoStack, Device: dev,
+				Stream: b.Stream(uint64(data[i] >> 6)),
 				Action: traces.Action(data[i]&15) % (traces.Annotate + 1),
 			})
 			if data[i]&16 > 0 && data[i]&32 > 0 && known {
 				final := &b.T.Final
-				final.Blocks = append(final.Blocks, traces.Block{Address: addr, Size: size, Requested: size, Stack: traces.NoStack, Count: 1,
-					State: traces.BlockState(data[i+2] % 3)})
+				final.Blocks = append(final.Blocks, traces.Block{Address: addr, Size: size, Requested: size,
+					Stack: traces.NoStack, Count: 1, State: traces.BlockState(data[i+2] % 3)})
 				n := int32(len(final.Blocks))
-				final.Segments = append(final.Segments, traces.Segment{Address: addr, TotalSize: size, FirstBlock: n - 1, EndBlock: n,
-					Device: dev, Stack: traces.NoStack, Expandable: data[i+1]&8 > 0, Small: data[i+1]&4 > 0})
+				final.Segments = append(final.Segments,
+					traces.Segment{Address: addr, TotalSize: size, FirstBlock: n - 1, EndBlock: n,
+						Device: dev, Stack: traces.NoStack, Expandable: data[i+1]&8 > 0,
+						Small: data[i+1]&4 > 0})
 			}
 		}
 		tl, err := timeline.Build(context.Background(), b.Finish(), nil)
@@ -484,7 +515,8 @@ func FuzzReplay(f *testing.F) {
 			return // no timeline, nothing to replay
 		}
 		rep, err := fidelity.Replay(context.Background(), tl.Devices[0])
-		if err == nil && (rep.SamePlace > rep.Allocations || rep.SameSegments > rep.SegmentEvents || rep.SameFinal > rep.FinalBlocks) {
+		if err == nil && (rep.SamePlace > rep.Allocations || rep.SameSegments > rep.SegmentEvents ||
+			rep.SameFinal > rep.FinalBlocks) {
 			t.Errorf("%+v", rep)
 		}
 		if err == nil {

@@ -43,7 +43,8 @@ func newRecorder(t testing.TB, conf string, capacity int64, seed uint64) *record
 }
 
 // newRecorderOf records an allocator that follows the rules of a release.
-func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity int64, seed uint64) *recorder {
+func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity int64,
+	seed uint64) *recorder {
 	if capacity == 0 {
 		capacity = 64 << 30
 	}
@@ -52,7 +53,8 @@ func newRecorderOf(t testing.TB, torch allocator.Version, conf string, capacity 
 		t.Fatal(err)
 	}
 	r := &recorder{
-		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{}, inPool: map[uint64]traces.Pool{},
+		t: t, rng: rand.New(rand.NewPCG(seed, 1)), b: traces.NewBuilder(), left: map[uint64]int{},
+		inPool: map[uint64]traces.Pool{},
 	}
 	r.b.Stream(0x9000) // handles appear out of order
 	r.dev = r.b.Device(traces.DeviceGPU, 0)
@@ -82,7 +84,8 @@ func snapshotOf(conf string, s allocator.Settings) []traces.Setting {
 		key   string
 		value any
 	}{
-		{"PYTORCH_CUDA_ALLOC_CONF", conf}, {"max_split_size", split}, {"garbage_collection_threshold", s.GarbageCollectionThreshold},
+		{"PYTORCH_CUDA_ALLOC_CONF", conf}, {"max_split_size", split},
+		{"garbage_collection_threshold", s.GarbageCollectionThreshold},
 		{"expandable_segments", s.ExpandableSegments}, {"roundup_power2_divisions", steps},
 	} {
 		text, err := json.Marshal(v.value)
@@ -96,24 +99,28 @@ func snapshotOf(conf string, s allocator.Settings) []traces.Setting {
 
 func handle(stream allocator.Stream) uint64 { return uint64(stream) * 0x3000 }
 
-func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream, pool traces.Pool) {
+func (r *recorder) event(a traces.Action, addr uint64, size int64, stream allocator.Stream,
+	pool traces.Pool) {
 	r.now += 1000
 	e := traces.Event{
-		Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack, Stream: r.b.Stream(handle(stream)), Device: r.dev, Action: a,
+		Time: r.now, Addr: addr - shift, Size: size, Stack: traces.NoStack,
+		Stream: r.b.Stream(handle(stream)), Device: r.dev, Action: a,
 	}
 	if a == traces.OOM {
 		e.Addr = 0
 	}
 	if r.named {
 		e.Detail = r.b.Detail(traces.Detail{
-			ForwardStack: traces.NoStack, HasPool: true, Pool: traces.Pool{First: pool.First, Second: pool.Second},
+			ForwardStack: traces.NoStack, HasPool: true,
+			Pool: traces.Pool{First: pool.First, Second: pool.Second},
 		})
 	}
 	r.b.Event(e)
 }
 
 func (r *recorder) segment(e allocator.SegmentEvent) {
-	r.event([...]traces.Action{traces.SegmentAlloc, traces.SegmentFree, traces.SegmentMap, traces.SegmentUnmap}[e.Action], e.Addr, e.Size, e.Stream, e.Pool)
+	r.event([...]traces.Action{traces.SegmentAlloc, traces.SegmentFree, traces.SegmentMap,
+		traces.SegmentUnmap}[e.Action], e.Addr, e.Size, e.Stream, e.Pool)
 }
 
 // Record, Done and Wait implement allocator.Events; with a block's last event PyTorch records free_completed.
@@ -222,13 +229,15 @@ func (r *recorder) device(skip int) *timeline.Device {
 	for _, seg := range r.alloc.Segments() {
 		s := traces.Segment{
 			Address: seg.Addr - shift, TotalSize: seg.Size, Pool: seg.Pool, HasPool: true,
-			Expandable: seg.Expandable, Small: seg.Small, Stream: r.b.Stream(handle(seg.Stream)), Device: r.dev, Stack: traces.NoStack,
-			FirstBlock: int32(len(final.Blocks)),
+			Expandable: seg.Expandable, Small: seg.Small, Stream: r.b.Stream(handle(seg.Stream)),
+			Device: r.dev, Stack: traces.NoStack, FirstBlock: int32(len(final.Blocks)),
 		}
 		for _, b := range seg.Blocks {
-			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated, traces.BlockPendingFree}[b.State]
+			state := [...]traces.BlockState{traces.BlockInactive, traces.BlockAllocated,
+				traces.BlockPendingFree}[b.State]
 			final.Blocks = append(final.Blocks, traces.Block{
-				Address: b.Addr - shift, Size: b.Size, Requested: b.Requested, Stack: traces.NoStack, Count: 1, State: state,
+				Address: b.Addr - shift, Size: b.Size, Requested: b.Requested, Stack: traces.NoStack,
+				Count: 1, State: state,
 			})
 			if state == traces.BlockAllocated {
 				s.AllocatedSize += b.Size

@@ -64,7 +64,8 @@ func run(ctx context.Context, d *timeline.Device, program *Program) (*Report, er
 	}
 	if len(tried) > 1 {
 		best.Caveats = append(best.Caveats,
-			fmt.Sprintf("the recording does not name its release of PyTorch: of the rules of %s those of %s fit best",
+			fmt.Sprintf("the recording does not name its release of PyTorch: of the rules of %s those of "+
+				"%s fit best",
 				strings.Join(tried, ", "), rulesOf(best.Settings.Torch)))
 	}
 	return best, nil

@@ -101,17 +101,23 @@ func refuseDevice(d *timeline.Device) error {
 	}
 	switch {
 	case d.Info.Kind != traces.DeviceGPU:
-		return refuse(NotCachingAllocator, nil, "the memory of %s is not handed out by the caching allocator", d.Label())
+		return refuse(NotCachingAllocator, nil, "the memory of %s is not handed out by the caching allocator",
+			d.Label())
 	case tr.Source.SyntheticAddresses:
-		return refuse(NotCachingAllocator, nil, "its addresses are made up by the reader of %s: record a memory snapshot", tr.Source.Format)
+		return refuse(NotCachingAllocator, nil,
+			"its addresses are made up by the reader of %s: record a memory snapshot", tr.Source.Format)
 	case t.Allocations == 0:
-		return refuse(NoAllocations, nil, "it has no alloc events: record with torch.cuda.memory._record_memory_history()")
+		return refuse(NoAllocations, nil,
+			"it has no alloc events: record with torch.cuda.memory._record_memory_history()")
 	case !t.FinalKnown && segmentEvents == 0:
 		return refuse(NoSegments, nil, "it has no segments to compare with: record a memory snapshot")
 	case !t.FinalKnown && !t.BeginsEmpty:
-		return refuse(BeginningLost, nil, "it begins in the middle and has no final state to rebuild the beginning from: record from the start")
+		return refuse(BeginningLost, nil,
+			"it begins in the middle and has no final state to rebuild the beginning from: record from the "+
+				"start")
 	case t.LawAllocated != 0 || t.LawActive != 0 || t.LawReserved != 0:
-		return refuse(EventsMissing, nil, "its events do not lead to its final state (%s): record with more max_entries", t.Reason)
+		return refuse(EventsMissing, nil,
+			"its events do not lead to its final state (%s): record with more max_entries", t.Reason)
 	}
 	return nil
 }
@@ -135,8 +141,9 @@ type replay struct {
 	completed []delayedFree          // completed since the last memory event
 	idle      []allocator.Stream     // streams made up for delayed frees and free again
 	lastIdle  allocator.Stream
-	rank      []allocator.Stream       // of the trace's streams, by handle
-	private   []poolRange              // where recorded private pools lie, by address, for traces whose events do not name them
+	rank      []allocator.Stream // of the trace's streams, by handle
+	// where recorded private pools lie, by address, for traces whose events do not name them
+	private   []poolRange
 	maps      map[rangeKey][]mapped    // segment_map events in order, once they are asked for
 	recorded  []allocator.SegmentEvent // since the last memory event
 	emulated  []allocator.SegmentEvent // of the request under way
@@ -215,7 +222,8 @@ func (r *replay) caveats() {
 		note("the recording has no allocator settings: PyTorch's defaults are assumed")
 	}
 	if r.report.Settings.GarbageCollectionThreshold > 0 && r.report.Settings.MemoryFraction == 0 {
-		note("garbage_collection_threshold is a share of a memory fraction that is not recorded: garbage collection is not replayed")
+		note("garbage_collection_threshold is a share of a memory fraction that is not recorded: garbage " +
+			"collection is not replayed")
 	}
 	if r.d.Totals.RequestedExactness != timeline.Exact {
 		note("%s", r.d.Totals.Reason)
@@ -447,8 +455,9 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 	r.compareSegments(m)
 	if err == nil { // the emulation had a hole for it
 		if r.report.First == nil {
-			r.report.First = &Divergence{At: m, Recorded: "out of memory", Emulated: fmt.Sprintf("a block at %#x", b.Addr),
-				Why: "a hole is there that PyTorch did not have, or the device failed for another reason"}
+			r.report.First = &Divergence{At: m, Recorded: "out of memory",
+				Emulated: fmt.Sprintf("a block at %#x", b.Addr), Why: "a hole is there " +
+					"that PyTorch did not have, or the device failed for another reason"}
 		}
 		return r.alloc.Free(b)
 	}

@@ -112,14 +112,16 @@ func percent(n, of int) string {
 // Summary is the proof in half a line, with sizes in units u: "100 % of 6,488 allocations placed as recorded;
 // peak reserved 22.2 GiB, as recorded".
 func (r *Report) Summary(u timeline.Units) string {
-	s := fmt.Sprintf("%s of %s allocations placed as recorded", percent(r.SamePlace, r.Allocations), grouped(r.Allocations))
+	s := fmt.Sprintf("%s of %s allocations placed as recorded", percent(r.SamePlace, r.Allocations),
+		grouped(r.Allocations))
 	if n := max(r.SegmentEvents, r.EmulatedSegmentEvents); r.SameSegments < n {
 		s += fmt.Sprintf(", %s of %s segment events the same", percent(r.SameSegments, n), grouped(n))
 	}
 	if r.EmulatedPeakReserved == r.PeakReserved {
 		s += fmt.Sprintf("; peak reserved %s, as recorded", u.Bytes(r.PeakReserved))
 	} else {
-		s += fmt.Sprintf("; peak reserved %s, recorded %s", u.Bytes(r.EmulatedPeakReserved), u.Bytes(r.PeakReserved))
+		s += fmt.Sprintf("; peak reserved %s, recorded %s", u.Bytes(r.EmulatedPeakReserved),
+			u.Bytes(r.PeakReserved))
 	}
 	if d := r.First; d != nil {
 		s += fmt.Sprintf("; first difference at event %d: %s", d.At, d.Why)
@@ -142,7 +144,8 @@ func (r *Report) Sentence(u timeline.Units) string {
 	if r.SamePlace == r.Allocations {
 		fmt.Fprintf(&b, "The emulated allocator put all %d allocations where PyTorch did", r.Allocations)
 	} else {
-		fmt.Fprintf(&b, "The emulated allocator put %s of %d allocations where PyTorch did", percent(r.SamePlace, r.Allocations), r.Allocations)
+		fmt.Fprintf(&b, "The emulated allocator put %s of %d allocations where PyTorch did",
+			percent(r.SamePlace, r.Allocations), r.Allocations)
 	}
 	switch n := max(r.SegmentEvents, r.EmulatedSegmentEvents); {
 	case n == 0:
@@ -167,7 +170,8 @@ func (r *Report) Sentence(u timeline.Units) string {
 	}
 	b.WriteByte('.')
 	if d := r.First; d != nil {
-		fmt.Fprintf(&b, " First difference at event %d: recorded %s, emulated %s: %s.", d.At, d.Recorded, d.Emulated, d.Why)
+		fmt.Fprintf(&b, " First difference at event %d: recorded %s, emulated %s: %s.", d.At, d.Recorded,
+			d.Emulated, d.Why)
 	}
 	return b.String()
 }
@@ -195,7 +199,8 @@ const (
 )
 
 var reasonNames = [...]string{
-	"not_caching_allocator", "no_allocations", "no_segments", "beginning_lost", "events_missing", "state_unknown", "settings_unknown",
+	"not_caching_allocator", "no_allocations", "no_segments", "beginning_lost", "events_missing",
+	"state_unknown", "settings_unknown",
 }
 
 // String returns the reason's name in reports.

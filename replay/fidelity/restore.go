@@ -90,7 +90,8 @@ func (r *replay) restore(ctx context.Context) error {
 }
 
 // segmentsOf returns a state's segments, how many blocks are active in them, and the blocks of unknown size.
-func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocator.Segment, active int, unknown []piece) {
+func (r *replay) segmentsOf(
+	state *timeline.AllocatorState) (segments []allocator.Segment, active int, unknown []piece) {
 	a, settings := &r.d.Allocs, &r.report.Settings
 	segments = make([]allocator.Segment, len(state.Segments))
 	for i, s := range state.Segments {
@@ -123,7 +124,8 @@ func (r *replay) segmentsOf(state *timeline.AllocatorState) (segments []allocato
 			hole := k+1 < len(s.Pieces) && s.Pieces[k+1].Alloc == timeline.NoAlloc &&
 				torchalloc.Splits(s.Pieces[k+1].Size, false)
 			if rests && hole && !unsplit(settings, b.Requested) && a.End[p.Alloc] != timeline.Never {
-				unknown = append(unknown, piece{end: p.Addr + uint64(p.Size), segment: i, block: n, alloc: p.Alloc})
+				unknown = append(unknown, piece{end: p.Addr + uint64(p.Size), segment: i, block: n,
+					alloc: p.Alloc})
 			}
 			seg.Blocks = append(seg.Blocks, b)
 		}
@@ -154,7 +156,8 @@ func (r *replay) findPools(ctx context.Context, segments []allocator.Segment) er
 			continue
 		}
 		s.Small = s.Size%large != 0
-		k := slices.IndexFunc(s.Blocks, func(b allocator.SegmentBlock) bool { return b.State != allocator.Inactive })
+		k := slices.IndexFunc(s.Blocks,
+			func(b allocator.SegmentBlock) bool { return b.State != allocator.Inactive })
 		if k >= 0 {
 			s.Small = small(s.Blocks[k].Requested)
 		} else {
@@ -280,7 +283,8 @@ func (r *replay) findRests(ctx context.Context, segments []allocator.Segment, un
 	})
 	if left > 0 {
 		r.report.Caveats = append(r.report.Caveats,
-			fmt.Sprintf("%d blocks older than the recording may be up to 1 MiB larger than their requests say", left))
+			fmt.Sprintf(
+				"%d blocks older than the recording may be up to 1 MiB larger than their requests say", left))
 	}
 	return err
 }

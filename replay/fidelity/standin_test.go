@@ -23,10 +23,12 @@ import (
 // event, the final state. The release is the one that the recording names; without it the rules are found.
 func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 	lib := standintest.Library(t)
-	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:24", "roundup_power2_divisions:4", "garbage_collection_threshold:0.5"} {
+	for _, conf := range []string{"", "expandable_segments:True", "max_split_size_mb:24",
+		"roundup_power2_divisions:4", "garbage_collection_threshold:0.5"} {
 		t.Run(conf, func(t *testing.T) {
 			dir := t.TempDir()
-			r := standintest.Run(t, lib, standin.Machine{Model: "a100", Memory: "1536MiB"}, standintest.Interpreter(t), "testdata/programs.py", dir, conf)
+			r := standintest.Run(t, lib, standin.Machine{Model: "a100", Memory: "1536MiB"},
+				standintest.Interpreter(t), "testdata/programs.py", dir, conf)
 			r.Check(t)
 			names := strings.Fields(r.Stdout)
 			if len(names) != 6 {
@@ -74,7 +76,8 @@ func TestSnapshotsOfPyTorchsOwnAllocatorReplayInEveryDetail(t *testing.T) {
 // exactly demands that nothing differs.
 func exactly(t *testing.T, name string, rep *fidelity.Report) {
 	t.Helper()
-	if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 || rep.PeakError() != 0 || rep.First != nil || rep.Allocations < 50 {
+	if rep.Score() != 1 || rep.SegmentScore() != 1 || rep.FinalScore() != 1 || rep.PeakError() != 0 ||
+		rep.First != nil || rep.Allocations < 50 {
 		t.Errorf("%s: %s %+v", name, rep.Sentence(timeline.IEC), rep.First)
 		return
 	}

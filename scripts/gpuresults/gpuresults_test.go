@@ -103,7 +103,8 @@ func TestEverySentenceAboutGPUsIsQuoted(t *testing.T) {
 			}
 			found++
 			if !l.quotes(page, s) {
-				t.Errorf("%s mentions GPUs, but docs/gpu-claims.json has neither a claim nor a reason why it is not one:\n\t%s", page, s)
+				t.Errorf("%s mentions GPUs, but docs/gpu-claims.json has neither a claim nor a reason why "+
+					"it is not one:\n\t%s", page, s)
 			}
 		}
 	}
@@ -115,11 +116,13 @@ func TestEverySentenceAboutGPUsIsQuoted(t *testing.T) {
 // quotes reports whether a sentence of a page is quoted, as a whole or in part.
 func (l *list) quotes(page, sentence string) bool {
 	in := func(p, q string) bool {
-		return p == page && (q == "*" || strings.Contains(sentence, spaced(q)) || strings.Contains(spaced(q), sentence))
+		return p == page && (q == "*" || strings.Contains(sentence, spaced(q)) ||
+			strings.Contains(spaced(q), sentence))
 	}
 	return slices.ContainsFunc(l.None, func(n none) bool { return in(n.Page, n.Quote) }) ||
 		slices.ContainsFunc(l.Claims, func(c claim) bool {
-			return slices.ContainsFunc(c.Stands, func(s quotation) bool { return s.Quote != "*" && in(s.Page, s.Quote) })
+			return slices.ContainsFunc(c.Stands,
+				func(s quotation) bool { return s.Quote != "*" && in(s.Page, s.Quote) })
 		})
 }
 
@@ -148,7 +151,8 @@ func TestEveryClaimNamesOnlyChecksAndTestsThatExist(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range []string{"attach", "snapshot", "oom", "estimate", "calibrate", "overhead", "history", "probes", "ranks", "doctor"} {
+	for _, c := range []string{"attach", "snapshot", "oom", "estimate", "calibrate", "overhead", "history",
+		"probes", "ranks", "doctor"} {
 		if !named[c] {
 			t.Errorf("check %s bears on no claim", c)
 		}
@@ -173,7 +177,8 @@ func onStandIn(folder, name string) string {
 			return err.Error()
 		}
 		own := bytes.Contains(text, []byte(`"github.com/gmemtop/gmemtop/capture/standin`))
-		tagged := bytes.HasPrefix(text, []byte("//go:build")) && bytes.Contains(text[:bytes.IndexByte(text, '\n')], []byte("standin"))
+		tagged := bytes.HasPrefix(text, []byte("//go:build")) &&
+			bytes.Contains(text[:bytes.IndexByte(text, '\n')], []byte("standin"))
 		for _, d := range f.Decls {
 			fn, ok := d.(*ast.FuncDecl)
 			switch {
@@ -196,8 +201,12 @@ func onStandIn(folder, name string) string {
 }
 
 func TestSentencesOfAPage(t *testing.T) {
-	got := sentences("# On a GPU\n\nOne sentence. Two\nhalves of a line, e.g. this: `x`. **Bold** ends? Yes.\n\n- an item.\n- another\n  on two lines\n\n| a | b. C |\n|---|---|\n```\ncode  line. Still\n```\ntail")
-	want := []string{"# On a GPU", "One sentence.", "Two halves of a line, e.g. this: `x`.", "**Bold** ends?", "Yes.", "- an item.", "- another on two lines", "| a | b. C |", "|---|---|", "code line. Still", "tail"}
+	got := sentences("# On a GPU\n\nOne sentence. Two\nhalves of a line, e.g. this: `x`. **Bold** ends? " +
+		"Yes.\n\n- an item.\n- another\n  on two lines\n\n| a | b. C |\n|---|---|\n```\ncode  line. " +
+		"Still\n```\ntail")
+	want := []string{"# On a GPU", "One sentence.", "Two halves of a line, e.g. this: `x`.", "**Bold** ends?",
+		"Yes.", "- an item.", "- another on two lines", "| a | b. C |", "|---|---|", "code line. Still",
+		"tail"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -207,9 +216,11 @@ func TestSentencesOfAPage(t *testing.T) {
 func TestAReportBecomesARow(t *testing.T) {
 	dir := t.TempDir()
 	put := func(name string, change func(*acceptance.Report)) {
-		r := &acceptance.Report{SchemaVersion: acceptance.SchemaVersion, Day: "2026-11-22", System: acceptance.System{OS: "linux", Arch: "amd64"}, Networks: "full",
+		r := &acceptance.Report{SchemaVersion: acceptance.SchemaVersion, Day: "2026-11-22",
+			System: acceptance.System{OS: "linux", Arch: "amd64"}, Networks: "full",
 			GPU: acceptance.GPU{Name: "NVIDIA Test", Memory: 1 << 34, Count: 1}, Results: []acceptance.Result{
-				{Check: "calibrate", Outcome: acceptance.OK, Figures: []acceptance.Figure{{Name: "to_host", Value: 24.8, Unit: "GB/s"}}},
+				{Check: "calibrate", Outcome: acceptance.OK,
+					Figures: []acceptance.Figure{{Name: "to_host", Value: 24.8, Unit: "GB/s"}}},
 				{Check: "oom", Outcome: acceptance.Failed, Reason: "no request"},
 				{Check: "attach", Outcome: acceptance.OK},
 			}}

@@ -201,17 +201,20 @@ func page(l *list, reports []*acceptance.Report) string {
 		b.WriteString("None yet: gmemtop has not run on a GPU.\n\n")
 	}
 	for _, r := range reports {
-		fmt.Fprintf(&b, "- %s: %s, gmemtop %s, %d of %d checks ok, %d failed\n", r.Day, cellText(r.Card()), cellText(r.Gmemtop.Version), count(r, acceptance.OK), len(r.Results), r.Failed())
+		fmt.Fprintf(&b, "- %s: %s, gmemtop %s, %d of %d checks ok, %d failed\n", r.Day, cellText(r.Card()),
+			cellText(r.Gmemtop.Version), count(r, acceptance.OK), len(r.Results), r.Failed())
 	}
 	if len(reports) > 0 {
 		b.WriteByte('\n')
 	}
-	fmt.Fprintf(&b, "## Claims\n\n%d claims: %d seen on a GPU, %d on the stand-in, %d never.\n\n", len(l.Claims), onGPU, onStandIn, never)
+	fmt.Fprintf(&b, "## Claims\n\n%d claims: %d seen on a GPU, %d on the stand-in, %d never.\n\n",
+		len(l.Claims), onGPU, onStandIn, never)
 	b.WriteString("| claim | on a GPU | on the stand-in | never |\n|---|---|---|---|\n")
 	for _, row := range rows {
 		b.WriteString(row)
 	}
-	b.WriteString("\nIn the second column, brackets mark checks of `gmemtop doctor --gpu-report` that no report has yet.\n")
+	b.WriteString("\nIn the second column, brackets mark checks of `gmemtop doctor --gpu-report` that no " +
+		"report has yet.\n")
 	return b.String()
 }
 

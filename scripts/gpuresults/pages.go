@@ -6,7 +6,9 @@ import (
 )
 
 // about matches words that a sentence about GPUs has.
-var about = regexp.MustCompile(`(?i)\b(?:gpus?|cuda|nvml|nccl|cudnn|cublas|nvidia|nvlink|tensor ?cores?|h100|a100|v100)\b|libcuda|libc10_cuda|torch\.cuda|\bdriver's?\b|pinned`)
+var about = regexp.MustCompile(
+	`(?i)\b(?:gpus?|cuda|nvml|nccl|cudnn|cublas|nvidia|nvlink|tensor ?cores?|h100|a100|v100)\b|` +
+		`libcuda|libc10_cuda|torch\.cuda|\bdriver's?\b|pinned`)
 
 // sentences splits a page of Markdown into the parts that can be quoted: sentences of paragraphs and list
 // items, rows of tables, lines of code, and headings, each with single spaces.

@@ -1,7 +1,7 @@
 // Command onstandin runs a program on the stand-in GPU:
 //
-//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute] [-order late] [-clock virtual]
-//		[-report DIR] [-python PYTHON] PROGRAM ARG...
+//	go run ./scripts/onstandin [-model a100] [-devices 2] [-memory 24GiB] [-compute]
+//		[-order late] [-clock virtual] [-report DIR] [-python PYTHON] PROGRAM ARG...
 //
 // PROGRAM, or PYTHON if given, is an interpreter with a torch built for CUDA; the stand-in is compiled for
 // it, once. Without -compute, ops allocate what they allocate on a GPU and compute nothing. Each run has its

@@ -46,7 +46,8 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 						least[i] = v
 					}
 				}
-				row = append(row, fmt.Sprintf("%.3f ms", float64(curve[2])/1e6), fmt.Sprintf("%.3f ms", float64(curve[12])/1e6))
+				row = append(row, fmt.Sprintf("%.3f ms", float64(curve[2])/1e6),
+					fmt.Sprintf("%.3f ms", float64(curve[12])/1e6))
 			}
 			free := freeFrom(limits, curve)
 			row = append(row, mib(free), percent(1-float64(free)/float64(peak)))
@@ -57,8 +58,10 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 		rows = append(rows, row)
 	}
 	free := freeFrom(limits, least)
-	rows = append(rows, []string{"least of the four", fmt.Sprintf("%.3f ms", float64(least[2])/1e6), fmt.Sprintf("%.3f ms", float64(least[12])/1e6), mib(free), percent(1 - float64(free)/float64(peak))})
-	p.table([]string{"score", "overhead at 300 MiB", "at 400 MiB", "free from", "saves", "by our reading of the text: free from", "saves"}, rows)
+	rows = append(rows, []string{"least of the four", fmt.Sprintf("%.3f ms", float64(least[2])/1e6),
+		fmt.Sprintf("%.3f ms", float64(least[12])/1e6), mib(free), percent(1 - float64(free)/float64(peak))})
+	p.table([]string{"score", "overhead at 300 MiB", "at 400 MiB", "free from", "saves",
+		"by our reading of the text: free from", "saves"}, rows)
 	p.para("The first four columns follow the published program with its quirks, and agree with all 160 "+
 		"figures of the published curves to the last given digit (a test: `go test ./managers/swap -run "+
 		"Published`). The authors' published curve of Bayesian optimisation is the lowest of the four at "+
@@ -71,7 +74,8 @@ func (b *bench) autoswap(ctx context.Context, p *page) error {
 	if err != nil {
 		return err
 	}
-	problem, err := plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "AutoSwap's VGG recording"})
+	problem, err := plan.FromDevice(ctx, d,
+		plan.BuildOptions{Iteration: -1, Hardware: hw, Name: "AutoSwap's VGG recording"})
 	if err != nil {
 		return err
 	}
@@ -98,7 +102,8 @@ func (b *bench) swapManagers(ctx context.Context, p *page, problem *plan.Problem
 	if err != nil {
 		return err
 	}
-	names := []string{"autoswap", "autoswap-doa", "autoswap-aoa", "autoswap-wdoa", "autoswap-swdoa", "tvdnn-heuristic", "joint"}
+	names := []string{"autoswap", "autoswap-doa", "autoswap-aoa", "autoswap-wdoa", "autoswap-swdoa",
+		"tvdnn-heuristic", "joint"}
 	var limits []int64
 	for l := int64(300); l < live/mebi; l += 25 {
 		limits = append(limits, l*mebi)

@@ -127,43 +127,54 @@ func (b *bench) toSweep(ctx context.Context) ([]problem, error) {
 		net   string
 		batch int
 		hw    plan.Hardware
-	}{{"AlexNet", 128, titan}, {"OverFeat", 128, titan}, {"GoogLeNet", 128, titan}, {"VGG-16", 64, titan}, {"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}} {
-		all = append(all, problem{fmt.Sprintf("%s (%d)", c.net, c.batch), "memory-optimal algorithms, " + c.hw.Name,
+	}{{"AlexNet", 128, titan}, {"OverFeat", 128, titan}, {"GoogLeNet", 128, titan}, {"VGG-16", 64, titan},
+		{"ResNet-50", 64, v100}, {"ResNet-101", 64, v100}} {
+		all = append(all, problem{fmt.Sprintf("%s (%d)", c.net, c.batch),
+			"memory-optimal algorithms, " + c.hw.Name,
 			func(context.Context) (*plan.Problem, error) { return lean(c.net, c.batch, c.hw) }})
 	}
 	for _, c := range []struct {
 		net   string
 		batch int
 	}{{"AlexNet", 128}, {"VGG-16", 64}} {
-		all = append(all, problem{fmt.Sprintf("%s (%d), as made", c.net, c.batch), "choice of algorithms, " + titan.Name,
+		all = append(all, problem{fmt.Sprintf("%s (%d), as made", c.net, c.batch),
+			"choice of algorithms, " + titan.Name,
 			func(context.Context) (*plan.Problem, error) { return network(c.net, c.batch, titan) }})
 	}
 	for _, c := range []struct {
 		file, net string
 		batch     int
-	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128}, {"resnet101", "ResNet-101", 64}} {
-		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", c.net, c.batch), "measured layer times, links of " + v100.Name,
+	}{{"alexnet", "AlexNet", 256}, {"vgg16", "VGG-16", 128}, {"resnet50", "ResNet-50", 128},
+		{"resnet101", "ResNet-101", 64}} {
+		all = append(all, problem{fmt.Sprintf("PipeDream's %s (%d)", c.net, c.batch),
+			"measured layer times, links of " + v100.Name,
 			func(ctx context.Context) (*plan.Problem, error) {
 				return b.pipedream(ctx, c.file, c.net, c.batch, v100)
 			}})
 	}
-	all = append(all, problem{"AutoSwap's VGG recording (100)", "recorded accesses, AutoSwap's link", func(ctx context.Context) (*plan.Problem, error) {
-		_, d, err := b.blockRecording(ctx)
-		if err != nil {
-			return nil, err
-		}
-		return plan.FromDevice(ctx, d, plan.BuildOptions{Iteration: -1, Hardware: link, Name: "AutoSwap's VGG recording"})
-	}})
+	all = append(all, problem{"AutoSwap's VGG recording (100)", "recorded accesses, AutoSwap's link",
+		func(ctx context.Context) (*plan.Problem, error) {
+			_, d, err := b.blockRecording(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return plan.FromDevice(ctx, d,
+				plan.BuildOptions{Iteration: -1, Hardware: link, Name: "AutoSwap's VGG recording"})
+		}})
 	for _, name := range samples.List() {
 		p, err := sample(ctx, name, v100)
 		if err != nil {
 			return nil, err
 		}
 		if p.Kind >= traces.Accesses {
-			all = append(all, problem{"sample " + name, "recorded on a CPU, links of " + v100.Name, func(context.Context) (*plan.Problem, error) { return p, nil }})
+			all = append(all, problem{"sample " + name, "recorded on a CPU, links of " + v100.Name,
+				func(context.Context) (*plan.Problem, error) { return p, nil }})
 		}
 	}
-	return slices.DeleteFunc(all, func(x problem) bool { return b.problems != "" && !strings.Contains(x.name, b.problems) }), nil
+	return slices.DeleteFunc(all, func(x problem) bool {
+		return b.problems != "" &&
+			!strings.Contains(x.name, b.problems)
+	}), nil
 }
 
 // sweeps plans every problem with every manager at every budget, once a run. It also returns the problems
@@ -204,7 +215,8 @@ func (b *bench) sweeps(ctx context.Context) ([]*sweep, []string, error) {
 func (b *bench) sweep(ctx context.Context, s *sweep) error {
 	for _, m := range managers.All() {
 		i := m.Info()
-		if i.Name != portfolioName && !slices.Contains(unfinished, i.Name) && (s.p.Kind >= traces.Dataflow || s.p.Kind >= i.Needs) {
+		if i.Name != portfolioName && !slices.Contains(unfinished, i.Name) &&
+			(s.p.Kind >= traces.Dataflow || s.p.Kind >= i.Needs) {
 			s.names = append(s.names, i.Name)
 		}
 	}
@@ -330,7 +342,8 @@ func (b *bench) joint(ctx context.Context, p *page) error {
 		p.para("Left out without GMEMTOP_TRACES: %s.", some(missing))
 	}
 	withPortfolio := byName(portfolioName) != nil
-	header := []string{"problem", "joint wins", "never slower with more", "over its bound, mean", "most", "budgets with under 5 %"}
+	header := []string{"problem", "joint wins", "never slower with more", "over its bound, mean", "most",
+		"budgets with under 5 %"}
 	if withPortfolio {
 		header = slices.Insert(header, 2, "portfolio wins")
 	}
@@ -424,7 +437,9 @@ func (s *sweep) distance(name string) (mean, most float64, under, have int) {
 // write writes the table of one problem.
 func (s *sweep) write(p *page, withPortfolio bool) {
 	p.heading(3, "%s", s.name)
-	p.para("%s. %d ops, %d buffers, %d managers; baseline %s, everything kept %s a step.", strings.ToUpper(s.set[:1])+s.set[1:], len(s.p.Ops), len(s.p.Buffers), s.ran, gib(s.baseline), ms(s.step))
+	p.para("%s. %d ops, %d buffers, %d managers; baseline %s, everything kept %s a step.",
+		strings.ToUpper(s.set[:1])+s.set[1:], len(s.p.Ops), len(s.p.Buffers), s.ran, gib(s.baseline),
+		ms(s.step))
 	header := []string{"budget", "of baseline", "best other", "", "joint", "", "joint over its bound"}
 	if withPortfolio {
 		header = slices.Insert(header, 6, "portfolio")

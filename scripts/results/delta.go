@@ -47,7 +47,8 @@ func (b *bench) delta(ctx context.Context, p *page) error {
 		rows = append(rows, row)
 	}
 	if len(rows) > 0 {
-		p.table([]string{"network", "baseline", "delta: overhead at 40 % saved", "most saved", "joint: overhead at 40 % saved", "most saved"}, rows)
+		p.table([]string{"network", "baseline", "delta: overhead at 40 % saved", "most saved",
+			"joint: overhead at 40 % saved", "most saved"}, rows)
 		p.para("*at 40 % saved* is the figure at the largest of the ten budgets in the section on joint " +
 			"at which the footprint is at least 40 % below the baseline's. The paper's range of 40 to 70 " +
 			"% describes the budgets that its authors set, not what the method can reach.")
@@ -73,7 +74,8 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 	answers := make([]answer, len(nets)*len(largestManagers))
 	units := make([]int, len(nets))
 	for i, net := range nets {
-		if units[i], err = batch.MaxBatch(ctx, func(n int) (*plan.Problem, error) { return lean(net, n, hw) }, b.fits(ctx, "caching", hw.MemoryBytes)); err != nil {
+		if units[i], err = batch.MaxBatch(ctx, func(n int) (*plan.Problem, error) { return lean(net, n, hw) },
+			b.fits(ctx, "caching", hw.MemoryBytes)); err != nil {
 			return err
 		}
 	}
@@ -84,7 +86,8 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 		made := func(n int) (*plan.Problem, error) { return lean(nets[net], n, hw) }
 		found := base
 		if name != "caching" {
-			k, err := batch.MaxBatch(ctx, func(k int) (*plan.Problem, error) { return made(k * unit) }, b.fits(ctx, name, hw.MemoryBytes))
+			k, err := batch.MaxBatch(ctx, func(k int) (*plan.Problem, error) { return made(k * unit) },
+				b.fits(ctx, name, hw.MemoryBytes))
 			if err != nil {
 				return err
 			}
@@ -111,8 +114,11 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 	home, capuchin := slices.Index(largestManagers, "home"), slices.Index(largestManagers, "capuchin")
 	for i, net := range nets {
 		row := []string{net}
-		b.overPyTorch = max(b.overPyTorch, float64(answers[i*len(largestManagers)+home].batch)/float64(units[i]))
-		b.overCapuchin = max(b.overCapuchin, float64(answers[i*len(largestManagers)+home].batch)/float64(max(1, answers[i*len(largestManagers)+capuchin].batch)))
+		b.overPyTorch = max(b.overPyTorch,
+			float64(answers[i*len(largestManagers)+home].batch)/float64(units[i]))
+		b.overCapuchin = max(b.overCapuchin,
+			float64(answers[i*len(largestManagers)+home].batch)/float64(max(1,
+				answers[i*len(largestManagers)+capuchin].batch)))
 		for k, name := range largestManagers {
 			a := answers[i*len(largestManagers)+k]
 			ratio := float64(a.batch) / float64(units[i])
@@ -122,7 +128,8 @@ func (b *bench) largest(ctx context.Context, p *page) error {
 			}
 			row = append(row, cell)
 			if want := paper[net]; name == "delta" && want > 0 {
-				verdicts = append(verdicts, fmt.Sprintf("%.2fx %s for %s (%.2fx)", want, reached(ratio >= want), net, ratio))
+				verdicts = append(verdicts,
+					fmt.Sprintf("%.2fx %s for %s (%.2fx)", want, reached(ratio >= want), net, ratio))
 			}
 		}
 		top := 0

@@ -54,7 +54,8 @@ func (b *bench) home(ctx context.Context, p *page) error {
 	p.table(header, rows)
 	p.para("home's throughput relative to each rival's, at those of the ten budgets in the section on "+
 		"joint at which both fit. At most: %.2fx over vdnn-all and %.2fx over vdnn-dyn (paper: up to "+
-		"5.7x, %s), %.2fx over Capuchin (paper: up to 1.3x, %s).", most[0], most[1], reached(max(most[0], most[1]) >= 5.7), most[2], reached(most[2] >= 1.3))
+		"5.7x, %s), %.2fx over Capuchin (paper: up to 1.3x, %s).", most[0], most[1],
+		reached(max(most[0], most[1]) >= 5.7), most[2], reached(most[2] >= 1.3))
 	if b.overPyTorch > 0 {
 		p.para("Largest batch (the table under DELTA): home's is up to %.2fx that of PyTorch's caching "+
 			"allocator (paper: up to 2.8x, %s) and up to %.2fx Capuchin's (paper: up to 1.3x, %s).",

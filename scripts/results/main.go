@@ -75,7 +75,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	join := flags.String("join", "",
 		"pages made with -only, separated by commas, to join instead of making sections")
 	problems := flags.String("problems", "", "plan only problems whose name holds this, for development")
-	times := flags.Bool("times", true, "print the one column that is processor time; without it equal inputs give equal bytes")
+	times := flags.Bool("times", true, "print the one column that is processor time; without it equal "+
+		"inputs give equal bytes")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -83,7 +84,8 @@ func run(ctx context.Context, args []string, out, progress io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{traces: os.Getenv("GMEMTOP_TRACES"), problems: *problems, times: *times, progress: progress, began: time.Now()}
+	b := &bench{traces: os.Getenv("GMEMTOP_TRACES"), problems: *problems, times: *times, progress: progress,
+		began: time.Now()}
 	p := &page{}
 	if *join != "" {
 		b.joined = true

@@ -113,7 +113,8 @@ const seed = 1
 const slow = 10 * time.Second
 
 // measure plans with one manager and simulates its plan.
-func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budget, work int64, charts bool) (*figure, error) {
+func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budget, work int64,
+	charts bool) (*figure, error) {
 	if m := byName(name); m != nil {
 		return b.measureManager(ctx, p, m, budget, work, charts)
 	}
@@ -121,7 +122,8 @@ func (b *bench) measure(ctx context.Context, p *plan.Problem, name string, budge
 }
 
 // measureManager is measure of a given manager.
-func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64, charts bool) (*figure, error) {
+func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Manager, budget, work int64,
+	charts bool) (*figure, error) {
 	name := m.Info().Name
 	f := &figure{manager: name}
 	began := time.Now()
@@ -130,8 +132,8 @@ func (b *bench) measureManager(ctx context.Context, p *plan.Problem, m plan.Mana
 			b.tell("%s took %.0f s on %s within %s", name, took.Seconds(), p.Name, mib(budget))
 		}
 	}()
-	c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Seed: seed, Work: work, Parallel: 1,
-		Targets: []replay.Target{replay.Simulated{Charts: charts}}})
+	c, err := replay.Compare(ctx, p, []plan.Manager{m}, replay.Options{Budget: budget, Seed: seed, Work: work,
+		Parallel: 1, Targets: []replay.Target{replay.Simulated{Charts: charts}}})
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}

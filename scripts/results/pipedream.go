@@ -47,8 +47,9 @@ type profiled struct {
 }
 
 var (
-	profileLine = regexp.MustCompile(`^node(\d+) -- (\w+)(\(.*\))? -- forward_compute_time=([\d.]+), backward_compute_time=([\d.]+), ` +
-		`activation_size=([\d.]+), parameter_size=([\d.]+)`)
+	profileLine = regexp.MustCompile(
+		`^node(\d+) -- (\w+)(\(.*\))? -- forward_compute_time=([\d.]+), backward_compute_time=([\d.]+), ` +
+			`activation_size=([\d.]+), parameter_size=([\d.]+)`)
 	edgeLine = regexp.MustCompile(`^\s+node(\d+) -- node(\d+)\s*$`)
 )
 
@@ -92,16 +93,19 @@ func readProfile(r io.Reader) ([]profiled, error) {
 			if f[i], err = strconv.ParseFloat(m[4+i], 64); err != nil {
 				return nil, fmt.Errorf("line %d: %w", n, err)
 			}
-			if limit := [4]float64{mostMillis, mostMillis, float64(plan.MaxSize), float64(plan.MaxSize)}[i]; f[i] > limit {
+			if limit := [4]float64{mostMillis, mostMillis, float64(plan.MaxSize),
+				float64(plan.MaxSize)}[i]; f[i] > limit {
 				return nil, fmt.Errorf("line %d: the figure %g is out of range", n, f[i])
 			}
 		}
 		if _, twice := at[node]; twice || len(layers) == mostLayers {
-			return nil, fmt.Errorf("line %d: node %d is there twice, or the profile has more than %d layers", n, node, mostLayers)
+			return nil, fmt.Errorf("line %d: node %d is there twice, or the profile has more than %d layers",
+				n, node, mostLayers)
 		}
 		at[node] = len(layers)
 		layers = append(layers, profiled{node: node, kind: m[2], inplace: strings.Contains(m[3], "inplace"),
-			forward: int64(math.Round(f[0] * 1e6)), backward: int64(math.Round(f[1] * 1e6)), output: int64(f[2]), weights: int64(f[3])})
+			forward: int64(math.Round(f[0] * 1e6)), backward: int64(math.Round(f[1] * 1e6)),
+			output: int64(f[2]), weights: int64(f[3])})
 	}
 	if err := lines.Err(); err != nil {
 		return nil, err
@@ -110,7 +114,8 @@ func readProfile(r io.Reader) ([]profiled, error) {
 		_, known := at[e.from]
 		to, known2 := at[e.to]
 		if !known || !known2 {
-			return nil, fmt.Errorf("an edge joins node %d and node %d, of which one has no line", e.from, e.to)
+			return nil, fmt.Errorf("an edge joins node %d and node %d, of which one has no line", e.from,
+				e.to)
 		}
 		layers[to].inputs = append(layers[to].inputs, e.from)
 	}
@@ -155,8 +160,9 @@ func sorted(layers []profiled, at map[int]int) ([]profiled, error) {
 	return out, nil
 }
 
-var classes = map[string]plan.Class{"Conv2d": plan.ClassConv, "Linear": plan.ClassLinear, "ReLU": plan.ClassActivation, "MaxPool2d": plan.ClassPool,
-	"AvgPool2d": plan.ClassPool, "BatchNorm2d": plan.ClassNorm, "Dropout": plan.ClassDropout}
+var classes = map[string]plan.Class{"Conv2d": plan.ClassConv, "Linear": plan.ClassLinear,
+	"ReLU": plan.ClassActivation, "MaxPool2d": plan.ClassPool, "AvgPool2d": plan.ClassPool,
+	"BatchNorm2d": plan.ClassNorm, "Dropout": plan.ClassDropout}
 
 // profile builds a problem.
 type profile struct {
@@ -173,13 +179,15 @@ type profile struct {
 // profileProblem makes an iteration from a profile's layers.
 func profileProblem(name string, layers []profiled, hw plan.Hardware) (*plan.Problem, error) {
 	n := len(layers)
-	x := &profile{layers: layers, at: map[int]int{}, readers: make([]int, n), out: make([]plan.BufferID, n), grad: make([]plan.BufferID, n),
-		weight: make([]plan.BufferID, n), mask: make([]plan.BufferID, n),
-		p: plan.Problem{Name: name, Kind: traces.Dataflow, Align: 512, Streams: 1, Hardware: hw, HasTimes: true}}
+	x := &profile{layers: layers, at: map[int]int{}, readers: make([]int, n), out: make([]plan.BufferID, n),
+		grad: make([]plan.BufferID, n), weight: make([]plan.BufferID, n), mask: make([]plan.BufferID, n),
+		p: plan.Problem{Name: name, Kind: traces.Dataflow, Align: 512, Streams: 1, Hardware: hw,
+			HasTimes: true}}
 	x.p.Hardware.LaunchGap = 0 // measured times include it
 	for i := range layers {
 		x.at[layers[i].node] = i
-		x.out[i], x.grad[i], x.weight[i], x.mask[i] = plan.NoBuffer, plan.NoBuffer, plan.NoBuffer, plan.NoBuffer
+		x.out[i], x.grad[i], x.weight[i], x.mask[i] = plan.NoBuffer, plan.NoBuffer, plan.NoBuffer,
+			plan.NoBuffer
 	}
 	for i := range layers {
 		for _, from := range layers[i].inputs {
@@ -195,7 +203,9 @@ func profileProblem(name string, layers []profiled, hw plan.Hardware) (*plan.Pro
 	gradients := len(x.p.Ops)
 	for i := range layers {
 		if x.weight[i] != plan.NoBuffer {
-			x.op(i, ".update", 0, traces.PhaseOptimizer, plan.Access{Buffer: x.weight[i] + 1, Mode: plan.Read}, plan.Access{Buffer: x.weight[i], Mode: plan.Mutate})
+			x.op(i, ".update", 0, traces.PhaseOptimizer,
+				plan.Access{Buffer: x.weight[i] + 1, Mode: plan.Read},
+				plan.Access{Buffer: x.weight[i], Mode: plan.Mutate})
 			x.p.Ops[len(x.p.Ops)-1].Class = plan.ClassOptimizer
 		}
 	}
@@ -204,7 +214,8 @@ func profileProblem(name string, layers []profiled, hw plan.Hardware) (*plan.Pro
 }
 
 func (x *profile) buffer(i int, what string, size int64, c timeline.Category) plan.BufferID {
-	x.p.Buffers = append(x.p.Buffers, plan.Buffer{Name: fmt.Sprintf("%s%d%s", x.layers[i].kind, x.layers[i].node, what), Size: size, Category: c, Alloc: timeline.NoAlloc})
+	x.p.Buffers = append(x.p.Buffers, plan.Buffer{Name: fmt.Sprintf("%s%d%s", x.layers[i].kind,
+		x.layers[i].node, what), Size: size, Category: c, Alloc: timeline.NoAlloc})
 	return plan.BufferID(len(x.p.Buffers) - 1)
 }
 
@@ -212,8 +223,10 @@ func (x *profile) op(i int, what string, time int64, phase traces.Phase, accesse
 	first := int32(len(x.p.Accesses))
 	x.p.Accesses = append(x.p.Accesses, accesses...)
 	l := &x.layers[i]
-	x.p.Ops = append(x.p.Ops, plan.Op{Name: fmt.Sprintf("%s%d%s", l.kind, l.node, what), Module: fmt.Sprintf("node%d", l.node), Duration: time, Workspace: plan.NoBuffer,
-		First: first, End: int32(len(x.p.Accesses)), Phase: phase, Class: classes[l.kind], Rerunnable: phase != traces.PhaseOptimizer})
+	x.p.Ops = append(x.p.Ops, plan.Op{Name: fmt.Sprintf("%s%d%s", l.kind, l.node, what),
+		Module: fmt.Sprintf("node%d", l.node), Duration: time, Workspace: plan.NoBuffer, First: first,
+		End: int32(len(x.p.Accesses)), Phase: phase, Class: classes[l.kind],
+		Rerunnable: phase != traces.PhaseOptimizer})
 }
 
 // inputs returns the layers that a layer reads, without those left out.
@@ -322,7 +335,8 @@ func (x *profile) backward(i int) {
 		accesses = append(accesses, plan.Access{Buffer: b, Mode: plan.Read})
 	}
 	if w := x.weight[i]; w != plan.NoBuffer {
-		accesses = append(accesses, plan.Access{Buffer: w, Mode: plan.Read}, plan.Access{Buffer: w + 1, Mode: plan.Write})
+		accesses = append(accesses, plan.Access{Buffer: w, Mode: plan.Read},
+			plan.Access{Buffer: w + 1, Mode: plan.Write})
 	}
 	for _, k := range in {
 		switch {
@@ -362,7 +376,8 @@ func (x *profile) lifetimes(end plan.OpID) {
 }
 
 // pipedream makes a problem from a public profile.
-func (b *bench) pipedream(ctx context.Context, file, network string, batch int, hw plan.Hardware) (*plan.Problem, error) {
+func (b *bench) pipedream(ctx context.Context, file, network string, batch int,
+	hw plan.Hardware) (*plan.Problem, error) {
 	path, err := b.public("measurements/*pipedream_" + file + "_graph.txt")
 	if err != nil {
 		return nil, err

@@ -61,7 +61,8 @@ func (b *bench) poolTrace(ctx context.Context, net string) (*poolTrace, error) {
 		case s < first && e >= end:
 			t.through += d.Allocs.Size[id]
 		default:
-			t.items.Items = append(t.items.Items, pack.Item{Start: int64(max(s, first)), End: int64(min(e, end)), Size: d.Allocs.Size[id]})
+			t.items.Items = append(t.items.Items,
+				pack.Item{Start: int64(max(s, first)), End: int64(min(e, end)), Size: d.Allocs.Size[id]})
 		}
 	}
 	t.live = t.through + pack.LowerBound(&t.items)
@@ -100,7 +101,8 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 		"over peak load, 1.001, 1.051 and 1.005 (December 2017), beside the recordings: CIFAR-10 " +
 		"networks in SINGA, batch 100, Malloc and Free of 20 iterations; the GPU is not named and does " +
 		"not matter here.")
-	nets := []struct{ file, name, authors string }{{"alex", "AlexNet", "1.001"}, {"vgg", "VGG", "1.051"}, {"resnet", "ResNet", "1.005"}}
+	nets := []struct{ file, name, authors string }{{"alex", "AlexNet", "1.001"}, {"vgg", "VGG", "1.051"},
+		{"resnet", "ResNet", "1.005"}}
 	var rows [][]string
 	var most float64
 	for _, net := range nets {
@@ -127,10 +129,12 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 		ceiling := 1 - float64(t.live)/float64(t.arena)
 		most = max(most, ceiling)
 		over := func(top int64) string { return fmt.Sprintf("%.4f", float64(top)/float64(bound)) }
-		rows = append(rows, []string{net.name, mib(t.live), mib(bound), over(best.Top), over(first.Top), net.authors,
-			fmt.Sprintf("%s, %s", over(exact.Top), exact.Status), mib(t.arena), percent(1 - float64(t.through+best.Top)/float64(t.arena)), percent(ceiling)})
+		rows = append(rows, []string{net.name, mib(t.live), mib(bound), over(best.Top), over(first.Top),
+			net.authors, fmt.Sprintf("%s, %s", over(exact.Top), exact.Status), mib(t.arena),
+			percent(1 - float64(t.through+best.Top)/float64(t.arena)), percent(ceiling)})
 	}
-	p.table([]string{"network", "peak live", "of it dynamic", "smartpool", "first fit", "authors'", "exact", "CnMem-like", "smartpool saves", "ceiling"}, rows)
+	p.table([]string{"network", "peak live", "of it dynamic", "smartpool", "first fit", "authors'", "exact",
+		"CnMem-like", "smartpool saves", "ceiling"}, rows)
 	p.para("*smartpool*, *first fit* and *exact* are footprint over the dynamic peak: the peak of the " +
 		"blocks that live within the iteration. It leaves out blocks that live through all of it, which " +
 		"no pool can place better or worse. The authors' figures are footprint over peak load; the " +
@@ -146,7 +150,8 @@ func (b *bench) smartPool(ctx context.Context, p *page) error {
 }
 
 // published are MiniMalloc's times in ms on its authors' slides.
-var published = map[string]string{"A": "4,910", "B": "3,661", "C": "637", "D": "2,674", "E": "3,717", "F": "5,358", "G": "1,181", "H": "1,808", "I": "3,908", "J": "883", "K": "628"}
+var published = map[string]string{"A": "4,910", "B": "3,661", "C": "637", "D": "2,674", "E": "3,717",
+	"F": "5,358", "G": "1,181", "H": "1,808", "I": "3,908", "J": "883", "K": "628"}
 
 // challenging packs MiniMalloc's problems.
 func (b *bench) challenging(ctx context.Context, p *page) error {
@@ -189,14 +194,16 @@ func (b *bench) challenging(ctx context.Context, p *page) error {
 			return err
 		}
 		b.tell("packed %s", name)
-		row := []string{name, fmt.Sprint(len(table.Items)), fmt.Sprint(low.LowerBound), fmt.Sprintf("%.3f", float64(fit.Top)/capacity), fmt.Sprint(res.Top),
+		row := []string{name, fmt.Sprint(len(table.Items)), fmt.Sprint(low.LowerBound),
+			fmt.Sprintf("%.3f", float64(fit.Top)/capacity), fmt.Sprint(res.Top),
 			fmt.Sprintf("%d, %s", low.Top, low.Status), fmt.Sprint(res.Work)}
 		if b.times {
 			row = append(row, rounded(took))
 		}
 		rows = append(rows, append(row, published[name]))
 	}
-	header := []string{"problem", "buffers", "bound", "smartpool's rule / capacity", "exact within the capacity", "exact, lowest top", "steps"}
+	header := []string{"problem", "buffers", "bound", "smartpool's rule / capacity",
+		"exact within the capacity", "exact, lowest top", "steps"}
 	if b.times {
 		header = append(header, "processor time, ms, this machine")
 	}
@@ -233,7 +240,8 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 	p.heading(3, "exact on problems of compilers")
 	var rows [][]string
 	for _, c := range []struct{ pattern, name string }{
-		{"dsa/*_resnet50.csv", "ResNet-50 (MindSpore SOMAS)"}, {"dsa/*bert_base.csv", "BERT-base (IREE or SOMAS)"},
+		{"dsa/*_resnet50.csv", "ResNet-50 (MindSpore SOMAS)"},
+		{"dsa/*bert_base.csv", "BERT-base (IREE or SOMAS)"},
 		{"dsa/*mobilebert.csv", "MobileBERT (IREE)"}, {"dsa/*pangu*", "Pangu 2.6B (MindSpore SOMAS)"},
 	} {
 		file, err := b.public(c.pattern)
@@ -262,7 +270,8 @@ func (b *bench) compilers(ctx context.Context, p *page) error {
 		}
 		b.tell("packed %s", c.name)
 		over := func(top int64) string { return fmt.Sprintf("%.4f", float64(top)/float64(res.LowerBound)) }
-		row := []string{c.name, fmt.Sprint(len(table.Items)), fmt.Sprint(res.LowerBound), over(fit.Top), over(res.Top), res.Status.String(), fmt.Sprint(res.Work)}
+		row := []string{c.name, fmt.Sprint(len(table.Items)), fmt.Sprint(res.LowerBound), over(fit.Top),
+			over(res.Top), res.Status.String(), fmt.Sprint(res.Work)}
 		if b.times {
 			row = append(row, rounded(took))
 		}
@@ -283,7 +292,8 @@ func (b *bench) ownSamples(ctx context.Context, p *page) error {
 	p.para("The samples are real training steps recorded on a CPU by `scripts/samples.sh`; one steady " +
 		"iteration of each. Samples with lifetimes but no accesses are only good for pools; the others " +
 		"are also among the problems in the section on joint.")
-	names := []string{"caching", "expandable", "cnmem", "gmlake", "smartpool", "smartpool-swap", "stalloc", "exact"}
+	names := []string{"caching", "expandable", "cnmem", "gmlake", "smartpool", "smartpool-swap", "stalloc",
+		"exact"}
 	hw, err := preset("V100-SXM2-16GB")
 	if err != nil {
 		return err

@@ -34,8 +34,9 @@ func preset(name string) (plan.Hardware, error) { return hardware.ByName(name) }
 // memoryOptimal returns the problem in which each op has only its variant with the smallest workspace, if it
 // needs one at all.
 func memoryOptimal(p *plan.Problem) (*plan.Problem, error) {
-	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams, Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside,
-		HasTimes: p.HasTimes, TimesInferred: p.TimesInferred, Ops: slices.Clone(p.Ops), Accesses: slices.Clone(p.Accesses),
+	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams,
+		Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside, HasTimes: p.HasTimes,
+		TimesInferred: p.TimesInferred, Ops: slices.Clone(p.Ops), Accesses: slices.Clone(p.Accesses),
 		Notes: append(slices.Clone(p.Notes), "memory-optimal algorithms only")}
 	sizes := make([]int64, len(p.Buffers))
 	for i := range p.Buffers {
@@ -88,9 +89,11 @@ func memoryOptimal(p *plan.Problem) (*plan.Problem, error) {
 
 // rebuilt returns the problem with buffers replaced: merge gives for each the buffer that holds it (itself if
 // nothing changes), size its bytes.
-func rebuilt(p *plan.Problem, merge []plan.BufferID, size func(i int) int64, note string) (*plan.Problem, error) {
-	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams, Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside,
-		HasTimes: p.HasTimes, TimesInferred: p.TimesInferred, Ops: slices.Clone(p.Ops), Notes: append(slices.Clone(p.Notes), note)}
+func rebuilt(p *plan.Problem, merge []plan.BufferID, size func(i int) int64,
+	note string) (*plan.Problem, error) {
+	q := &plan.Problem{Name: p.Name, Kind: p.Kind, Align: p.Align, Streams: p.Streams,
+		Iterations: p.Iterations, Hardware: p.Hardware, Outside: p.Outside, HasTimes: p.HasTimes,
+		TimesInferred: p.TimesInferred, Ops: slices.Clone(p.Ops), Notes: append(slices.Clone(p.Notes), note)}
 	id := make([]plan.BufferID, len(p.Buffers))
 	for i := range p.Buffers {
 		if merge[i] != plan.BufferID(i) {
@@ -117,7 +120,8 @@ func rebuilt(p *plan.Problem, merge []plan.BufferID, size func(i int) int64, not
 			switch {
 			case same < 0:
 				q.Accesses = append(q.Accesses, plan.Access{Buffer: to, Mode: a.Mode})
-			case q.Accesses[int(first)+same].Mode != a.Mode: // read as one and written as another: changed in place
+			case q.Accesses[int(first)+same].Mode != a.Mode:
+				// read as one and written as another: changed in place
 				q.Accesses[int(first)+same].Mode = plan.Mutate
 			}
 		}
@@ -159,7 +163,8 @@ func inPlace(p *plan.Problem) (*plan.Problem, error) {
 			merge[to] = merge[from]
 		}
 	}
-	return rebuilt(p, merge, func(i int) int64 { return p.Buffers[i].Size }, "gradients of activations in place")
+	return rebuilt(p, merge, func(i int) int64 { return p.Buffers[i].Size },
+		"gradients of activations in place")
 }
 
 // caffe is inPlace of another function's result.
@@ -178,7 +183,8 @@ func managed(p *plan.Problem) (*plan.Problem, error) {
 		merge[i] = plan.BufferID(i)
 	}
 	return rebuilt(p, merge, func(i int) int64 {
-		if b := &p.Buffers[i]; b.Category == timeline.Parameter || b.Category == timeline.Gradient || b.Life == plan.Persistent {
+		if b := &p.Buffers[i]; b.Category == timeline.Parameter || b.Category == timeline.Gradient ||
+			b.Life == plan.Persistent {
 			return 0
 		}
 		return p.Buffers[i].Size

@@ -92,10 +92,12 @@ func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.
 	tr := d.Timeline().Trace
 	r := &swap.Recording{Period: period.Length, Ops: blockOps(tr)}
 	if len(r.Ops) < 3*r.Period {
-		return nil, nil, fmt.Errorf("AutoSwap's VGG recording: %d ops are no three iterations of %d", len(r.Ops), r.Period)
+		return nil, nil, fmt.Errorf("AutoSwap's VGG recording: %d ops are no three iterations of %d",
+			len(r.Ops), r.Period)
 	}
 	r.Ops = r.Ops[len(r.Ops)-3*r.Period:] // the reader puts older blocks first
-	for i := range r.Ops {                // the authors' program kept Unix time in a float64, which is exact to 256 ns
+	for i := range r.Ops {
+		// the authors' program kept Unix time in a float64, which is exact to 256 ns
 		r.Ops[i].Time = int64(float64(tr.Clock.Epoch+r.Ops[i].Time)) - int64(float64(tr.Clock.Epoch))
 	}
 	f, err := os.Open(curve)
@@ -116,12 +118,14 @@ func (b *bench) blockRecording(ctx context.Context) (*swap.Recording, *timeline.
 
 // blockOps merges a trace's events and accesses as they were recorded.
 func blockOps(tr *traces.Trace) []swap.BlockOp {
-	kinds := map[traces.AccessMode]swap.OpKind{traces.Read: swap.OpRead, traces.Mutate: swap.OpMutable, traces.Use: swap.OpLayer}
+	kinds := map[traces.AccessMode]swap.OpKind{traces.Read: swap.OpRead, traces.Mutate: swap.OpMutable,
+		traces.Use: swap.OpLayer}
 	var ops []swap.BlockOp
 	acc := tr.Accesses
 	for i := 0; ; i++ {
 		for len(acc) > 0 && (int(acc[0].Event) <= i || i == tr.Events.Len()) {
-			ops = append(ops, swap.BlockOp{Kind: kinds[acc[0].Mode], Addr: acc[0].Addr, Size: acc[0].Size, Time: acc[0].Time})
+			ops = append(ops, swap.BlockOp{Kind: kinds[acc[0].Mode], Addr: acc[0].Addr, Size: acc[0].Size,
+				Time: acc[0].Time})
 			acc = acc[1:]
 		}
 		if i == tr.Events.Len() {
@@ -131,7 +135,8 @@ func blockOps(tr *traces.Trace) []swap.BlockOp {
 		if tr.Events.Action[i] == traces.Alloc {
 			kind = swap.OpMalloc
 		}
-		ops = append(ops, swap.BlockOp{Kind: kind, Addr: tr.Events.Addr[i], Size: tr.Events.Size[i], Time: tr.Events.Time[i]})
+		ops = append(ops, swap.BlockOp{Kind: kind, Addr: tr.Events.Addr[i], Size: tr.Events.Size[i],
+			Time: tr.Events.Time[i]})
 	}
 }
 

@@ -48,7 +48,8 @@ func TestAProfileBecomesAnIterationAsPyTorchRunsIt(t *testing.T) {
 	for i := range p.Ops {
 		got.WriteString(p.Ops[i].Name)
 		for _, a := range p.AccessesOf(plan.OpID(i)) {
-			got.WriteString(" " + [...]string{"reads", "writes", "changes", "uses"}[a.Mode] + " " + p.Buffers[a.Buffer].Name)
+			got.WriteString(" " + [...]string{"reads", "writes", "changes",
+				"uses"}[a.Mode] + " " + p.Buffers[a.Buffer].Name)
 		}
 		got.WriteByte('\n')
 	}
@@ -66,17 +67,19 @@ Linear6.update reads Linear6.weight.grad changes Linear6.weight
 		t.Errorf("the iteration is\n%s\nwant\n%s", got.String(), want)
 	}
 	if step, err := replay.KeepAll(t.Context(), p, replay.Simulated{}); err != nil || step != 4_050_000 {
-		t.Errorf("a step takes %d ns, %v; want the sum of the profile's times but the first layer's", step, err)
+		t.Errorf("a step takes %d ns, %v; want the sum of the profile's times but the first layer's", step,
+			err)
 	}
 }
 
 func TestMalformedProfilesAreErrors(t *testing.T) {
 	for name, text := range map[string]string{
-		"cycle":     tiny + "\tnode6 -- node2\n",
-		"unknown":   tiny + "\tnode6 -- node9\n",
-		"twice":     tiny + strings.SplitAfter(tiny, "\n")[0],
-		"neither":   tiny + "nonsense\n",
-		"too large": strings.Replace(tiny, "activation_size=4096.000", "activation_size=999999999999999999.000", 1),
+		"cycle":   tiny + "\tnode6 -- node2\n",
+		"unknown": tiny + "\tnode6 -- node9\n",
+		"twice":   tiny + strings.SplitAfter(tiny, "\n")[0],
+		"neither": tiny + "nonsense\n",
+		"too large": strings.Replace(tiny, "activation_size=4096.000",
+			"activation_size=999999999999999999.000", 1),
 	} {
 		if _, err := readProfile(strings.NewReader(text)); err == nil {
 			t.Errorf("%s: no error", name)
@@ -86,7 +89,8 @@ func TestMalformedProfilesAreErrors(t *testing.T) {
 
 func FuzzProfile(f *testing.F) {
 	f.Add(tiny)
-	f.Add("node1 -- Input -- forward_compute_time=1, backward_compute_time=0, activation_size=4, parameter_size=8\n")
+	f.Add("node1 -- Input -- forward_compute_time=1, backward_compute_time=0, activation_size=4, " +
+		"parameter_size=8\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		layers, err := readProfile(strings.NewReader(text))
 		if err != nil {
@@ -125,7 +129,8 @@ func TestMemoryOptimalProblemsHaveNoWorkspaceAndAreNoFaster(t *testing.T) {
 	live, _ := made.PeakLive()
 	less, _ := small.PeakLive()
 	if variants == 0 || after <= before || less >= live {
-		t.Errorf("%d variants; %d ns and %d bytes became %d ns and %d bytes", variants, before, live, after, less)
+		t.Errorf("%d variants; %d ns and %d bytes became %d ns and %d bytes", variants, before, live, after,
+			less)
 	}
 }
 
@@ -143,7 +148,8 @@ func TestGradientsInPlaceSaveMemoryAndNoTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if floor(p) >= floor(made) || len(p.Buffers) >= len(made.Buffers) {
-		t.Errorf("the floor is %d of %d, with %d of %d buffers", floor(p), floor(made), len(p.Buffers), len(made.Buffers))
+		t.Errorf("the floor is %d of %d, with %d of %d buffers", floor(p), floor(made), len(p.Buffers),
+			len(made.Buffers))
 	}
 	a, err := keepAll(t.Context(), made)
 	if err != nil {
@@ -164,7 +170,8 @@ func TestGradientsInPlaceSaveMemoryAndNoTime(t *testing.T) {
 }
 
 func TestAverageUsageIsWeightedByTime(t *testing.T) {
-	m := plan.Measurement{Makespan: 10, Usage: []plan.Sample{{Time: 0, Bytes: 100}, {Time: 4, Bytes: 200}, {Time: 9, Bytes: 0}}}
+	m := plan.Measurement{Makespan: 10, Usage: []plan.Sample{{Time: 0, Bytes: 100}, {Time: 4, Bytes: 200},
+		{Time: 9, Bytes: 0}}}
 	if got := average(&m); got != 140 {
 		t.Errorf("the average is %d, want 140", got)
 	}
@@ -180,7 +187,8 @@ func TestWinsAreCountedByTimeThenFootprint(t *testing.T) {
 		joint, other *figure
 		want         bool
 	}{
-		{f(10, 5), f(11, 1), true}, {f(10, 5), f(10, 5), true}, {f(10, 5), f(10, 4), false}, {f(10, 4), f(10, 5), true}, {f(11, 1), f(10, 9), false},
+		{f(10, 5), f(11, 1), true}, {f(10, 5), f(10, 5), true}, {f(10, 5), f(10, 4), false},
+		{f(10, 4), f(10, 5), true}, {f(11, 1), f(10, 9), false},
 		{f(10, 5), nil, true}, {nil, nil, false}, {&figure{}, f(10, 5), false},
 	} {
 		if got := wins(c.joint, c.other); got != c.want {
@@ -201,7 +209,8 @@ func TestProseIsWrappedAndTablesAreNot(t *testing.T) {
 			t.Errorf("a line of %d columns: %s", len(line), line)
 		}
 	}
-	if text := p.text.String(); !strings.Contains(text, "\n- one\n- two\n") || !strings.Contains(text, `x\|y`) {
+	if text := p.text.String(); !strings.Contains(text, "\n- one\n- two\n") ||
+		!strings.Contains(text, `x\|y`) {
 		t.Errorf("the page is\n%s", text)
 	}
 }
@@ -231,7 +240,8 @@ func TestThePageNamesNoPathAndNoOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"/work", "/tmp", "/home", "junzhezhang", "onlineColoring", "memInfo", "msr-fiddle", "cappadokes"} {
+	for _, word := range []string{"/work", "/tmp", "/home", "junzhezhang", "onlineColoring", "memInfo",
+		"msr-fiddle", "cappadokes"} {
 		if bytes.Contains(text, []byte(word)) {
 			t.Errorf("docs/results.md holds %q", word)
 		}

@@ -58,7 +58,8 @@ func (b *bench) tvdnn(ctx context.Context, p *page) error {
 		if least == 0 {
 			p.para("tvdnn-heuristic fits in none of these.")
 		} else {
-			p.para("The smallest of these budgets in which tvdnn-heuristic fits is %d GiB, at %s.", least, signed(at))
+			p.para("The smallest of these budgets in which tvdnn-heuristic fits is %d GiB, at %s.", least,
+				signed(at))
 		}
 		b.tell("tvDNN at batch %d", batch)
 	}

@@ -71,10 +71,13 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 			best[1] = max(best[1], saved)
 		}
 		rows = append(rows, append(row, fmt.Sprintf("-%.0f %%", c.paper*100)))
-		verdicts = append(verdicts, fmt.Sprintf("%s %s (%s and %s against %.0f %%)", c.net, reached(max(best[0], best[1]) >= c.paper), percent(best[0]), percent(best[1]), c.paper*100))
-		parts = append(parts, []string{c.net, gib(f.Features), gib(f.Weights), gib(f.WeightGradients), gib(f.Gradients), gib(f.Workspace), percent(1 - float64(f.Weights)/float64(f.Total()))})
+		verdicts = append(verdicts, fmt.Sprintf("%s %s (%s and %s against %.0f %%)", c.net,
+			reached(max(best[0], best[1]) >= c.paper), percent(best[0]), percent(best[1]), c.paper*100))
+		parts = append(parts, []string{c.net, gib(f.Features), gib(f.Weights), gib(f.WeightGradients),
+			gib(f.Gradients), gib(f.Workspace), percent(1 - float64(f.Weights)/float64(f.Total()))})
 	}
-	p.table([]string{"network, batch 128", "static allocation", "vdnn-all", "vdnn-conv", "joint, least memory", "vdnn-all, features only", "vdnn-conv, features only", "paper"}, rows)
+	p.table([]string{"network, batch 128", "static allocation", "vdnn-all", "vdnn-conv",
+		"joint, least memory", "vdnn-all, features only", "vdnn-conv, features only", "paper"}, rows)
 	p.para("*Static allocation* is every feature map, weight and weight gradient at once, with one pair " +
 		"of gradient buffers and one workspace, each of the largest layer's size, as vDNN's baseline has " +
 		"it, with fast algorithms. Usage is the time-weighted mean of occupied memory over a simulated " +
@@ -90,13 +93,15 @@ func (b *bench) vdnn(ctx context.Context, p *page) error {
 	p.para("The parts of the static allocation are below. Weights never leave memory under vDNN, so no " +
 		"average that includes them can fall by more than the last column, even if nothing else were " +
 		"ever in memory. If a paper's figure is above that, its denominator is a different one:")
-	p.table([]string{"network, batch 128", "feature maps", "weights", "weight gradients", "gradients", "workspace", "ceiling"}, parts)
+	p.table([]string{"network, batch 128", "feature maps", "weights", "weight gradients", "gradients",
+		"workspace", "ceiling"}, parts)
 	return b.titan(ctx, p, titan)
 }
 
 // saved returns by what share a plan's average usage is below a static allocation, and what that costs.
 // constant does not count as usage.
-func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, static, constant int64) (share, overhead float64, err error) {
+func (b *bench) saved(ctx context.Context, p *plan.Problem, manager string, static,
+	constant int64) (share, overhead float64, err error) {
 	budget := int64(0)
 	if manager == jointName {
 		budget = floor(p)
@@ -186,14 +191,17 @@ func (b *bench) titan(ctx context.Context, p *page, hw plan.Hardware) error {
 	p.table(header, rows)
 	dyn, all := got[(2*len(shares)+2)*len(names)], got[(2*len(shares)+2)*len(names)+1]
 	if !dyn.fits || !all.fits {
-		p.para("Not reached: at the preset a plan does not fit (vdnn-dyn %s, vdnn-all %s).", dyn.cell(), all.cell())
+		p.para("Not reached: at the preset a plan does not fit (vdnn-dyn %s, vdnn-all %s).", dyn.cell(),
+			all.cell())
 		return nil
 	}
 	p.para("Training within 12 GiB: %s (footprint %s at the preset, optimizer state included). The loss "+
 		"of 18 %% lies %s the band of vdnn-dyn against fast algorithms, %s to %s, and %s that of "+
 		"vdnn-all against memory-optimal ones, %s to %s. At the preset vdnn-all's compute waits %s of a "+
-		"step of %s, with %s copied out and %s in.", reached(dyn.fits), gib(dyn.Measurement.Footprint), within(0.18, low[0], high[0]), percent(low[0]), percent(high[0]),
-		within(0.18, low[1], high[1]), percent(low[1]), percent(high[1]), ms(all.Measurement.Stall), ms(all.Measurement.StepTime), gib(all.Measurement.SwappedOut), gib(all.Measurement.SwappedIn))
+		"step of %s, with %s copied out and %s in.", reached(dyn.fits), gib(dyn.Measurement.Footprint),
+		within(0.18, low[0], high[0]), percent(low[0]), percent(high[0]), within(0.18, low[1], high[1]),
+		percent(low[1]), percent(high[1]), ms(all.Measurement.Stall), ms(all.Measurement.StepTime),
+		gib(all.Measurement.SwappedOut), gib(all.Measurement.SwappedIn))
 	return nil
 }
 

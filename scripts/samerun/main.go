@@ -222,7 +222,8 @@ func (c comparison) print(out io.Writer) {
 	case c.first < 0:
 		fmt.Fprintln(out, "sequence        equal, and each free frees the same block")
 	case c.freesOnly:
-		fmt.Fprintf(out, "sequence        equal but for the order within runs of frees (%d events)\n", c.differ)
+		fmt.Fprintf(out, "sequence        equal but for the order within runs of frees (%d events)\n",
+			c.differ)
 	default:
 		fmt.Fprintf(out, "sequence        %d events differ, from event %d on: %s and %s\n", c.differ, c.first,
 			describe(c.a.steps, c.first), describe(c.b.steps, c.first))

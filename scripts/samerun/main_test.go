@@ -57,10 +57,12 @@ func TestDifferencesAreReported(t *testing.T) {
 		same  bool
 		says  string
 	}{
-		{"another order within a run of frees", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512},
-			[3]uint64{free, 512, 512}, [3]uint64{free, 0, 512}), true, "order within runs of frees"},
+		{"another order within a run of frees",
+			program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512},
+				[3]uint64{free, 512, 512}, [3]uint64{free, 0, 512}), true, "order within runs of frees"},
 		{"another size", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 600},
-			[3]uint64{free, 0, 512}, [3]uint64{free, 512, 600}), false, "from event 2 on: alloc of 512 bytes and alloc of 600 bytes"},
+			[3]uint64{free, 0, 512}, [3]uint64{free, 512, 600}), false,
+			"from event 2 on: alloc of 512 bytes and alloc of 600 bytes"},
 		{"a run that ends sooner", program(1<<40, [3]uint64{alloc, 0, 512}), false, "and the end"},
 		{"a free of another block", program(1<<40, [3]uint64{alloc, 0, 512}, [3]uint64{alloc, 512, 512},
 			[3]uint64{free, 512, 512}), false, "events differ"},

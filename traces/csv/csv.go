@@ -52,9 +52,10 @@ func clean(head []byte) []byte {
 // header says where the columns are, -1 for a missing one.
 type header struct {
 	id, lower, upper, size, offset int
-	endInside                      bool // upper is the last moment of the lifetime instead of the first after it
-	others                         []int
-	names                          []string
+	// upper is the last moment of the lifetime instead of the first after it
+	endInside bool
+	others    []int
+	names     []string
 }
 
 func parseHeader(fields []string) (header, error) {
@@ -136,7 +137,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 		return nil, ctx.Err()
 	}
 	if err != nil {
-		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		p.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	if clash := p.checkOffsets(ctx); clash != nil {
 		p.b.Lose("offsets_clash", traces.Fault, 1, "two buffers share bytes at one time; no offset is used")
@@ -173,8 +175,9 @@ func (l *lineLimit) Read(p []byte) (int, error) {
 		l.open += n
 	}
 	if l.open > maxLine {
-		return 0, &traces.FormatError{Format: formatName, Line: l.lines + 1, Reason: fmt.Sprintf("the line is longer than %d MiB",
-			maxLine>>20), Advice: "each line needs id, lower, upper and size"}
+		return 0, &traces.FormatError{Format: formatName, Line: l.lines + 1,
+			Reason: fmt.Sprintf("the line is longer than %d MiB",
+				maxLine>>20), Advice: "each line needs id, lower, upper and size"}
 	}
 	return n, err
 }
@@ -326,7 +329,8 @@ func (p *reader) checkOffsets(ctx context.Context) error {
 	}
 	var live []*buffer
 	at := func(b *buffer) (int, bool) {
-		return slices.BinarySearchFunc(live, b.offset, func(l *buffer, o int64) int { return cmp.Compare(l.offset, o) })
+		return slices.BinarySearchFunc(live, b.offset,
+			func(l *buffer, o int64) int { return cmp.Compare(l.offset, o) })
 	}
 	for n, e := range p.order() {
 		if n%4096 == 0 && ctx.Err() != nil {
@@ -345,8 +349,10 @@ func (p *reader) checkOffsets(ctx context.Context) error {
 			clash = i - 1
 		}
 		if clash >= 0 {
-			return &traces.FormatError{Format: formatName, Line: b.line, Advice: "remove the offset column to read the problem alone",
-				Reason: fmt.Sprintf("the buffer shares bytes with the one of line %d, which is alive at the same time", live[clash].line)}
+			return &traces.FormatError{Format: formatName, Line: b.line,
+				Advice: "remove the offset column to read the problem alone",
+				Reason: fmt.Sprintf("the buffer shares bytes with the one of line %d, which is alive at "+
+					"the same time", live[clash].line)}
 		}
 		live = slices.Insert(live, i, b)
 	}
@@ -396,9 +402,10 @@ func (p *reader) emit() {
 	p.b.T.Events.Grow(2 * len(p.buffers))
 	for _, m := range p.order() {
 		b := &p.buffers[m.buffer]
-		e := traces.Event{Time: m.time, Addr: uint64(b.offset), Size: b.size, Stack: traces.NoStack, Device: device,
-			Action: traces.Alloc}
-		e.Detail = p.b.Detail(traces.Detail{UserMetadata: b.name, Extra: b.extra, ForwardStack: traces.NoStack})
+		e := traces.Event{Time: m.time, Addr: uint64(b.offset), Size: b.size, Stack: traces.NoStack,
+			Device: device, Action: traces.Alloc}
+		e.Detail = p.b.Detail(traces.Detail{UserMetadata: b.name, Extra: b.extra,
+			ForwardStack: traces.NoStack})
 		if m.free {
 			e.Action = traces.Free
 		}

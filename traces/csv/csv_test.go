@@ -52,7 +52,8 @@ var figures = map[string]int64{
 }
 
 func TestALineOfAnyLengthIsNotHeldInMemory(t *testing.T) {
-	endless := io.MultiReader(strings.NewReader("id,lower,upper,size\na,0,1,8\nb,"), strings.NewReader(strings.Repeat("9", 64<<20)))
+	endless := io.MultiReader(strings.NewReader("id,lower,upper,size\na,0,1,8\nb,"),
+		strings.NewReader(strings.Repeat("9", 64<<20)))
 	tr, err := csv.Read(t.Context(), endless, nil)
 	var format *traces.FormatError
 	if !errors.As(err, &format) || format.Line != 3 || !strings.Contains(format.Reason, "longer than 1 MiB") {

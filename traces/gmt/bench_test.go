@@ -20,7 +20,8 @@ func trainingTrace(n int, clock int64) *traces.Trace {
 	dev := b.Device(traces.DeviceGPU, 0)
 	var frames []traces.FrameID
 	for i := range 600 {
-		file := b.String("/opt/venv/lib/python3.11/site-packages/torch/nn/modules/file_" + string(rune('a'+i%26)) + ".py")
+		file := b.String("/opt/venv/lib/python3.11/site-packages/torch/nn/modules/file_" +
+			string(rune('a'+i%26)) + ".py")
 		fn := b.String("fn_" + string(rune('a'+i%25)) + string(rune('a'+i/25)))
 		frames = append(frames, b.Frame(traces.Frame{File: file, Func: fn, Line: int32(r.IntN(2000))}))
 	}
@@ -47,14 +48,16 @@ func trainingTrace(n int, clock int64) *traces.Trace {
 			h := held[k]
 			held = append(held[:k], held[k+1:]...)
 			for _, a := range []traces.Action{traces.FreeRequested, traces.FreeCompleted} {
-				b.Event(traces.Event{Time: now, Addr: h.addr, Size: h.size, Stack: traces.NoStack, Device: dev, Action: a})
+				b.Event(traces.Event{Time: now, Addr: h.addr, Size: h.size, Stack: traces.NoStack,
+					Device: dev, Action: a})
 				i++
 			}
 			continue
 		}
 		h := live{0x7f00_0000_0000 + uint64(r.IntN(480))<<21, 512 << r.IntN(16), stacks[r.IntN(len(stacks))]}
 		held = append(held, h)
-		b.Event(traces.Event{Time: now, Addr: h.addr, Size: h.size, Stack: h.stack, Device: dev, Action: traces.Alloc})
+		b.Event(traces.Event{Time: now, Addr: h.addr, Size: h.size, Stack: h.stack, Device: dev,
+			Action: traces.Alloc})
 		i++
 	}
 	return b.Finish()

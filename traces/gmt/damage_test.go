@@ -112,9 +112,11 @@ func TestARecordingIsReadAsRecorded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Events.Len() != 3000 || len(got.Accesses) != 3000 || len(got.Ops) != 3000 || lossCount(got, "ring_wrapped") != 5 ||
+	if got.Events.Len() != 3000 || len(got.Accesses) != 3000 || len(got.Ops) != 3000 ||
+		lossCount(got, "ring_wrapped") != 5 ||
 		!got.Final.Known {
-		t.Fatalf("%d events, %d accesses, %d ops, losses %+v", got.Events.Len(), len(got.Accesses), len(got.Ops), got.Losses)
+		t.Fatalf("%d events, %d accesses, %d ops, losses %+v", got.Events.Len(), len(got.Accesses),
+			len(got.Ops), got.Losses)
 	}
 	for i, a := range got.Accesses {
 		if int(a.Event) != i || int(a.Op) != i || got.Ops[i].Name != nameOf(src, i) {
@@ -123,11 +125,13 @@ func TestARecordingIsReadAsRecorded(t *testing.T) {
 	}
 	for i := range 3000 {
 		g, w := got.Events.At(i), src.Events.At(i)
-		if !slices.Equal(got.Stacks.At(g.Stack), src.Stacks.At(w.Stack)) || g.Addr != w.Addr || g.Time != w.Time {
+		if !slices.Equal(got.Stacks.At(g.Stack), src.Stacks.At(w.Stack)) || g.Addr != w.Addr ||
+			g.Time != w.Time {
 			t.Fatalf("event %d is %+v", i, g)
 		}
 	}
-	if !slices.Equal(got.Settings, src.Settings) || !slices.Equal(got.Extra, src.Extra) || got.Process != src.Process {
+	if !slices.Equal(got.Settings, src.Settings) || !slices.Equal(got.Extra, src.Extra) ||
+		got.Process != src.Process {
 		t.Error("the settings differ")
 	}
 }
@@ -205,7 +209,8 @@ func TestACutCostsTheLastChunkOnly(t *testing.T) {
 		}
 		rowsFrom(t, got, want)
 		if int64(got.Events.Len()) != chunks || lossCount(got, lossCut) != 1 {
-			t.Fatalf("cut at %d: %d events of %d in whole chunks, losses %+v", cut, got.Events.Len(), chunks, got.Losses)
+			t.Fatalf("cut at %d: %d events of %d in whole chunks, losses %+v", cut, got.Events.Len(), chunks,
+				got.Losses)
 		}
 	}
 }
@@ -259,7 +264,8 @@ func TestALostChunkKeepsTheNumbersOfTheRest(t *testing.T) {
 					c.offset, a.Addr, number[got.Events.Addr[n-1]])
 			}
 			if a.Op != traces.NoOp && got.Ops[a.Op].Start != int64(a.Addr) {
-				t.Fatalf("chunk at %d: access %d has the op of access %d", c.offset, a.Addr, got.Ops[a.Op].Start)
+				t.Fatalf("chunk at %d: access %d has the op of access %d", c.offset, a.Addr,
+					got.Ops[a.Op].Start)
 			}
 		}
 		for i := range got.Events.Len() {
@@ -306,11 +312,13 @@ func TestRepairKeepsEveryWholeChunk(t *testing.T) {
 		slices.SortFunc(got.Losses, byName)
 		slices.SortFunc(want.Losses, byName)
 		sameTrace(t, got, want)
-		if rep.Events != int64(got.Events.Len()) || rep.Bytes+rep.LostBytes > int64(len(bad)) || rep.String() == "" {
+		if rep.Events != int64(got.Events.Len()) || rep.Bytes+rep.LostBytes > int64(len(bad)) ||
+			rep.String() == "" {
 			t.Fatalf("report %+v of a file with %d events and %d bytes", rep, got.Events.Len(), len(bad))
 		}
 		var again bytes.Buffer
-		if rep, err := Repair(context.Background(), bytes.NewReader(out.Bytes()), int64(out.Len()), &again); err != nil || !rep.Sound ||
+		if rep, err := Repair(context.Background(), bytes.NewReader(out.Bytes()), int64(out.Len()),
+			&again); err != nil || !rep.Sound ||
 			!bytes.Equal(out.Bytes(), again.Bytes()) {
 			t.Fatalf("repairing twice: %+v, %v", rep, err)
 		}

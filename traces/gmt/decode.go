@@ -15,8 +15,8 @@ import (
 const zstdRatio = 1 << 15
 
 func newDecoder() (*zstd.Decoder, error) {
-	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)), zstd.WithDecodeAllCapLimit(true),
-		zstd.WithDecoderMaxMemory(2*maxText))
+	return zstd.NewReader(nil, zstd.WithDecoderConcurrency(runtime.GOMAXPROCS(0)),
+		zstd.WithDecodeAllCapLimit(true), zstd.WithDecoderMaxMemory(2*maxText))
 }
 
 // decoder turns chunks of one file back into columns.
@@ -78,7 +78,8 @@ type scratch struct{ detail []traces.DetailID }
 
 // events decompresses a chunk of events into the rows of ev from first on and checks that their ids are
 // known. The details stay in s, since most traces have none; some says whether any is not empty.
-func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSizes, s *scratch) (some bool, err error) {
+func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSizes,
+	s *scratch) (some bool, err error) {
 	end := first + c.rows
 	if cap(s.detail) < c.rows {
 		s.detail = make([]traces.DetailID, maxBatchRows)
@@ -88,8 +89,10 @@ func (d *decoder) events(c *chunk, ev *traces.Events, first int, known tableSize
 		col int
 		b   []byte
 	}{
-		{colTime, bytesOf(ev.Time[first:end])}, {colAddress, bytesOf(ev.Addr[first:end])}, {colSize, bytesOf(ev.Size[first:end])},
-		{colKind, bytesOf(ev.Action[first:end])}, {colDevice, bytesOf(ev.Device[first:end])}, {colStream, bytesOf(ev.Stream[first:end])},
+		{colTime, bytesOf(ev.Time[first:end])}, {colAddress, bytesOf(ev.Addr[first:end])},
+		{colSize, bytesOf(ev.Size[first:end])},
+		{colKind, bytesOf(ev.Action[first:end])}, {colDevice, bytesOf(ev.Device[first:end])},
+		{colStream, bytesOf(ev.Stream[first:end])},
 		{colStack, bytesOf(ev.Stack[first:end])}, {colDetail, bytesOf(s.detail)},
 	}
 	for _, x := range dst {
@@ -139,13 +142,14 @@ func unknownID(what string) error { return fmt.Errorf("a %s that is not defined 
 func (d *decoder) rows(c *chunk, r *rows, budget *int64) error {
 	n := c.rows
 	*r = rows{
-		time: resize(r.time, n), addr: resize(r.addr, n), size: resize(r.size, n), value: resize(r.value, n), kind: resize(r.kind, n),
-		device: resize(r.device, n), stream: resize(r.stream, n), stack: resize(r.stack, n), detail: resize(r.detail, n),
-		ref: resize(r.ref, n), offsets: resize(r.offsets, n+1), text: r.text,
+		time: resize(r.time, n), addr: resize(r.addr, n), size: resize(r.size, n), value: resize(r.value, n),
+		kind: resize(r.kind, n), device: resize(r.device, n), stream: resize(r.stream, n),
+		stack: resize(r.stack, n), detail: resize(r.detail, n), ref: resize(r.ref, n),
+		offsets: resize(r.offsets, n+1), text: r.text,
 	}
 	dst := [numColumns][]byte{
-		bytesOf(r.time), bytesOf(r.addr), bytesOf(r.size), bytesOf(r.value), r.kind, r.device, bytesOf(r.stream), bytesOf(r.stack),
-		bytesOf(r.detail), bytesOf(r.ref), bytesOf(r.offsets),
+		bytesOf(r.time), bytesOf(r.addr), bytesOf(r.size), bytesOf(r.value), r.kind, r.device,
+		bytesOf(r.stream), bytesOf(r.stack), bytesOf(r.detail), bytesOf(r.ref), bytesOf(r.offsets),
 	}
 	for i, b := range dst {
 		if err := d.into(b, c, dataBuffer(i)); err != nil {

@@ -93,8 +93,8 @@ func (r *reader) defineRow(x row, text []byte) error {
 		t.Stacks.IDs = ids
 		t.Stacks.Offsets = append(t.Stacks.Offsets, int32(len(ids)))
 	case kindFrame:
-		t.Frames = append(t.Frames, traces.Frame{Func: r.str(int64(x.ref)), File: r.str(int64(x.detail)), Line: r.narrow(x.size, "line"),
-			Extra: r.str(x.value)})
+		t.Frames = append(t.Frames, traces.Frame{Func: r.str(int64(x.ref)), File: r.str(int64(x.detail)),
+			Line: r.narrow(x.size, "line"), Extra: r.str(x.value)})
 	case kindDetail:
 		return r.defineDetail(x, text)
 	case kindStream:
@@ -109,8 +109,8 @@ func (r *reader) defineRow(x row, text []byte) error {
 		if x.detail < 0 || x.detail > math.MaxUint8 {
 			return fmt.Errorf("device kind %d", x.detail)
 		}
-		t.Devices = append(t.Devices, traces.Device{Kind: traces.DeviceKind(x.detail), Ordinal: int(x.value), TotalBytes: x.size,
-			Name: unescape(string(text))})
+		t.Devices = append(t.Devices, traces.Device{Kind: traces.DeviceKind(x.detail), Ordinal: int(x.value),
+			TotalBytes: x.size, Name: unescape(string(text))})
 	case kindCounter:
 		t.Counters = append(t.Counters, traces.Counter{Name: r.str(int64(x.ref)), Device: r.device(x.device)})
 		r.tied = append(r.tied, x.value == 1)
@@ -251,18 +251,21 @@ func (r *reader) recordRow(x row, text []byte) error {
 			return unknownID("op's name or stream")
 		}
 		o := r.opInfos[x.detail]
-		t.Ops = append(t.Ops, traces.Op{Start: x.time, Duration: x.value, Name: o.name, Module: o.module, Thread: o.thread, Phase: o.phase,
-			Rerunnable: o.rerunnable, Again: o.again, Stack: r.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
+		t.Ops = append(t.Ops, traces.Op{Start: x.time, Duration: x.value, Name: o.name, Module: o.module,
+			Thread: o.thread, Phase: o.phase, Rerunnable: o.rerunnable, Again: o.again,
+			Stack: r.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
 			Device: r.device(x.device)})
 	case kindAccess:
 		if x.detail < 0 {
 			return unknownID("event")
 		}
-		t.Accesses = append(t.Accesses, traces.Access{Time: x.time, Addr: x.addr, Size: x.size, Op: traces.OpID(x.ref), Event: x.detail,
-			Device: r.device(x.device), Mode: traces.AccessMode(x.kind - kindAccess)})
+		t.Accesses = append(t.Accesses, traces.Access{Time: x.time, Addr: x.addr, Size: x.size,
+			Op: traces.OpID(x.ref), Event: x.detail, Device: r.device(x.device),
+			Mode: traces.AccessMode(x.kind - kindAccess)})
 	case kindMark:
-		t.Marks = append(t.Marks, traces.Mark{Start: x.time, End: x.value, Name: r.str(int64(x.ref)), Phase: traces.Phase(x.detail),
-			Device: traces.DeviceID(x.device), Kind: traces.MarkKind(x.kind - kindMark)})
+		t.Marks = append(t.Marks, traces.Mark{Start: x.time, End: x.value, Name: r.str(int64(x.ref)),
+			Phase: traces.Phase(x.detail), Device: traces.DeviceID(x.device),
+			Kind: traces.MarkKind(x.kind - kindMark)})
 	case kindSample:
 		if x.ref < 0 || int(x.ref) >= len(t.Counters) || x.detail < 0 {
 			return unknownID("counter")
@@ -275,8 +278,9 @@ func (r *reader) recordRow(x row, text []byte) error {
 	case kindSegment:
 		return r.segment(x, text)
 	case kindBlock:
-		t.Final.Blocks = append(t.Final.Blocks, traces.Block{Address: x.addr, Size: x.size, Requested: x.value, Stack: r.stack(x.stack),
-			Count: x.ref, State: traces.BlockState(x.kind - kindBlock), Extra: r.str(int64(x.detail))})
+		t.Final.Blocks = append(t.Final.Blocks,
+			traces.Block{Address: x.addr, Size: x.size, Requested: x.value, Stack: r.stack(x.stack),
+				Count: x.ref, State: traces.BlockState(x.kind - kindBlock), Extra: r.str(int64(x.detail))})
 	default:
 		r.unknown++
 	}
@@ -287,8 +291,8 @@ func (r *reader) segment(x row, text []byte) error {
 	if int(x.stream) >= len(r.t.Streams) {
 		return unknownID("stream")
 	}
-	s := traces.Segment{Address: x.addr, TotalSize: x.size, AllocatedSize: x.value, Stream: traces.StreamID(x.stream),
-		Device: r.device(x.device), Stack: r.stack(x.stack)}
+	s := traces.Segment{Address: x.addr, TotalSize: x.size, AllocatedSize: x.value,
+		Stream: traces.StreamID(x.stream), Device: r.device(x.device), Stack: r.stack(x.stack)}
 	ok := pairs(text, func(key string, v int64) {
 		switch key {
 		case "active":

@@ -237,12 +237,15 @@ func (e *encoder) events(ctx context.Context, ev *traces.Events, first, end int)
 		j := min(i+maxRows, end)
 		for k, a := range ev.Action[i:j] {
 			if a >= kindOp {
-				return fmt.Errorf("gmt: event %d: action %d cannot be written: the file has room for 0 to 99", i+k, a)
+				return fmt.Errorf("gmt: event %d: action %d cannot be written: the file has room for 0 to 99",
+					i+k, a)
 			}
 		}
 		d := columnData{n: j - i, class: classEvents, kinds: bytesOf(ev.Action[i:j])}
-		d.fixed[colTime], d.fixed[colAddress], d.fixed[colSize] = bytesOf(ev.Time[i:j]), bytesOf(ev.Addr[i:j]), bytesOf(ev.Size[i:j])
-		d.fixed[colKind], d.fixed[colDevice], d.fixed[colStream] = d.kinds, bytesOf(ev.Device[i:j]), bytesOf(ev.Stream[i:j])
+		d.fixed[colTime], d.fixed[colAddress], d.fixed[colSize] = bytesOf(ev.Time[i:j]),
+			bytesOf(ev.Addr[i:j]), bytesOf(ev.Size[i:j])
+		d.fixed[colKind], d.fixed[colDevice], d.fixed[colStream] = d.kinds, bytesOf(ev.Device[i:j]),
+			bytesOf(ev.Stream[i:j])
 		d.fixed[colStack] = bytesOf(ev.Stack[i:j])
 		if ev.Detail != nil {
 			d.fixed[colDetail] = bytesOf(ev.Detail[i:j])

@@ -57,7 +57,8 @@ func (r *reader) cutEvents() {
 	if r.next == 0 {
 		*ev = traces.Events{}
 	}
-	ev.Time, ev.Addr, ev.Size = keep(ev.Time, bad, r.next), keep(ev.Addr, bad, r.next), keep(ev.Size, bad, r.next)
+	ev.Time, ev.Addr, ev.Size = keep(ev.Time, bad, r.next), keep(ev.Addr, bad, r.next),
+		keep(ev.Size, bad, r.next)
 	ev.Stack, ev.Stream = keep(ev.Stack, bad, r.next), keep(ev.Stream, bad, r.next)
 	ev.Device, ev.Action = keep(ev.Device, bad, r.next), keep(ev.Action, bad, r.next)
 	if ev.Detail != nil {
@@ -101,13 +102,15 @@ func (r *reader) translate() {
 		if !r.tied[i] {
 			continue
 		}
-		kept := traces.Counter{Name: c.Name, Device: c.Device, Time: c.Time[:0], Value: c.Value[:0], Event: c.Event[:0]}
+		kept := traces.Counter{Name: c.Name, Device: c.Device, Time: c.Time[:0], Value: c.Value[:0],
+			Event: c.Event[:0]}
 		if kept.Event == nil {
 			kept.Event = []int32{}
 		}
 		for j, e := range c.Event {
 			if now, lost := r.events.find(int64(e)); !lost && now < n {
-				kept.Time, kept.Value, kept.Event = append(kept.Time, c.Time[j]), append(kept.Value, c.Value[j]), append(kept.Event, int32(now))
+				kept.Time, kept.Value, kept.Event = append(kept.Time, c.Time[j]),
+					append(kept.Value, c.Value[j]), append(kept.Event, int32(now))
 			} else {
 				r.lost[tabRecords]++
 			}
@@ -143,8 +146,8 @@ func (r *reader) checkState(whole bool) {
 	}
 	*s = traces.State{}
 	if whole {
-		r.t.Losses = append(r.t.Losses, traces.Loss{Name: "final_state_contradictory", Severity: traces.Fault, Count: 1,
-			Detail: "the allocator's final state in the file contradicts itself and is left out"})
+		r.t.Losses = append(r.t.Losses, traces.Loss{Name: "final_state_contradictory", Severity: traces.Fault,
+			Count: 1, Detail: "the allocator's final state in the file contradicts itself and is left out"})
 	}
 }
 
@@ -176,9 +179,11 @@ func (r *reader) countLosses(t *traces.Trace, l layout) {
 		damaged = 1
 	}
 	if damaged > 0 {
-		r.found = append(r.found, traces.Loss{Name: lossDamaged, Severity: traces.DataLoss, Count: damaged, Detail: fmt.Sprintf(
-			"damaged chunks of the file are left out: at least %d events, %d ops, %d other rows and %d definitions are missing",
-			r.lost[tabEvents], r.lost[tabOps], r.lost[tabRecords], definitions)})
+		r.found = append(r.found, traces.Loss{Name: lossDamaged, Severity: traces.DataLoss, Count: damaged,
+			Detail: fmt.Sprintf(
+				"damaged chunks of the file are left out: at least %d events, %d ops, %d other rows and %d "+
+					"definitions are missing",
+				r.lost[tabEvents], r.lost[tabOps], r.lost[tabRecords], definitions)})
 	}
 	if !l.complete {
 		r.found = append(r.found, traces.Loss{Name: lossCut, Severity: traces.DataLoss, Count: 1,

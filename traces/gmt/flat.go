@@ -151,9 +151,11 @@ func (f *flat) schemaMessage(kv [][2]string) (crcAt int) {
 type span struct{ offset, length int64 }
 
 // batchMessage writes the metadata of a record batch message.
-func (f *flat) batchMessage(n int, buffers []span, bodyLength int64, class batchClass, before string) (crcAt int) {
+func (f *flat) batchMessage(n int, buffers []span, bodyLength int64, class batchClass,
+	before string) (crcAt int) {
 	f.reset()
-	header, crcAt := f.message(headerRecordBatch, bodyLength, [2]string{keyBatch, classNames[class]}, [2]string{keyBefore, before})
+	header, crcAt := f.message(headerRecordBatch, bodyLength, [2]string{keyBatch, classNames[class]},
+		[2]string{keyBefore, before})
 	at, r := f.table(8, 4, 4, 4)
 	f.point(header, at)
 	f.put64(r[0], int64(n))

@@ -63,13 +63,15 @@ func checkIDs(t *testing.T, tr *traces.Trace) {
 		}
 	}
 	for i, o := range tr.Ops {
-		if !str(o.Name) || !str(o.Module) || !stack(o.Stack) || int(o.Parent) >= len(tr.Ops) || o.Parent < -1 ||
+		if !str(o.Name) || !str(o.Module) || !stack(o.Stack) || int(o.Parent) >= len(tr.Ops) ||
+			o.Parent < -1 ||
 			int(o.Stream) >= len(tr.Streams) || int(o.Device) >= len(tr.Devices) {
 			bad("op", i)
 		}
 	}
 	for i, a := range tr.Accesses {
-		if a.Op < -1 || int(a.Op) >= len(tr.Ops) || a.Event < 0 || int(a.Event) > n || int(a.Device) >= len(tr.Devices) {
+		if a.Op < -1 || int(a.Op) >= len(tr.Ops) || a.Event < 0 || int(a.Event) > n ||
+			int(a.Device) >= len(tr.Devices) {
 			bad("access", i)
 		}
 	}
@@ -84,7 +86,8 @@ func checkIDs(t *testing.T, tr *traces.Trace) {
 		}
 	}
 	for i, s := range tr.Final.Segments {
-		if s.FirstBlock < 0 || s.EndBlock < s.FirstBlock || int(s.EndBlock) > len(tr.Final.Blocks) || !stack(s.Stack) || !str(s.Extra) ||
+		if s.FirstBlock < 0 || s.EndBlock < s.FirstBlock || int(s.EndBlock) > len(tr.Final.Blocks) ||
+			!stack(s.Stack) || !str(s.Extra) ||
 			int(s.Stream) >= len(tr.Streams) || int(s.Device) >= len(tr.Devices) {
 			bad("segment", i)
 		}

@@ -49,7 +49,8 @@ func TestSniffKnowsOnlyNativeFiles(t *testing.T) {
 	}{
 		{"native", data[:256], true}, {"native, whole", data, true}, {"empty", nil, false},
 		{"pickle", []byte("\x80\x04\x95aaaaaaaaaaaa"), false},
-		{"Arrow of another tool", append([]byte{255, 255, 255, 255, 8, 0, 0, 0}, make([]byte, 300)...), false},
+		{"Arrow of another tool", append([]byte{255, 255, 255, 255, 8, 0, 0, 0}, make([]byte, 300)...),
+			false},
 		{"key without a message", []byte("xxxxxxxx" + keyCRC), false},
 	} {
 		if got := Sniff(c.head); got != c.want {
@@ -101,7 +102,8 @@ func TestValuesWithoutRoomAreRefused(t *testing.T) {
 
 func TestUnescapeUndoesEscape(t *testing.T) {
 	for _, s := range []string{
-		"", "plain", "é", "\xff", "a\xc3", "\xf4\x8f", "\xf4\x8f\xb8\x80", "\U0010FE41\xff\U0010FEFF", "\U0010FF00", "\xed\xa0\x80",
+		"", "plain", "é", "\xff", "a\xc3", "\xf4\x8f", "\xf4\x8f\xb8\x80", "\U0010FE41\xff\U0010FEFF",
+		"\U0010FF00", "\xed\xa0\x80",
 	} {
 		if got := unescape(escape(s)); got != s {
 			t.Errorf("%q became %q", s, got)

@@ -67,7 +67,8 @@ func TestAFailedWriteSticks(t *testing.T) {
 		t.Errorf("Write: %v", err)
 	}
 	data := written(t, randomTrace(1, 10))
-	if _, err := Repair(context.Background(), bytes.NewReader(data), int64(len(data)), &failing{n: 1}); !errors.Is(err, errDisk) {
+	if _, err := Repair(context.Background(), bytes.NewReader(data), int64(len(data)),
+		&failing{n: 1}); !errors.Is(err, errDisk) {
 		t.Errorf("Repair: %v", err)
 	}
 }
@@ -82,10 +83,20 @@ func TestHostileClaimsAreRefusedWithoutAllocatingThem(t *testing.T) {
 		name string
 		make func(d []byte, c chunk)
 	}{
-		{"a text of a terabyte", func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[text].offset:], 1<<40) }},
-		{"a text of 900 MB", func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[text].offset:], 900<<20) }},
-		{"a column longer than its rows", func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[1].offset:], 1<<30) }},
-		{"a negative length", func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[1].offset:], ^uint64(1)) }},
+		{"a text of a terabyte", func(d []byte, c chunk) {
+			le.PutUint64(d[c.body+c.buffers[text].offset:],
+				1<<40)
+		}},
+		{"a text of 900 MB", func(d []byte, c chunk) {
+			le.PutUint64(d[c.body+c.buffers[text].offset:],
+				900<<20)
+		}},
+		{"a column longer than its rows",
+			func(d []byte, c chunk) { le.PutUint64(d[c.body+c.buffers[1].offset:], 1<<30) }},
+		{"a negative length", func(d []byte, c chunk) {
+			le.PutUint64(d[c.body+c.buffers[1].offset:],
+				^uint64(1))
+		}},
 		{"no zstd frame", func(d []byte, c chunk) {
 			for _, col := range []int{colTime, colSize, colKind, colDevice, colStream, colStack, colDetail} {
 				b := c.buffers[dataBuffer(col)]
@@ -139,7 +150,8 @@ func TestMalformedMetadataIsNeverReadOutOfBounds(t *testing.T) {
 			body = c.end
 		}
 		for at := c.offset + 8; at < body; at += 2 {
-			for _, v := range []uint32{0, 1, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc, uint32(body - c.offset)} {
+			for _, v := range []uint32{0, 1, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffffc,
+				uint32(body - c.offset)} {
 				bad := bytes.Clone(data[c.offset:c.end])
 				if int(at-c.offset)+4 > len(bad) {
 					continue
@@ -147,7 +159,8 @@ func TestMalformedMetadataIsNeverReadOutOfBounds(t *testing.T) {
 				binary.LittleEndian.PutUint32(bad[at-c.offset:], v)
 				resum(bad)
 				if x, err := parseMessage(bad, 0); err == nil && x.end != int64(len(bad)) {
-					t.Fatalf("byte %d set to %#x: a message of %d bytes instead of %d", at, v, x.end, len(bad))
+					t.Fatalf("byte %d set to %#x: a message of %d bytes instead of %d", at, v, x.end,
+						len(bad))
 				}
 			}
 		}

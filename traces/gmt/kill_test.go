@@ -36,9 +36,10 @@ func recordForever(name string) {
 			dev := w.Device(traces.Device{Kind: traces.DeviceGPU})
 			for n := int64(0); err == nil; {
 				for range killChunk {
-					frame := w.Frame(traces.Frame{Func: w.String("fn" + strconv.FormatInt(n/100, 10)), Line: int32(n)})
-					w.Event(traces.Event{Time: n, Addr: uint64(n) << 9, Size: 512, Stack: w.Stack([]traces.FrameID{frame}), Device: dev,
-						Action: traces.Alloc})
+					frame := w.Frame(traces.Frame{Func: w.String("fn" + strconv.FormatInt(n/100, 10)),
+						Line: int32(n)})
+					w.Event(traces.Event{Time: n, Addr: uint64(n) << 9, Size: 512,
+						Stack: w.Stack([]traces.FrameID{frame}), Device: dev, Action: traces.Alloc})
 					n++
 				}
 				err = w.Flush()
@@ -76,7 +77,8 @@ func TestAKilledRecorderLosesAtMostTheLastChunk(t *testing.T) {
 			t.Fatal(err)
 		}
 		for lines.Scan() { // what it flushed before the signal came
-			if n, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil && strings.HasSuffix(lines.Text(), "0") {
+			if n, err := strconv.ParseInt(lines.Text(), 10, 64); err == nil &&
+				strings.HasSuffix(lines.Text(), "0") {
 				flushed = max(flushed, n)
 			}
 		}

@@ -27,7 +27,8 @@ const advice = "gmemtop repair FILE keeps every whole chunk"
 
 // Sniff reports whether head, the first bytes of a file (256 suffice), is that of a native file.
 func Sniff(head []byte) bool {
-	return len(head) >= 8 && bytes.Equal(head[:4], endMarker[:4]) && bytes.Contains(head[:min(len(head), 512)], []byte(keyCRC))
+	return len(head) >= 8 && bytes.Equal(head[:4], endMarker[:4]) &&
+		bytes.Contains(head[:min(len(head), 512)], []byte(keyCRC))
 }
 
 // Read reads a native file that [Write] or a [Writer] wrote, or what is left of one.
@@ -194,8 +195,9 @@ func (r *reader) read(ctx context.Context, l layout, progress func(done, total i
 	}
 	if total > 0 {
 		r.t.Events = traces.Events{
-			Time: make([]int64, total), Addr: make([]uint64, total), Size: make([]int64, total), Stack: make([]traces.StackID, total),
-			Stream: make([]traces.StreamID, total), Device: make([]traces.DeviceID, total), Action: make([]traces.Action, total),
+			Time: make([]int64, total), Addr: make([]uint64, total), Size: make([]int64, total),
+			Stack: make([]traces.StackID, total), Stream: make([]traces.StreamID, total),
+			Device: make([]traces.DeviceID, total), Action: make([]traces.Action, total),
 		}
 	}
 	var wg sync.WaitGroup
@@ -209,7 +211,8 @@ func (r *reader) read(ctx context.Context, l layout, progress func(done, total i
 	return err
 }
 
-func (r *reader) chunks(ctx context.Context, chunks []chunk, jobs chan<- job, progress func(done, total int64)) error {
+func (r *reader) chunks(ctx context.Context, chunks []chunk, jobs chan<- job,
+	progress func(done, total int64)) error {
 	for i := range chunks {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -220,7 +223,8 @@ func (r *reader) chunks(ctx context.Context, chunks []chunk, jobs chan<- job, pr
 			return nil
 		}
 		if c.class == classEvents {
-			jobs <- job{c, r.next, tableSizes{r.t.Stacks.Len(), len(r.t.Details), len(r.t.Streams), len(r.t.Devices)}}
+			jobs <- job{c, r.next, tableSizes{r.t.Stacks.Len(), len(r.t.Details), len(r.t.Streams),
+				len(r.t.Devices)}}
 			r.next += c.rows
 			r.have[tabEvents] += int64(c.rows)
 		} else if err := r.readRows(c); err != nil {

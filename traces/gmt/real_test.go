@@ -77,11 +77,13 @@ func TestRealSnapshotsTakeAtMostFiveBytesAnEvent(t *testing.T) {
 		whole := size(t, tr)
 		tr.Final = traces.State{}
 		rest := size(t, tr)
-		t.Logf("snapshot %d: %d events, %.2f B/event, final state %d bytes", i, n, float64(rest)/float64(n), whole-rest)
+		t.Logf("snapshot %d: %d events, %.2f B/event, final state %d bytes", i, n, float64(rest)/float64(n),
+			whole-rest)
 		bytesInAll, events, stateBytes = bytesInAll+rest, events+n, stateBytes+whole-rest
 	}
 	perEvent := float64(bytesInAll) / float64(events)
-	t.Logf("pooled: %d events, %.2f B/event, final states %.2f B/event", events, perEvent, float64(stateBytes)/float64(events))
+	t.Logf("pooled: %d events, %.2f B/event, final states %.2f B/event", events, perEvent,
+		float64(stateBytes)/float64(events))
 	if perEvent > 5 {
 		t.Errorf("%.2f bytes an event", perEvent)
 	}

@@ -28,7 +28,8 @@ func (r Report) String() string {
 	if r.Sound {
 		return fmt.Sprintf("the file is sound: %d chunks, %d events", r.Chunks, r.Events)
 	}
-	return fmt.Sprintf("chunks kept: %d, with %d events (%d bytes); damaged places left out: %d (%d bytes), with %d events or more",
+	return fmt.Sprintf("chunks kept: %d, with %d events (%d bytes); damaged places left out: %d (%d "+
+		"bytes), with %d events or more",
 		r.Chunks, r.Events, r.Bytes, r.Damaged, r.LostBytes, r.LostEvents)
 }
 
@@ -57,7 +58,8 @@ func Repair(ctx context.Context, src io.ReaderAt, size int64, dst io.Writer) (Re
 	t := rd.finish(l)
 	rep := Report{
 		Sound:  firstError(l, rd.failures, int64(len(data))) == nil,
-		Events: int64(t.Events.Len()), LostEvents: rd.lost[tabEvents], Losses: rd.found, Damaged: len(l.damaged) + len(rd.failures),
+		Events: int64(t.Events.Len()), LostEvents: rd.lost[tabEvents], Losses: rd.found,
+		Damaged: len(l.damaged) + len(rd.failures),
 	}
 	if err := rd.copyChunks(ctx, l, dst, &rep); err != nil {
 		return rep, err

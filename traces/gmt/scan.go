@@ -285,7 +285,8 @@ func parseSchema(v *view, header int) error {
 var errColumns = errors.New("the schema is not that of a gmemtop recording")
 
 func versionError(format string) error {
-	return fmt.Errorf("version %.20q of the format is %w by this gmemtop, which reads version %s: update gmemtop",
+	return fmt.Errorf("version %.20q of the format is %w by this gmemtop, which reads version %s: update "+
+		"gmemtop",
 		format, traces.ErrUnsupported, FormatVersion)
 }
 
@@ -319,7 +320,8 @@ func parseColumns(v *view, header int) error {
 			ok = ok && v.u8(f.field(2)) == typeUtf8
 		} else {
 			signed := t.field(1) != 0 && v.u8(t.field(1)) == 1
-			ok = ok && v.u8(f.field(2)) == typeInt && v.u32(t.field(0)) == uint32(8*c.width) && signed == c.signed
+			ok = ok && v.u8(f.field(2)) == typeInt && v.u32(t.field(0)) == uint32(8*c.width) &&
+				signed == c.signed
 		}
 		if !ok || v.bad {
 			return fmt.Errorf("column %d of the schema is not %s", i, c.name)

@@ -95,7 +95,8 @@ const (
 )
 
 var columns = [numColumns]column{
-	{"time_ns", 8, true}, {"address", 8, false}, {"size", 8, true}, {"value", 8, true}, {"kind", 1, false}, {"device", 1, false},
+	{"time_ns", 8, true}, {"address", 8, false}, {"size", 8, true}, {"value", 8, true}, {"kind", 1, false},
+	{"device", 1, false},
 	{"stream", 2, false}, {"stack", 4, true}, {"detail", 4, true}, {"ref", 4, true}, {"text", 0, false},
 }
 
@@ -231,16 +232,17 @@ func (r *rows) end(x row) {
 
 func (r *rows) reset() {
 	*r = rows{
-		time: r.time[:0], addr: r.addr[:0], size: r.size[:0], value: r.value[:0], kind: r.kind[:0], device: r.device[:0],
-		stream: r.stream[:0], stack: r.stack[:0], detail: r.detail[:0], ref: r.ref[:0], offsets: r.offsets[:0], text: r.text[:0],
+		time: r.time[:0], addr: r.addr[:0], size: r.size[:0], value: r.value[:0], kind: r.kind[:0],
+		device: r.device[:0], stream: r.stream[:0], stack: r.stack[:0], detail: r.detail[:0], ref: r.ref[:0],
+		offsets: r.offsets[:0], text: r.text[:0],
 	}
 }
 
 // at returns row i without its text.
 func (r *rows) at(i int) row {
 	return row{
-		time: r.time[i], addr: r.addr[i], size: r.size[i], value: r.value[i], kind: r.kind[i], device: r.device[i],
-		stream: r.stream[i], stack: r.stack[i], detail: r.detail[i], ref: r.ref[i],
+		time: r.time[i], addr: r.addr[i], size: r.size[i], value: r.value[i], kind: r.kind[i],
+		device: r.device[i], stream: r.stream[i], stack: r.stack[i], detail: r.detail[i], ref: r.ref[i],
 	}
 }
 

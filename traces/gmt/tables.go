@@ -52,8 +52,8 @@ func parseRecording(text []byte, t *traces.Trace) error {
 		return err
 	}
 	t.Source = traces.Source{
-		Format: unescape(r.Source.Format), Path: unescape(r.Source.Path), Bytes: r.Source.Bytes, Tool: unescape(r.Source.Tool),
-		SyntheticAddresses: r.Source.Synthetic,
+		Format: unescape(r.Source.Format), Path: unescape(r.Source.Path), Bytes: r.Source.Bytes,
+		Tool: unescape(r.Source.Tool), SyntheticAddresses: r.Source.Synthetic,
 	}
 	t.Process = traces.Process{
 		Host: unescape(r.Process.Host), PID: maybe.NonNegative(r.Process.PID),
@@ -81,7 +81,8 @@ func (e *encoder) defineSetting(kind uint8, s traces.Setting) error {
 // defineLoss writes loss number i, replacing any earlier row for it; -1 adds one.
 func (e *encoder) defineLoss(i int, l traces.Loss) error {
 	name := escape(l.Name)
-	return e.define(row{kind: kindLoss, size: int64(len(name)), value: l.Count, detail: int32(l.Severity), ref: int32(i), stack: -1},
+	return e.define(row{kind: kindLoss, size: int64(len(name)), value: l.Count, detail: int32(l.Severity),
+		ref: int32(i), stack: -1},
 		name+": "+escape(l.Detail))
 }
 
@@ -92,18 +93,26 @@ func (e *encoder) tables(ctx context.Context, t *traces.Trace, done *counts) err
 		table, n int
 		write    func(i int) error
 	}{
-		{tabStrings, len(t.Strings), func(i int) error { return e.define(row{kind: kindString, stack: -1}, escape(t.Strings[i])) }},
+		{tabStrings, len(t.Strings), func(i int) error {
+			return e.define(row{kind: kindString, stack: -1},
+				escape(t.Strings[i]))
+		}},
 		{tabFrames, len(t.Frames), func(i int) error {
 			f := t.Frames[i]
-			return e.define(row{kind: kindFrame, ref: int32(f.Func), detail: int32(f.File), size: int64(f.Line), value: int64(f.Extra),
-				stack: -1}, "")
+			return e.define(row{kind: kindFrame, ref: int32(f.Func), detail: int32(f.File),
+				size: int64(f.Line), value: int64(f.Extra), stack: -1}, "")
 		}},
-		{tabStacks, t.Stacks.Len(), func(i int) error { return e.defineStack(t.Stacks.At(traces.StackID(i))) }},
+		{tabStacks, t.Stacks.Len(),
+			func(i int) error { return e.defineStack(t.Stacks.At(traces.StackID(i))) }},
 		{tabDetails, len(t.Details), func(i int) error { return e.defineDetail(t.Details[i]) }},
-		{tabStreams, len(t.Streams), func(i int) error { return e.define(row{kind: kindStream, addr: t.Streams[i], stack: -1}, "") }},
+		{tabStreams, len(t.Streams), func(i int) error {
+			return e.define(row{kind: kindStream,
+				addr: t.Streams[i], stack: -1}, "")
+		}},
 		{tabDevices, len(t.Devices), func(i int) error {
 			d := t.Devices[i]
-			return e.define(row{kind: kindDevice, value: int64(d.Ordinal), size: d.TotalBytes, detail: int32(d.Kind), stack: -1},
+			return e.define(row{kind: kindDevice, value: int64(d.Ordinal), size: d.TotalBytes,
+				detail: int32(d.Kind), stack: -1},
 				escape(d.Name))
 		}},
 	}
@@ -157,7 +166,8 @@ func flag(b bool) int64 {
 
 // defineCounter writes a counter; value 1 says that its samples are tied to events.
 func (e *encoder) defineCounter(c traces.Counter) error {
-	return e.define(row{kind: kindCounter, ref: int32(c.Name), device: uint8(c.Device), value: flag(c.Event != nil), stack: -1}, "")
+	return e.define(row{kind: kindCounter, ref: int32(c.Name), device: uint8(c.Device),
+		value: flag(c.Event != nil), stack: -1}, "")
 }
 
 func infoOf(o traces.Op) opInfo {
@@ -188,40 +198,43 @@ func (e *encoder) op(o traces.Op) error {
 	if err != nil {
 		return err
 	}
-	return e.record(row{kind: kindOp, time: o.Start, value: o.Duration, stack: int32(o.Stack), ref: int32(o.Parent), detail: info,
-		stream: uint16(o.Stream), device: uint8(o.Device)}, "")
+	return e.record(row{kind: kindOp, time: o.Start, value: o.Duration, stack: int32(o.Stack),
+		ref: int32(o.Parent), detail: info, stream: uint16(o.Stream), device: uint8(o.Device)}, "")
 }
 
 func (e *encoder) access(a traces.Access) error {
 	if a.Mode > 9 {
 		return fmt.Errorf("gmt: access mode %d cannot be written: the file has room for 0 to 9", a.Mode)
 	}
-	return e.record(row{kind: kindAccess + uint8(a.Mode), time: a.Time, addr: a.Addr, size: a.Size, ref: int32(a.Op), detail: a.Event,
-		device: uint8(a.Device), stack: -1}, "")
+	return e.record(row{kind: kindAccess + uint8(a.Mode), time: a.Time, addr: a.Addr, size: a.Size,
+		ref: int32(a.Op), detail: a.Event, device: uint8(a.Device), stack: -1}, "")
 }
 
 func (e *encoder) mark(m traces.Mark) error {
 	if m.Kind > 9 {
 		return fmt.Errorf("gmt: mark kind %d cannot be written: the file has room for 0 to 9", m.Kind)
 	}
-	return e.record(row{kind: kindMark + uint8(m.Kind), time: m.Start, value: m.End, ref: int32(m.Name), detail: int32(m.Phase),
-		device: uint8(m.Device), stack: -1}, "")
+	return e.record(row{kind: kindMark + uint8(m.Kind), time: m.Start, value: m.End, ref: int32(m.Name),
+		detail: int32(m.Phase), device: uint8(m.Device), stack: -1}, "")
 }
 
 func (e *encoder) sample(counter int, time, value int64, event int32) error {
-	return e.record(row{kind: kindSample, time: time, value: value, ref: int32(counter), detail: event, stack: -1}, "")
+	return e.record(row{kind: kindSample, time: time, value: value, ref: int32(counter), detail: event,
+		stack: -1}, "")
 }
 
 // defineState announces the allocator's final state with its numbers of segments and blocks, so that a reader
 // can tell if part of it was cut off.
 func (e *encoder) defineState(s *traces.State) error {
-	n := row{kind: kindFinal, size: int64(len(s.Segments)), value: int64(len(s.Blocks)), ref: int32(flag(s.Known)), stack: -1}
+	n := row{kind: kindFinal, size: int64(len(s.Segments)), value: int64(len(s.Blocks)),
+		ref: int32(flag(s.Known)), stack: -1}
 	return e.define(n, "")
 }
 
 // state writes the segments of a state that was announced, then its blocks.
 func (e *encoder) state(ctx context.Context, s *traces.State) error {
-	owner := make([]int32, len(s.Blocks)) // 1 + the segment of each block, for the device and stream of the block's row
+	// 1 + the segment of each block, for the device and stream of the block's row
+	owner := make([]int32, len(s.Blocks))
 	for i, seg := range s.Segments {
 		if err := e.segment(seg); err != nil {
 			return err
@@ -237,8 +250,8 @@ func (e *encoder) state(ctx context.Context, s *traces.State) error {
 		if b.State > 9 {
 			return fmt.Errorf("gmt: block state %d cannot be written: the file has room for 0 to 9", b.State)
 		}
-		r := row{kind: kindBlock + uint8(b.State), addr: b.Address, size: b.Size, value: b.Requested, stack: int32(b.Stack), ref: b.Count,
-			detail: int32(b.Extra)}
+		r := row{kind: kindBlock + uint8(b.State), addr: b.Address, size: b.Size, value: b.Requested,
+			stack: int32(b.Stack), ref: b.Count, detail: int32(b.Extra)}
 		if o := owner[i]; o > 0 {
 			r.device, r.stream = uint8(s.Segments[o-1].Device), uint16(s.Segments[o-1].Stream)
 		}
@@ -258,6 +271,6 @@ func (e *encoder) segment(s traces.Segment) error {
 	p = appendPair(p, "small", flag(s.Small))
 	p = appendPool(p, s.Pool, s.HasPool)
 	p = appendPair(p, "extra", int64(s.Extra))
-	return e.record(row{kind: kindSegment, addr: s.Address, size: s.TotalSize, value: s.AllocatedSize, stack: int32(s.Stack),
-		stream: uint16(s.Stream), device: uint8(s.Device)}, string(p))
+	return e.record(row{kind: kindSegment, addr: s.Address, size: s.TotalSize, value: s.AllocatedSize,
+		stack: int32(s.Stack), stream: uint16(s.Stream), device: uint8(s.Device)}, string(p))
 }

@@ -42,13 +42,16 @@ func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 func checkColumns(t *traces.Trace) error {
 	ev := &t.Events
 	n := len(ev.Time)
-	for _, m := range []int{len(ev.Addr), len(ev.Size), len(ev.Stack), len(ev.Stream), len(ev.Device), len(ev.Action)} {
+	for _, m := range []int{len(ev.Addr), len(ev.Size), len(ev.Stack), len(ev.Stream), len(ev.Device),
+		len(ev.Action)} {
 		if m != n {
-			return fmt.Errorf("gmt: the columns of the events have %d and %d rows; build the trace with traces.Builder", n, m)
+			return fmt.Errorf("gmt: the columns of the events have %d and %d rows; build the trace with "+
+				"traces.Builder", n, m)
 		}
 	}
 	if ev.Detail != nil && len(ev.Detail) != n {
-		return fmt.Errorf("gmt: the columns of the events have %d and %d rows; build the trace with traces.Builder", n, len(ev.Detail))
+		return fmt.Errorf("gmt: the columns of the events have %d and %d rows; build the trace with "+
+			"traces.Builder", n, len(ev.Detail))
 	}
 	for i, c := range t.Counters {
 		if len(c.Time) != len(c.Value) || (c.Event != nil && len(c.Event) != len(c.Time)) {

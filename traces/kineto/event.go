@@ -9,7 +9,8 @@ import (
 // event is the part of a traceEvents element that matters for memory. Its slices point into the scanner's
 // window and are valid until the next event is parsed.
 type event struct {
-	phase          byte // Chrome's ph: X complete, i instant, B and E begin and end, M metadata, s and f flows
+	// Chrome's ph: X complete, i instant, B and E begin and end, M metadata, s and f flows
+	phase          byte
 	cat, name      []byte
 	pid, tid       []byte
 	ts, dur        []byte

@@ -19,7 +19,8 @@ func (p *profile) finish(readErr error) (*traces.Trace, error) {
 		return nil, errNoMemory
 	}
 	if readErr != nil {
-		p.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		p.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	p.orderMemory()
 	zero := p.mem[0].time
@@ -181,7 +182,8 @@ func (p *profile) addEvents(w *sweep, zero int64) {
 	totals := map[traces.DeviceID]*counters{}
 	for i := range p.mem {
 		m := &p.mem[i]
-		e := traces.Event{Time: m.time - zero, Addr: m.addr, Size: m.bytes, Stack: m.stack, Device: m.device, Action: traces.Alloc}
+		e := traces.Event{Time: m.time - zero, Addr: m.addr, Size: m.bytes, Stack: m.stack, Device: m.device,
+			Action: traces.Alloc}
 		e.Detail = p.b.Detail(traces.Detail{Op: m.op, ForwardStack: w.forwardStack(m.sequence)})
 		switch {
 		case m.oom:

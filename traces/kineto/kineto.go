@@ -3,10 +3,11 @@
 // export_memory_timeline.
 //
 // How they are translated:
-//   - [memory] instants: Alloc for positive Bytes, Free for negative ones; a profile does not tell a free's request from its
-//     completion. The totals that stand in them become the counters CounterAllocated and CounterReserved. [OutOfMemory] becomes
-//     OOM.
-//   - cpu_op and Operator ranges, kernels, copies and sets become ops; nesting on one thread gives each op its parent.
+//   - [memory] instants: Alloc for positive Bytes, Free for negative ones; a profile does not tell a free's
+//     request from its completion. The totals that stand in them become the counters CounterAllocated and
+//     CounterReserved. [OutOfMemory] becomes OOM.
+//   - cpu_op and Operator ranges, kernels, copies and sets become ops; nesting on one thread gives each op
+//     its parent.
 //   - python_function ranges become the frames of stacks, nn.Module ones module paths.
 //   - ProfilerStep#N becomes MarkIteration, Optimizer.step MarkPhase, other annotations MarkAnnotation.
 //
@@ -28,8 +29,9 @@ const formatName = "kineto"
 // topLevel are members by which a profile's object is recognised; one is enough if there are no members of a
 // snapshot.
 var topLevel = [][]byte{
-	[]byte(`"traceEvents"`), []byte(`"schemaVersion"`), []byte(`"deviceProperties"`), []byte(`"distributedInfo"`),
-	[]byte(`"displayTimeUnit"`), []byte(`"traceName"`), []byte(`"baseTimeNanoseconds"`), []byte(`"torch_profiler_kwargs"`),
+	[]byte(`"traceEvents"`), []byte(`"schemaVersion"`), []byte(`"deviceProperties"`),
+	[]byte(`"distributedInfo"`), []byte(`"displayTimeUnit"`), []byte(`"traceName"`),
+	[]byte(`"baseTimeNanoseconds"`), []byte(`"torch_profiler_kwargs"`),
 }
 
 // Sniff reports whether head, the first bytes of a file (64 KiB are enough), is the start of a profile: an

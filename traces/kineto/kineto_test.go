@@ -58,8 +58,8 @@ func TestChoppingTheInputChangesNothing(t *testing.T) {
 func TestLongValues(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString(`{"metadata": {"x": "` + strings.Repeat(`\"`, 3<<20) + `"}, "traceEvents": [`)
-	fmt.Fprintf(&b, `{"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":1,"args":{"pad":%q,"Device Type":1,"Device Id":0,"Addr":1,"Bytes":64}}]}`,
-		strings.Repeat("x", 1<<20))
+	fmt.Fprintf(&b,
+		`{"ph":"i","name":"[memory]","pid":1,"tid":1,"ts":1,"args":{"pad":%q,"Device Type":1,"Device Id":0,"Addr":1,"Bytes":64}}]}`, strings.Repeat("x", 1<<20))
 	tr, err := kineto.Read(t.Context(), &b, nil)
 	if err != nil || tr.Events.Len() != 1 {
 		t.Fatalf("got %v, %v", tr, err)
@@ -112,7 +112,8 @@ func TestSniff(t *testing.T) {
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := kineto.Read(ctx, bytes.NewReader(input(t, "new_schema")), nil); !errors.Is(err, context.Canceled) {
+	if _, err := kineto.Read(ctx, bytes.NewReader(input(t, "new_schema")), nil); !errors.Is(err,
+		context.Canceled) {
 		t.Fatalf("got %v", err)
 	}
 }
@@ -127,10 +128,14 @@ var figures = map[int]struct {
 	rank                  int
 	synthetic             bool
 }{
-	2450:  {ops: 5893, steps: 1, allocs: 1225, gpuAlloc: 21375221248, gpuFree: 21375221248, firstTotal: 1003059712, lastTotal: 984742400, rank: -1, synthetic: false},
-	236:   {ops: 540, steps: 1, allocs: 118, gpuAlloc: 47460864, gpuFree: 47460864, firstTotal: 91505152, lastTotal: 91360768, rank: -1, synthetic: false},
-	28010: {ops: 81000, steps: 5, allocs: 14005, gpuAlloc: 52469120000, gpuFree: 52469120000, firstTotal: 4121780224, lastTotal: 4096614400, rank: 1, synthetic: false},
-	12838: {ops: 32736, steps: 6, allocs: 6420, gpuAlloc: 63689511936, gpuFree: 63689511936, firstTotal: 0, lastTotal: 0, rank: -1, synthetic: true},
+	2450: {ops: 5893, steps: 1, allocs: 1225, gpuAlloc: 21375221248, gpuFree: 21375221248,
+		firstTotal: 1003059712, lastTotal: 984742400, rank: -1, synthetic: false},
+	236: {ops: 540, steps: 1, allocs: 118, gpuAlloc: 47460864, gpuFree: 47460864, firstTotal: 91505152,
+		lastTotal: 91360768, rank: -1, synthetic: false},
+	28010: {ops: 81000, steps: 5, allocs: 14005, gpuAlloc: 52469120000, gpuFree: 52469120000,
+		firstTotal: 4121780224, lastTotal: 4096614400, rank: 1, synthetic: false},
+	12838: {ops: 32736, steps: 6, allocs: 6420, gpuAlloc: 63689511936, gpuFree: 63689511936, firstTotal: 0,
+		lastTotal: 0, rank: -1, synthetic: true},
 }
 
 func TestRealProfiles(t *testing.T) {
@@ -226,13 +231,15 @@ func checkChain(t *testing.T, tr *traces.Trace, c traces.Counter) {
 			d = -d
 		}
 		if c.Value[i-1]+d != c.Value[i] {
-			t.Fatalf("profile of %d events: sample %d: %d%+d is not %d", tr.Events.Len(), i, c.Value[i-1], d, c.Value[i])
+			t.Fatalf("profile of %d events: sample %d: %d%+d is not %d", tr.Events.Len(), i, c.Value[i-1], d,
+				c.Value[i])
 		}
 	}
 }
 
 func FuzzRead(f *testing.F) {
-	for _, name := range []string{"new_schema", "old_schema", "ties", "cut", "damaged", "timeline_raw", "timeline_coalesced"} {
+	for _, name := range []string{"new_schema", "old_schema", "ties", "cut", "damaged", "timeline_raw",
+		"timeline_coalesced"} {
 		f.Add(input(f, name))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {

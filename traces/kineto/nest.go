@@ -62,8 +62,8 @@ func (p *profile) nest() *sweep {
 		w.slack = 2000
 	}
 	slices.SortFunc(p.spans, func(a, b span) int {
-		return cmp.Or(cmp.Compare(a.thread, b.thread), cmp.Compare(a.start, b.start), cmp.Compare(b.end, a.end),
-			cmp.Compare(a.order, b.order))
+		return cmp.Or(cmp.Compare(a.thread, b.thread), cmp.Compare(a.start, b.start),
+			cmp.Compare(b.end, a.end), cmp.Compare(a.order, b.order))
 	})
 	for i := range p.spans {
 		if sp := &p.spans[i]; sp.backward && sp.sequence >= 0 {
@@ -93,8 +93,8 @@ func (p *profile) nest() *sweep {
 
 // device adds a kernel, which has no thread and no stack.
 func (w *sweep) device(sp *span) {
-	w.ops = append(w.ops, traces.Op{Start: sp.start, Duration: sp.end - sp.start, Name: sp.name, Stack: traces.NoStack,
-		Parent: traces.NoOp, Thread: -1, Stream: sp.stream, Device: sp.device})
+	w.ops = append(w.ops, traces.Op{Start: sp.start, Duration: sp.end - sp.start, Name: sp.name,
+		Stack: traces.NoStack, Parent: traces.NoOp, Thread: -1, Stream: sp.stream, Device: sp.device})
 	w.opSeq = append(w.opSeq, -1)
 }
 
@@ -137,14 +137,16 @@ func (w *sweep) push(sp *span) {
 		if stack == traces.NoStack {
 			stack = sp.callStack
 		}
-		w.ops = append(w.ops, traces.Op{Start: sp.start, Duration: sp.end - sp.start, Name: sp.name, Module: o.module,
-			Stack: stack, Parent: o.inOp, Thread: w.p.threads[sp.thread].tid, Phase: o.phase})
+		w.ops = append(w.ops, traces.Op{Start: sp.start, Duration: sp.end - sp.start, Name: sp.name,
+			Module: o.module, Stack: stack, Parent: o.inOp, Thread: w.p.threads[sp.thread].tid,
+			Phase: o.phase})
 		w.opSeq = append(w.opSeq, sp.sequence)
 		o.inOp = o.op
 	}
 	w.stack = append(w.stack, o)
 	if !sp.backward && o.seq < 0 && w.backward[sp.sequence] {
-		w.forward[sp.sequence] = w.top() // of several nested ops the last, innermost one made the autograd node
+		// of several nested ops the last, innermost one made the autograd node
+		w.forward[sp.sequence] = w.top()
 	}
 }
 
@@ -190,7 +192,8 @@ func (w *sweep) top() traces.StackID {
 			continue
 		}
 		if len(w.frames) == maxStack {
-			w.p.b.Lose("stacks_cut", traces.DataLoss, 1, "stacks deeper than 256 frames lack their outermost ones")
+			w.p.b.Lose("stacks_cut", traces.DataLoss, 1,
+				"stacks deeper than 256 frames lack their outermost ones")
 			break
 		}
 		w.frames = append(w.frames, sp.frame)
@@ -246,7 +249,8 @@ func (w *sweep) markForward() {
 		if op.Phase != traces.PhaseUnknown {
 			continue
 		}
-		if w.opSeq[i] >= 0 && w.backward[w.opSeq[i]] || op.Parent != traces.NoOp && w.ops[op.Parent].Phase == traces.PhaseForward {
+		if w.opSeq[i] >= 0 && w.backward[w.opSeq[i]] || op.Parent != traces.NoOp &&
+			w.ops[op.Parent].Phase == traces.PhaseForward {
 			op.Phase = traces.PhaseForward
 		}
 	}

@@ -117,7 +117,8 @@ func (p *profile) readMember(key string) error {
 	switch key {
 	case "deviceProperties":
 		if json.Unmarshal(raw, &p.cards) != nil {
-			p.b.Lose("device_properties_unread", traces.Info, 1, "deviceProperties is damaged; devices have no names")
+			p.b.Lose("device_properties_unread", traces.Info, 1,
+				"deviceProperties is damaged; devices have no names")
 		}
 		return nil
 	case "distributedInfo":
@@ -126,7 +127,8 @@ func (p *profile) readMember(key string) error {
 			World int64 `json:"world_size"`
 		}{-1, -1}
 		if json.Unmarshal(raw, &info) != nil {
-			p.b.Lose("distributed_info_unread", traces.Info, 1, "distributedInfo is damaged; the rank is unknown")
+			p.b.Lose("distributed_info_unread", traces.Info, 1,
+				"distributedInfo is damaged; the rank is unknown")
 		}
 		p.b.T.Process.Rank, p.b.T.Process.WorldSize = maybe.NonNegative(info.Rank),
 			maybe.NonNegative(info.World)
@@ -215,7 +217,8 @@ func (p *profile) addMemory(e *event, oom bool) {
 		p.b.Lose("events_empty", traces.Info, 1, "memory events of 0 bytes say nothing and are left out")
 		return
 	}
-	m := memory{time: t, bytes: size, allocated: -1, reserved: -1, sequence: -1, stack: traces.NoStack, oom: oom}
+	m := memory{time: t, bytes: size, allocated: -1, reserved: -1, sequence: -1, stack: traces.NoStack,
+		oom: oom}
 	m.thread = p.thread(e.pid, e.tid)
 	m.device = p.device(kind, e.deviceID)
 	m.addr, m.hasAddr = address(e.addr)
@@ -351,7 +354,8 @@ func annotation(name []byte) (spanKind, bool) {
 	if bytes.HasPrefix(name, []byte(stepPrefix)) {
 		return spanMark, true
 	}
-	for _, prefix := range []string{"Optimizer.", "DistributedDataParallel.", "FSDP::", "FullyShardedDataParallel.", "nccl:"} {
+	for _, prefix := range []string{"Optimizer.", "DistributedDataParallel.", "FSDP::",
+		"FullyShardedDataParallel.", "nccl:"} {
 		if bytes.HasPrefix(name, []byte(prefix)) {
 			return spanRange, true
 		}
@@ -400,4 +404,5 @@ func (p *profile) callStack(raw []byte) traces.StackID {
 }
 
 // errNoMemory is the error about a profile without [memory] events.
-var errNoMemory = fmt.Errorf("kineto: %w: this profile holds no memory events: record with profile_memory=True", traces.ErrUnsupported)
+var errNoMemory = fmt.Errorf("kineto: %w: this profile holds no memory events: record with "+
+	"profile_memory=True", traces.ErrUnsupported)

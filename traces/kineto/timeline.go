@@ -24,7 +24,8 @@ const timelineFormat = "memory_timeline"
 // categories are the exporter's category indices (_CATEGORY_TO_INDEX), as torch.profiler's names in lower
 // case.
 var categories = [...]string{
-	"parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail", "unknown",
+	"parameter", "optimizer_state", "input", "temporary", "activation", "gradient", "autograd_detail",
+	"unknown",
 }
 
 const (
@@ -46,7 +47,8 @@ func isTimeline(head []byte) bool {
 	return err == nil && (b == '-' || b >= '0' && b <= '9')
 }
 
-var errCoalesced = fmt.Errorf("memory_timeline: %w: this memory timeline holds sums over categories and no blocks: "+
+var errCoalesced = fmt.Errorf("memory_timeline: %w: this memory timeline holds sums over categories and no "+
+	"blocks: "+
 	"export it under a name that ends in .raw.json.gz", traces.ErrUnsupported)
 
 // row is one element of the raw timeline.
@@ -116,7 +118,8 @@ func readTimeline(s *scanner) (*traces.Trace, error) {
 	t.b.T.Source.Tool = "torch.profiler export_memory_timeline"
 	t.b.T.Source.SyntheticAddresses = true
 	t.b.Lose("addresses_inferred", traces.Info, int64(len(rows)),
-		"a memory timeline has no addresses: a row is taken for the latest live block of its size and category")
+		"a memory timeline has no addresses: a row is taken for the latest live block of its size and "+
+			"category")
 	t.device = t.b.Device(deviceOf(rows), 0)
 	zero := startOf(rows)
 	t.b.T.Clock = traces.Clock{HasTime: true, Resolution: 1}
@@ -128,7 +131,8 @@ func readTimeline(s *scanner) (*traces.Trace, error) {
 		t.add(r)
 	}
 	if err != nil {
-		t.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		t.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	return t.b.Finish(), err
 }
@@ -202,11 +206,13 @@ func startOf(rows []row) int64 {
 
 func (t *timeline) add(r row) {
 	if r.category < 0 || r.category >= int64(len(categories)) || r.bytes == math.MinInt64 {
-		t.b.Lose("rows_unknown", traces.DataLoss, 1, "rows of an action or category that this version does not know")
+		t.b.Lose("rows_unknown", traces.DataLoss, 1,
+			"rows of an action or category that this version does not know")
 		return
 	}
 	e := traces.Event{Time: r.time, Size: max(r.bytes, -r.bytes), Stack: traces.NoStack, Device: t.device}
-	e.Detail = t.b.Detail(traces.Detail{Category: t.b.String(categories[r.category]), ForwardStack: traces.NoStack})
+	e.Detail = t.b.Detail(traces.Detail{Category: t.b.String(categories[r.category]),
+		ForwardStack: traces.NoStack})
 	key := liveKey{e.Size, r.category}
 	switch r.action {
 	case rowPreexisting, rowCreate:
@@ -214,7 +220,8 @@ func (t *timeline) add(r row) {
 		t.next += (uint64(e.Size) + 511) &^ 511
 		t.live[key] = append(t.live[key], e.Addr)
 		if r.action == rowPreexisting {
-			t.b.Lose("blocks_preexisting", traces.Info, 1, "blocks older than the recording are shown as allocated at its start")
+			t.b.Lose("blocks_preexisting", traces.Info, 1,
+				"blocks older than the recording are shown as allocated at its start")
 		}
 	case rowDestroy:
 		e.Action, e.Addr = traces.Free, t.pop(key)
@@ -222,7 +229,8 @@ func (t *timeline) add(r row) {
 		t.version(r, key, e)
 		return
 	default:
-		t.b.Lose("rows_unknown", traces.DataLoss, 1, "rows of an action or category that this version does not know")
+		t.b.Lose("rows_unknown", traces.DataLoss, 1,
+			"rows of an action or category that this version does not know")
 		return
 	}
 	t.b.Event(e)

@@ -41,8 +41,9 @@ func stages(t *testing.T, path string, o Options) (*traces.Trace, map[string]boo
 
 // same reports whether two traces agree in what a problem has.
 func same(a, b *traces.Trace) bool {
-	return a.Source == b.Source && a.Clock == b.Clock && slices.Equal(a.Devices, b.Devices) && slices.Equal(a.Strings, b.Strings) &&
-		slices.Equal(a.Details, b.Details) && slices.Equal(a.Events.Time, b.Events.Time) && slices.Equal(a.Events.Addr, b.Events.Addr) &&
+	return a.Source == b.Source && a.Clock == b.Clock && slices.Equal(a.Devices, b.Devices) &&
+		slices.Equal(a.Strings, b.Strings) && slices.Equal(a.Details, b.Details) &&
+		slices.Equal(a.Events.Time, b.Events.Time) && slices.Equal(a.Events.Addr, b.Events.Addr) &&
 		slices.Equal(a.Events.Size, b.Events.Size) && slices.Equal(a.Events.Detail, b.Events.Detail) &&
 		slices.Equal(a.Events.Action, b.Events.Action)
 }
@@ -182,7 +183,8 @@ func TestOpeningAFileSweepsTheLeftoversOfKilledWriters(t *testing.T) {
 	path, o := filepath.Join(t.TempDir(), "p"), Options{CacheDir: t.TempDir()}
 	large(t, path)
 	stages(t, path, o)
-	old, fresh := filepath.Join(o.CacheDir, partialPrefix+"old"), filepath.Join(o.CacheDir, partialPrefix+"new")
+	old, fresh := filepath.Join(o.CacheDir, partialPrefix+"old"),
+		filepath.Join(o.CacheDir, partialPrefix+"new")
 	for _, p := range []string{old, fresh} {
 		if err := os.WriteFile(p, []byte("half"), 0o600); err != nil {
 			t.Fatal(err)
@@ -223,8 +225,9 @@ func TestAnAbandonedCopyLeavesNoFile(t *testing.T) {
 
 func TestRankOfName(t *testing.T) {
 	for name, want := range map[string]int64{
-		"rank_3.pickle": 3, "snapshot-rank12.json.gz": 12, "a_r7.pkl": 7, "s.5.pickle": 5, "rank0": 0, "RANK 4.csv": 4,
-		"host_123.1623143089861.pt.trace.json": -1, "snapshot_200.pickle": -1, "prank3": -1, "trace.json": -1,
+		"rank_3.pickle": 3, "snapshot-rank12.json.gz": 12, "a_r7.pkl": 7, "s.5.pickle": 5, "rank0": 0,
+		"RANK 4.csv": 4, "host_123.1623143089861.pt.trace.json": -1, "snapshot_200.pickle": -1, "prank3": -1,
+		"trace.json": -1,
 	} {
 		if got := rankOfName(name); got != maybe.NonNegative(want) {
 			t.Errorf("%s: %v, want %d", name, got, want)

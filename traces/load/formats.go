@@ -73,8 +73,9 @@ func recognise(head []byte) (format, error) {
 			Advice: "check that the program that wrote it ended well"}
 	}
 	if bytes.HasPrefix(head, []byte("version https://git-lfs.github.com/spec/")) {
-		return format{}, &traces.FormatError{Offset: 0, Reason: "the file is a Git LFS pointer, not the trace itself",
-			Err: errNoTrace, Advice: "run git lfs pull in its repository"}
+		return format{}, &traces.FormatError{Offset: 0,
+			Reason: "the file is a Git LFS pointer, not the trace itself", Err: errNoTrace,
+			Advice: "run git lfs pull in its repository"}
 	}
 	for _, f := range formats {
 		if f.sniff(head) {
@@ -84,7 +85,8 @@ func recognise(head []byte) (format, error) {
 	if pickle := len(head) > 2 && head[0] == 0x80 && head[1] >= 2 && head[1] <= 5; pickle {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
 			Reason: "the file is a Python pickle, but not a memory snapshot",
-			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no history of memory"}
+			Advice: "torch.cuda.memory._dump_snapshot writes those; checkpoints and tensors hold no " +
+				"history of memory"}
 	}
 	if bytes.HasPrefix(head, []byte("Memory Space: ")) {
 		return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
@@ -103,7 +105,8 @@ func recognise(head []byte) (format, error) {
 				"write .raw.json.gz instead"}
 	}
 	return format{}, &traces.FormatError{Offset: 0, Err: errNoTrace,
-		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]), Advice: "understood are " + understood()}
+		Reason: fmt.Sprintf("the file begins with %q", head[:min(len(head), 16)]),
+		Advice: "understood are " + understood()}
 }
 
 // isPage reports whether head begins an HTML page.
@@ -117,5 +120,6 @@ func understood() string {
 	for i, f := range formats {
 		names[i] = f.name
 	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] + ", plain or in gzip, zstd or zip"
+	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1] +
+		", plain or in gzip, zstd or zip"
 }

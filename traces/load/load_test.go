@@ -96,16 +96,19 @@ func TestTheContentDecidesNotTheName(t *testing.T) {
 		format string
 		events int
 	}{
-		"plain.pickle":     {problem, "minimalloc_csv", 4},
-		"gzip.csv":         {gz(t, problem), "minimalloc_csv", 4},
-		"zstd":             {zst(t, problem), "minimalloc_csv", 4},
-		"gzip in gzip":     {gz(t, gz(t, problem)), "minimalloc_csv", 4},
-		"zip":              {zipped(t, map[string]string{"README": "hello", "d/p": problem}), "minimalloc_csv", 4},
-		"gzip in zip":      {zipped(t, map[string]string{"p.gz": gz(t, problem), "__MACOSX/p": problem}), "minimalloc_csv", 4},
-		"native":           {native(t), "minimalloc_csv", 4},
-		"native in zstd":   {zst(t, native(t)), "minimalloc_csv", 4},
-		"profile.csv":      {`[[-1, 1, 4096, 0], [5, 2, 512, 3]]`, "memory_timeline", 2},
-		"layers":           {"node1 -- A -- forward_compute_time=1, backward_compute_time=2, activation_size=100, parameter_size=0\n", "pipedream", 4},
+		"plain.pickle": {problem, "minimalloc_csv", 4},
+		"gzip.csv":     {gz(t, problem), "minimalloc_csv", 4},
+		"zstd":         {zst(t, problem), "minimalloc_csv", 4},
+		"gzip in gzip": {gz(t, gz(t, problem)), "minimalloc_csv", 4},
+		"zip": {zipped(t, map[string]string{"README": "hello", "d/p": problem}),
+			"minimalloc_csv", 4},
+		"gzip in zip": {zipped(t, map[string]string{"p.gz": gz(t, problem), "__MACOSX/p": problem}),
+			"minimalloc_csv", 4},
+		"native":         {native(t), "minimalloc_csv", 4},
+		"native in zstd": {zst(t, native(t)), "minimalloc_csv", 4},
+		"profile.csv":    {`[[-1, 1, 4096, 0], [5, 2, 512, 3]]`, "memory_timeline", 2},
+		"layers": {"node1 -- A -- forward_compute_time=1, backward_compute_time=2, " +
+			"activation_size=100, parameter_size=0\n", "pipedream", 4},
 		"operations.jsonl": {"Malloc 0x1 2 1529635706083534856\n", "smartpool_text", 1},
 		"a page.txt": {"<!DOCTYPE html>\nconst local_files = [{\"base64\": \"" +
 			base64.StdEncoding.EncodeToString([]byte(`{"device_traces": [[{"action": "alloc"}]]}`)) +
@@ -118,8 +121,10 @@ func TestTheContentDecidesNotTheName(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if tr.Source.Format != c.format || tr.Events.Len() != c.events || tr.Source.Path != path || tr.Source.Bytes != int64(len(c.data)) {
-				t.Errorf("got %+v with %d events; want %s with %d, %d bytes", tr.Source, tr.Events.Len(), c.format, c.events, len(c.data))
+			if tr.Source.Format != c.format || tr.Events.Len() != c.events || tr.Source.Path != path ||
+				tr.Source.Bytes != int64(len(c.data)) {
+				t.Errorf("got %+v with %d events; want %s with %d, %d bytes", tr.Source, tr.Events.Len(),
+					c.format, c.events, len(c.data))
 			}
 			tr, err = load.Open(t.Context(), "-", load.Options{Stdin: strings.NewReader(c.data)})
 			if err != nil {
@@ -142,24 +147,32 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 		"empty":         {"", "the file is empty", traces.ErrFormat},
 		"empty in gzip": {gz(t, ""), "the file is empty", traces.ErrFormat},
 		"noise":         {"\x00\xff\x13\x37noise", `begins with "\x00\xff\x137noise"`, traces.ErrFormat},
-		"lfs":           {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n", "git lfs pull", traces.ErrFormat},
-		"two in a zip":  {zipped(t, map[string]string{"a": problem, "b": problem}), "holds 2 traces where one is expected", traces.ErrFormat},
-		"none in a zip": {zipped(t, map[string]string{"a": "hello"}), "the archive holds no trace", traces.ErrFormat},
-		"cut zip":       {zipped(t, map[string]string{"a": problem})[:60], "cannot be unpacked", traces.ErrFormat},
-		"cut gzip":      {cut[:len(cut)-20], "cut or damaged", traces.ErrFormat},
-		"cut zstd":      {zst(t, problem)[:12], "cut or damaged", traces.ErrFormat},
+		"lfs": {"version https://git-lfs.github.com/spec/v1\noid sha256:12\nsize 3\n",
+			"git lfs pull", traces.ErrFormat},
+		"two in a zip": {zipped(t, map[string]string{"a": problem, "b": problem}),
+			"holds 2 traces where one is expected", traces.ErrFormat},
+		"none in a zip": {zipped(t, map[string]string{"a": "hello"}), "the archive holds no trace",
+			traces.ErrFormat},
+		"cut zip":  {zipped(t, map[string]string{"a": problem})[:60], "cannot be unpacked", traces.ErrFormat},
+		"cut gzip": {cut[:len(cut)-20], "cut or damaged", traces.ErrFormat},
+		"cut zstd": {zst(t, problem)[:12], "cut or damaged", traces.ErrFormat},
 		"arrow's file": {"ARROW1\x00\x00\xff\xff\xff\xff",
 			"Apache Arrow, but not like a gmemtop recording", traces.ErrFormat},
 		"a usage report": {"Memory Space: default\n", "ends in buffer-assignment.txt", traces.ErrFormat},
 		"a web page": {"<!DOCTYPE html>\n<html><body><img src=\"data:image/png;base64,iVBO\"></body></html>",
 			"a web page without a memory snapshot", traces.ErrFormat},
-		"a pickle":     {"\x80\x04}\x94\x8c\x05epochK\x03s.", "a Python pickle, but not a memory snapshot", traces.ErrFormat},
-		"a small bomb": {gz(t, "id,lower,upper,size\n"+strings.Repeat(" \n", 9<<20)), "set " + load.MaxBytesVariable, traces.ErrFormat},
-		"four layers":  {gz(t, gz(t, gz(t, gz(t, problem)))), "compressed more than three times", traces.ErrFormat},
-		"no memory":    {`{"schemaVersion": 1, "traceEvents": []}`, "profile_memory=True", traces.ErrUnsupported},
+		"a pickle": {"\x80\x04}\x94\x8c\x05epochK\x03s.", "a Python pickle, but not a memory snapshot",
+			traces.ErrFormat},
+		"a small bomb": {gz(t, "id,lower,upper,size\n"+strings.Repeat(" \n", 9<<20)),
+			"set " + load.MaxBytesVariable, traces.ErrFormat},
+		"four layers": {gz(t, gz(t, gz(t, gz(t, problem)))), "compressed more than three times",
+			traces.ErrFormat},
+		"no memory": {`{"schemaVersion": 1, "traceEvents": []}`, "profile_memory=True",
+			traces.ErrUnsupported},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), c.data), load.Options{})
+			_, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), c.data),
+				load.Options{})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !errors.Is(err, c.is) {
 				t.Fatalf("got %v; want a %v with %q", err, c.is, c.want)
 			}
@@ -175,7 +188,8 @@ func TestBadInputGetsOneSentence(t *testing.T) {
 
 func TestMissingFoldersAndPermission(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := load.Open(t.Context(), filepath.Join(dir, "none"), load.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := load.Open(t.Context(), filepath.Join(dir, "none"), load.Options{}); !errors.Is(err,
+		fs.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 	if _, err := load.Open(t.Context(), dir, load.Options{}); !errors.Is(err, traces.ErrUnsupported) {
@@ -210,16 +224,19 @@ func TestBombsAreRefusedAndTheOverrideIsNamed(t *testing.T) {
 		t.Errorf("with an override of 1000 bytes: %v", err)
 	}
 	t.Setenv(load.MaxBytesVariable, "many")
-	if _, err := load.Open(t.Context(), path, load.Options{}); err == nil || !strings.Contains(err.Error(), `"many"`) {
+	if _, err := load.Open(t.Context(), path, load.Options{}); err == nil ||
+		!strings.Contains(err.Error(), `"many"`) {
 		t.Errorf("with a senseless override: %v", err)
 	}
 }
 
 func TestAWrongChecksumAfterTheTraceIsDetected(t *testing.T) {
-	snapshot := `{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`
+	snapshot :=
+		`{"segments": [], "device_traces": [[{"action": "alloc", "addr": 1, "size": 2, "stream": 0, "time_us": 1}]]}`
 	packed := []byte(gz(t, snapshot))
 	packed[len(packed)-8] ^= 1 // of the checksum at the end
-	tr, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), string(packed)), load.Options{})
+	tr, err := load.Open(t.Context(), write(t, filepath.Join(t.TempDir(), "f"), string(packed)),
+		load.Options{})
 	if !errors.Is(err, traces.ErrFormat) || tr == nil || tr.Events.Len() != 1 {
 		t.Fatalf("got %v, %v; want the trace beside an error", tr, err)
 	}
@@ -240,7 +257,8 @@ func TestCancelled(t *testing.T) {
 	if _, err := load.Open(ctx, path, load.Options{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Open: %v", err)
 	}
-	if _, err := load.OpenRun(ctx, []string{filepath.Dir(path)}, load.Options{}); !errors.Is(err, context.Canceled) {
+	if _, err := load.OpenRun(ctx, []string{filepath.Dir(path)}, load.Options{}); !errors.Is(err,
+		context.Canceled) {
 		t.Errorf("OpenRun: %v", err)
 	}
 }
@@ -249,12 +267,13 @@ func TestProgressEndsAtTheFilesSize(t *testing.T) {
 	data := gz(t, problem+strings.Repeat("c,0,1,8\n", 100000))
 	path := write(t, filepath.Join(t.TempDir(), "p"), data)
 	var done, total int64
-	_, err := load.Open(t.Context(), path, load.Options{NoCache: true, Progress: func(stage string, d, n int64) {
-		if stage != load.StageRead || d < done {
-			t.Errorf("stage %s at %d after %d", stage, d, done)
-		}
-		done, total = d, n
-	}})
+	_, err := load.Open(t.Context(), path,
+		load.Options{NoCache: true, Progress: func(stage string, d, n int64) {
+			if stage != load.StageRead || d < done {
+				t.Errorf("stage %s at %d after %d", stage, d, done)
+			}
+			done, total = d, n
+		}})
 	if err != nil || done != int64(len(data)) || total != done {
 		t.Fatalf("%d of %d, want %d: %v", done, total, len(data), err)
 	}
@@ -262,17 +281,20 @@ func TestProgressEndsAtTheFilesSize(t *testing.T) {
 
 func TestARunIsOrderedByRank(t *testing.T) {
 	dir := t.TempDir()
-	for i, name := range []string{"rank_10.csv", "rank2/trace.csv", "x_r3.csv", "trace.1.json", "Rank-0_host.csv", "later"} {
+	for i, name := range []string{"rank_10.csv", "rank2/trace.csv", "x_r3.csv", "trace.1.json",
+		"Rank-0_host.csv", "later"} {
 		write(t, filepath.Join(dir, name), fmt.Sprintf("%sc,0,1,%d\n", problem, i+1))
 	}
-	write(t, filepath.Join(dir, "profile"), `{"schemaVersion": 1, "distributedInfo": {"rank": 7}, "traceEvents": [{"ph": "i", "name": "[memory]",
+	write(t, filepath.Join(dir, "profile"),
+		`{"schemaVersion": 1, "distributedInfo": {"rank": 7}, "traceEvents": [{"ph": "i", "name": "[memory]",
 		"pid": 1, "tid": 1, "ts": 10, "args": {"Device Type": 1, "Device Id": 0, "Addr": 4096, "Bytes": 64}}]}`)
 	write(t, filepath.Join(dir, "README.md"), "hello")
 	write(t, filepath.Join(dir, ".hidden"), problem)
 	write(t, filepath.Join(dir, "empty"), "")
 	write(t, filepath.Join(dir, "torn_r4"), problem+"c,")
 	skipped := 0
-	found, err := load.OpenRun(t.Context(), []string{dir}, load.Options{Skipped: func(string, error) { skipped++ }})
+	found, err := load.OpenRun(t.Context(), []string{dir},
+		load.Options{Skipped: func(string, error) { skipped++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,7 +303,8 @@ func TestARunIsOrderedByRank(t *testing.T) {
 		rel, _ := filepath.Rel(dir, f.Path)
 		got = append(got, fmt.Sprintf("%v %s %v", f.Rank, filepath.ToSlash(rel), f.Err != nil))
 	}
-	want := "0 Rank-0_host.csv false,1 trace.1.json false,2 rank2/trace.csv false,3 x_r3.csv false,4 torn_r4 true,7 profile false," +
+	want := "0 Rank-0_host.csv false,1 trace.1.json false,2 rank2/trace.csv false,3 x_r3.csv false,4 " +
+		"torn_r4 true,7 profile false," +
 		"10 rank_10.csv false,unknown later false"
 	if strings.Join(got, ",") != want || skipped != 2 {
 		t.Errorf("got %q, skipped %d\nwant %q, 2", got, skipped, want)
@@ -290,18 +313,21 @@ func TestARunIsOrderedByRank(t *testing.T) {
 
 func TestRunsWithoutTraces(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := load.OpenRun(t.Context(), []string{dir}, load.Options{}); !errors.Is(err, traces.ErrUnsupported) {
+	if _, err := load.OpenRun(t.Context(), []string{dir}, load.Options{}); !errors.Is(err,
+		traces.ErrUnsupported) {
 		t.Errorf("an empty folder: %v", err)
 	}
 	path := write(t, filepath.Join(dir, "README.md"), "hello")
-	if _, err := load.OpenRun(t.Context(), []string{dir}, load.Options{}); !errors.Is(err, traces.ErrUnsupported) {
+	if _, err := load.OpenRun(t.Context(), []string{dir}, load.Options{}); !errors.Is(err,
+		traces.ErrUnsupported) {
 		t.Errorf("a folder of other files: %v", err)
 	}
 	_, err := load.OpenRun(t.Context(), []string{path}, load.Options{})
 	if !errors.Is(err, traces.ErrFormat) || !load.IsNoTrace(err) {
 		t.Errorf("a named file that is not a trace: %v", err)
 	}
-	if _, err := load.OpenRun(t.Context(), []string{filepath.Join(dir, "none")}, load.Options{}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := load.OpenRun(t.Context(), []string{filepath.Join(dir, "none")},
+		load.Options{}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a missing folder: %v", err)
 	}
 }
@@ -340,7 +366,8 @@ func TestRealFiles(t *testing.T) {
 }
 
 func FuzzOpen(f *testing.F) {
-	for _, s := range []string{problem, gz(f, problem), zst(f, problem), zipped(f, map[string]string{"p": problem, "q": "x"}),
+	for _, s := range []string{problem, gz(f, problem), zst(f, problem),
+		zipped(f, map[string]string{"p": problem, "q": "x"}),
 		native(f), "", "\x0a\x04\x08\x01\x10\x02"} {
 		f.Add([]byte(s))
 	}

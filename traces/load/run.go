@@ -98,7 +98,8 @@ func listFolder(root string) ([]runFile, error) {
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			if path == root && errors.Is(err, fs.ErrPermission) {
-				return fmt.Errorf("load: no permission to read the folder: run as its owner or chmod a+rx it: %w", err)
+				return fmt.Errorf("load: no permission to read the folder: run as its owner or chmod a+rx "+
+					"it: %w", err)
 			}
 			if path == root {
 				return fmt.Errorf("load: %w", err)

@@ -90,8 +90,10 @@ func (g *guard) Read(p []byte) (int, error) {
 	g.done += int64(n)
 	if g.done > g.lim.most || g.lim.ratio > 0 && g.done > ratioFrom && g.done/g.lim.ratio > g.src.read {
 		return 0, &traces.FormatError{Format: "load", Offset: g.done,
-			Reason: fmt.Sprintf("the compressed file unpacks to more than %d bytes from %d", g.done, g.src.read),
-			Advice: fmt.Sprintf("if you trust it, set %s to the number of bytes it may unpack to", MaxBytesVariable)}
+			Reason: fmt.Sprintf("the compressed file unpacks to more than %d bytes from %d", g.done,
+				g.src.read),
+			Advice: fmt.Sprintf("if you trust it, set %s to the number of bytes it may unpack to",
+				MaxBytesVariable)}
 	}
 	return n, err
 }
@@ -115,8 +117,8 @@ func unpack(src *source, file *os.File, lim limits) (r *bufio.Reader, closeAll f
 			return r, closeAll, nil
 		}
 		if layer == maxLayers {
-			return r, closeAll, &traces.FormatError{Format: "load", Offset: 0, Reason: "the file is compressed more than three times over",
-				Advice: "unpack it first"}
+			return r, closeAll, &traces.FormatError{Format: "load", Offset: 0,
+				Reason: "the file is compressed more than three times over", Advice: "unpack it first"}
 		}
 		inner, closer, err := open(r, head, src, file, lim)
 		if err != nil {
@@ -139,7 +141,8 @@ func cannotUnpack(err error) error {
 	case errors.As(err, &archive):
 		return &traces.FormatError{Format: "load", Offset: 0, Reason: archive.Error(), Err: errNoTrace}
 	case errors.Is(err, zip.ErrAlgorithm):
-		return fmt.Errorf("load: the archive uses a compression that is %w: unpack it and open what was in it",
+		return fmt.Errorf(
+			"load: the archive uses a compression that is %w: unpack it and open what was in it",
 			traces.ErrUnsupported)
 	}
 	return &traces.FormatError{Format: "load", Offset: 0, Reason: "the file cannot be unpacked", Err: err,
@@ -185,7 +188,8 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 			return nil, nil, err
 		}
 		if len(data) > maxMemory {
-			return nil, nil, archiveError(fmt.Sprintf("the archive is larger than %d MiB: unpack it first", maxMemory>>20))
+			return nil, nil, archiveError(fmt.Sprintf("the archive is larger than %d MiB: unpack it first",
+				maxMemory>>20))
 		}
 		at, size = bytes.NewReader(data), int64(len(data))
 	}
@@ -206,10 +210,12 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 	case len(found) == 0:
 		return nil, nil, archiveError("the archive holds no trace: understood are " + understood())
 	case len(found) > 1:
-		return nil, nil, archiveError(fmt.Sprintf("the archive holds %d traces where one is expected: unpack it and open the folder "+
+		return nil, nil, archiveError(fmt.Sprintf("the archive holds %d traces where one is expected: "+
+			"unpack it and open the folder "+
 			"with gmemtop replay", len(found)))
 	case lim.ratio == 0 && found[0].UncompressedSize64 > uint64(lim.most):
-		return nil, nil, archiveError("the trace in the archive is larger than " + MaxBytesVariable + " allows")
+		return nil, nil, archiveError("the trace in the archive is larger than " + MaxBytesVariable +
+			" allows")
 	}
 	m, err := found[0].Open()
 	if err != nil {
@@ -220,7 +226,8 @@ func openZip(r *bufio.Reader, src *source, file *os.File, lim limits) (io.Reader
 
 // isTrace reports whether an archive's member is a trace, or packed itself.
 func isTrace(m *zip.File) (bool, error) {
-	if m.FileInfo().IsDir() || strings.HasPrefix(m.Name, "__MACOSX/") || strings.HasPrefix(path.Base(m.Name), ".") {
+	if m.FileInfo().IsDir() || strings.HasPrefix(m.Name, "__MACOSX/") ||
+		strings.HasPrefix(path.Base(m.Name), ".") {
 		return false, nil
 	}
 	r, err := m.Open()

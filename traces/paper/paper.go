@@ -145,7 +145,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	w := newWriter(records)
 	if err != nil {
-		w.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		w.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	w.older(records)
 	for _, r := range records {
@@ -175,7 +176,8 @@ func readRecords(ctx context.Context, r io.Reader, progress func(int64)) ([]reco
 		}
 		rec, err := parseLine(line)
 		if err != nil {
-			if _, number := strconv.ParseFloat(string(bytes.TrimSpace(line)), 64); number == nil && len(records) == 0 {
+			if _, number := strconv.ParseFloat(string(bytes.TrimSpace(line)), 64); number == nil &&
+				len(records) == 0 {
 				return nil, errCurve
 			}
 			return records, &traces.FormatError{Format: formatName, Line: n, Reason: err.Error()}
@@ -183,7 +185,8 @@ func readRecords(ctx context.Context, r io.Reader, progress func(int64)) ([]reco
 		records = append(records, rec)
 	}
 	if errors.Is(in.Err(), bufio.ErrTooLong) {
-		return records, &traces.FormatError{Format: formatName, Offset: done, Reason: "a line is longer than 64 KiB"}
+		return records, &traces.FormatError{Format: formatName, Offset: done,
+			Reason: "a line is longer than 64 KiB"}
 	}
 	return records, in.Err()
 }
@@ -244,14 +247,16 @@ func (w *writer) older(records []record) {
 		if first[addr] == born {
 			continue
 		}
-		w.b.Lose("blocks_preexisting", traces.Info, 1, "blocks older than the recording are shown as allocated at its start")
+		w.b.Lose("blocks_preexisting", traces.Info, 1,
+			"blocks older than the recording are shown as allocated at its start")
 		w.event(traces.Alloc, 0, addr, first[addr])
 		w.live[addr] = first[addr]
 	}
 }
 
 func (w *writer) event(a traces.Action, t int64, addr uint64, size int64) {
-	w.b.Event(traces.Event{Time: t, Addr: addr, Size: size, Stack: traces.NoStack, Device: w.device, Action: a})
+	w.b.Event(traces.Event{Time: t, Addr: addr, Size: size, Stack: traces.NoStack, Device: w.device,
+		Action: a})
 }
 
 func (w *writer) add(r record) {
@@ -260,7 +265,8 @@ func (w *writer) add(r record) {
 	switch r.verb {
 	case verbMalloc:
 		if live {
-			w.b.Lose("frees_missing", traces.DataLoss, 1, "blocks allocated again without a Free are taken as freed at that time")
+			w.b.Lose("frees_missing", traces.DataLoss, 1,
+				"blocks allocated again without a Free are taken as freed at that time")
 			w.event(traces.Free, t, r.addr, size)
 		}
 		w.event(traces.Alloc, t, r.addr, r.size)
@@ -268,7 +274,8 @@ func (w *writer) add(r record) {
 	case verbFree:
 		if r.size < 0 {
 			if !live {
-				w.b.Lose("frees_unmatched", traces.DataLoss, 1, "frees of a block that the trace never showed")
+				w.b.Lose("frees_unmatched", traces.DataLoss, 1,
+					"frees of a block that the trace never showed")
 				return
 			}
 			r.size = size
@@ -276,8 +283,9 @@ func (w *writer) add(r record) {
 		w.event(traces.Free, t, r.addr, r.size)
 		delete(w.live, r.addr)
 	default:
-		w.b.T.Accesses = append(w.b.T.Accesses, traces.Access{Time: t, Addr: r.addr, Size: r.size, Op: traces.NoOp,
-			Event: int32(w.b.T.Events.Len()), Device: w.device, Mode: modeOf(r.verb)})
+		w.b.T.Accesses = append(w.b.T.Accesses,
+			traces.Access{Time: t, Addr: r.addr, Size: r.size, Op: traces.NoOp,
+				Event: int32(w.b.T.Events.Len()), Device: w.device, Mode: modeOf(r.verb)})
 	}
 }
 

@@ -13,11 +13,12 @@ import (
 
 // life is one block's lifetime on a device.
 type life struct {
-	start, end  int64
-	size        int64
-	addr        uint64
-	event       int32 // the row of its alloc, or of its free if the alloc is older than the trace; -1 for neither
-	older, left bool  // it lives from before the trace, or to after its end
+	start, end int64
+	size       int64
+	addr       uint64
+	// the row of its alloc, or of its free if the alloc is older than the trace; -1 for neither
+	event       int32
+	older, left bool // it lives from before the trace, or to after its end
 }
 
 // lifetimes pairs the allocs and frees of a device. A freed block, or one of the final state, that has no
@@ -35,14 +36,16 @@ func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 		switch {
 		case e.Action == traces.Alloc:
 			open[e.Addr] = len(out)
-			out = append(out, life{start: e.Time, end: last, size: e.Size, addr: e.Addr, event: int32(i), left: true})
+			out = append(out, life{start: e.Time, end: last, size: e.Size, addr: e.Addr, event: int32(i),
+				left: true})
 		case e.Action.IsFreeRequest():
 			if k, ok := open[e.Addr]; ok {
 				out[k].end, out[k].left = max(e.Time, out[k].start), false
 				delete(open, e.Addr)
 				continue
 			}
-			out = append(out, life{start: start, end: max(e.Time, start), size: e.Size, addr: e.Addr, event: int32(i), older: true})
+			out = append(out, life{start: start, end: max(e.Time, start), size: e.Size, addr: e.Addr,
+				event: int32(i), older: true})
 		}
 	}
 	if !t.Final.Known {
@@ -60,7 +63,8 @@ func lifetimes(t *traces.Trace, d traces.DeviceID, last int64) []life {
 			if size < 0 {
 				size = b.Size
 			}
-			out = append(out, life{start: start, end: last, size: size, addr: b.Address, event: -1, older: true, left: true})
+			out = append(out, life{start: start, end: last, size: size, addr: b.Address, event: -1,
+				older: true, left: true})
 		}
 	}
 	return out
@@ -192,7 +196,8 @@ func (p *writer) class(parent track, k int, list []life) {
 
 func (p *writer) block(on track, l *life) {
 	name := "block"
-	notes := append(make([]note, 0, 6), note{key: "bytes", number: l.size}, note{key: "address", number: int64(l.addr), pointer: true})
+	notes := append(make([]note, 0, 6), note{key: "bytes", number: l.size},
+		note{key: "address", number: int64(l.addr), pointer: true})
 	if l.event >= 0 {
 		d := p.t.DetailOf(int(l.event))
 		s := p.stack(p.t.Events.Stack[l.event])

@@ -88,7 +88,8 @@ type stream struct {
 }
 
 func newStream(w io.Writer) *stream {
-	return &stream{w: bufio.NewWriterSize(w, 256<<10), names: map[string]uint64{}, strings: map[string]uint64{}}
+	return &stream{w: bufio.NewWriterSize(w, 256<<10), names: map[string]uint64{},
+		strings: map[string]uint64{}}
 }
 
 // send writes one packet: rest fills its fields, and send adds the sequence's. All packets are in one

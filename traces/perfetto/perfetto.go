@@ -125,7 +125,8 @@ func (p *writer) marks(group track, d traces.DeviceID) {
 	for _, k := range []struct {
 		kind  traces.MarkKind
 		title string
-	}{{traces.MarkIteration, "iterations"}, {traces.MarkPhase, "phases"}, {traces.MarkAnnotation, "annotations"}} {
+	}{{traces.MarkIteration, "iterations"}, {traces.MarkPhase, "phases"},
+		{traces.MarkAnnotation, "annotations"}} {
 		var list []slice
 		for _, m := range p.t.Marks {
 			if m.Kind != k.kind || m.Device != d {

@@ -95,7 +95,8 @@ func parse(t *testing.T, data []byte) []*row {
 		}
 		if d := get(packet, 60); d.bytes != nil {
 			desc := fields(t, d.bytes)
-			r := &row{name: string(get(desc, 2).bytes), parent: get(desc, 5).value, counter: get(desc, 8).bytes != nil}
+			r := &row{name: string(get(desc, 2).bytes), parent: get(desc, 5).value,
+				counter: get(desc, 8).bytes != nil}
 			if pr := get(desc, 3); pr.bytes != nil {
 				r.name = string(get(fields(t, pr.bytes), 6).bytes)
 			}
@@ -179,7 +180,8 @@ func sample() *traces.Trace {
 	b.T.Source.Format = "test"
 	gpu, cpu := b.Device(traces.DeviceGPU, 0), b.Device(traces.DeviceCPU, 0)
 	stack := b.Stack([]traces.FrameID{
-		b.Frame(traces.Frame{Func: b.String("mm"), File: b.String("a.py"), Line: 3}), b.Frame(traces.Frame{Func: b.String("main")})})
+		b.Frame(traces.Frame{Func: b.String("mm"), File: b.String("a.py"), Line: 3}),
+		b.Frame(traces.Frame{Func: b.String("main")})})
 	add := func(at int64, a traces.Action, d traces.DeviceID, addr uint64, size int64, s traces.StackID) {
 		b.Event(traces.Event{Time: at, Action: a, Device: d, Addr: addr, Size: size, Stack: s})
 	}
@@ -193,20 +195,26 @@ func sample() *traces.Trace {
 	add(1050, traces.OOM, gpu, 0, 1<<30, stack)
 	add(1005, traces.Alloc, cpu, 1, 8, traces.NoStack)
 	b.T.Final = traces.State{Known: true,
-		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 5120, EndBlock: 3, Device: gpu, Stack: traces.NoStack}},
-		Blocks: []traces.Block{{Address: 0x1000, Size: 512, Requested: 512, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack},
-			{Address: 0x1400, Size: 1024, Requested: 700, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack},
-			{Address: 0x1800, Size: 3584, Requested: 3000, State: traces.BlockAllocated, Count: 1, Stack: traces.NoStack}}}
+		Segments: []traces.Segment{{Address: 0x1000, TotalSize: 5120, EndBlock: 3, Device: gpu,
+			Stack: traces.NoStack}},
+		Blocks: []traces.Block{{Address: 0x1000, Size: 512, Requested: 512, State: traces.BlockAllocated,
+			Count: 1, Stack: traces.NoStack},
+			{Address: 0x1400, Size: 1024, Requested: 700, State: traces.BlockAllocated, Count: 1,
+				Stack: traces.NoStack},
+			{Address: 0x1800, Size: 3584, Requested: 3000, State: traces.BlockAllocated, Count: 1,
+				Stack: traces.NoStack}}}
 	op := func(start, duration int64, name string, thread int32, parent traces.OpID) {
-		b.T.Ops = append(b.T.Ops, traces.Op{Start: start, Duration: duration, Name: b.String(name), Thread: thread, Parent: parent,
-			Stack: traces.NoStack, Phase: traces.PhaseForward, Device: gpu})
+		b.T.Ops = append(b.T.Ops, traces.Op{Start: start, Duration: duration, Name: b.String(name),
+			Thread: thread, Parent: parent, Stack: traces.NoStack, Phase: traces.PhaseForward, Device: gpu})
 	}
 	op(1000, 30, "outer", 7, traces.NoOp)
 	op(1010, 25, "inner", 7, 0) // seems to end behind its parent
 	op(1012, 10, "kernel", -1, traces.NoOp)
 	op(1015, 10, "kernel", -1, traces.NoOp)
-	b.T.Marks = []traces.Mark{{Start: 1000, End: traces.NoTime, Name: b.String("step 1"), Kind: traces.MarkIteration, Device: gpu}}
-	b.T.Counters = []traces.Counter{{Name: b.String("nvml_used"), Device: gpu, Time: []int64{1001}, Value: []int64{-5}}}
+	b.T.Marks = []traces.Mark{{Start: 1000, End: traces.NoTime, Name: b.String("step 1"),
+		Kind: traces.MarkIteration, Device: gpu}}
+	b.T.Counters = []traces.Counter{{Name: b.String("nvml_used"), Device: gpu, Time: []int64{1001},
+		Value: []int64{-5}}}
 	return b.Finish()
 }
 
@@ -267,7 +275,8 @@ func TestManyLiveBlocksOfOneSizeAreCutAndCounted(t *testing.T) {
 	b := traces.NewBuilder()
 	d := b.Device(traces.DeviceGPU, 0)
 	for i := range 300 {
-		b.Event(traces.Event{Time: int64(i), Action: traces.Alloc, Device: d, Addr: uint64(i), Size: 64, Stack: traces.NoStack})
+		b.Event(traces.Event{Time: int64(i), Action: traces.Alloc, Device: d, Addr: uint64(i), Size: 64,
+			Stack: traces.NoStack})
 	}
 	var out bytes.Buffer
 	if err := perfetto.Write(t.Context(), &out, b.Finish()); err != nil {
@@ -275,8 +284,12 @@ func TestManyLiveBlocksOfOneSizeAreCutAndCounted(t *testing.T) {
 	}
 	rows := parse(t, out.Bytes())
 	// The last block begins where the recording, and with it all others, ends.
-	if !slices.ContainsFunc(rows, func(r *row) bool { return r.name == "64 B and more: 300 blocks, 43 of them not shown" }) {
-		t.Errorf("no group counts what is left out; there are %q", []string{rows[2].name, rows[3].name, rows[4].name})
+	if !slices.ContainsFunc(rows, func(r *row) bool {
+		return r.name == "64 B and more: 300 blocks, 43 of "+
+			"them not shown"
+	}) {
+		t.Errorf("no group counts what is left out; there are %q",
+			[]string{rows[2].name, rows[3].name, rows[4].name})
 	}
 }
 
@@ -286,7 +299,8 @@ func TestCancel(t *testing.T) {
 	b := traces.NewBuilder()
 	d := b.Device(traces.DeviceGPU, 0)
 	for i := range 5000 {
-		b.Event(traces.Event{Time: int64(i), Action: traces.Alloc, Device: d, Addr: uint64(i), Size: 64, Stack: traces.NoStack})
+		b.Event(traces.Event{Time: int64(i), Action: traces.Alloc, Device: d, Addr: uint64(i), Size: 64,
+			Stack: traces.NoStack})
 	}
 	if err := perfetto.Write(ctx, &bytes.Buffer{}, b.Finish()); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
@@ -337,7 +351,8 @@ func BenchmarkWrite(b *testing.B) {
 		if i%2 == 1 {
 			a = traces.Free
 		}
-		bl.Event(traces.Event{Time: int64(i), Action: a, Device: d, Addr: uint64(i / 2), Size: int64(512 + i/2%100*512), Stack: stack})
+		bl.Event(traces.Event{Time: int64(i), Action: a, Device: d, Addr: uint64(i / 2),
+			Size: int64(512 + i/2%100*512), Stack: stack})
 	}
 	tr := bl.Finish()
 	b.ReportAllocs()

@@ -130,7 +130,8 @@ func (g *graph) addLayer(fields []string, line int) error {
 		}
 	}
 	if seen < 4 {
-		return errors.New("a layer needs forward_compute_time, backward_compute_time, activation_size and parameter_size")
+		return errors.New("a layer needs forward_compute_time, backward_compute_time, activation_size and " +
+			"parameter_size")
 	}
 	if g.total += 2 * (l.activation + l.parameters); g.total > maxTotal {
 		return errors.New("the sizes up to here add up to more than any machine has")

@@ -45,12 +45,14 @@ func (m *model) iteration() {
 
 func (w *writer) mark(name string, start, end int64, kind traces.MarkKind, phase traces.Phase) {
 	w.b.T.Marks = append(w.b.T.Marks,
-		traces.Mark{Start: start, End: end, Name: w.b.String(name), Kind: kind, Phase: phase, Device: w.device})
+		traces.Mark{Start: start, End: end, Name: w.b.String(name), Kind: kind, Phase: phase,
+			Device: w.device})
 }
 
 // step emits op n: its allocations, its accesses, and the frees of what nothing needs after it.
 func (w *writer) step(n int, s step) {
-	op := traces.Op{Start: w.now, Stack: traces.NoStack, Parent: traces.NoOp, Device: w.device, Phase: traces.PhaseForward}
+	op := traces.Op{Start: w.now, Stack: traces.NoStack, Parent: traces.NoOp, Device: w.device,
+		Phase: traces.PhaseForward}
 	w.op = traces.OpID(len(w.b.T.Ops))
 	if s.layer < 0 {
 		op.Name, op.Phase = w.b.String("loss"), traces.PhaseBackward
@@ -172,17 +174,18 @@ func (w *writer) free(x *buffer) {
 }
 
 func (w *writer) event(x *buffer, a traces.Action) {
-	d := traces.Detail{Category: w.b.String(x.category), UserMetadata: w.b.String(x.name), ForwardStack: traces.NoStack}
+	d := traces.Detail{Category: w.b.String(x.category), UserMetadata: w.b.String(x.name),
+		ForwardStack: traces.NoStack}
 	if w.op != traces.NoOp {
 		d.Op = w.b.T.Ops[w.op].Name
 	}
-	w.b.Event(traces.Event{Time: w.now, Addr: x.addr, Size: x.size, Stack: traces.NoStack, Device: w.device, Action: a,
-		Detail: w.b.Detail(d)})
+	w.b.Event(traces.Event{Time: w.now, Addr: x.addr, Size: x.size, Stack: traces.NoStack, Device: w.device,
+		Action: a, Detail: w.b.Detail(d)})
 }
 
 func (w *writer) access(x *buffer, mode traces.AccessMode) {
 	if x.live {
-		w.b.T.Accesses = append(w.b.T.Accesses, traces.Access{Time: w.now, Addr: x.addr, Size: x.size, Op: w.op,
-			Event: int32(w.b.T.Events.Len()), Device: w.device, Mode: mode})
+		w.b.T.Accesses = append(w.b.T.Accesses, traces.Access{Time: w.now, Addr: x.addr, Size: x.size,
+			Op: w.op, Event: int32(w.b.T.Events.Len()), Device: w.device, Mode: mode})
 	}
 }

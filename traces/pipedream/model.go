@@ -81,7 +81,8 @@ func (l *layer) saved() (input, output bool) {
 		return false, false
 	case strings.HasPrefix(k, "ReLU"):
 		return false, true
-	case strings.HasPrefix(k, "Conv"), k == "Linear", strings.HasPrefix(k, "BatchNorm"), strings.Contains(k, "Pool"):
+	case strings.HasPrefix(k, "Conv"), k == "Linear", strings.HasPrefix(k, "BatchNorm"),
+		strings.Contains(k, "Pool"):
 		return true, false
 	}
 	return !l.inPlace(), true
@@ -119,7 +120,8 @@ func (m *model) assign() {
 
 func (m *model) newTensor(i int, l *layer, title string) int {
 	if l.isDropout() {
-		m.b.Lose("dropout_masks", traces.Info, 1, "the file does not say how large the masks of Dropout layers are")
+		m.b.Lose("dropout_masks", traces.Info, 1,
+			"the file does not say how large the masks of Dropout layers are")
 	}
 	t := tensor{maker: i, hasGrad: true, last: -1}
 	t.buffer = buffer{name: title, category: "activation", size: l.activation}

@@ -13,13 +13,13 @@
 //     have all run and which the backward pass does not need unchanged. View and Flatten alias their input.
 //     None of these has its own output or gradient. Size yields a number on the host, not a buffer. If later
 //     layers still need every input of an in-place layer, it gets a buffer of its own.
-//   - Convolution, Linear, BatchNorm and pooling need their input again in the backward pass, ReLU its output.
-//     Add, View and Dropout need neither (the mask of a Dropout has no size in the file and is counted as a
-//     loss). A layer that this version does not know needs both.
-//   - The gradient of an output is as large as the output. It is allocated by the first backward op that writes
-//     to it, added to by others, and freed when the op that made the output has run backward.
-//   - The loss is not in the file. An op without duration represents it, reads the outputs that no layer reads,
-//     and writes their gradients. The optimizer is neither in the file nor in the trace.
+//   - Convolution, Linear, BatchNorm and pooling need their input again in the backward pass, ReLU its
+//     output. Add, View and Dropout need neither (the mask of a Dropout has no size in the file and is
+//     counted as a loss). A layer that this version does not know needs both.
+//   - The gradient of an output is as large as the output. It is allocated by the first backward op that
+//     writes to it, added to by others, and freed when the op that made the output has run backward.
+//   - The loss is not in the file. An op without duration represents it, reads the outputs that no layer
+//     reads, and writes their gradients. The optimizer is neither in the file nor in the trace.
 //   - Forward ops are rerunnable, except Dropout.
 //
 // Addresses are made up. Times are exact: the file's milliseconds have three decimals.
@@ -50,7 +50,8 @@ func Sniff(head []byte) bool {
 	case len(fields) == 2:
 		return isNode(fields[1])
 	}
-	return strings.Contains(fields[len(fields)-1], "compute_time=") || strings.HasPrefix(fields[len(fields)-1], "stage_id=")
+	return strings.Contains(fields[len(fields)-1], "compute_time=") ||
+		strings.HasPrefix(fields[len(fields)-1], "stage_id=")
 }
 
 // Read reads a layer profile. progress, if not nil, is called with the number of bytes read so far. Errors
@@ -72,7 +73,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	m := newModel(g, order)
 	if err != nil {
-		m.b.Lose("torn_tail", traces.DataLoss, 1, "the file is cut or damaged; everything after that place is missing")
+		m.b.Lose("torn_tail", traces.DataLoss, 1,
+			"the file is cut or damaged; everything after that place is missing")
 	}
 	m.iteration()
 	return m.b.Finish(), err

@@ -42,10 +42,14 @@ type figure struct {
 }
 
 var figures = map[figure]bool{
-	{ops: 43, time: 85321000, weights: 244403360, activations: 610115584, peak: 1264442432, kind: traces.Dataflow, allocated: 43, atTheEnd: 8}:         true,
-	{ops: 691, time: 411092000, weights: 178196640, activations: 8362911744, peak: 8253104192, kind: traces.Dataflow, allocated: 841, atTheEnd: 209}:   true,
-	{ops: 351, time: 443419000, weights: 102228128, activations: 11485040640, peak: 11003048000, kind: traces.Dataflow, allocated: 433, atTheEnd: 107}: true,
-	{ops: 79, time: 672535000, weights: 553430176, activations: 7728779264, peak: 8911803456, kind: traces.Dataflow, allocated: 79, atTheEnd: 16}:      true,
+	{ops: 43, time: 85321000, weights: 244403360, activations: 610115584, peak: 1264442432,
+		kind: traces.Dataflow, allocated: 43, atTheEnd: 8}: true,
+	{ops: 691, time: 411092000, weights: 178196640, activations: 8362911744, peak: 8253104192,
+		kind: traces.Dataflow, allocated: 841, atTheEnd: 209}: true,
+	{ops: 351, time: 443419000, weights: 102228128, activations: 11485040640, peak: 11003048000,
+		kind: traces.Dataflow, allocated: 433, atTheEnd: 107}: true,
+	{ops: 79, time: 672535000, weights: 553430176, activations: 7728779264, peak: 8911803456,
+		kind: traces.Dataflow, allocated: 79, atTheEnd: 16}: true,
 }
 
 func TestRealProfiles(t *testing.T) {

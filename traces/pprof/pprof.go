@@ -52,7 +52,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 		return nil, err
 	}
 	if len(data) > maxBytes {
-		return nil, &traces.FormatError{Format: formatName, Offset: maxBytes, Reason: "the profile is larger than 1 GiB"}
+		return nil, &traces.FormatError{Format: formatName, Offset: maxBytes,
+			Reason: "the profile is larger than 1 GiB"}
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -62,7 +63,8 @@ func Read(ctx context.Context, r io.Reader, progress func(done int64)) (*traces.
 	}
 	p, err := parse(data)
 	if err != nil {
-		return nil, &traces.FormatError{Format: formatName, Offset: -1, Reason: "the profile cannot be decoded", Err: err,
+		return nil, &traces.FormatError{Format: formatName, Offset: -1,
+			Reason: "the profile cannot be decoded", Err: err,
 			Advice: "save it again with jax.profiler.save_device_memory_profile"}
 	}
 	count, space, err := columns(p)
@@ -112,8 +114,10 @@ func columns(p *profile.Profile) (count, space int, err error) {
 	if space >= 0 {
 		return count, space, nil
 	}
-	return 0, 0, fmt.Errorf("jax_memory_profile: %w: this pprof profile measures %s, not the space of device buffers: "+
-		"save one with jax.profiler.save_device_memory_profile", traces.ErrUnsupported, strings.Join(types, " and "))
+	return 0, 0, fmt.Errorf("jax_memory_profile: %w: this pprof profile measures %s, not the space of "+
+		"device buffers: "+
+		"save one with jax.profiler.save_device_memory_profile", traces.ErrUnsupported,
+		strings.Join(types, " and "))
 }
 
 // row is a sample that becomes a block.
@@ -311,7 +315,8 @@ func (w *writer) segments() {
 	for i, r := range w.rows {
 		if i == 0 || w.rows[i-1].device != r.device {
 			final.Segments = append(final.Segments, traces.Segment{
-				Address: uint64(len(final.Segments)+1) << 48, Device: r.device, Stack: traces.NoStack, FirstBlock: int32(i)})
+				Address: uint64(len(final.Segments)+1) << 48, Device: r.device, Stack: traces.NoStack,
+				FirstBlock: int32(i)})
 		}
 		s := &final.Segments[len(final.Segments)-1]
 		r.block.Address = s.Address + uint64(s.TotalSize)

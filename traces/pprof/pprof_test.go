@@ -19,15 +19,19 @@ func memoryProfile() *profile.Profile {
 	step := &profile.Function{ID: 1, Name: "train_step", Filename: "train.py"}
 	init := &profile.Function{ID: 2, Name: "init", Filename: "model.py"}
 	outer := &profile.Location{ID: 1, Line: []profile.Line{{Function: step, Line: 40}}}
-	inner := &profile.Location{ID: 2, Line: []profile.Line{{Function: init, Line: 7}, {Function: step, Line: 38}}}
+	inner := &profile.Location{ID: 2, Line: []profile.Line{{Function: init, Line: 7},
+		{Function: step, Line: 38}}}
 	return &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"}},
-		Function:   []*profile.Function{step, init},
-		Location:   []*profile.Location{outer, inner},
+		SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"},
+			{Type: "space", Unit: "bytes"}},
+		Function: []*profile.Function{step, init},
+		Location: []*profile.Location{outer, inner},
 		Sample: []*profile.Sample{
 			{Value: []int64{1, 300}, Label: map[string][]string{"kind": {"executable"}}},
-			{Value: []int64{3, 4096}, Location: []*profile.Location{inner, outer}, Label: map[string][]string{"kind": {"buffer"}, "device": {"gpu:1"}}},
-			{Value: []int64{2, 2048}, Location: []*profile.Location{outer}, Label: map[string][]string{"kind": {"buffer"}, "device": {"gpu:0"}}},
+			{Value: []int64{3, 4096}, Location: []*profile.Location{inner, outer},
+				Label: map[string][]string{"kind": {"buffer"}, "device": {"gpu:1"}}},
+			{Value: []int64{2, 2048}, Location: []*profile.Location{outer},
+				Label: map[string][]string{"kind": {"buffer"}, "device": {"gpu:0"}}},
 			{Value: []int64{1, 0}, Label: map[string][]string{"device": {"TFRT_CPU_0"}}},
 			{Value: []int64{1, -5}, Label: map[string][]string{"device": {"gpu:0"}}},
 		},

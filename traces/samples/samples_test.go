@@ -26,7 +26,8 @@ func TestEverySampleOpensAndHasATimeline(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		if tr.Kind() < traces.Lifetimes || len(tr.Losses) > 0 {
-			t.Errorf("%s is a %s trace with losses %v; samples show a timeline and lack nothing", name, tr.Kind(), tr.Losses)
+			t.Errorf("%s is a %s trace with losses %v; samples show a timeline and lack nothing", name,
+				tr.Kind(), tr.Losses)
 		}
 	}
 }

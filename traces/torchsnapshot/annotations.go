@@ -47,7 +47,8 @@ func (f *fold) setAnnotation(i uint32, items []value) error {
 				a.device = int32(n)
 			}
 		default:
-			f.lose("annotation_keys", traces.DataLoss, 1, "keys of external_annotations that this version does not know were dropped")
+			f.lose("annotation_keys", traces.DataLoss, 1,
+				"keys of external_annotations that this version does not know were dropped")
 		}
 		if !ok {
 			f.wrongType()
@@ -85,7 +86,8 @@ func (f *fold) pairAnnotations() []pending {
 		stack := open[k]
 		switch {
 		case a.time == traces.NoTime || a.stage != tStart && a.stage != tEnd:
-			f.lose("annotations_dropped", traces.DataLoss, 1, "annotations without a time or of an unknown stage were dropped")
+			f.lose("annotations_dropped", traces.DataLoss, 1,
+				"annotations without a time or of an unknown stage were dropped")
 		case a.stage == tStart:
 			open[k] = append(stack, len(marks))
 			marks = append(marks, pending{a.time, traces.NoTime, a.name, a.device})
@@ -98,8 +100,8 @@ func (f *fold) pairAnnotations() []pending {
 	}
 	slices.SortStableFunc(marks, func(a, b pending) int {
 		return cmp.Or(
-			cmp.Compare(a.at(), b.at()), cmp.Compare(b.end, a.end), cmp.Compare(a.start, b.start), cmp.Compare(a.device, b.device),
-			strings.Compare(f.texts.string(a.name), f.texts.string(b.name)),
+			cmp.Compare(a.at(), b.at()), cmp.Compare(b.end, a.end), cmp.Compare(a.start, b.start),
+			cmp.Compare(a.device, b.device), strings.Compare(f.texts.string(a.name), f.texts.string(b.name)),
 		)
 	})
 	return marks

@@ -22,24 +22,29 @@ func dump(t *traces.Trace) string {
 		first, end := t.DeviceEvents(traces.DeviceID(i))
 		p("device %s%d events [%d, %d)", d.Kind, d.Ordinal, first, end)
 	}
-	dev := func(id traces.DeviceID) string { return fmt.Sprintf("%s%d", t.Devices[id].Kind, t.Devices[id].Ordinal) }
+	dev := func(id traces.DeviceID) string {
+		return fmt.Sprintf("%s%d", t.Devices[id].Kind,
+			t.Devices[id].Ordinal)
+	}
 	for i := range t.Events.Len() {
 		e := t.Events.At(i)
-		p("event %s t %d %s addr 0x%x size %d stream 0x%x%s%s", dev(e.Device), e.Time, e.Action, e.Addr, e.Size, t.Streams[e.Stream],
-			dumpStack(t, " frames", e.Stack), dumpDetail(t, t.DetailOf(i)))
+		p("event %s t %d %s addr 0x%x size %d stream 0x%x%s%s", dev(e.Device), e.Time, e.Action, e.Addr,
+			e.Size, t.Streams[e.Stream], dumpStack(t, " frames", e.Stack), dumpDetail(t, t.DetailOf(i)))
 	}
 	p("final known %t", t.Final.Known)
 	for _, s := range t.Final.Segments {
-		p("segment %s 0x%x total %d allocated %d active %d requested %d stream 0x%x pool %t%v expandable %t small %t%s%s", dev(s.Device),
-			s.Address, s.TotalSize, s.AllocatedSize, s.ActiveSize, s.Wanted, t.Streams[s.Stream], s.HasPool, s.Pool, s.Expandable, s.Small,
-			dumpStack(t, " frames", s.Stack), dumpText(t, " extra ", s.Extra))
+		p("segment %s 0x%x total %d allocated %d active %d requested %d stream 0x%x pool %t%v expandable "+
+			"%t small %t%s%s", dev(s.Device),
+			s.Address, s.TotalSize, s.AllocatedSize, s.ActiveSize, s.Wanted, t.Streams[s.Stream], s.HasPool,
+			s.Pool, s.Expandable, s.Small, dumpStack(t, " frames", s.Stack), dumpText(t, " extra ", s.Extra))
 		for _, k := range t.Final.Blocks[s.FirstBlock:s.EndBlock] {
-			p("  block 0x%x size %d requested %d %s%s%s", k.Address, k.Size, k.Requested, k.State, dumpStack(t, " frames", k.Stack),
-				dumpText(t, " extra ", k.Extra))
+			p("  block 0x%x size %d requested %d %s%s%s", k.Address, k.Size, k.Requested, k.State,
+				dumpStack(t, " frames", k.Stack), dumpText(t, " extra ", k.Extra))
 		}
 	}
 	for _, m := range t.Marks {
-		p("mark %s kind %d phase %s [%s, %s) %q", dev(m.Device), m.Kind, m.Phase, dumpTime(m.Start), dumpTime(m.End), t.Text(m.Name))
+		p("mark %s kind %d phase %s [%s, %s) %q", dev(m.Device), m.Kind, m.Phase, dumpTime(m.Start),
+			dumpTime(m.End), t.Text(m.Name))
 	}
 	for _, s := range t.Settings {
 		p("setting %s = %s", s.Key, s.Value)
@@ -80,7 +85,8 @@ func dumpStack(t *traces.Trace, label string, id traces.StackID) string {
 }
 
 func dumpDetail(t *traces.Trace, d traces.Detail) string {
-	s := dumpText(t, " action ", d.Action) + dumpText(t, " compile ", d.CompileContext) + dumpText(t, " metadata ", d.UserMetadata) +
+	s := dumpText(t, " action ", d.Action) + dumpText(t, " compile ", d.CompileContext) + dumpText(t,
+		" metadata ", d.UserMetadata) +
 		dumpText(t, " category ", d.Category)
 	if d.HasPool {
 		s += fmt.Sprintf(" pool %v", d.Pool)
@@ -104,7 +110,8 @@ func sameTables(t *testing.T, want, got *traces.Trace) {
 			continue
 		}
 		if !reflect.DeepEqual(x.Interface(), y.Interface()) {
-			t.Errorf("%s differs:\n%.2000s\n%.2000s", name, fmt.Sprintf("%+v", x.Interface()), fmt.Sprintf("%+v", y.Interface()))
+			t.Errorf("%s differs:\n%.2000s\n%.2000s", name, fmt.Sprintf("%+v", x.Interface()),
+				fmt.Sprintf("%+v", y.Interface()))
 		}
 	}
 }

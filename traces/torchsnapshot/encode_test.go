@@ -216,16 +216,19 @@ var opcodeArgs = map[string]struct {
 	op   byte
 	kind string
 }{
-	"MARK": {opMark, ""}, "STOP": {opStop, ""}, "POP": {opPop, ""}, "POP_MARK": {opPopMark, ""}, "DUP": {opDup, ""},
-	"BINFLOAT": {opBinFloat, "float"}, "BININT": {opBinInt, "u32"}, "BININT1": {opBinInt1, "u8"}, "BININT2": {opBinInt2, "u16"},
-	"NONE": {opNone, ""}, "BINUNICODE": {opBinUnicode, "str4"}, "SHORT_BINUNICODE": {opShortBinUnicode, "str1"},
-	"BINUNICODE8": {opBinUnicode8, "str8"}, "APPEND": {opAppend, ""}, "APPENDS": {opAppends, ""}, "DICT": {opDict, ""},
-	"LIST": {opList, ""}, "EMPTY_DICT": {opEmptyDict, ""}, "EMPTY_LIST": {opEmptyList, ""}, "BINGET": {opBinGet, "u8"},
-	"LONG_BINGET": {opLongBinGet, "u32"}, "BINPUT": {opBinPut, "u8"}, "LONG_BINPUT": {opLongBinPut, "u32"},
-	"SETITEM": {opSetItem, ""}, "SETITEMS": {opSetItems, ""}, "TUPLE": {opTuple, ""}, "EMPTY_TUPLE": {opEmptyTuple, ""},
+	"MARK": {opMark, ""}, "STOP": {opStop, ""}, "POP": {opPop, ""}, "POP_MARK": {opPopMark, ""},
+	"DUP": {opDup, ""}, "BINFLOAT": {opBinFloat, "float"}, "BININT": {opBinInt, "u32"},
+	"BININT1": {opBinInt1, "u8"}, "BININT2": {opBinInt2, "u16"}, "NONE": {opNone, ""},
+	"BINUNICODE": {opBinUnicode, "str4"}, "SHORT_BINUNICODE": {opShortBinUnicode, "str1"},
+	"BINUNICODE8": {opBinUnicode8, "str8"}, "APPEND": {opAppend, ""}, "APPENDS": {opAppends, ""},
+	"DICT": {opDict, ""}, "LIST": {opList, ""}, "EMPTY_DICT": {opEmptyDict, ""},
+	"EMPTY_LIST": {opEmptyList, ""}, "BINGET": {opBinGet, "u8"}, "LONG_BINGET": {opLongBinGet, "u32"},
+	"BINPUT": {opBinPut, "u8"}, "LONG_BINPUT": {opLongBinPut, "u32"}, "SETITEM": {opSetItem, ""},
+	"SETITEMS": {opSetItems, ""}, "TUPLE": {opTuple, ""}, "EMPTY_TUPLE": {opEmptyTuple, ""},
 	"TUPLE1": {opTuple1, ""}, "TUPLE2": {opTuple2, ""}, "TUPLE3": {opTuple3, ""}, "PROTO": {opProto, "u8"},
-	"NEWTRUE": {opNewTrue, ""}, "NEWFALSE": {opNewFalse, ""}, "LONG1": {opLong1, "hex1"}, "LONG4": {opLong4, "hex4"},
-	"MEMOIZE": {opMemoize, ""}, "FRAME": {opFrame, "u64"}, "BINBYTES": {opBinBytes, "str4"}, "SHORT_BINBYTES": {opShortBinBytes, "str1"},
+	"NEWTRUE": {opNewTrue, ""}, "NEWFALSE": {opNewFalse, ""}, "LONG1": {opLong1, "hex1"},
+	"LONG4": {opLong4, "hex4"}, "MEMOIZE": {opMemoize, ""}, "FRAME": {opFrame, "u64"},
+	"BINBYTES": {opBinBytes, "str4"}, "SHORT_BINBYTES": {opShortBinBytes, "str1"},
 	"BINBYTES8": {opBinBytes8, "str8"}, "BYTE": {0, "u8"},
 }
 

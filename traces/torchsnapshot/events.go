@@ -118,7 +118,8 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 		case tActionKey:
 			r.flags |= rowAction
 			switch {
-			case v.kind == kText && v.text() >= tFirstAction && v.text() < tFirstAction+text(endAction-firstAction):
+			case v.kind == kText && v.text() >= tFirstAction &&
+				v.text() < tFirstAction+text(endAction-firstAction):
 				r.action = firstAction + traces.Action(v.text()-tFirstAction)
 			case v.kind == kText:
 				d.Action, known = traces.StringID(v.ref), -1
@@ -239,7 +240,8 @@ func (f *fold) micros(v value) (int64, bool) {
 		return n, true
 	}
 	if ok || v.kind == kUint || v.kind == kBig {
-		f.lose("times_out_of_range", traces.Fault, 1, "times before 1970 or after the year 2262 were taken as absent")
+		f.lose("times_out_of_range", traces.Fault, 1,
+			"times before 1970 or after the year 2262 were taken as absent")
 		ok = true
 	}
 	return traces.NoTime, ok
@@ -291,7 +293,8 @@ func (t *streamTable) id(handle uint64, f *fold) uint16 {
 	i, ok := t.index[handle]
 	if !ok {
 		if len(t.handles) == traces.MaxStreams {
-			f.lose("streams_merged", traces.DataLoss, 1, "the trace has more than 65,536 streams; the rest are shown as the last one")
+			f.lose("streams_merged", traces.DataLoss, 1,
+				"the trace has more than 65,536 streams; the rest are shown as the last one")
 			return traces.MaxStreams - 1
 		}
 		i = uint16(len(t.handles))

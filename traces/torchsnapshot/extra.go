@@ -70,7 +70,8 @@ func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 func (f *fold) maxEncoded() int64 { return maxJSONBytes + f.offset() }
 
 func (f *fold) tooLarge() {
-	f.lose("unknown_keys_dropped", traces.DataLoss, 1, "values under unknown keys that are too large were dropped")
+	f.lose("unknown_keys_dropped", traces.DataLoss, 1,
+		"values under unknown keys that are too large were dropped")
 }
 
 func (f *fold) appendJSON(p []byte, v value) []byte {

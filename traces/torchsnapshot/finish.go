@@ -49,7 +49,8 @@ func (f *fold) cut() {
 	}
 	if f.lastChild == kSegments {
 		f.noState = true
-		f.lose("final_state_incomplete", traces.DataLoss, 1, "the file ends among the segments: the allocator's final state is not known")
+		f.lose("final_state_incomplete", traces.DataLoss, 1,
+			"the file ends among the segments: the allocator's final state is not known")
 	}
 	f.lose(traces.LossTruncated, traces.DataLoss, 1, "the file ends early: what follows is missing")
 }
@@ -105,7 +106,8 @@ func (f *fold) finish() *traces.Trace {
 	t.Clock = clock.clock()
 	r.events(runs, ids, clock)
 	if !clock.hasTime && len(marks) > 0 {
-		f.lose("annotations_dropped", traces.DataLoss, int64(len(marks)), "annotations have times and events have none: they cannot be placed")
+		f.lose("annotations_dropped", traces.DataLoss, int64(len(marks)),
+			"annotations have times and events have none: they cannot be placed")
 		marks = nil
 	}
 	for _, m := range marks {

@@ -74,8 +74,8 @@ type traceList struct {
 
 func newFold(offset func() int64) *fold {
 	f := &fold{
-		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{}, losses: map[string]*traces.Loss{},
-		machine: func() int64 { return 0 },
+		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{},
+		losses: map[string]*traces.Loss{}, machine: func() int64 { return 0 },
 	}
 	f.stacks.init()
 	f.frames.init()
@@ -145,7 +145,8 @@ func childOf(parent kind, key text, dict bool) kind {
 		return kAnnotations
 	case parent == kSegment && key == tBlocks:
 		return kBlocks
-	case key == tFrames && (parent == kSegment || parent == kBlock || parent == kEvent), parent == kEvent && key == tForwardFrames:
+	case key == tFrames && (parent == kSegment || parent == kBlock || parent == kEvent), parent == kEvent &&
+		key == tForwardFrames:
 		return kStack
 	}
 	return kList

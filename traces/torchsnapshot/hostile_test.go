@@ -20,54 +20,71 @@ import (
 // TestHostilePicklesAreRefused lists what a pickle must not make a reader do, and the expected errors.
 func TestHostilePicklesAreRefused(t *testing.T) {
 	open := "PROTO 4\nEMPTY_DICT\nMARK\nstr device_traces\n"
-	event := open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMEMOIZE\nMARK\nEMPTY_DICT\nMEMOIZE\nMARK\nstr action\nstr alloc\nSETITEMS\n"
+	event := open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMEMOIZE\nMARK\nEMPTY_DICT\nMEMOIZE\nMARK\nstr " +
+		"action\nstr alloc\nSETITEMS\n"
 	for name, c := range map[string]struct{ source, want string }{
-		"reduce":               {"PROTO 4\nRAW \"c__builtin__\\neval\\n(X\\x01\\x00\\x00\\x001tR.\"", "byte 2: opcode GLOBAL, which makes Python run code"},
-		"stack global":         {"PROTO 4\nstr os\nstr system\nBYTE 0x93\n", "byte 14: opcode STACK_GLOBAL"},
-		"reduce inside":        {event + "BYTE 82\n", "opcode REDUCE"},
-		"build":                {open + "BYTE 98\n", "opcode BUILD"},
-		"inst":                 {open + "BYTE 105\n", "opcode INST"},
-		"obj":                  {open + "BYTE 111\n", "opcode OBJ"},
-		"newobj":               {open + "BYTE 0x81\n", "opcode NEWOBJ"},
-		"newobj_ex":            {open + "BYTE 0x92\n", "opcode NEWOBJ_EX"},
-		"persid":               {open + "BYTE 80\n", "opcode PERSID"},
-		"binpersid":            {open + "BYTE 81\n", "opcode BINPERSID"},
-		"ext":                  {open + "BYTE 0x82\n", "opcode EXT1"},
-		"next buffer":          {open + "BYTE 0x97\n", "opcode NEXT_BUFFER; a real snapshot never holds it"},
-		"protocol 0":           {open + "BYTE 73\n", "opcode INT"},
-		"no opcode":            {open + "BYTE 0xff\n", "0xff is not an opcode"},
-		"protocol 6":           {"PROTO 6\nEMPTY_DICT\nSTOP\n", "pickle protocol 6; gmemtop reads 2 to 5"},
-		"deep lists":           {open + "EMPTY_LIST\nMARK  x300\n", "nested deeper than 256"},
-		"deep marks":           {"PROTO 4\nMARK  x300\n", "nested deeper than 256"},
-		"many values":          {open + "NONE  x5000000\n", "MiB of memory for the first"},
-		"memo never put":       {open + "BINGET 9\n", "memo entry 9 was never put"},
-		"memo far away":        {open + "LONG_BINPUT 0xfffffff0\n", "memo index 4294967280 where 0 entries were put"},
-		"numbers in the memo":  {open + "BININT1 1\nMEMOIZE  x70000\n", "more than 65536 numbers are memoized"},
-		"string of 2^60":       {open + "RAW \"\\x8d\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x10abc\"", "a string of 1152921504606846976 bytes"},
-		"string of 2^64-1":     {open + "RAW \"\\x8d\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xffabc\"", "a string of 9223372036854775807 bytes"},
-		"string of 4 GiB":      {open + "RAW \"X\\xff\\xff\\xff\\xffabc\"", "a string of 4294967295 bytes"},
-		"string of 60 MiB":     {open + "RAW \"X\\x00\\x00\\xc0\\x03abc\"", "the file ends in the middle"},
-		"long of 2 GiB":        {open + "RAW \"\\x8b\\xff\\xff\\xff\\x7fabc\"", "an integer of 2147483647 bytes"},
-		"long below zero":      {open + "RAW \"\\x8b\\xff\\xff\\xff\\xffabc\"", "an integer of -1 bytes"},
-		"setitems of a list":   {"PROTO 4\nEMPTY_LIST\nMARK\nNONE\nNONE\nSETITEMS\n", "keys are set on a list of segments"},
-		"appends to a dict":    {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nAPPENDS\n", "elements are appended to a snapshot"},
-		"appends to a string":  {"PROTO 4\nstr a\nMARK\nNONE\nAPPENDS\n", "elements are appended to a string"},
-		"odd items":            {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nSETITEMS\n", "SETITEMS without a dict and pairs"},
-		"no mark":              {"PROTO 4\nEMPTY_DICT\nSETITEMS\n", "no mark to go back to"},
-		"items across a mark":  {"PROTO 4\nEMPTY_DICT\nMARK\nMARK\nNONE\nNONE\nSETITEMS\n", "SETITEMS without a dict"},
-		"setitem of nothing":   {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nNONE\nSETITEM\n", "SETITEM without a dict and a pair"},
-		"append to nothing":    {"PROTO 4\nEMPTY_LIST\nAPPEND\n", "APPEND without a list"},
-		"tuple of nothing":     {"PROTO 4\nTUPLE3\n", "a tuple of more values than there are"},
-		"pop of nothing":       {"PROTO 4\nPOP\n", "POP of nothing"},
-		"dup of nothing":       {"PROTO 4\nDUP\n", "DUP of nothing"},
-		"memoize nothing":      {"PROTO 4\nMEMOIZE\n", "nothing to memoize"},
-		"stop of nothing":      {"PROTO 4\nSTOP\n", "the pickle stops with 0 values"},
-		"a number":             {"PROTO 4\nBININT1 3\nSTOP\n", "this is not a memory snapshot"},
-		"another dict":         {"PROTO 4\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nSTOP\n", "this is not a memory snapshot"},
-		"an empty list":        {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is not a memory snapshot"},
-		"a list of others":     {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n", "this is not a memory snapshot"},
-		"entries without keys": {open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMARK\nEMPTY_DICT  x100000\n", "a trace entry without any key"},
-		"an open trace again":  {event + "BINGET 0\nMARK\nEMPTY_DICT\nMARK\nstr size\nBININT1 1\nSETITEMS\nAPPENDS\nAPPENDS\nEMPTY_LIST\nBINGET 0\nEMPTY_DICT\n", ""},
+		"reduce": {"PROTO 4\nRAW \"c__builtin__\\neval\\n(X\\x01\\x00\\x00\\x001tR.\"",
+			"byte 2: opcode GLOBAL, which makes Python run code"},
+		"stack global":   {"PROTO 4\nstr os\nstr system\nBYTE 0x93\n", "byte 14: opcode STACK_GLOBAL"},
+		"reduce inside":  {event + "BYTE 82\n", "opcode REDUCE"},
+		"build":          {open + "BYTE 98\n", "opcode BUILD"},
+		"inst":           {open + "BYTE 105\n", "opcode INST"},
+		"obj":            {open + "BYTE 111\n", "opcode OBJ"},
+		"newobj":         {open + "BYTE 0x81\n", "opcode NEWOBJ"},
+		"newobj_ex":      {open + "BYTE 0x92\n", "opcode NEWOBJ_EX"},
+		"persid":         {open + "BYTE 80\n", "opcode PERSID"},
+		"binpersid":      {open + "BYTE 81\n", "opcode BINPERSID"},
+		"ext":            {open + "BYTE 0x82\n", "opcode EXT1"},
+		"next buffer":    {open + "BYTE 0x97\n", "opcode NEXT_BUFFER; a real snapshot never holds it"},
+		"protocol 0":     {open + "BYTE 73\n", "opcode INT"},
+		"no opcode":      {open + "BYTE 0xff\n", "0xff is not an opcode"},
+		"protocol 6":     {"PROTO 6\nEMPTY_DICT\nSTOP\n", "pickle protocol 6; gmemtop reads 2 to 5"},
+		"deep lists":     {open + "EMPTY_LIST\nMARK  x300\n", "nested deeper than 256"},
+		"deep marks":     {"PROTO 4\nMARK  x300\n", "nested deeper than 256"},
+		"many values":    {open + "NONE  x5000000\n", "MiB of memory for the first"},
+		"memo never put": {open + "BINGET 9\n", "memo entry 9 was never put"},
+		"memo far away": {open + "LONG_BINPUT 0xfffffff0\n",
+			"memo index 4294967280 where 0 entries were put"},
+		"numbers in the memo": {open + "BININT1 1\nMEMOIZE  x70000\n",
+			"more than 65536 numbers are memoized"},
+		"string of 2^60": {open + "RAW \"\\x8d\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x10abc\"",
+			"a string of 1152921504606846976 bytes"},
+		"string of 2^64-1": {open + "RAW \"\\x8d\\xff\\xff\\xff\\xff\\xff\\xff\\xff\\xffabc\"",
+			"a string of 9223372036854775807 bytes"},
+		"string of 4 GiB":  {open + "RAW \"X\\xff\\xff\\xff\\xffabc\"", "a string of 4294967295 bytes"},
+		"string of 60 MiB": {open + "RAW \"X\\x00\\x00\\xc0\\x03abc\"", "the file ends in the middle"},
+		"long of 2 GiB": {open + "RAW \"\\x8b\\xff\\xff\\xff\\x7fabc\"",
+			"an integer of 2147483647 bytes"},
+		"long below zero": {open + "RAW \"\\x8b\\xff\\xff\\xff\\xffabc\"", "an integer of -1 bytes"},
+		"setitems of a list": {"PROTO 4\nEMPTY_LIST\nMARK\nNONE\nNONE\nSETITEMS\n",
+			"keys are set on a list of segments"},
+		"appends to a dict": {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nAPPENDS\n",
+			"elements are appended to a snapshot"},
+		"appends to a string": {"PROTO 4\nstr a\nMARK\nNONE\nAPPENDS\n",
+			"elements are appended to a string"},
+		"odd items": {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nSETITEMS\n",
+			"SETITEMS without a dict and pairs"},
+		"no mark": {"PROTO 4\nEMPTY_DICT\nSETITEMS\n", "no mark to go back to"},
+		"items across a mark": {"PROTO 4\nEMPTY_DICT\nMARK\nMARK\nNONE\nNONE\nSETITEMS\n",
+			"SETITEMS without a dict"},
+		"setitem of nothing": {"PROTO 4\nEMPTY_DICT\nMARK\nNONE\nNONE\nSETITEM\n",
+			"SETITEM without a dict and a pair"},
+		"append to nothing": {"PROTO 4\nEMPTY_LIST\nAPPEND\n", "APPEND without a list"},
+		"tuple of nothing":  {"PROTO 4\nTUPLE3\n", "a tuple of more values than there are"},
+		"pop of nothing":    {"PROTO 4\nPOP\n", "POP of nothing"},
+		"dup of nothing":    {"PROTO 4\nDUP\n", "DUP of nothing"},
+		"memoize nothing":   {"PROTO 4\nMEMOIZE\n", "nothing to memoize"},
+		"stop of nothing":   {"PROTO 4\nSTOP\n", "the pickle stops with 0 values"},
+		"a number":          {"PROTO 4\nBININT1 3\nSTOP\n", "this is not a memory snapshot"},
+		"another dict": {"PROTO 4\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nSTOP\n",
+			"this is not a memory snapshot"},
+		"an empty list": {"PROTO 4\nEMPTY_LIST\nSTOP\n", "this is not a memory snapshot"},
+		"a list of others": {"PROTO 4\nEMPTY_LIST\nEMPTY_DICT\nstr a\nNONE\nSETITEM\nAPPEND\nSTOP\n",
+			"this is not a memory snapshot"},
+		"entries without keys": {open + "EMPTY_LIST\nMARK\nEMPTY_LIST\nMARK\nEMPTY_DICT  x100000\n",
+			"a trace entry without any key"},
+		"an open trace again": {event + "BINGET 0\nMARK\nEMPTY_DICT\nMARK\nstr size\nBININT1 " +
+			"1\nSETITEMS\nAPPENDS\nAPPENDS\nEMPTY_LIST\nBINGET 0\nEMPTY_DICT\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr, err := read(assemble(t, c.source))
@@ -87,8 +104,9 @@ func TestHostilePicklesAreRefused(t *testing.T) {
 // TestErrorsForForeignFiles checks that errors say what to do.
 func TestErrorsForForeignFiles(t *testing.T) {
 	for name, c := range map[string]struct{ data, want string }{
-		"empty":       {"", "the file is empty"},
-		"lfs pointer": {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n", "git lfs pull"},
+		"empty": {"", "the file is empty"},
+		"lfs pointer": {"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 12\n",
+			"git lfs pull"},
 		"noise":       {"\x00\x01\x02\x03", "neither a pickle of protocol 2 to 5 nor JSON"},
 		"json array":  {"[1, 2]", "this is not a memory snapshot"},
 		"json object": {`{"a": {"b": []}}`, "this is not a memory snapshot"},
@@ -115,12 +133,14 @@ func TestErrorsForForeignFiles(t *testing.T) {
 // TestSegmentsThatSayNothing: a few bytes of JSON must not make a row each, and a device that cannot be is
 // counted.
 func TestSegmentsThatSayNothing(t *testing.T) {
-	for _, data := range []string{`{"segments": [{}, {}]}`, `{"segments": [{"address": 1, "blocks": [{}, {}]}]}`} {
+	for _, data := range []string{`{"segments": [{}, {}]}`,
+		`{"segments": [{"address": 1, "blocks": [{}, {}]}]}`} {
 		if _, err := read([]byte(data)); err == nil || !strings.Contains(err.Error(), "without any key") {
 			t.Errorf("%s: %v", data, err)
 		}
 	}
-	tr, err := read([]byte(`{"segments": [{"device": -3, "address": 1, "total_size": 8}], "device_traces": []}`))
+	tr, err :=
+		read([]byte(`{"segments": [{"device": -3, "address": 1, "total_size": 8}], "device_traces": []}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +293,8 @@ func TestAMemoBombIsNotWrittenOut(t *testing.T) {
 	var p bytes.Buffer
 	p.WriteString("\x80\x04}(\x8c\x08segments]\x8c\x04bomb]q\x00K\x01a")
 	for i := range byte(30) {
-		p.Write([]byte{opEmptyList, opBinPut, i + 1, opMark, opBinGet, i, opBinGet, i, opBinGet, i, opBinGet, i, opAppends})
+		p.Write([]byte{opEmptyList, opBinPut, i + 1, opMark, opBinGet, i, opBinGet, i, opBinGet, i, opBinGet,
+			i, opAppends})
 	}
 	// Only the last list stays as the value: the others are popped below it.
 	source := p.Bytes()
@@ -359,7 +380,8 @@ func FuzzRead(f *testing.F) {
 		if tr.Events.Len() == 0 && len(tr.Final.Segments) == 0 {
 			return
 		}
-		if err != nil || again.Events.Len() != tr.Events.Len() || len(again.Final.Blocks) != len(tr.Final.Blocks) {
+		if err != nil || again.Events.Len() != tr.Events.Len() ||
+			len(again.Final.Blocks) != len(tr.Final.Blocks) {
 			t.Fatalf("written and read back: %v", err)
 		}
 	})

@@ -307,7 +307,8 @@ func (j *jsonReader) hex4() (rune, error) {
 // appendUnit appends a UTF-16 code unit. The first of a surrogate pair is appended as the three bytes it
 // would have by itself, and joined when the second comes; alone it is not UTF-8 and texts replaces it.
 func appendUnit(p []byte, r rune) []byte {
-	if r >= 0xDC00 && r < 0xE000 && len(p) >= 3 && p[len(p)-3] == 0xED && p[len(p)-2] >= 0xA0 && p[len(p)-2] < 0xB0 {
+	if r >= 0xDC00 && r < 0xE000 && len(p) >= 3 && p[len(p)-3] == 0xED && p[len(p)-2] >= 0xA0 &&
+		p[len(p)-2] < 0xB0 {
 		high := 0xD000 | rune(p[len(p)-2]&0x3F)<<6 | rune(p[len(p)-1]&0x3F)
 		return utf8.AppendRune(p[:len(p)-3], utf16.DecodeRune(high, r))
 	}
@@ -360,7 +361,8 @@ func (j *jsonReader) word() []byte {
 	for {
 		c, ok := j.peek()
 		switch {
-		case !ok, c == ',', c == ']', c == '}', c == ':', c == ' ', c == '\n', c == '\r', c == '\t', len(j.str) > maxLong:
+		case !ok, c == ',', c == ']', c == '}', c == ':', c == ' ', c == '\n', c == '\r', c == '\t',
+			len(j.str) > maxLong:
 			return j.str
 		}
 		j.str = append(j.str, c)

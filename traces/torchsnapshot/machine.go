@@ -105,7 +105,8 @@ func (u *unpickler) role(dict bool) (k kind, parent value, key text) {
 // writers leave all elements of a list on the stack before they append them.
 func (u *unpickler) open(dict bool) error {
 	n, base := len(u.stack), u.base()
-	if dict && base > 0 && u.stack[base-1].kind == kTrace && (n == base || u.stack[n-1].kind == kEvent) { // the way nearly all are made
+	if dict && base > 0 && u.stack[base-1].kind == kTrace && (n == base || u.stack[n-1].kind == kEvent) {
+		// the way nearly all are made
 		v, err := u.f.openEvent(u.stack[base-1])
 		if err != nil {
 			return err

@@ -21,7 +21,8 @@ func TestAnOOMWithoutDeviceFreeHasAnUnknownNumberOfFreeBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, free := range map[string]int64{"read": tr.Events.At(0).DeviceFree(), "read again": again.Events.At(0).DeviceFree()} {
+	for name, free := range map[string]int64{"read": tr.Events.At(0).DeviceFree(),
+		"read again": again.Events.At(0).DeviceFree()} {
 		if free != -1 {
 			t.Errorf("%s: %d bytes are free, want -1", name, free)
 		}

@@ -47,10 +47,11 @@ const (
 // refused names the opcodes that no snapshot has: those that run code or reach outside the file, and those
 // for types that a snapshot never holds.
 var refused = map[byte]string{
-	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 'i': "INST", 'o': "OBJ", 0x81: "NEWOBJ", 0x92: "NEWOBJ_EX",
-	'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4", 0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER",
-	0x96: "BYTEARRAY8", 0x8f: "EMPTY_SET", 0x90: "ADDITEMS", 0x91: "FROZENSET",
-	'I': "INT", 'L': "LONG", 'F': "FLOAT", 'S': "STRING", 'T': "BINSTRING", 'U': "SHORT_BINSTRING", 'V': "UNICODE", 'g': "GET", 'p': "PUT",
+	'c': "GLOBAL", 0x93: "STACK_GLOBAL", 'R': "REDUCE", 'b': "BUILD", 'i': "INST", 'o': "OBJ", 0x81: "NEWOBJ",
+	0x92: "NEWOBJ_EX", 'P': "PERSID", 'Q': "BINPERSID", 0x82: "EXT1", 0x83: "EXT2", 0x84: "EXT4",
+	0x97: "NEXT_BUFFER", 0x98: "READONLY_BUFFER", 0x96: "BYTEARRAY8", 0x8f: "EMPTY_SET", 0x90: "ADDITEMS",
+	0x91: "FROZENSET", 'I': "INT", 'L': "LONG", 'F': "FLOAT", 'S': "STRING", 'T': "BINSTRING",
+	'U': "SHORT_BINSTRING", 'V': "UNICODE", 'g': "GET", 'p': "PUT",
 }
 
 // runsCode holds the refused opcodes with which a pickle can make Python call a function.

@@ -247,7 +247,8 @@ func refusal(op byte) error {
 	case !ok:
 		return limitf("0x%02x is not an opcode of a pickle", op)
 	case strings.IndexByte(runsCode, op) >= 0:
-		return limitf("opcode %s, which makes Python run code; a real snapshot never holds it, and gmemtop never runs it", name)
+		return limitf("opcode %s, which makes Python run code; a real snapshot never holds it, and gmemtop "+
+			"never runs it", name)
 	}
 	return limitf("opcode %s; a real snapshot never holds it", name)
 }

@@ -95,7 +95,8 @@ func formatError(w *window, at int64, err error) *traces.FormatError {
 	}
 	e := &traces.FormatError{Format: format, Offset: at, Reason: err.Error(), Advice: advice(err)}
 	if w.err != nil {
-		e.Reason, e.Err, e.Advice = "reading stopped", w.err, "check the file or its compression; what came before is shown"
+		e.Reason, e.Err, e.Advice = "reading stopped", w.err,
+			"check the file or its compression; what came before is shown"
 		if errors.Is(err, errTruncated) {
 			e.Offset = w.base + int64(w.end)
 		}

@@ -180,7 +180,8 @@ func TestEveryCutGivesTheSoundPart(t *testing.T) {
 			}
 			most = tr.Events.Len()
 			for i := range most - 1 { // the last may lack keys that come later
-				if got, want := tr.Events.At(i), whole.Events.At(i); got.Addr != want.Addr || got.Size != want.Size || got.Action != want.Action {
+				if got, want := tr.Events.At(i), whole.Events.At(i); got.Addr != want.Addr ||
+					got.Size != want.Size || got.Action != want.Action {
 					t.Fatalf("%s cut at %d: event %d is %+v, want %+v", form, n, i, got, want)
 				}
 			}
@@ -199,7 +200,8 @@ func TestNoFlippedBitPanics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for form, data := range encodings(t, a) {
-		if form != "json" && form != "protocol 2 tuples false shared true" && form != "protocol 4 tuples true shared true" {
+		if form != "json" && form != "protocol 2 tuples false shared true" &&
+			form != "protocol 4 tuples true shared true" {
 			continue // alike to these
 		}
 		if form == "json" {
@@ -298,9 +300,13 @@ func (f *failing) Read(p []byte) (int, error) {
 
 func TestSniffRefuses(t *testing.T) {
 	for name, head := range map[string]string{
-		"nothing": "", "one byte": "\x80", "a pickled list of numbers": "\x80\x04]\x94(K\x01K\x02e.", "a pickled dict of others": "\x80\x04}\x94\x8c\x01a\x94K\x01s.",
-		"a global": "\x80\x04c__builtin__\neval\n", "a chrome trace": `{"traceEvents": [{"name": "segments"}]}`, "another array": `[1, 2, "blocks"]`,
-		"text": "segments", "protocol 6": "\x80\x06}\x94\x8c\x08segments\x94", "a pointer": lfsPrefix, "gzip": "\x1f\x8b\x08segments",
+		"nothing": "", "one byte": "\x80", "a pickled list of numbers": "\x80\x04]\x94(K\x01K\x02e.",
+		"a pickled dict of others": "\x80\x04}\x94\x8c\x01a\x94K\x01s.",
+		"a global":                 "\x80\x04c__builtin__\neval\n",
+		"a chrome trace":           `{"traceEvents": [{"name": "segments"}]}`,
+		"another array":            `[1, 2, "blocks"]`, "text": "segments",
+		"protocol 6": "\x80\x06}\x94\x8c\x08segments\x94", "a pointer": lfsPrefix,
+		"gzip": "\x1f\x8b\x08segments",
 	} {
 		if Sniff([]byte(head)) {
 			t.Errorf("%s was taken for a snapshot", name)

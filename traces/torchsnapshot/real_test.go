@@ -58,8 +58,9 @@ type figures struct {
 
 func figuresOf(t *traces.Trace, lists int) figures {
 	f := figures{
-		Events: make([]int, lists), Actions: map[string]int{}, States: map[string]int{}, Streams: len(t.Streams),
-		Segments: len(t.Final.Segments), Blocks: len(t.Final.Blocks), Settings: len(t.Settings), FirstUS: t.Clock.Epoch / 1000,
+		Events: make([]int, lists), Actions: map[string]int{}, States: map[string]int{},
+		Streams: len(t.Streams), Segments: len(t.Final.Segments), Blocks: len(t.Final.Blocks),
+		Settings: len(t.Settings), FirstUS: t.Clock.Epoch / 1000,
 	}
 	stacks := map[traces.StackID]bool{}
 	for i := range t.Events.Len() {

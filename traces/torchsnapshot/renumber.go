@@ -20,10 +20,11 @@ const unused = -1
 func newRenumber(f *fold, t *traces.Trace) *renumber {
 	r := &renumber{
 		f: f, t: t, arena: string(f.texts.arena),
-		texts:   filled[traces.StringID](len(f.texts.ends), unused),
-		frames:  filled[traces.FrameID](len(f.frames.list), unused),
-		stacks:  filled[traces.StackID](f.stacks.len(), unused),
-		streams: make([]traces.StreamID, len(f.streams.handles)), // 0 is both unused and the default stream, which is first
+		texts:  filled[traces.StringID](len(f.texts.ends), unused),
+		frames: filled[traces.FrameID](len(f.frames.list), unused),
+		stacks: filled[traces.StackID](f.stacks.len(), unused),
+		// 0 is both unused and the default stream, which is first
+		streams: make([]traces.StreamID, len(f.streams.handles)),
 		details: filled[traces.DetailID](len(f.details.list), unused),
 	}
 	r.texts[0], r.details[0] = 0, 0
@@ -82,7 +83,8 @@ func (r *renumber) stream(i uint16) traces.StreamID {
 func (r *renumber) detail(i int32) traces.DetailID {
 	if r.details[i] < 0 {
 		d := r.f.details.list[i]
-		for _, s := range []*traces.StringID{&d.Action, &d.CompileContext, &d.UserMetadata, &d.Category, &d.Op, &d.Extra} {
+		for _, s := range []*traces.StringID{&d.Action, &d.CompileContext, &d.UserMetadata, &d.Category,
+			&d.Op, &d.Extra} {
 			*s = r.text(*s)
 		}
 		d.ForwardStack = r.stack(int32(d.ForwardStack))
@@ -143,8 +145,9 @@ func (r *renumber) events(runs []run, ids map[traces.Device]traces.DeviceID, clo
 				time = clock.nanos(last)
 			}
 			ev := traces.Event{
-				Time: time, Addr: row.addr, Size: row.size, Stack: r.stack(row.stack), Detail: r.detail(r.f.events.detail(i)),
-				Stream: r.stream(row.stream), Device: id, Action: row.action,
+				Time: time, Addr: row.addr, Size: row.size, Stack: r.stack(row.stack),
+				Detail: r.detail(r.f.events.detail(i)), Stream: r.stream(row.stream), Device: id,
+				Action: row.action,
 			}
 			if ev.Detail != 0 && e.Detail == nil {
 				e.Detail = make([]traces.DetailID, len(e.Time), n)
@@ -157,10 +160,12 @@ func (r *renumber) events(runs []run, ids map[traces.Device]traces.DeviceID, clo
 	}
 	f := r.f
 	if noTime > 0 {
-		f.lose("events_without_time", traces.Info, noTime, "events without a time stand at the time of the event before them")
+		f.lose("events_without_time", traces.Info, noTime,
+			"events without a time stand at the time of the event before them")
 	}
 	if unknown > 0 {
-		f.lose("unknown_actions", traces.Info, unknown, "events of an action that this version does not know are kept under its name")
+		f.lose("unknown_actions", traces.Info, unknown,
+			"events of an action that this version does not know are kept under its name")
 	}
 	if noAction > 0 {
 		f.lose("events_without_action", traces.Fault, noAction, "events that do not say what happened")

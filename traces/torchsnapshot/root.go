@@ -61,7 +61,8 @@ func (f *fold) setSettings(v value) {
 		key := f.keyText(items[i])
 		if key == "trace_alloc_overflowed" && items[i+1].kind == kBool && items[i+1].n == 1 {
 			f.lose("history_overflowed", traces.DataLoss, 1,
-				"the recorder ran over its limit and the oldest events are gone: record with a larger max_entries")
+				"the recorder ran over its limit and the oldest events are gone: record with a larger "+
+					"max_entries")
 		}
 		f.settings = append(f.settings, traces.Setting{Key: key, Value: f.json(items[i+1])})
 	}
@@ -97,8 +98,8 @@ func (f *fold) setOwn(v value) {
 
 // found names the losses that reading Write's output finds again.
 var found = map[string]bool{
-	"unknown_keys": true, "unknown_actions": true, "unknown_block_states": true, "events_without_action": true,
-	"history_overflowed": true, "clock_steps_back": true,
+	"unknown_keys": true, "unknown_actions": true, "unknown_block_states": true,
+	"events_without_action": true, "history_overflowed": true, "clock_steps_back": true,
 }
 
 // setLoss takes a loss that the trace had when it was written: name, severity, count and detail.

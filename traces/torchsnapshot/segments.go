@@ -190,10 +190,12 @@ func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
 		b.State = traces.BlockInactive
 	case v == textValue(tActiveAllocated):
 		b.State = traces.BlockAllocated
-	case v == textValue(tActivePendingFree), v == textValue(tActiveAwaitingFree): // the code's name and the documentation's
+	case v == textValue(tActivePendingFree), v == textValue(tActiveAwaitingFree):
+		// the code's name and the documentation's
 		b.State = traces.BlockPendingFree
 	default:
-		f.lose("unknown_block_states", traces.Info, 1, "blocks in a state that this version does not know are shown as inactive")
+		f.lose("unknown_block_states", traces.Info, 1,
+			"blocks in a state that this version does not know are shown as inactive")
 		f.add(more, k, v)
 	}
 }

@@ -8,7 +8,8 @@ const lfsPrefix = "version https://git-lfs"
 // lists of segments.
 var (
 	snapshotKeys = []string{
-		"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces", "gmemtop",
+		"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments",
+		"host_traces", "gmemtop",
 	}
 	segmentKeys = []string{"total_size", "allocated_size", "active_size", "segment_type"}
 )

@@ -296,7 +296,8 @@ func (f *fold) formattedFrame(v value) traces.Frame {
 	if !ok || err != nil || n < 0 {
 		return fr
 	}
-	fr.File, fr.Line, fr.Func = traces.StringID(f.word(rest[:at]).ref), int32(n), traces.StringID(f.word(name).ref)
+	fr.File, fr.Line, fr.Func = traces.StringID(f.word(rest[:at]).ref), int32(n),
+		traces.StringID(f.word(name).ref)
 	return fr
 }
 

@@ -72,13 +72,14 @@ const (
 
 var knownTexts = []string{
 	"",
-	"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces", "categories", "gmemtop",
-	"action", "addr", "size", "stream", "time_us", "compile_context", "user_metadata", "frames", "pool_id", "device_free",
-	"forward_frames", "category", "segment_pool_id",
-	"device", "address", "total_size", "allocated_size", "active_size", "requested_size", "segment_type", "is_expandable", "blocks",
-	"state", "history", "real_size",
+	"segments", "device_traces", "allocator_settings", "external_annotations", "host_segments", "host_traces",
+	"categories", "gmemtop", "action", "addr", "size", "stream", "time_us", "compile_context",
+	"user_metadata", "frames", "pool_id", "device_free", "forward_frames", "category", "segment_pool_id",
+	"device", "address", "total_size", "allocated_size", "active_size", "requested_size", "segment_type",
+	"is_expandable", "blocks", "state", "history", "real_size",
 	"filename", "line", "name", "stage",
-	"large", "small", "inactive", "active_allocated", "active_pending_free", "active_awaiting_free", "N/A", "START", "END",
+	"large", "small", "inactive", "active_allocated", "active_pending_free", "active_awaiting_free", "N/A",
+	"START", "END",
 }
 
 // maxTextBytes bounds the bytes of all distinct strings together.

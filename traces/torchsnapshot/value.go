@@ -47,9 +47,10 @@ const (
 )
 
 var kindNames = [...]string{
-	"nothing", "None", "a boolean", "an integer", "an integer", "an integer", "a float", "a string", "bytes", "a pair",
-	"a list", "a dict", "a tuple", "a snapshot", "a list of segments", "a segment", "a list of blocks", "a block",
-	"a list of traces", "a trace", "a trace entry", "a stack", "a frame", "a list of annotations", "an annotation",
+	"nothing", "None", "a boolean", "an integer", "an integer", "an integer", "a float", "a string", "bytes",
+	"a pair", "a list", "a dict", "a tuple", "a snapshot", "a list of segments", "a segment",
+	"a list of blocks", "a block", "a list of traces", "a trace", "a trace entry", "a stack", "a frame",
+	"a list of annotations", "an annotation",
 }
 
 func (k kind) String() string { return kindNames[k] }

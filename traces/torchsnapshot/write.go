@@ -237,7 +237,8 @@ func hasMember(object string, key text) bool {
 }
 
 var stateNames = [...]text{
-	traces.BlockInactive: tInactive, traces.BlockAllocated: tActiveAllocated, traces.BlockPendingFree: tActivePendingFree,
+	traces.BlockInactive: tInactive, traces.BlockAllocated: tActiveAllocated,
+	traces.BlockPendingFree: tActivePendingFree,
 }
 
 func (s *snapshotWriter) block(b *traces.Block) error {

@@ -21,17 +21,21 @@ func foreign() *traces.Trace {
 	b.T.Source.Format = "kineto"
 	b.T.Process = traces.Process{Host: "node-7", PID: maybe.Known(41), Rank: maybe.Known(3),
 		WorldSize: maybe.Known(8)}
-	gpu, cpu, host := b.Device(traces.DeviceGPU, 1), b.Device(traces.DeviceCPU, 0), b.Device(traces.DeviceHost, 0)
+	gpu, cpu, host := b.Device(traces.DeviceGPU, 1), b.Device(traces.DeviceCPU, 0),
+		b.Device(traces.DeviceHost, 0)
 	fr := b.Frame(traces.Frame{File: b.String("a.py"), Func: b.String("f"), Line: 3})
-	op := b.Detail(traces.Detail{Op: b.String("aten::mm"), ForwardStack: b.Stack([]traces.FrameID{fr}), HasPool: true, Pool: traces.Pool{First: 1 << 40, Second: -2}})
+	op := b.Detail(traces.Detail{Op: b.String("aten::mm"), ForwardStack: b.Stack([]traces.FrameID{fr}),
+		HasPool: true, Pool: traces.Pool{First: 1 << 40, Second: -2}})
 	for i, d := range []traces.DeviceID{gpu, cpu, host, gpu, cpu} {
 		b.Event(traces.Event{
-			Time: int64(i) * 1500, Addr: 1<<63 + uint64(i), Size: 512, Stack: b.Stack([]traces.FrameID{fr, fr}), Detail: op,
-			Stream: b.Stream(7), Device: d, Action: []traces.Action{traces.Alloc, traces.Free}[i/3],
+			Time: int64(i) * 1500, Addr: 1<<63 + uint64(i), Size: 512,
+			Stack: b.Stack([]traces.FrameID{fr, fr}), Detail: op, Stream: b.Stream(7), Device: d,
+			Action: []traces.Action{traces.Alloc, traces.Free}[i/3],
 		})
 	}
 	for _, m := range [][2]int64{{1000, 4000}, {2000, 6000}, {traces.NoTime, 500}, {7000, traces.NoTime}} {
-		b.T.Marks = append(b.T.Marks, traces.Mark{Start: m[0], End: m[1], Name: b.String("range"), Device: gpu})
+		b.T.Marks = append(b.T.Marks, traces.Mark{Start: m[0], End: m[1], Name: b.String("range"),
+			Device: gpu})
 	}
 	b.T.Ops = []traces.Op{{Start: 1, Duration: 2}}
 	return b.Finish()

@@ -77,7 +77,8 @@ def over():
         for p in group["params"]:
             for t in (p, p.grad):
                 total = (total * 1000003 + (7 if t is None else digest(t))) % (1 << 61)
-    buffers = (b for m in gc.get_objects() if issubclass(type(m), torch.nn.Module) for b in m._buffers.values())
+    modules = (m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module))
+    buffers = (b for m in modules for b in m._buffers.values())
     total = (total + sum(digest(b) for b in buffers if b is not None)) % (1 << 61)
     print("digest %d %x" % (len(peaks), total))
     print("peak %d" % max(peaks[-10:]), flush=True)

@@ -4,7 +4,8 @@ import platform
 
 import torch
 
-found = {"version": str(torch.__version__), "cuda": str(torch.version.cuda or ""), "python": platform.python_version(), "available": torch.cuda.is_available(),
+found = {"version": str(torch.__version__), "cuda": str(torch.version.cuda or ""),
+         "python": platform.python_version(), "available": torch.cuda.is_available(),
          "limit": hasattr(torch.cuda, "get_per_process_memory_fraction")}
 if found["available"]:
     free, total = torch.cuda.mem_get_info(0)

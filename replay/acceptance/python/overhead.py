@@ -7,13 +7,16 @@ AGENT.py is the agent's source, which gmemtop run puts in front of PYTHONPATH:
     gmemtop run --headless -- sh -c 'cp "${PYTHONPATH%%:*}/agent.py" agent.py'
 
 DEVICE in the environment says where the network is (cpu by default), WIDTH how wide it is. With OPS a step is
-that many ops on 64 elements instead, which take next to no time. On a GPU each window begins and ends with a synchronisation.
+that many ops on 64 elements instead, which take next to no time. On a GPU each window begins and ends with a
+synchronisation.
 
-The agent connects once to a viewer in another process that reads everything. Then come pairs of windows, one with the agent and one with its hooks and
-functions taken out of torch, in random order. A pair gives the ratio of two mean step times. The estimate is the mean of the logarithms of
-these ratios without the outer fifth on each side; its interval is a bootstrap over pairs. The agent's sending thread runs in both kinds of window, so its processor time
-in windows with the agent is added in full, as if it had stopped the training. There are two ratios: of the time of a step, and of the training thread's processor time,
-which other programs disturb less. Prints one line of JSON.
+The agent connects once to a viewer in another process that reads everything. Then come pairs of windows, one
+with the agent and one with its hooks and functions taken out of torch, in random order. A pair gives the
+ratio of two mean step times. The estimate is the mean of the logarithms of these ratios without the outer
+fifth on each side; its interval is a bootstrap over pairs. The agent's sending thread runs in both kinds of
+window, so its processor time in windows with the agent is added in full, as if it had stopped the training.
+There are two ratios: of the time of a step, and of the training thread's processor time, which other programs
+disturb less. Prints one line of JSON.
 """
 import json
 import math
@@ -52,7 +55,8 @@ class Block(torch.nn.Module):
         super().__init__()
         self.n1, self.n2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
         self.qkv, self.out = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width)
-        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width))
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(),
+                                       torch.nn.Linear(4 * width, width))
 
     def forward(self, x):
         n, t, c = x.shape
@@ -68,7 +72,8 @@ def main():
     torch.set_num_threads(1)
     torch.manual_seed(0)
     device, width = os.environ.get("DEVICE", "cpu"), int(os.environ.get("WIDTH", "128"))
-    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *[Block(width) for _ in range(4)], torch.nn.Linear(width, 256)).to(device)
+    model = torch.nn.Sequential(torch.nn.Embedding(256, width), *[Block(width) for _ in range(4)],
+                                torch.nn.Linear(width, 256)).to(device)
     optimizer = torch.optim.AdamW(model.parameters())
     x = torch.randint(0, 256, (8, 65)).to(device)
 
@@ -123,7 +128,8 @@ def main():
             setattr(owner, name, theirs)
 
     def put_in():
-        agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre), hooks.register_optimizer_step_post_hook(agent._post)]
+        agent.hooks = [hooks.register_optimizer_step_pre_hook(agent._pre),
+                       hooks.register_optimizer_step_post_hook(agent._post)]
         agent.steps = space["Steps"](None)
         for owner, name, ours, theirs in agent.patches.list:
             setattr(owner, name, ours)
@@ -150,7 +156,8 @@ def main():
                 ratios[column].append(math.log(b[column] / a[column]))
                 sent[column] += b[2] / b[column]
             without.append(a[0] / steps)
-        out = {"step_ms": round(1e3 * statistics.median(without), 3), "pairs": pairs, "steps_a_window": steps, "torch": str(torch.__version__)}
+        out = {"step_ms": round(1e3 * statistics.median(without), 3), "pairs": pairs, "steps_a_window": steps,
+               "torch": str(torch.__version__)}
 
         def centre(values):
             values = sorted(values)
@@ -160,7 +167,8 @@ def main():
         for name, found, share in zip(("time", "processor"), ratios, sent):
             share /= pairs
             boots = sorted(centre(r.choices(found, k=len(found))) for _ in range(2000))
-            out[name] = {"overhead": round(math.expm1(centre(found)) + share, 5), "interval95": [round(math.expm1(boots[k]) + share, 5) for k in (50, 1949)],
+            out[name] = {"overhead": round(math.expm1(centre(found)) + share, 5),
+                         "interval95": [round(math.expm1(boots[k]) + share, 5) for k in (50, 1949)],
                          "sender": round(share, 5)}
         print(json.dumps(out))
     finally:

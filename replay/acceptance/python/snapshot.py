@@ -1,5 +1,4 @@
-"""Train a little, write a memory snapshot to a given file, and print torch's counts at that moment, as one line
-of JSON."""
+"""Train a little, write a memory snapshot to a given file, and print torch's counts then as a line of JSON."""
 import json
 import sys
 
@@ -15,5 +14,6 @@ for batch in (100, 300, 700, 300):
 torch.cuda.synchronize()
 stats = torch.cuda.memory_stats()
 torch.cuda.memory._dump_snapshot(sys.argv[1])
-print(json.dumps({name: stats[name + ".all." + when] for name, when in (("allocated_bytes", "current"), ("reserved_bytes", "current"), ("active_bytes", "current"))}
-                 | {"peak_" + name: stats[name + ".all.peak"] for name in ("allocated_bytes", "reserved_bytes", "active_bytes")}))
+names = ("allocated_bytes", "reserved_bytes", "active_bytes")
+print(json.dumps({name: stats[name + ".all.current"] for name in names}
+                 | {"peak_" + name: stats[name + ".all.peak"] for name in names}))

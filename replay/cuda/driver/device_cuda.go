@@ -159,7 +159,8 @@ func (m *memory) Register(p unsafe.Pointer, size int64) error {
 		return nil
 	}
 	e := NewError(fmt.Sprintf("pin %d bytes of host memory", size), code(err), err.Error()).(*Error)
-	if e.kind == nil || e.kind == ErrOutOfMemory || e.Code == resultNotSupported || e.Code == resultNotPermitted {
+	if e.kind == nil || e.kind == ErrOutOfMemory || e.Code == resultNotSupported ||
+		e.Code == resultNotPermitted {
 		e.kind = ErrPinned
 	}
 	return e
@@ -298,12 +299,14 @@ func (q *queues) Elapsed(from, to Event) (int64, error) {
 
 // CopyOut implements Queues.
 func (q *queues) CopyOut(to unsafe.Pointer, from Ptr, size int64, s Stream) error {
-	return wrap("copy to the host", cu.MemcpyDtoHAsync(to, cu.DevicePtr(from), size, *q.streams.at(uint32(s))))
+	return wrap("copy to the host", cu.MemcpyDtoHAsync(to, cu.DevicePtr(from), size,
+		*q.streams.at(uint32(s))))
 }
 
 // CopyIn implements Queues.
 func (q *queues) CopyIn(to Ptr, from unsafe.Pointer, size int64, s Stream) error {
-	return wrap("copy from the host", cu.MemcpyHtoDAsync(cu.DevicePtr(to), from, size, *q.streams.at(uint32(s))))
+	return wrap("copy from the host", cu.MemcpyHtoDAsync(cu.DevicePtr(to), from, size,
+		*q.streams.at(uint32(s))))
 }
 
 type kernels struct {
@@ -340,5 +343,6 @@ func (k *kernels) Launch(f Kernel, blocks, threads int, s Stream, args ...uint64
 	for i := range n {
 		k.params[i] = unsafe.Pointer(&k.args[i])
 	}
-	return wrap("launch a kernel", k.functions.at(uint32(f)).Launch(blocks, 1, 1, threads, 1, 1, 0, *k.streams.streams.at(uint32(s)), k.params[:n]))
+	return wrap("launch a kernel", k.functions.at(uint32(f)).Launch(blocks, 1, 1, threads, 1, 1, 0,
+		*k.streams.streams.at(uint32(s)), k.params[:n]))
 }

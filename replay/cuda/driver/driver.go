@@ -3,7 +3,8 @@
 //
 // Its duties:
 //   - [Driver], [Device] and the parts that a Device is made of: memory, virtual memory, queues, kernels;
-//   - [Open]: the CUDA driver through gorgonia.org/cu and package libcuda in a build with -tags cuda (`make`), and an error that says so in every other;
+//   - [Open]: the CUDA driver through gorgonia.org/cu and package libcuda in a build with -tags cuda
+//     (`make`), and an error that says so in every other;
 //   - [Error] and the sentinels, whose texts say what to do next.
 //
 // Nothing here is safe for concurrent use. A CUDA context is current on an operating-system thread: lock the

@@ -15,8 +15,10 @@ func TestAnswersOfTheDriverAreSentences(t *testing.T) {
 		kind  error
 		fatal bool
 	}{
-		{2, driver.ErrOutOfMemory, false}, {100, driver.ErrNoDevice, false}, {101, driver.ErrNoDevice, false}, {46, driver.ErrBusy, false},
-		{214, driver.ErrECC, true}, {222, driver.ErrTooOld, false}, {500, driver.ErrTooOld, false}, {700, driver.ErrAccess, true}, {719, driver.ErrLost, true},
+		{2, driver.ErrOutOfMemory, false}, {100, driver.ErrNoDevice, false}, {101, driver.ErrNoDevice, false},
+		{46, driver.ErrBusy, false},
+		{214, driver.ErrECC, true}, {222, driver.ErrTooOld, false}, {500, driver.ErrTooOld, false},
+		{700, driver.ErrAccess, true}, {719, driver.ErrLost, true},
 		{999, driver.ErrLost, true}, {201, driver.ErrLost, true}, {1, nil, false},
 	} {
 		err := fmt.Errorf("run: %w", driver.NewError("free memory", c.code, "CUDA_ERROR"))

@@ -8,22 +8,28 @@ import (
 // What can go wrong, for errors.Is. Each text says what to do next.
 var (
 	// ErrNotBuilt says that this program was built without CUDA.
-	ErrNotBuilt = errors.New("this program was built without CUDA: use make, which needs a C compiler and no CUDA toolkit")
+	ErrNotBuilt = errors.New("this program was built without CUDA: use make, which needs a C compiler and " +
+		"no CUDA toolkit")
 	// ErrNoDriver says that the machine has no NVIDIA driver.
-	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it with --gpus all")
+	ErrNoDriver = errors.New("no NVIDIA driver on this machine: install one, or in a container start it " +
+		"with --gpus all")
 	// ErrNoDevice says that there is a driver and no GPU that it may use.
-	ErrNoDevice = errors.New("no GPU: nvidia-smi -L and CUDA_VISIBLE_DEVICES say which ones this process may use; of one in MIG mode name an instance (CUDA_VISIBLE_DEVICES=MIG-...)")
+	ErrNoDevice = errors.New("no GPU: nvidia-smi -L and CUDA_VISIBLE_DEVICES say which ones this process " +
+		"may use; of one in MIG mode name an instance (CUDA_VISIBLE_DEVICES=MIG-...)")
 	// ErrTooOld says that the driver lacks a function that is needed.
 	ErrTooOld = errors.New("the NVIDIA driver is too old: install 535 or newer")
 	// ErrBusy says that another process has exclusive use of the device, or that the device accepts no
 	// contexts.
-	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute mode to default (nvidia-smi -c 0)")
+	ErrBusy = errors.New("the GPU takes no further process: end the one that has it, or set its compute " +
+		"mode to default (nvidia-smi -c 0)")
 	// ErrOutOfMemory says that the device does not have enough memory left.
 	ErrOutOfMemory = errors.New("out of device memory")
 	// ErrPinned says that the operating system or the driver refused to pin host memory.
-	ErrPinned = errors.New("host memory could not be pinned: raise the memory limit (ulimit -l, the container's), or plan with less swapping")
+	ErrPinned = errors.New("host memory could not be pinned: raise the memory limit (ulimit -l, the " +
+		"container's), or plan with less swapping")
 	// ErrECC says that the device's memory failed.
-	ErrECC = errors.New("uncorrectable memory error of the GPU: it must be reset or replaced (nvidia-smi -q -d ECC)")
+	ErrECC = errors.New("uncorrectable memory error of the GPU: it must be reset or replaced (nvidia-smi " +
+		"-q -d ECC)")
 	// ErrLost says that this process can no longer use the device.
 	ErrLost = errors.New("the GPU was lost: dmesg and nvidia-smi say why; start again once it is back")
 	// ErrAccess says that work on the device touched unmapped memory: a defect of the plan or of this
@@ -103,14 +109,17 @@ func kindOf(code int) error {
 		return ErrBusy
 	case resultECC, resultContained:
 		return ErrECC
-	case resultNotFound, resultNotSupported, resultPTXVersion, resultInvalidPTX, resultNoBinary, resultCompatibility, resultMismatch:
+	case resultNotFound, resultNotSupported, resultPTXVersion, resultInvalidPTX, resultNoBinary,
+		resultCompatibility, resultMismatch:
 		return ErrTooOld
 	case resultIllegalAddress, resultAssert:
 		return ErrAccess
-	case resultDeinitialized, resultInvalidContext, resultNVLink, resultTimeout, resultUnknown, resultNotReadySystem:
+	case resultDeinitialized, resultInvalidContext, resultNVLink, resultTimeout, resultUnknown,
+		resultNotReadySystem:
 		return ErrLost
 	}
-	if code > resultIllegalAddress && code <= 719 { // the faults of running work: all of them leave the context unusable
+	if code > resultIllegalAddress && code <= 719 {
+		// the faults of running work: all of them leave the context unusable
 		return ErrLost
 	}
 	return nil

@@ -30,8 +30,8 @@ func Open(path string) (Driver, error) {
 	v := cu.Version()
 	if v < oldest {
 		libcuda.Close()
-		return nil, fmt.Errorf("%w (it supports CUDA %d.%d, and %d.%d is needed; %d functions are missing)", ErrTooOld,
-			v/1000, v%1000/10, oldest/1000, oldest%1000/10, missing)
+		return nil, fmt.Errorf("%w (it supports CUDA %d.%d, and %d.%d is needed; %d functions are missing)",
+			ErrTooOld, v/1000, v%1000/10, oldest/1000, oldest%1000/10, missing)
 	}
 	return &library{version: v}, nil
 }
@@ -84,7 +84,8 @@ func (l *library) info(ordinal int) (Info, error) {
 		}
 		return v
 	}
-	i.Processors, i.Major, i.Minor = attribute(cu.MultiprocessorCount), attribute(cu.ComputeCapabilityMajor), attribute(cu.ComputeCapabilityMinor)
+	i.Processors, i.Major, i.Minor = attribute(cu.MultiprocessorCount), attribute(cu.ComputeCapabilityMajor),
+		attribute(cu.ComputeCapabilityMinor)
 	i.Virtual, i.Pools = attribute(attributeVirtual) != 0, attribute(attributePools) != 0
 	return i, err
 }

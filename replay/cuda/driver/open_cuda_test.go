@@ -41,7 +41,8 @@ func TestThisProgramStartsWithoutTheDriver(t *testing.T) {
 }
 
 func TestWithoutADriverThereIsASentence(t *testing.T) {
-	if _, err := driver.Open(filepath.Join(t.TempDir(), "libcuda.so.1")); !errors.Is(err, driver.ErrNoDriver) || !strings.Contains(err.Error(), "install") {
+	if _, err := driver.Open(filepath.Join(t.TempDir(), "libcuda.so.1")); !errors.Is(err,
+		driver.ErrNoDriver) || !strings.Contains(err.Error(), "install") {
 		t.Errorf("%v", err)
 	}
 	empty := filepath.Join(t.TempDir(), "libcuda.so.1")
@@ -68,7 +69,8 @@ func compile(t *testing.T, path, source string) {
 
 func TestADriverThatLacksFunctionsIsTooOldAndNothingCrashes(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "libcuda.so.1")
-	compile(t, path, "int cuInit(unsigned f) { return 0; }\nint cuDriverGetVersion(int *v) { *v = 12000; return 0; }\n")
+	compile(t, path, "int cuInit(unsigned f) { return 0; }\nint cuDriverGetVersion(int *v) { *v = 12000; "+
+		"return 0; }\n")
 	d, err := driver.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -95,10 +97,12 @@ func TestMachinesOfEveryKindAreRecognised(t *testing.T) {
 		version, devices, mode int
 		want                   error
 	}{
-		{"no GPU", 12040, -1, 0, driver.ErrNoDevice}, {"an old driver", 11010, 1, 0, driver.ErrTooOld}, {"exclusive mode", 12040, 1, 3, driver.ErrBusy},
+		{"no GPU", 12040, -1, 0, driver.ErrNoDevice}, {"an old driver", 11010, 1, 0, driver.ErrTooOld},
+		{"exclusive mode", 12040, 1, 3, driver.ErrBusy},
 		{"prohibited mode", 12040, 1, 2, driver.ErrBusy}, {"a newer one", 13000, 2, 0, nil},
 	} {
-		m := standin.Machine{Model: "plain", Memory: "1GiB", Context: "0", Others: []string{"1MiB"}, Driver: c.version, Devices: c.devices, Mode: c.mode}
+		m := standin.Machine{Model: "plain", Memory: "1GiB", Context: "0", Others: []string{"1MiB"},
+			Driver: c.version, Devices: c.devices, Mode: c.mode}
 		lib.Reset(m)
 		d, err := driver.Open(lib.Path())
 		var dev driver.Device
@@ -106,7 +110,8 @@ func TestMachinesOfEveryKindAreRecognised(t *testing.T) {
 			if dev, err = d.Open(0); err == nil {
 				free, total, e := dev.MemInfo()
 				i := dev.Info()
-				want := driver.Info{Name: "Stand-in GPU", UUID: i.UUID, CUDA: c.version, Total: 1 << 30, Processors: 8, Major: 9, Pools: true, Virtual: true}
+				want := driver.Info{Name: "Stand-in GPU", UUID: i.UUID, CUDA: c.version, Total: 1 << 30,
+					Processors: 8, Major: 9, Pools: true, Virtual: true}
 				if e != nil || free != 1<<30-1<<20 || total != 1<<30 || i != want || i.UUID == "" {
 					t.Errorf("%s: %d of %d bytes are free, %+v, %v", c.what, free, total, i, e)
 				}

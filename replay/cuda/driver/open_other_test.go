@@ -11,7 +11,8 @@ import (
 )
 
 func TestAPlainBuildSaysWhatToDo(t *testing.T) {
-	if _, err := driver.Open(""); !errors.Is(err, driver.ErrNotBuilt) || !strings.Contains(err.Error(), "make") {
+	if _, err := driver.Open(""); !errors.Is(err, driver.ErrNotBuilt) ||
+		!strings.Contains(err.Error(), "make") {
 		t.Errorf("%v", err)
 	}
 }

@@ -56,7 +56,8 @@ def streams(p):
 
 
 def trained(p):
-    net = torch.nn.Sequential(*[m for _ in range(3) for m in (torch.nn.Linear(512, 512), torch.nn.GELU())]).cuda()
+    layers = [m for _ in range(3) for m in (torch.nn.Linear(512, 512), torch.nn.GELU())]
+    net = torch.nn.Sequential(*layers).cuda()
     optimizer = torch.optim.AdamW(net.parameters())
     for _ in range(4):
         optimizer.zero_grad()
@@ -100,7 +101,8 @@ def snapshot(path):
     major, minor = torch.__version__.split(".")[:2]
     held["allocator_settings"]["gmemtop_torch"] = [int(major), int(minor)]
     held["allocator_settings"]["gmemtop_devices"] = {"0": {
-        "total_bytes": torch.cuda.get_device_properties(0).total_memory, "memory_fraction": torch.cuda.get_per_process_memory_fraction(0)}}
+        "total_bytes": torch.cuda.get_device_properties(0).total_memory,
+        "memory_fraction": torch.cuda.get_per_process_memory_fraction(0)}}
     with open(path, "wb") as f:
         pickle.dump(held, f)
 

@@ -30,26 +30,32 @@ func sample(n int) *traces.Trace {
 	stream := b.Stream(math.MaxUint64)
 	var stacks []traces.StackID
 	for i := range 50 {
-		inner := b.Frame(traces.Frame{Func: b.String("fn" + strconv.Itoa(i)), File: b.String("modèle.py"), Line: int32(i)})
+		inner := b.Frame(traces.Frame{Func: b.String("fn" + strconv.Itoa(i)), File: b.String("modèle.py"),
+			Line: int32(i)})
 		outer := b.Frame(traces.Frame{Func: b.String("main"), File: b.String("train.py"), Line: 1})
 		stacks = append(stacks, b.Stack([]traces.FrameID{inner, outer}))
 	}
 	detail := b.Detail(traces.Detail{UserMetadata: b.String("note"), ForwardStack: stacks[3]})
 	for i := range n {
-		e := traces.Event{Time: int64(i) * 1000, Addr: r.Uint64(), Size: r.Int64(), Stack: stacks[r.IntN(50)], Device: gpu, Action: traces.Alloc}
+		e := traces.Event{Time: int64(i) * 1000, Addr: r.Uint64(), Size: r.Int64(), Stack: stacks[r.IntN(50)],
+			Device: gpu, Action: traces.Alloc}
 		if i%7 == 0 {
 			e.Device, e.Stream, e.Detail, e.Stack = host, stream, detail, traces.NoStack
 		}
 		b.Event(e)
 	}
 	for i := range n / 2 {
-		t.Ops = append(t.Ops, traces.Op{Start: int64(i), Duration: 5, Name: 1, Parent: traces.NoOp, Stack: traces.NoStack})
-		t.Accesses = append(t.Accesses, traces.Access{Time: int64(i), Addr: r.Uint64(), Event: int32(i), Op: traces.OpID(i), Mode: traces.Write})
+		t.Ops = append(t.Ops, traces.Op{Start: int64(i), Duration: 5, Name: 1, Parent: traces.NoOp,
+			Stack: traces.NoStack})
+		t.Accesses = append(t.Accesses, traces.Access{Time: int64(i), Addr: r.Uint64(), Event: int32(i),
+			Op: traces.OpID(i), Mode: traces.Write})
 	}
 	t.Marks = []traces.Mark{{Start: 0, End: 9, Name: 2, Kind: traces.MarkIteration}}
 	t.Counters = []traces.Counter{{Name: 1, Time: []int64{1}, Value: []int64{2}, Event: []int32{0}}}
-	t.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 63, TotalSize: 9, EndBlock: 1}},
-		Blocks: []traces.Block{{Address: 1 << 63, Size: 9, Requested: 8, Stack: 1, Count: 1, State: traces.BlockAllocated}}}
+	t.Final = traces.State{Known: true, Segments: []traces.Segment{{Address: 1 << 63, TotalSize: 9,
+		EndBlock: 1}},
+		Blocks: []traces.Block{{Address: 1 << 63, Size: 9, Requested: 8, Stack: 1, Count: 1,
+			State: traces.BlockAllocated}}}
 	return b.Finish()
 }
 
@@ -100,9 +106,11 @@ func TestArrowGoReadsWhatWeWrite(t *testing.T) {
 			}
 			if k < 100 {
 				got.Append(traces.Event{
-					Time: rec.Column(0).(*array.Int64).Value(i), Addr: rec.Column(1).(*array.Uint64).Value(i), Size: rec.Column(2).(*array.Int64).Value(i),
-					Action: traces.Action(k), Device: traces.DeviceID(rec.Column(5).(*array.Uint8).Value(i)),
-					Stream: traces.StreamID(rec.Column(6).(*array.Uint16).Value(i)), Stack: traces.StackID(rec.Column(7).(*array.Int32).Value(i)),
+					Time: rec.Column(0).(*array.Int64).Value(i), Addr: rec.Column(1).(*array.Uint64).Value(i),
+					Size: rec.Column(2).(*array.Int64).Value(i), Action: traces.Action(k),
+					Device: traces.DeviceID(rec.Column(5).(*array.Uint8).Value(i)),
+					Stream: traces.StreamID(rec.Column(6).(*array.Uint16).Value(i)),
+					Stack:  traces.StackID(rec.Column(7).(*array.Int32).Value(i)),
 					Detail: traces.DetailID(rec.Column(8).(*array.Int32).Value(i)),
 				})
 			}
@@ -131,7 +139,8 @@ func TestArrowGoReadsWhatWeWrite(t *testing.T) {
 			t.Fatalf("stack %d is %q, want %q", i, s, ids)
 		}
 	}
-	for k, n := range map[uint8]int{100: 20_000, 111: 20_000, 121: 1, 130: 1, 140: 1, 151: 1, 205: 2, 203: 2, 220: 1, 224: 1} {
+	for k, n := range map[uint8]int{100: 20_000, 111: 20_000, 121: 1, 130: 1, 140: 1, 151: 1, 205: 2, 203: 2,
+		220: 1, 224: 1} {
 		if kinds[k] != n {
 			t.Errorf("%d rows of kind %d, want %d", kinds[k], k, n)
 		}
@@ -146,7 +155,8 @@ func TestArrowGoReadsARecordingAndARepairedOne(t *testing.T) {
 	}
 	dev := w.Device(traces.Device{})
 	for i := range 5000 {
-		w.Event(traces.Event{Time: int64(i), Stack: w.Stack([]traces.FrameID{w.Frame(traces.Frame{Line: int32(i / 10)})}), Device: dev,
+		w.Event(traces.Event{Time: int64(i),
+			Stack: w.Stack([]traces.FrameID{w.Frame(traces.Frame{Line: int32(i / 10)})}), Device: dev,
 			Action: traces.Alloc})
 		if i%700 == 0 {
 			if err := w.Flush(); err != nil {

@@ -31,7 +31,8 @@ func RunCases(t *testing.T, read Reader) {
 		t.Fatalf("no cases in testdata: %v", err)
 	}
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) { runCase(t, file, read) })
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"),
+			func(t *testing.T) { runCase(t, file, read) })
 	}
 }
 
@@ -73,10 +74,12 @@ func runCase(t *testing.T, file string, read Reader) {
 
 // Write prints all tables of t that are not empty, one row a line.
 func Write(w io.Writer, t *traces.Trace) {
-	fmt.Fprintf(w, "source %s tool=%q synthetic=%v kind=%v\n", t.Source.Format, t.Source.Tool, t.Source.SyntheticAddresses, t.Kind())
+	fmt.Fprintf(w, "source %s tool=%q synthetic=%v kind=%v\n", t.Source.Format, t.Source.Tool,
+		t.Source.SyntheticAddresses, t.Kind())
 	fmt.Fprintf(w, "process pid=%d rank=%d world=%d host=%q\n", t.Process.PID.Or(-1), t.Process.Rank.Or(-1),
 		t.Process.WorldSize.Or(-1), t.Process.Host)
-	fmt.Fprintf(w, "clock time=%v resolution=%d epoch=%d\n", t.Clock.HasTime, t.Clock.Resolution, t.Clock.Epoch)
+	fmt.Fprintf(w, "clock time=%v resolution=%d epoch=%d\n", t.Clock.HasTime, t.Clock.Resolution,
+		t.Clock.Epoch)
 	for i, d := range t.Devices {
 		fmt.Fprintf(w, "device %d %v:%d name=%q total=%d\n", i, d.Kind, d.Ordinal, d.Name, d.TotalBytes)
 	}
@@ -88,21 +91,26 @@ func Write(w io.Writer, t *traces.Trace) {
 		stack(w, t, "forward", t.DetailOf(i).ForwardStack)
 	}
 	for i, o := range t.Ops {
-		fmt.Fprintf(w, "op %d t=%d+%d %q parent=%d thread=%d stream=%d device=%d phase=%v rerunnable=%v module=%q\n", i, o.Start,
-			o.Duration, t.Text(o.Name), o.Parent, o.Thread, t.Streams[o.Stream], o.Device, o.Phase, o.Rerunnable, t.Text(o.Module))
+		fmt.Fprintf(w, "op %d t=%d+%d %q parent=%d thread=%d stream=%d device=%d phase=%v rerunnable=%v "+
+			"module=%q\n", i, o.Start,
+			o.Duration, t.Text(o.Name), o.Parent, o.Thread, t.Streams[o.Stream], o.Device, o.Phase,
+			o.Rerunnable, t.Text(o.Module))
 		if o.Again {
 			fmt.Fprintln(w, "  again")
 		}
 		stack(w, t, "stack", o.Stack)
 	}
 	for _, a := range t.Accesses {
-		fmt.Fprintf(w, "access t=%d before=%d op=%d %v addr=%#x size=%d device=%d\n", a.Time, a.Event, a.Op, a.Mode, a.Addr, a.Size, a.Device)
+		fmt.Fprintf(w, "access t=%d before=%d op=%d %v addr=%#x size=%d device=%d\n", a.Time, a.Event, a.Op,
+			a.Mode, a.Addr, a.Size, a.Device)
 	}
 	for _, m := range t.Marks {
-		fmt.Fprintf(w, "mark %d..%d kind=%d phase=%v device=%d %q\n", m.Start, m.End, m.Kind, m.Phase, m.Device, t.Text(m.Name))
+		fmt.Fprintf(w, "mark %d..%d kind=%d phase=%v device=%d %q\n", m.Start, m.End, m.Kind, m.Phase,
+			m.Device, t.Text(m.Name))
 	}
 	for _, c := range t.Counters {
-		fmt.Fprintf(w, "counter %s device=%d t=%v value=%v event=%v\n", t.Text(c.Name), c.Device, c.Time, c.Value, c.Event)
+		fmt.Fprintf(w, "counter %s device=%d t=%v value=%v event=%v\n", t.Text(c.Name), c.Device, c.Time,
+			c.Value, c.Event)
 	}
 	writeFinal(w, t)
 	for _, s := range t.Settings {
@@ -121,8 +129,9 @@ func writeFinal(w io.Writer, t *traces.Trace) {
 		return
 	}
 	for _, s := range t.Final.Segments {
-		fmt.Fprintf(w, "segment device=%d addr=%#x total=%d allocated=%d active=%d wanted=%d blocks=[%d,%d)\n",
-			s.Device, s.Address, s.TotalSize, s.AllocatedSize, s.ActiveSize, s.Wanted, s.FirstBlock, s.EndBlock)
+		fmt.Fprintf(w,
+			"segment device=%d addr=%#x total=%d allocated=%d active=%d wanted=%d blocks=[%d,%d)\n", s.Device,
+			s.Address, s.TotalSize, s.AllocatedSize, s.ActiveSize, s.Wanted, s.FirstBlock, s.EndBlock)
 	}
 	for _, b := range t.Final.Blocks {
 		fmt.Fprintf(w, "block addr=%#x size=%d requested=%d count=%d %v extra=%s\n",

@@ -1,24 +1,24 @@
 """Runs programs on the real CUDA caching allocator of PyTorch and logs what it does.
 
-It reads JSON from standard input, one program a line, as the program's lines in the language of this package's
-scripts. The first line has the settings,
+It reads JSON from standard input, one program a line, as the program's lines in the language of this
+package's scripts. The first line has the settings,
 
     allocator caching [conf=SETTINGS] [fraction=SHARE] [memory=BYTES]
 
 and the others are malloc NAME SIZE [stream=N], free NAME, record NAME STREAM, sync STREAM, empty_cache,
 fraction SHARE, use_pool A,B, drop_pool A,B, enter A,B and leave A,B.
 
-It writes a line with the version of torch, then one line for each program: the device's free and total bytes at
-the start; for each statement its segment events, the block's place, and the totals after it; and at the end the
-segments with their blocks.
+It writes a line with the version of torch, then one line for each program: the device's free and total bytes
+at the start; for each statement its segment events, the block's place, and the totals after it; and at the
+end the segments with their blocks.
 
 PyTorch reads the allocator's settings once per process, and some of its state outlives empty_cache. So every
 program runs in a process of its own, forked before CUDA is initialised: importing torch takes seconds, a fork
 milliseconds.
 
-Streams are numbered in the order of their handles; 0 is the default stream. An event is not done until `sync`,
-or something else, waits for its stream. That needs the stand-in GPU in its late order, with polls that never run
-out.
+Streams are numbered in the order of their handles; 0 is the default stream. An event is not done until
+`sync`, or something else, waits for its stream. That needs the stand-in GPU in its late order, with polls
+that never run out.
 """
 
 import json
@@ -107,13 +107,15 @@ class Runner:
                 stopped = str(e).splitlines()[0]
                 break
             s = torch._C._cuda_memoryStats(0)
-            current = [s[key]["all"]["current"] for key in ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes")]
+            current = [s[key]["all"]["current"]
+                       for key in ("requested_bytes", "allocated_bytes", "active_bytes", "reserved_bytes")]
             driver = s["num_device_alloc"] + s["num_device_free"]
             totals.append((driver, [*current, s["num_alloc_retries"], s["num_ooms"]]))
         for scope in reversed(self.scopes):
             scope.__exit__(None, None, None)
         snapshot = torch.cuda.memory._snapshot()
-        trace = iter([e for e in snapshot["device_traces"][0] if e["action"] in (*SEGMENT_ACTIONS, "alloc", "oom")])
+        trace = iter([e for e in snapshot["device_traces"][0]
+                      if e["action"] in (*SEGMENT_ACTIONS, "alloc", "oom")])
         answers, seen = [], 0
         for (words, _), (driver, current) in zip(statements, totals):
             events, addr = [], 0
@@ -121,7 +123,8 @@ class Runner:
                 e = next(trace)
                 if e["action"] not in SEGMENT_ACTIONS:
                     raise ValueError(f"{words}: {e['action']} comes before {driver - seen} segment events")
-                events.append({"action": e["action"], "addr": e["addr"], "size": e["size"], "stream": self.numbers[e["stream"]]})
+                events.append({"action": e["action"], "addr": e["addr"], "size": e["size"],
+                               "stream": self.numbers[e["stream"]]})
             seen = driver
             if words[0] == "malloc":
                 addr = next(trace).get("addr", 0)
@@ -131,7 +134,8 @@ class Runner:
              "blocks": [{"size": b["size"], "state": b["state"]} for b in s["blocks"]]}
             for s in snapshot["segments"]
         ]
-        return {"free": self.free_bytes, "total": self.total_bytes, "answers": answers, "stopped": stopped, "segments": segments}
+        return {"free": self.free_bytes, "total": self.total_bytes, "answers": answers, "stopped": stopped,
+                "segments": segments}
 
 
 def answer(lines):

@@ -2,10 +2,13 @@
 // needs no toolkit to build, and opens the driver's library on request.
 //
 // Its duties:
-//   - include/cuda.h: the declarations that gorgonia.org/cu is compiled against, written by us; `make` puts it before every other header;
-//   - a definition for every function that the header declares, which jumps to the driver's own once [Open] has found it (trampolines);
+//   - include/cuda.h: the declarations that gorgonia.org/cu is compiled against, written by us; `make` puts
+//     it before every other header;
+//   - a definition for every function that the header declares, which jumps to the driver's own once [Open]
+//     has found it (trampolines);
 //   - [Open] and [Close];
-//   - what gorgonia.org/cu lacks, in the same manner: pinned host memory, virtual memory, stream-ordered allocation.
+//   - what gorgonia.org/cu lacks, in the same manner: pinned host memory, virtual memory, stream-ordered
+//     allocation.
 //
 // Everything but this comment is built only with -tags cuda. A file that imports gorgonia.org/cu must import
 // this package too: without it linking may succeed, if another package also loads its library late, and the

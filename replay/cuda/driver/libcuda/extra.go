@@ -43,11 +43,11 @@ import "C"
 
 import "unsafe"
 
-// Sizes are bytes, addresses are device addresses, devices are the driver's ordinals. What they return is a [Result] or nil. Each
-// must be called on a thread where a context of that device is current.
+// Sizes are bytes, addresses are device addresses, devices are the driver's ordinals. What they return is a
+// [Result] or nil. Each must be called on a thread where a context of that device is current.
 
-// HostRegister pins host memory so that copies to and from it are asynchronous and run at the link's speed. It must not be Go's:
-// a garbage collector that gave it back would do so under the device's hands.
+// HostRegister pins host memory so that copies to and from it are asynchronous and run at the link's speed.
+// It must not be Go's: the garbage collector could free it while the device still copies.
 func HostRegister(p unsafe.Pointer, size int64) error {
 	return result(C.cuMemHostRegister(p, C.size_t(size), 0))
 }
@@ -88,7 +88,8 @@ func Release(handle uint64) error {
 
 // Map puts the whole of a handle's memory at a reserved address; Allow must follow before it is touched.
 func Map(addr uint64, size int64, handle uint64) error {
-	return result(C.cuMemMap(C.CUdeviceptr(addr), C.size_t(size), 0, C.CUmemGenericAllocationHandle(handle), 0))
+	return result(C.cuMemMap(C.CUdeviceptr(addr), C.size_t(size), 0, C.CUmemGenericAllocationHandle(handle),
+		0))
 }
 
 // Allow makes mapped memory readable and writable by a device.
@@ -120,7 +121,8 @@ func (p MemoryPool) Trim(keep int64) error { return result(C.cuMemPoolTrimTo(p.p
 // Reserved returns the bytes that the pool holds now, and the most that it held.
 func (p MemoryPool) Reserved() (now, peak int64, err error) {
 	var v C.uint64_t
-	if err = result(C.cuMemPoolGetAttribute(p.p, C.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, unsafe.Pointer(&v))); err != nil {
+	if err = result(C.cuMemPoolGetAttribute(p.p, C.CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT,
+		unsafe.Pointer(&v))); err != nil {
 		return 0, 0, err
 	}
 	now = int64(v)

@@ -35,7 +35,8 @@ func main() {
 			fmt.Fprintf(out, ".globl %s\n.hidden %s\n.type %s,%%function\n%s:\n", name, name, name, name)
 		}
 		fmt.Fprintf(&amd64, "\tjmp *libcuda_table+%d(%%rip)\n", 8*i)
-		fmt.Fprintf(&arm64, "\tadrp x16, libcuda_table+%d\n\tldr x16, [x16, :lo12:libcuda_table+%d]\n\tbr x16\n", 8*i, 8*i)
+		fmt.Fprintf(&arm64, "\tadrp x16, libcuda_table+%d\n\tldr x16, [x16, :lo12:libcuda_table+%d]\n\tbr "+
+			"x16\n", 8*i, 8*i)
 		i++
 	}
 	if i == 0 {
@@ -44,7 +45,8 @@ func main() {
 	for _, out := range []*bytes.Buffer{&amd64, &arm64} {
 		fmt.Fprint(out, ".section .note.GNU-stack,\"\",%progbits\n")
 	}
-	for name, out := range map[string]*bytes.Buffer{"names.h": &names, "trampolines_amd64.S": &amd64, "trampolines_arm64.S": &arm64} {
+	for name, out := range map[string]*bytes.Buffer{"names.h": &names, "trampolines_amd64.S": &amd64,
+		"trampolines_arm64.S": &arm64} {
 		if err := os.WriteFile(name, out.Bytes(), 0o644); err != nil {
 			log.Fatal(err)
 		}

@@ -14,17 +14,20 @@ import (
 // realHeader returns the folder of an installed toolkit's cuda.h, of CUDA up to 12.x.
 func realHeader(t *testing.T) string {
 	t.Helper()
-	candidates := []string{os.Getenv("GMEMTOP_CUDA_INCLUDE"), "/usr/local/cuda/include", "/opt/cuda/include", "/usr/include"}
+	candidates := []string{os.Getenv("GMEMTOP_CUDA_INCLUDE"), "/usr/local/cuda/include", "/opt/cuda/include",
+		"/usr/include"}
 	for _, dir := range candidates {
 		text, err := os.ReadFile(filepath.Join(dir, "cuda.h"))
 		if dir == "" || err != nil {
 			continue
 		}
-		if m := regexp.MustCompile(`#define CUDA_VERSION (\d+)`).FindSubmatch(text); m != nil && string(m[1]) < "13000" {
+		if m := regexp.MustCompile(`#define CUDA_VERSION (\d+)`).FindSubmatch(text); m != nil &&
+			string(m[1]) < "13000" {
 			return dir
 		}
 	}
-	t.Skip("needs GMEMTOP_CUDA_INCLUDE: a folder with the cuda.h of a CUDA toolkit up to 12.x (one was in no usual place)")
+	t.Skip("needs GMEMTOP_CUDA_INCLUDE: a folder with the cuda.h of a CUDA toolkit up to 12.x (one was in " +
+		"no usual place)")
 	return ""
 }
 
@@ -53,24 +56,28 @@ func readOurs(t *testing.T) ours {
 		t.Fatal(err)
 	}
 	o := ours{text: string(data)}
-	for _, m := range regexp.MustCompile(`(?s)typedef enum \{(.*?)\} (\w+);`).FindAllStringSubmatch(o.text, -1) {
+	for _, m := range regexp.MustCompile(`(?s)typedef enum \{(.*?)\} (\w+);`).FindAllStringSubmatch(o.text,
+		-1) {
 		o.types = append(o.types, m[2])
 		for _, v := range regexp.MustCompile(`(\w+) = `).FindAllStringSubmatch(m[1], -1) {
 			o.values = append(o.values, v[1])
 		}
 	}
 	inner := regexp.MustCompile(`struct \{[^{}]*\} (\w+);`)
-	for _, m := range regexp.MustCompile(`(?s)typedef struct \{((?:[^{}]|\{[^{}]*\})*)\} (\w+);`).FindAllStringSubmatch(o.text, -1) {
+	for _, m := range regexp.MustCompile(
+		`(?s)typedef struct \{((?:[^{}]|\{[^{}]*\})*)\} (\w+);`).FindAllStringSubmatch(o.text, -1) {
 		o.types = append(o.types, m[2])
 		for _, line := range strings.Split(inner.ReplaceAllString(m[1], "int $1;"), ";") {
 			for _, d := range strings.Split(line, ",") {
-				if f := regexp.MustCompile(`(\w+)(\[\d+\])?\s*$`).FindStringSubmatch(d); f != nil && m[2] != "CUuuid" {
+				if f := regexp.MustCompile(`(\w+)(\[\d+\])?\s*$`).FindStringSubmatch(d); f != nil &&
+					m[2] != "CUuuid" {
 					o.fields = append(o.fields, m[2]+"."+f[1])
 				}
 			}
 		}
 	}
-	for _, m := range regexp.MustCompile(`typedef [\w ]+[ *](CU\w+|cuuint32_t);`).FindAllStringSubmatch(o.text, -1) {
+	for _, m := range regexp.MustCompile(`typedef [\w ]+[ *](CU\w+|cuuint32_t);`).FindAllStringSubmatch(
+		o.text, -1) {
 		o.types = append(o.types, m[1])
 	}
 	o.prototypes = regexp.MustCompile(`(?ms)^CUresult \w+\(.*?\);`).FindAllString(o.text, -1)
@@ -110,7 +117,9 @@ func TestTheHeaderAgreesWithARealOne(t *testing.T) {
 	}
 	for _, f := range o.fields {
 		s, field, _ := strings.Cut(f, ".")
-		fmt.Fprintf(&prog, "printf(\"%s at %%zu, %%zu bytes\\n\", offsetof(%s, %s), sizeof(((%s *)0)->%s));\n", f, s, field, s, field)
+		fmt.Fprintf(&prog,
+			"printf(\"%s at %%zu, %%zu bytes\\n\", offsetof(%s, %s), sizeof(((%s *)0)->%s));\n", f, s, field,
+			s, field)
 	}
 	for _, s := range o.types {
 		fmt.Fprintf(&prog, "printf(\"%s has %%zu bytes\\n\", sizeof(%s));\n", s, s)
