@@ -43,7 +43,7 @@ func ReadArrow(ctx context.Context, r io.Reader, progress func(done, total int64
 		return nil, err
 	}
 	var ours bytes.Buffer
-	enc, err := newEncoder(&ours)
+	enc, err := newMessages(&ours)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func ReadArrow(ctx context.Context, r io.Reader, progress func(done, total int64
 	if a.rows == 0 && broken != nil {
 		return nil, broken
 	}
-	if err := enc.end(); err != nil {
+	if err := enc.write(endMarker); err != nil {
 		return nil, err
 	}
 	t, err := Read(ctx, &ours, progress)
@@ -88,7 +88,7 @@ type arrow struct {
 	ctx    context.Context
 	data   []byte
 	d      decoder
-	enc    *encoder
+	enc    *messages
 	budget int64
 	rows   int64
 }

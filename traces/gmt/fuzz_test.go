@@ -153,7 +153,7 @@ func FuzzPacked(f *testing.F) {
 	f.Add(uint8(classRecords), uint8(colDetail), uint16(99), int64(-5))
 	f.Fuzz(func(t *testing.T, class, col uint8, at uint16, value int64) {
 		var b bytes.Buffer
-		e, err := newEncoder(&b)
+		e, err := newMessages(&b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -205,11 +205,11 @@ func FuzzPacked(f *testing.F) {
 				}
 			}
 			e.before = c.before
-			if err := e.flush(&r, c.class); err != nil {
+			if err := e.rows(&r, c.class); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := e.end(); err != nil {
+		if err := e.write(endMarker); err != nil {
 			t.Fatal(err)
 		}
 		got, err := read(b.Bytes())

@@ -78,9 +78,9 @@ func (r *reader) copyChunks(ctx context.Context, l layout, dst io.Writer, rep *R
 		return err
 	}
 	if l.schema.end == 0 {
-		err = e.schema("gmemtop repair")
+		err = e.out.schema("gmemtop repair")
 	} else {
-		err = e.write(r.d.data[:l.schema.end])
+		err = e.out.write(r.d.data[:l.schema.end])
 	}
 	if err != nil {
 		return err
@@ -100,13 +100,13 @@ func (r *reader) copyChunks(ctx context.Context, l layout, dst io.Writer, rep *R
 		if bad[c.offset] {
 			continue
 		}
-		if err := e.write(r.d.data[c.offset:c.end]); err != nil {
+		if err := e.out.write(r.d.data[c.offset:c.end]); err != nil {
 			return err
 		}
 		rep.Chunks++
 		rep.Bytes += c.end - c.offset
 	}
-	e.before = r.have
+	e.out.before = r.have
 	for _, x := range rep.Losses {
 		if x.Name == lossUnknown {
 			continue

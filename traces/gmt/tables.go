@@ -133,7 +133,7 @@ func (e *encoder) defineStack(ids []traces.FrameID) error {
 	e.defs.text = appendStack(e.defs.text, ids)
 	e.defs.end(row{kind: kindStack, stack: -1})
 	if e.defs.len() == maxRows || len(e.defs.text) > chunkText {
-		return e.flush(&e.defs, classDefinitions)
+		return e.out.rows(&e.defs, classDefinitions)
 	}
 	return nil
 }

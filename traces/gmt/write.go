@@ -20,7 +20,7 @@ func Write(ctx context.Context, w io.Writer, t *traces.Trace) error {
 	if err != nil {
 		return err
 	}
-	if err := e.schema(t.Source.Tool); err != nil {
+	if err := e.out.schema(t.Source.Tool); err != nil {
 		return err
 	}
 	if err := e.definitions(ctx, t); err != nil {

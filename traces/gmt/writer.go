@@ -40,7 +40,7 @@ func NewWriter(w io.Writer, src traces.Source, p traces.Process, c traces.Clock)
 	if err != nil {
 		return nil, err
 	}
-	if err := e.schema(src.Tool); err != nil {
+	if err := e.out.schema(src.Tool); err != nil {
 		return nil, err
 	}
 	x := &Writer{enc: e, b: traces.NewBuilder(), names: map[counterKey]int{}}
