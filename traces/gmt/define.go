@@ -22,8 +22,8 @@ func (r *reader) define() error {
 		if err := r.defineRow(rs.at(i), rs.textAt(i)); err != nil {
 			return fmt.Errorf("row %d, kind %d: %w", i, rs.kind[i], err)
 		}
-		if r.bad != "" {
-			return fmt.Errorf("row %d, kind %d: %w", i, rs.kind[i], unknownID(r.bad))
+		if r.ids.bad != "" {
+			return fmt.Errorf("row %d, kind %d: %w", i, rs.kind[i], unknownID(r.ids.bad))
 		}
 	}
 	return nil
@@ -46,37 +46,43 @@ func (r *reader) defineStrings(i int) int {
 	return end - 1
 }
 
+// ids checks the ids that rows refer to.
+type ids struct {
+	t   *traces.Trace
+	bad string // the unknown thing that the row being read refers to
+}
+
 // str, stack and device check an id; one that is not defined sets bad.
-func (r *reader) str(id int64) traces.StringID {
-	if id < 0 || id >= int64(len(r.t.Strings)) {
+func (x *ids) str(id int64) traces.StringID {
+	if id < 0 || id >= int64(len(x.t.Strings)) {
 		if id != 0 {
-			r.bad = "string"
+			x.bad = "string"
 		}
 		return 0
 	}
 	return traces.StringID(id)
 }
 
-func (r *reader) stack(id int32) traces.StackID {
-	if id < -1 || int(id) >= r.t.Stacks.Len() {
-		r.bad = "stack"
+func (x *ids) stack(id int32) traces.StackID {
+	if id < -1 || int(id) >= x.t.Stacks.Len() {
+		x.bad = "stack"
 		return traces.NoStack
 	}
 	return traces.StackID(id)
 }
 
-func (r *reader) device(id uint8) traces.DeviceID {
-	if int(id) >= len(r.t.Devices) {
-		r.bad = "device"
+func (x *ids) device(id uint8) traces.DeviceID {
+	if int(id) >= len(x.t.Devices) {
+		x.bad = "device"
 		return 0
 	}
 	return traces.DeviceID(id)
 }
 
 // narrow returns v as an int32; one that does not fit sets bad.
-func (r *reader) narrow(v int64, what string) int32 {
+func (x *ids) narrow(v int64, what string) int32 {
 	if v < math.MinInt32 || v > math.MaxInt32 {
-		r.bad = what
+		x.bad = what
 		return 0
 	}
 	return int32(v)
@@ -93,8 +99,8 @@ func (r *reader) defineRow(x row, text []byte) error {
 		t.Stacks.IDs = ids
 		t.Stacks.Offsets = append(t.Stacks.Offsets, int32(len(ids)))
 	case kindFrame:
-		t.Frames = append(t.Frames, traces.Frame{Func: r.str(int64(x.ref)), File: r.str(int64(x.detail)),
-			Line: r.narrow(x.size, "line"), Extra: r.str(x.value)})
+		t.Frames = append(t.Frames, traces.Frame{Func: r.ids.str(int64(x.ref)),
+			File: r.ids.str(int64(x.detail)), Line: r.ids.narrow(x.size, "line"), Extra: r.ids.str(x.value)})
 	case kindDetail:
 		return r.defineDetail(x, text)
 	case kindStream:
@@ -112,7 +118,8 @@ func (r *reader) defineRow(x row, text []byte) error {
 		t.Devices = append(t.Devices, traces.Device{Kind: traces.DeviceKind(x.detail), Ordinal: int(x.value),
 			TotalBytes: x.size, Name: unescape(string(text))})
 	case kindCounter:
-		t.Counters = append(t.Counters, traces.Counter{Name: r.str(int64(x.ref)), Device: r.device(x.device)})
+		t.Counters = append(t.Counters, traces.Counter{Name: r.ids.str(int64(x.ref)),
+			Device: r.ids.device(x.device)})
 		r.tied = append(r.tied, x.value == 1)
 	case kindOpInfo:
 		return r.defineOpInfo(text)
@@ -147,21 +154,21 @@ func cutAt(text []byte, n int64, sep string) (a, b string, ok bool) {
 }
 
 func (r *reader) defineDetail(x row, text []byte) error {
-	d := traces.Detail{ForwardStack: r.stack(x.stack)}
+	d := traces.Detail{ForwardStack: r.ids.stack(x.stack)}
 	ok := pairs(text, func(key string, v int64) {
 		switch key {
 		case "action":
-			d.Action = r.str(v)
+			d.Action = r.ids.str(v)
 		case "compile_context":
-			d.CompileContext = r.str(v)
+			d.CompileContext = r.ids.str(v)
 		case "user_metadata":
-			d.UserMetadata = r.str(v)
+			d.UserMetadata = r.ids.str(v)
 		case "category":
-			d.Category = r.str(v)
+			d.Category = r.ids.str(v)
 		case "op":
-			d.Op = r.str(v)
+			d.Op = r.ids.str(v)
 		case "extra":
-			d.Extra = r.str(v)
+			d.Extra = r.ids.str(v)
 		default:
 			poolPair(key, v, &d.Pool, &d.HasPool)
 		}
@@ -193,11 +200,11 @@ func (r *reader) defineOpInfo(text []byte) error {
 	ok := pairs(text, func(key string, v int64) {
 		switch key {
 		case "name":
-			o.name = r.str(v)
+			o.name = r.ids.str(v)
 		case "module":
-			o.module = r.str(v)
+			o.module = r.ids.str(v)
 		case "thread":
-			o.thread = r.narrow(v, "thread")
+			o.thread = r.ids.narrow(v, "thread")
 		case "phase":
 			o.phase = traces.Phase(v)
 		case "rerunnable":
@@ -236,8 +243,8 @@ func (r *reader) record() error {
 		if err := r.recordRow(rs.at(i), rs.textAt(i)); err != nil {
 			return fmt.Errorf("row %d, kind %d: %w", i, k, err)
 		}
-		if r.bad != "" {
-			return fmt.Errorf("row %d, kind %d: %w", i, k, unknownID(r.bad))
+		if r.ids.bad != "" {
+			return fmt.Errorf("row %d, kind %d: %w", i, k, unknownID(r.ids.bad))
 		}
 	}
 	return nil
@@ -253,17 +260,17 @@ func (r *reader) recordRow(x row, text []byte) error {
 		o := r.opInfos[x.detail]
 		t.Ops = append(t.Ops, traces.Op{Start: x.time, Duration: x.value, Name: o.name, Module: o.module,
 			Thread: o.thread, Phase: o.phase, Rerunnable: o.rerunnable, Again: o.again,
-			Stack: r.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
-			Device: r.device(x.device)})
+			Stack: r.ids.stack(x.stack), Parent: traces.OpID(x.ref), Stream: traces.StreamID(x.stream),
+			Device: r.ids.device(x.device)})
 	case kindAccess:
 		if x.detail < 0 {
 			return unknownID("event")
 		}
 		t.Accesses = append(t.Accesses, traces.Access{Time: x.time, Addr: x.addr, Size: x.size,
-			Op: traces.OpID(x.ref), Event: x.detail, Device: r.device(x.device),
+			Op: traces.OpID(x.ref), Event: x.detail, Device: r.ids.device(x.device),
 			Mode: traces.AccessMode(x.kind - kindAccess)})
 	case kindMark:
-		t.Marks = append(t.Marks, traces.Mark{Start: x.time, End: x.value, Name: r.str(int64(x.ref)),
+		t.Marks = append(t.Marks, traces.Mark{Start: x.time, End: x.value, Name: r.ids.str(int64(x.ref)),
 			Phase: traces.Phase(x.detail), Device: traces.DeviceID(x.device),
 			Kind: traces.MarkKind(x.kind - kindMark)})
 	case kindSample:
@@ -279,8 +286,9 @@ func (r *reader) recordRow(x row, text []byte) error {
 		return r.segment(x, text)
 	case kindBlock:
 		t.Final.Blocks = append(t.Final.Blocks,
-			traces.Block{Address: x.addr, Size: x.size, Requested: x.value, Stack: r.stack(x.stack),
-				Count: x.ref, State: traces.BlockState(x.kind - kindBlock), Extra: r.str(int64(x.detail))})
+			traces.Block{Address: x.addr, Size: x.size, Requested: x.value, Stack: r.ids.stack(x.stack),
+				Count: x.ref, State: traces.BlockState(x.kind - kindBlock),
+				Extra: r.ids.str(int64(x.detail))})
 	default:
 		r.unknown++
 	}
@@ -292,7 +300,7 @@ func (r *reader) segment(x row, text []byte) error {
 		return unknownID("stream")
 	}
 	s := traces.Segment{Address: x.addr, TotalSize: x.size, AllocatedSize: x.value,
-		Stream: traces.StreamID(x.stream), Device: r.device(x.device), Stack: r.stack(x.stack)}
+		Stream: traces.StreamID(x.stream), Device: r.ids.device(x.device), Stack: r.ids.stack(x.stack)}
 	ok := pairs(text, func(key string, v int64) {
 		switch key {
 		case "active":
@@ -300,15 +308,15 @@ func (r *reader) segment(x row, text []byte) error {
 		case "requested":
 			s.Wanted = v
 		case "first_block":
-			s.FirstBlock = r.narrow(v, "block")
+			s.FirstBlock = r.ids.narrow(v, "block")
 		case "end_block":
-			s.EndBlock = r.narrow(v, "block")
+			s.EndBlock = r.ids.narrow(v, "block")
 		case "expandable":
 			s.Expandable = v == 1
 		case "small":
 			s.Small = v == 1
 		case "extra":
-			s.Extra = r.str(v)
+			s.Extra = r.ids.str(v)
 		default:
 			poolPair(key, v, &s.Pool, &s.HasPool)
 		}

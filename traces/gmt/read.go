@@ -157,7 +157,7 @@ type reader struct {
 	final    row // the row that announces the final state
 	hasFinal bool
 	found    []traces.Loss // what this reading found missing
-	bad      string        // the unknown thing that the row being read refers to
+	ids      ids
 
 	stop     int64 // offset of the chunk at which reading ended
 	next     int   // row at which the next chunk's events begin
@@ -169,7 +169,8 @@ func newReader(d *decoder) *reader {
 	b := traces.NewBuilder()
 	t := &b.T
 	t.Strings, t.Streams, t.Details = nil, nil, nil
-	return &reader{d: d, b: b, t: t, stop: math.MaxInt64, budget: freeBytes + ratioLimit*int64(len(d.data))}
+	return &reader{d: d, b: b, t: t, ids: ids{t: t}, stop: math.MaxInt64,
+		budget: freeBytes + ratioLimit*int64(len(d.data))}
 }
 
 // job is a chunk of events to decompress.
