@@ -17,21 +17,23 @@ type annotation struct {
 	stage  text // tStart or tEnd; anything else is dropped and counted
 }
 
-func (f *fold) openAnnotation() (value, error) {
-	if len(f.notes) == maxRows {
+type annotations []annotation
+
+func (as *annotations) open() (value, error) {
+	if len(*as) == maxRows {
 		return value{}, limitf("more than %d annotations", maxRows)
 	}
-	f.notes = append(f.notes, annotation{time: traces.NoTime})
-	return value{kind: kAnnotation, ref: uint32(len(f.notes) - 1)}, nil
+	*as = append(*as, annotation{time: traces.NoTime})
+	return value{kind: kAnnotation, ref: uint32(len(*as) - 1)}, nil
 }
 
-func (f *fold) setAnnotation(i uint32, items []value) error {
-	a := &f.notes[i]
+func (as annotations) set(vs *values, i uint32, items []value) error {
+	a := &as[i]
 	for j := 0; j+1 < len(items); j += 2 {
 		k, v := items[j], items[j+1]
 		ok := k.kind == kText
 		if !ok {
-			f.wrongType()
+			vs.wrongType()
 			continue
 		}
 		switch k.text() {
@@ -40,18 +42,18 @@ func (f *fold) setAnnotation(i uint32, items []value) error {
 		case tStage:
 			a.stage, ok = v.text(), v.kind == kText
 		case tTimeUS:
-			a.time, ok = f.micros(v)
+			a.time, ok = vs.micros(v)
 		case tDevice:
 			var n int64
 			if n, ok = v.asInt(); ok && n >= 0 && n <= math.MaxInt32 {
 				a.device = int32(n)
 			}
 		default:
-			f.lose("annotation_keys", traces.DataLoss, 1,
+			vs.lose("annotation_keys", traces.DataLoss, 1,
 				"keys of external_annotations that this version does not know were dropped")
 		}
 		if !ok {
-			f.wrongType()
+			vs.wrongType()
 		}
 	}
 	return nil
@@ -71,22 +73,22 @@ func (p pending) at() int64 {
 	return p.start
 }
 
-// pairAnnotations joins starts and ends into ranges. Ranges with one name on one device nest, so an end
+// pair joins starts and ends into ranges. Ranges with one name on one device nest, so an end
 // closes the latest open start. An end without a start, or a start without an end, is kept as half a mark.
 // The order is by time and does not depend on how the source interleaves names.
-func (f *fold) pairAnnotations() []pending {
+func (as annotations) pair(vs *values) []pending {
 	type key struct {
 		device int32
 		name   text
 	}
 	var marks []pending
 	open := map[key][]int{}
-	for _, a := range f.notes {
+	for _, a := range as {
 		k := key{a.device, a.name}
 		stack := open[k]
 		switch {
 		case a.time == traces.NoTime || a.stage != tStart && a.stage != tEnd:
-			f.lose("annotations_dropped", traces.DataLoss, 1,
+			vs.lose("annotations_dropped", traces.DataLoss, 1,
 				"annotations without a time or of an unknown stage were dropped")
 		case a.stage == tStart:
 			open[k] = append(stack, len(marks))
@@ -101,7 +103,7 @@ func (f *fold) pairAnnotations() []pending {
 	slices.SortStableFunc(marks, func(a, b pending) int {
 		return cmp.Or(
 			cmp.Compare(a.at(), b.at()), cmp.Compare(b.end, a.end), cmp.Compare(a.start, b.start),
-			cmp.Compare(a.device, b.device), strings.Compare(f.texts.string(a.name), f.texts.string(b.name)),
+			cmp.Compare(a.device, b.device), strings.Compare(vs.texts.string(a.name), vs.texts.string(b.name)),
 		)
 	})
 	return marks

@@ -134,7 +134,7 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 		case tStream:
 			var handle uint64
 			if handle, ok = v.asAddress(); ok {
-				r.stream = f.streams.id(handle, f)
+				r.stream = f.streams.id(handle, f.losses)
 			}
 		case tTimeUS:
 			r.time, ok = f.micros(*v)
@@ -144,11 +144,11 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 				return err
 			}
 		case tCompileContext:
-			ok = f.setText(&d.CompileContext, &known, *v)
+			ok = setText(&d.CompileContext, &known, *v)
 		case tUserMetadata:
-			ok = f.setText(&d.UserMetadata, &known, *v)
+			ok = setText(&d.UserMetadata, &known, *v)
 		case tCategory:
-			ok = f.setText(&d.Category, &known, *v)
+			ok = setText(&d.Category, &known, *v)
 		case tPoolID, tSegmentPoolID:
 			if v.kind == kNone {
 				break
@@ -196,7 +196,7 @@ func (f *fold) setEvent(ref uint32, items []value) error {
 
 // setText sets a string of a detail. PyTorch writes N/A for no compile context, which means the same as an
 // absent key.
-func (f *fold) setText(dst *traces.StringID, known *int32, v value) bool {
+func setText(dst *traces.StringID, known *int32, v value) bool {
 	t := v.text()
 	switch v.kind {
 	case kNone:
@@ -218,20 +218,20 @@ func (f *fold) setText(dst *traces.StringID, known *int32, v value) bool {
 const maxBytes = 1 << 50
 
 // size returns v as a number of bytes; an impossible one is counted as a loss and becomes 0.
-func (f *fold) size(v value) (int64, bool) {
+func (vs *values) size(v value) (int64, bool) {
 	n, ok := v.asInt()
 	if v.kind == kUint || v.kind == kBig {
 		n, ok = math.MaxInt64, true
 	}
 	if ok && (n < 0 || n > maxBytes) {
-		f.lose("sizes_out_of_range", traces.Fault, 1, "sizes below zero or above 1 PiB were taken as 0")
+		vs.lose("sizes_out_of_range", traces.Fault, 1, "sizes below zero or above 1 PiB were taken as 0")
 		n = 0
 	}
 	return n, ok
 }
 
 // micros returns v as microseconds since 1970, traces.NoTime if it cannot be.
-func (f *fold) micros(v value) (int64, bool) {
+func (vs *values) micros(v value) (int64, bool) {
 	if v.kind == kNone {
 		return traces.NoTime, true
 	}
@@ -240,14 +240,14 @@ func (f *fold) micros(v value) (int64, bool) {
 		return n, true
 	}
 	if ok || v.kind == kUint || v.kind == kBig {
-		f.lose("times_out_of_range", traces.Fault, 1,
+		vs.lose("times_out_of_range", traces.Fault, 1,
 			"times before 1970 or after the year 2262 were taken as absent")
 		ok = true
 	}
 	return traces.NoTime, ok
 }
 
-// detailTable interns details; their strings are texts and their stacks rows of fold.stacks.
+// detailTable interns details; their strings are texts and their stacks rows of values.stacks.
 type detailTable struct {
 	list  []traces.Detail
 	index map[traces.Detail]int32
@@ -286,14 +286,14 @@ func (t *streamTable) init() {
 	t.index = map[uint64]uint16{0: 0}
 }
 
-func (t *streamTable) id(handle uint64, f *fold) uint16 {
+func (t *streamTable) id(handle uint64, ls losses) uint16 {
 	if t.handles[t.last] == handle {
 		return t.last
 	}
 	i, ok := t.index[handle]
 	if !ok {
 		if len(t.handles) == traces.MaxStreams {
-			f.lose("streams_merged", traces.DataLoss, 1,
+			ls.lose("streams_merged", traces.DataLoss, 1,
 				"the trace has more than 65,536 streams; the rest are shown as the last one")
 			return traces.MaxStreams - 1
 		}

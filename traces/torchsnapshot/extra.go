@@ -18,48 +18,48 @@ const (
 )
 
 // keyText returns a dict's key as text; Python allows numbers, JSON does not.
-func (f *fold) keyText(k value) string {
+func (vs *values) keyText(k value) string {
 	switch k.kind {
 	case kText, kBytes, kBig:
-		return f.texts.string(k.text())
+		return vs.texts.string(k.text())
 	case kNone, kBool, kInt, kUint, kFloat:
-		return string(f.appendScalar(nil, k))
+		return string(vs.appendScalar(nil, k))
 	}
 	return "?"
 }
 
 // json returns v as JSON, null where it is too large.
-func (f *fold) json(v value) string { return string(f.appendJSON(nil, v)) }
+func (vs *values) json(v value) string { return string(vs.appendJSON(nil, v)) }
 
 // extra is a JSON object of unknown keys under construction; its zero value is empty.
 type extra []byte
 
 // add adds a member.
-func (f *fold) add(x *extra, k, v value) {
+func (vs *values) add(x *extra, k, v value) {
 	c := byte(',')
 	if len(*x) == 0 {
 		c = '{'
 	}
-	p := append(appendString(append(*x, c), []byte(f.keyText(k))), ':')
-	*x = f.appendJSON(p, v)
+	p := append(appendString(append(*x, c), []byte(vs.keyText(k))), ':')
+	*x = vs.appendJSON(p, v)
 }
 
 // join returns the object of old's members, if there are any, and x's.
-func (f *fold) join(old traces.StringID, x extra) traces.StringID {
+func (vs *values) join(old traces.StringID, x extra) traces.StringID {
 	if len(x) == 0 {
 		return old
 	}
 	p := x
-	if before := f.texts.at(text(old)); len(before) > 0 { // rare: an object's items come in one piece
-		if f.encoded += int64(len(before)); f.encoded > f.maxEncoded() {
-			f.tooLarge()
+	if before := vs.texts.at(text(old)); len(before) > 0 { // rare: an object's items come in one piece
+		if vs.encoded += int64(len(before)); vs.encoded > vs.maxEncoded() {
+			vs.tooLarge()
 			return old
 		}
 		p = slices.Concat(before[:len(before)-1], []byte{','}, x[1:])
 	}
-	t, err := f.texts.intern(append(p, '}'))
+	t, err := vs.texts.intern(append(p, '}'))
 	if err != nil {
-		f.tooLarge()
+		vs.tooLarge()
 		return old
 	}
 	return traces.StringID(t)
@@ -67,96 +67,96 @@ func (f *fold) join(old traces.StringID, x extra) traces.StringID {
 
 // maxEncoded bounds the bytes of JSON made from containers: what the file shares is written out in each
 // place.
-func (f *fold) maxEncoded() int64 { return maxJSONBytes + f.offset() }
+func (vs *values) maxEncoded() int64 { return maxJSONBytes + vs.offset() }
 
-func (f *fold) tooLarge() {
-	f.lose("unknown_keys_dropped", traces.DataLoss, 1,
+func (vs *values) tooLarge() {
+	vs.lose("unknown_keys_dropped", traces.DataLoss, 1,
 		"values under unknown keys that are too large were dropped")
 }
 
-func (f *fold) appendJSON(p []byte, v value) []byte {
+func (vs *values) appendJSON(p []byte, v value) []byte {
 	switch v.kind {
 	case kNone, kBool, kInt, kUint, kBig, kFloat, kText, kBytes:
-		return f.appendScalar(p, v)
+		return vs.appendScalar(p, v)
 	}
 	start := len(p)
-	if q, ok := f.appendContainer(p, v, start, 0); ok {
-		f.encoded += int64(len(q) - start)
+	if q, ok := vs.appendContainer(p, v, start, 0); ok {
+		vs.encoded += int64(len(q) - start)
 		return q
 	}
-	f.tooLarge()
+	vs.tooLarge()
 	return append(p[:start], "null"...)
 }
 
-func (f *fold) appendContainer(p []byte, v value, start, depth int) ([]byte, bool) {
-	if depth > maxJSONDepth || len(p)-start > maxJSONValue || f.encoded+int64(len(p)-start) > f.maxEncoded() {
+func (vs *values) appendContainer(p []byte, v value, start, depth int) ([]byte, bool) {
+	if depth > maxJSONDepth || len(p)-start > maxJSONValue || vs.encoded+int64(len(p)-start) > vs.maxEncoded() {
 		return p, false
 	}
 	ok := true
 	switch v.kind {
 	case kPool:
-		p = strconv.AppendInt(append(p, '['), f.pools[v.ref].First, 10)
-		p = strconv.AppendInt(append(p, ','), f.pools[v.ref].Second, 10)
+		p = strconv.AppendInt(append(p, '['), vs.pools[v.ref].First, 10)
+		p = strconv.AppendInt(append(p, ','), vs.pools[v.ref].Second, 10)
 		return append(p, ']'), true
 	case kList, kTuple:
 		p = append(p, '[')
-		for i, x := range f.objects[v.ref].items {
+		for i, x := range vs.objects[v.ref].items {
 			if i > 0 {
 				p = append(p, ',')
 			}
-			if p, ok = f.appendContainer(p, x, start, depth+1); !ok {
+			if p, ok = vs.appendContainer(p, x, start, depth+1); !ok {
 				return p, false
 			}
 		}
 		return append(p, ']'), true
 	case kDict:
 		p = append(p, '{')
-		items := f.objects[v.ref].items
+		items := vs.objects[v.ref].items
 		for i := 0; i+1 < len(items); i += 2 {
 			if i > 0 {
 				p = append(p, ',')
 			}
-			p = append(appendString(p, []byte(f.keyText(items[i]))), ':')
-			if p, ok = f.appendContainer(p, items[i+1], start, depth+1); !ok {
+			p = append(appendString(p, []byte(vs.keyText(items[i]))), ':')
+			if p, ok = vs.appendContainer(p, items[i+1], start, depth+1); !ok {
 				return p, false
 			}
 		}
 		return append(p, '}'), true
 	case kStack:
-		s, err := f.stacks.resolve(v.ref)
+		s, err := vs.stacks.resolve(v.ref)
 		if err != nil {
 			return p, false
 		}
 		p = append(p, '[')
-		for i, id := range f.stacks.at(s) {
+		for i, id := range vs.stacks.at(s) {
 			if i > 0 {
 				p = append(p, ',')
 			}
-			if p = f.appendFrame(p, f.frames.list[id]); len(p)-start > maxJSONValue {
+			if p = vs.appendFrame(p, vs.frames.list[id]); len(p)-start > maxJSONValue {
 				return p, false
 			}
 		}
 		return append(p, ']'), true
 	case kFrame:
-		if id := f.frames.objects[v.ref]; id >= 0 {
-			return f.appendFrame(p, f.frames.list[id]), true
+		if id := vs.frames.objects[v.ref]; id >= 0 {
+			return vs.appendFrame(p, vs.frames.list[id]), true
 		}
 		return append(p, "{}"...), true
 	}
-	return f.appendScalar(p, v), true
+	return vs.appendScalar(p, v), true
 }
 
-func (f *fold) appendFrame(p []byte, fr traces.Frame) []byte {
-	p = appendString(append(p, `{"filename":`...), f.texts.at(text(fr.File)))
+func (vs *values) appendFrame(p []byte, fr traces.Frame) []byte {
+	p = appendString(append(p, `{"filename":`...), vs.texts.at(text(fr.File)))
 	p = strconv.AppendInt(append(p, `,"line":`...), int64(fr.Line), 10)
-	p = appendString(append(p, `,"name":`...), f.texts.at(text(fr.Func)))
-	if extra := f.texts.at(text(fr.Extra)); len(extra) > 2 {
+	p = appendString(append(p, `,"name":`...), vs.texts.at(text(fr.Func)))
+	if extra := vs.texts.at(text(fr.Extra)); len(extra) > 2 {
 		p = append(append(p, ','), extra[1:len(extra)-1]...)
 	}
 	return append(p, '}')
 }
 
-func (f *fold) appendScalar(p []byte, v value) []byte {
+func (vs *values) appendScalar(p []byte, v value) []byte {
 	switch v.kind {
 	case kBool:
 		return strconv.AppendBool(p, v.n != 0)
@@ -165,11 +165,11 @@ func (f *fold) appendScalar(p []byte, v value) []byte {
 	case kUint:
 		return strconv.AppendUint(p, v.n, 10)
 	case kBig:
-		return append(p, f.texts.at(v.text())...)
+		return append(p, vs.texts.at(v.text())...)
 	case kFloat:
 		return appendFloat(p, math.Float64frombits(v.n))
 	case kText, kBytes:
-		return appendString(p, f.texts.at(v.text()))
+		return appendString(p, vs.texts.at(v.text()))
 	}
 	return append(p, "null"...) // None, and rows of tables that stand under an unknown key
 }

@@ -96,13 +96,13 @@ func (f *fold) finish() *traces.Trace {
 	if !f.taken.annotations {
 		f.notes = nil
 	}
-	f.layState()
+	f.layState(f.taken.segments)
 	t.Final.Known = (f.taken.segments[0] || f.taken.segments[1]) && !f.noState
-	runs, marks := f.runs(), f.pairAnnotations()
+	runs, marks := f.runs(), f.notes.pair(&f.values)
 	ids := f.devices(b, runs, marks)
 	r := newRenumber(f, t)
 	r.state(ids)
-	clock := f.clock(runs, marks)
+	clock := f.events.clock(runs, marks)
 	t.Clock = clock.clock()
 	r.events(runs, ids, clock)
 	if !clock.hasTime && len(marks) > 0 {
@@ -122,12 +122,12 @@ func (f *fold) finish() *traces.Trace {
 }
 
 // devices numbers every device that has segments, events or marks: accelerators first, each kind by ordinal.
-func (f *fold) devices(b *traces.Builder, runs []run, marks []pending) map[traces.Device]traces.DeviceID {
+func (t *segmentTable) devices(b *traces.Builder, runs []run, marks []pending) map[traces.Device]traces.DeviceID {
 	ids := map[traces.Device]traces.DeviceID{}
 	for _, r := range runs {
 		ids[r.device] = 0
 	}
-	for _, m := range f.segmentOf {
+	for _, m := range t.segmentOf {
 		ids[device(uint32(m.host), int(m.device))] = 0
 	}
 	for _, m := range marks {
@@ -155,30 +155,30 @@ func compareDevices(a, b traces.Device) int {
 // layState puts the devices' segments before the host's, makes each segment's blocks consecutive, and fills
 // in what old versions omit: the addresses of blocks, which tile their segment, and the sum of requested
 // sizes.
-func (f *fold) layState() {
+func (t *segmentTable) layState(taken [2]bool) {
 	tiled := int32(0)
-	for i := range f.segments {
-		s, meta := &f.segments[i], f.segmentOf[i]
-		if s.FirstBlock != tiled && s.FirstBlock != s.EndBlock || !f.taken.segments[meta.host] ||
-			i > 0 && meta.host < f.segmentOf[i-1].host {
-			f.rebuildState()
+	for i := range t.segments {
+		s, meta := &t.segments[i], t.segmentOf[i]
+		if s.FirstBlock != tiled && s.FirstBlock != s.EndBlock || !taken[meta.host] ||
+			i > 0 && meta.host < t.segmentOf[i-1].host {
+			t.rebuildState(taken)
 			break
 		}
 		s.FirstBlock = tiled
 		s.EndBlock = max(s.EndBlock, tiled)
 		tiled = s.EndBlock
 	}
-	if n := len(f.segments); n > 0 {
-		f.blocks = f.blocks[:f.segments[n-1].EndBlock]
+	if n := len(t.segments); n > 0 {
+		t.blocks = t.blocks[:t.segments[n-1].EndBlock]
 	} else {
-		f.blocks = nil
+		t.blocks = nil
 	}
-	for i := range f.segments {
-		s := &f.segments[i]
+	for i := range t.segments {
+		s := &t.segments[i]
 		wanted, next := int64(0), s.Address
 		for j := s.FirstBlock; j < s.EndBlock; j++ {
-			b := &f.blocks[j]
-			if !f.blockOf[j].addressed {
+			b := &t.blocks[j]
+			if !t.blockOf[j].addressed {
 				b.Address = next
 			}
 			next = b.Address + uint64(b.Size)
@@ -186,35 +186,35 @@ func (f *fold) layState() {
 				wanted += b.Requested
 			}
 		}
-		if !f.segmentOf[i].wanted {
+		if !t.segmentOf[i].wanted {
 			s.Wanted = wanted
 		}
 	}
 }
 
 // rebuildState copies the state into the order that layState needs, without what was under unknown keys.
-func (f *fold) rebuildState() {
+func (t *segmentTable) rebuildState(taken [2]bool) {
 	var segments []traces.Segment
 	var segmentOf []segmentMeta
 	var blocks []traces.Block
 	var blockOf []blockMeta
 	for host := range uint8(2) {
-		if !f.taken.segments[host] {
+		if !taken[host] {
 			continue
 		}
-		for i, s := range f.segments {
-			if f.segmentOf[i].host != host {
+		for i, s := range t.segments {
+			if t.segmentOf[i].host != host {
 				continue
 			}
 			first := int32(len(blocks))
-			blocks = append(blocks, f.blocks[s.FirstBlock:s.EndBlock]...)
-			blockOf = append(blockOf, f.blockOf[s.FirstBlock:s.EndBlock]...)
+			blocks = append(blocks, t.blocks[s.FirstBlock:s.EndBlock]...)
+			blockOf = append(blockOf, t.blockOf[s.FirstBlock:s.EndBlock]...)
 			s.FirstBlock, s.EndBlock = first, int32(len(blocks))
 			segments = append(segments, s)
-			segmentOf = append(segmentOf, f.segmentOf[i])
+			segmentOf = append(segmentOf, t.segmentOf[i])
 		}
 	}
-	f.segments, f.segmentOf, f.blocks, f.blockOf = segments, segmentOf, blocks, blockOf
+	t.segments, t.segmentOf, t.blocks, t.blockOf = segments, segmentOf, blocks, blockOf
 }
 
 // timing converts microseconds to the trace's clock.
@@ -225,14 +225,14 @@ type timing struct {
 
 // clock finds the earliest time. If there are events, their times decide whether the trace has a clock at
 // all.
-func (f *fold) clock(runs []run, marks []pending) timing {
+func (t *eventTable) clock(runs []run, marks []pending) timing {
 	c := timing{epoch: math.MaxInt64}
 	events := false
 	for _, r := range runs {
 		for i := r.first; i < r.end; i++ {
 			events = true
-			if t := f.events.at(i).time; t != traces.NoTime {
-				c.epoch = min(c.epoch, t)
+			if at := t.at(i).time; at != traces.NoTime {
+				c.epoch = min(c.epoch, at)
 			}
 		}
 	}
@@ -240,9 +240,9 @@ func (f *fold) clock(runs []run, marks []pending) timing {
 	if c.hasTime || !events {
 		for _, m := range marks {
 			c.hasTime = true
-			for _, t := range [2]int64{m.start, m.end} {
-				if t != traces.NoTime {
-					c.epoch = min(c.epoch, t)
+			for _, at := range [2]int64{m.start, m.end} {
+				if at != traces.NoTime {
+					c.epoch = min(c.epoch, at)
 				}
 			}
 		}

@@ -25,37 +25,19 @@ const (
 	maxRows      = 1<<27 - 1 // of any table: a memo entry has 27 bits for it
 )
 
+// fold takes containers as they open and close, and makes rows of those that have a role.
 type fold struct {
-	texts   *texts
-	offset  func() int64
-	objects []object
-	kept    int64        // bytes of objects
-	largest int64        // bytes of the largest object
-	encoded int64        // bytes of JSON made from containers
+	values
+	segmentTable
+	top
 	machine func() int64 // bytes of the front end's stack and memo
 	checked int64        // see room
 
-	pools     []traces.Pool
-	poolIndex map[traces.Pool]uint32
-
 	events  eventTable
 	traces  []traceList
-	stacks  stackTable
-	frames  frameTable
 	details detailTable
 	streams streamTable
-
-	segments   []traces.Segment
-	segmentOf  []segmentMeta // beside segments
-	blocks     []traces.Block
-	blockOf    []blockMeta // beside blocks
-	blockLists []blockList
-	notes      []annotation
-
-	settings []traces.Setting
-	extra    []traces.Setting
-	host     traces.Process
-	noState  bool // our own writer says that its empty list of segments stands for none
+	notes   annotations
 
 	// What the top level has: index 0 is for devices, 1 for the host.
 	opened, taken struct {
@@ -63,8 +45,22 @@ type fold struct {
 		annotations      bool
 	}
 	lastChild kind // the container of the top level that was opened last
+}
 
-	losses map[string]*traces.Loss
+// values holds what the front ends hand over and no table of rows has: texts, plain objects, pools, frames
+// and stacks. It turns them into JSON, and counts what was lost on the way.
+type values struct {
+	losses
+	texts     *texts
+	offset    func() int64
+	objects   []object
+	kept      int64 // bytes of objects
+	largest   int64 // bytes of the largest object
+	encoded   int64 // bytes of JSON made from containers
+	pools     []traces.Pool
+	poolIndex map[traces.Pool]uint32
+	stacks    stackTable
+	frames    frameTable
 }
 
 type traceList struct {
@@ -74,8 +70,10 @@ type traceList struct {
 
 func newFold(offset func() int64) *fold {
 	f := &fold{
-		offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{},
-		losses: map[string]*traces.Loss{}, machine: func() int64 { return 0 },
+		values: values{
+			losses: losses{}, offset: offset, texts: newTexts(), poolIndex: map[traces.Pool]uint32{},
+		},
+		machine: func() int64 { return 0 },
 	}
 	f.stacks.init()
 	f.frames.init()
@@ -84,36 +82,39 @@ func newFold(offset func() int64) *fold {
 	return f
 }
 
+// losses counts what was lost, by name.
+type losses map[string]*traces.Loss
+
 // lose counts a loss; the first severity and detail of a name stay.
-func (f *fold) lose(name string, s traces.Severity, n int64, detail string) {
-	l := f.losses[name]
+func (ls losses) lose(name string, s traces.Severity, n int64, detail string) {
+	l := ls[name]
 	if l == nil {
 		l = &traces.Loss{Name: name, Severity: s, Detail: detail}
-		f.losses[name] = l
+		ls[name] = l
 	}
 	l.Count += n
 }
 
 // giveLosses passes on the losses in the order of their names, so that the order of the source's keys does
 // not matter.
-func (f *fold) giveLosses(b *traces.Builder) {
-	names := make([]string, 0, len(f.losses))
-	for name := range f.losses {
+func (ls losses) giveLosses(b *traces.Builder) {
+	names := make([]string, 0, len(ls))
+	for name := range ls {
 		names = append(names, name)
 	}
 	sort.Strings(names)
 	for _, name := range names {
-		l := f.losses[name]
+		l := ls[name]
 		b.Lose(name, l.Severity, l.Count, l.Detail)
 	}
 }
 
-func (f *fold) unknownKey() {
-	f.lose("unknown_keys", traces.Info, 1, "keys that this version does not know are kept as JSON")
+func (ls losses) unknownKey() {
+	ls.lose("unknown_keys", traces.Info, 1, "keys that this version does not know are kept as JSON")
 }
 
-func (f *fold) wrongType() {
-	f.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
+func (ls losses) wrongType() {
+	ls.lose("wrong_types", traces.Fault, 1, "values of a type that their key never has were skipped")
 }
 
 // childOf returns the role of a container that opens as an element of a list, or under key of a dict, of kind
@@ -186,7 +187,7 @@ func (f *fold) open(k kind, parent value, key text) (value, error) {
 	case kFrame:
 		return f.frames.open()
 	case kAnnotation:
-		return f.openAnnotation()
+		return f.notes.open()
 	case kSegments:
 		return f.openOnce(k, hostKey(key), &f.opened.segments[hostKey(key)], len(f.segments) > 0)
 	case kTraces:
@@ -209,45 +210,45 @@ func (f *fold) openOnce(k kind, host uint32, seen *bool, filled bool) (value, er
 }
 
 // openObject keeps a plain container with a copy of items.
-func (f *fold) openObject(k kind, items []value) (value, error) {
-	if err := f.keep(48 + 16*int64(len(items))); err != nil {
+func (vs *values) openObject(k kind, items []value) (value, error) {
+	if err := vs.keep(48 + 16*int64(len(items))); err != nil {
 		return value{}, err
 	}
-	f.objects = append(f.objects, object{items: append([]value(nil), items...)})
-	return value{kind: k, ref: uint32(len(f.objects) - 1)}, nil
+	vs.objects = append(vs.objects, object{items: append([]value(nil), items...)})
+	return value{kind: k, ref: uint32(len(vs.objects) - 1)}, nil
 }
 
 // keep accounts for n bytes of plain objects.
-func (f *fold) keep(n int64) error {
-	f.kept += n
-	if f.kept > freeBytes+roomFactor*f.offset() || len(f.objects) == maxRows {
-		return limitf("unknown keys hold more than %d MiB of objects", f.kept>>20)
+func (vs *values) keep(n int64) error {
+	vs.kept += n
+	if vs.kept > freeBytes+roomFactor*vs.offset() || len(vs.objects) == maxRows {
+		return limitf("unknown keys hold more than %d MiB of objects", vs.kept>>20)
 	}
 	return nil
 }
 
 // pair returns the value of a tuple of two integers.
-func (f *fold) pair(a, b value) value {
+func (vs *values) pair(a, b value) value {
 	p := traces.Pool{First: int64(a.n), Second: int64(b.n)}
-	if n := len(f.pools); n > 0 && f.pools[n-1] == p {
+	if n := len(vs.pools); n > 0 && vs.pools[n-1] == p {
 		return value{kind: kPool, ref: uint32(n - 1)}
 	}
-	i, ok := f.poolIndex[p]
+	i, ok := vs.poolIndex[p]
 	if !ok {
-		i = uint32(len(f.pools))
-		f.pools = append(f.pools, p)
-		f.poolIndex[p] = i
+		i = uint32(len(vs.pools))
+		vs.pools = append(vs.pools, p)
+		vs.poolIndex[p] = i
 	}
 	return value{kind: kPool, ref: i}
 }
 
 // asPool returns the pool that a tuple or a list of two integers names.
-func (f *fold) asPool(v value) (traces.Pool, bool) {
+func (vs *values) asPool(v value) (traces.Pool, bool) {
 	switch v.kind {
 	case kPool:
-		return f.pools[v.ref], true
+		return vs.pools[v.ref], true
 	case kList, kTuple:
-		items := f.objects[v.ref].items
+		items := vs.objects[v.ref].items
 		if len(items) != 2 {
 			break
 		}
@@ -270,7 +271,7 @@ func (f *fold) set(target value, items []value) error {
 	case kSegment:
 		return f.setSegment(target.ref, items)
 	case kAnnotation:
-		return f.setAnnotation(target.ref, items)
+		return f.notes.set(&f.values, target.ref, items)
 	case kRoot:
 		return f.setRoot(items)
 	case kDict:
@@ -301,13 +302,13 @@ func (f *fold) append(target value, items []value) error {
 	return limitf("elements are appended to %s", target.kind)
 }
 
-func (f *fold) addToObject(target value, items []value) error {
-	o := &f.objects[target.ref]
+func (vs *values) addToObject(target value, items []value) error {
+	o := &vs.objects[target.ref]
 	before := bytesOf(o.items)
 	o.items = append(o.items, items...)
 	after := bytesOf(o.items)
-	f.largest = max(f.largest, after)
-	return f.keep(after - before)
+	vs.largest = max(vs.largest, after)
+	return vs.keep(after - before)
 }
 
 // adopt returns v as the container want inside parent under key. It makes rows from a plain object; anything

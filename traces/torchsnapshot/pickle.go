@@ -316,14 +316,14 @@ func (u *unpickler) integer(x *big.Int) error {
 }
 
 // integer returns the value of an integer of any size.
-func (f *fold) integer(x *big.Int) (value, error) {
+func (vs *values) integer(x *big.Int) (value, error) {
 	switch {
 	case x.IsInt64():
 		return intValue(x.Int64()), nil
 	case x.IsUint64():
 		return value{kind: kUint, n: x.Uint64()}, nil
 	}
-	t, err := f.texts.intern([]byte(x.String()))
+	t, err := vs.texts.intern([]byte(x.String()))
 	return value{kind: kBig, ref: uint32(t)}, err
 }
 

@@ -5,6 +5,14 @@ import (
 	"github.com/gmemtop/gmemtop/traces/maybe"
 )
 
+// top is what the top level says besides its lists.
+type top struct {
+	settings []traces.Setting
+	extra    []traces.Setting
+	host     traces.Process
+	noState  bool // our own writer says that its empty list of segments stands for none
+}
+
 // setRoot takes the keys of the top level.
 func (f *fold) setRoot(items []value) error {
 	root := value{kind: kRoot}
@@ -23,9 +31,9 @@ func (f *fold) setRoot(items []value) error {
 			}
 			f.take(v)
 		case tAllocatorSettings:
-			f.setSettings(v)
+			f.setSettings(&f.values, v)
 		case tGmemtop:
-			f.setOwn(v)
+			f.setOwn(&f.values, v)
 		default:
 			if key != tCategories { // memory_viz adds these to what it saves
 				f.unknownKey()
@@ -49,48 +57,48 @@ func (f *fold) take(v value) {
 }
 
 // setSettings keeps the allocator's settings, each as JSON.
-func (f *fold) setSettings(v value) {
+func (t *top) setSettings(vs *values, v value) {
 	if v.kind != kDict {
 		if v.kind != kNone {
-			f.wrongType()
+			vs.wrongType()
 		}
 		return
 	}
-	items := f.objects[v.ref].items
+	items := vs.objects[v.ref].items
 	for i := 0; i+1 < len(items); i += 2 {
-		key := f.keyText(items[i])
+		key := vs.keyText(items[i])
 		if key == "trace_alloc_overflowed" && items[i+1].kind == kBool && items[i+1].n == 1 {
-			f.lose("history_overflowed", traces.DataLoss, 1,
+			vs.lose("history_overflowed", traces.DataLoss, 1,
 				"the recorder ran over its limit and the oldest events are gone: record with a larger "+
 					"max_entries")
 		}
-		f.settings = append(f.settings, traces.Setting{Key: key, Value: f.json(items[i+1])})
+		t.settings = append(t.settings, traces.Setting{Key: key, Value: vs.json(items[i+1])})
 	}
 }
 
 // setOwn reads what Write adds to PyTorch's own keys.
-func (f *fold) setOwn(v value) {
+func (t *top) setOwn(vs *values, v value) {
 	if v.kind != kDict {
 		return
 	}
-	items := f.objects[v.ref].items
+	items := vs.objects[v.ref].items
 	for i := 0; i+1 < len(items); i += 2 {
 		x := items[i+1]
 		n, isInt := x.asInt()
-		switch key := f.keyText(items[i]); {
+		switch key := vs.keyText(items[i]); {
 		case key == "host" && x.kind == kText:
-			f.host.Host = f.texts.string(x.text())
+			t.host.Host = vs.texts.string(x.text())
 		case key == "pid" && isInt:
-			f.host.PID = maybe.NonNegative(n)
+			t.host.PID = maybe.NonNegative(n)
 		case key == "rank" && isInt:
-			f.host.Rank = maybe.NonNegative(n)
+			t.host.Rank = maybe.NonNegative(n)
 		case key == "world_size" && isInt:
-			f.host.WorldSize = maybe.NonNegative(n)
+			t.host.WorldSize = maybe.NonNegative(n)
 		case key == "no_final_state":
-			f.noState = true
+			t.noState = true
 		case key == "losses" && x.kind == kList:
-			for _, l := range f.objects[x.ref].items {
-				f.setLoss(l)
+			for _, l := range vs.objects[x.ref].items {
+				vs.setLoss(l)
 			}
 		}
 	}
@@ -103,17 +111,17 @@ var found = map[string]bool{
 }
 
 // setLoss takes a loss that the trace had when it was written: name, severity, count and detail.
-func (f *fold) setLoss(v value) {
-	if v.kind != kList || len(f.objects[v.ref].items) != 4 {
+func (vs *values) setLoss(v value) {
+	if v.kind != kList || len(vs.objects[v.ref].items) != 4 {
 		return
 	}
-	items := f.objects[v.ref].items
+	items := vs.objects[v.ref].items
 	severity, ok1 := items[1].asInt()
 	count, ok2 := items[2].asInt()
-	name := f.texts.string(items[0].text())
+	name := vs.texts.string(items[0].text())
 	if items[0].kind != kText || items[3].kind != kText || !ok1 || !ok2 || found[name] {
 		return
 	}
 	severity = max(int64(traces.Info), min(severity, int64(traces.Fault)))
-	f.lose(name, traces.Severity(severity), count, f.texts.string(items[3].text()))
+	vs.lose(name, traces.Severity(severity), count, vs.texts.string(items[3].text()))
 }

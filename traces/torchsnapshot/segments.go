@@ -22,27 +22,36 @@ type blockList struct {
 	used         bool // a segment has it
 }
 
-func (f *fold) openSegment(parent value) (value, error) {
-	n := len(f.segments)
-	if n > 0 && !f.segmentOf[n-1].touched || n == maxRows {
+// segmentTable holds the allocator's final state.
+type segmentTable struct {
+	segments   []traces.Segment
+	segmentOf  []segmentMeta // beside segments
+	blocks     []traces.Block
+	blockOf    []blockMeta // beside blocks
+	blockLists []blockList
+}
+
+func (t *segmentTable) openSegment(parent value) (value, error) {
+	n := len(t.segments)
+	if n > 0 && !t.segmentOf[n-1].touched || n == maxRows {
 		return value{}, limitf("a segment without any key")
 	}
-	f.segments = append(f.segments, traces.Segment{Stack: traces.NoStack})
-	f.segmentOf = append(f.segmentOf, segmentMeta{host: uint8(parent.ref)})
+	t.segments = append(t.segments, traces.Segment{Stack: traces.NoStack})
+	t.segmentOf = append(t.segmentOf, segmentMeta{host: uint8(parent.ref)})
 	return value{kind: kSegment, ref: uint32(n)}, nil
 }
 
-func (f *fold) openBlock(parent value) (value, error) {
-	n := len(f.blocks)
+func (t *segmentTable) openBlock(parent value) (value, error) {
+	n := len(t.blocks)
 	switch {
-	case parent.ref != uint32(len(f.blockLists)-1):
+	case parent.ref != uint32(len(t.blockLists)-1):
 		return value{}, limitf("a list of blocks goes on after the next one has begun")
-	case n > 0 && !f.blockOf[n-1].touched || n == maxRows:
+	case n > 0 && !t.blockOf[n-1].touched || n == maxRows:
 		return value{}, limitf("a block without any key")
 	}
-	f.blocks = append(f.blocks, traces.Block{Requested: -1, Stack: traces.NoStack, Count: 1})
-	f.blockOf = append(f.blockOf, blockMeta{})
-	f.blockLists[parent.ref].count++
+	t.blocks = append(t.blocks, traces.Block{Requested: -1, Stack: traces.NoStack, Count: 1})
+	t.blockOf = append(t.blockOf, blockMeta{})
+	t.blockLists[parent.ref].count++
 	return value{kind: kBlock, ref: uint32(n)}, nil
 }
 
@@ -81,7 +90,7 @@ func (f *fold) setSegment(i uint32, items []value) error {
 		case tStream:
 			var handle uint64
 			if handle, ok = v.asAddress(); ok {
-				s.Stream = traces.StreamID(f.streams.id(handle, f))
+				s.Stream = traces.StreamID(f.streams.id(handle, f.losses))
 			}
 		case tSegmentType:
 			s.Small = v == textValue(tSmall)
@@ -184,7 +193,7 @@ func (f *fold) setBlock(i uint32, items []value) error {
 	return nil
 }
 
-func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
+func (vs *values) setState(b *traces.Block, more *extra, k, v value) {
 	switch {
 	case v == textValue(tInactive):
 		b.State = traces.BlockInactive
@@ -194,9 +203,9 @@ func (f *fold) setState(b *traces.Block, more *extra, k, v value) {
 		// the code's name and the documentation's
 		b.State = traces.BlockPendingFree
 	default:
-		f.lose("unknown_block_states", traces.Info, 1,
+		vs.lose("unknown_block_states", traces.Info, 1,
 			"blocks in a state that this version does not know are shown as inactive")
-		f.add(more, k, v)
+		vs.add(more, k, v)
 	}
 }
 

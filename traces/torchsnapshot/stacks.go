@@ -224,16 +224,16 @@ func (t *frameTable) intern(fr traces.Frame) traces.FrameID {
 }
 
 // setFrame writes items into the frame of dict i.
-func (f *fold) setFrame(i uint32, items []value) error {
+func (vs *values) setFrame(i uint32, items []value) error {
 	var fr traces.Frame
 	var more extra
-	if id := f.frames.objects[i]; id >= 0 {
-		fr = f.frames.list[id]
+	if id := vs.frames.objects[i]; id >= 0 {
+		fr = vs.frames.list[id]
 	}
 	for j := 0; j+1 < len(items); j += 2 {
 		k, v := items[j], items[j+1]
 		if k.kind != kText {
-			f.wrongType()
+			vs.wrongType()
 			continue
 		}
 		switch n, isInt := v.asInt(); {
@@ -245,12 +245,12 @@ func (f *fold) setFrame(i uint32, items []value) error {
 			fr.Line = int32(n)
 		case (k.text() == tFilename || k.text() == tName || k.text() == tLine) && v.kind == kNone:
 		default: // torch.fx adds fx_node_op and others
-			f.unknownKey()
-			f.add(&more, k, v)
+			vs.unknownKey()
+			vs.add(&more, k, v)
 		}
 	}
-	fr.Extra = f.join(fr.Extra, more)
-	f.frames.objects[i] = f.frames.intern(fr)
+	fr.Extra = vs.join(fr.Extra, more)
+	vs.frames.objects[i] = vs.frames.intern(fr)
 	return nil
 }
 
@@ -280,11 +280,11 @@ func (f *fold) frameOf(v value) (traces.FrameID, error) {
 //	  return self.proj(x)
 //
 // The text is kept in Extra. A string in another form becomes the frame's name.
-func (f *fold) formattedFrame(v value) traces.Frame {
-	s := f.texts.string(v.text())
+func (vs *values) formattedFrame(v value) traces.Frame {
+	s := vs.texts.string(v.text())
 	var more extra
-	f.add(&more, f.word(formattedKey), v)
-	fr := traces.Frame{Func: traces.StringID(v.ref), Extra: f.join(0, more)}
+	vs.add(&more, vs.word(formattedKey), v)
+	fr := traces.Frame{Func: traces.StringID(v.ref), Extra: vs.join(0, more)}
 	first, _, _ := strings.Cut(strings.TrimLeft(s, " "), "\n")
 	rest, ok := strings.CutPrefix(first, `File "`)
 	at := strings.LastIndex(rest, `", line `)
@@ -296,8 +296,8 @@ func (f *fold) formattedFrame(v value) traces.Frame {
 	if !ok || err != nil || n < 0 {
 		return fr
 	}
-	fr.File, fr.Line, fr.Func = traces.StringID(f.word(rest[:at]).ref), int32(n),
-		traces.StringID(f.word(name).ref)
+	fr.File, fr.Line, fr.Func = traces.StringID(vs.word(rest[:at]).ref), int32(n),
+		traces.StringID(vs.word(name).ref)
 	return fr
 }
 
@@ -305,8 +305,8 @@ func (f *fold) formattedFrame(v value) traces.Frame {
 const formattedKey = "formatted"
 
 // word interns s, or returns the empty string if the table is full.
-func (f *fold) word(s string) value {
-	t, err := f.texts.intern([]byte(s))
+func (vs *values) word(s string) value {
+	t, err := vs.texts.intern([]byte(s))
 	if err != nil {
 		t = tEmpty
 	}
