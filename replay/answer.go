@@ -103,22 +103,22 @@ func (c *Comparison) fastestMeasured() *Result {
 }
 
 // figures says what the answer takes: as it was measured, with the prediction behind it, or as predicted.
-func (c *Comparison) figures(r *Result, u timeline.Units) string {
-	m := c.measured(r)
+func (p prose) figures(r *Result) string {
+	m := p.measured(r)
 	switch {
 	case m != nil:
-		r = c.prediction(m, r)
-		s := fmt.Sprintf("%s measured %s (predicted %s)", u.Bytes(m.Measurement.Footprint), Place(m.Target),
-			u.Bytes(Predicted(&m.Measurement, &r.Measurement)))
+		r = p.prediction(m, r)
+		s := fmt.Sprintf("%s measured %s (predicted %s)", p.u.Bytes(m.Measurement.Footprint), Place(m.Target),
+			p.u.Bytes(Predicted(&m.Measurement, &r.Measurement)))
 		if !m.Fits {
 			s += ", which does not fit"
 		}
 		return s + ", " + timing(m) + fmt.Sprintf(" (predicted %s)", Percent(r.Overhead))
-	case c.anyMeasured() && c.Problem.HasTimes:
-		return fmt.Sprintf("%s, step %s, both only predicted", u.Bytes(r.Measurement.Footprint),
+	case p.anyMeasured() && p.Problem.HasTimes:
+		return fmt.Sprintf("%s, step %s, both only predicted", p.u.Bytes(r.Measurement.Footprint),
 			Percent(r.Overhead))
 	}
-	return u.Bytes(r.Measurement.Footprint) + c.stepClause(r)
+	return p.u.Bytes(r.Measurement.Footprint) + p.stepClause(r)
 }
 
 // anyMeasured reports whether a plan was carried out: beside that, a prediction must not read as a fact.
@@ -128,12 +128,12 @@ func (c *Comparison) anyMeasured() bool {
 
 // stepClause says what a predicted plan does to the step time. Of a step on a CPU the copies are predicted as
 // a GPU makes them, beside the work.
-func (c *Comparison) stepClause(r *Result) string {
-	if !c.Problem.HasTimes {
+func (p prose) stepClause(r *Result) string {
+	if !p.Problem.HasTimes {
 		return ""
 	}
-	where, source := "", c.Problem.Source
-	if source != nil && source.Info.Kind == traces.DeviceCPU && !c.Problem.Hardware.NoEngines && r.swaps() {
+	where, source := "", p.Problem.Source
+	if source != nil && source.Info.Kind == traces.DeviceCPU && !p.Problem.Hardware.NoEngines && r.swaps() {
 		where = " on a GPU"
 	}
 	if r.Overhead > -0.00005 && r.Overhead < 0.00005 {
@@ -177,11 +177,11 @@ func timing(m *Result) string {
 
 // otherMeasured names the fastest measured result that fits, in a sentence behind a space, where that is not
 // the answer.
-func (c *Comparison) otherMeasured(answer *Result, u timeline.Units) string {
-	m := c.fastestMeasured()
+func (p prose) otherMeasured(answer *Result) string {
+	m := p.fastestMeasured()
 	if m == nil || m.Info.Name == answer.Info.Name {
 		return ""
 	}
 	return fmt.Sprintf(" Of what was measured, %s is the fastest: %s, %s.", m.Info.Name,
-		u.Bytes(m.Measurement.Footprint), timing(m))
+		p.u.Bytes(m.Measurement.Footprint), timing(m))
 }

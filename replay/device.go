@@ -163,11 +163,11 @@ func (c *Comparison) Causes(m, s *Result) []string {
 
 // writeMeasured prints what each device measured and what was simulated, and what the counters show where the
 // two differ.
-func (c *Comparison) writeMeasured(t *text) {
-	for _, d := range c.Devices {
+func (t *textReport) writeMeasured() {
+	for _, d := range t.c.Devices {
 		var rows []*Result
-		for _, r := range c.ranked() {
-			if m := c.measuredOf(r, d.Name()); m != nil && m.Available {
+		for _, r := range t.c.ranked() {
+			if m := t.c.measuredOf(r, d.Name()); m != nil && m.Available {
 				rows = append(rows, m)
 			}
 		}
@@ -176,21 +176,21 @@ func (c *Comparison) writeMeasured(t *text) {
 			t.b.WriteByte('\n')
 			continue
 		}
-		if base := rows[0].Measurement.KeepAll(); base > 0 && c.Problem.HasTimes {
+		if base := rows[0].Measurement.KeepAll(); base > 0 && t.c.Problem.HasTimes {
 			as := "simulated"
-			if d.Eager && !c.Problem.Hardware.NoEngines {
+			if d.Eager && !t.c.Problem.Hardware.NoEngines {
 				as = "while described op by op"
 			}
 			t.line(" ", fmt.Sprintf("keeping everything takes %s there, %s %s (%s)", timeline.Duration(base),
-				timeline.Duration(c.Baseline), as, Percent(Off(base, c.Baseline))))
+				timeline.Duration(t.c.Baseline), as, Percent(Off(base, t.c.Baseline))))
 		}
-		t.table(c.measuredColumns(t.o, rows, &d), rows)
-		if c.Problem.Hardware.NoEngines && d.Eager {
+		t.table(t.measuredColumns(rows, &d), rows)
+		if t.c.Problem.Hardware.NoEngines && d.Eager {
 			t.line("", "work is what a plan adds to the processor time of the thread that trains: others "+
 				"on the machine change it less than the step time")
 		}
 		if !d.Pools { // no simulation predicts how other addresses change the step time
-			c.writeCauses(t, rows)
+			t.writeCauses(rows)
 		}
 	}
 }
@@ -236,11 +236,11 @@ func (c *Comparison) measuredOf(r *Result, device string) *Result {
 	return nil
 }
 
-func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) []column {
-	yes, no, none := marks(o)
+func (t *textReport) measuredColumns(rows []*Result, d *Device) []column {
+	yes, no, none := marks(t.o)
 	beside := func(f func(m, s *Result) string) func(*Result) string {
 		return func(m *Result) string {
-			if s := c.Simulated(m); s != nil {
+			if s := t.c.Simulated(m); s != nil {
 				return f(m, s)
 			}
 			return none
@@ -256,11 +256,11 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 		{"manager", true, 0, func(r *Result) string { return r.Info.Name }},
 		{"executor", true, 2, func(r *Result) string { return r.Executor.String() }},
 	}
-	if c.Budget > 0 {
+	if t.c.Budget > 0 {
 		columns = append(columns, column{"fits", true, 0, func(r *Result) string { return tick(r.Fits) }})
 	}
 	columns = append(columns,
-		column{"footprint", false, 0, footprintCell(o, rows)},
+		column{"footprint", false, 0, footprintCell(t.o, rows)},
 		column{"off", false, 1, beside(func(m, s *Result) string {
 			return Percent(Off(m.Measurement.Footprint, Predicted(&m.Measurement, &s.Measurement)))
 		})},
@@ -270,7 +270,7 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 		return append(columns, column{"overhead", false, 0,
 			func(r *Result) string { return Percent(r.Overhead) }})
 	}
-	if !c.Problem.HasTimes {
+	if !t.c.Problem.HasTimes {
 		return columns
 	}
 	if !d.Eager { // a training's steps last longer while they are described
@@ -282,7 +282,7 @@ func (c *Comparison) measuredColumns(o TextOptions, rows []*Result, d *Device) [
 	}
 	columns = append(columns, column{"overhead", false, 0,
 		func(r *Result) string { return Percent(r.Overhead) }})
-	if c.Problem.Hardware.NoEngines {
+	if t.c.Problem.Hardware.NoEngines {
 		columns = append(columns, column{"work", false, 0, func(r *Result) string {
 			if r.Worked {
 				return Percent(r.Work)
@@ -318,14 +318,14 @@ func rateCell(bytesPerSecond float64, none string) string {
 }
 
 // writeCauses says for each row that differs from its simulation what the run's counters show.
-func (c *Comparison) writeCauses(t *text, rows []*Result) {
+func (t *textReport) writeCauses(rows []*Result) {
 	said := false
 	for _, m := range rows {
-		s := c.Simulated(m)
-		if s == nil || !c.Problem.HasTimes || !Outside(m, s) {
+		s := t.c.Simulated(m)
+		if s == nil || !t.c.Problem.HasTimes || !Outside(m, s) {
 			continue
 		}
-		causes := c.Causes(m, s)
+		causes := t.c.Causes(m, s)
 		if len(causes) == 0 {
 			causes = []string{"no counter of the run shows why"}
 		}

@@ -23,34 +23,41 @@ func Percent(x float64) string {
 	}
 }
 
+// prose words what a comparison found, with sizes in units u.
+type prose struct {
+	*Comparison
+	u timeline.Units
+}
+
 // Sentence names the fastest manager that fits or, without a budget, the one that needs the least memory
 // without costing time, and says what it does with the memory at the peak.
 func (c *Comparison) Sentence(u timeline.Units) string {
+	p := prose{c, u}
 	if c.Budget <= 0 {
-		return c.leastMemory(u)
+		return p.leastMemory()
 	}
 	if c.fitsAsItIs() {
-		return c.largestBatch(u) + fmt.Sprintf("A step fits in %s as it is: it holds %s at its peak.",
+		return p.largestBatch() + fmt.Sprintf("A step fits in %s as it is: it holds %s at its peak.",
 			u.Bytes(c.Budget), u.Bytes(c.Problem.Held()))
 	}
 	best, ok := c.Answer()
 	if !ok {
-		return c.largestBatch(u) + c.nothingFits(u)
+		return p.largestBatch() + p.nothingFits()
 	}
 	ideal, _ := c.Best(c.firstTarget())
 	var b strings.Builder
-	b.WriteString(c.largestBatch(u))
+	b.WriteString(p.largestBatch())
 	can := ""
 	if best.runnable() && !ideal.runnable() {
 		can = " that PyTorch can run today"
 	}
 	fmt.Fprintf(&b, "To fit in %s, the fastest%s is %s: %s", u.Bytes(c.Budget), can, best.Info.Name,
-		c.figures(&best, u))
-	b.WriteString(c.executorClause(&best, &ideal, u))
+		p.figures(&best))
+	b.WriteString(p.executorClause(&best, &ideal))
 	if s := Treatment(c.Problem, best.Plan); s != "" {
 		b.WriteString(" " + s)
 	}
-	b.WriteString(c.otherMeasured(&best, u))
+	b.WriteString(p.otherMeasured(&best))
 	if base := c.today(); base != nil && base.Fits && base.Info.Name != best.Info.Name {
 		fmt.Fprintf(&b, " PyTorch's caching allocator fits as it is, with %s.",
 			u.Bytes(base.Measurement.Footprint))
@@ -60,10 +67,10 @@ func (c *Comparison) Sentence(u timeline.Units) string {
 
 // largestBatch says which manager fits the largest batch and how large today's allocator's is, "" if they
 // were not searched for.
-func (c *Comparison) largestBatch(u timeline.Units) string {
+func (p prose) largestBatch() string {
 	var best *Result
-	for i := range c.Results {
-		if r := &c.Results[i]; r.MaxBatchKnown && (best == nil || r.MaxBatch > best.MaxBatch) {
+	for i := range p.Results {
+		if r := &p.Results[i]; r.MaxBatchKnown && (best == nil || r.MaxBatch > best.MaxBatch) {
 			best = r
 		}
 	}
@@ -71,16 +78,16 @@ func (c *Comparison) largestBatch(u timeline.Units) string {
 		return ""
 	}
 	at := ""
-	if c.BatchSequence > 0 {
-		at = fmt.Sprintf(" at sequence length %d", c.BatchSequence)
+	if p.BatchSequence > 0 {
+		at = fmt.Sprintf(" at sequence length %d", p.BatchSequence)
 	}
 	if best.MaxBatch == 0 {
-		return fmt.Sprintf("The largest batch in %s%s: none, not even a batch of 1 fits. ", u.Bytes(c.Budget),
-			at)
+		return fmt.Sprintf("The largest batch in %s%s: none, not even a batch of 1 fits. ",
+			p.u.Bytes(p.Budget), at)
 	}
-	s := fmt.Sprintf("The largest batch in %s%s: %s, with %s", u.Bytes(c.Budget), at, best.batch(),
+	s := fmt.Sprintf("The largest batch in %s%s: %s, with %s", p.u.Bytes(p.Budget), at, best.batch(),
 		best.Info.Name)
-	if base := c.today(); base != nil && base.MaxBatchKnown && base.Info.Name != best.Info.Name {
+	if base := p.today(); base != nil && base.MaxBatchKnown && base.Info.Name != best.Info.Name {
 		with := base.batch()
 		if base.MaxBatch == 0 {
 			with = "none"
@@ -100,7 +107,7 @@ func (r *Result) batch() string {
 
 // executorClause ends the sentence about the best result with who can carry it out, and with what the ideal
 // executor, which can move any buffer at any moment, would make of it.
-func (c *Comparison) executorClause(best, ideal *Result, u timeline.Units) string {
+func (p prose) executorClause(best, ideal *Result) string {
 	if len(best.Plan.Absences) == 0 {
 		return "."
 	}
@@ -112,17 +119,17 @@ func (c *Comparison) executorClause(best, ideal *Result, u timeline.Units) strin
 		if x.Footprint == y.Footprint && x.StepTime == y.StepTime {
 			return "."
 		}
-		s := fmt.Sprintf(" (if any buffer could be moved at any moment: %s by %s", u.Bytes(y.Footprint),
+		s := fmt.Sprintf(" (if any buffer could be moved at any moment: %s by %s", p.u.Bytes(y.Footprint),
 			ideal.Info.Name)
-		if c.Problem.HasTimes {
+		if p.Problem.HasTimes {
 			s += ", " + Percent(ideal.Overhead)
 		}
 		return s + ")."
 	}
-	if least := c.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
+	if least := p.least(func(r *Result) bool { return r.Executor == plan.TorchEager }); least != nil {
 		return fmt.Sprintf(". None of the plans that PyTorch can run today fits: the smallest needs %s, "+
 			"with %s.",
-			u.Bytes(least.Measurement.Footprint), least.Info.Name)
+			p.u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	}
 	return "."
 }
@@ -156,58 +163,58 @@ func (c *Comparison) firstTarget() string {
 	return "sim"
 }
 
-func (c *Comparison) leastMemory(u timeline.Units) string {
-	best, ok := c.Answer()
+func (p prose) leastMemory() string {
+	best, ok := p.Answer()
 	if !ok {
 		return "No manager can plan from this recording."
 	}
-	live, _ := c.Problem.PeakLive()
-	name, needs := best.Info.Name, u.Bytes(best.Measurement.Footprint)
+	live, _ := p.Problem.PeakLive()
+	name, needs := best.Info.Name, p.u.Bytes(best.Measurement.Footprint)
 	s := fmt.Sprintf("At no cost in step time, %s needs the least memory: %s", name, needs)
-	if c.anyMeasured() {
-		s = fmt.Sprintf("%s needs the least memory: %s", name, c.figures(&best, u))
+	if p.anyMeasured() {
+		s = fmt.Sprintf("%s needs the least memory: %s", name, p.figures(&best))
 	}
 	var clauses []string
 	if best.Measurement.Footprint == live {
 		clauses = append(clauses, "as much as is alive at the peak")
 	}
-	if base := c.today(); base != nil && base.Info.Name != best.Info.Name &&
+	if base := p.today(); base != nil && base.Info.Name != best.Info.Name &&
 		base.Measurement.Footprint > best.Measurement.Footprint {
 		clauses = append(clauses, fmt.Sprintf("%.1f %% below PyTorch's caching allocator (%s)",
 			100*(1-float64(best.Measurement.Footprint)/float64(base.Measurement.Footprint)),
-			u.Bytes(base.Measurement.Footprint)))
+			p.u.Bytes(base.Measurement.Footprint)))
 	}
 	if best.Measurement.Footprint > live {
-		clauses = append(clauses, u.Bytes(live)+" of it alive at the peak")
+		clauses = append(clauses, p.u.Bytes(live)+" of it alive at the peak")
 	}
 	if len(clauses) > 0 {
 		s += ", " + strings.Join(clauses, ", ")
 	}
 	switch {
-	case c.Problem.PackingOnly() && best.Measurement.Footprint == live:
+	case p.Problem.PackingOnly() && best.Measurement.Footprint == live:
 		return s + ". No packing can need less."
-	case c.Problem.PackingOnly():
+	case p.Problem.PackingOnly():
 		return s + ". gmemtop pack --work N searches longer for a smaller one."
-	case c.Problem.Kind < traces.Accesses:
+	case p.Problem.Kind < traces.Accesses:
 		return s + ". To swap or recompute, record whole steps: gmemtop describe -o describe.py."
-	case best.Measurement.Footprint <= c.Problem.MustReside().Total():
+	case best.Measurement.Footprint <= p.Problem.MustReside().Total():
 		return s + ". Nothing can go lower."
 	}
 	return s + ". Set a budget to see what going lower would cost."
 }
 
-func (c *Comparison) nothingFits(u timeline.Units) string {
-	least := c.least(func(*Result) bool { return true })
+func (p prose) nothingFits() string {
+	least := p.least(func(*Result) bool { return true })
 	if least == nil {
-		return fmt.Sprintf("No manager made a plan for %s.", u.Bytes(c.Budget))
+		return fmt.Sprintf("No manager made a plan for %s.", p.u.Bytes(p.Budget))
 	}
-	s := fmt.Sprintf("Nothing fits in %s: the smallest plan needs %s, with %s", u.Bytes(c.Budget),
-		u.Bytes(least.Measurement.Footprint), least.Info.Name)
+	s := fmt.Sprintf("Nothing fits in %s: the smallest plan needs %s, with %s", p.u.Bytes(p.Budget),
+		p.u.Bytes(least.Measurement.Footprint), least.Info.Name)
 	switch {
-	case c.Problem.PackingOnly():
-		live, _ := c.Problem.PeakLive()
-		s += fmt.Sprintf(". No packing can need less than %s", u.Bytes(live))
-	case c.Problem.Kind < traces.Dataflow:
+	case p.Problem.PackingOnly():
+		live, _ := p.Problem.PeakLive()
+		s += fmt.Sprintf(". No packing can need less than %s", p.u.Bytes(live))
+	case p.Problem.Kind < traces.Dataflow:
 		s += ". Managers that swap or recompute need a recording of whole steps: gmemtop describe -o " +
 			"describe.py"
 	}

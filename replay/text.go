@@ -24,15 +24,15 @@ type TextOptions struct {
 // WriteText writes the comparison for a reader: the answer, the problem, the table, and what is not available
 // and why.
 func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
-	t := &text{o: o}
+	t := &textReport{text: text{o: o}, c: c}
 	t.line("", c.Sentence(o.Units))
 	t.b.WriteByte('\n')
-	c.writeProblem(t)
-	c.writeTable(t)
-	c.writeMeasured(t)
-	c.writeReasons(t)
+	t.writeProblem()
+	t.writeTable()
+	t.writeMeasured()
+	t.writeReasons()
 	if o.Notes {
-		c.writeNotes(t)
+		t.writeNotes()
 	}
 	s := t.b.String()
 	if o.ASCII {
@@ -44,6 +44,12 @@ func (c *Comparison) WriteText(w io.Writer, o TextOptions) error {
 
 // asciiText replaces the characters of sentences that are not ASCII.
 var asciiText = strings.NewReplacer("µs", "us", "·", "-", "≥", ">=", "≤", "<=", "×", "x", "–", "-")
+
+// textReport writes a comparison as text.
+type textReport struct {
+	text
+	c *Comparison
+}
 
 // text writes wrapped lines.
 type text struct {
@@ -80,8 +86,8 @@ func (t *text) wrap(head, s string) {
 	t.b.WriteByte('\n')
 }
 
-func (c *Comparison) writeProblem(t *text) {
-	p, u := c.Problem, t.o.Units
+func (t *textReport) writeProblem() {
+	p, u := t.c.Problem, t.o.Units
 	live, _ := p.PeakLive()
 	t.line("problem", fmt.Sprintf("%s%s, %s, %s, %s", name(p),
 		map[bool]string{true: " (two iterations as one)"}[p.Iterations > 1],
@@ -93,9 +99,9 @@ func (c *Comparison) writeProblem(t *text) {
 		t.line("time", "the recording has no clock: step times mean nothing and are left out")
 	case p.TimesInferred:
 		t.line("time", fmt.Sprintf("~%s an iteration with everything kept: estimated, not measured on the "+
-			"device", timeline.Duration(c.Baseline)))
+			"device", timeline.Duration(t.c.Baseline)))
 	default:
-		t.line("time", timeline.Duration(c.Baseline)+" an iteration with everything kept")
+		t.line("time", timeline.Duration(t.c.Baseline)+" an iteration with everything kept")
 	}
 	if h := p.Hardware; h.Name != "" && h.NoEngines {
 		t.line("hardware", fmt.Sprintf("%s: copies %s out of memory and %s back, made by who computes; %s",
@@ -107,20 +113,20 @@ func (c *Comparison) writeProblem(t *text) {
 			map[bool]string{true: "as measured on it",
 				false: "by data sheets and assumptions that --notes lists"}[h.Measured]))
 	}
-	if c.Budget > 0 {
-		s := u.Bytes(c.Budget)
-		if c.Net != c.Budget {
-			s += ", of which " + u.Bytes(c.Net) + " for buffers"
+	if t.c.Budget > 0 {
+		s := u.Bytes(t.c.Budget)
+		if t.c.Net != t.c.Budget {
+			s += ", of which " + u.Bytes(t.c.Net) + " for buffers"
 		}
 		t.line("budget", s)
 	}
-	for _, n := range c.BatchNotes {
+	for _, n := range t.c.BatchNotes {
 		t.line("batch", n)
 	}
-	if c.Fidelity != nil {
-		t.line("emulator", c.Fidelity.text(u))
+	if t.c.Fidelity != nil {
+		t.line("emulator", t.c.Fidelity.text(u))
 	}
-	for _, n := range c.notes(u) {
+	for _, n := range t.c.notes(u) {
 		t.line("note", n)
 	}
 	t.b.WriteByte('\n')
@@ -176,22 +182,22 @@ func lengthCell(n int64, none string) string {
 }
 
 // columns returns the table's columns, without empty ones.
-func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
-	yes, no, none := marks(o)
-	footprint := footprintCell(o, rows)
+func (t *textReport) columns(rows []*Result) []column {
+	yes, no, none := marks(t.o)
+	footprint := footprintCell(t.o, rows)
 	size := func(n int64) string {
 		if n == 0 {
 			return none
 		}
-		return o.Units.Bytes(n)
+		return t.o.Units.Bytes(n)
 	}
 	length := func(n int64) string { return lengthCell(n, none) }
 	some := func(f func(r *Result) int64) bool {
 		return slices.ContainsFunc(rows, func(r *Result) bool { return f(r) != 0 })
 	}
-	timed := c.Problem.HasTimes
+	timed := t.c.Problem.HasTimes
 	inferred := ""
-	if c.Problem.TimesInferred {
+	if t.c.Problem.TimesInferred {
 		inferred = "~"
 	}
 	columns := []column{
@@ -203,7 +209,7 @@ func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 			columns = append(columns, x)
 		}
 	}
-	add(c.Budget > 0, column{"fits", true, 0,
+	add(t.c.Budget > 0, column{"fits", true, 0,
 		func(r *Result) string { return map[bool]string{true: yes, false: no}[r.Fits] }})
 	add(true, column{"footprint", false, 0, footprint})
 	add(some(func(r *Result) int64 { return r.Plan.LowerBound }),
@@ -237,15 +243,15 @@ func (c *Comparison) columns(o TextOptions, rows []*Result) []column {
 }
 
 // writeTable prints the available results, best first.
-func (c *Comparison) writeTable(t *text) {
+func (t *textReport) writeTable() {
 	var rows []*Result
-	for _, r := range c.ranked() {
+	for _, r := range t.c.ranked() {
 		if r.Available {
 			rows = append(rows, r)
 		}
 	}
 	if len(rows) > 0 {
-		t.table(c.columns(t.o, rows), rows)
+		t.table(t.columns(rows), rows)
 	}
 }
 
@@ -311,10 +317,10 @@ func fitting(columns []column, widths []int, width int) (shown []int, dropped []
 }
 
 // writeReasons lists what is not available, with managers grouped by reason.
-func (c *Comparison) writeReasons(t *text) {
+func (t *textReport) writeReasons() {
 	var reasons []string
 	names := map[string][]string{}
-	for _, r := range slices.Concat(pointers(c.Results), pointers(c.Measured)) {
+	for _, r := range slices.Concat(pointers(t.c.Results), pointers(t.c.Measured)) {
 		if r.Available {
 			continue
 		}
@@ -325,7 +331,7 @@ func (c *Comparison) writeReasons(t *text) {
 		if r.Executor != plan.Ideal {
 			n += " (" + r.Executor.String() + ")"
 		}
-		if r.Target != c.firstTarget() {
+		if r.Target != t.c.firstTarget() {
 			n += " on " + r.Target
 		}
 		names[r.Reason] = append(names[r.Reason], n)
@@ -337,16 +343,16 @@ func (c *Comparison) writeReasons(t *text) {
 }
 
 // writeNotes prints the notes about the hardware and each result.
-func (c *Comparison) writeNotes(t *text) {
-	if h := c.Problem.Hardware; h.Origin != "" {
+func (t *textReport) writeNotes() {
+	if h := t.c.Problem.Hardware; h.Origin != "" {
 		t.line("", h.Name+": "+h.Origin)
 	}
-	for _, r := range c.ranked() {
+	for _, r := range t.c.ranked() {
 		for _, n := range r.notes() {
 			t.line("", fmt.Sprintf("%s (%s): %s", r.Info.Name, r.Executor, n))
 		}
 	}
-	for _, r := range pointers(c.Measured) {
+	for _, r := range pointers(t.c.Measured) {
 		for _, n := range r.Measurement.Notes {
 			t.line("", fmt.Sprintf("%s (%s) on %s: %s", r.Info.Name, r.Executor, r.Target, n))
 		}

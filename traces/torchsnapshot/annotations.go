@@ -103,7 +103,8 @@ func (as annotations) pair(vs *values) []pending {
 	slices.SortStableFunc(marks, func(a, b pending) int {
 		return cmp.Or(
 			cmp.Compare(a.at(), b.at()), cmp.Compare(b.end, a.end), cmp.Compare(a.start, b.start),
-			cmp.Compare(a.device, b.device), strings.Compare(vs.texts.string(a.name), vs.texts.string(b.name)),
+			cmp.Compare(a.device, b.device),
+			strings.Compare(vs.texts.string(a.name), vs.texts.string(b.name)),
 		)
 	})
 	return marks

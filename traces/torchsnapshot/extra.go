@@ -89,7 +89,8 @@ func (vs *values) appendJSON(p []byte, v value) []byte {
 }
 
 func (vs *values) appendContainer(p []byte, v value, start, depth int) ([]byte, bool) {
-	if depth > maxJSONDepth || len(p)-start > maxJSONValue || vs.encoded+int64(len(p)-start) > vs.maxEncoded() {
+	if depth > maxJSONDepth || len(p)-start > maxJSONValue ||
+		vs.encoded+int64(len(p)-start) > vs.maxEncoded() {
 		return p, false
 	}
 	ok := true

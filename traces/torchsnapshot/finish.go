@@ -122,7 +122,8 @@ func (f *fold) finish() *traces.Trace {
 }
 
 // devices numbers every device that has segments, events or marks: accelerators first, each kind by ordinal.
-func (t *segmentTable) devices(b *traces.Builder, runs []run, marks []pending) map[traces.Device]traces.DeviceID {
+func (t *segmentTable) devices(b *traces.Builder, runs []run,
+	marks []pending) map[traces.Device]traces.DeviceID {
 	ids := map[traces.Device]traces.DeviceID{}
 	for _, r := range runs {
 		ids[r.device] = 0
