@@ -48,9 +48,7 @@ import (
 // manages the memory itself.
 type Caching struct {
 	heap
-	private  map[traces.Pool]*privatePool
-	unused   poolTable // private pools without users
-	captures []capture
+	privatePools
 	deferred []ref // freed during a capture, to get their events after it
 	delayed  delayed
 }
@@ -96,8 +94,8 @@ func NewCaching(c Config) (*Caching, error) {
 		return nil, fmt.Errorf("allocator: backend:%.40s is not emulated: use backend:native", b)
 	}
 	a := &Caching{
-		heap:    heap{c: c, set: c.Settings, stats: new(Stats)},
-		private: map[traces.Pool]*privatePool{},
+		heap:         heap{c: c, set: c.Settings, stats: new(Stats)},
+		privatePools: privatePools{private: map[traces.Pool]*privatePool{}},
 	}
 	if f := a.set.MemoryFraction; f > 0 && c.Cap == 0 {
 		a.SetMemoryFraction(f)
@@ -145,15 +143,15 @@ func (a *heap) addPools(id traces.Pool) int32 {
 }
 
 // poolFor returns the index of the pool that a request of a rounded size goes to.
-func (a *Caching) poolFor(id traces.Pool, rounded int64) (int32, error) {
+func (p *privatePools) poolFor(id traces.Pool, rounded int64) (int32, error) {
 	first := int32(smallPool)
 	if id != (traces.Pool{}) {
-		p := a.private[id]
-		if p == nil {
+		own := p.private[id]
+		if own == nil {
 			return 0, fmt.Errorf("allocator: no private pool %d, %d: begin it with UsePool or a capture",
 				id.First, id.Second)
 		}
-		first = p.pools
+		first = own.pools
 	}
 	if rounded <= torchalloc.SmallSize {
 		return first, nil

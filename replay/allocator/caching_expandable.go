@@ -103,7 +103,7 @@ func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, er
 		}
 	}
 	_, total := a.c.Driver.MemInfo()
-	page := a.pageOf(pool)
+	page := a.set.pageOf(a.pools[pool].small)
 	size := roundUp(total+total/8, page)
 	if rounded > size && a.set.follows(noRangeInVain) {
 		return 0, fmt.Errorf("%d bytes wanted of a range of %d: %w", rounded, size, ErrOutOfMemory)
@@ -115,16 +115,18 @@ func (a *heap) findExpandable(pool int32, rounded int64, stream Stream) (ref, er
 	return a.addExpandable(pool, stream, addr, size), nil
 }
 
-func (a *heap) pageOf(pool int32) int64 {
-	if a.pools[pool].small {
+// pageOf returns the size of the pages that a range of a small or a large pool consists of.
+func (s *Settings) pageOf(small bool) int64 {
+	if small {
 		return torchalloc.SmallBuffer
 	}
-	return roundUp(a.set.largeSegment(), torchalloc.Granularity)
+	return roundUp(s.largeSegment(), torchalloc.Granularity)
 }
 
 // addExpandable adds a range, as one unmapped block.
 func (a *heap) addExpandable(pool int32, stream Stream, addr uint64, size int64) ref {
-	e := expandable{addr: addr, size: size, page: a.pageOf(pool), handles: map[int64]Handle{}}
+	e := expandable{addr: addr, size: size, page: a.set.pageOf(a.pools[pool].small),
+		handles: map[int64]Handle{}}
 	i := 0
 	for i < len(a.expandable) && a.expandable[i].size != 0 {
 		i++

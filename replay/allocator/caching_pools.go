@@ -26,6 +26,13 @@ type capture struct {
 	all    bool
 }
 
+// privatePools holds the private pools and what goes to them.
+type privatePools struct {
+	private  map[traces.Pool]*privatePool
+	unused   poolTable // private pools without users
+	captures []capture
+}
+
 // UsePool adds a user to a private pool, and creates the pool if necessary, so that MallocFrom may name it.
 // The zero Pool is the default one and needs no user.
 func (a *Caching) UsePool(id traces.Pool) {
@@ -41,17 +48,17 @@ func (a *Caching) UsePool(id traces.Pool) {
 }
 
 // HasPool reports whether a private pool exists.
-func (a *Caching) HasPool(id traces.Pool) bool { return a.private[id] != nil }
+func (p *privatePools) HasPool(id traces.Pool) bool { return p.private[id] != nil }
 
 // dropUser removes a user from a private pool (the graph was destroyed). After the last one the pool's
 // unused segments are released whenever the cache is.
-func (a *Caching) dropUser(id traces.Pool) error {
-	p := a.private[id]
-	if p == nil || p.users == 0 {
+func (p *privatePools) dropUser(id traces.Pool) error {
+	own := p.private[id]
+	if own == nil || own.users == 0 {
 		return fmt.Errorf("allocator: private pool %d, %d has no users", id.First, id.Second)
 	}
-	if p.users--; p.users == 0 {
-		a.unused.insert(id)
+	if own.users--; own.users == 0 {
+		p.unused.insert(id)
 	}
 	return nil
 }
@@ -110,18 +117,18 @@ func (a *Caching) enterPool(id traces.Pool) error {
 }
 
 // leavePool ends what enterPool began.
-func (a *Caching) leavePool(id traces.Pool) error {
-	if err := a.endCapture(id); err != nil {
+func (p *privatePools) leavePool(id traces.Pool) error {
+	if err := p.endCapture(id); err != nil {
 		return err
 	}
-	return a.dropUser(id)
+	return p.dropUser(id)
 }
 
 // endCapture ends the capture into a pool. The pool stays until dropUser.
-func (a *Caching) endCapture(id traces.Pool) error {
-	for i, c := range a.captures {
+func (p *privatePools) endCapture(id traces.Pool) error {
+	for i, c := range p.captures {
 		if c.pool == id {
-			a.captures = append(a.captures[:i], a.captures[i+1:]...)
+			p.captures = append(p.captures[:i], p.captures[i+1:]...)
 			return nil
 		}
 	}
@@ -140,8 +147,8 @@ func (a *Caching) capturing() bool {
 }
 
 // captured returns the pool of a stream's capture, the default pool if there is none.
-func (a *Caching) captured(stream Stream) traces.Pool {
-	for _, c := range slices.Backward(a.captures) {
+func (p *privatePools) captured(stream Stream) traces.Pool {
+	for _, c := range slices.Backward(p.captures) {
 		if c.all || c.stream == stream {
 			return c.pool
 		}

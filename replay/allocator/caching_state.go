@@ -117,7 +117,7 @@ func (a *heap) placeSegment(d placer, seg *Segment, pool int32) (ref, error) {
 // placeRun turns a run of an expandable segment into one mapped block, in no set.
 func (a *heap) placeRun(d placer, seg *Segment, pool int32) (ref, error) {
 	s := &a.slab
-	page := a.pageOf(pool)
+	page := a.set.pageOf(a.pools[pool].small)
 	if seg.Size%page != 0 {
 		return 0, fmt.Errorf("its %d bytes are no multiple of the page of %d bytes", seg.Size, page)
 	}
