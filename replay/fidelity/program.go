@@ -68,21 +68,22 @@ func Record(ctx context.Context, d *timeline.Device) (*Program, *Report, error) 
 	return p, report, nil
 }
 
-func (r *replay) note(s Step) {
-	if r.program != nil {
-		r.program.Steps = append(r.program.Steps, s)
+// note adds a step; a nil program takes none.
+func (p *Program) note(s Step) {
+	if p != nil {
+		p.Steps = append(p.Steps, s)
 	}
 }
 
 // poolIndex returns the index of a pool in the program's list.
-func (r *replay) poolIndex(pool traces.Pool) int32 {
-	if r.program == nil {
+func (p *Program) poolIndex(pool traces.Pool) int32 {
+	if p == nil {
 		return 0
 	}
-	i := slices.Index(r.program.Pools, pool)
+	i := slices.Index(p.Pools, pool)
 	if i < 0 {
-		i = len(r.program.Pools)
-		r.program.Pools = append(r.program.Pools, pool)
+		i = len(p.Pools)
+		p.Pools = append(p.Pools, pool)
 	}
 	return int32(i)
 }

@@ -309,7 +309,7 @@ func (r *replay) free(addr uint64, delay bool) error {
 	}
 	delete(r.live, addr)
 	if !delay {
-		r.note(Step{Kind: Free, Block: b.id})
+		r.program.note(Step{Kind: Free, Block: b.id})
 		return r.alloc.Free(b.Block)
 	}
 	// Each delayed free gets its own stream: the recording gives the order in which streams finish, and the
@@ -320,7 +320,7 @@ func (r *replay) free(addr uint64, delay bool) error {
 	} else {
 		r.lastIdle++
 	}
-	r.note(Step{Kind: FreeLater, Block: b.id, Stream: stream})
+	r.program.note(Step{Kind: FreeLater, Block: b.id, Stream: stream})
 	if err := r.alloc.RecordStream(b.Block, stream); err != nil {
 		return err
 	}
@@ -343,7 +343,7 @@ func (r *replay) settle(m timeline.Moment) error {
 		}
 	}
 	r.complete()
-	r.note(Step{Kind: ProcessEvents})
+	r.program.note(Step{Kind: ProcessEvents})
 	r.alloc.ProcessEvents()
 	r.compareSegments(m)
 	return nil
@@ -352,7 +352,7 @@ func (r *replay) settle(m timeline.Moment) error {
 // complete marks the events of the recorded completions as done.
 func (r *replay) complete() {
 	for _, w := range r.completed {
-		r.note(Step{Kind: Complete, Block: w.id})
+		r.program.note(Step{Kind: Complete, Block: w.id})
 		r.events.Complete(w.event)
 		r.idle = append(r.idle, w.stream)
 	}
@@ -360,7 +360,7 @@ func (r *replay) complete() {
 }
 
 func (r *replay) emptyCache() error {
-	r.note(Step{Kind: EmptyCache})
+	r.program.note(Step{Kind: EmptyCache})
 	r.report.EmptiedCaches++
 	r.driver.expect(nil, false)
 	return r.alloc.EmptyCache()
@@ -419,7 +419,8 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 	}
 	id := r.blocks
 	r.blocks++
-	r.note(Step{Kind: Malloc, Block: id, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
+	r.program.note(Step{Kind: Malloc, Block: id, Size: e.Size, Stream: stream,
+		Pool: r.program.poolIndex(pool), At: m})
 	r.complete()
 	r.report.Allocations++
 	r.compareSegments(m)
@@ -429,7 +430,7 @@ func (r *replay) malloc(m timeline.Moment, e traces.Event) error {
 		r.report.First = r.misplaced(m, e, b)
 	}
 	if old, ok := r.live[e.Addr]; ok { // its free is missing
-		r.note(Step{Kind: Free, Block: old.id})
+		r.program.note(Step{Kind: Free, Block: old.id})
 		if err := r.alloc.Free(old.Block); err != nil {
 			return err
 		}
@@ -445,7 +446,7 @@ func (r *replay) outOfMemory(m timeline.Moment, e traces.Event) error {
 		r.alloc.UsePool(pool)
 	}
 	stream := r.rank[e.Stream]
-	r.note(Step{Kind: Fail, Size: e.Size, Stream: stream, Pool: r.poolIndex(pool), At: m})
+	r.program.note(Step{Kind: Fail, Size: e.Size, Stream: stream, Pool: r.program.poolIndex(pool), At: m})
 	r.driver.expect(nil, false)
 	r.driver.waiting = 1 << 30
 	r.driver.later = func() (uint64, bool) { return r.laterMap(m, e, pool) }
