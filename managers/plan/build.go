@@ -388,6 +388,8 @@ func (x *extractor) settle() {
 			"buffer lives longer than an iteration, and is there twice for a part of it",
 			"buffers live longer than an iteration, and are there twice for a part of it"))
 	case long > 0:
-		x.p.Notes = append(x.p.Notes, fmt.Sprintf("%d buffers live longer than an iteration, and have two places, taken in turn", long))
+		x.p.Notes = append(x.p.Notes, count(long,
+			"buffer lives longer than an iteration, and has two places, taken in turn",
+			"buffers live longer than an iteration, and have two places, taken in turn"))
 	}
 }

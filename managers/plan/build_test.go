@@ -160,6 +160,9 @@ func TestTwoIterationsArePlannedAsOneWhereThatHelps(t *testing.T) {
 		if got := noted(p, "partner"); len(got) > 0 {
 			t.Errorf("%s: every buffer has a partner, and the notes say %q", c.name, got)
 		}
+		if got := noted(p, "there twice"); len(got) > 0 != c.opt.EagerOnly {
+			t.Errorf("%s: of what lives longer the notes say %q", c.name, got)
+		}
 		if p.Iterations != c.want || len(p.Ops) != c.ops || len(noted(p, "planned as one,")) != c.said {
 			t.Errorf("%s: %d iterations of %d ops are planned, want %d of %d; %q", c.name,
 				p.Iterations, len(p.Ops), c.want, c.ops, p.Notes)
@@ -239,13 +242,14 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	op := `{"k":"op","t":%d,"d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0,1],"w":[2],` +
 		`"m":[],"rerun":true,"stream":0}` + "\n"
 	fmt.Fprintf(&b, op, 100)
+	b.WriteString(`{"k":"alloc","id":5,"size":512,"t":160,"category":"parameter","on":"cuda:0"}` + "\n") // too late
 	fmt.Fprintf(&b, op, 200)
 	fmt.Fprintf(&b, `{"k":"free","id":3,"t":270}`+"\n"+`{"k":"free","id":4,"t":280}`+"\n"+op, 300)
 	p := problemOf(t, b.String())
-	if got := noted(p, "without partners"); len(got) != 1 || !strings.HasPrefix(got[0], "2 buffers cross") {
+	if got := noted(p, "without partners"); len(got) != 1 || !strings.HasPrefix(got[0], "3 buffers cross") {
 		t.Errorf("the notes say %q", p.Notes)
 	}
-	want := []plan.Life{plan.Persistent, plan.Persistent, plan.Inside, plan.Inside, plan.Inside}
+	want := []plan.Life{plan.Persistent, plan.Persistent, plan.Inside, plan.Inside, plan.Inside, plan.Inside}
 	for i := range min(len(p.Buffers), len(want)) {
 		if x := &p.Buffers[i]; x.Life != want[i] {
 			t.Errorf("buffer %d, %s, is %v from %d to %d, want %v", i, x.Category, x.Life, x.Start, x.End, want[i])
