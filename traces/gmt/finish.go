@@ -54,9 +54,6 @@ func (r *reader) cutEvents() {
 		r.events[i].lostBefore = lost
 		lost += r.events[i].n
 	}
-	if r.next == 0 {
-		*ev = traces.Events{}
-	}
 	ev.Time, ev.Addr, ev.Size = keep(ev.Time, bad, r.next), keep(ev.Addr, bad, r.next),
 		keep(ev.Size, bad, r.next)
 	ev.Stack, ev.Stream = keep(ev.Stack, bad, r.next), keep(ev.Stream, bad, r.next)
