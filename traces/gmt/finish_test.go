@@ -9,7 +9,9 @@ import (
 // TestAFinalStateIsKeptOnlyWhole: what the announcing row says must be there, and segments must have blocks
 // that are there.
 func TestAFinalStateIsKeptOnlyWhole(t *testing.T) {
-	segment := func(first, end int32) traces.Segment { return traces.Segment{FirstBlock: first, EndBlock: end} }
+	segment := func(first, end int32) traces.Segment {
+		return traces.Segment{FirstBlock: first, EndBlock: end}
+	}
 	state := func(blocks int, segments ...traces.Segment) traces.State {
 		return traces.State{Segments: segments, Blocks: make([]traces.Block, blocks)}
 	}
