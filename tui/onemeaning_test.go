@@ -55,7 +55,7 @@ func boundKeys(t *testing.T) map[string]map[string]string {
 	job := start(t, Options{Feed: f}, 200, 60)
 	f.tell(job, func(l *live.Look) {
 		l.State, l.Output = live.Running, []string{"step 3"}
-		l.Capture.Connected = true
+		l.Capture.Connected, l.Capture.Depths = true, make([]live.Depth, 2)
 		l.Steps = append(l.Steps, live.Step{Index: 3, Duration: maybe.Known(300e6),
 			Bytes: maybe.Known(1 << 20)})
 	})
@@ -77,7 +77,7 @@ var same = [][]string{
 		"to the start", "to the end", "top, bottom"},
 	{"zoom", "zoom in at the cursor", "zoom out", "larger", "smaller"},
 	{"one event back", "one event forward", "op"},
-	{"go to its start", "in the timeline", "its blocks", "look inside", "show its peak", "what holds it",
+	{"go to its start", "in the timeline", "its blocks", "show it at that moment", "look inside", "show its peak", "what holds it",
 		"zoom to it"},
 	{"back", "back: selection, mark, zoom"},
 	{"each fills its line", "each over the whole axis", "one scale for all", "one time scale"},
@@ -88,6 +88,7 @@ var same = [][]string{
 	{"the whole recording", "whole step", "all steps", "the last steps"},
 	{"next stall", "next block found"},
 	{"capture a step", "plan again"}, // ask again
+	{"reverse order", "swap A and B"},
 }
 
 // exceptions are keys that mean something else in one view, by view and key, with the reason.
@@ -95,13 +96,6 @@ var exceptions = map[string]string{
 	"Managers left": budgetKeys, "Managers right": budgetKeys, "Managers h": budgetKeys,
 	"Managers l": budgetKeys,
 	"Managers +": budgetKeys, "Managers =": budgetKeys, "Managers -": budgetKeys, "Managers _": budgetKeys,
-	"Managers b": "b types a budget; Segments, where b is the biggest hole, has none",
-	"Managers o": "a plan has no source line to open: o writes it to a file",
-	"Managers t": "the target is changed often, the theme seldom, and : has it in every view",
-	"OOM enter":  "there is no view that shows more of a lever than its command",
-	"Diff s":     "a diff has no other order: s swaps its sides",
-	"Live o":     "a running job has no source line to open: o shows what it prints",
-	"Live a":     "only a running job is captured now and then",
 }
 
 const budgetKeys = "plans have no moments to move through: the budget is the axis"

@@ -261,7 +261,7 @@ func TestManagersAreOneKeyAwayFromEveryView(t *testing.T) {
 func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 	t.Chdir(t.TempDir())
 	d := start(t, Options{Loader: loaderOf(training(t, "runs/a.gmt", 0)), Planner: &plannertest.Planner{}, View: leaf.Managers}, 120, 40)
-	d.press("o")
+	d.press("W")
 	d.wants("write the plan of ours to a.ours.plan.json")
 	d.press("enter")
 	d.wants("wrote a.ours.plan.json")
@@ -269,7 +269,7 @@ func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 	if err != nil || !strings.Contains(string(first), `"manager"`) {
 		t.Fatalf("%v: %.80s", err, first)
 	}
-	d.press("g", "o", "ctrl+u")
+	d.press("g", "W", "ctrl+u")
 	d.typeText("a.ours.plan.json")
 	d.press("enter")
 	d.wants("a.ours.plan.json exists", "keep it")
@@ -277,7 +277,7 @@ func TestWritingAPlanAsksBeforeReplacingAnother(t *testing.T) {
 	if again, _ := os.ReadFile("a.ours.plan.json"); string(again) != string(first) {
 		t.Error("the file was replaced unasked")
 	}
-	d.press("o", "ctrl+u")
+	d.press("W", "ctrl+u")
 	d.typeText("a.ours.plan.json")
 	d.press("enter", "down", "enter")
 	if again, _ := os.ReadFile("a.ours.plan.json"); string(again) == string(first) {

@@ -47,7 +47,7 @@ func New() leaf.View {
 		table.Column{Title: "why", Width: 14, Max: 44},
 		table.Column{Title: "call site", Width: 20, Max: 120},
 	)}
-	v.keys.swap = key.NewBinding(key.WithKeys("s"), key.WithHelp("s", "swap A and B"))
+	v.keys.swap = key.NewBinding(key.WithKeys("S"), key.WithHelp("S", "swap A and B"))
 	v.keys.align = key.NewBinding(key.WithKeys("a"), key.WithHelp("a", "align at the peaks"))
 	return v
 }

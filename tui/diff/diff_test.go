@@ -45,7 +45,7 @@ func TestSwappingReversesEveryDelta(t *testing.T) {
 		return n
 	}
 	before := sum()
-	sc.Press("s")
+	sc.Press("S")
 	if after := sum(); before == 0 || after != -before {
 		t.Errorf("the sites differ by %d, and after swapping by %d", before, after)
 	}

@@ -34,9 +34,9 @@ func New(f Feed) *View {
 	}
 	v.keys = keys{
 		describe: bind("r", "capture a step", "r"),
-		every:    bind("a", "capture one in …", "a"),
-		depth:    bind("d", "capture depth", "d"),
-		output:   bind("o", "its output", "o"),
+		every:    bind("E", "capture one in …", "E"),
+		depth:    bind("I", "capture depth", "I"),
+		output:   bind("O", "its output", "O"),
 		zoom:     bind("z", "all steps", "z"),
 		detach:   bind("X", "detach", "X"),
 	}
@@ -177,7 +177,7 @@ func (v *View) Bindings(*leaf.State) []key.Binding {
 	if v.look.Output != nil && len(v.look.Steps) > 0 {
 		b := v.keys.output
 		if v.out {
-			b.SetHelp("o", "its steps")
+			b.SetHelp("O", "its steps")
 		}
 		list = append(list, b)
 	}

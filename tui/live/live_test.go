@@ -112,7 +112,7 @@ func TestKeysBecomeOrders(t *testing.T) {
 	if len(f.orders) != 1 || f.orders[0] != (Order{Kind: Describe, Steps: 1}) {
 		t.Errorf("orders %+v", f.orders)
 	}
-	sc.Press("a")
+	sc.Press("E")
 	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
 	if !ok {
 		t.Fatalf("a sent %+v", sc.Sent)
@@ -134,7 +134,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	l.Capture.Depth = "ops"
 	l.Capture.Depths = []Depth{{How: "ops", Name: "op by op", Shows: "each op", Cost: 31 * time.Millisecond}, {How: "history", Name: "allocator history", Shows: "segments"}}
 	sc, _, f := open(t, l)
-	sc.Press("d")
+	sc.Press("I")
 	pick, ok := sc.Sent[len(sc.Sent)-1].(leaf.PickMsg)
 	if !ok || len(pick.Choices) != 2 {
 		t.Fatalf("d sent %+v", sc.Sent)
@@ -153,7 +153,7 @@ func TestTheDepthIsChosenNextToItsCost(t *testing.T) {
 	if sc, _, _ = open(t, l); len(sc.Sent) > 0 {
 		t.Fatalf("it sends %+v by itself", sc.Sent)
 	}
-	if sc.Press("d"); len(sc.Sent) > 0 {
+	if sc.Press("I"); len(sc.Sent) > 0 {
 		t.Errorf("d sent %+v although there is no choice", sc.Sent)
 	}
 }

@@ -22,7 +22,7 @@ func newKeys() keys {
 		less:    bind("←→", "budget ±1 %", "left", "right", "h", "l"),
 		further: bind("+−", "budget ±5 %", "+", "=", "shift+right", "-", "_", "shift+left"),
 		budget:  bind("b", "type a budget", "b"), batch: bind("B", "largest batch", "B"), inside: bind("enter", "look inside", "enter"), compare: bind("d", "side by side", "d"),
-		write: bind("o", "save the plan", "o"), hardware: bind("H", "hardware", "H"), target: bind("t", "target", "t"),
+		write: bind("W", "save the plan", "W"), hardware: bind("H", "hardware", "H"), target: bind("C", "carry out on …", "C"),
 		train:  bind("T", "train with it", "T"),
 		replan: bind("r", "plan again", "r"), again: bind("R", "plan again", "R"), stop: bind("esc", "stop planning", "esc"), charts: bind("v", "other chart", "v"),
 	}

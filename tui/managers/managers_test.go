@@ -311,7 +311,7 @@ func TestAColumnSortsAndUnknownsComeLast(t *testing.T) {
 func TestThePlanIsWrittenAsAFileThatReadsBack(t *testing.T) {
 	f := &plannertest.Planner{}
 	sc, _ := show(t, f)
-	sc.Press("o")
+	sc.Press("W")
 	save, ok := sc.Sent[len(sc.Sent)-1].(leaf.SaveMsg)
 	if !ok || save.Suffix != ".ours.plan.json" {
 		t.Fatalf("o sends %v", sc.Sent)

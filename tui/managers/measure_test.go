@@ -15,7 +15,7 @@ import (
 func TestADeviceMeasuresThePlanThatIsOnAndIsShownNextToTheSimulator(t *testing.T) {
 	f := &plannertest.Planner{Broken: "packed"}
 	sc, v := show(t, f)
-	sc.Press("-", "-", "-", "t")
+	sc.Press("-", "-", "-", "C")
 	choose(t, sc, "cuda:0")
 	before, _ := f.Asked()
 	sc.Press("r")
@@ -54,7 +54,7 @@ func TestADeviceMeasuresThePlanThatIsOnAndIsShownNextToTheSimulator(t *testing.T
 func TestMeasuringIsStoppedByEscAndByPlanning(t *testing.T) {
 	f := &plannertest.Planner{Busy: make(chan struct{})}
 	sc, v := show(t, f)
-	sc.Press("t")
+	sc.Press("C")
 	choose(t, sc, "cuda:0")
 	press := func(k string) (next []tea.Cmd) { return flat(v.Update(sc.State, viewtest.Key(k))) }
 	news := press("r")
@@ -89,7 +89,7 @@ func TestMeasuringIsStoppedByEscAndByPlanning(t *testing.T) {
 
 func TestADeviceThatCannotBeUsedSaysWhy(t *testing.T) {
 	sc, _ := show(t, &plannertest.Planner{})
-	sc.Press("t")
+	sc.Press("C")
 	for _, msg := range sc.Sent {
 		if pick, ok := msg.(leaf.PickMsg); ok {
 			for _, c := range pick.Choices {

@@ -382,7 +382,7 @@ func TestWhereNoTrainingIsWatchedNoPlanIsLive(t *testing.T) {
 	if toast, ok := sc.Sent[len(sc.Sent)-1].(leaf.ToastMsg); !ok || !strings.Contains(toast.Text, "gmemtop attach PID") {
 		t.Errorf("T sends %v", sc.Sent)
 	}
-	sc.Press("t")
+	sc.Press("C")
 	for _, msg := range sc.Sent {
 		if pick, ok := msg.(leaf.PickMsg); ok {
 			if c := pick.Choices[len(pick.Choices)-1]; strings.TrimSpace(c.Title) != "live" || !c.Off || !strings.Contains(c.Detail, "gmemtop attach PID") {
@@ -457,7 +457,7 @@ func must(msg tea.Msg, err error) tea.Msg {
 func TestATrainingMeasuresWhatIsOnWithPlansOfItsOwn(t *testing.T) {
 	f := &plannertest.Planner{Watched: "process 4242: python gpt2.py"}
 	sc, v := show(t, f)
-	sc.Press("-", "-", "-", "t")
+	sc.Press("-", "-", "-", "C")
 	choose(t, sc, "live")
 	sc.Press("r")
 	sc.Golden("live-measured")

@@ -190,9 +190,7 @@ func (v *view) toTables(s *leaf.State, msg tea.Msg) tea.Cmd {
 		}
 		switch {
 		case act.Kind == table.Opened && t == v.levers:
-			if cmd := v.list[act.Row].command; cmd != "" {
-				return leaf.Send(leaf.CopyMsg{Text: cmd, What: "the command"})
-			}
+			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
 		case act.Kind == table.Opened:
 			return tea.Batch(leaf.Send(leaf.CursorMsg{To: a.At}), leaf.Send(leaf.SelectMsg{Alloc: a.Holders[act.Row].Largest}),
 				leaf.Send(leaf.ShowMsg{View: leaf.Peak}))
@@ -211,7 +209,7 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 		return nil
 	}
 	tab := v.tab
-	list := v.levers.Bindings(v.enterOnLever())
+	list := v.levers.Bindings("what holds it")
 	if v.levers.Blurred {
 		tab.SetHelp("tab", "what would help")
 		list = v.holders.Bindings("show it at that moment")
@@ -220,13 +218,6 @@ func (v *view) Bindings(s *leaf.State) []key.Binding {
 		list = slices.Insert(list, min(2, len(list)), tab) // where the holders have no room, nothing else says that they are there
 	}
 	return list
-}
-
-func (v *view) enterOnLever() string {
-	if i := v.levers.Selected(); i >= 0 && v.list[i].command != "" {
-		return "copy the command"
-	}
-	return ""
 }
 
 // Status implements leaf.View.

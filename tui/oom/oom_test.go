@@ -53,7 +53,7 @@ func TestThePartsOfTheBarAreTheDevice(t *testing.T) {
 	}
 }
 
-func TestYCopiesTheCommandOfTheSelectedLever(t *testing.T) {
+func TestYCopiesTheCommandOfTheSelectedLeverAndEnterShowsWhatHoldsIt(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 3, OOM: true})
 	if len(v.list) == 0 {
 		t.Fatal("the out-of-memory has no lever")
@@ -63,8 +63,9 @@ func TestYCopiesTheCommandOfTheSelectedLever(t *testing.T) {
 			t.Errorf("lever %d (%s) copies %q, its command is %q", i, l.name, text, l.command)
 		}
 		sc.Press("enter")
-		if l.command != "" && (len(sc.Sent) != 1 || sc.Sent[0].(leaf.CopyMsg).Text != l.command) {
-			t.Errorf("enter on lever %d sent %v", i, sc.Sent)
+		want := []any{leaf.CursorMsg{To: v.known(sc.State).At}, leaf.ShowMsg{View: leaf.Peak}}
+		if len(sc.Sent) != 2 || sc.Sent[0] != want[0] || sc.Sent[1] != want[1] {
+			t.Errorf("enter on lever %d sent %v, want %v", i, sc.Sent, want)
 		}
 		sc.Press("down")
 	}

@@ -61,7 +61,7 @@ func New() leaf.View {
 			scale:   bind("f", "one scale for all", "f"),
 			zoomIn:  bind("+", "larger", "+", "="),
 			zoomOut: bind("-", "smaller", "-", "_"),
-			hole:    bind("b", "largest hole", "b"),
+			hole:    bind("U", "largest hole", "U"),
 			open:    bind("enter", "in the timeline", "enter"),
 		},
 	}

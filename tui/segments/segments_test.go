@@ -146,7 +146,7 @@ func TestAClickSelectsTheBlockUnderIt(t *testing.T) {
 
 func TestBGoesToTheLargestHole(t *testing.T) {
 	sc, v := open(t, viewtest.Training{Iterations: 2, Layers: 12})
-	sc.Press("b")
+	sc.Press("U")
 	p := v.piece(v.selected)
 	if p.State != traces.BlockInactive || p.Size != v.st.LargestFree {
 		t.Errorf("b selected %v of %d bytes, the largest hole has %d", p.State, p.Size, v.st.LargestFree)

@@ -141,7 +141,7 @@ func checkNVML(nvidia *Finding) Finding {
 
 // checkDevice asks the CUDA driver for GPUs that can carry plans out.
 func checkDevice(nvidia *Finding) Finding {
-	f := Finding{Name: "replay on a GPU", Detail: "compare --target cuda, and t in the Managers view"}
+	f := Finding{Name: "replay on a GPU", Detail: "compare --target cuda, and C in Managers"}
 	devices, err := cuda.Devices("")
 	if err != nil {
 		why, fix, _ := strings.Cut(err.Error(), ": ")
