@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,7 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish|powershell", GroupID: groupMachine, ValidArgs: shells,
 		DisableFlagsInUseLine: true,
-		Args:                  cobra.MatchAll(exactArgs("a shell's name"), cobra.OnlyValidArgs),
+		Args:                  cobra.MatchAll(exactArgs("a shell's name"), oneOf(shells)),
 		Short:                 "Shell completion",
 		Long:                  "Prints a script that completes gmemtop's commands and flags in your shell.",
 		Example: "  source <(gmemtop completion bash)\n  gmemtop completion fish > " +
@@ -52,5 +54,15 @@ func newCompletionCommand(a *app, root *cobra.Command) *cobra.Command {
 				return root.GenPowerShellCompletionWithDesc(w)
 			})
 		},
+	}
+}
+
+// oneOf wants the first argument to be one of some words.
+func oneOf(words []string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if !slices.Contains(words, args[0]) {
+			return fmt.Errorf("%q is not one of %s", args[0], strings.Join(words, ", "))
+		}
+		return nil
 	}
 }

@@ -190,7 +190,7 @@ func (c *attachCommand) listProcesses(ctx context.Context) error {
 	if len(list) == 0 {
 		c.line("no process here has torch loaded: gmemtop run -- python train.py starts one")
 	} else {
-		c.line("would: nothing until you name one: gmemtop attach %d", list[0].PID)
+		c.line("to watch one: gmemtop attach %d", list[0].PID)
 	}
 	return nil
 }

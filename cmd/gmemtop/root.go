@@ -116,6 +116,10 @@ func newRootCommand(a *app) *cobra.Command {
 		newMCPCommand(a), newDoctorCommand(a), newVersionCommand(a), newCompletionCommand(a, root),
 		newManCommand(a, root),
 	)
+	root.InitDefaultHelpCmd()
+	if help, _, err := root.Find([]string{"help"}); err == nil {
+		help.Args = helpArgs
+	}
 	helpTexts(a, root)
 	if err := completions(root); err != nil {
 		panic(err) // a flag is defined twice: a bug that every run shows
@@ -147,11 +151,29 @@ func rootArgs(cmd *cobra.Command, args []string) error {
 		return fmt.Errorf("%q is a number, not a command: gmemtop attach %s watches the process of "+
 			"that number", args[0], args[0])
 	}
-	cmd.SuggestionsMinimumDistance = 2 // wrong letters allowed
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
+	err := unknown(cmd, args[0])
+	if len(cmd.SuggestionsFor(args[0])) == 0 {
+		err = fmt.Errorf("%w, and there is no file of that name", err)
 	}
-	return fmt.Errorf("unknown command %q, and there is no file of that name", args[0])
+	return err
+}
+
+// unknown says that a word is no command, and which commands are spelled almost like it.
+func unknown(root *cobra.Command, word string) error {
+	root.SuggestionsMinimumDistance = 2 // wrong letters allowed
+	if near := root.SuggestionsFor(word); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: did you mean %s?", word, strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q", word)
+}
+
+// helpArgs explains a word that help knows nothing of, for which cobra would print the help of gmemtop itself.
+func helpArgs(cmd *cobra.Command, args []string) error {
+	root := cmd.Root()
+	if c, _, err := root.Find(args); len(args) > 0 && (err != nil || c == root) {
+		return unknown(root, args[0])
+	}
+	return nil
 }
 
 // completions offers flag values to the shell.

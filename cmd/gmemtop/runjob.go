@@ -41,7 +41,7 @@ func newRunCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "run [flags] -- CMD ...", GroupID: groupLive,
 		Short: "Start a PyTorch training and watch it from its first step",
-		Long: `Starts a command and shows the steps of the training in it as they come. o shows the command's
+		Long: `Starts a command and shows the steps of the training in it as they come. O shows the command's
 output. The exit code is the command's, whatever happens to gmemtop.
 
 gmemtop finds torchrun's ranks itself; -o writes a file for each, such as run-rank1.gmt beside

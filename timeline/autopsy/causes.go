@@ -129,6 +129,9 @@ var causeWords = map[string]string{
 
 // causes lists what the figures show, the main ones first.
 func (f *facts) causes() []Cause {
+	if !f.known && !f.oom && !f.full { // nothing failed, and nothing says how memory lay
+		return nil
+	}
 	if !f.known {
 		return []Cause{{Kind: "capacity",
 			Text: "the trace has no segments: record with torch.cuda.memory._record_memory_history() to " +
