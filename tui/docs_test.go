@@ -27,6 +27,7 @@ import (
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/live"
 	shown "github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
 
 // sample returns the timeline of an embedded sample.
@@ -249,7 +250,7 @@ func (d *driver) picture(path string) {
 	if err := write(d.m.shot().picture)(context.Background(), &picture); err != nil {
 		d.t.Fatal(err)
 	}
-	if *update {
+	if *viewtest.Update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			d.t.Fatal(err)
 		}

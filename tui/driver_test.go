@@ -3,7 +3,6 @@ package tui
 import (
 	"context"
 	"errors"
-	"flag"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -20,9 +19,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/canvas"
 	"github.com/gmemtop/gmemtop/tui/leaf"
 	"github.com/gmemtop/gmemtop/tui/managers"
+	"github.com/gmemtop/gmemtop/tui/viewtest"
 )
-
-var update = flag.Bool("update", false, "write the golden files again")
 
 // driver is a model with a stopped clock and commands that run at once.
 type driver struct {
@@ -155,9 +153,14 @@ func (d *driver) wants(texts ...string) {
 // golden compares the screen with its golden file.
 func (d *driver) golden(name string) {
 	d.t.Helper()
-	got := d.screen() + "\n"
+	d.goldenText(name, d.screen()+"\n")
+}
+
+// goldenText compares a text with its golden file.
+func (d *driver) goldenText(name, got string) {
+	d.t.Helper()
 	path := filepath.Join("testdata", name+".txt")
-	if *update {
+	if *viewtest.Update {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			d.t.Fatal(err)
 		}

@@ -107,21 +107,7 @@ func drawView(s *leaf.State, c *canvas.Canvas, v leaf.View, watched *follow) {
 	if s.Timeline == nil && s.Run == nil { // the view is empty because nothing is open
 		why = watched.nothingOpen(why)
 	}
-	title, why, command := unavailable(v.Name(), why)
-	leaf.Empty(s, c, title, why, command)
-}
-
-// unavailable splits a view's reason into its sentence and the command in backquotes that would fix it, if
-// there is one.
-func unavailable(name, why string) (title, sentence, command string) {
-	if i := strings.IndexByte(why, '`'); i >= 0 {
-		if j := strings.IndexByte(why[i+1:], '`'); j >= 0 {
-			command = why[i+1 : i+1+j]
-			sentence = strings.TrimSpace(why[:i] + why[i+j+2:])
-			return name + " has nothing to show", sentence, command
-		}
-	}
-	return name + " has nothing to show", why, ""
+	leaf.Nothing(s, c, v.Name(), why)
 }
 
 // drawTabs draws the top line: the name, the views, and what is open at the right, or in the row below if it

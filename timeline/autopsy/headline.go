@@ -81,7 +81,7 @@ func (w wording) holders(m timeline.Moment) string {
 		return "."
 	}
 	if groups[0].Category == timeline.Unknown && groups[0].Largest != timeline.NoAlloc && len(groups) == 1 {
-		s = ": what kind of tensors is not recorded"
+		s = "; the kinds of tensors are not recorded"
 	} else {
 		s = ": " + share(groups[0], total)
 		if groups[0].Category == timeline.Unknown && len(groups) > 1 && groups[1].Bytes*20 >= total {

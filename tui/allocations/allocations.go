@@ -90,7 +90,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Allocs.Len() == 0:
-		return false, "This recording has sums but no allocations. " + leaf.HowToRecord
+		return false, "This recording has sums but no allocations. " + leaf.HowToRecord(s)
 	}
 	return true, ""
 }

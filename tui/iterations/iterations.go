@@ -105,7 +105,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 		return false, leaf.NoDevice
 	case s.Device.Len() < 2:
 		return false, "This recording is of one moment: it holds blocks and no events, so there are no steps to compare. " +
-			leaf.HowToRecord
+			leaf.HowToRecord(s)
 	}
 	return true, ""
 }

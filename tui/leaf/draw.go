@@ -99,12 +99,44 @@ var unitSpace = regexp.MustCompile(`(\d) ((?:[KMGTPE]i?)?B\b|%|[nµm]?s\b)`)
 // Texts for views that have nothing to show; commands are in backquotes.
 const (
 	NoDevice    = "No device is in view: the recording has none, or none of the run's ranks is open yet (7 shows them)."
-	HowToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
+	howToRecord = "In PyTorch a recording with events is made by calling these before and after the training: " +
 		"`torch.cuda.memory._record_memory_history(max_entries=1000000)\n" +
-		DumpSnapshot + "`"
-	NoSegments   = "This recording does not say which segments the allocator holds; a snapshot does:"
-	DumpSnapshot = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"
+		dumpSnapshot + "`"
+	noSegments   = "This recording does not say which segments the allocator holds"
+	dumpSnapshot = "torch.cuda.memory._dump_snapshot(\"snapshot.pickle\")"
 )
+
+// HowToRecord says how a recording with events is made of what the one in view was made of.
+func HowToRecord(s *State) string {
+	if s.Timeline == nil || s.Timeline.Trace.OfPyTorch() {
+		return howToRecord
+	}
+	lacks := s.Timeline.Trace.Missing()
+	if lacks == "" {
+		return ""
+	}
+	return Title(lacks) + "."
+}
+
+// NoSegments says that a recording has no segments, and what has them.
+func NoSegments(s *State) string {
+	if s.Timeline == nil || s.Timeline.Trace.OfPyTorch() {
+		return noSegments + "; a snapshot does: `" + dumpSnapshot + "`"
+	}
+	return noSegments + "."
+}
+
+// Nothing draws a view of a name that has nothing to show, with a reason that may hold the command in
+// backquotes that would fix it.
+func Nothing(s *State, c *canvas.Canvas, name, why string) {
+	command := ""
+	if before, rest, ok := strings.Cut(why, "`"); ok {
+		if inside, after, ok := strings.Cut(rest, "`"); ok {
+			why, command = strings.TrimSpace(before+after), inside
+		}
+	}
+	Empty(s, c, name+" has nothing to show", why, command)
+}
 
 // Empty draws a view that has nothing to show: what is missing, why, and the commands that record it, one a
 // line ("" for none).

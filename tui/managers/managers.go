@@ -78,7 +78,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 			"Take the plan away, then capture a step with r in Live."
 	case deviceOf(s).Len() < 2:
 		return false, "This recording is of one moment: it says what was held and not for how long, and a plan needs lifetimes. " +
-			leaf.HowToRecord
+			leaf.HowToRecord(s)
 	}
 	return true, ""
 }

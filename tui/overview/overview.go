@@ -76,7 +76,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		if s.Run != nil {
 			return false, "A run of many ranks is open and none of them is chosen: 7 shows them all, w opens one."
 		}
-		return false, "The recording holds no memory events of any device. " + leaf.HowToRecord
+		return false, "The recording holds no memory events of any device. " + leaf.HowToRecord(s)
 	}
 	return true, ""
 }

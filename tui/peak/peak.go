@@ -93,7 +93,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 	case s.Device == nil:
 		return false, leaf.NoDevice
 	case s.Device.Allocs.Len() == 0:
-		return false, "The recording holds no allocation on this device. " + leaf.HowToRecord
+		return false, "The recording holds no allocation on this device. " + leaf.HowToRecord(s)
 	}
 	return true, ""
 }

@@ -25,7 +25,7 @@ func (v *view) Draw(s *leaf.State, c *canvas.Canvas) {
 	}
 	if len(v.rows) == 0 {
 		if !v.st.Known {
-			leaf.Empty(s, c, "Segments has nothing to show", leaf.NoSegments, leaf.DumpSnapshot)
+			leaf.Nothing(s, c, v.Name(), leaf.NoSegments(s))
 			return
 		}
 		leaf.Empty(s, c, "Nothing is reserved here", "At this moment the allocator holds no segment of the driver's. Move the cursor.", "")

@@ -81,7 +81,7 @@ func (v *view) Available(s *leaf.State) (bool, string) {
 	case s.Device.Info.Kind == traces.DeviceArena:
 		return false, "This is a storage-allocation problem: no allocator holds segments for it. How its buffers can be packed is in Managers (m)."
 	case s.Device.Totals.Segments == 0 && s.Device.Totals.PeakReserved.Or(0) <= 0:
-		return false, leaf.NoSegments + " `" + leaf.DumpSnapshot + "`"
+		return false, leaf.NoSegments(s)
 	}
 	return true, ""
 }

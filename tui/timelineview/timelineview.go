@@ -68,7 +68,7 @@ func (v *View) Available(s *leaf.State) (bool, string) {
 		return false, leaf.NoDevice
 	case s.Device.Len() == 0:
 		return false, "This recording is of one moment: it holds blocks and no events, so there is no time to draw. " +
-			leaf.HowToRecord
+			leaf.HowToRecord(s)
 	}
 	return true, ""
 }

@@ -22,7 +22,8 @@ import (
 	"github.com/gmemtop/gmemtop/tui/theme"
 )
 
-var update = flag.Bool("update", false, "write the golden files again")
+// Update is the flag that has golden files written again.
+var Update = flag.Bool("update", false, "write the golden files again")
 
 // sizes are the sizes of goldens: a narrow, a usual and a wide terminal, less the root's lines.
 var sizes = [][2]int{{80, 20}, {120, 36}, {200, 56}}
@@ -213,7 +214,7 @@ func (sc *Screen) Golden(situation string) {
 func compare(t *testing.T, name, got string) {
 	t.Helper()
 	path := filepath.Join("testdata", name+".golden")
-	if *update {
+	if *Update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}
