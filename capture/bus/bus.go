@@ -72,8 +72,8 @@ type Message struct {
 	Stored time.Time
 }
 
-// Outage is a time in which a hub could store nothing, usually because its disk was full. Nodes keep what they
-// can meanwhile.
+// Outage is a time in which a hub could store nothing, usually because its disk was full. Nodes keep what
+// they can meanwhile.
 type Outage struct {
 	// Store is the hub's folder, and Why what failed there.
 	Store string
@@ -110,8 +110,8 @@ func Token(text string) string {
 	return b.String()
 }
 
-// untoken is the inverse of Token. ok is false for text that Token does not write.
-func untoken(word string) (text string, ok bool) {
+// Untoken is the inverse of Token. ok is false for text that Token does not write.
+func Untoken(word string) (text string, ok bool) {
 	var b strings.Builder
 	for i := 0; i < len(word); i++ {
 		if word[i] != '_' {
@@ -168,5 +168,5 @@ func (n names) nodeOf(subject string) (node string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	return untoken(word)
+	return Untoken(word)
 }

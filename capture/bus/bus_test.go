@@ -154,10 +154,11 @@ func TestEveryWayToAHubCarriesTheSameMessages(t *testing.T) {
 		},
 		"standard input and output": func(t *testing.T) func(r Role) *Conn {
 			h := openHub(t, HubOptions{Run: "r.1", Socket: filepath.Join(folder, "p"), Keys: makeKeys(t)})
-			t.Setenv("BUS_TEST_PASS", h.Join().Socket)
-			return func(r Role) *Conn {
-				return dial(t, Access{Join: h.Join(), Role: r, Command: []string{os.Args[0]}})
-			}
+			return throughProgram(t, h.Join())
+		},
+		"standard input and output, then TLS": func(t *testing.T) func(r Role) *Conn {
+			_, j := overTLS(t, "r.1")
+			return throughProgram(t, j)
 		},
 		"TLS": func(t *testing.T) func(r Role) *Conn {
 			_, j := overTLS(t, "r.1")
@@ -188,10 +189,39 @@ func TestEveryWayToAHubCarriesTheSameMessages(t *testing.T) {
 	}
 }
 
-// TestMain lets the test be the far end of its own pipe.
+// throughProgram connects through this test's own program, which has the join file.
+func throughProgram(t *testing.T, j Join) func(r Role) *Conn {
+	path := filepath.Join(t.TempDir(), "r.join")
+	if err := j.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("BUS_TEST_RELAY", path)
+	return func(r Role) *Conn {
+		argv := []string{os.Args[0], string(r)}
+		tunnel, err := OpenTunnel(within(t), argv, argv, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(tunnel.Close)
+		for role, seed := range tunnel.Join().Seeds {
+			if role != Operator || r != Operator {
+				t.Errorf("the key of role %s leaves its machine for one of role %s: %s", role, r, seed)
+			}
+		}
+		return dial(t, Access{Join: tunnel.Join(), Tunnel: tunnel, Role: r})
+	}
+}
+
+// TestMain lets the test be the far end of its own tunnel.
 func TestMain(m *testing.M) {
-	if socket := os.Getenv("BUS_TEST_PASS"); socket != "" {
-		if pass(context.Background(), socket, os.Stdin, os.Stdout) != nil {
+	if path := os.Getenv("BUS_TEST_RELAY"); path != "" {
+		fmt.Println("Welcome to this machine")
+		j, err := ReadJoin(path)
+		if err == nil {
+			err = Relay(context.Background(), j, Role(os.Args[1]), os.Stdin, os.Stdout)
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "gmemtop:", err)
 			os.Exit(1)
 		}
 		os.Exit(0)

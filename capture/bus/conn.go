@@ -29,8 +29,8 @@ type Access struct {
 	Name string
 	// Patient keeps trying where nothing answers yet, and never gives up.
 	Patient bool
-	// Command is a program whose standard input and output lead to the hub, nil for none: such as ssh.
-	Command []string
+	// Tunnel, unless nil, is the program that leads to the hub. It logs in.
+	Tunnel *Tunnel
 	// URL is a site's own NATS servers, and Credentials the file with the key for them.
 	URL, Credentials string
 
@@ -57,6 +57,8 @@ const (
 	dialWait      = 5 * time.Second
 	reconnectWait = 500 * time.Millisecond
 	heartbeat     = 2 * time.Second
+	// tunnelWait is how long a tunnel rests before it starts its program again, which may cost others work.
+	tunnelWait = 3 * time.Second
 )
 
 // Dial connects to a hub.
@@ -126,6 +128,10 @@ func (a *Access) where() (urls string, options []nats.Option, err error) {
 	if a.URL != "" {
 		return a.foreign()
 	}
+	if a.Tunnel != nil {
+		return "nats://hub", []nats.Option{
+			nats.SetCustomDialer(&dialer{a.Tunnel, a.Certificate}), nats.ReconnectWait(tunnelWait)}, nil
+	}
 	if seed := a.Seeds[a.Role]; seed != "" {
 		pair, public, err := pairOf(seed)
 		if err != nil {
@@ -140,8 +146,6 @@ func (a *Access) where() (urls string, options []nats.Option, err error) {
 	switch {
 	case a.inProcess != nil:
 		return "", append(options, nats.InProcessServer(a.inProcess)), nil
-	case len(a.Command) > 0:
-		return "nats://hub", append(options, nats.SetCustomDialer(&program{argv: a.Command})), nil
 	case a.local():
 		return "nats://hub", append(options, nats.SetCustomDialer(unixDialer(a.Socket))), nil
 	}

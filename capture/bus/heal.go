@@ -13,8 +13,9 @@ import (
 )
 
 // A server that fails to write once stores nothing more, and leaves messages without an answer, even when its
-// disk has room again. So the hub asks its server how it is, waits until there is room, and starts another one
-// on the same store, at the same address and with the same keys: nodes and viewers connect again by themselves.
+// disk has room again. So the hub asks its server how it is, waits until there is room, and starts another
+// one on the same store, at the same address and with the same keys: nodes and viewers connect again by
+// themselves.
 
 // lookEvery is how often the hub looks after its server.
 const lookEvery = time.Second

@@ -109,10 +109,10 @@ func FuzzToken(f *testing.F) {
 		if strings.ContainsAny(word, ".*> \t\r\n") {
 			t.Errorf("%q becomes %q", text, word)
 		}
-		if got, ok := untoken(word); text != "" && (!ok || got != text) {
+		if got, ok := Untoken(word); text != "" && (!ok || got != text) {
 			t.Errorf("%q comes back as %q, %v", text, got, ok)
 		}
-		if got, ok := untoken(text); ok && Token(got) != text {
+		if got, ok := Untoken(text); ok && Token(got) != text {
 			t.Errorf("%q is read as %q, which is written %q", text, got, Token(got))
 		}
 	})

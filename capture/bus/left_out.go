@@ -5,6 +5,7 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"time"
 )
 
@@ -48,7 +49,7 @@ type Access struct {
 	Role             Role
 	Name             string
 	Patient          bool
-	Command          []string
+	Tunnel           *Tunnel
 	URL, Credentials string
 }
 
@@ -87,3 +88,20 @@ func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { retur
 func (c *Conn) Ask(context.Context, Verb, any, func(string, json.RawMessage) bool) error {
 	return errLeftOut
 }
+
+// Relay returns errLeftOut.
+func Relay(context.Context, Join, Role, io.Reader, io.Writer) error { return errLeftOut }
+
+// Tunnel cannot be opened.
+type Tunnel struct{}
+
+// OpenTunnel returns errLeftOut.
+func OpenTunnel(context.Context, []string, []string, []string) (*Tunnel, error) {
+	return nil, errLeftOut
+}
+
+// Join returns nothing.
+func (t *Tunnel) Join() Join { return Join{} }
+
+// Close does nothing.
+func (t *Tunnel) Close() {}

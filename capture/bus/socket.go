@@ -12,6 +12,13 @@ import (
 	"sync"
 )
 
+// unixDialer connects to a Unix socket, whatever address is asked for.
+type unixDialer string
+
+func (d unixDialer) Dial(string, string) (net.Conn, error) {
+	return net.DialTimeout("unix", string(d), dialWait)
+}
+
 // NATS has no Unix sockets. A bridge listens at one and hands every connection to the server in this process.
 
 // bridge is a Unix socket that leads to a hub.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,17 +27,18 @@ import (
 // captureCommand captures the same steps of several ranks.
 type captureCommand struct {
 	*app
-	join, ranks, depth string
-	dir                string
-	steps              int
-	wait               time.Duration
-	open               bool
+	reach        reachFlags
+	ranks, depth string
+	dir          string
+	steps        int
+	wait         time.Duration
+	open         bool
 }
 
 func newCaptureCommand(a *app) *cobra.Command {
 	c := captureCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "capture --join-file FILE [flags]", GroupID: groupLive, Args: cobra.NoArgs,
+		Use: "capture --join-file FILE | capture PLACE", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Capture the same steps of several ranks, on whatever machines they run",
 		Long: `Captures steps of a training whose machines send to a gmemtop hub, op by op. All chosen ranks
 begin with the same step, which is a moment ahead; one that could not is named. The traces go to a new folder,
@@ -47,15 +47,22 @@ one file a rank, through the hub: the machines need no folder in common.
 --ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace has a few MiB and more. These
 steps take several times as long, and the other ranks wait for them.
 
-It needs the join file that gmemtop hub wrote. One made by --view-file does not allow it.
+It needs the join file that gmemtop hub wrote; one made by --view-file does not allow it. PLACE is
+ssh://HOST/RUN, slurm:JOB or k8s://NAMESPACE/JOB, as for gmemtop view.
 
 Exits with 3 if a rank was not captured, or began with a later step.`,
 		Example: "  gmemtop capture --join-file /shared/r1.join --steps 3\n" +
 			"  gmemtop capture --join-file /shared/r1.join --ranks outliers,0 --open",
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			place := strings.Join(args, "")
+			if place != "" && !isPlace(place) {
+				return usageError{fmt.Errorf("%q: %w", place, errPlace)}
+			}
+			return c.run(cmd.Context(), place)
+		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&c.join, "join-file", "", "the `file` that gmemtop hub wrote")
+	c.reach.add(cmd)
 	p.IntVar(&c.steps, "steps", 1, "how many steps to capture")
 	p.StringVar(&c.ranks, "ranks", "outliers,0", "which `ranks`: numbers, outliers, all")
 	p.StringVar(&c.depth, "depth", "", "capture by ops, history or profile (default what each machine's "+
@@ -76,10 +83,7 @@ const (
 	mostCaptured = 1000 // steps; the agent has the same bound
 )
 
-func (c *captureCommand) run(ctx context.Context) error {
-	if c.join == "" {
-		return usageError{errors.New("name the file that gmemtop hub wrote: --join-file /shared/r1.join")}
-	}
+func (c *captureCommand) run(ctx context.Context, place string) error {
 	if c.steps < 1 || c.steps > mostCaptured {
 		return usageError{fmt.Errorf("--steps %d: name 1 to %d", c.steps, mostCaptured)}
 	}
@@ -94,17 +98,20 @@ func (c *captureCommand) run(ctx context.Context) error {
 	if c.open && !c.HasScreen() {
 		return usageError{fmt.Errorf("--open: %w", errNoScreen)}
 	}
-	join, err := bus.ReadJoin(c.join)
+	reach, leave, err := c.reach.to(ctx, place, "capture", bus.Operator)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	join, err := reach.Join(ctx)
 	if err != nil {
 		return err
 	}
 	if join.Seeds[bus.Operator] == "" {
-		return unsupportedError{fmt.Errorf("%s only allows looking: capture with the join file of gmemtop "+
-			"hub --join-file", c.join)}
+		return unsupportedError{fmt.Errorf("%s%s only allows looking: capture with the join file of gmemtop "+
+			"hub --join-file", c.reach.join, place)}
 	}
-	host, _ := os.Hostname()
-	conn, err := bus.Dial(ctx, bus.Access{Join: join, Role: bus.Operator,
-		Name: fmt.Sprintf("capture %s:%d", host, os.Getpid())})
+	conn, join, err := reach.Dial(ctx)
 	if err != nil {
 		return err
 	}

@@ -105,6 +105,11 @@ func (c *hubCommand) serve() (err error) {
 		return err
 	}
 	defer os.Remove(c.join)
+	if withdraw, err := fleet.Announce(c.run, c.join); err == nil {
+		defer withdraw()
+	} else {
+		c.note("view ssh://HOST/%s will not find this hub: %v", c.run, err)
+	}
 	if c.viewers != "" {
 		if err := join.ForViewers().Write(c.viewers); err != nil {
 			return err
@@ -138,8 +143,8 @@ func (c *hubCommand) serve() (err error) {
 // outageText says that the hub stores nothing, or that it does again.
 func outageText(o bus.Outage) string {
 	if o.Ended.IsZero() {
-		return fmt.Sprintf("the hub can store nothing: %v; the training goes on, nodes keep their newest steps, "+
-			"and the hub goes on by itself when %s has room", o.Why, o.Store)
+		return fmt.Sprintf("the hub can store nothing: %v; the training goes on, nodes keep their newest "+
+			"steps, and the hub goes on by itself when %s has room", o.Why, o.Store)
 	}
 	text := fmt.Sprintf("the hub stores again, after %s", o.Ended.Sub(o.Begun).Round(time.Second))
 	if o.Lost > 0 {

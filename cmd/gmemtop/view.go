@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"sync"
 	"text/tabwriter"
@@ -27,34 +26,42 @@ import (
 // viewCommand shows a run of several machines.
 type viewCommand struct {
 	*app
-	join string
-	text bool
+	reach reachFlags
+	text  bool
 }
 
 func newViewCommand(a *app) *cobra.Command {
 	c := viewCommand{app: a}
 	cmd := &cobra.Command{
-		Use: "view --join-file FILE | view FOLDER", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
+		Use: "view --join-file FILE | view PLACE | view FOLDER", GroupID: groupLive,
+		Args:  cobra.MaximumNArgs(1),
 		Short: "Watch a training that runs on several machines",
 		Long: `Shows all ranks of a training whose machines send to a gmemtop hub, live: which rank differs
 from the others, which machine has fallen silent, and what was lost on the way.
+
+PLACE is where the hub is, for a machine that cannot connect to it: ssh://HOST/RUN, slurm:JOB on a login
+node, ssh://LOGIN/slurm:JOB from elsewhere, k8s://NAMESPACE/JOB. What ssh, srun or kubectl starts there is a
+gmemtop of your own, and the keys stay there.
 
 Afterwards, view FOLDER shows the same of the folder that gmemtop hub -o wrote, or of the recordings that
 gmemtop run -o or gmemtop record wrote there.
 
 --text prints one line for each rank and ends.`,
 		Example: "  gmemtop view --join-file /shared/r1.join\n  gmemtop view --join-file /shared/r1.join " +
-			"--text\n" +
+			"--text\n  gmemtop view ssh://node0/r1\n  gmemtop view slurm:4242\n" +
 			"  gmemtop view /shared/r1",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
+			switch {
+			case len(args) > 0 && isPlace(args[0]):
+				return c.view(cmd.Context(), args[0])
+			case len(args) > 0:
 				return c.viewFolder(cmd.Context(), args[0])
 			}
-			return c.view(cmd.Context())
+			return c.view(cmd.Context(), "")
 		},
 	}
 	p := cmd.Flags()
-	p.StringVar(&c.join, "join-file", "", "the `file` that gmemtop hub wrote")
+	c.reach.add(cmd)
 	p.BoolVar(&c.text, "text", false, "print the ranks as they are now, and end")
 	p.BoolVar(&c.flags.json, "json", false, "print them as JSON, and end")
 	c.flags.screen(cmd)
@@ -75,7 +82,7 @@ func (c *viewCommand) prints() (bool, error) {
 
 // viewFolder shows the recordings in a folder.
 func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
-	if c.join != "" {
+	if c.reach.join != "" {
 		return usageError{errors.New("name either a folder or --join-file")}
 	}
 	text, err := c.prints()
@@ -93,19 +100,17 @@ func (c *viewCommand) viewFolder(ctx context.Context, dir string) error {
 	return c.show(ctx, j, "")
 }
 
-func (c *viewCommand) view(ctx context.Context) error {
-	if c.join == "" {
-		return usageError{errors.New("name the file that gmemtop hub wrote: --join-file /shared/r1.join")}
-	}
+// view shows the run of the join file, or of a place.
+func (c *viewCommand) view(ctx context.Context, place string) error {
 	text, err := c.prints()
 	if err != nil {
 		return err
 	}
-	host, _ := os.Hostname()
-	reach := fleet.Reach{
-		Join:   func(context.Context) (bus.Join, error) { return bus.ReadJoin(c.join) },
-		Access: bus.Access{Role: bus.Viewer, Name: fmt.Sprintf("view %s:%d", host, os.Getpid())},
+	reach, leave, err := c.reach.to(ctx, place, "view", bus.Viewer)
+	if err != nil {
+		return err
 	}
+	defer leave()
 	conn, join, err := reach.Dial(ctx)
 	if err != nil {
 		return err

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/gmemtop/gmemtop/capture/bus"
+	"github.com/gmemtop/gmemtop/capture/fleet"
+)
+
+// reachFlags say where the hub of a run is: by its join file, or by a name such as ssh://login/r1.
+type reachFlags struct {
+	join string // the join file, "" for none
+	far  string // the gmemtop at the far end
+}
+
+func (r *reachFlags) add(cmd *cobra.Command) {
+	p := cmd.Flags()
+	p.StringVar(&r.join, "join-file", "", "the `file` that gmemtop hub wrote")
+	p.StringVar(&r.far, "far-gmemtop", "gmemtop", "the `program` that ssh, srun and kubectl start at the "+
+		"far end, if gmemtop is not on the PATH there")
+	rare(p, "far-gmemtop")
+}
+
+// isPlace reports whether an argument names a run elsewhere, not a file.
+func isPlace(text string) bool {
+	return strings.HasPrefix(text, "ssh://") || strings.HasPrefix(text, "k8s://") ||
+		strings.HasPrefix(text, "slurm:")
+}
+
+// errPlace says how to name a run elsewhere.
+var errPlace = errors.New("write ssh://[USER@]HOST[:PORT]/RUN, ssh://HOST/slurm:JOB, slurm:JOB, " +
+	"k8s://NAMESPACE/JOB or k8s://NAMESPACE/pod/NAME")
+
+// way is how to get to a hub: by the join file of a run that is known here, or by a program.
+type way struct {
+	run          string
+	here         bool
+	first, again []string
+	env          []string
+	encrypted    bool // what passes through the program is
+}
+
+var (
+	slurmJob = regexp.MustCompile(`^[0-9]+([_+][0-9]+)?$`)
+	// kubeName is what Kubernetes allows as a name, with the kind of thing before it if there is one.
+	kubeName = regexp.MustCompile(`^([a-z]+/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
+	// sshUser does not begin with a hyphen, so that it is no option.
+	sshUser = regexp.MustCompile(`^[A-Za-z0-9_.][A-Za-z0-9_.@+-]*$`)
+)
+
+// wayTo reads a place. r is the role in which to look.
+func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
+	wrong := func() (way, error) { return way{}, usageError{fmt.Errorf("%q: %w", place, errPlace)} }
+	relay := []string{r.far, "relay"}
+	if role == bus.Operator {
+		relay = append(relay, "--operator")
+	}
+	if job, ok := strings.CutPrefix(place, "slurm:"); ok {
+		if !slurmJob.MatchString(job) {
+			return wrong()
+		}
+		argv := append([]string{"srun", "--jobid=" + job, "--nodes=1", "--ntasks=1", "--quiet"}, relay...)
+		argv = append(argv, place)
+		// An srun before 20.11 has no such option, but ignores the variable.
+		return way{run: job, here: true, first: argv, again: argv, env: []string{"SLURM_OVERLAP=1"}}, nil
+	}
+	u, err := url.Parse(place)
+	if err != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
+		return wrong()
+	}
+	path := strings.Trim(u.Path, "/")
+	switch u.Scheme {
+	case "ssh":
+		host := u.Hostname()
+		if host == "" || strings.HasPrefix(host, "-") || path == "" || strings.HasPrefix(path, "-") {
+			return wrong()
+		}
+		if job, ok := strings.CutPrefix(path, "slurm:"); ok && !slurmJob.MatchString(job) {
+			return wrong()
+		}
+		var options []string
+		if port := u.Port(); port != "" {
+			options = append(options, "-p", port)
+		}
+		if u.User != nil {
+			if _, secret := u.User.Password(); secret {
+				return way{}, usageError{errors.New("leave the password out of the URL, where others can " +
+					"read it: ssh asks for it")}
+			}
+			if !sshUser.MatchString(u.User.Username()) {
+				return wrong()
+			}
+			options = append(options, "-l", u.User.Username())
+		}
+		options = append(options, "-T", "--", host, shellWords(append(relay, path)))
+		// The screen is in use when the connection is made again, so ssh must not ask for anything.
+		return way{first: append([]string{"ssh"}, options...),
+			again: append([]string{"ssh", "-o", "BatchMode=yes"}, options...), encrypted: true}, nil
+	case "k8s":
+		if u.User != nil || u.Port() != "" || !kubeName.MatchString(u.Host) || !kubeName.MatchString(path) {
+			return wrong()
+		}
+		if !strings.Contains(path, "/") {
+			path = "job/" + path
+		}
+		argv := append([]string{"kubectl", "exec", "-i", "-n", u.Host, path, "--"}, relay...)
+		return way{first: argv, again: argv, encrypted: true}, nil
+	}
+	return wrong()
+}
+
+// shellWords writes words for a shell.
+func shellWords(words []string) string {
+	quoted := make([]string, len(words))
+	for i, w := range words {
+		quoted[i] = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
+	}
+	return strings.Join(quoted, " ")
+}
+
+// to returns how to reach a hub in a role, and what to call when done. place is "" for the join file.
+func (r *reachFlags) to(ctx context.Context, place, command string, role bus.Role) (_ fleet.Reach,
+	leave func(), err error) {
+	host, _ := os.Hostname()
+	reach := fleet.Reach{Access: bus.Access{Role: role, Name: fmt.Sprintf("%s %s:%d", command, host,
+		os.Getpid())}}
+	leave = func() {}
+	switch {
+	case place != "" && r.join != "":
+		return reach, nil, usageError{errors.New("name either --join-file or where the run is")}
+	case place == "" && r.join == "":
+		return reach, nil, usageError{errors.New("name the file that gmemtop hub wrote: --join-file " +
+			"/shared/r1.join")}
+	case place == "":
+		reach.Join = func(context.Context) (bus.Join, error) { return bus.ReadJoin(r.join) }
+		return reach, leave, nil
+	}
+	w, err := r.wayTo(place, role)
+	if err != nil {
+		return reach, nil, err
+	}
+	if w.here {
+		if path, err := fleet.Find(w.run); err == nil {
+			if j, err := bus.ReadJoin(path); err == nil && reachable(&j) {
+				reach.Join = func(context.Context) (bus.Join, error) { return bus.ReadJoin(path) }
+				return reach, leave, nil
+			}
+		}
+	}
+	if role == bus.Operator && !w.encrypted {
+		return reach, nil, unsupportedError{fmt.Errorf("%s: srun encrypts nothing, and the key for giving "+
+			"orders would pass through it: run gmemtop capture on a machine that has the join file", place)}
+	}
+	t, err := bus.OpenTunnel(ctx, w.first, w.again, w.env)
+	if err != nil {
+		return reach, nil, fmt.Errorf("reach %s by %s", place, err)
+	}
+	reach.Access.Tunnel = t
+	reach.Join = func(context.Context) (bus.Join, error) { return t.Join(), nil }
+	return reach, t.Close, nil
+}
+
+// reachable reports whether this machine can connect to a hub at all: a hub that listens nowhere is reached
+// on its own machine only.
+func reachable(j *bus.Join) bool {
+	if host, err := os.Hostname(); err == nil && host == j.Host && j.Socket != "" {
+		return true
+	}
+	for _, a := range j.Addresses {
+		if c, err := net.DialTimeout("tcp", a, reachWait); err == nil {
+			_ = c.Close()
+			return true
+		}
+	}
+	return false
+}
