@@ -340,6 +340,39 @@ func TestDroppedStepsAreKeptAsSpans(t *testing.T) {
 	}
 }
 
+// What a node calls itself ends up in the names of files, and stays in its folder.
+func TestANameFromTheWireIsNoPath(t *testing.T) {
+	h, _ := openHub(t)
+	agent, err := h.Dial(bus.Agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer agent.Close()
+	const evil = "../../../evil"
+	for id, kind := range []bus.Kind{bus.Hello, bus.Step} {
+		data := fmt.Appendf(nil, `{"v":1,"host":%q,"ranks":[{"id":0,"pid":2,"step":0}]}`, evil)
+		if kind == bus.Step {
+			data = appendBatch(nil, batch{head{pid: 2}, []capture.Step{aStep(0)}})
+		}
+		if err := agent.Store(t.Context(), evil, kind, fmt.Sprint(id), data); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := h.Dial(bus.Viewer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	dir := filepath.Join(t.TempDir(), "run")
+	s, err := Seal(t.Context(), c, dir)
+	if err != nil || len(s.Files) != 1 || filepath.Dir(s.Files[0]) != dir {
+		t.Fatalf("sealed %+v: %v", s, err)
+	}
+	if _, err := os.Stat(s.Files[0]); err != nil {
+		t.Error(err)
+	}
+}
+
 // A message that comes again, or comes late, changes nothing.
 func TestAStepIsTakenOnce(t *testing.T) {
 	w := NewWatch(WatchOptions{})

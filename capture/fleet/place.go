@@ -18,15 +18,16 @@ import (
 // ErrNoRun means that no hub of a run is known here.
 var ErrNoRun = errors.New("no hub is known here")
 
-// places is the folder of the notes.
-func places() (string, error) {
+// Places is the folder of the notes, which only its user can enter. It is made if it is missing.
+func Places() (string, error) {
 	base, err := os.UserCacheDir()
 	if err == nil {
 		base = filepath.Join(base, "gmemtop")
 	} else if base, err = pytorch.Folder(); err != nil { // a container may have no home
 		return "", err
 	}
-	return filepath.Join(base, "hubs"), nil
+	dir := filepath.Join(base, "hubs")
+	return dir, os.MkdirAll(dir, 0o700)
 }
 
 // mostPath is the longest note that is read.
@@ -34,14 +35,11 @@ const mostPath = 4 << 10
 
 // Announce notes where the join file of a run is, until withdraw is called.
 func Announce(run, join string) (withdraw func(), err error) {
-	dir, err := places()
+	dir, err := Places()
 	if err != nil {
 		return nil, err
 	}
 	if join, err = filepath.Abs(join); err != nil {
-		return nil, err
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f, err := os.CreateTemp(dir, ".hub-*")
@@ -86,7 +84,7 @@ func noted(path string) (join string, err error) {
 
 // Find returns the join file of a run whose hub was started by this user; "" is the only one there is.
 func Find(run string) (join string, err error) {
-	dir, err := places()
+	dir, err := Places()
 	if err != nil {
 		return "", err
 	}

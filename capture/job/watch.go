@@ -23,6 +23,8 @@ type Options struct {
 	// not ordered if another viewer has the agent.
 	Every   int
 	Unasked bool
+	// Totals leaves it at each step's figures: no step is captured whole until somebody asks.
+	Totals bool
 	// Depth says how steps are captured, "" for the agent's choice.
 	Depth string
 	// Attached tells people how the agent got in; nil for nothing.
@@ -132,7 +134,7 @@ func (w *Watch) Connect(ctx context.Context, pid int, started uint64) {
 			}
 			return
 		}
-		if s.Host() == 0 {
+		if s.Host() == 0 && !w.options.Totals {
 			w.wantFirst(FirstSteps)
 		}
 		w.has(ctx, s)

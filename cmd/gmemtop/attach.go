@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,7 @@ type attachCommand struct {
 func newAttachCommand(a *app) *cobra.Command {
 	c := attachCommand{watcher: watcher{app: a}}
 	cmd := &cobra.Command{
-		Use: "attach [PID]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
+		Use: "attach [PID | slurm:JOB]", GroupID: groupLive, Args: cobra.MaximumNArgs(1),
 		Short: "Watch a running PyTorch training",
 		Long: `Shows the steps of a running PyTorch training as they come. A key press captures a step whole,
 op by op.
@@ -38,12 +39,20 @@ Nothing changes in your script. The process stops for a millisecond or two while
 nothing is left of it when you leave the screen. The training learns the same, to the bit.
 
 Without PID, choose from this machine's GPUs and processes. --manager or --plan trains with a plan that
-takes less memory, for as long as you watch.`,
+takes less memory, for as long as you watch.
+
+slurm:JOB watches all ranks of a job of Slurm that runs already, on all of its nodes.`,
 		Example: "  gmemtop attach 4242\n  gmemtop attach\n  gmemtop attach 4242 --every 100 -o run.gmt\n  " +
-			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242",
+			"gmemtop attach 4242 --plan plan.json\n  gmemtop attach --probes 4242\n  " +
+			"gmemtop attach slurm:4242",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			x, err := c.choice.choice()
+			slurm := len(args) > 0 && strings.HasPrefix(args[0], "slurm:")
 			switch {
+			case slurm && (x != nil || c.probes != "" || c.dry || c.flags.output != ""):
+				return usageError{errors.New("a job of Slurm is only watched: leave out the other flags")}
+			case slurm:
+				return c.attachSlurm(cmd.Context(), args[0])
 			case err != nil:
 				return err
 			case x != nil && c.probes != "":

@@ -14,6 +14,7 @@ import (
 
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
+	"github.com/gmemtop/gmemtop/cmd/gmemtop/internal/help"
 )
 
 // reachFlags say where the hub of a run is: by its join file, or by a name such as ssh://login/r1.
@@ -27,7 +28,7 @@ func (r *reachFlags) add(cmd *cobra.Command) {
 	p.StringVar(&r.join, "join-file", "", "the `file` that gmemtop hub wrote")
 	p.StringVar(&r.far, "far-gmemtop", "gmemtop", "the `program` that ssh, srun and kubectl start at the "+
 		"far end, if gmemtop is not on the PATH there")
-	rare(p, "far-gmemtop")
+	help.Rare(p, "far-gmemtop")
 }
 
 // isPlace reports whether an argument names a run elsewhere, not a file.
@@ -50,7 +51,7 @@ type way struct {
 }
 
 var (
-	slurmJob = regexp.MustCompile(`^[0-9]+([_+][0-9]+)?$`)
+	slurmJobName = regexp.MustCompile(`^[0-9]+([_+][0-9]+)?$`)
 	// kubeName is what Kubernetes allows as a name, with the kind of thing before it if there is one.
 	kubeName = regexp.MustCompile(`^([a-z]+/)?[a-z0-9]([a-z0-9.-]*[a-z0-9])?$`)
 	// sshUser does not begin with a hyphen, so that it is no option.
@@ -65,7 +66,7 @@ func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
 		relay = append(relay, "--operator")
 	}
 	if job, ok := strings.CutPrefix(place, "slurm:"); ok {
-		if !slurmJob.MatchString(job) {
+		if !slurmJobName.MatchString(job) {
 			return wrong()
 		}
 		argv := append([]string{"srun", "--jobid=" + job, "--nodes=1", "--ntasks=1", "--quiet"}, relay...)
@@ -84,7 +85,7 @@ func (r *reachFlags) wayTo(place string, role bus.Role) (way, error) {
 		if host == "" || strings.HasPrefix(host, "-") || path == "" || strings.HasPrefix(path, "-") {
 			return wrong()
 		}
-		if job, ok := strings.CutPrefix(path, "slurm:"); ok && !slurmJob.MatchString(job) {
+		if job, ok := strings.CutPrefix(path, "slurm:"); ok && !slurmJobName.MatchString(job) {
 			return wrong()
 		}
 		var options []string

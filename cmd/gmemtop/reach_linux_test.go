@@ -12,12 +12,15 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
 	"github.com/gmemtop/gmemtop/traces/maybe"
@@ -29,7 +32,26 @@ type farHub struct {
 	dir, join string
 	far       string // the gmemtop at the far end
 	bin       string // a folder that comes first on the viewer's PATH
-	log       bytes.Buffer
+	log       words
+}
+
+// words is what a program says, for one who looks while it speaks.
+type words struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (w *words) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.text = append(w.text, b...)
+	return len(b), nil
+}
+
+func (w *words) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return string(w.text)
 }
 
 // newFarHub prepares a hub, which is not started.
@@ -117,6 +139,45 @@ func (h *farHub) check(t *testing.T, run, place string) {
 	}
 }
 
+// watchSecrets looks for the run's keys in what all processes were started with, until untold is called,
+// which also looks at what the hub has said.
+func (h *farHub) watchSecrets(t *testing.T) (untold func()) {
+	t.Helper()
+	join, err := bus.ReadJoin(h.join)
+	for late := time.Now().Add(20 * time.Second); err != nil && time.Now().Before(late); {
+		time.Sleep(20 * time.Millisecond)
+		join, err = bus.ReadJoin(h.join)
+	}
+	if err != nil || len(join.Seeds) < 3 {
+		t.Fatalf("the join file: %v", err)
+	}
+	tells := func(where string, text []byte) {
+		for role, seed := range join.Seeds {
+			if bytes.Contains(text, []byte(seed)) {
+				t.Errorf("%s tells the key of role %s", where, role)
+			}
+		}
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() {
+		for ctx.Err() == nil {
+			list, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+			for _, path := range list {
+				if text, err := os.ReadFile(path); err == nil {
+					tells("a command line", text)
+				}
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	})
+	return func() {
+		stop()
+		work.Wait()
+		tells("the hub", []byte(h.log.String()))
+	}
+}
+
 func hubOf(h *farHub, run string) *exec.Cmd {
 	return exec.Command(h.far, "hub", "--run", run, "--join-file", h.join)
 }
@@ -151,7 +212,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = os.Mkdir("/run/sshd", 0o755) // for root, where sshd has never run
-	var log bytes.Buffer
+	var log words
 	server := exec.Command(sshd, "-D", "-e", "-f", config)
 	server.Stderr = &log
 	if err := server.Start(); err != nil {
@@ -171,6 +232,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 	script(t, filepath.Join(h.bin, "ssh"), fmt.Sprintf("exec '%s' -F none -i '%s' "+
 		"-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR \"$@\"\n", ssh, key))
 	place := "ssh://" + me.Username + "@127.0.0.1:" + port + "/r'1"
+	untold := h.watchSecrets(t)
 	h.check(t, "r'1", place)
 	// An operator's login is another one: this rank takes no orders, which only the node knows.
 	ctx := t.Context()
@@ -178,6 +240,7 @@ func TestAHubIsReachedBySSH(t *testing.T) {
 		place); err == nil || !strings.Contains(said, "no rank runs that could be captured") {
 		t.Errorf("capture: %v %s; sshd: %s", err, said, &log)
 	}
+	untold()
 	// What goes wrong at the far end is told here.
 	if _, said, err := h.gmemtop(ctx, "view", "--text", "--far-gmemtop", h.far,
 		"ssh://"+me.Username+"@127.0.0.1:"+port+"/other"); err == nil ||
@@ -202,14 +265,7 @@ func freePort(t *testing.T) string {
 
 // A real Slurm of one node runs a job with a hub. srun leads to it, beside the job's own step.
 func TestAHubIsReachedBySrun(t *testing.T) {
-	for _, program := range []string{"slurmctld", "slurmd", "munged", "srun", "sbatch"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip("needs Slurm: a viewer comes by srun")
-		}
-	}
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: it starts slurmd")
-	}
+	needSlurm(t)
 	h := newFarHub(t)
 	startSlurm(t, h.dir)
 	batch := filepath.Join(h.dir, "job.sh")
@@ -227,6 +283,18 @@ func TestAHubIsReachedBySrun(t *testing.T) {
 	_, said, err := h.gmemtop(t.Context(), "capture", "--far-gmemtop", h.far, "slurm:"+id)
 	if err == nil || !strings.Contains(said, "srun encrypts nothing") {
 		t.Errorf("the operator's key passes through srun: %v %s", err, said)
+	}
+}
+
+func needSlurm(t *testing.T) {
+	t.Helper()
+	for _, program := range []string{"slurmctld", "slurmd", "munged", "srun", "sbatch"} {
+		if _, err := exec.LookPath(program); err != nil {
+			t.Skip("needs Slurm: the test starts one of one node")
+		}
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: it starts slurmd")
 	}
 }
 
@@ -275,7 +343,7 @@ PartitionName=p Nodes=ALL Default=YES State=UP
 			"--log-file=" + in("munge/log"), "--seed-file=" + in("munge/seed")},
 		{"slurmctld", "-D", "-i"}, {"slurmd", "-D"},
 	} {
-		var log bytes.Buffer
+		var log words
 		cmd := exec.Command(argv[0], argv[1:]...)
 		cmd.Stdout, cmd.Stderr = &log, &log
 		if err := cmd.Start(); err != nil {
@@ -352,4 +420,34 @@ func TestThePlaceOfAHub(t *testing.T) {
 			t.Errorf("%s is accepted, or its secret is told: %q %v", place, w.first, err)
 		}
 	}
+}
+
+// FuzzPlace: whatever stands for a place, it is refused, or what is typed in it stays one argument that is no
+// option.
+func FuzzPlace(f *testing.F) {
+	for _, s := range []string{"ssh://a@b:1/c", "ssh://b/slurm:1", "slurm:1_2", "k8s://a/b", "k8s://a/pod/b",
+		"ssh://-o/x", "ssh://a/'$(x)", "k8s://a/--x"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, place string) {
+		w, err := (&reachFlags{far: "gmemtop"}).wayTo(place, bus.Viewer)
+		if err != nil {
+			return
+		}
+		known := []string{"-p", "-l", "-T", "--", "-i", "-n", "--nodes=1", "--ntasks=1", "--quiet"}
+		for i, word := range w.first {
+			if strings.HasPrefix(word, "-") && !slices.Contains(known, word) &&
+				!(w.first[0] == "srun" && slurmJobName.MatchString(strings.TrimPrefix(word, "--jobid="))) {
+				t.Errorf("%q: %q is an option", place, word)
+			}
+			if w.first[0] != "ssh" || i < len(w.first)-1 {
+				continue
+			}
+			// The shell at the far end reads this one. It is in single quotes but for what ends them.
+			rest := strings.ReplaceAll(word, `'\''`, "")
+			if n := strings.Count(rest, "'"); n != 6 {
+				t.Errorf("%q: the shell reads %s", place, word)
+			}
+		}
+	})
 }

@@ -43,7 +43,7 @@ func relay(ctx context.Context, a *app, run string, role bus.Role) error {
 	job, slurm := strings.CutPrefix(run, "slurm:")
 	path, err := fleet.Find(job)
 	if err != nil && slurm {
-		return relayOn(ctx, run, role, a.out)
+		return relayOn(ctx, run, role, a.Out)
 	}
 	if err != nil {
 		return err
@@ -53,9 +53,9 @@ func relay(ctx context.Context, a *app, run string, role bus.Role) error {
 		return err
 	}
 	if slurm && !reachable(&join) {
-		return relayOn(ctx, run, role, a.out)
+		return relayOn(ctx, run, role, a.Out)
 	}
-	return bus.Relay(ctx, join, role, os.Stdin, a.out)
+	return bus.Relay(ctx, join, role, os.Stdin, a.Out)
 }
 
 // relayOn passes everything on to a node of a Slurm job.

@@ -108,7 +108,8 @@ func newRootCommand(a *app) *cobra.Command {
 	a.flags.screen(root)
 	root.AddCommand(
 		newAttachCommand(a), newRunCommand(a), newRecordCommand(a), newEstimateCommand(a),
-		newHubCommand(a), newViewCommand(a), newCaptureCommand(a), newRelayCommand(a),
+		newHubCommand(a), newViewCommand(a), newCaptureCommand(a),
+		newRelayCommand(a), newAttachNodeCommand(a),
 		newReplayCommand(a),
 		newStatsCommand(a), newOOMCommand(a), newDiffCommand(a), newCompareCommand(a), newPlanCommand(a),
 		newSweepCommand(a),
