@@ -106,8 +106,9 @@ type Rank struct {
 	// Step is the newest step, unknown before the first; Typical is how long recent steps usually take.
 	Step    maybe.Int
 	Typical runs.Peer
-	// Captured is the number of steps captured whole.
+	// Captured is the number of steps captured whole, Lost of those that never arrived.
 	Captured int
+	Lost     int64
 	// Alerts are what is wrong with it.
 	Alerts []Alert
 }

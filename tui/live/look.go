@@ -190,13 +190,24 @@ func (l *Look) pair() bool {
 // unlike says how a process differs from the others, or how it ended; bad means that this deserves a look.
 func (l *Look) unlike(i int, u timeline.Units) (text string, bad bool) {
 	r := &l.Ranks[i]
-	if r.State == Ended {
-		return strings.TrimSuffix("ended: "+r.Word, ": "), r.Failed
+	lost := ""
+	if r.Lost > 0 {
+		lost = timeline.Counted(r.Lost, "step") + " lost"
 	}
-	if r.Silent != "" {
+	switch {
+	case r.State == Ended && lost != "":
+		return strings.TrimSuffix("ended: "+r.Word, ": ") + ", " + lost, r.Failed
+	case r.State == Ended:
+		return strings.TrimSuffix("ended: "+r.Word, ": "), r.Failed
+	case r.Silent != "" && lost != "":
+		return r.Silent + ", " + lost, true
+	case r.Silent != "":
 		return r.Silent, true
 	}
 	var parts []string
+	if lost != "" {
+		parts = append(parts, lost)
+	}
 	for _, a := range r.Alerts {
 		if a.Kind == OutOfMemory || a.Kind == Leak {
 			parts = append(parts, a.text(u))

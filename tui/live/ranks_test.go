@@ -8,6 +8,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/runs"
 	"github.com/gmemtop/gmemtop/traces/maybe"
 	"github.com/gmemtop/gmemtop/tui/leaf"
@@ -149,6 +150,30 @@ func TestAProcessWithoutAStepSortsBeforeStepZero(t *testing.T) {
 	p.sort(l)
 	if want := []int{2, 1, 0}; !slices.Equal(p.order, want) {
 		t.Errorf("order %v, not %v", p.order, want)
+	}
+}
+
+// The list says how many steps of a rank are missing, whatever else it says of it.
+func TestTheListSaysHowManyStepsOfARankAreLost(t *testing.T) {
+	look := ranked(running(t, 160), 8)
+	for i, want := range []string{"1 step lost", "lost: nothing from node7, 12 steps lost",
+		"ended: killed, 12 steps lost", ""} {
+		r := &look.Ranks[i]
+		*r = Rank{Lost: 12, Typical: r.Typical}
+		switch i {
+		case 0:
+			r.Lost = 1
+		case 1:
+			r.Silent = "lost: nothing from node7"
+		case 2:
+			r.State, r.Word = Ended, "killed"
+		case 3:
+			r.Lost = 0
+		}
+		look.Peers.Differences = nil
+		if text, _ := look.unlike(i, timeline.IEC); text != want {
+			t.Errorf("rank %d: %q, not %q", i, text, want)
+		}
 	}
 }
 

@@ -458,7 +458,7 @@ func (f *Process) rank() live.Rank {
 	l := &f.look
 	r := live.Rank{ID: f.process.ID, Rank: f.target.Rank, PID: f.target.PID, Title: l.Title,
 		Device: report.Printable(f.target.Device), State: l.State, Word: l.Word, Failed: l.Failed,
-		Typical: f.recent, Captured: f.held, Alerts: l.Alerts}
+		Typical: f.recent, Captured: f.held, Lost: l.Dropped, Alerts: l.Alerts}
 	if n := len(l.Steps); n > 0 {
 		r.Step = maybe.Known(l.Steps[n-1].Index)
 	}
