@@ -35,8 +35,9 @@ type estimateCommand struct {
 	eager     bool
 	cpu       bool
 	maxBatch  bool
-	allocator string // model or real
-	allocConf string
+	allocator string   // model or real
+	allocConf []string // settings of PyTorch's allocator
+	snapshot  string   // the file for PyTorch's own snapshot
 	sizes     fit.Sizes
 	printed   *os.File // what the command prints, nil if --verbose shows it
 
@@ -100,20 +101,25 @@ before its first step.`,
 	p.BoolVar(&e.cpu, "cpu", false, "train on the CPU: the script finds no GPU")
 	p.StringVar(&e.allocator, "allocator", "model",
 		"model: tensors without memory, PyTorch's allocator emulated; real: PyTorch's own")
-	p.StringVar(&e.allocConf, "alloc-conf", "",
-		"with --allocator real: settings of PyTorch's allocator, such as expandable_segments:True")
+	p.StringArrayVar(&e.allocConf, "alloc-conf", nil,
+		"settings of PyTorch's allocator, such as expandable_segments:True; given several times, a table of "+
+			"them (default: as the environment says)")
+	p.StringVar(&e.snapshot, "snapshot", "",
+		"with --allocator real: also write PyTorch's own memory snapshot, of the first size, to a `FILE`")
 	p.BoolVar(&e.flags.json, "json", false,
 		"print JSON (schema_version 2), sizes in bytes and times in nanoseconds")
 	e.flags.writing(cmd, "also write the steps, of the first size, to a native file for replay and compare")
-	help.Rare(p, "alloc-conf", "steps", "outside", "eager", "cpu")
+	help.Rare(p, "alloc-conf", "snapshot", "steps", "outside", "eager", "cpu")
 	p.SetInterspersed(false)
 	return cmd
 }
 
 // run runs the command at each size and says what fits.
 func (e *estimateCommand) run(ctx context.Context, argv []string) error {
-	if err := e.mayWrite(e.flags.output); err != nil {
-		return err
+	for _, path := range []string{e.flags.output, e.snapshot} {
+		if err := e.mayWrite(path); err != nil {
+			return err
+		}
 	}
 	var err error
 	e.Argv = argv
@@ -125,8 +131,8 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		}
 	case e.allocator != "model":
 		return usageError{fmt.Errorf("--allocator %q is neither model nor real", e.allocator)}
-	case e.allocConf != "":
-		return usageError{errors.New("--alloc-conf needs --allocator real")}
+	case e.snapshot != "":
+		return usageError{errors.New("--snapshot needs --allocator real: the emulated allocator takes none")}
 	default:
 		if e.Hardware, err = e.plan.ChosenHardware(); err != nil {
 			return err
@@ -171,12 +177,19 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 		_ = os.Remove(f.Name()) // it lasts as long as it is open
 		e.Options.Stdout, e.Options.Stderr, e.printed = f, f, f
 	}
-	if len(cards) > 1 {
+	switch {
+	case len(cards) > 1:
 		return e.onCards(ctx, cards)
+	case len(e.allocConf) > 1:
+		return e.withSettings(ctx, cards)
 	}
-	if len(cards) == 1 {
-		e.Real = e.on(cards[0])
-	}
+	e.choose(&e.Training, cards, e.chosenSettings())
+	return e.atSizes(ctx)
+}
+
+// atSizes runs the command at each size and reports.
+func (e *estimateCommand) atSizes(ctx context.Context) error {
+	var err error
 	r := fit.Report{Training: &e.Training}
 	sizes := e.sizes.All()
 	for i, x := range sizes {
@@ -185,6 +198,7 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 			doing = fmt.Sprintf("%s, %d of %d", x, i+1, len(sizes))
 			e.note("%s", doing)
 		}
+		e.Keep = i == 0 && (e.flags.output != "" || e.snapshot != "")
 		stop := e.newProgress().Clock(doing)
 		at, err := e.At(ctx, x)
 		if errors.Is(err, standin.ErrNoCUDATorch) || errors.Is(err, standin.ErrPlatform) {
@@ -200,11 +214,8 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 			return e.explain(err)
 		}
 	}
-	if e.flags.output != "" {
-		trace := r.Estimates[0].Result.Trace
-		if err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, trace) }); err != nil {
-			return err
-		}
+	if err := e.files(ctx, r.Estimates[0]); err != nil {
+		return err
 	}
 	if err := e.writeTo("", false, func(w io.Writer) error {
 		if e.flags.json {
@@ -223,6 +234,30 @@ func (e *estimateCommand) run(ctx context.Context, argv []string) error {
 	return nil
 }
 
+// files writes the files that were asked for.
+func (e *estimateCommand) files(ctx context.Context, x *fit.Estimate) error {
+	if e.flags.output != "" {
+		trace, note := x.Recording()
+		if err := e.write(true, func(w io.Writer) error { return gmt.Write(ctx, w, trace) }); err != nil {
+			return err
+		}
+		if note != "" {
+			e.note("%s", note)
+		}
+	}
+	switch {
+	case e.snapshot == "":
+		return nil
+	case x.Process == nil:
+		e.note("no snapshot was written: PyTorch's allocator was emulated")
+		return nil
+	}
+	return e.writeTo(e.snapshot, true, func(w io.Writer) error {
+		_, err := w.Write(x.Process.Snapshot)
+		return err
+	})
+}
+
 // errNoStep is the error for a script that ended before its first step.
 var errNoStep = unsupportedError{errors.New("the script ended before its first step, so nothing says " +
 	"whether a step fits: it may have been told to train for no steps, or to stop")}
@@ -234,16 +269,11 @@ func (e *estimateCommand) withoutRealAt(ctx context.Context, x fit.Size, why err
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", why, err)
 	}
-	e.Real, e.Hardware = nil, hw
+	e.Hardware = hw
 	if e.plan.Budget == "" && hw.MemoryBytes > 0 {
 		e.Budget = fit.Memory(&hw)
 	}
-	if e.allocConf != "" {
-		if e.Options.Env == nil {
-			e.Options.Env = os.Environ()
-		}
-		e.Options.Env = append(slices.Clone(e.Options.Env), "PYTORCH_CUDA_ALLOC_CONF="+e.allocConf)
-	}
+	e.choose(&e.Training, nil, e.chosenSettings())
 	at, err := e.At(ctx, x)
 	if err == nil {
 		at.Result.Notes = append([]string{fmt.Sprintf("%v: PyTorch's allocator is emulated, as with "+
@@ -315,12 +345,15 @@ func (e *estimateCommand) realCards() ([]standin.Card, error) {
 	case e.maxBatch && !strings.Contains(strings.Join(e.Argv, " "), "{batch}"):
 		return nil, errors.New("--max-batch with --allocator real needs {batch} in the command: -- python " +
 			"train.py --batch-size {batch}")
+	case e.plan.Hardware == "all" && len(e.allocConf) > 1:
+		return nil, errors.New("--hardware all and several --alloc-conf are two tables: choose one")
 	case e.plan.Hardware != "all":
 		card, err := fit.CardNamed(cmp.Or(e.plan.Hardware, planner.DefaultHardware))
 		return []standin.Card{card}, err
-	case e.flags.json || e.maxBatch || e.plan.Budget != "" || e.flags.output != "" || len(e.sizes.All()) > 1:
-		return nil, errors.New("--hardware all is a table of one size: leave --json, --max-batch, " +
-			"--budget, -o and further sizes out")
+	case e.plan.Budget != "":
+		return nil, errors.New("--hardware all takes each card's own memory: leave --budget out")
+	case e.oneSize("--hardware all") != nil:
+		return nil, e.oneSize("--hardware all")
 	}
 	cards := slices.Clone(standin.Cards())
 	slices.SortStableFunc(cards, func(a, b standin.Card) int { return cmp.Compare(a.Memory, b.Memory) })
@@ -344,44 +377,4 @@ func (e *estimateCommand) tell(ran time.Duration, at []estimate.Place) {
 		of = fmt.Sprintf(" (rank %d, the slowest of %d)", slowest.Rank, len(at))
 	}
 	e.note("%v: %d of %d steps, at %s%s", ran, slowest.Steps, e.steps, slowest.Line, of)
-}
-
-func (e *estimateCommand) on(card standin.Card) *fit.Real {
-	return &fit.Real{Card: card, AllocConf: e.allocConf, Building: func() {
-		e.note("compiling the stand-in GPU for this torch, once: that takes about a minute")
-	}}
-}
-
-// onCards runs the command on each card.
-func (e *estimateCommand) onCards(ctx context.Context, cards []standin.Card) error {
-	var all fit.Cards
-	ran := false // on any card
-	for i, card := range cards {
-		e.note("%s, %d of %d", card.Name, i+1, len(cards))
-		t := e.Training
-		t.Budget, t.Real = card.Memory, e.on(card)
-		row := fit.CardRow{Card: card}
-		x, err := t.At(ctx, e.sizes.All()[0])
-		switch {
-		case err == nil:
-			row.Report = &fit.Report{Training: &t, Estimates: []*fit.Estimate{x}}
-			ran = true
-		case errors.Is(err, estimate.ErrUnsupported) && (ran || i < len(cards)-1):
-			row.Why = err
-		default:
-			return e.explain(err)
-		}
-		all.Rows = append(all.Rows, row)
-	}
-	table := func(w io.Writer) error { return all.WriteText(w, e.flags.report.Units) }
-	if err := e.writeTo("", false, table); err != nil {
-		return err
-	}
-	switch {
-	case all.Unseen():
-		return errNoStep
-	case !all.Fits():
-		return errFinding
-	}
-	return nil
 }

@@ -11,7 +11,6 @@
 package estimate
 
 import (
-	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -44,6 +43,9 @@ var reduction string
 
 //go:embed product.py
 var product string
+
+//go:embed pace.py
+var pace string
 
 //go:embed pretend.py
 var pretence string
@@ -237,7 +239,7 @@ func prepare(folder string, o *Options) error {
 	if o.CPU {
 		c.Kind = "cpu"
 	}
-	program := strings.Join([]string{pytorch.Agent(), world, training, stay, engine,
+	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pace, engine,
 		reduction, product, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
@@ -290,16 +292,13 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	if code != 0 {
 		return nil, &Failed{code}
 	}
-	lines, err := os.ReadFile(filepath.Join(folder, "trace.jsonl"))
+	t, err := readSteps(ctx, filepath.Join(folder, "trace.jsonl"))
 	if err != nil {
 		return nil, err
 	}
-	t, err := described.ReadWith(ctx, bytes.NewReader(lines), described.Options{Sentence: say.Label})
-	if err != nil {
-		return nil, fmt.Errorf("what the estimate left behind: %w", err)
-	}
 	t.Losses = append(t.Losses, traces.Loss{Name: "estimated", Severity: traces.Info, Count: 1,
-		Detail: "recorded on tensors without memory: times are computed from a device's figures, and memory that kernels take inside of an op is not in it"})
+		Detail: "recorded on tensors without memory: times are computed from a device's figures, and memory " +
+			"that kernels take inside of an op is not in it"})
 	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes}
 	if r.Lost > 0 {
 		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost, Detail: "there were more ops than are kept: what came later is missing"})
@@ -309,4 +308,18 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 		out.MadeUp = append(out.MadeUp, Answer{op, r.MadeUp[op]})
 	}
 	return out, nil
+}
+
+// readSteps reads steps that were described op by op.
+func readSteps(ctx context.Context, path string) (*traces.Trace, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	t, err := described.ReadWith(ctx, f, described.Options{Sentence: say.Label})
+	if err != nil {
+		return nil, fmt.Errorf("what the estimate left behind: %w", err)
+	}
+	return t, nil
 }

@@ -29,14 +29,6 @@ MAX_ROWS = 1500000  # the agent's own bound is for a process that trains; here t
 SMALL = 65536  # elements of a tensor on the CPU that keeps its values
 
 
-class _Clock(object):
-    def __init__(self):
-        self.now = 0
-
-    def __call__(self):
-        return self.now
-
-
 class _Timed(object):
     """An op as Ops sees it: the real one, its questions about values answered, putting the clock forward."""
 
@@ -44,9 +36,8 @@ class _Timed(object):
 
     def __init__(self, func, run):
         self.func, self._schema, self.tags, self.run = func, func._schema, func.tags, run
-        packet = func._overloadpacket
-        self.flops = run.flops.get(packet)
-        self.whole = run.factories.get(packet)
+        self.flops = run.pace.flops(func)
+        self.whole = run.factories.get(func._overloadpacket)
 
     def __call__(self, *args, **kwargs):
         out = self.run.answer(self, args, kwargs)
@@ -141,8 +132,8 @@ class Run(Taken):
 
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
-        self.clock, self.made_up, self.largest = _Clock(), {}, largest_results(torch)
-        self.flops, self.factories = {}, {}
+        self.clock, self.made_up, self.largest = Clock(), {}, largest_results(torch)
+        self.pace, self.factories = Pace(torch, config["device"], self.note), {}
         self.recorder, self.mode, self.fake, self.open = None, None, None, builtins.open
         self.depth, self.first, self.steps, self.last = 0, None, 0, 0
         self.done, self.lifts, self.sums = False, (), None
@@ -221,24 +212,9 @@ class Run(Taken):
             self.recorder.within.taking = taken
 
     def duration(self, op, args, kwargs, out):
-        """What the op would take: its arithmetic or its traffic, whichever is more, and its launch."""
-        device = self.config["device"]
-        nbytes, half = 0, False
         tensors = self.recorder.storages.tensors
-        for t in tensors((out,), tensors(kwargs.values(), tensors(args, []))):
-            try:
-                nbytes += t.numel() * t.element_size()
-                half = half or t.element_size() == 2
-            except RuntimeError:
-                pass
-        seconds = nbytes / device["bytes_per_second"] if device["bytes_per_second"] > 0 else 0
-        if op.flops is not None and device["flops_per_second"] > 0:
-            try:
-                rate = device["flops_per_second"] * (2 if half and device["flops_type"] == "tf32" else 1)
-                seconds = max(seconds, op.flops(*args, **kwargs, out_val=out) / rate)
-            except Exception:
-                self.note("the arithmetic of %s is not known: its time is its traffic's" % op._schema.name)
-        return int(seconds * 1e9) + device["launch_ns"]
+        all = tensors((out,), tensors(kwargs.values(), tensors(args, [])))
+        return self.pace.nanoseconds(op.func, op.flops, args, kwargs, out, all)
 
     # -- steps -----------------------------------------------------------------------------------------------------------------
 
@@ -383,9 +359,9 @@ def _prepare(run):
     import torch._subclasses.fake_tensor as fake
     import torch.utils.data
     from torch.optim import optimizer as optimizers
-    from torch.utils import _foreach_utils, _python_dispatch, flop_counter
+    from torch.utils import _foreach_utils, _python_dispatch
 
-    run.fake, run.flops = fake.FakeTensor, flop_counter.flop_registry
+    run.fake = fake.FakeTensor
     run.dependent = (fake.DataDependentOutputException, fake.DynamicOutputShapeException)
     run.lifts = (torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default, torch.ops.aten.lift.default)
     run.without = _python_dispatch._disable_current_modes

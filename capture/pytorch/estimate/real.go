@@ -2,6 +2,7 @@ package estimate
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -15,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gmemtop/gmemtop/capture/pytorch"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/traces"
 	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
@@ -39,6 +41,9 @@ var flex string
 //go:embed kernels.py
 var kernels string
 
+//go:embed steps.py
+var steps string
+
 //go:embed world.py
 var world string
 
@@ -51,7 +56,7 @@ const patience = 2 * time.Second
 
 // RealOptions say what to run with PyTorch's own allocator, and on what.
 type RealOptions struct {
-	Options // its Device is not used
+	Options // its Device says only what the ops take that are described
 	// Card is the model of the stand-in GPU, such as "h100"; "" is that.
 	Card string
 	// Memory is what the card has, in bytes, and Outside what of it a process takes beside PyTorch's
@@ -61,6 +66,11 @@ type RealOptions struct {
 	Devices int
 	// AllocConf is put into PYTORCH_CUDA_ALLOC_CONF and PYTORCH_ALLOC_CONF; "" leaves both as they are.
 	AllocConf string
+	// Describe has each process train two more steps and describe them op by op on Device: see
+	// Process.Described.
+	Describe bool
+	// Snapshots keeps PyTorch's own snapshot of each process: see Process.Snapshot.
+	Snapshots bool
 	// Building is called if the stand-in has to be compiled first, which takes a minute; nil for nobody.
 	Building func()
 }
@@ -113,6 +123,12 @@ type Process struct {
 	// Trace holds everything from the device's first use to the last step, or to the out-of-memory that ended
 	// the process.
 	Trace *traces.Trace
+	// Described holds two more steps, op by op, which every manager can plan on; their times are computed.
+	// Nil without, and Undescribed then says why, if it was asked for.
+	Described   *traces.Trace
+	Undescribed string
+	// Snapshot is what torch.cuda.memory._snapshot() returned, pickled; nil unless asked for.
+	Snapshot []byte
 }
 
 // Fullest returns the books of the device that reserved most.
@@ -129,6 +145,8 @@ type realReport struct {
 	Notes       []string      `json:"notes"`
 	OutOfMemory []OutOfMemory `json:"out_of_memory"`
 	Died        bool          `json:"died"`
+	Described   bool          `json:"described"`
+	Undescribed string        `json:"undescribed"`
 }
 
 // RunReal runs a command on a stand-in GPU, to its end or to the last step asked for, and returns its
@@ -164,7 +182,7 @@ func RunReal(ctx context.Context, o RealOptions) ([]Process, error) {
 	if err != nil {
 		return nil, err
 	}
-	return readReal(ctx, folder, code)
+	return readReal(ctx, folder, code, o.Snapshots)
 }
 
 // interpreter finds the Python that a command is: itself, or what a script's first line names, as torchrun's
@@ -229,14 +247,19 @@ func devices(o *RealOptions) int {
 
 func prepareReal(folder string, o *RealOptions) error {
 	c := struct {
-		Steps     int  `json:"steps"`
-		Processes int  `json:"processes"`
-		Eager     bool `json:"eager"`
-	}{o.Steps, o.Processes, o.Eager}
+		Steps     int    `json:"steps"`
+		Processes int    `json:"processes"`
+		Eager     bool   `json:"eager"`
+		Describe  bool   `json:"describe"`
+		Device    Device `json:"device"`
+	}{o.Steps, o.Processes, o.Eager, o.Describe, o.Device}
 	if c.Steps <= 0 {
 		c.Steps = defaultSteps
 	}
 	parts := []string{world, training, stay, values, flex, kernels, realSource}
+	if o.Describe {
+		parts = append([]string{pytorch.Agent(), pace, steps}, parts...)
+	}
 	return place(folder, strings.Join(parts, "\n\n"), c)
 }
 
@@ -267,7 +290,7 @@ func realEnviron(o *RealOptions, lib *standin.Library, folder string) []string {
 }
 
 // readReal reads what the processes left.
-func readReal(ctx context.Context, folder string, code int) ([]Process, error) {
+func readReal(ctx context.Context, folder string, code int, snapshots bool) ([]Process, error) {
 	reports, err := filepath.Glob(filepath.Join(folder, "*.json"))
 	if err != nil {
 		return nil, err
@@ -277,7 +300,7 @@ func readReal(ctx context.Context, folder string, code int) ([]Process, error) {
 		if filepath.Base(path) == "config.json" {
 			continue
 		}
-		p, err := readProcess(ctx, path)
+		p, err := readProcess(ctx, path, snapshots)
 		if err != nil {
 			return nil, err
 		}
@@ -300,7 +323,7 @@ func readReal(ctx context.Context, folder string, code int) ([]Process, error) {
 }
 
 // readProcess reads a process's report and snapshot, nil where it used no device.
-func readProcess(ctx context.Context, path string) (*Process, error) {
+func readProcess(ctx context.Context, path string, snapshots bool) (*Process, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -327,13 +350,22 @@ func readProcess(ctx context.Context, path string) (*Process, error) {
 	if p.PeakStep == 0 && p.Died {
 		p.PeakStep = p.Steps + 1
 	}
-	f, err := os.Open(strings.TrimSuffix(path, ".json") + ".pickle")
+	left := strings.TrimSuffix(path, ".json")
+	snapshot, err := os.ReadFile(left + ".pickle")
 	if err != nil {
 		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
 	}
-	defer f.Close()
-	if p.Trace, err = torchsnapshot.Read(ctx, f, nil); err != nil {
+	if p.Trace, err = torchsnapshot.Read(ctx, bytes.NewReader(snapshot), nil); err != nil {
 		return nil, fmt.Errorf("the estimate's snapshot: %w", err)
+	}
+	if snapshots {
+		p.Snapshot = snapshot
+	}
+	p.Undescribed = r.Undescribed
+	if r.Described {
+		if p.Described, err = readSteps(ctx, left+".jsonl"); err != nil {
+			return nil, err
+		}
 	}
 	return p, nil
 }

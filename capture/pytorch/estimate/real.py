@@ -8,7 +8,7 @@ compute nothing, and large copies move nothing. What is left to do is small:
 - Answer. Device memory holds no results, so most of what a script reads from it is made up (values.py).
 - Write nothing. Files that were there stay as they are, no checkpoint is written, the network is not used.
 - Stop. After so many steps the process ends without the script's own end, which would save a model that was
-  never trained.
+  never trained. If a file for managers is wanted, two more steps are described first (steps.py).
 
 Rejected: taking the results of kernels from the CPU. It costs what training on a CPU costs.
 """
@@ -19,6 +19,7 @@ import json
 import os
 import pickle
 import sys
+import weakref
 
 LARGE = 1 << 20  # bytes of a tensor on the CPU that is not worth filling with made-up values
 
@@ -29,8 +30,9 @@ class Rehearsal(Taken):
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
         self.replace, self.answers = os.replace, {}
-        self.steps, self.depth, self.first, self.optimizers = [], 0, None, False
+        self.steps, self.depth, self.first, self.optimizers, self.seen = [], 0, None, False, {}
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
+        self.final, self.described, self.undescribed = None, None, ""  # once the steps that count are over
 
     def answered(self, op, what):
         key = (op, self.line())
@@ -41,23 +43,45 @@ class Rehearsal(Taken):
 
     def entering(self, optimizer, args, kwargs):
         self.depth += 1
+        self.seen[id(optimizer)] = weakref.ref(optimizer)
+        if self.described is None:
+            return None
+        self.described.entering_optimizer(optimizer)
+        return around_closure(args, kwargs, self.described.in_closure)
 
     def leaving(self, optimizer, args, kwargs):
         self.depth -= 1
         if self.depth:
             return
+        if self.described is not None:
+            self.described.leaving_optimizer(optimizer)
         if self.first is None:
             self.first = id(optimizer)  # several optimizers make one step: it ends with the first one's
         if self.first != id(optimizer):
             return
         self.stepped()
 
+    def known_optimizers(self):
+        return [o for o in (weak() for weak in self.seen.values()) if o is not None]
+
     def trained(self):
         return len(self.steps)
 
     def stepped(self):
+        if self.described is not None:
+            if self.described.stepped():
+                self.finish()
+            return
         self.steps.append(self.books())
-        if len(self.steps) >= self.config["steps"]:
+        if len(self.steps) < self.config["steps"]:
+            return
+        if not self.config["describe"]:
+            self.finish()
+        self.close_books()
+        try:
+            self.described = Described(self)
+        except Exception as e:
+            self.undescribed = "%s: %s" % (type(e).__name__, e)
             self.finish()
 
     def card_serves(self):
@@ -97,6 +121,8 @@ class Rehearsal(Taken):
 
     def ran_out(self, device, request, limit, free):
         """Called by the allocator before it raises: what is alive now is what filled the card."""
+        if self.described is not None:
+            return
         line = self.line()
         if line == "?":  # a thread of the backward pass: it was begun by the main one
             line = self.main_line()
@@ -108,14 +134,26 @@ class Rehearsal(Taken):
 
     # The end
 
+    def close_books(self):
+        """What comes from now on is in no figure."""
+        if self.final is None:
+            self.final = self.books()
+            if self.final and (self.snapshot is None or not self.died):
+                self.snapshot = self.torch.cuda.memory._snapshot()
+
     def write(self):
         if self.written or os.getpid() != self.pid:
             return
         self.written = True
-        books, name = self.books(), "%d" % self.pid
+        self.close_books()
+        books, name = self.final, "%d" % self.pid
+        if self.described is not None:
+            path = os.path.join(self.folder, name + ".jsonl")
+            try:
+                self.undescribed = self.described.keep(path, self.open)
+            except Exception as e:
+                self.undescribed = "%s: %s" % (type(e).__name__, e)
         if books:
-            if self.snapshot is None or not self.died:
-                self.snapshot = self.torch.cuda.memory._snapshot()
             with self.open(os.path.join(self.folder, name + ".pickle"), "wb") as f:
                 pickle.dump(self.snapshot, f)
         found = {
@@ -128,6 +166,8 @@ class Rehearsal(Taken):
                 for (op, line), (n, what) in self.answers.items()
             ],
             "notes": self.notes,
+            "described": self.described is not None and not self.undescribed,
+            "undescribed": self.undescribed,
             "out_of_memory": self.out_of_memory,
             "died": self.died,
             "error": self.error,
@@ -143,7 +183,7 @@ class Rehearsal(Taken):
             self.unsupported = str(error)
             sys.stderr.write("gmemtop: %s\n" % error)
             return
-        cause = error
+        cause = error if self.final is None else None
         while cause is not None and not self.died:  # a trainer may have raised an error of its own from it
             self.died = isinstance(cause, self.torch.cuda.OutOfMemoryError)
             cause = cause.__cause__ or cause.__context__
@@ -212,7 +252,13 @@ def _updates_by_hand(run, optimizer):
 
     @functools.wraps(backward)
     def back(*args, **kwargs):
-        backward(*args, **kwargs)
+        if run.described is not None:
+            run.described.rooting(True)
+        try:
+            backward(*args, **kwargs)
+        finally:
+            if run.described is not None:
+                run.described.rooting(False)
         if not run.optimizers:
             run.stepped()
 

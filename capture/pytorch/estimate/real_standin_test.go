@@ -3,6 +3,7 @@
 package estimate_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,10 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/capture/standin/standintest"
+	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/traces/maybe"
+	"github.com/gmemtop/gmemtop/traces/torchsnapshot"
 )
 
 // real estimates a Python program with PyTorch's own allocator, and returns what it printed as well.
@@ -76,8 +79,9 @@ def step(n=64):
 func TestQuickRealFiguresArePyTorchsOwn(t *testing.T) {
 	for _, conf := range []string{"", "expandable_segments:True"} {
 		t.Run(conf, func(t *testing.T) {
-			p, _ := one(t, estimate.RealOptions{Card: "a100", AllocConf: conf},
-				network+"while True: step(20_000)\n")
+			o := estimate.RealOptions{Card: "a100", AllocConf: conf, Describe: conf == "", Snapshots: true}
+			o.Device.LaunchGap = 5000
+			p, _ := one(t, o, network+"while True: step(20_000)\n")
 			t.Setenv("PYTORCH_CUDA_ALLOC_CONF", conf)
 			alone := standintest.Python(t, standin.Machine{Model: "a100"}, network+`
 for _ in range(3): step(20_000)
@@ -103,11 +107,53 @@ del model, optimizer`)
 				t.Errorf("the trace peaks at %d of %v, the books at %d of %d", got.PeakAllocated,
 					got.PeakReserved, want.Allocated, want.Reserved)
 			}
+			if _, err := torchsnapshot.Read(t.Context(), bytes.NewReader(p.Snapshot), nil); err != nil {
+				t.Errorf("the snapshot: %v", err)
+			}
+			if o.Describe {
+				checkDescribed(t, &p)
+			}
 			if p.PeakStep != 2 {
 				t.Errorf("the peak is in step %d; the second is the first with all of the optimizer's state",
 					p.PeakStep)
 			}
 		})
+	}
+}
+
+// checkDescribed compares the steps that were described with those that PyTorch's books are of.
+func checkDescribed(t *testing.T, p *estimate.Process) {
+	t.Helper()
+	if p.Described == nil {
+		t.Fatalf("nothing was described: %q", p.Undescribed)
+	}
+	tl, err := timeline.Build(t.Context(), p.Described, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := tl.Main()
+	// what an op takes for itself counts as if all of it were there at once
+	if got, want := d.Totals.PeakAllocated, p.Fullest().Requested; got < want || got > want+want/10_000 {
+		t.Errorf("a described step holds %d bytes at its peak, PyTorch was asked for %d", got, want)
+	}
+	if n := len(p.Described.Marks); n != 2 {
+		t.Fatalf("%d steps are described", n)
+	}
+	problem, err := plan.FromDevice(t.Context(), d, plan.BuildOptions{Iteration: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, op := range problem.Ops {
+		if op.Name != "aten::addmm" {
+			continue
+		}
+		if seen++; op.Duration != 5000 {
+			t.Errorf("a product takes %d ns on a device that is only known to launch in 5000", op.Duration)
+		}
+	}
+	if seen != 2 {
+		t.Errorf("a step has %d products of two layers", seen)
 	}
 }
 

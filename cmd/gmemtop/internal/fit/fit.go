@@ -3,6 +3,7 @@
 package fit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,9 @@ type Training struct {
 	Notes []string
 	// Real runs PyTorch's own allocator; nil emulates it.
 	Real *Real
+	// Keep has estimates by PyTorch's own allocator hold what files are made of: Estimate.Recording and
+	// Process.Snapshot. That takes two more steps.
+	Keep bool
 }
 
 // Estimate is what a training takes at one size.
@@ -52,6 +56,24 @@ type Estimate struct {
 	// was emulated.
 	Process   *estimate.Process
 	Processes int
+}
+
+// Recording returns what a file for other commands holds: steps op by op where there are some, else the
+// allocator's history, with a note that says what that serves.
+func (x *Estimate) Recording() (t *traces.Trace, note string) {
+	p := x.Process
+	switch {
+	case p == nil:
+		return x.Result.Trace, ""
+	case p.Described != nil:
+		return p.Described, ""
+	}
+	why := p.Undescribed
+	if p.Died {
+		why = "it ran out of memory"
+	}
+	return p.Trace, fmt.Sprintf("no step was described op by op (%s): the file holds the allocator's "+
+		"history, which serves only managers that choose addresses", cmp.Or(why, "the script ended before"))
 }
 
 // unseen reports whether the script ended before its first step, so that the memory of a step is unknown.
@@ -77,20 +99,25 @@ func (t *Training) At(ctx context.Context, size Size) (*Estimate, error) {
 	hw := t.Hardware
 	o := t.Options
 	o.Argv = size.command(t.Argv)
-	o.Device = estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: t.Budget,
-		FlopsPerSecond: hw.FlopsPerSecond,
-		FlopsType:      hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap,
-		Capability: [2]int{8, 0}, Processors: 108}
-	for _, c := range capabilities {
-		if strings.HasPrefix(hw.Name, c.prefix) {
-			o.Device.Capability, o.Device.Processors = c.capability, c.processors
-		}
-	}
+	o.Device = device(&hw, t.Budget)
 	r, err := estimate.Run(ctx, o)
 	if err != nil {
 		return nil, err
 	}
 	return t.estimate(ctx, size, r)
+}
+
+// device is a GPU as an estimate takes it.
+func device(hw *plan.Hardware, memory int64) estimate.Device {
+	d := estimate.Device{Name: "NVIDIA " + hw.Name, MemoryBytes: memory, FlopsPerSecond: hw.FlopsPerSecond,
+		FlopsType: hw.FlopsType, BytesPerSecond: hw.BytesPerSecond, LaunchGap: hw.LaunchGap,
+		Capability: [2]int{8, 0}, Processors: 108}
+	for _, c := range capabilities {
+		if strings.HasPrefix(hw.Name, c.prefix) {
+			d.Capability, d.Processors = c.capability, c.processors
+		}
+	}
+	return d
 }
 
 // estimate sums up what the command allocated at a size.

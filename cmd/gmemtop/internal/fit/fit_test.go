@@ -10,11 +10,11 @@ import (
 	"testing"
 
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
-	"github.com/gmemtop/gmemtop/capture/standin"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
+	"github.com/gmemtop/gmemtop/traces"
 )
 
 // twoSteps holds 8 MiB of parameters and peaks in the second step, at 8 + 24 MiB. PyTorch's allocator
@@ -231,14 +231,14 @@ func TestTheEmulatedAllocatorHeedsTheEnvironment(t *testing.T) {
 
 // A card on which the script ended before its first step is never said to fit, whatever it allocated.
 func TestNothingFitsWithoutAStep(t *testing.T) {
-	row := func(steps int, died bool) CardRow {
+	row := func(steps int, died bool) Row {
 		p := &estimate.Process{Steps: steps, Died: died, Books: []estimate.Peaks{{Reserved: 1 << 20}}}
 		x := &Estimate{Result: &estimate.Result{Steps: steps}, Process: p, Fits: !died, Reserved: 1 << 20}
-		return CardRow{Card: standin.Card{Model: "t4", Name: "Tesla T4"},
+		return Row{Name: "Tesla T4",
 			Report: &Report{Training: &Training{Real: &Real{}}, Estimates: []*Estimate{x}}}
 	}
 	for _, c := range []struct {
-		row          CardRow
+		row          Row
 		fits, unseen bool
 		says, never  string
 	}{
@@ -246,14 +246,65 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 		{row(3, false), true, false, "the smallest that fits: Tesla T4", "no step was seen"},
 		{row(0, true), false, false, "it fits none of them", "no step was seen"},
 	} {
-		all := Cards{Rows: []CardRow{c.row}}
+		all := Table{Rows: []Row{c.row}}
 		var b strings.Builder
-		if err := all.WriteText(&b, timeline.IEC); err != nil {
+		if err := all.WriteCards(&b, timeline.IEC); err != nil {
 			t.Fatal(err)
 		}
 		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
 			strings.Contains(b.String(), c.never) {
 			t.Errorf("fits %v, unseen %v:\n%s", all.Fits(), all.Unseen(), b.String())
+		}
+	}
+}
+
+// Settings are listed in the order in which they were given, and the one that reserves least is named; with
+// the emulated allocator too, which tells no line of an out-of-memory.
+func TestSettingsSideBySide(t *testing.T) {
+	row := func(name string, reserved int64, fits bool, p *estimate.Process) Row {
+		return Row{Name: name, Report: &Report{Training: &Training{Notes: []string{"once"}},
+			Estimates: []*Estimate{{Result: &estimate.Result{Steps: 3}, Peak: 3 << 20, Reserved: reserved,
+				Fits: fits, Process: p}}}}
+	}
+	retried := &estimate.Process{Steps: 3, Books: []estimate.Peaks{{Retries: 2}}}
+	all := Table{Rows: []Row{row("default", 9<<20, true, retried),
+		row("expandable_segments:True", 4<<20, true, nil),
+		row("max_split_size_mb:20", 2<<20, false, nil)}}
+	var b strings.Builder
+	if err := all.WriteSettings(&b, timeline.IEC); err != nil {
+		t.Fatal(err)
+	}
+	want := "default                   fits: 3.00 MiB allocated at the peak, 9.00 MiB reserved, " +
+		`its cache given back 2 times
+expandable_segments:True  fits: 3.00 MiB allocated at the peak, 4.00 MiB reserved
+max_split_size_mb:20      does not fit: 3.00 MiB allocated at the peak
+
+the least is reserved with: expandable_segments:True
+
+note: once
+`
+	if got, _, _ := strings.Cut(b.String(), "note: only"); !strings.HasPrefix(got, want) || !all.Fits() {
+		t.Errorf("fits %v:\n%s", all.Fits(), b.String())
+	}
+}
+
+// A file holds described steps where there are some; where there are none the note says why.
+func TestWhatAFileHolds(t *testing.T) {
+	model, history, steps := &traces.Trace{}, &traces.Trace{}, &traces.Trace{}
+	for _, c := range []struct {
+		p    *estimate.Process
+		want *traces.Trace
+		note string
+	}{
+		{nil, model, ""},
+		{&estimate.Process{Trace: history, Described: steps}, steps, ""},
+		{&estimate.Process{Trace: history, Died: true}, history, "it ran out of memory"},
+		{&estimate.Process{Trace: history, Undescribed: "a reason"}, history, "(a reason)"},
+	} {
+		x := &Estimate{Result: &estimate.Result{Trace: model}, Process: c.p}
+		got, note := x.Recording()
+		if got != c.want || !strings.Contains(note, c.note) || (note == "") != (c.note == "") {
+			t.Errorf("%+v: the right trace %v, note %q", c.p, got == c.want, note)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package fit
 import (
 	"context"
 	"fmt"
-	"io"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -49,6 +48,19 @@ func CardNamed(name string) (standin.Card, error) {
 		"run for: %s, or all", name, strings.Join(names, ", "))
 }
 
+// device is the card with the figures of its preset. A card without one has none: its ops take their launch.
+func (r *Real) device() estimate.Device {
+	for name, model := range cards {
+		if hw, err := hardware.ByName(name); err == nil && model == r.Card.Model {
+			return device(&hw, r.Card.Memory)
+		}
+	}
+	return device(&plan.Hardware{Name: r.Card.Name, LaunchGap: defaultLaunch}, r.Card.Memory)
+}
+
+// defaultLaunch is the launch of a kernel on a card that is not among the presets.
+const defaultLaunch = 5000
+
 // Memory returns a device's memory in bytes: what its driver reports, if known, which is a little less than
 // its data sheet says.
 func Memory(hw *plan.Hardware) int64 {
@@ -73,7 +85,9 @@ func Variants(name string) string {
 // reserves most stands for all.
 func (t *Training) realAt(ctx context.Context, size Size) (*Estimate, error) {
 	o := estimate.RealOptions{Options: t.Options, Card: t.Real.Card.Model, Memory: t.Budget,
-		Outside: t.Outside, AllocConf: t.Real.AllocConf, Building: t.Real.Building}
+		Outside: t.Outside, AllocConf: t.Real.AllocConf, Building: t.Real.Building, Describe: t.Keep,
+		Snapshots: t.Keep}
+	o.Device = t.Real.device()
 	o.Argv = size.command(t.Argv)
 	all, err := estimate.RunReal(ctx, o)
 	if err != nil {
@@ -203,73 +217,3 @@ func realNotes(x *Estimate, add func(string)) {
 
 // mostAnswers limits how many lines of the script are listed.
 const mostAnswers = 8
-
-// Cards is what a training takes on each card.
-type Cards struct {
-	Rows []CardRow
-}
-
-// CardRow is what it takes on one card, or why that is unknown.
-type CardRow struct {
-	Card   standin.Card
-	Report *Report // nil for none
-	Why    error
-}
-
-// WriteText writes a table, the card with least memory first, and names the smallest that fits.
-func (c *Cards) WriteText(w io.Writer, u timeline.Units) error {
-	var b strings.Builder
-	smallest, unseen, widest := "", false, 0
-	var notes []string
-	for _, r := range c.Rows {
-		widest = max(widest, len(r.Card.Name))
-	}
-	for _, r := range c.Rows {
-		fmt.Fprintf(&b, "%-*s %12s  ", widest, r.Card.Name, u.Bytes(r.Card.Memory))
-		if r.Report == nil {
-			fmt.Fprintln(&b, r.Why)
-			continue
-		}
-		x := r.Report.Estimates[0]
-		notes = r.Report.notes()
-		if !x.Fits {
-			fmt.Fprintf(&b, "does not fit: %s\n", fullOf(x.Process, u))
-			continue
-		}
-		if x.unseen() {
-			unseen = true
-			fmt.Fprintf(&b, "no step was seen: %s reserved so far\n", u.Bytes(x.Reserved))
-			continue
-		}
-		if smallest == "" {
-			smallest = r.Card.Name
-		}
-		fmt.Fprintf(&b, "fits: %s allocated at the peak, %s reserved\n", u.Bytes(x.Peak),
-			u.Bytes(x.Reserved))
-	}
-	switch {
-	case smallest != "":
-		fmt.Fprintf(&b, "\nthe smallest that fits: %s\n", smallest)
-	case unseen:
-		b.WriteString("\nnothing says whether a step fits one of them\n")
-	default:
-		b.WriteString("\nit fits none of them\n")
-	}
-	b.WriteString("\n")
-	for _, n := range notes {
-		fmt.Fprintln(&b, "note: "+n)
-	}
-	_, err := io.WriteString(w, b.String())
-	return err
-}
-
-// Unseen reports whether the script ended before its first step on some card, and fits none.
-func (c *Cards) Unseen() bool {
-	return !c.Fits() &&
-		slices.ContainsFunc(c.Rows, func(r CardRow) bool { return r.Report != nil && r.Report.Unseen() })
-}
-
-// Fits reports whether the training fits any card.
-func (c *Cards) Fits() bool {
-	return slices.ContainsFunc(c.Rows, func(r CardRow) bool { return r.Report != nil && r.Report.Fits() })
-}
