@@ -10,10 +10,12 @@ import (
 	"github.com/gmemtop/gmemtop/traces"
 )
 
-// large are the sizes of a trace's allocations of at least so many bytes, in their order, rounded up to 512.
+// large are the sizes of a trace's allocations of at least so many bytes on a GPU, in their order, rounded up
+// to 512.
 func large(tr *traces.Trace, least int64) (sizes []int64) {
 	for e := range tr.Events.Len() {
-		if ev := tr.Events.At(e); ev.Action == traces.Alloc && ev.Size >= least {
+		ev := tr.Events.At(e)
+		if tr.Devices[ev.Device].Kind == traces.DeviceGPU && ev.Action == traces.Alloc && ev.Size >= least {
 			sizes = append(sizes, (ev.Size+511)/512*512)
 		}
 	}
@@ -24,15 +26,68 @@ func large(tr *traces.Trace, least int64) (sizes []int64) {
 // that there are so many of them.
 func beside(t *testing.T, script string, least int64, blocks int) {
 	t.Helper()
+	got, want, said := sizes(t, script, least)
+	if len(want) < blocks || !slices.Equal(got, want) {
+		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want,
+			said)
+	}
+}
+
+// sizes are those of the blocks of at least so many bytes that a script allocates, with fake tensors and with
+// PyTorch's own allocator, and what it printed.
+func sizes(t *testing.T, script string, least int64) (model, own []int64, said string) {
+	t.Helper()
 	p, said := one(t, estimate.RealOptions{Card: "h100"}, script)
 	r, modelled, err := program(t, estimate.Options{}, script)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, modelled)
 	}
-	got, want := large(r.Trace, least), large(p.Trace, least)
-	if len(want) < blocks || !slices.Equal(got, want) {
-		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want,
-			said)
+	return large(r.Trace, least), large(p.Trace, least), said
+}
+
+// TestQuickModelKnowsConvolutions and what they take, in any order: plain, transposed, in groups and tried
+// first; and copies to the host.
+func TestQuickModelKnowsConvolutions(t *testing.T) {
+	got, want, said := sizes(t, `
+import torch, torch.nn as nn
+def train(layers):
+    model = nn.Sequential(*layers).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    y = model(torch.randn(8, 16, 30, 30, device="cuda", requires_grad=True))
+    y.square().sum().backward()
+    y.detach().permute(0, 2, 3, 1).to("cpu", torch.float64), y[:, 1:].cpu(), y.cpu()
+    optimizer.step()
+train([nn.Conv2d(16, 64, 3), nn.ConvTranspose2d(64, 32, 4, stride=2), nn.Conv2d(32, 32, 3, groups=4)])
+train([nn.Conv2d(16, 32, 3, groups=16), nn.Conv2d(32, 32, 5, bias=False)])
+torch.backends.cudnn.benchmark = True
+train([nn.Conv2d(16, 64, 3), nn.Conv2d(64, 64, 3)])
+`, 1024)
+	slices.Sort(got)
+	slices.Sort(want)
+	if len(want) < 60 || !slices.Equal(got, want) {
+		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want, said)
+	}
+}
+
+// TestTheCacheIsGivenBack by the script and by cuDNN's trials, after as many blocks as there were.
+func TestTheCacheIsGivenBack(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import torch, torch.nn as nn
+torch.backends.cudnn.benchmark = True
+w = torch.ones(300, 300, device="cuda", requires_grad=True)
+torch.cuda.empty_cache()
+x, filters = torch.ones(1, 1, 9, 9, device="cuda"), torch.ones(2, 1, 3, 3, device="cuda")
+y = torch.conv2d(x, filters), torch.conv2d(x, filters)
+optimizer = torch.optim.SGD([w])
+w.sum().backward()
+optimizer.step()
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	// w; x, filters, the first result and the trial's workspace
+	if want := []int64{1, 5}; !slices.Equal(r.Emptied, want) {
+		t.Errorf("given back after %v blocks, expected %v", r.Emptied, want)
 	}
 }
 

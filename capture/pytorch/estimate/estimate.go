@@ -44,6 +44,9 @@ var reduction string
 //go:embed product.py
 var product string
 
+//go:embed convolution.py
+var convolution string
+
 //go:embed pace.py
 var pace string
 
@@ -107,6 +110,9 @@ type Result struct {
 	// Steps is how many were trained; fewer than asked for if the script ended before.
 	Steps  int
 	MadeUp []Answer
+	// Emptied are the times at which the allocator's cache was given back to the driver: after how many of
+	// the GPU's allocations, in ascending order.
+	Emptied []int64
 	// Notes say, in sentences, what the script did that an estimate leaves out.
 	Notes []string
 }
@@ -159,6 +165,8 @@ type report struct {
 	MadeUp map[string]int64 `json:"made_up"`
 	Notes  []string         `json:"notes"`
 	Lost   int64            `json:"lost"`
+	// Emptied are the times at which the allocator's cache was given back, as numbers of blocks before.
+	Emptied []int64 `json:"emptied"`
 }
 
 type config struct {
@@ -240,7 +248,7 @@ func prepare(folder string, o *Options) error {
 		c.Kind = "cpu"
 	}
 	program := strings.Join([]string{pytorch.Agent(), world, training, stay, pace, engine,
-		reduction, product, pretence, source}, "\n\n")
+		reduction, product, convolution, pretence, source}, "\n\n")
 	return place(folder, program, c)
 }
 
@@ -299,7 +307,7 @@ func read(ctx context.Context, folder string, code int) (*Result, error) {
 	t.Losses = append(t.Losses, traces.Loss{Name: "estimated", Severity: traces.Info, Count: 1,
 		Detail: "recorded on tensors without memory: times are computed from a device's figures, and memory " +
 			"that kernels take inside of an op is not in it"})
-	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes}
+	out := &Result{Trace: t, Torch: r.Torch, Steps: r.Steps, Notes: r.Notes, Emptied: r.Emptied}
 	if r.Lost > 0 {
 		t.Losses = append(t.Losses, traces.Loss{Name: "window_rows", Severity: traces.DataLoss, Count: r.Lost, Detail: "there were more ops than are kept: what came later is missing"})
 		out.Notes = append(out.Notes, "there were more ops than are kept: the peak may come later than what was seen")

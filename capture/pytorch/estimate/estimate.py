@@ -57,17 +57,17 @@ class Pretended(Within):
     """Counts what the pretended device holds."""
 
     bytes, peak = 0, 0
-    taking = 0  # what the op that runs takes for itself
+    taking = ()  # what the op that runs takes for itself, one block after the other
 
     def before(self, inputs, rows):
-        self.taking = 0
+        self.taking = ()
         return ("cuda:0", 0, 0, 0, 0) if any(t.device.type == "cuda" for t in inputs) else None
 
     def look(self, index):
         return 0, 0
 
     def took(self, was, now):
-        return self.taking, 0
+        return sum(max(taken, 0) for taken in self.taking), 0
 
     def add(self, on, size):
         if on != "cpu":
@@ -110,6 +110,7 @@ class Recorder(Ops):
     def __init__(self, run):
         Ops.__init__(self, run.torch, run.clock, 0, Nothing(), [], run.broke)
         self.run, self.proxies = run, {}
+        self.emptied, self.counted = [], (0, 0)
         self.rows.limit = MAX_ROWS
 
     def _op(self, func, args, kwargs):
@@ -126,6 +127,27 @@ class Recorder(Ops):
     def _timer(self, inputs, kwargs):
         return None
 
+    def empties(self):
+        """The allocator's cache is given back to the driver: note after how many of its blocks."""
+        at, blocks = self.counted
+        for row in self.rows.list[at:]:
+            blocks += row[0] == "a" and self.storages.where[row[1]] != "cpu"
+        self.counted = len(self.rows.list), blocks
+        self.emptied.append(blocks)
+
+    def _own(self, info, looked):
+        """Each block that the op takes for itself goes before the next comes."""
+        last = ()
+        for taken in self.within.taking:
+            if last:
+                self.rows.add(("f", last[0], self.rows.last))
+                last = ()
+            if taken == EMPTIED:
+                self.empties()
+                continue
+            last = (self.storages.workspace(info.name, looked[0][0], taken, 0),)
+        return last, False  # the op of the row that follows has the last one
+
 
 class Run(Taken):
     """The estimate of one process."""
@@ -139,6 +161,7 @@ class Run(Taken):
         self.done, self.lifts, self.sums = False, (), None
         self.reductions = Reductions(config["device"]) if config["kind"] == "cuda" else None
         self.products = Products(torch, config["device"]) if config["kind"] == "cuda" else None
+        self.convolutions = Convolutions(torch)
 
     # -- notes -----------------------------------------------------------------------------------------------------------------
 
@@ -203,13 +226,16 @@ class Run(Taken):
 
     def takes(self, op, args, kwargs, out):
         """Say what the op takes for itself, as far as that is known."""
-        tensor = self.torch.Tensor
-        if self.reductions is None or not args or not all(isinstance(t, tensor) for t in (args[0], out)):
+        tensor, name = self.torch.Tensor, op._schema.name
+        if self.reductions is None or not args or not isinstance(args[0], tensor):
             return
-        if out.device.type == "cuda":
-            name = op._schema.name
-            taken = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
-            self.recorder.within.taking = taken
+        taken = 0
+        if isinstance(out, tensor):
+            if out.device.type == "cuda":
+                taken = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
+            else:
+                taken = taken_by_copy(name, args, out)
+        self.recorder.within.taking = (taken,) if taken else self.convolutions.taken(name, args)
 
     def duration(self, op, args, kwargs, out):
         tensors = self.recorder.storages.tensors
@@ -258,7 +284,8 @@ class Run(Taken):
                     for text in recorder.pieces({"epoch_ns": 0, "empty": True}):
                         f.write(text)
             found = {"torch": str(self.torch.__version__), "steps": self.steps, "made_up": self.made_up, "notes": self.notes, "error": self.error,
-                     "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.rows.lost}
+                     "unsupported": self.unsupported, "lost": 0 if recorder is None else recorder.rows.lost,
+                     "emptied": [] if recorder is None else recorder.emptied}
             with self.open(report + ".part", "w") as f:
                 json.dump(found, f)
             os.replace(report + ".part", report)

@@ -303,10 +303,11 @@ def _cuda(run):
         answers[name] = reset
     for name in ("Stream", "Event", "ExternalStream", "stream", "StreamContext", "device", "device_of", "_DeviceGuard"):
         answers[name] = _Nothing
-    for name in ("set_device", "synchronize", "empty_cache", "ipc_collect", "init", "_lazy_init", "_lazy_call", "manual_seed", "manual_seed_all",
+    for name in ("set_device", "synchronize", "ipc_collect", "init", "_lazy_init", "_lazy_call", "manual_seed", "manual_seed_all",
                  "seed", "seed_all", "set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction", "set_stream", "set_sync_debug_mode",
                  "reset_accumulated_memory_stats"):
         answers[name] = nothing
+    answers["empty_cache"] = lambda *a: run.recorder.empties()
     for name, value in answers.items():
         if hasattr(cuda, name):
             setattr(cuda, name, value)

@@ -180,14 +180,14 @@ func (t *Training) settings(r *estimate.Result) (allocator.Settings, error) {
 // If that does not fit, it emulates it again with the budget as the limit: the allocator then returns its
 // cache to the driver before it runs out.
 func (t *Training) reserve(ctx context.Context, x *Estimate, settings allocator.Settings) error {
-	all, err := emulate(ctx, x.Device, settings, 1<<50)
+	all, err := emulate(ctx, x, settings, 1<<50)
 	if err != nil {
 		return err
 	}
 	x.Peak, x.PeakAt, x.Reserved = all.allocated, all.at, all.reserved
 	x.Fits = x.Reserved+t.Outside <= t.Budget
 	if !x.Fits && t.Budget > t.Outside {
-		limited, err := emulate(ctx, x.Device, settings, t.Budget-t.Outside)
+		limited, err := emulate(ctx, x, settings, t.Budget-t.Outside)
 		if err != nil {
 			return err
 		}
@@ -204,10 +204,11 @@ type emulated struct {
 	met       bool            // all requests were met
 }
 
-// emulate runs a device's allocations through PyTorch's caching allocator on a driver with that much memory,
+// emulate runs a script's allocations through PyTorch's caching allocator on a driver with that much memory,
 // up to the first request that it cannot meet.
-func emulate(ctx context.Context, d *timeline.Device, settings allocator.Settings, capacity int64) (
+func emulate(ctx context.Context, x *Estimate, settings allocator.Settings, capacity int64) (
 	seen emulated, err error) {
+	d, emptied, n := x.Device, x.Result.Emptied, int64(0) // n counts allocations
 	driver := allocator.NewDriver(capacity)
 	alloc, err := allocator.NewCaching(allocator.Config{Driver: driver, Settings: settings})
 	if err != nil {
@@ -221,6 +222,12 @@ func emulate(ctx context.Context, d *timeline.Device, settings allocator.Setting
 		ev := d.Event(m)
 		switch {
 		case ev.Action == traces.Alloc:
+			for ; len(emptied) > 0 && emptied[0] <= n; emptied = emptied[1:] {
+				if err := alloc.EmptyCache(); err != nil {
+					return seen, err
+				}
+			}
+			n++
 			b, err := alloc.Malloc(ev.Size, 0)
 			if errors.Is(err, allocator.ErrOutOfMemory) {
 				return seen, nil

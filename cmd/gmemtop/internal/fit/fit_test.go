@@ -12,6 +12,7 @@ import (
 	"github.com/gmemtop/gmemtop/capture/pytorch/estimate"
 	"github.com/gmemtop/gmemtop/managers/hardware"
 	"github.com/gmemtop/gmemtop/managers/plan"
+	"github.com/gmemtop/gmemtop/replay/allocator"
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/timelinetest"
 	"github.com/gmemtop/gmemtop/traces"
@@ -254,6 +255,20 @@ func TestNothingFitsWithoutAStep(t *testing.T) {
 		if all.Fits() != c.fits || all.Unseen() != c.unseen || !strings.Contains(b.String(), c.says) ||
 			strings.Contains(b.String(), c.never) {
 			t.Errorf("fits %v, unseen %v:\n%s", all.Fits(), all.Unseen(), b.String())
+		}
+	}
+}
+
+// Where the script gives the cache back, less is reserved: b does not find a's segment, and its own is all.
+func TestACacheThatIsGivenBackIsNotReserved(t *testing.T) {
+	const mib = 1 << 20
+	script := "mark iteration 1000 9000 step0\nat 1000\n+ a 30m\n- a\n+ b 50m\n- b\nempty\n"
+	for emptied, want := range map[int64]int64{0: 80 * mib, 1: 50 * mib} {
+		x := Training{Budget: 100 * mib, Hardware: plan.Hardware{Name: "H100"}}
+		e := estimated(t, &x, Size{}, script)
+		e.Result.Emptied = []int64{emptied}
+		if err := x.reserve(t.Context(), e, allocator.Settings{}); err != nil || e.Reserved != want {
+			t.Errorf("emptied after %d: %d reserved (%v), expected %d", emptied, e.Reserved, err, want)
 		}
 	}
 }
