@@ -24,23 +24,33 @@ import (
 
 // program is a training that is estimated.
 type program struct {
-	name string
-	args []string
+	name    string
+	args    []string
+	modules string // the folder of the sources that its modules are imported from, "" for none
 }
 
-func example(name string) program { return program{name, []string{"examples/" + name + ".py"}} }
+func example(name string) program {
+	return program{name: name, args: []string{"examples/" + name + ".py"}}
+}
 
 // theirs is a public script, on made-up data. Its path begins with a folder of the sources.
 func theirs(name, args string) program {
-	return program{name, append([]string{"scripts/programs/cases/theirs.py"},
+	return program{name: name, args: append([]string{"scripts/programs/cases/theirs.py"},
 		strings.Fields("SOURCES/"+args)...)}
+}
+
+// lesson is a script from a fork of stanford-cs336/assignment2-systems, which makes its data itself. Its
+// author published a memory snapshot of it.
+func lesson(owner, modules, args string) program {
+	return program{name: "assignment2-systems of " + owner,
+		args: strings.Fields("SOURCES/" + owner + "/" + args), modules: owner + "/" + modules}
 }
 
 var examples = []program{example("mlp"), example("vgg16"), example("resnet50"), example("vit"),
 	example("gpt2")}
 
-// public are scripts of pytorch/examples and karpathy/nanoGPT, with the settings they come with where these
-// need no download.
+// public are scripts of pytorch/examples, karpathy/nanoGPT and a course, with the settings they come with
+// where these need no download.
 var public = []program{
 	theirs("mnist", "examples/mnist/main.py"),
 	theirs("vae", "examples/vae/main.py"),
@@ -53,6 +63,11 @@ var public = []program{
 		"--eval_iters=1 --gradient_accumulation_steps=2 --batch_size=4"),
 	theirs("nanoGPT, bf16", "nanoGPT/train.py --dataset=tokens --compile=False --dtype=bfloat16 "+
 		"--eval_iters=1 --gradient_accumulation_steps=2"),
+	lesson("MAGMA27", "cs336-basics", "cs336_systems/benchmarking_script.py"),
+	lesson("bcrafton", "", "memory_profile.py"),
+	lesson("Wedsonlin", "cs336-basics", "cs336_systems/benchmark.py --pattern full-training-step"),
+	lesson("NiuHuangxiaozi", "", "cs336_systems/profile_memory/profile_memory.py --mode both "+
+		"--context_length 200"),
 }
 
 // The most that the two may be apart, as shares of what PyTorch's own allocator says.
@@ -75,7 +90,8 @@ func main() {
 	flag.StringVar(&o.python, "python", os.Getenv("GMEMTOP_TORCH"), "a Python with a torch built for CUDA")
 	flag.StringVar(&o.results, "results", "estimates", "the folder that estimates are kept in")
 	flag.StringVar(&o.packages, "packages", "", "a folder with torchvision")
-	flag.StringVar(&o.sources, "sources", "", "a folder with examples, of pytorch/examples, and nanoGPT; "+
+	flag.StringVar(&o.sources, "sources", "", "a folder with examples, of pytorch/examples, nanoGPT, and "+
+		"assignment2-systems under its owners' names; "+
 		"without it the examples here are estimated alone")
 	flag.StringVar(&o.only, "only", "", "the programs, separated by semicolons (default all)")
 	flag.Parse()
@@ -154,7 +170,11 @@ func (o *options) estimate(ctx context.Context, gmemtop string, p *program, allo
 		argv = append(argv, strings.ReplaceAll(a, "SOURCES", o.sources))
 	}
 	c := exec.CommandContext(ctx, gmemtop, argv...)
-	c.Env = append(os.Environ(), "PYTHONPATH="+o.packages)
+	path := o.packages
+	if p.modules != "" {
+		path += string(os.PathListSeparator) + filepath.Join(o.sources, p.modules)
+	}
+	c.Env = append(os.Environ(), "PYTHONPATH="+path)
 	c.Stderr = os.Stderr
 	text, err := c.Output()
 	if err != nil {

@@ -65,7 +65,40 @@ train([nn.Conv2d(16, 64, 3), nn.Conv2d(64, 64, 3)])
 	slices.Sort(got)
 	slices.Sort(want)
 	if len(want) < 60 || !slices.Equal(got, want) {
-		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want, said)
+		t.Errorf("with fake tensors the blocks are\n%v, with PyTorch's own allocator\n%v\n%s", got, want,
+			said)
+	}
+}
+
+// TestQuickModelFillsZerosInTheirPlace in the formulas of max and gather.
+func TestQuickModelFillsZerosInTheirPlace(t *testing.T) {
+	beside(t, `
+import torch
+w = torch.ones(8, 65536, device="cuda", requires_grad=True)
+which = torch.zeros(8, 1, dtype=torch.int64, device="cuda")
+optimizer = torch.optim.SGD([w])
+while True:
+    z = w.sin()
+    z.max(1).values.sum().backward()
+    w.sin().gather(1, which).sum().backward()
+    optimizer.step(); optimizer.zero_grad()
+`, 1<<20, 15)
+}
+
+// TestStepsByHand end with each backward pass, where the script makes no optimizer of torch's.
+func TestStepsByHand(t *testing.T) {
+	r, said, err := program(t, estimate.Options{}, `
+import torch
+w = torch.ones(300, 300, device="cuda", requires_grad=True)
+for _ in range(9):
+    (w @ w).sum().backward()
+    w.grad = None
+`)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	if r.Steps != 3 {
+		t.Errorf("%d steps", r.Steps)
 	}
 }
 

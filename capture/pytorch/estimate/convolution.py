@@ -7,7 +7,8 @@ agree. Fast kernels on a card often ask for more.
 
 A copy to the host needs its source as the host's tensor lies, which is made on the device first.
 
-Source: capture/standin/src/cudnn.cpp; ATen/native/cudnn/Conv_v8.cpp; copy_requires_temporaries in ATen/native/cuda/Copy.cu.
+Source: capture/standin/src/cudnn.cpp; ATen/native/cudnn/Conv_v8.cpp; copy_requires_temporaries in
+ATen/native/cuda/Copy.cu.
 """
 
 INDEX = 4
@@ -21,8 +22,7 @@ class Convolutions(object):
         self.cudnn, self.tried = torch.backends.cudnn, set()
 
     def taken(self, name, args):
-        """Bytes that the op of this name takes for itself, one pass after the other, before they are
-        rounded."""
+        """Bytes that the op of this name takes for itself, one pass after the other, not rounded."""
         if not self.cudnn.enabled or name not in ("aten::convolution", "aten::convolution_backward"):
             return ()
         if name == "aten::convolution":

@@ -9,7 +9,11 @@ sums inside of a node's formula that cannot be told apart, so that one of two te
 place too. What the counts of references are where nothing else refers to a gradient is measured on a graph of
 four nodes, as it depends on what dispatch itself holds.
 
-Source: can_accumulate_inplace and accumulate in torch/csrc/autograd/input_buffer.cpp.
+The formulas of gather, of indexing and of reductions that choose a value (max, median) fill zeros in their
+place, and copy them first for a subclass. These are made in place as well.
+
+Source: can_accumulate_inplace and accumulate in torch/csrc/autograd/input_buffer.cpp;
+areAnyTensorSubclassLike in torch/csrc/autograd/FunctionsManual.cpp.
 """
 
 
@@ -21,6 +25,12 @@ class Sums(object):
 
         self.torch, self.alone = torch, None
         self.add, self.into = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+        aten = torch.ops.aten
+        self.fills = {
+            aten.scatter.src: aten.scatter_.src,
+            aten.scatter_add.default: aten.scatter_add_.default,
+            aten.index_put.default: aten._index_put_impl_.default,
+        }
         self.entry = torch.autograd.graph.__file__
         if not hasattr(torch.Tensor, "_use_count"):
             return  # torch 2.2 does not say how many refer to a tensor: its sums stay as they are
@@ -54,6 +64,10 @@ class Sums(object):
 
     def in_place(self, func, args):
         """The op in the place of func: the sum in place where the engine would make it so."""
+        fill = self.fills.get(func)
+        if fill is not None and not self.torch.is_grad_enabled() and self.of_engine():
+            # without accumulation it is index_put's own formula, which keeps what it is given
+            return fill if func is not self.torch.ops.aten.index_put.default or args[3:] == (True,) else func
         if func is not self.add or self.alone is None or not self.of_engine():
             return func
         first, second = args

@@ -232,7 +232,8 @@ class Run(Taken):
         taken = 0
         if isinstance(out, tensor):
             if out.device.type == "cuda":
-                taken = self.reductions.taken(name, args[0], out) or self.products.taken(name, args, kwargs, out)
+                taken = self.reductions.taken(name, args[0], out)
+                taken = taken or self.products.taken(name, args, kwargs, out)
             else:
                 taken = taken_by_copy(name, args, out)
         self.recorder.within.taking = (taken,) if taken else self.convolutions.taken(name, args)
@@ -263,6 +264,13 @@ class Run(Taken):
         if self.first() is not optimizer and self.first() is not None:
             return
         self.first = weakref.ref(optimizer)
+        self.stepped()
+
+    def phases(self):
+        return self.recorder.phases
+
+    def stepped(self):
+        recorder = self.recorder
         self.steps += 1
         recorder.steps.append((self.last, self.clock.now))
         self.last = self.clock.now
@@ -428,16 +436,7 @@ def _prepare(run):
     run.alone.__enter__()
     optimizers.register_optimizer_step_pre_hook(run.pre)
     optimizers.register_optimizer_step_post_hook(run.post)
-    backward = torch.autograd.backward
-
-    def rooting(*args, **kwargs):
-        was, run.recorder.phases.rooting = run.recorder.phases.rooting, True
-        try:
-            return backward(*args, **kwargs)
-        finally:
-            run.recorder.phases.rooting = was
-
-    torch.autograd.backward = rooting
     run.mode.__enter__()
-    run.sums = Sums(torch)
+    run.sums = Sums(torch)  # which runs a backward pass of its own
+    steps_by_hand(run, optimizers.Optimizer)
     run.recorder.begin()

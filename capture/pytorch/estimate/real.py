@@ -30,7 +30,7 @@ class Rehearsal(Taken):
     def __init__(self, torch, folder, config):
         Taken.__init__(self, torch, folder, config)
         self.replace, self.answers = os.replace, {}
-        self.steps, self.depth, self.first, self.optimizers, self.seen = [], 0, None, False, {}
+        self.steps, self.depth, self.first, self.seen = [], 0, None, {}
         self.out_of_memory, self.snapshot, self.died, self.written = [], None, False, False
         self.final, self.described, self.undescribed = None, None, ""  # once the steps that count are over
 
@@ -60,6 +60,9 @@ class Rehearsal(Taken):
         if self.first != id(optimizer):
             return
         self.stepped()
+
+    def phases(self):
+        return None if self.described is None else self.described.phases
 
     def known_optimizers(self):
         return [o for o in (weak() for weak in self.seen.values()) if o is not None]
@@ -227,7 +230,7 @@ def _prepare(run):
     )
     optimizers.register_optimizer_step_pre_hook(run.entering)
     optimizers.register_optimizer_step_post_hook(run.leaving)
-    _updates_by_hand(run, optimizers.Optimizer)
+    steps_by_hand(run, optimizers.Optimizer)
     answer_values(run)
     import torch.amp.grad_scaler as scalers
 
@@ -239,30 +242,6 @@ def _prepare(run):
     stay_offline(run)
     leave_compiling_out(run, "compiled kernels need a GPU")
     _distributed(run)
-
-
-def _updates_by_hand(run, optimizer):
-    """A script without torch's optimizer updates parameters itself: each backward pass ends a step."""
-    made, backward = optimizer.__init__, run.torch.autograd.backward
-
-    @functools.wraps(made)
-    def init(self, *args, **kwargs):
-        run.optimizers = True
-        return made(self, *args, **kwargs)
-
-    @functools.wraps(backward)
-    def back(*args, **kwargs):
-        if run.described is not None:
-            run.described.rooting(True)
-        try:
-            backward(*args, **kwargs)
-        finally:
-            if run.described is not None:
-                run.described.rooting(False)
-        if not run.optimizers:
-            run.stepped()
-
-    optimizer.__init__, run.torch.autograd.backward = init, back
 
 
 def _filling(run):

@@ -22,6 +22,7 @@ class Taken(object):
     def __init__(self, torch, folder, config):
         self.torch, self.folder, self.config, self.pid = torch, folder, config, os.getpid()
         self.notes, self.error, self.unsupported = [], "", ""
+        self.optimizers = False  # whether the script makes one
         self.kernels_known = {}  # functions of torch, and what takes here what they take compiled
         self.inside = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
         self.open = builtins.open
@@ -79,6 +80,33 @@ def launches():
     argv = getattr(sys, "orig_argv", [])
     module = spec.name if spec is not None else argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
     return launcher in ("torchrun", "accelerate", "deepspeed") or module.startswith("torch.distributed")
+
+
+def steps_by_hand(run, optimizer):
+    """A script without torch's optimizer updates parameters itself: each backward pass ends a step. Of ops
+    that run before the pass is known to torch, run.phases() learns that it has begun."""
+    made, backward = optimizer.__init__, run.torch.autograd.backward
+
+    @functools.wraps(made)
+    def init(self, *args, **kwargs):
+        run.optimizers = True
+        return made(self, *args, **kwargs)
+
+    @functools.wraps(backward)
+    def back(*args, **kwargs):
+        phases = run.phases()
+        was = False if phases is None else phases.rooting
+        try:
+            if phases is not None:
+                phases.rooting = True
+            backward(*args, **kwargs)
+        finally:
+            if phases is not None:
+                phases.rooting = was
+        if not run.optimizers:
+            run.stepped()
+
+    optimizer.__init__, run.torch.autograd.backward = init, back
 
 
 def leave_compiling_out(run, why):
