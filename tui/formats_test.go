@@ -69,8 +69,10 @@ func jax(w io.Writer) error {
 			Label: map[string][]string{"kind": {kind}, "device": {"gpu:0"}}}
 	}
 	p := &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"}},
-		Function:   []*profile.Function{step, initial}, Location: []*profile.Location{outer, inner},
+		SampleType: []*profile.ValueType{
+			{Type: "allocations", Unit: "count"}, {Type: "space", Unit: "bytes"},
+		},
+		Function: []*profile.Function{step, initial}, Location: []*profile.Location{outer, inner},
 		Sample: []*profile.Sample{
 			sample(24, 3<<30, "buffer", inner, outer), sample(9, 700<<20, "buffer", outer),
 			sample(2, 6<<20, "executable"),

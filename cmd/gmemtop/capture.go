@@ -44,8 +44,8 @@ func newCaptureCommand(a *app) *cobra.Command {
 begin with the same step, which is a moment ahead; one that could not is named. The traces go to a new folder,
 one file a rank, through the hub: the machines need no folder in common.
 
---ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace has a few MiB and more. These
-steps take several times as long, and the other ranks wait for them.
+--ranks names ranks (0,8-15), those unlike the others (outliers), or all. A trace has a few MiB and
+more. These steps take several times as long, and the other ranks wait for them.
 
 It needs the join file that gmemtop hub wrote; one made by --view-file does not allow it. PLACE is
 ssh://HOST/RUN, slurm:JOB or k8s://NAMESPACE/JOB, as for gmemtop view.

@@ -168,7 +168,7 @@ func unknown(root *cobra.Command, word string) error {
 	return fmt.Errorf("unknown command %q", word)
 }
 
-// helpArgs explains a word that help knows nothing of, for which cobra would print the help of gmemtop itself.
+// helpArgs explains a word that has no help; cobra would print the help of gmemtop itself.
 func helpArgs(cmd *cobra.Command, args []string) error {
 	root := cmd.Root()
 	if c, _, err := root.Find(args); len(args) > 0 && (err != nil || c == root) {

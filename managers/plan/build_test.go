@@ -242,7 +242,8 @@ func TestWhatTheFirstStepMakesOfTheModelPersists(t *testing.T) {
 	op := `{"k":"op","t":%d,"d":50,"name":"aten::mm","phase":"forward","module":"fc","r":[0,1],"w":[2],` +
 		`"m":[],"rerun":true,"stream":0}` + "\n"
 	fmt.Fprintf(&b, op, 100)
-	b.WriteString(`{"k":"alloc","id":5,"size":512,"t":160,"category":"parameter","on":"cuda:0"}` + "\n") // too late
+	b.WriteString(`{"k":"alloc","id":5,"size":512,"t":160,"category":"parameter",` + // too late
+		`"on":"cuda:0"}` + "\n")
 	fmt.Fprintf(&b, op, 200)
 	fmt.Fprintf(&b, `{"k":"free","id":3,"t":270}`+"\n"+`{"k":"free","id":4,"t":280}`+"\n"+op, 300)
 	p := problemOf(t, b.String())
