@@ -87,8 +87,6 @@ type Outage struct {
 
 // Errors that callers distinguish.
 var (
-	// errLeftOut means that this program was built without the bus.
-	errLeftOut = errors.New("this gmemtop was built without fleets (build tag nobus): use one that was not")
 	// errRefused means that the hub does not accept our key.
 	errRefused = errors.New("the hub refused the key")
 	// ErrNoHub means that nothing answers at any of the hub's addresses.

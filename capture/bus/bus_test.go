@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -548,27 +547,4 @@ func TestWhereNothingListensTheErrorSaysSo(t *testing.T) {
 	if _, err := Dial(within(t), Access{Join: j, Role: Viewer}); !errors.Is(err, ErrNoHub) {
 		t.Error(err)
 	}
-}
-
-// pass connects a hub's socket with in and out until either side ends. It is the far end of a program named
-// by Access.Command.
-func pass(ctx context.Context, socket string, in io.Reader, out io.Writer) error {
-	c, err := net.Dial("unix", socket)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNoHub, err)
-	}
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	ended := make(chan struct{}, 2)
-	go func() {
-		_, _ = io.Copy(c, in)
-		ended <- struct{}{}
-	}()
-	go func() {
-		_, _ = io.Copy(out, c)
-		ended <- struct{}{}
-	}()
-	<-ended
-	return nil
 }

@@ -5,16 +5,19 @@ package bus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"time"
 )
 
 // Without NATS, everything that would connect says so.
 
+var errLeftOut = errors.New("this gmemtop was built without fleets (build tag nobus): use one that was not")
+
 // Keys are the secrets of a run.
 type Keys struct{ Expires time.Time }
 
-// NewKeys returns errLeftOut.
+// NewKeys fails: this build has no bus.
 func NewKeys(time.Duration) (*Keys, error) { return nil, errLeftOut }
 
 // HubOptions say how a hub is opened.
@@ -28,7 +31,7 @@ type HubOptions struct {
 // Hub cannot be opened.
 type Hub struct{}
 
-// OpenHub returns errLeftOut.
+// OpenHub fails: this build has no bus.
 func OpenHub(HubOptions) (*Hub, error) { return nil, errLeftOut }
 
 // Address is where the hub listens.
@@ -37,7 +40,7 @@ func (h *Hub) Address() string { return "" }
 // Join returns the content of the join file.
 func (h *Hub) Join(...string) Join { return Join{} }
 
-// Dial returns errLeftOut.
+// Dial fails: this build has no bus.
 func (h *Hub) Dial(Role) (*Conn, error) { return nil, errLeftOut }
 
 // Close ends the hub.
@@ -56,10 +59,10 @@ type Access struct {
 // Conn cannot be made.
 type Conn struct{}
 
-// Dial returns errLeftOut.
+// Dial fails: this build has no bus.
 func Dial(context.Context, Access) (*Conn, error) { return nil, errLeftOut }
 
-// Err returns errLeftOut.
+// Err fails: this build has no bus.
 func (c *Conn) Err() error { return errLeftOut }
 
 // Connected reports false.
@@ -72,7 +75,7 @@ func (c *Conn) publish(context.Context, string, Kind, string, []byte) (bool, err
 	return false, errLeftOut
 }
 
-// Store returns errLeftOut.
+// Store fails: this build has no bus.
 func (c *Conn) Store(context.Context, string, Kind, string, []byte) error { return errLeftOut }
 
 // ReadNew waits until ctx is done.
@@ -81,21 +84,21 @@ func (c *Conn) ReadNew(ctx context.Context, _ func(Message), _ func(Kind), _ ...
 // Read waits until ctx is done.
 func (c *Conn) Read(ctx context.Context, _ func(Message), _ func(Kind), _ ...Kind) { <-ctx.Done() }
 
-// Serve returns errLeftOut.
+// Serve fails: this build has no bus.
 func (c *Conn) Serve(Verb, func(json.RawMessage) any, func(error)) error { return errLeftOut }
 
-// Ask returns errLeftOut.
+// Ask fails: this build has no bus.
 func (c *Conn) Ask(context.Context, Verb, any, func(string, json.RawMessage) bool) error {
 	return errLeftOut
 }
 
-// Relay returns errLeftOut.
+// Relay fails: this build has no bus.
 func Relay(context.Context, Join, Role, io.Reader, io.Writer) error { return errLeftOut }
 
 // Tunnel cannot be opened.
 type Tunnel struct{}
 
-// OpenTunnel returns errLeftOut.
+// OpenTunnel fails: this build has no bus.
 func OpenTunnel(context.Context, []string, []string, []string) (*Tunnel, error) {
 	return nil, errLeftOut
 }
