@@ -186,7 +186,6 @@ func (m *Member) train(ctx context.Context, c *Choice, seat *live.Seat, tell fun
 	}
 	for again := 0; ; again++ {
 		seat.Begin()
-		tell(live.News{Phase: live.Describing})
 		p, err := target.Problem(ctx, c.Hardware)
 		if err != nil {
 			return err

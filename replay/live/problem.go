@@ -25,7 +25,12 @@ const settlingSteps = 10
 // [ErrUneven]. If they run the same ops on batches of other shapes, the result is the largest step of five
 // captures, with the largest sizes of some more steps: a plan for that step serves smaller ones too.
 func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error) {
+	describing := t.opt.Describing
+	if describing == nil {
+		describing = func(int, int) {}
+	}
 	if t.pool != nil {
+		describing(1, 1)
 		return t.poolProblem(ctx, h)
 	}
 	var largest *plan.Problem
@@ -34,9 +39,7 @@ func (t *Target) Problem(ctx context.Context, h Hardware) (*plan.Problem, error)
 	vary, crossed, steps := false, false, 0
 	met := map[string]bool{} // differences between steps
 	for try := 1; try <= describeTries && (largest == nil || vary || crossed); try++ {
-		if t.opt.Describing != nil {
-			t.opt.Describing(try, describeTries)
-		}
+		describing(try, describeTries)
 		tr, err := t.member.Describe(ctx, 0)
 		if err != nil {
 			return nil, err
