@@ -8,9 +8,9 @@ CUDA := CGO_CFLAGS='-O2 -g "-I$(CURDIR)/replay/cuda/driver/libcuda/include"'
 # The stand-in GPU of estimate --allocator real travels in programs for Linux on amd64.
 STANDIN := capture/standin/packed/libstandin.so.gz
 HOST := $(shell go env GOHOSTOS)/$(shell go env GOHOSTARCH)
-CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(shell command -v g++))
+CAN_PACK := $(and $(filter linux/amd64,$(HOST)),$(or $(GMEMTOP_CXX),$(shell command -v g++)))
 PACKED := $(if $(CAN_PACK),packed,unpacked)
-PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
+PACK = @$(if $(CAN_PACK),go run ./scripts/packstandin $(if $(GLIBC),-glibc $(GLIBC)) $(STANDIN),echo "no g++ for Linux on amd64: the program will not carry the stand-in GPU, and estimate --allocator real will ask for g++")
 
 .PHONY: build test test-cuda standin standin-quick quick mutate bench samples dist wheels release site generate clean
 

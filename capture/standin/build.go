@@ -84,7 +84,7 @@ func Build(ctx context.Context, python string) (*Library, error) {
 
 type builder struct {
 	ctx       context.Context
-	cxx       string
+	cxx       []string // the compiler's command
 	cache     string
 	cuda      int
 	torch     string
@@ -111,7 +111,7 @@ func (b *builder) base() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		if needs, err := glibcOf(data); err != nil || b.glibc == "" || atLeast(b.glibc, needs) {
+		if needs, err := glibcOf(data); err != nil || b.glibc == "" || AtLeast(b.glibc, needs) {
 			return data, err
 		}
 	}
@@ -120,9 +120,12 @@ func (b *builder) base() ([]byte, error) {
 
 // compiled compiles the sources and links them with nothing but the names of the library of stubs.
 func (b *builder) compiled() ([]byte, error) {
-	var err error
-	if b.cxx, err = exec.LookPath("g++"); err != nil {
-		return nil, ErrNoCompiler
+	if b.cxx = strings.Fields(os.Getenv("GMEMTOP_CXX")); len(b.cxx) == 0 {
+		path, err := exec.LookPath("g++")
+		if err != nil {
+			return nil, ErrNoCompiler
+		}
+		b.cxx = []string{path}
 	}
 	src, objects := filepath.Join(b.cache, "src"), filepath.Join(b.cache, "objects")
 	units, err := b.unpack(src)
@@ -228,7 +231,7 @@ func replace(path string, make func(partial string) error) error {
 }
 
 func (b *builder) compile(u unit, objects string) (string, error) {
-	sum := sha256.Sum256([]byte(strings.Join(append(slices.Clone(flags), b.cxx, u.hash), "\n")))
+	sum := sha256.Sum256([]byte(strings.Join(append(slices.Concat(flags, b.cxx), u.hash), "\n")))
 	name := strings.TrimSuffix(filepath.Base(u.path), ".cpp")
 	object := filepath.Join(objects, name+"-"+hex.EncodeToString(sum[:])[:16]+".o")
 	if _, err := os.Stat(object); err == nil {
@@ -240,12 +243,20 @@ func (b *builder) compile(u unit, objects string) (string, error) {
 }
 
 func (b *builder) run(args ...string) error {
-	out, err := exec.CommandContext(b.ctx, b.cxx, args...).CombinedOutput()
+	out, err := exec.CommandContext(b.ctx, b.cxx[0], slices.Concat(b.cxx[1:], args)...).CombinedOutput()
 	if err != nil {
 		return fmt.Errorf("%w\n%s", err, out)
 	}
 	return nil
 }
+
+// exports names what a process finds in the library. The library is preloaded, so any other name that it showed,
+// such as those of its C++ library, would replace the process's own.
+const exports = `{
+	global: cu*; __cuda*; nv*; nccl*; standin*; pthread_mutex_lock;
+	local: *;
+};
+`
 
 // link links the objects into the library.
 func (b *builder) link(objects []string, folder string) ([]byte, error) {
@@ -253,16 +264,17 @@ func (b *builder) link(objects []string, folder string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	script := filepath.Join(folder, "exports-"+hashOf([]byte(exports))+".map")
 	options := append([]string{"-shared", "-s", "-pthread", "-static-libstdc++", "-static-libgcc",
-		"-Wl,--gc-sections", "-Wl,--exclude-libs,ALL", "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so",
+		"-Wl,--gc-sections", "-Wl,--version-script=" + script, "-Wl,-Bsymbolic", "-Wl,-soname,libstandin.so",
 		"-Wl,-rpath,$ORIGIN", "-Wl,-z,defs"}, objects...)
-	key := hashOf([]byte(strings.Join(append([]string{b.cxx}, options...), "\n")))
+	key := hashOf([]byte(strings.Join(slices.Concat(b.cxx, options, []string{exports}), "\n")))
 	path := filepath.Join(folder, "libstandin-"+key+".so")
 	if data, err := os.ReadFile(path); err == nil {
 		return data, nil
 	}
 	beside := filepath.Join(folder, stubsName)
-	if err := writeOnce(beside, stubs); err != nil {
+	if err := errors.Join(writeOnce(beside, stubs), writeOnce(script, []byte(exports))); err != nil {
 		return nil, fmt.Errorf("link the stand-in GPU: %w", err)
 	}
 	options = append(options, "-Wl,--no-as-needed", beside, "-Wl,--as-needed", "-ldl", "-lrt")

@@ -64,15 +64,15 @@ func glibcOf(library []byte) (string, error) {
 	}
 	newest := ""
 	for _, s := range symbols {
-		if v, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && !atLeast(newest, v) {
+		if v, ok := strings.CutPrefix(s.Version, "GLIBC_"); ok && !AtLeast(newest, v) {
 			newest = v
 		}
 	}
 	return newest, nil
 }
 
-// atLeast reports whether one version, such as "2.36", is the same as another or later; "" comes before all.
-func atLeast(have, want string) bool {
+// AtLeast reports whether one version, such as "2.36", is the same as another or newer; "" comes before all.
+func AtLeast(have, want string) bool {
 	h, w := strings.Split(have, "."), strings.Split(want, ".")
 	for i := range w {
 		if i == len(h) {

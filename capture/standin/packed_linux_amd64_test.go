@@ -28,7 +28,7 @@ func TestTheStandInThatAProgramCarriesNeedsNoCompiler(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !atLeast(glibc, "2.2") {
+	if !AtLeast(glibc, "2.2") {
 		t.Errorf("it needs glibc %q", glibc)
 	}
 	want, err := unpacked(data)
@@ -143,7 +143,7 @@ func TestVersionsAreComparedAsNumbers(t *testing.T) {
 		is         bool
 	}{{"2.36", "2.36", true}, {"2.36", "2.4", true}, {"2.4", "2.36", false}, {"", "2.2", false},
 		{"3", "2.36", true}, {"2", "2.1", false}, {"2.2.5", "2.2", true}} {
-		if atLeast(c.have, c.want) != c.is {
+		if AtLeast(c.have, c.want) != c.is {
 			t.Errorf("%q at least %q: %v", c.have, c.want, !c.is)
 		}
 	}
