@@ -43,7 +43,7 @@ for i in range(100000):
 
 // What the screen says of a process: what it waits for, in the agent's own words, and the finished step.
 var (
-	waitsForAStep = regexp.MustCompile(`Waiting: for the first optimizer step`)
+	waitsForAStep = regexp.MustCompile(`Waiting for the first optimizer step`)
 	hasStepped    = regexp.MustCompile(`runs: step \d`)
 )
 
