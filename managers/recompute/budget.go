@@ -52,6 +52,10 @@ const (
 	settings = 20
 	// quanta is PyTorch's rounding of sizes.
 	quanta = 10_000
+	// mostReruns is how many times over the step's ops run again at the most; what would take more is saved.
+	// torch.compile runs each op again once and keeps the result until its last use. Here a value is made again
+	// for each use, which takes chains that grow with the square of what is not saved.
+	mostReruns = 4
 )
 
 // Plan implements [plan.Manager].
@@ -91,7 +95,7 @@ func (s *saver) decide(ctx context.Context, p *plan.Problem, limit int64) (plan.
 			if ctx.Err() != nil {
 				return plan.Decisions{}, work, ctx.Err()
 			}
-			r, _ := s.b.PlanPossible(s.drops(k), nil, 0)
+			r, _ := s.b.PlanPossible(s.drops(k), nil, mostReruns*len(p.Ops))
 			s.tried = append(s.tried, trial{k: k, peak: s.b.PeakLive(r.Absences, r.Reruns), time: r.Time})
 			work++
 		}
@@ -99,7 +103,7 @@ func (s *saver) decide(ctx context.Context, p *plan.Problem, limit int64) (plan.
 	if limit > 0 {
 		s.chosen = leastTime(s.tried, limit)
 	}
-	r, _ := s.b.PlanPossible(s.drops(s.chosen), nil, 0)
+	r, _ := s.b.PlanPossible(s.drops(s.chosen), nil, mostReruns*len(p.Ops))
 	return plan.Decisions{Absences: r.Absences, Reruns: r.Reruns}, work + 1, nil
 }
 
