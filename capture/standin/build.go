@@ -250,8 +250,8 @@ func (b *builder) run(args ...string) error {
 	return nil
 }
 
-// exports names what a process finds in the library. The library is preloaded, so any other name that it showed,
-// such as those of its C++ library, would replace the process's own.
+// exports names what a process finds in the library. The library is preloaded, so any other name that it
+// showed, such as those of its C++ library, would replace the process's own.
 const exports = `{
 	global: cu*; __cuda*; nv*; nccl*; standin*; pthread_mutex_lock;
 	local: *;

@@ -53,8 +53,8 @@ const (
 	// quanta is PyTorch's rounding of sizes.
 	quanta = 10_000
 	// mostReruns is how many times over the step's ops run again at the most; what would take more is saved.
-	// torch.compile runs each op again once and keeps the result until its last use. Here a value is made again
-	// for each use, which takes chains that grow with the square of what is not saved.
+	// torch.compile runs each op again once and keeps the result until its last use. Here a value is made
+	// again for each use, which takes chains that grow with the square of what is not saved.
 	mostReruns = 4
 )
 
