@@ -38,7 +38,7 @@ func TestARunningJobOfSlurmIsAttachedTo(t *testing.T) {
 		t.Fatalf("sbatch: %v %s", err, text)
 	}
 	id := strings.TrimSpace(string(text))
-	t.Cleanup(func() { _ = exec.Command("scancel", id).Run() })
+	t.Cleanup(func() { endSlurmJob(t, id) })
 	late := time.Now().Add(3 * time.Minute)
 	until := func(what string, done func() bool) {
 		t.Helper()

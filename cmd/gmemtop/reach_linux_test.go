@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/gmemtop/gmemtop/capture"
+	"github.com/gmemtop/gmemtop/capture/await"
 	"github.com/gmemtop/gmemtop/capture/bus"
 	"github.com/gmemtop/gmemtop/capture/fleet"
 	"github.com/gmemtop/gmemtop/capture/job"
@@ -277,7 +278,7 @@ func TestAHubIsReachedBySrun(t *testing.T) {
 		t.Fatalf("sbatch: %v %s", err, out)
 	}
 	id := strings.TrimSpace(string(out))
-	t.Cleanup(func() { _ = exec.Command("scancel", id).Run() })
+	t.Cleanup(func() { endSlurmJob(t, id) })
 	h.start(t, exec.Command("sleep", "infinity"))
 	h.check(t, id, "slurm:"+id)
 	_, said, err := h.gmemtop(t.Context(), "capture", "--far-gmemtop", h.far, "slurm:"+id)
@@ -296,6 +297,16 @@ func needSlurm(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it starts slurmd")
 	}
+}
+
+// endSlurmJob cancels a job and waits until its steps have ended: they outlive a slurmd that stops first.
+func endSlurmJob(t *testing.T, id string) {
+	t.Helper()
+	_ = exec.Command("scancel", id).Run()
+	await.Until(t, "Slurm's job has ended", func() bool {
+		left, err := exec.Command("squeue", "-h", "-j", id).Output()
+		return err != nil || len(strings.TrimSpace(string(left))) == 0
+	})
 }
 
 // startSlurm starts munged, slurmctld and slurmd for one node, which is this machine.
