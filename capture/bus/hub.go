@@ -41,7 +41,7 @@ type HubOptions struct {
 type Hub struct {
 	options HubOptions
 	store   string          // the folder for messages
-	config  *server.Options // of the server, whoever it is
+	config  *server.Options // of each server that is started
 	bridge  *bridge
 	seed    string // of the owner's key, "" without keys
 	scratch string // the temporary folder, "" for none

@@ -79,8 +79,8 @@ func watchSlurm(place, own string) (_ *slurmJob, err error) {
 			_ = s.leave()
 		}
 	}()
-	// Whoever connects needs the keys, so all addresses may listen: which one the nodes can reach, only they
-	// know.
+	// A connection needs the keys, so the hub may listen on all addresses. Only the nodes know which one they
+	// can reach.
 	if s.hub, err = bus.OpenHub(bus.HubOptions{Run: id, Listen: ":0", Keys: keys}); err != nil {
 		return nil, err
 	}

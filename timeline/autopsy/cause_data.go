@@ -2,7 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -107,13 +106,8 @@ func dataFault(c *evidence) (fault, bool) {
 			whole[n] = append(whole[n], ids...)
 		}
 	}
-	best := int32(-1)
-	for _, n := range slices.Sorted(maps.Keys(whole)) {
-		if best < 0 || c.bytesOf(whole[n]) > c.bytesOf(whole[best]) {
-			best = n
-		}
-	}
-	if best < 0 {
+	best, ok := c.largest(whole)
+	if !ok {
 		return fault{}, false
 	}
 	ids, line := whole[best], table.Names[best]

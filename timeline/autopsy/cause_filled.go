@@ -2,8 +2,6 @@ package autopsy
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
 	"github.com/gmemtop/gmemtop/timeline/sites"
@@ -80,13 +78,8 @@ func windowsFault(c *evidence) (fault, bool) {
 			filled[n] = append(filled[n], id)
 		}
 	}
-	best := int32(-1)
-	for _, n := range slices.Sorted(maps.Keys(filled)) {
-		if best < 0 || c.bytesOf(filled[n]) > c.bytesOf(filled[best]) {
-			best = n
-		}
-	}
-	if best < 0 {
+	best, ok := c.largest(filled)
+	if !ok {
 		return fault{}, false
 	}
 	ids, line := filled[best], table.Names[best]

@@ -1,6 +1,7 @@
 package autopsy
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/gmemtop/gmemtop/timeline"
@@ -84,6 +85,16 @@ func (c *evidence) bytesOf(ids []timeline.AllocID) (sum int64) {
 		sum += c.d.Allocs.Rounded[id]
 	}
 	return sum
+}
+
+// largest returns the line whose blocks have the most bytes, the first of equals; false if there is none.
+func (c *evidence) largest(blocks map[int32][]timeline.AllocID) (best int32, ok bool) {
+	for _, n := range slices.Sorted(maps.Keys(blocks)) {
+		if !ok || c.bytesOf(blocks[n]) > c.bytesOf(blocks[best]) {
+			best, ok = n, true
+		}
+	}
+	return best, ok
 }
 
 // lastOf returns the index of the last part of some phases, -1 for none.

@@ -1,14 +1,14 @@
 """Tensors whose bytes wait on the host while nobody uses them: optimizer state, above all.
 
 A tensor that waits is the same object as before. Its bytes are on the host, and its type is Waiting, a
-subclass of Tensor that torch asks before it does anything with it. So whoever uses it first, the optimizer's
-step or a checkpoint, finds it back on its device; whatever does not ask reads the right bytes on the host.
+subclass of Tensor that torch asks before it does anything with it. So its first user, the optimizer's
+step or a checkpoint, finds it back on its device. Code that does not ask reads the right bytes on the host.
 
 It needs no agent to come back.
 
 Rejected: hooks around the optimizer's step alone, since programs look at optimizer state between steps; a
 storage of size 0, which is a crash where torch is not asked first; other tensors in the optimizer's
-dictionary, which whoever holds the old ones never hears of.
+dictionary, since code that holds the old ones would not see them.
 """
 
 from __future__ import annotations
