@@ -34,6 +34,16 @@ func ReadStat(dir string) (Stat, error) {
 	return s, nil
 }
 
+// Resident returns the bytes of a process that are in memory. It knows none of a process that has ended, nor
+// of another one that has its number by now; started is in clock ticks since boot, 0 if it is not known.
+func Resident(pid int, started int64) (int64, bool) {
+	s, err := ReadStat(filepath.Join("/proc", strconv.Itoa(pid)))
+	if err != nil || s.Ended() || started != 0 && s.Started != started {
+		return 0, false
+	}
+	return s.Pages * int64(os.Getpagesize()), true
+}
+
 // parseStat parses the line. Its errors wrap fs.ErrInvalid. The second field is the program's name in
 // parentheses and may hold blanks and parentheses itself, so that fields count from the last parenthesis on.
 func parseStat(line []byte) (Stat, error) {

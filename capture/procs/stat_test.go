@@ -33,6 +33,24 @@ func TestOurOwnLine(t *testing.T) {
 	}
 }
 
+func TestResidentMemoryIsOfTheProcessThatWasMeant(t *testing.T) {
+	s, err := ReadStat("/proc/self")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Skip("needs /proc: processes are read from it")
+	}
+	for _, c := range []struct {
+		started int64
+		known   bool
+	}{{0, true}, {s.Started, true}, {s.Started + 1, false}} {
+		if n, ok := Resident(os.Getpid(), c.started); ok != c.known || ok != (n > 0) {
+			t.Errorf("started %d: %d, %v", c.started, n, ok)
+		}
+	}
+	if n, ok := Resident(1<<30, 0); ok {
+		t.Errorf("a process that is not there holds %d bytes, %v", n, err)
+	}
+}
+
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte("42 (py) thon) S 1 42 42 0 -1 4194304 100 0 0 0 5 1 0 0 20 0 1 0 777 1000 1\n"))
 	f.Fuzz(func(t *testing.T, line []byte) {

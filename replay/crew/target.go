@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/gmemtop/gmemtop/capture/nvml"
+	"github.com/gmemtop/gmemtop/capture/procs"
 	"github.com/gmemtop/gmemtop/managers/plan"
 	"github.com/gmemtop/gmemtop/replay"
 	"github.com/gmemtop/gmemtop/replay/live"
@@ -76,7 +77,7 @@ func (t *Target) Problem(ctx context.Context, h live.Hardware) (*plan.Problem, e
 		if x.Err != nil {
 			return nil, fmt.Errorf("%s: %w", x.Name, x.Err)
 		}
-		o := x.onGPUs(t.opt)
+		o := x.counted(t.opt)
 		o.Seat = t.crew.gate.Seat()
 		target, err := x.Target(ctx, t.pooled, o)
 		if err != nil {
@@ -167,10 +168,14 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan,
 	return m, nil
 }
 
-// onGPUs adds the driver's count for the process to the options if it trains on a GPU.
-func (m *Member) onGPUs(o live.Options) live.Options {
-	if who := m.History.Snapshot().Target; strings.HasPrefix(who.Device, "cuda") {
+// counted adds to the options who counts what the process takes: the driver if it trains on a GPU, and
+// otherwise the kernel if it runs on this machine.
+func (m *Member) counted(o live.Options) live.Options {
+	switch who := m.History.Snapshot().Target; {
+	case strings.HasPrefix(who.Device, "cuda"):
 		o.Used = nvml.UsedBy(who.PID, func(string) bool { return true })
+	case who.PID != 0 && !who.Remote:
+		o.Used = func() (int64, bool) { return procs.Resident(who.PID, who.Started) }
 	}
 	return o
 }

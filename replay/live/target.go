@@ -74,8 +74,8 @@ type Options struct {
 	// NeverWithout says that there are no steps to compare a plan with: without one what the training saves
 	// waits on the host, since it would not fit.
 	NeverWithout bool
-	// Used returns what a GPU's driver counts for the process now, in bytes; nil where it cannot be asked or
-	// nothing is on a GPU.
+	// Used returns what the process takes now, in bytes: on a GPU the driver's count, on a CPU the kernel's.
+	// It is nil where neither can be asked.
 	Used func() (int64, bool)
 	// Results say whether a plan is given up under which a tensor returns as another.
 	Results Results
@@ -119,7 +119,9 @@ func (*Target) Name() string { return Name }
 // Run implements replay.Target: the plan is carried out between two stretches without one, and is off
 // afterwards. Footprint and PeakLive are the peak of what is allocated on the device within a step, which a
 // plan's PeakLive predicts; a process holds more than that. Of a pool's plan Footprint is its arena.
-func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions) (m plan.Measurement, err error) {
+func (t *Target) Run(
+	ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan.RunOptions,
+) (m plan.Measurement, err error) {
 	began := time.Now()
 	m.Target = t.Name()
 	words, err := t.encode(ctx, p, pl)
@@ -184,10 +186,12 @@ func (t *Target) Run(ctx context.Context, p *plan.Problem, pl *plan.Plan, o plan
 		m.PeakLive, _ = pl.PeakLive()
 	}
 	if m.Process > 0 && m.ProcessBefore > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan", timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
+		m.Notes = append(m.Notes, fmt.Sprintf("the whole process takes %s, and took %s without the plan",
+			timeline.IEC.Bytes(m.Process), timeline.IEC.Bytes(m.ProcessBefore)))
 	}
 	if last.Missed > 0 {
-		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded", last.Missed, t.missed()))
+		m.Notes = append(m.Notes, fmt.Sprintf("%d %s: the step does not run as it was recorded",
+			last.Missed, t.missed()))
 	}
 	if sizes, steps := t.member.Larger(number); steps > 0 {
 		held, err := passed(p, pl, sizes)
@@ -229,8 +233,8 @@ func rate(bytes, time int64) float64 {
 // and on a busy machine told seldom.
 const furtherSteps = 5
 
-// process returns what the driver counts for the process, or on a CPU the kernel behind the last of some
-// steps under a plan of which one tells it, 0 where nobody knows.
+// process returns what the driver or the kernel counts for the process. Where Options.Used does not know, a
+// step of a training on a CPU may, or one of the next; it is 0 if none does.
 func (t *Target) process(ctx context.Context, p *plan.Problem, number int64, steps []Step) int64 {
 	if t.opt.Used != nil {
 		if n, ok := t.opt.Used(); ok {
@@ -287,7 +291,8 @@ func (t *Target) takeOff(ctx context.Context, err *error) {
 // allowed returns an error if steps take longer with a plan than the options allow. Both are step times;
 // without is 0 if it was not measured.
 func (o *Options) allowed(without, with int64) error {
-	if over := float64(with)/float64(without) - 1; o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
+	over := float64(with)/float64(without) - 1
+	if o.MostOverhead > 0 && without > 0 && over > o.MostOverhead {
 		percent := func(share float64) string { return fmt.Sprintf("%.1f %%", 100*share) }
 		return errors.New(say.TooSlow.Text(percent(over), percent(o.MostOverhead)))
 	}
